@@ -1,0 +1,40 @@
+"""The value that ``reconcile`` makes and everything after it reads: frames by table name.
+
+`Results` is what reports, exporters and tables may rely on; an in-memory `Analysis` and a
+`store.Store` both are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pandas as pd
+
+from xsp_post.findings import Finding
+
+
+class Results(Protocol):
+    """Named tables of one workload (docs/columns.md lists each column)."""
+
+    def tables(self) -> list[str]:
+        """Names of the tables that are there, e.g. ``captures``, ``kernels``, ``a08``."""
+
+    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """One table. KeyError when it is not there; an empty table is there with zero rows."""
+
+
+@dataclass
+class Analysis:
+    """All tables of one workload in memory."""
+
+    frames: dict[str, pd.DataFrame]
+    findings: list[Finding] = field(default_factory=list)
+
+    def tables(self) -> list[str]:
+        return sorted(self.frames)
+
+    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        frame = self.frames[name]
+        return frame if columns is None else frame[list(columns)]

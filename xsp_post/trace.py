@@ -1,0 +1,91 @@
+"""The value that ``ingest`` makes and ``hierarchy`` reads: typed frames of one capture, no raw Nsight names.
+
+All times are int64 nanoseconds on the capture's own clock. Texts are interned: a column ``*_name_id``
+or ``*_text_id`` indexes ``Trace.strings`` (−1: none). Processes, threads and domains are dense indexes
+into their frames, so that every join is an array lookup. Columns are listed in ``schemas.trace``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.findings import Finding
+
+
+class SpanKind(IntEnum):
+    PUSH_POP = 0
+    START_END = 1
+    LIBRARY = 2  # a library call traced by table (cuDNN, cuBLAS), not by NVTX
+    OPERATOR = 3  # a framework operator (Kineto cpu_op, Jaeger framework span)
+    MODULE = 4  # a framework module frame (Kineto nn.Module)
+    ANNOTATION = 5  # Kineto user annotation
+
+
+class ActivityKind(IntEnum):
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+    GRAPH = 3  # an opaque graph launch: its kernels were not recorded
+
+
+@dataclass
+class Provenance:
+    """Where a trace comes from; nothing private (DESIGN §8)."""
+
+    source_name: str  # file name without its folder
+    collector: str  # nsys, torch, jaeger
+    tool_version: str = ""
+    schema_version: str = ""
+    level: str = ""  # M, M/L, M/L/G when a manifest says so
+    batch_size: int = -1  # −1: unknown
+    workload_name: str = ""
+    framework: str = ""
+    gpu_name: str = ""
+    driver_version: str = ""
+    session_start_utc_ns: int = -1
+    capture_duration_ns: int = -1
+    is_partial: bool = False
+    clock_offset_ns: int = 0  # shift applied to spans to agree with the device clock (0: one clock)
+    options: dict[str, str] = field(default_factory=dict)  # graph trace mode, traced classes …
+
+
+@dataclass
+class Trace:
+    """One capture. Frames are indexed 0…n−1 and that index is the row's id.
+
+    spans       kind i8, thread_index i32, process_index i32, domain_index i32 (−1 default domain),
+                name_id i32, start_ns, end_ns i64, source_row_id i64, is_open bool, is_cross_thread bool,
+                payload_text_id i32 (JSON or number as text, −1 none)
+    launches    thread_index i32, process_index i32, correlation_id i64, name_id i32 (API name, version
+                suffix stripped), api_class i8 (0 runtime, 1 driver), start_ns, end_ns i64
+    activities  kind i8, process_index i32, device_id, context_id, stream_id i32, correlation_id i64,
+                name_id i32 (demangled), short_name_id i32, start_ns, end_ns i64, bytes i64 (0),
+                copy_kind i8, graph_node_id i64 (0 none), graph_id i64 (0 none); with detail also
+                grid_x grid_y grid_z block_x block_y block_z registers_per_thread
+                static_shared_memory_bytes dynamic_shared_memory_bytes i32
+    graph_nodes graph_node_id, original_graph_node_id i64 (0 none), process_index, thread_index i32, start_ns
+    domains     process_index i32, name object
+    processes   process_id i64, global_id i64, name object, rank i32 (−1)
+    threads     process_index i32, thread_id i64, name object
+    devices     process_index i32, device_id i32, gpu_index i32, gpu_name object, plus hardware columns
+                (sm_count, clock_hz, memory_bandwidth_bytes_per_s, compute_capability …)
+    attributes  optional per-span extras keyed by span_id: shape_text, layer_type, batch_size,
+                allocated_bytes, flop_count, least_bytes, sequence … (absent columns: unknown)
+    """
+
+    provenance: Provenance
+    strings: np.ndarray  # object array of str, unique
+    spans: pd.DataFrame
+    launches: pd.DataFrame
+    activities: pd.DataFrame
+    graph_nodes: pd.DataFrame
+    domains: pd.DataFrame
+    processes: pd.DataFrame
+    threads: pd.DataFrame
+    devices: pd.DataFrame
+    attributes: pd.DataFrame = field(default_factory=pd.DataFrame)
+    findings: list[Finding] = field(default_factory=list)
