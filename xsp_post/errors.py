@@ -73,4 +73,25 @@ class OutputError(XspPostError):
 
 # code -> (what happened and why, what to do). docs/messages.md is generated from this and from
 # findings.CATALOGUE; a test fails when code raises a code that is not listed.
-MESSAGES: dict[str, tuple[str, str]] = {}
+MESSAGES: dict[str, tuple[str, str]] = {
+    "output-denied": (
+        "The output's folder cannot be written to: no permission, or a read-only file system.",
+        "Name an output elsewhere with -o, or change the folder's rights.",
+    ),
+    "output-exists": (
+        "A file of the output's name is there already; it was left as it is.",
+        "Say --force to replace it, or name another output with -o.",
+    ),
+    "output-failed": (
+        "The system refused to write the output for the reason given.",
+        "Name another output with -o.",
+    ),
+    "output-folder": (
+        "The output names a folder where a file is needed (or the reverse), or its folder does not exist.",
+        "Name a file in an existing folder with -o.",
+    ),
+    "output-full": (
+        "The disk became full while the output was written; nothing half-written was left.",
+        "Make room, or write to another disk with -o.",
+    ),
+}

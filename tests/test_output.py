@@ -1,0 +1,123 @@
+"""`output`: a file appears whole or not at all, and every failure is a sentence with exit 6."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+
+import pytest
+
+from xsp_post.errors import EXIT_OUTPUT, MESSAGES, OutputError
+from xsp_post.output import atomic_folder, atomic_output
+
+
+def left_over(folder):
+    return sorted(os.listdir(folder))
+
+
+def test_a_file_appears_when_the_block_ends(tmp_path):
+    target = tmp_path / "a.csv.gz"
+    with atomic_output(target) as path:
+        assert path.parent == tmp_path and path.name.endswith(".csv.gz")
+        path.write_text("whole")
+        assert not target.exists()
+    assert target.read_text() == "whole"
+    assert left_over(tmp_path) == ["a.csv.gz"]
+
+
+def test_an_existing_file_is_refused_and_unchanged(tmp_path):
+    target = tmp_path / "a"
+    target.write_text("old")
+    with pytest.raises(OutputError) as caught, atomic_output(target):
+        raise AssertionError("the block must not start")
+    assert caught.value.code == "output-exists" and caught.value.exit_code == EXIT_OUTPUT
+    assert str(target) in caught.value.message
+    with atomic_output(target, force=True) as path:
+        path.write_text("new")
+    assert target.read_text() == "new"
+
+
+def test_a_dangling_link_counts_as_existing(tmp_path):
+    target = tmp_path / "link"
+    target.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(OutputError), atomic_output(target):
+        pass
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt()])
+def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    target = tmp_path / "a"
+    target.write_text("old")
+    with pytest.raises(type(error)), atomic_output(target, force=True) as path:
+        path.write_text("half")
+        raise error
+    assert target.read_text() == "old"
+    assert left_over(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "output-full"), (errno.EROFS, "output-denied"),
+        (errno.EACCES, "output-denied"), (errno.EIO, "output-failed"),
+    ],
+)
+def test_failures_of_the_disk_are_sentences(tmp_path, number, code):
+    with pytest.raises(OutputError) as caught, atomic_output(tmp_path / "a") as path:
+        raise OSError(number, os.strerror(number), str(path))
+    assert caught.value.code == code in MESSAGES
+    assert left_over(tmp_path) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_really_full_disk(tmp_path):
+    with pytest.raises(OutputError) as caught, atomic_output(tmp_path / "a"), open("/dev/full", "wb", 0) as full:
+        full.write(b"x")
+    assert caught.value.code == "output-full"
+
+
+def test_an_error_about_another_file_is_not_ours(tmp_path):
+    with pytest.raises(FileNotFoundError), atomic_output(tmp_path / "a"):
+        open(tmp_path / "source", "rb")
+
+
+def test_missing_folder_and_folder_as_target(tmp_path):
+    for target in (tmp_path / "no" / "a", tmp_path):
+        with pytest.raises(OutputError) as caught, atomic_output(target, force=True):
+            pass
+        assert caught.value.code == "output-folder"
+
+
+def test_a_full_database_is_a_full_disk(tmp_path):
+    with pytest.raises(OutputError) as caught, atomic_output(tmp_path / "a.sqlite") as path:
+        (tmp_path / f"{path.name}-journal").write_text("")
+        raise sqlite3.OperationalError("database or disk is full")
+    assert caught.value.code == "output-full"
+    assert left_over(tmp_path) == []
+
+
+def test_folders(tmp_path):
+    target = tmp_path / "tables"
+    with atomic_folder(target) as path:
+        (path / "a.csv").write_text("1")
+    assert left_over(target) == ["a.csv"]
+    with pytest.raises(OutputError), atomic_folder(target):
+        pass
+    with pytest.raises(ValueError), atomic_folder(target, force=True) as path:
+        raise ValueError
+    assert left_over(target) == ["a.csv"]
+    with atomic_folder(target, force=True) as path:
+        (path / "b.csv").write_text("2")
+    assert left_over(target) == ["b.csv"] and left_over(tmp_path) == ["tables"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError) as caught, atomic_folder(tmp_path / "file", force=True):
+        pass
+    assert caught.value.code == "output-folder"
+
+
+def test_rights_are_those_of_any_new_file(tmp_path):
+    with atomic_output(tmp_path / "a"):
+        pass
+    (tmp_path / "b").touch()
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode

@@ -1,0 +1,194 @@
+"""The last arrow's floor: the one owner of output files. What it writes appears whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from xsp_post.errors import OutputError
+
+
+@contextmanager
+def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
+    """A temporary path beside ``path`` to write to; on leaving the block it becomes ``path`` in one step.
+
+    The temporary file exists (empty) and has ``path``'s suffixes, so that writers which look at the
+    suffix work; closing it before the block ends is the caller's duty. On any failure, also
+    KeyboardInterrupt, the temporary file is removed and an existing ``path`` stays as it was.
+
+    Raises OutputError (exit 6): ``path`` exists and ``force`` is false (`output-exists`), is a folder or
+    its folder is missing (`output-folder`), cannot be written (`output-denied`), the disk is full
+    (`output-full`), or any other failure of the system (`output-failed`).
+    """
+    target = Path(path)
+    _check_target(target, force)
+    temporary = _make_temporary(target)
+    try:
+        try:
+            yield temporary
+            _sync(temporary)
+            if not force and os.path.lexists(target):  # somebody else wrote it meanwhile
+                raise _exists(target)
+            os.replace(temporary, target)
+        except sqlite3.OperationalError as error:
+            raise _database_failure(target, error) from error
+        except OSError as error:
+            # only what concerns this output is translated: a source that cannot be read is not ours
+            if isinstance(error, BrokenPipeError) or not _concerns(error, temporary, target):
+                raise
+            raise _failure(target, error) from error
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm"):  # what SQLite may leave beside a database
+            with suppress(OSError):
+                os.unlink(f"{temporary}{suffix}")
+    _sync_folder(target.parent)
+
+
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
+    """A temporary folder beside ``path`` to fill; on leaving the block it becomes ``path``.
+
+    With ``force`` an existing folder is put aside first and removed after the new one is in place.
+    Raises OutputError as `atomic_output` does.
+    """
+    target = Path(path)
+    if os.path.lexists(target) and not force:
+        raise _exists(target)
+    if target.exists() and not target.is_dir():
+        raise OutputError(
+            f"{target} is a file, and a folder is to be written there.",
+            code="output-folder", hint="Name another folder with -o.",
+        )
+    _check_parent(target)
+    try:
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent))
+    except OSError as error:
+        raise _failure(target, error) from error
+    old = temporary.with_suffix(".old")
+    try:
+        try:
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    _sync(file)
+            temporary.chmod(0o777 & ~_umask())
+            if target.exists():
+                os.replace(target, old)
+                try:
+                    os.replace(temporary, target)
+                except OSError:
+                    os.replace(old, target)
+                    raise
+            else:
+                os.replace(temporary, target)
+        except OSError as error:
+            if isinstance(error, BrokenPipeError) or not _concerns(error, temporary, target):
+                raise
+            raise _failure(target, error) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if target.exists():
+            shutil.rmtree(old, ignore_errors=True)
+    _sync_folder(target.parent)
+
+
+def _check_target(target: Path, force: bool) -> None:
+    if target.is_dir():
+        raise OutputError(
+            f"{target} is a folder, and a file is to be written there.",
+            code="output-folder", hint="Name a file with -o.",
+        )
+    if os.path.lexists(target) and not force:
+        raise _exists(target)
+    _check_parent(target)
+
+
+def _check_parent(target: Path) -> None:
+    if not target.parent.is_dir():
+        raise OutputError(
+            f"The folder of {target} does not exist.",
+            code="output-folder", hint=f"Make it first: mkdir -p '{target.parent}'.",
+        )
+
+
+def _make_temporary(target: Path) -> Path:
+    suffix = "".join(target.suffixes[-2:])
+    if len(suffix) > 40:  # a name full of dots has no suffix worth keeping
+        suffix = ""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=f".part{suffix}", dir=target.parent)
+        # mkstemp makes the file private; an output has the rights any new file has
+        os.fchmod(handle, 0o666 & ~_umask())
+        os.close(handle)
+    except OSError as error:
+        raise _failure(target, error) from error
+    return Path(name)
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable; some file systems cannot, and the content is safe already."""
+    with suppress(OSError):
+        _sync(folder)
+
+
+def _concerns(error: OSError, temporary: Path, target: Path) -> bool:
+    """Whether an error is about this output: it names it, or names no file at all (a failed write)."""
+    if error.filename is None:
+        return True
+    names = [os.fsdecode(n) for n in (error.filename, error.filename2) if isinstance(n, (str, bytes))]
+    return any(name.startswith((str(temporary), str(target))) for name in names)
+
+
+def _exists(target: Path) -> OutputError:
+    return OutputError(
+        f"{target} exists already and was left as it is.",
+        code="output-exists", hint="Say --force to replace it, or name another output with -o.",
+    )
+
+
+def _database_failure(target: Path, error: sqlite3.OperationalError) -> Exception:
+    text = str(error)
+    if "full" in text:
+        return _failure(target, OSError(errno.ENOSPC, text))
+    if "readonly" in text or "unable to open" in text:
+        return _failure(target, OSError(errno.EACCES, text))
+    if "disk I/O" in text:
+        return _failure(target, OSError(errno.EIO, text))
+    return error  # a wrong statement is a defect of ours, not of the disk
+
+
+def _failure(target: Path, error: OSError) -> OutputError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OutputError(
+            f"{target} was not written: the disk is full.",
+            code="output-full", hint="Make room, or write to another disk with -o.",
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return OutputError(
+            f"{target} was not written: its folder cannot be written to ({os.strerror(error.errno)}).",
+            code="output-denied", hint="Name an output elsewhere with -o.",
+        )
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return OutputError(
+        f"{target} was not written: {reason}.", code="output-failed", hint="Name another output with -o.",
+    )
