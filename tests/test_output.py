@@ -72,14 +72,15 @@ def test_failures_of_the_disk_are_sentences(tmp_path, number, code):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_really_full_disk(tmp_path):
-    with pytest.raises(OutputError) as caught, atomic_output(tmp_path / "a"), open("/dev/full", "wb", 0) as full:
-        full.write(b"x")
+    with pytest.raises(OutputError) as caught, atomic_output(tmp_path / "a"):
+        with open("/dev/full", "wb", 0) as full:
+            full.write(b"x")
     assert caught.value.code == "output-full"
 
 
 def test_an_error_about_another_file_is_not_ours(tmp_path):
     with pytest.raises(FileNotFoundError), atomic_output(tmp_path / "a"):
-        open(tmp_path / "source", "rb")
+        (tmp_path / "source").read_bytes()
 
 
 def test_missing_folder_and_folder_as_target(tmp_path):

@@ -122,7 +122,7 @@ def _make_temporary(target: Path) -> Path:
     if len(suffix) > 40:  # a name full of dots has no suffix worth keeping
         suffix = ""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name[:100]}.", suffix=f".part{suffix}", dir=target.parent)
+        handle, name = tempfile.mkstemp(f".part{suffix}", f".{target.name[:100]}.", target.parent)
         # mkstemp makes the file private; an output has the rights any new file has
         os.fchmod(handle, 0o666 & ~_umask())
         os.close(handle)
