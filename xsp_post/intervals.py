@@ -1,0 +1,256 @@
+"""Arithmetic on int64 time intervals: nesting, containment, union, gaps. NumPy only (ground floor).
+
+Nesting rule (NVIDIA's `nvtx_gpu_proj_trace`, NSYS B.2): the parent of a range is the enclosing range of
+the same thread with the least slack, `(start−P.start)+(P.end−end)`. Slack is `P`'s length minus a
+constant, so the parent is simply the *shortest* enclosing range; among equals the one opened first is
+the outer one. For properly nested ranges that is the nearest earlier range whose end is not before
+ours, found here by pointer jumping (O((n + climbs)) array operations). Ranges that overlap partially
+(start/end ranges may) are handled exactly, cluster by cluster, by a sweep over the few that do. Where one range ends in the very nanosecond
+in which the next one starts, a zero-length query at that instant belongs to the later range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int = NDArray[np.int64]
+
+
+@dataclass
+class Nesting:
+    """Ranges of many threads, nested. ``parent`` is in the caller's numbering; the rest is sorted by
+    (thread, start, −end, tie) and private to `innermost`."""
+
+    parent: Int  # index of the parent range, −1 for roots; shape (n,)
+    depth: Int  # 0 for roots; shape (n,)
+    crossing_count: int  # ranges that partially overlap an earlier one of their thread
+    _order: Int
+    _thread_first: Int
+    _thread_last: Int
+    _start: Int
+    _end: Int
+    _parent_sorted: Int  # nearest earlier range whose end is not before ours (sorted numbering)
+    _cluster: Int  # connected group of overlapping ranges (sorted numbering)
+    _cluster_crosses: NDArray[np.bool_]
+
+    def innermost(self, thread: Int, start: Int, end: Int) -> Int:
+        """The shortest range of the same thread around each [start, end] (bounds included), −1 for none."""
+        found = np.full(len(start), -1, np.int64)
+        if not len(start) or not len(self._order):
+            return found
+        position = self._last_started(thread, start)
+        candidate = position.copy()
+        active = np.flatnonzero(candidate >= 0)
+        while len(active):
+            inside = candidate[active]
+            short = self._end[inside] < end[active]
+            active = active[short]
+            candidate[active] = self._parent_sorted[candidate[active]]
+            active = active[candidate[active] >= 0]
+        hit = candidate >= 0
+        found[hit] = self._order[candidate[hit]]
+        self._correct_crossing(found, position, start, end)
+        return found
+
+    def _last_started(self, thread: Int, start: Int) -> Int:
+        """Sorted position of the last range of the thread with range.start <= start, −1 for none."""
+        position = np.full(len(start), -1, np.int64)
+        thread_count = len(self._thread_first)
+        if thread_count == 1 and not thread.any():
+            rows: slice | Int = slice(None)
+            groups = [(0, rows)]
+        else:
+            order = np.argsort(thread, kind="stable")
+            bounds = np.searchsorted(thread[order], np.arange(thread_count + 1))
+            groups = [(t, order[bounds[t] : bounds[t + 1]]) for t in range(thread_count) if bounds[t] < bounds[t + 1]]
+        for t, rows in groups:
+            first, last = self._thread_first[t], self._thread_last[t]
+            if first == last:
+                continue
+            offset = np.searchsorted(self._start[first:last], start[rows], side="right") - 1
+            position[rows] = np.where(offset >= 0, offset + first, -1)
+        return position
+
+    def _correct_crossing(self, found: Int, position: Int, start: Int, end: Int) -> None:
+        """Where ranges overlap partially, the nearest enclosing range need not be the shortest: look at all."""
+        if not self.crossing_count:
+            return
+        hit = np.flatnonzero(position >= 0)
+        hit = hit[self._cluster_crosses[self._cluster[position[hit]]]]
+        cluster_first = np.searchsorted(self._cluster, self._cluster[position[hit]], side="left")
+        for row, first in zip(hit.tolist(), cluster_first.tolist()):
+            low, high = first, int(position[row]) + 1
+            fits = np.flatnonzero(self._end[low:high] >= end[row])
+            if len(fits):
+                fits += low
+                length = self._end[fits] - self._start[fits]
+                shortest = fits[length == length.min()]
+                found[row] = self._order[shortest[-1]]
+            else:
+                found[row] = -1
+
+
+def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
+    """Nest ranges per thread. ``thread`` holds dense thread indexes 0…t−1; ``tie`` orders equal intervals
+    (opened first = outer), default the given order. All shape (n,)."""
+    n = len(start)
+    order = _outer_first(thread, start, end, tie)
+    s, e, t = start[order], end[order], thread[order]
+    thread_count = int(thread.max()) + 1 if n else 0
+    bounds = np.searchsorted(t, np.arange(thread_count + 1))
+    pointer, crossing = _nearest_enclosing(t, s, e)
+    cluster = _clusters(t, s, e)
+    crosses = np.zeros(int(cluster[-1]) + 1 if n else 0, bool)
+    crosses[cluster[crossing]] = True
+    parent_sorted = pointer.copy()
+    if crosses.any():
+        _sweep_crossing_clusters(s, e, cluster, crosses, parent_sorted)
+    parent = np.full(n, -1, np.int64)
+    has = parent_sorted >= 0
+    parent[order[has]] = order[parent_sorted[has]]
+    return Nesting(
+        parent=parent,
+        depth=depths(parent),
+        crossing_count=int(crossing.sum()),
+        _order=order,
+        _thread_first=bounds[:-1],
+        _thread_last=bounds[1:],
+        _start=s,
+        _end=e,
+        _parent_sorted=pointer,
+        _cluster=cluster,
+        _cluster_crosses=crosses,
+    )
+
+
+def _outer_first(thread: Int, start: Int, end: Int, tie: Int | None) -> Int:
+    """Sort permutation by (thread, start, −end, tie); cheap when the input is already in that order."""
+    keys = (-end, start, thread) if tie is None else (tie, -end, start, thread)
+    same_thread = thread[1:] == thread[:-1]
+    ascending = (thread[1:] > thread[:-1]) | (same_thread & (start[1:] > start[:-1]))
+    if ascending.all():
+        return np.arange(len(start))
+    return np.lexsort(keys)
+
+
+def _nearest_enclosing(thread: Int, start: Int, end: Int) -> tuple[Int, NDArray[np.bool_]]:
+    """For sorted ranges: the nearest earlier range of the thread whose end is not before ours (−1), and
+    whether a range is skipped on the way that ends after our start (a partial overlap).
+
+    Invariant of the jumping: every range strictly between ``pointer[i]`` and ``i`` ends before ``end[i]``.
+    """
+    n = len(start)
+    pointer = np.arange(-1, n - 1, dtype=np.int64)
+    if n:
+        pointer[np.flatnonzero(np.r_[True, thread[1:] != thread[:-1]])] = -1
+    crossing = np.zeros(n, bool)
+    active = np.flatnonzero(pointer >= 0)
+    while len(active):
+        candidate = pointer[active]
+        candidate_end = end[candidate]
+        skip = candidate_end < end[active]
+        active, candidate, candidate_end = active[skip], candidate[skip], candidate_end[skip]
+        crossing[active[candidate_end > start[active]]] = True
+        pointer[active] = pointer[candidate]
+        active = active[pointer[active] >= 0]
+    return pointer, crossing
+
+
+def _clusters(thread: Int, start: Int, end: Int) -> Int:
+    """Number the connected groups of overlapping ranges; sorted input, per thread."""
+    n = len(start)
+    if not n:
+        return np.zeros(0, np.int64)
+    new = np.ones(n, bool)
+    for first, last in _runs(thread):
+        reach = np.maximum.accumulate(end[first:last])
+        new[first + 1 : last] = start[first + 1 : last] > reach[:-1]
+    return np.cumsum(new) - 1
+
+
+def _runs(values: Int) -> list[tuple[int, int]]:
+    """(first, last+1) of each run of equal values."""
+    edges = np.flatnonzero(np.r_[True, values[1:] != values[:-1], True])
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist()))
+
+
+def _sweep_crossing_clusters(start: Int, end: Int, cluster: Int, crosses: NDArray[np.bool_], parent: Int) -> None:
+    """Exact parents inside clusters with partial overlaps (in place): the shortest enclosing active range."""
+    rows = np.flatnonzero(crosses[cluster])
+    active: list[int] = []
+    current = -1
+    starts, ends = start.tolist(), end.tolist()
+    for row in rows.tolist():
+        if cluster[row] != current:
+            current, active = int(cluster[row]), []
+        row_start, row_end = starts[row], ends[row]
+        active = [a for a in active if ends[a] >= row_start]
+        best, best_length = -1, -1
+        for a in active:
+            if ends[a] >= row_end:
+                length = ends[a] - starts[a]
+                if best < 0 or length <= best_length:
+                    best, best_length = a, length
+        parent[row] = best
+        active.append(row)
+
+
+def depths(parent: Int) -> Int:
+    """Depth of each node of a forest given its parents (−1 roots): 0 for roots. Pointer doubling."""
+    depth = (parent >= 0).astype(np.int64)
+    jump = parent.copy()
+    active = np.flatnonzero(jump >= 0)
+    while len(active):
+        above = jump[active]
+        depth[active] += depth[above]
+        # simultaneous update: read all of `jump` before writing
+        jump[active] = jump[above]
+        active = active[jump[active] >= 0]
+    return depth
+
+
+def union_length(start: Int, end: Int) -> int:
+    """Length of the union of intervals (busy time)."""
+    if not len(start):
+        return 0
+    order = np.argsort(start, kind="stable")
+    s, e = start[order], end[order]
+    reach = np.maximum.accumulate(e)
+    before = np.r_[s[0], reach[:-1]]
+    return int(np.maximum(0, e - np.maximum(s, before)).sum())
+
+
+def grouped_union_length(group: Int, start: Int, end: Int, group_count: int) -> Int:
+    """Length of the union of intervals within each group; shape (group_count,), 0 for empty groups.
+
+    Needs ``start`` ascending over all rows (sort once, then call per grouping).
+    """
+    result = np.zeros(group_count, np.int64)
+    if not len(start):
+        return result
+    order = np.argsort(group, kind="stable")
+    g, s, e = group[order], start[order], end[order]
+    first = np.flatnonzero(np.r_[True, g[1:] != g[:-1]])
+    low = s[first]
+    high = np.maximum.reduceat(e, first)
+    # Shift each group to a range of its own, so that one running maximum serves all of them.
+    base = np.r_[0, np.cumsum(high - low + 1)[:-1]] - low
+    shift = np.repeat(base, np.diff(np.r_[first, len(g)]))
+    s, e = s + shift, e + shift
+    reach = np.maximum.accumulate(e)
+    before = np.r_[s[0], reach[:-1]]
+    result[g[first]] = np.add.reduceat(np.maximum(0, e - np.maximum(s, before)), first)
+    return result
+
+
+def gaps(start: Int, end: Int) -> tuple[Int, Int]:
+    """Idle stretches between intervals: (gap starts, gap ends), ascending, all of positive length."""
+    if not len(start):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    order = np.argsort(start, kind="stable")
+    s, reach = start[order], np.maximum.accumulate(end[order])
+    idle = s[1:] > reach[:-1]
+    return reach[:-1][idle], s[1:][idle]
