@@ -1,0 +1,109 @@
+"""``run``'s floor: which processor, GPU and driver this machine has, and at which clocks it runs now.
+
+Nothing private: no host name, no user, no serial number, no UUID.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_FIELDS = ("index", "name", "driver_version", "memory.total", "clocks.sm", "clocks.mem", "clocks.max.sm",
+           "temperature.gpu", "power.draw", "persistence_mode", "mig.mode.current")
+_MEBI = 1 << 20
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """State of one GPU as the driver's ``nvidia-smi`` (NVML) tells it; −1 or '' where it does not."""
+
+    index: int
+    name: str
+    driver_version: str
+    memory_bytes: int
+    sm_clock_hz: int
+    memory_clock_hz: int
+    max_sm_clock_hz: int
+    temperature_celsius: float
+    power_watts: float
+    persistence_mode: str
+    mig_mode: str
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs of this machine, [] without a driver. Asks nvidia-smi; at most ten seconds."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return []
+    try:
+        done = subprocess.run(
+            [program, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"],
+            capture_output=True, text=True, errors="replace", timeout=10, stdin=subprocess.DEVNULL, check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    rows = [[field.strip() for field in line.split(",")] for line in done.stdout.splitlines()]
+    return [_gpu(row) for row in rows if len(row) == len(_FIELDS)]
+
+
+def _gpu(row: list[str]) -> Gpu:
+    values = dict(zip(_FIELDS, row))
+    return Gpu(
+        index=int(_number(values["index"])),
+        name=values["name"],
+        driver_version=values["driver_version"],
+        memory_bytes=_scaled(values["memory.total"], _MEBI),
+        sm_clock_hz=_scaled(values["clocks.sm"], 1_000_000),
+        memory_clock_hz=_scaled(values["clocks.mem"], 1_000_000),
+        max_sm_clock_hz=_scaled(values["clocks.max.sm"], 1_000_000),
+        temperature_celsius=_number(values["temperature.gpu"]),
+        power_watts=_number(values["power.draw"]),
+        persistence_mode=values["persistence_mode"],
+        mig_mode=values["mig.mode.current"],
+    )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # "[N/A]", "[Not Supported]"
+        return -1.0
+
+
+def _scaled(text: str, factor: int) -> int:
+    value = _number(text)
+    return -1 if value < 0 else int(value * factor)
+
+
+def cpu_name() -> str:
+    """The processor's name, e.g. ``AMD EPYC 7B13``."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def usable_cpu_count() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def out_of_memory_kills() -> int:
+    """How many processes of this control group the kernel has killed for memory; 0 where it does not say."""
+    try:
+        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
+    except OSError:
+        return 0
+    counts = dict(line.split() for line in lines if len(line.split()) == 2)
+    return int(counts.get("oom_kill", 0))

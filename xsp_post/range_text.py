@@ -1,0 +1,84 @@
+"""``run`` → capture: the grammar of our own ranges, written by `workload.ranges` and read by ``ingest``.
+
+The ranges live in the NVTX domain `DOMAIN`; in a PyTorch-profiler trace, which knows no domains, the
+same text carries the prefix `PREFIX`. Four texts exist:
+
+==========  ====================================  ======================================================
+kind        text                                  example
+==========  ====================================  ======================================================
+model       ``model:<phase>#<iteration>``         ``model:forward#3``
+warmup      ``warmup:<phase>#<iteration>``        ``warmup:decode#0``
+layer       ``<module path>:<Class>#<call>``      ``layer1.0.conv1:Conv2d#0``
+shape       ``shape:[<sizes>]``                   ``shape:[8,64,112,112]`` (a mark, just before a layer's end)
+==========  ====================================  ======================================================
+
+``<call>`` counts the calls of that module within one iteration from 0; together with the path it is the
+key by which layers are matched across runs. A phase is a lower-case word (``forward``, ``train_step``,
+``prefill``, ``decode``). Texts hold no ``/`` and no ``@``: the filters of nsys and ncu split there.
+Pure Python: readers need no torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+DOMAIN = "xsp"
+PREFIX = "xsp/"  # in front of the text where the format knows no domains (PyTorch-profiler annotations)
+
+MODEL, WARMUP, LAYER, SHAPE = "model", "warmup", "layer", "shape"
+ROOT_PATH = "(root)"  # the module path of the model itself, where it has no name
+
+_PHASE = re.compile(r"(model|warmup):([a-z][a-z0-9_]*)#(\d+)\Z")
+_LAYER = re.compile(r"([^:/@]+):([^:/@#]+)#(\d+)\Z")
+_SHAPE = re.compile(r"shape:\[(\d+(?:,\d+)*)?\]\Z")
+_NOT_IN_TEXT = re.compile(r"[:/@#\s\x00]+")
+
+
+@dataclass(frozen=True)
+class RangeText:
+    """One parsed text. ``name``: phase or module path; ``index``: iteration or call, −1 for a shape."""
+
+    kind: str
+    name: str = ""
+    layer_type: str = ""
+    index: int = -1
+    shape: tuple[int, ...] = ()
+
+
+def format_model(phase: str, iteration: int, *, is_warmup: bool = False) -> str:
+    """Text of one execution of the model."""
+    return f"{WARMUP if is_warmup else MODEL}:{phase}#{iteration}"
+
+
+def format_layer(path: str, layer_type: str, call_index: int) -> str:
+    """Text of one call of a layer; characters the grammar keeps for itself become ``_``."""
+    path = _NOT_IN_TEXT.sub("_", path) or ROOT_PATH
+    layer_type = _NOT_IN_TEXT.sub("_", layer_type)
+    if path in (MODEL, WARMUP) and layer_type[:1].islower():
+        layer_type = layer_type[:1].upper() + layer_type[1:]  # else it would read as a model range
+    return f"{path}:{layer_type}#{call_index}"
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    """Text of the mark that carries a layer's output shape."""
+    return f"shape:[{','.join(str(int(size)) for size in shape)}]"
+
+
+def parse(text: str) -> RangeText | None:
+    """What a text of our domain says, with or without `PREFIX`; None where it is none of ours.
+
+    Total: any string is accepted, captures are hostile.
+    """
+    text = text.removeprefix(PREFIX)
+    if match := _PHASE.match(text):
+        kind, phase, index = match.groups()
+        return RangeText(kind, name=phase, index=int(index))
+    if match := _SHAPE.match(text):
+        sizes = match.group(1)
+        return RangeText(SHAPE, shape=tuple(int(s) for s in sizes.split(",")) if sizes else ())
+    if match := _LAYER.match(text):
+        path, layer_type, call = match.groups()
+        return RangeText(LAYER, name=path, layer_type=layer_type, index=int(call))
+    return None

@@ -1,0 +1,100 @@
+"""``run`` and ``ingest`` share this floor: where NVIDIA's command line tools are and what they can do.
+
+Search order of nsys (first hit wins): ``$XSP_NSYS``, PATH, ``$NSYS_HOME/bin``, ``$NSYS_DIR``, the newest of
+the usual installation folders. What a tool can do is read from its ``--help`` text, never from its version.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_NSYS_FOLDERS = (
+    "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",
+    "/opt/nvidia/nsight-systems/*/bin/nsys",
+    "/opt/nvidia/nsight-systems-cli/*/target-linux-*/nsys",
+    "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
+    "/usr/local/cuda*/nsight-systems-*/target-linux-*/nsys",
+    "/usr/local/cuda*/NsightSystems-cli-*/target-linux-*/nsys",
+    "/usr/local/cuda*/bin/nsys",
+    "/opt/nvidia/hpc_sdk/Linux_*/*/profilers/Nsight_Systems/target-linux-*/nsys",
+    "/opt/nvidia/hpc_sdk/Linux_*/*/profilers/cuda/Nsight_Systems/target-linux-*/nsys",
+)
+_NCU_FOLDERS = (
+    "/opt/nvidia/nsight-compute/*/ncu",
+    "/usr/local/cuda*/nsight-compute-*/ncu",
+    "/usr/local/cuda*/bin/ncu",
+    "/opt/nvidia/hpc_sdk/Linux_*/*/profilers/Nsight_Compute/ncu",
+)
+_VERSION = re.compile(r"(\d{4})\.(\d+)\.(\d+)(?:\.(\d+))?")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One installed command line tool."""
+
+    path: Path
+    version: str  # "2025.1.1.110", '' where it would not say
+
+
+def find_nsys() -> Tool | None:
+    """The nsys to use, or None. An nsys that does not answer ``--version`` has version ''."""
+    return _find("nsys", "XSP_NSYS", [("NSYS_HOME", "bin/nsys"), ("NSYS_DIR", "nsys"), ("NSYS_DIR", "bin/nsys")],
+                 _NSYS_FOLDERS)
+
+
+def find_ncu() -> Tool | None:
+    """The ncu to use, or None; ``$XSP_NCU`` names one."""
+    return _find("ncu", "XSP_NCU", [("NCU_HOME", "ncu")], _NCU_FOLDERS)
+
+
+def help_text(tool: Tool, arguments: Sequence[str], timeout_s: float = 20.0) -> str:
+    """What ``tool ARGUMENTS --help`` prints ('' when it fails): the source of what flags exist."""
+    return _output([str(tool.path), *arguments, "--help"], timeout_s)
+
+
+def has_flag(text: str, flag: str) -> bool:
+    """Whether a help text lists a flag as a word of its own."""
+    return re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", text) is not None
+
+
+def _find(name: str, variable: str, homes: Sequence[tuple[str, str]], patterns: Sequence[str]) -> Tool | None:
+    candidates: list[str] = []
+    if chosen := os.environ.get(variable):
+        candidates.append(chosen)
+    if on_path := shutil.which(name):
+        candidates.append(on_path)
+    for home, below in homes:
+        if folder := os.environ.get(home):
+            candidates.append(str(Path(folder) / below))
+    found = [path for pattern in patterns for path in glob.glob(pattern)]
+    candidates += sorted(found, key=_version_in_path, reverse=True)
+    for candidate in candidates:
+        path = Path(candidate)
+        if path.is_file() and os.access(path, os.X_OK):
+            return Tool(path, _version(path))
+    return None
+
+
+def _version_in_path(path: str) -> tuple[int, ...]:
+    match = _VERSION.search(path)
+    return tuple(int(part or 0) for part in match.groups()) if match else ()
+
+
+def _version(path: Path) -> str:
+    match = _VERSION.search(_output([str(path), "--version"], 20.0))
+    return match.group(0) if match else ""
+
+
+def _output(command: list[str], timeout_s: float) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace")
