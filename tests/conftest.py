@@ -1,0 +1,40 @@
+"""What every test may use: where real captures lie, and the writers beside this file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # builders, export_schema, generators
+
+CANARY = "xsp-canary"  # stands in the shared captures wherever private values stood: must reach no output
+
+
+def _shared(variable: str, name: str) -> Path:
+    """A folder that lies beside the checkout; the test is skipped, with the reason, where it does not."""
+    path = Path(os.environ.get(variable) or ROOT.parent / "shared" / name)
+    if not path.is_dir():
+        pytest.skip(f"no folder of real {name} here (set {variable})")
+    return path
+
+
+@pytest.fixture(scope="session")
+def captures() -> Path:
+    """The folder of real captures: ``nsys/``, ``ncu/``, ``kineto/``, ``other/``, ``official/``, ``expected/``."""
+    return _shared("XSP_POST_CAPTURES", "captures")
+
+
+@pytest.fixture(scope="session")
+def paper() -> Path:
+    """The folder of the paper's published numbers."""
+    return _shared("XSP_POST_PAPER", "paper")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
