@@ -1,0 +1,156 @@
+"""statistics.py against definitions, textbook tables and brute force."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xsp_post import statistics as s
+
+_SAMPLES = st.lists(st.floats(min_value=-1e9, max_value=1e9), min_size=1, max_size=30)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [([7], 7), ([1, 2, 90], 31), ([1, 2, 3, 94], 25), ([1, 2, 3, 4, 990], 3), ([-99, 1, 2, 3, 99], 2),
+     (list(range(10)), 4.5), ([100, *range(1, 9), -100], 4.5)],
+)
+def test_trimmed_mean_drops_a_fifth_at_each_end(values, expected):
+    assert s.trimmed_mean(values) == pytest.approx(expected)
+
+
+def test_trim_count_is_not_fooled_by_binary_fractions():
+    assert [int(s.trim_count(n)) for n in (4, 5, 9, 10, 14, 15, 20, 35, 1000)] == [0, 1, 1, 2, 2, 3, 4, 7, 200]
+
+
+def test_the_papers_code_is_asymmetric_and_ours_is_not():
+    # XSP.md §2.5: for n = 4 their slice loses the maximum only; n = 3 is the median.
+    assert s.paper_trimmed_mean([1, 2, 3, 100]) == 2.0
+    assert s.trimmed_mean([1, 2, 3, 100]) == 26.5
+    assert s.paper_trimmed_mean([1, 5, 100]) == 5
+    assert s.paper_trimmed_mean([1, 2]) == 1.5
+    assert s.paper_trimmed_mean([5, 1, 2, 3, 100]) == 3.333  # as ours, but rounded
+    assert s.paper_trimmed_mean([1, 2.00049]) == 1.5
+
+
+@given(st.lists(_SAMPLES, min_size=1, max_size=6), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_groups_equal_one_sample_at_a_time(samples, random):
+    rows = [(value, index) for index, sample in enumerate(samples) for value in sample]
+    random.shuffle(rows)
+    values, groups = np.array([v for v, _ in rows]), np.array([g for _, g in rows])
+    frame = s.summarise_groups(values, groups, len(samples) + 1)
+    for index, sample in enumerate(samples):
+        row = frame.iloc[index]
+        scale = max(1.0, max(abs(v) for v in sample))
+        assert row["count"] == len(sample)
+        assert row["trimmed_mean"] == pytest.approx(s.trimmed_mean(sample), abs=1e-9 * scale)
+        assert row["mean"] == pytest.approx(np.mean(sample), abs=1e-9 * scale)
+        for name, q in (("min", 0), ("q25", 0.25), ("median", 0.5), ("q75", 0.75), ("max", 1)):
+            assert row[name] == pytest.approx(np.quantile(sample, q), abs=1e-9 * scale)
+        if len(sample) > 1:
+            assert row["std"] == pytest.approx(np.std(sample, ddof=1), abs=1e-7 * scale)
+            assert row["ci_low"] <= row["trimmed_mean"] <= row["ci_high"]
+        else:
+            assert math.isnan(row["std"]) and math.isnan(row["ci_low"])
+    assert frame["count"].iloc[-1] == 0 and frame.drop(columns="count").iloc[-1].isna().all()
+
+
+def test_singleton_groups_take_the_short_cut_and_agree():
+    values, groups = np.array([5.0, 7.0, np.nan]), np.array([2, 0, 1])
+    short = s.summarise_groups(values, groups, 4)
+    long = s.summarise_groups(np.append(values, [1, 2]), np.append(groups, [4, 4]), 5).iloc[:4]
+    assert list(short.columns) == list(long.columns) == list(s.SUMMARY_COLUMNS)
+    np.testing.assert_array_equal(short.to_numpy(float), long.to_numpy(float))
+
+
+def test_nan_and_negative_groups_are_left_out():
+    frame = s.summarise_groups([1, np.nan, 3, 999], [0, 0, 0, -1], 1)
+    assert frame["count"].tolist() == [2] and frame["mean"].tolist() == [2]
+
+
+def test_no_values_at_all():
+    assert len(s.summarise_groups([], [], 0)) == 0
+    assert s.summarise_groups([], [], 3)["count"].tolist() == [0, 0, 0]
+    assert math.isnan(s.trimmed_mean([])) and math.isnan(s.paper_trimmed_mean([]))
+
+
+@pytest.mark.parametrize(
+    ("freedom", "confidence", "quantile"),
+    # Student's table as printed in any textbook.
+    [(1, 0.95, 12.706), (2, 0.95, 4.303), (4, 0.95, 2.776), (9, 0.95, 2.262), (30, 0.95, 2.042),
+     (120, 0.95, 1.980), (5, 0.99, 4.032), (10, 0.90, 1.812), (1e9, 0.95, 1.960)],
+)
+def test_t_quantile(freedom, confidence, quantile):
+    assert s.t_quantiles([freedom], confidence)[0] == pytest.approx(quantile, abs=5.1e-4)
+
+
+def test_t_quantile_without_freedom_is_unknown():
+    assert np.isnan(s.t_quantiles([0, -1, np.nan])).all()
+
+
+def test_untrimmed_interval_is_students():
+    row = s.summarise([9, 10, 11, 12, 13], trim_ratio=0)
+    half = 2.776 * math.sqrt(2.5) / math.sqrt(5)
+    assert row["ci_high"] - 11 == pytest.approx(half, rel=1e-3)
+
+
+def test_untrimmed_comparison_is_welchs():
+    # Samples and result of the worked example on Wikipedia's "Welch's t-test" page, example 1.
+    a = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1, 21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4]
+    b = [27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0, 24.8, 20.2, 21.9, 22.1, 22.9, 30.5, 24.4]
+    result = s.compare_samples(a, b, trim_ratio=0)
+    assert result.difference == pytest.approx(np.mean(b) - np.mean(a))
+    stats = pytest.importorskip("scipy.stats")  # a check only: the package does without scipy
+
+    expected = stats.ttest_ind(b, a, equal_var=False)
+    assert result.p_value == pytest.approx(expected.pvalue, rel=1e-9)
+    assert result.degrees_of_freedom == pytest.approx(expected.df, rel=1e-9)
+    interval = expected.confidence_interval()
+    assert (result.ci_low, result.ci_high) == pytest.approx((interval.low, interval.high), rel=1e-6)
+    yuen = stats.ttest_ind(b, a, equal_var=False, trim=0.2)
+    assert s.compare_samples(a, b).p_value == pytest.approx(yuen.pvalue, rel=1e-9)
+
+
+def test_too_few_values_show_no_difference():
+    result = s.compare_samples([1.0], [100.0])
+    assert not result.is_significant and math.isnan(result.p_value)
+    assert result.difference == 99
+
+
+def test_samples_without_spread():
+    assert s.compare_samples([5, 5, 5], [5, 5, 5]).p_value == 1
+    assert not s.compare_samples([5, 5, 5], [5, 5, 5]).is_significant
+    assert s.compare_samples([5, 5, 5], [6, 6, 6]).is_significant
+
+
+def test_equal_distributions_are_called_different_one_time_in_twenty():
+    random = np.random.default_rng(1)
+    hits = sum(
+        s.compare_samples(random.normal(100, 5, 12), random.normal(100, 5, 9)).is_significant
+        for _ in range(600)
+    )
+    assert 0.02 < hits / 600 < 0.085
+
+
+def test_interval_covers_the_truth_about_95_times_in_100():
+    random = np.random.default_rng(2)
+    draws = random.normal(50, 3, (1000, 10))
+    frame = s.summarise_groups(draws.ravel(), np.repeat(np.arange(1000), 10), 1000)
+    covered = ((frame["ci_low"] <= 50) & (frame["ci_high"] >= 50)).mean()
+    assert 0.92 < covered < 0.98
+
+
+def test_digits_survive_a_large_offset():
+    row = s.summarise(1.7e18 + np.array([0.0, 1024.0, 2048.0, 4096.0]))  # epoch nanoseconds
+    assert row["std"] == pytest.approx(np.std([0, 1024, 2048, 4096], ddof=1), rel=1e-6)
+
+
+def test_bootstrap_brackets_the_estimate_and_repeats():
+    sample = [10, 11, 10.5, 12, 10.2, 30]
+    low, high = s.bootstrap_interval(sample)
+    assert low <= s.trimmed_mean(sample) <= high
+    assert (low, high) == s.bootstrap_interval(sample)
+    assert all(math.isnan(x) for x in s.bootstrap_interval([1.0]))

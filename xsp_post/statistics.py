@@ -1,0 +1,314 @@
+"""Beside the arrows: how repeated measurements become one number, and how sure that number is.
+
+The summary of xsp-post is the *symmetric 20 % trimmed mean*: sort the n values, drop
+g = ⌊0.2·n⌋ from each end, average the other n − 2g. For n < 5 nothing is dropped and it is the plain
+mean. The confidence interval is that of the trimmed mean itself (Tukey & McLaughlin 1963; Yuen 1974):
+its standard error is s_w / ((1 − 2·0.2)·√n), here with the exact share kept h/n in place of 1 − 2·0.2,
+i.e. √(SSD_w / (h·(h − 1))) where SSD_w is the sum of squared deviations of the Winsorised sample and
+h = n − 2g, on h − 1 degrees of freedom. Without trimming both become the textbook Student t
+interval and, between two samples, Welch's test.
+
+XSP.md §2.5 documents what the paper's code did instead (`paper_trimmed_mean`), for reproduction only.
+All values keep the unit they come in. NaN values are left out; no value at all gives NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+TRIM_RATIO = 0.2
+CONFIDENCE = 0.95
+
+FloatArray = npt.NDArray[np.float64]
+
+SUMMARY_COLUMNS = (
+    "count", "trimmed_mean", "mean", "min", "q25", "median", "q75", "max", "std",
+    "standard_error", "degrees_of_freedom", "ci_low", "ci_high",
+)
+
+
+def trim_count(n: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> npt.NDArray[np.int64]:
+    """How many values are dropped from *each* end of n sorted ones: ⌊trim_ratio·n⌋."""
+    # 0.2·15 is 3.0000000000000004 in one order and 2.9999999999999996 in another: nudge before the floor.
+    return np.floor(np.asarray(n, dtype=np.float64) * trim_ratio + 1e-9).astype(np.int64)
+
+
+def trimmed_mean(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> float:
+    """Symmetric trimmed mean of one sample (see the module's docstring); NaN for an empty one."""
+    sample = _clean(values)
+    if sample.size == 0:
+        return math.nan
+    sample.sort()
+    dropped = int(trim_count(sample.size, trim_ratio))
+    return float(sample[dropped : sample.size - dropped].mean())
+
+
+def paper_trimmed_mean(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> float:
+    """The trimmed mean as the paper's code computes it (XSP.md §2.5), slips included; never a default.
+
+    n < 3: plain mean. n = 3: median. n ≥ 4: the mean of sorted[⌊0.2n⌋ : min(n − 1, n − ⌊0.2n⌋)], so that
+    n = 4 loses its maximum only. Rounded to three decimals.
+    """
+    sample = np.sort(_clean(values))
+    n = sample.size
+    if n == 0:
+        return math.nan
+    if n < 3:
+        return round(float(sample.mean()), 3)
+    if n == 3:
+        return round(float(sample[1]), 3)
+    dropped = int(trim_count(n, trim_ratio))
+    return round(float(sample[dropped : min(n - 1, n - dropped)].mean()), 3)
+
+
+def summarise(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO,
+              confidence: float = CONFIDENCE) -> dict[str, float]:
+    """One sample's summary as a dict of `SUMMARY_COLUMNS` (same numbers as `summarise_groups`)."""
+    array = np.asarray(values, dtype=np.float64).ravel()
+    frame = summarise_groups(array, np.zeros(array.size, dtype=np.int64), 1, trim_ratio, confidence)
+    return {str(column): float(frame[column].iloc[0]) for column in frame.columns}
+
+
+def summarise_groups(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: int,
+                     trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE) -> pd.DataFrame:
+    """Summaries of many samples at once: one row per group 0…group_count−1, columns `SUMMARY_COLUMNS`.
+
+    ``values`` and ``groups`` have shape (n,); rows with a negative group or a NaN value are left out.
+    ``std`` is the sample standard deviation (n − 1); it, the standard error and the interval are NaN
+    where fewer than two values are kept. Quartiles interpolate linearly. One sort, no loop over groups.
+    """
+    value = np.asarray(values, dtype=np.float64).ravel()
+    group = np.asarray(groups, dtype=np.int64).ravel()
+    kept = (group >= 0) & ~np.isnan(value)
+    if not kept.all():
+        value, group = value[kept], group[kept]
+    n = np.bincount(group, minlength=group_count)
+    if n.size and n.max(initial=0) <= 1:
+        return _singletons(value, group, n)
+    order = np.lexsort((value, group))
+    value, group = value[order], group[order]
+    start = np.concatenate(([0], np.cumsum(n)[:-1])).astype(np.int64)
+    rank = np.arange(value.size) - start[group]
+
+    dropped = trim_count(n, trim_ratio)
+    is_inner = (rank >= dropped[group]) & (rank < (n - dropped)[group])
+    inner_count = n - 2 * dropped
+    # Sums are taken about the group's median, so that 10⁹ ns with a spread of 1 ns keeps its digits.
+    centre = _at_quantile(value, start, n, 0.5)
+    deviation = value - centre[group]
+    inner_mean = _mean(group, np.where(is_inner, deviation, 0.0), inner_count, group_count)
+    mean = _mean(group, deviation, n, group_count)
+    std = np.sqrt(_squares(group, deviation - mean[group], group_count) / _at_least(n - 1, 1))
+
+    low = _pick(value, start + dropped, n) - centre
+    high = _pick(value, start + n - 1 - dropped, n) - centre
+    winsorised = np.clip(deviation, low[group], high[group])
+    winsorised_mean = _mean(group, winsorised, n, group_count)
+    squares = _squares(group, winsorised - winsorised_mean[group], group_count)
+    freedom = (inner_count - 1).astype(np.float64)
+    error = np.sqrt(squares / _at_least(inner_count * (inner_count - 1), 1))
+    error[freedom < 1] = np.nan
+    std[n < 2] = np.nan
+    half_width = t_quantiles(freedom, confidence) * error
+    estimate = centre + inner_mean
+    return pd.DataFrame({
+        "count": n, "trimmed_mean": estimate, "mean": centre + mean,
+        "min": _pick(value, start, n), "q25": _at_quantile(value, start, n, 0.25), "median": centre,
+        "q75": _at_quantile(value, start, n, 0.75), "max": _pick(value, start + n - 1, n), "std": std,
+        "standard_error": error, "degrees_of_freedom": np.where(n > 0, freedom, np.nan),
+        "ci_low": estimate - half_width, "ci_high": estimate + half_width,
+    })
+
+
+def _singletons(value: FloatArray, group: npt.NDArray[np.int64], n: npt.NDArray[np.int64]) -> pd.DataFrame:
+    """Groups of at most one value: the common case of a capture without iterations, in no time."""
+    only = np.full(n.size, np.nan)
+    only[group] = value
+    nothing = np.full(n.size, np.nan)
+    columns: dict[str, npt.NDArray[np.generic]] = dict.fromkeys(SUMMARY_COLUMNS, only)
+    columns |= dict.fromkeys(("std", "standard_error", "ci_low", "ci_high"), nothing)
+    columns |= {"count": n, "degrees_of_freedom": np.where(n > 0, 0.0, np.nan)}
+    return pd.DataFrame(columns)
+
+
+def _clean(values: npt.ArrayLike) -> FloatArray:
+    array = np.array(values, dtype=np.float64).ravel()
+    return array[~np.isnan(array)]
+
+
+def _at_least(array: npt.NDArray[np.int64], least: int) -> npt.NDArray[np.int64]:
+    return np.maximum(array, least)
+
+
+def _mean(group: npt.NDArray[np.int64], value: FloatArray, n: npt.NDArray[np.int64], groups: int) -> FloatArray:
+    total = np.bincount(group, weights=value, minlength=groups)
+    return np.asarray(np.where(n > 0, total / _at_least(n, 1), np.nan), dtype=np.float64)
+
+
+def _squares(group: npt.NDArray[np.int64], deviation: FloatArray, groups: int) -> FloatArray:
+    return np.bincount(group, weights=deviation * deviation, minlength=groups).astype(np.float64)
+
+
+def _pick(value: FloatArray, position: npt.NDArray[np.int64], n: npt.NDArray[np.int64]) -> FloatArray:
+    """value[position] where the group has values, NaN where it has none."""
+    if value.size == 0:
+        return np.full(n.size, np.nan)
+    return np.where(n > 0, value[np.clip(position, 0, value.size - 1)], np.nan)
+
+
+def _at_quantile(value: FloatArray, start: npt.NDArray[np.int64], n: npt.NDArray[np.int64],
+                 quantile: float) -> FloatArray:
+    position = quantile * _at_least(n - 1, 0)
+    below = np.floor(position).astype(np.int64)
+    above = np.minimum(below + 1, _at_least(n - 1, 0))
+    low, high = _pick(value, start + below, n), _pick(value, start + above, n)
+    return low + (high - low) * (position - below)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Difference ``other − base`` of two samples' (trimmed) means, in the samples' own unit."""
+
+    base: float
+    other: float
+    difference: float
+    ci_low: float
+    ci_high: float
+    p_value: float
+    degrees_of_freedom: float
+
+    @property
+    def is_significant(self) -> bool:
+        """The interval leaves out zero; False where there are too few values to say."""
+        return bool(self.ci_low > 0 or self.ci_high < 0)
+
+    @property
+    def ratio(self) -> float:
+        """difference / base (0.03: other is 3 % longer); NaN for a base of 0."""
+        return self.difference / self.base if self.base else math.nan
+
+
+def compare_samples(base: npt.ArrayLike, other: npt.ArrayLike, trim_ratio: float = TRIM_RATIO,
+                    confidence: float = CONFIDENCE) -> Comparison:
+    """Is ``other`` different from ``base``? Yuen's test on trimmed means; ``trim_ratio=0`` is Welch's test.
+
+    With fewer than two kept values on either side the interval and p are NaN: no difference can be shown.
+    """
+    groups = np.repeat([0, 1], [np.size(base), np.size(other)])
+    values = np.concatenate((np.ravel(base), np.ravel(other))).astype(np.float64)
+    summary = summarise_groups(values, groups, 2, trim_ratio, confidence)
+    row = compare_summaries(summary.iloc[[0]], summary.iloc[[1]], confidence).iloc[0]
+    return Comparison(*(float(row[name]) for name in (
+        "base", "other", "difference", "ci_low", "ci_high", "p_value", "degrees_of_freedom")))
+
+
+def compare_summaries(base: pd.DataFrame, other: pd.DataFrame,
+                      confidence: float = CONFIDENCE) -> pd.DataFrame:
+    """Row by row, ``other − base`` of two frames of `summarise_groups` (Welch–Satterthwaite freedom).
+
+    Columns: base, other, difference, standard_error, degrees_of_freedom, ci_low, ci_high, p_value,
+    is_significant. Rows are matched by position; both frames have the same length.
+    """
+    if len(base) != len(other):
+        raise ValueError(f"{len(base)} base rows against {len(other)} others")
+    estimate = [frame["trimmed_mean"].to_numpy(float) for frame in (base, other)]
+    variance = [frame["standard_error"].to_numpy(float) ** 2 for frame in (base, other)]
+    freedom = [frame["degrees_of_freedom"].to_numpy(float) for frame in (base, other)]
+    total = variance[0] + variance[1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pooled = total**2 / (variance[0] ** 2 / freedom[0] + variance[1] ** 2 / freedom[1])
+    # Two samples without any spread: their difference is exact, whatever the freedom.
+    pooled = np.where(total == 0, freedom[0] + freedom[1], pooled)
+    error = np.sqrt(total)
+    difference = estimate[1] - estimate[0]
+    half_width = t_quantiles(pooled, confidence) * error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(difference == 0, 0.0, np.abs(difference) / error)
+    p_value = np.array([_two_sided_p(float(x), float(df)) for x, df in zip(t, pooled)])
+    low, high = difference - half_width, difference + half_width
+    return pd.DataFrame({
+        "base": estimate[0], "other": estimate[1], "difference": difference, "standard_error": error,
+        "degrees_of_freedom": pooled, "ci_low": low, "ci_high": high, "p_value": p_value,
+        "is_significant": (low > 0) | (high < 0),
+    })
+
+
+def bootstrap_interval(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE,
+                       resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+    """Percentile bootstrap interval of the trimmed mean, for samples too skewed for t; seeded, repeatable."""
+    sample = _clean(values)
+    if sample.size < 2:
+        return math.nan, math.nan
+    drawn = np.random.default_rng(seed).choice(sample, size=(resamples, sample.size))
+    drawn.sort(axis=1)
+    dropped = int(trim_count(sample.size, trim_ratio))
+    means = drawn[:, dropped : sample.size - dropped].mean(axis=1)
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def t_quantiles(degrees_of_freedom: npt.ArrayLike, confidence: float = CONFIDENCE) -> FloatArray:
+    """Two-sided Student t quantile per entry (12.706 for 1 degree at 95 %); NaN below one degree."""
+    freedom = np.asarray(degrees_of_freedom, dtype=np.float64)
+    unique, inverse = np.unique(freedom, return_inverse=True)
+    quantile = np.array([_t_quantile(float(df), confidence) for df in unique])
+    return quantile[inverse].reshape(freedom.shape)
+
+
+@lru_cache(maxsize=4096)
+def _t_quantile(freedom: float, confidence: float) -> float:
+    if math.isnan(freedom) or freedom <= 0:
+        return math.nan
+    low, high = 0.0, 1.0
+    while _two_sided_p(high, freedom) > 1 - confidence and high < 1e12:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        if _two_sided_p(middle, freedom) > 1 - confidence:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _two_sided_p(t: float, freedom: float) -> float:
+    """P(|T| ≥ t) = I_x(ν/2, ½), x = ν/(ν + t²) (Abramowitz & Stegun 26.7.1)."""
+    if math.isnan(t) or math.isnan(freedom) or freedom <= 0:
+        return math.nan
+    if math.isinf(t):
+        return 0.0
+    if math.isinf(freedom):
+        return math.erfc(t / math.sqrt(2))
+    return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """Regularised incomplete beta by its continued fraction (NIST DLMF 8.17.22, modified Lentz)."""
+    if x <= 0 or x >= 1:
+        return min(max(x, 0.0), 1.0)
+    if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side only
+        return 1 - _incomplete_beta(b, a, 1 - x)
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+                     + a * math.log(x) + b * math.log1p(-x)) / a
+    tiny = 1e-300
+    c, d = 1.0, 1 - (a + b) * x / (a + 1)
+    d = 1 / (d if abs(d) > tiny else tiny)
+    fraction = d
+    for m in range(1, 1000):
+        for numerator in (m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+                          -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))):
+            d = 1 + numerator * d
+            d = 1 / (d if abs(d) > tiny else tiny)
+            c = 1 + numerator / c
+            c = c if abs(c) > tiny else tiny
+            fraction *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return front * fraction
