@@ -5,8 +5,9 @@ the same thread with the least slack, `(start−P.start)+(P.end−end)`. Slack i
 constant, so the parent is simply the *shortest* enclosing range; among equals the one opened first is
 the outer one. For properly nested ranges that is the nearest earlier range whose end is not before
 ours, found here by pointer jumping (O((n + climbs)) array operations). Ranges that overlap partially
-(start/end ranges may) are handled exactly, cluster by cluster, by a sweep over the few that do. Where one range ends in the very nanosecond
-in which the next one starts, a zero-length query at that instant belongs to the later range.
+(start/end ranges may) are handled exactly, cluster by cluster, by a sweep over the few that do.
+Where one range ends in the very nanosecond in which the next one starts, a zero-length query at that
+instant belongs to the later range.
 """
 
 from __future__ import annotations

@@ -1,0 +1,341 @@
+"""Captures in: tables of an export as Arrow columns, whatever holds them (SQLite, a folder of Parquet or Arrow).
+
+Decided by the columns present: a wanted column that is not there is filled with its default, so one
+request serves every schema version. SQLite is read through ADBC in slices of rowids on two threads
+(the driver releases the GIL); every expression is given one type with COALESCE, because the driver
+infers a column's type from its first rows.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xsp_post.errors import MESSAGES, CaptureError
+
+NULL = np.iinfo(np.int64).min  # stands for SQL NULL where NULL differs from every value
+_SLICE_ROWS = 262_144
+_BATCH_ROWS = "65536"
+
+MESSAGES.update({
+    "capture-damaged": (
+        "SQLite says that the file is no intact database: it was truncated or overwritten.",
+        "Export the report again with `nsys export -t sqlite`, or copy the file again.",
+    ),
+    "capture-locked": (
+        "Another program holds a lock on the database.",
+        "Close the program that writes it (an export still running?), or ingest a copy.",
+    ),
+    "capture-bad-column": (
+        "A column holds values of another type than every nsys version writes.",
+        "The file was edited or damaged: export it again.",
+    ),
+})
+
+
+@dataclass(frozen=True)
+class Want:
+    """One wanted column: name in the table, name in the result, and what an absent column or NULL becomes."""
+
+    column: str
+    alias: str
+    default: int | bytes | float = 0
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        if isinstance(self.default, bytes):
+            return pa.binary()
+        return pa.float64() if isinstance(self.default, float) else pa.int64()
+
+
+@dataclass(frozen=True)
+class Request:
+    """A table and its wanted columns; ``ROWID`` as a column name asks for the row's number in the file."""
+
+    table: str
+    wants: tuple[Want, ...]
+
+
+class TableSource(Protocol):
+    """Named tables with named columns, read-only."""
+
+    path: Path
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Column names; empty when the table is not there."""
+
+    def tables(self) -> frozenset[str]:
+        """Names of all tables."""
+
+    def read(self, requests: Sequence[Request]) -> list[pa.Table]:
+        """One Arrow table a request (rows in file order); an absent table gives zero rows."""
+
+
+def resolve(tables: frozenset[str], wanted: str) -> str:
+    """The table of that name, else its newest ``_V2``/``_V3`` form, else ``wanted`` itself."""
+    if wanted in tables:
+        return wanted
+    versions = [t for t in tables if re.fullmatch(re.escape(wanted) + r"_V\d+", t)]
+    return max(versions, key=lambda t: int(t.rsplit("_V", 1)[1]), default=wanted)
+
+
+def _empty(request: Request) -> pa.Table:
+    return pa.table({w.alias: pa.array([], w.arrow_type) for w in request.wants})
+
+
+class SqliteTables:
+    """The tables of one SQLite file, opened read-only; the file is never changed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._uri = self._readable_uri()
+        self._columns: dict[str, frozenset[str]] = {}
+        self._sliceable: dict[str, bool] = {}
+
+    def _readable_uri(self) -> str:
+        base = "file:" + quote(str(self.path.resolve()))
+        # A write-ahead log or a folder we may not write to makes plain read-only mode fail or create
+        # files beside the capture; `immutable` does neither. It also ignores locks, so ask those first.
+        for uri in (base + "?mode=ro", base + "?mode=ro&immutable=1"):
+            try:
+                with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
+                    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                return uri
+            except sqlite3.OperationalError as error:
+                if "locked" in str(error) or "busy" in str(error):
+                    raise CaptureError(
+                        f"{self.path}: the database is locked by another program",
+                        code="capture-locked",
+                        hint="wait for the export to end, or ingest a copy",
+                    ) from error
+                problem: sqlite3.Error = error
+            except sqlite3.DatabaseError as error:
+                problem = error
+                break
+        raise self._damaged(problem)
+
+    def _damaged(self, error: BaseException) -> CaptureError:
+        return CaptureError(
+            f"{self.path}: not an intact SQLite database ({error})",
+            code="capture-damaged",
+            hint="export the report again: nsys export -t sqlite REPORT.nsys-rep",
+        )
+
+    def connect(self) -> sqlite3.Connection:
+        """A read-only connection whose text is decoded tolerantly (captures hold other code pages)."""
+        connection = sqlite3.connect(self._uri, uri=True)
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        return connection
+
+    def tables(self) -> frozenset[str]:
+        if not self._columns:
+            try:
+                with closing(self.connect()) as connection:
+                    names = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
+                    for name, sql in names:
+                        info = connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+                        self._columns[name] = frozenset(row[1] for row in info)
+                        self._sliceable[name] = "WITHOUT ROWID" not in (sql or "").upper()
+            except sqlite3.DatabaseError as error:
+                raise self._damaged(error) from error
+        return frozenset(self._columns)
+
+    def columns(self, table: str) -> frozenset[str]:
+        self.tables()
+        return self._columns.get(table, frozenset())
+
+    def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple]:
+        """Small tables as Python rows: the wanted columns, NULL where a column is not there."""
+        have = self.columns(table)
+        if not have:
+            return []
+        select = ", ".join(_quoted(c) if c in have else "NULL" for c in columns)
+        try:
+            with closing(self.connect()) as connection:
+                return connection.execute(f"SELECT {select} FROM {_quoted(table)} LIMIT {int(limit)}").fetchall()
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(error) from error
+
+    def read(self, requests: Sequence[Request]) -> list[pa.Table]:
+        jobs: list[tuple[int, str]] = []
+        for index, request in enumerate(requests):
+            if self.columns(request.table):
+                jobs += [(index, query) for query in self._queries(request)]
+        parts: dict[int, list[pa.Table]] = {index: [] for index in range(len(requests))}
+        with ThreadPoolExecutor(2) as pool:
+            for (index, _), part in zip(jobs, pool.map(self._fetch, [query for _, query in jobs])):
+                parts[index].append(part)
+        return [self._joined(request, parts[index]) for index, request in enumerate(requests)]
+
+    def _queries(self, request: Request) -> list[str]:
+        have = self.columns(request.table)
+        select = ", ".join(f"{_expression(w, have)} AS {_quoted(w.alias)}" for w in request.wants)
+        query = f"SELECT {select} FROM {_quoted(request.table)}"
+        if not self._sliceable[request.table]:
+            return [query]
+        try:
+            with closing(self.connect()) as connection:
+                # two sub-queries: each is answered from the edge of the tree, both at once would scan
+                table = _quoted(request.table)
+                low, high = connection.execute(
+                    f"SELECT (SELECT min(rowid) FROM {table}), (SELECT max(rowid) FROM {table})"
+                ).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(error) from error
+        if low is None:
+            return []
+        if high - low > 50 * 1_000_000:  # sparse or enormous row numbers: one scan
+            return [query]
+        return [
+            f"{query} WHERE rowid BETWEEN {first} AND {min(first + _SLICE_ROWS - 1, high)}"
+            for first in range(low, high + 1, _SLICE_ROWS)
+        ]
+
+    def _fetch(self, query: str) -> pa.Table:
+        import adbc_driver_manager
+        import adbc_driver_sqlite
+
+        try:
+            with (
+                adbc_driver_sqlite.connect(self._uri) as database,
+                adbc_driver_manager.AdbcConnection(database) as connection,
+                adbc_driver_manager.AdbcStatement(connection) as statement,
+            ):
+                statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
+                statement.set_sql_query(query)
+                stream, _ = statement.execute_query()
+                return pa.RecordBatchReader._import_from_c(stream.address).read_all()
+        except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+            raise self._damaged(error) from error
+
+    def _joined(self, request: Request, parts: list[pa.Table]) -> pa.Table:
+        # An all-empty slice has no types of its own; drop it rather than let it decide.
+        parts = [part for part in parts if part.num_rows]
+        if not parts:
+            return _empty(request)
+        wanted = pa.schema([(w.alias, w.arrow_type) for w in request.wants])
+        try:
+            return pa.concat_tables([part.cast(wanted) for part in parts])
+        except pa.ArrowInvalid as error:
+            raise CaptureError(
+                f"{self.path}: table {request.table} holds values of an unexpected type ({error})",
+                code="capture-bad-column",
+            ) from error
+
+
+class FolderTables:
+    """A ``parquetdir``/``arrowdir`` export: a folder with one file per table."""
+
+    _suffixes = (".parquet", ".arrow", ".arrows")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._files = {
+            file.stem: file for file in sorted(path.iterdir()) if file.suffix in self._suffixes and file.is_file()
+        }
+        self._schemas: dict[str, pa.Schema] = {}
+
+    def tables(self) -> frozenset[str]:
+        return frozenset(self._files)
+
+    def columns(self, table: str) -> frozenset[str]:
+        if table not in self._files:
+            return frozenset()
+        if table not in self._schemas:
+            self._schemas[table] = self._open(table, None).schema
+        return frozenset(self._schemas[table].names)
+
+    def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple]:
+        """Small tables as Python rows: the wanted columns, None where a column is not there."""
+        have = self.columns(table)
+        if not have:
+            return []
+        present = [c for c in columns if c in have]
+        data = self._open(table, present).slice(0, limit).to_pydict()
+        count = len(next(iter(data.values()))) if data else 0
+        decoded = {c: [_text(v) for v in data[c]] for c in present}
+        return list(zip(*[decoded.get(c, [None] * count) for c in columns]))
+
+    def read(self, requests: Sequence[Request]) -> list[pa.Table]:
+        return [self._read_one(request) for request in requests]
+
+    def _read_one(self, request: Request) -> pa.Table:
+        have = self.columns(request.table)
+        if not have:
+            return _empty(request)
+        data = self._open(request.table, [w.column for w in request.wants if w.column in have])
+        if not data.num_columns:
+            data = self._open(request.table, None)
+        count = data.num_rows
+        columns: dict[str, pa.ChunkedArray | pa.Array] = {}
+        for want in request.wants:
+            if want.column == "ROWID":
+                columns[want.alias] = pa.array(np.arange(1, count + 1))
+            elif want.column not in have:
+                columns[want.alias] = pa.repeat(pa.scalar(want.default, want.arrow_type), count)
+            else:
+                columns[want.alias] = self._typed(request, want, data.column(want.column))
+        return pa.table(columns)
+
+    def _typed(self, request: Request, want: Want, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        try:
+            if want.arrow_type == pa.int64() and pa.types.is_uint64(column.type):
+                column = pc.cast(column, pa.int64(), safe=False)  # 64-bit ids wrap, as they do in SQLite
+            return pc.fill_null(column.cast(want.arrow_type), pa.scalar(want.default, want.arrow_type))
+        except pa.ArrowInvalid as error:
+            raise CaptureError(
+                f"{self.path}: table {request.table} holds values of an unexpected type ({error})",
+                code="capture-bad-column",
+            ) from error
+
+    def _open(self, table: str, columns: list[str] | None) -> pa.Table:
+        file = self._files[table]
+        try:
+            if file.suffix == ".parquet":
+                import pyarrow.parquet as pq
+
+                return pq.read_table(file, columns=columns)
+            with pa.memory_map(str(file)) as source:
+                opener: Callable = pa.ipc.open_file if file.suffix == ".arrow" else pa.ipc.open_stream
+                try:
+                    whole = opener(source).read_all()
+                except pa.ArrowInvalid:  # the two Arrow forms go by either suffix
+                    source.seek(0)
+                    whole = (pa.ipc.open_stream if opener is pa.ipc.open_file else pa.ipc.open_file)(source).read_all()
+            return whole if columns is None else whole.select(columns)
+        except (pa.ArrowException, OSError) as error:
+            raise CaptureError(
+                f"{file}: cannot be read as {file.suffix[1:]} ({str(error).splitlines()[0]})", code="capture-damaged"
+            ) from error
+
+
+def _text(value: object) -> object:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _expression(want: Want, have: frozenset[str]) -> str:
+    literal = "x''" if isinstance(want.default, bytes) else repr(want.default)
+    if want.column == "ROWID":
+        return "rowid"
+    if want.column not in have:
+        return literal
+    if isinstance(want.default, bytes):
+        return f"COALESCE(CAST({_quoted(want.column)} AS BLOB), x'')"
+    return f"COALESCE({_quoted(want.column)}, {literal})"
