@@ -12,8 +12,19 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-_FIELDS = ("index", "name", "driver_version", "memory.total", "clocks.sm", "clocks.mem", "clocks.max.sm",
-           "temperature.gpu", "power.draw", "persistence_mode", "mig.mode.current")
+_FIELDS = (
+    "index",
+    "name",
+    "driver_version",
+    "memory.total",
+    "clocks.sm",
+    "clocks.mem",
+    "clocks.max.sm",
+    "temperature.gpu",
+    "power.draw",
+    "persistence_mode",
+    "mig.mode.current",
+)
 _MEBI = 1 << 20
 
 
@@ -42,7 +53,12 @@ def gpus() -> list[Gpu]:
     try:
         done = subprocess.run(
             [program, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"],
-            capture_output=True, text=True, errors="replace", timeout=10, stdin=subprocess.DEVNULL, check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=10,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return []

@@ -45,8 +45,12 @@ class Tool:
 
 def find_nsys() -> Tool | None:
     """The nsys to use, or None. An nsys that does not answer ``--version`` has version ''."""
-    return _find("nsys", "XSP_NSYS", [("NSYS_HOME", "bin/nsys"), ("NSYS_DIR", "nsys"), ("NSYS_DIR", "bin/nsys")],
-                 _NSYS_FOLDERS)
+    return _find(
+        "nsys",
+        "XSP_NSYS",
+        [("NSYS_HOME", "bin/nsys"), ("NSYS_DIR", "nsys"), ("NSYS_DIR", "bin/nsys")],
+        _NSYS_FOLDERS,
+    )
 
 
 def find_ncu() -> Tool | None:
@@ -94,7 +98,9 @@ def _version(path: Path) -> str:
 
 def _output(command: list[str], timeout_s: float) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False)
+        done = subprocess.run(
+            command, capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace")

@@ -1,0 +1,260 @@
+"""``run`` → **capture**: what is to be measured, what was recorded, and the run directory that keeps it.
+
+A run directory holds ``manifest.json`` and one folder per capture,
+``captures/<nn>_<level>_b<batch size>_r<repeat>/`` with ``capture.json``, ``stdout.log``, ``stderr.log`` and
+what the collector wrote: ``spans.json`` (clock readings), ``trace.json.gz`` (torch.profiler),
+``report.nsys-rep`` and ``report.sqlite`` (nsys); ``facts.json`` says what the child knew about its layers.
+
+Never recorded: environment variables, host and user names, folders of the user (DESIGN §8).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from xsp_post.errors import CaptureError, ContradictionError
+from xsp_post.levels import RUN_LEVELS
+from xsp_post.output import atomic_output
+
+# Version of manifest.json and capture.json. Every number ever used:
+# 1  first version (xsp-post 0.1.0)
+MANIFEST_VERSION = 1
+
+MANIFEST_NAME = "manifest.json"
+CAPTURE_NAME = "capture.json"
+CAPTURES_FOLDER = "captures"
+
+DONE, FAILED, OUT_OF_MEMORY = "done", "failed", "out_of_memory"
+
+# What an analysis reads first, best first: role -> file name within the capture's folder.
+SOURCE_ROLES = ("export", "report", "trace", "spans")
+
+# Captures that differ in one of these are not of one workload (batch size is compared by who merges).
+_LIKE_SETTINGS = (
+    "model",
+    "device",
+    "dtype",
+    "mode",
+    "input_shape",
+    "is_compiled",
+    "seed",
+    "warmup_count",
+    "iteration_count",
+    "layer_depth",
+    "layer_kinds",
+    "phase_options",
+)
+_LIKE_ENVIRONMENT = (
+    "torch_version",
+    "cuda_version",
+    "device_name",
+    "driver_version",
+    "python_version",
+    "thread_count",
+)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What every capture of a run has in common. The batch size is the capture's own."""
+
+    model: str  # as typed: a built-in name, torchvision:NAME, …, path/to/file.py:factory
+    device: str = "cpu"  # cpu or cuda
+    dtype: str = "float32"
+    mode: str = "inference"  # inference or train
+    input_shape: tuple[int, ...] = ()  # of one input, without the batch; () the model's own
+    is_compiled: bool = False
+    seed: int = 0
+    warmup_count: int = 3
+    iteration_count: int = 10
+    layer_depth: int = -1  # −1: leaf modules
+    layer_kinds: tuple[str, ...] = ()  # class names that are layers; () any
+    is_serialized: bool = True  # M/L: the device is synchronised around every layer
+    is_launch_blocking: bool = False  # CUDA_LAUNCH_BLOCKING=1 in M/L and M/L/G (XSP's own scripts)
+    thread_count: int = 0  # CPU threads of torch; 0 torch's own choice
+
+    def recorded(self) -> dict[str, Any]:
+        """The settings as they may be written down: a factory's file without its folder."""
+        values = asdict(self)
+        values["model"] = display_name(self.model)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def display_name(model: str) -> str:
+    """A model's name without the folder of a user's file: ``/home/…/net.py:build`` → ``net.py:build``."""
+    path, separator, factory = model.rpartition(":")
+    return f"{Path(path).name}:{factory}" if separator and path.endswith(".py") else model
+
+
+@dataclass(frozen=True)
+class CapturePlan:
+    """One capture to be made."""
+
+    workload: Workload
+    level: str  # one of levels.RUN_LEVELS
+    batch_size: int
+    repeat: int  # 0-based
+    collector: str  # clock, torch, nsys, ncu
+    directory: Path  # exists and is empty when collect() begins
+    timeout_s: float = 900.0
+
+    @property
+    def name(self) -> str:
+        """What messages call it: ``M/L, batch 8, repeat 1``."""
+        return f"{self.level}, batch {self.batch_size}, repeat {self.repeat}"
+
+
+@dataclass
+class Capture:
+    """What one child process recorded. ``files`` maps a role (see `SOURCE_ROLES`, facts, stdout, stderr) to a
+    file name within ``directory``."""
+
+    level: str
+    batch_size: int
+    repeat: int
+    collector: str
+    status: str = DONE
+    message: str = ""  # why it failed
+    files: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    wall_ns: int = -1
+    directory: Path = field(default=Path(), compare=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.level}, batch {self.batch_size}, repeat {self.repeat}"
+
+    def path(self, role: str) -> Path | None:
+        """The file of a role, None where the capture has none."""
+        name = self.files.get(role)
+        return None if name is None else self.directory / name
+
+    def source(self) -> Path:
+        """The file ``ingest`` reads. CaptureError when the capture recorded none."""
+        for role in SOURCE_ROLES:
+            path = self.path(role)
+            if path is not None and path.is_file():
+                return path
+        raise CaptureError(
+            f"The capture {self.directory.name} ({self.name}) holds no recording: {self.message or self.status}.",
+            code="capture-empty",
+            hint="Repeat it: xsp-post run … --resume.",
+        )
+
+    def save(self) -> None:
+        """Write ``capture.json``, whole or not at all."""
+        values = asdict(self)
+        del values["directory"]
+        write_json(self.directory / CAPTURE_NAME, {"manifest_version": MANIFEST_VERSION, **values})
+
+
+def folder_name(index: int, level: str, batch_size: int, repeat: int) -> str:
+    """``03_ML_b8_r1``: running number, level, batch size, repeat."""
+    return f"{index:02d}_{level.replace('/', '').replace('+counters', 'C')}_b{batch_size}_r{repeat}"
+
+
+def load_capture(path: str | Path) -> Capture:
+    """The capture in a folder (or of its ``capture.json``). CaptureError where it cannot be read."""
+    path = Path(path)
+    file = path / CAPTURE_NAME if path.is_dir() else path
+    values = read_json(file)
+    names = {f.name for f in fields(Capture)} - {"directory"}
+    missing = {"level", "batch_size", "repeat", "collector", "files"} - set(values)
+    if missing or values["level"] not in RUN_LEVELS:
+        raise CaptureError(
+            f"{file} is no capture description: {', '.join(sorted(missing)) or 'its level'} is missing or unknown.",
+            code="capture-manifest",
+            hint="Repeat the capture: xsp-post run … --resume.",
+        )
+    return Capture(**{key: value for key, value in values.items() if key in names}, directory=file.parent)
+
+
+def capture_of(source: str | Path) -> Capture | None:
+    """The capture a recording belongs to: its folder's ``capture.json``, None where there is none."""
+    file = Path(source).parent / CAPTURE_NAME
+    return load_capture(file) if file.is_file() else None
+
+
+def load_captures(run_directory: str | Path, *, status: str = DONE) -> list[Capture]:
+    """The captures of a run directory with that status, in the order they were made."""
+    folder = Path(run_directory) / CAPTURES_FOLDER
+    loaded = [load_capture(file) for file in sorted(folder.glob(f"*/{CAPTURE_NAME}"))]
+    return [capture for capture in loaded if capture.status == status]
+
+
+def is_run_directory(path: str | Path) -> bool:
+    """Whether a folder is what ``xsp-post run`` leaves."""
+    return (Path(path) / MANIFEST_NAME).is_file() and (Path(path) / CAPTURES_FOLDER).is_dir()
+
+
+def difference(one: Capture, other: Capture) -> tuple[str, Any, Any] | None:
+    """The first key in which two captures are unlike, with both values; None for captures of one workload."""
+    for keys, mine, theirs in (
+        (_LIKE_SETTINGS, one.settings, other.settings),
+        (_LIKE_ENVIRONMENT, one.environment, other.environment),
+    ):
+        for key in keys:
+            if key in mine and key in theirs and mine[key] != theirs[key]:
+                return key, mine[key], theirs[key]
+    return None
+
+
+def check_alike(captures: Sequence[Capture]) -> None:
+    """ContradictionError, naming the key and both values, unless all captures are of one workload."""
+    for other in captures[1:]:
+        unlike = difference(captures[0], other)
+        if unlike is not None:
+            key, mine, theirs = unlike
+            raise ContradictionError(
+                f"{other.directory.name} is not of the workload of {captures[0].directory.name}: "
+                f"{key} is {theirs!r} there and {mine!r} here.",
+                code="captures-unlike",
+                hint="Measure both on the same machine with the same settings, or compare "
+                "them: xsp-post compare.",
+            )
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """A small JSON file, replaced in one step (OutputError, exit 6, where the disk refuses)."""
+    with atomic_output(path, force=True) as temporary:
+        temporary.write_text(
+            json.dumps(values, indent=1, sort_keys=False, allow_nan=False) + "\n", encoding="utf-8"
+        )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of ours; CaptureError naming the file otherwise."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CaptureError(
+            f"{path} does not exist.",
+            code="capture-manifest",
+            hint="Name a folder that xsp-post run has written.",
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
+        raise CaptureError(
+            f"{path} cannot be read: {reason}.",
+            code="capture-manifest",
+            hint="Repeat the capture: xsp-post run … --resume.",
+        ) from error
+    if not isinstance(values, dict):
+        raise CaptureError(
+            f"{path} cannot be read: it holds no JSON object.",
+            code="capture-manifest",
+            hint="Repeat the capture: xsp-post run … --resume.",
+        )
+    version = values.get("manifest_version", MANIFEST_VERSION)
+    if not isinstance(version, int) or version > MANIFEST_VERSION:
+        raise CaptureError(
+            f"{path} has version {version}; this xsp-post reads up to {MANIFEST_VERSION}.",
+            code="capture-manifest",
+            hint="Use the xsp-post that wrote it, or a newer one.",
+        )
+    return values

@@ -1,0 +1,306 @@
+"""``run`` → capture: from a model's name to a module, its inputs and its phases.
+
+Names: a built-in (`BUILT_IN`), ``torchvision:NAME``, ``timm:NAME``, ``transformers:CLASS`` (built from
+configuration with random weights, nothing is downloaded), or ``path/to/file.py:factory``. A factory is
+called with those of ``batch_size``, ``device`` and ``dtype`` that it names as parameters, and returns
+``(module, inputs)`` or ``(module, inputs, {phase: callable})``; inputs are a tensor, a tuple or a dict.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from xsp_post.capture import Workload, display_name
+from xsp_post.errors import ToolError, UsageError
+from xsp_post.workload import gpt, vision
+
+FORWARD, TRAIN_STEP, PREFILL, DECODE = "forward", "train_step", "prefill", "decode"
+_PROMPT_LENGTH = 64
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One model range per iteration: its name, what runs inside, and the same forward work on a copy of the
+    model on another device (None where only the user's own callable knows it)."""
+
+    name: str
+    run: Callable[[], Any]
+    replay: Callable[[nn.Module, torch.device], Any] | None = None
+
+
+@dataclass(frozen=True)
+class Built:
+    """A model on its device with what an iteration does: its phases, one after another."""
+
+    model: nn.Module
+    phases: tuple[Phase, ...]
+
+
+_VISION: dict[str, Callable[[], nn.Module]] = {
+    "resnet50": vision.ResNet50, "mobilenet_v1": vision.MobileNetV1, "vgg16": vision.VGG16,
+}  # fmt: skip
+BUILT_IN: tuple[str, ...] = (*_VISION, "gpt")
+_COLLECTIONS = ("torchvision", "timm", "transformers")
+
+
+def check_name(name: str) -> None:
+    """UsageError (code `model-unknown`), with names close to it, unless the name can be a model's.
+
+    Looks at the name and, for a factory, at its file; imports nothing.
+    """
+    collection, separator, rest = name.rpartition(":")
+    if separator and collection.endswith(".py"):
+        if not Path(collection).is_file():
+            raise UsageError(
+                f"The model's file {collection} does not exist.",
+                code="model-unknown",
+                hint="Name it as path/to/file.py:factory.",
+            )
+        return
+    if separator and rest and collection in _COLLECTIONS:
+        return
+    if name in BUILT_IN:
+        return
+    close = difflib.get_close_matches(name, BUILT_IN, n=3, cutoff=0.5)
+    offer = f"Did you mean {' or '.join(close)}? " if close else ""
+    raise UsageError(
+        f"There is no model {name!r}. {offer}Built in are {', '.join(BUILT_IN)}.",
+        code="model-unknown",
+        hint="Others are named torchvision:NAME, timm:NAME, transformers:CLASS or path/to/file.py:factory.",
+    )
+
+
+def build(workload: Workload, batch_size: int) -> Built:
+    """The workload's model with seeded random weights on its device, ready to iterate.
+
+    Raises UsageError for a name or setting that cannot be followed, ToolError for a package that is
+    missing or a factory that fails. Memory that runs out passes through as torch raises it.
+    """
+    check_name(workload.model)
+    device = torch.device(workload.device)
+    dtype = _dtype(workload.dtype)
+    torch.manual_seed(workload.seed)
+    collection, separator, name = workload.model.rpartition(":")
+    phases: dict[str, Callable[[], Any]] = {}
+    if separator and collection.endswith(".py"):
+        model, inputs, phases = _from_factory(Path(collection), name, batch_size, device, dtype)
+        model = model.to(device=device)
+    elif workload.model == "gpt":
+        return _gpt(workload, batch_size, device, dtype)
+    else:
+        if separator:
+            model, shape, integer_limit = _from_collection(collection, name)
+        else:
+            model, shape, integer_limit = _VISION[workload.model](), (3, 224, 224), 0
+        model = model.to(device=device, dtype=dtype)
+        inputs = _inputs(workload.input_shape or shape, integer_limit, batch_size, dtype, device)
+    return _assemble(workload, model, inputs, phases)
+
+
+def _assemble(
+    workload: Workload, model: nn.Module, inputs: Any, phases: dict[str, Callable[[], Any]]
+) -> Built:
+    positional, named = _arguments(inputs)
+    model.train(workload.mode == "train")
+    runner = torch.compile(model) if workload.is_compiled else model
+
+    def replay(module: nn.Module, device: torch.device) -> Any:
+        return module(*_moved(positional, device), **_moved(named, device))
+
+    if workload.mode == "train":
+        listed = (Phase(TRAIN_STEP, _training_step(model, runner, positional, named), replay),)
+    elif phases:
+        listed = tuple(Phase(phase, run) for phase, run in phases.items())
+    else:
+        listed = (Phase(FORWARD, lambda: runner(*positional, **named), replay),)
+    return Built(model, listed)
+
+
+def _training_step(
+    model: nn.Module, runner: Callable[..., Any], positional: Sequence[Any], named: dict[str, Any]
+) -> Callable[[], Any]:
+    """Forward, backward of the mean output, SGD step. The loss is a stand-in: time is measured, not learning."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+
+    def step() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = _first_tensor(runner(*positional, **named)).float().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def _gpt(workload: Workload, batch_size: int, device: torch.device, dtype: torch.dtype) -> Built:
+    """Prefill of a prompt, then one decode step: two phases, since they are bound by different things."""
+    length = workload.input_shape[0] if workload.input_shape else _PROMPT_LENGTH
+    if not 1 <= length < gpt.CONTEXT:
+        raise UsageError(
+            f"A prompt of {length} tokens does not fit gpt's context of {gpt.CONTEXT}.",
+            code="model-input",
+            hint=f"Choose --input-shape 1 … {gpt.CONTEXT - 1}.",
+        )
+    model = gpt.GPT().to(device=device, dtype=dtype)
+    prompt = torch.randint(gpt.VOCABULARY, (batch_size, length)).to(device)
+    token = torch.randint(gpt.VOCABULARY, (batch_size, 1)).to(device)
+    if workload.mode == "train":
+        raise UsageError(
+            "The built-in gpt is for inference: its cache has no gradient.",
+            code="model-input",
+            hint="Train another model, or bring your own as file.py:factory.",
+        )
+    model.eval()
+    runner = torch.compile(model) if workload.is_compiled else model
+
+    def phase(name: str, tokens: Tensor, position: int) -> Phase:
+        return Phase(
+            name, lambda: runner(tokens, position), lambda module, where: module(tokens.to(where), position)
+        )
+
+    return Built(model, (phase(PREFILL, prompt, 0), phase(DECODE, token, length)))
+
+
+def _from_factory(
+    file: Path, name: str, batch_size: int, device: torch.device, dtype: torch.dtype
+) -> tuple[nn.Module, Any, dict[str, Callable[[], Any]]]:
+    module = _import_file(file)
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        offers = difflib.get_close_matches(name, [n for n in vars(module) if callable(vars(module)[n])], n=3)
+        offer = f" Did you mean {' or '.join(offers)}?" if offers else ""
+        raise UsageError(
+            f"{file.name} has no function {name!r}.{offer}",
+            code="model-unknown",
+            hint="Name it as path/to/file.py:factory.",
+        )
+    offered = {"batch_size": batch_size, "device": device, "dtype": dtype}
+    parameters = inspect.signature(factory).parameters
+    result = factory(**{key: value for key, value in offered.items() if key in parameters})
+    is_pair = isinstance(result, (tuple, list)) and len(result) in (2, 3) and isinstance(result[0], nn.Module)
+    if not is_pair:
+        raise UsageError(
+            f"{display_name(f'{file}:{name}')} returned {type(result).__name__}, not (module, inputs).",
+            code="model-factory",
+            hint="Return the module and a tuple of its inputs.",
+        )
+    phases = dict(result[2]) if len(result) == 3 else {}
+    return result[0], _moved(result[1], device), phases
+
+
+def _import_file(file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"_xsp_workload_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise UsageError(
+            f"{file.name} cannot be imported as Python.",
+            code="model-unknown",
+            hint="Name it as path/to/file.py:factory.",
+        )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _from_collection(collection: str, name: str) -> tuple[nn.Module, tuple[int, ...], int]:
+    """Module, shape of one input, and the limit of integer inputs (0: real-valued inputs)."""
+    try:
+        library = importlib.import_module(collection)
+    except ImportError:
+        raise ToolError(
+            f"{collection}:{name} needs the package {collection}, which is not installed.",
+            code="model-package",
+            hint=f"Install it: pip install {collection}.",
+        ) from None
+    if collection == "torchvision":
+        models = library.models
+        _check_offer(collection, name, models.list_models())
+        return models.get_model(name, weights=None), (3, 224, 224), 0
+    if collection == "timm":
+        _check_offer(collection, name, library.list_models())
+        model = library.create_model(name, pretrained=False)
+        return model, tuple(model.default_cfg.get("input_size", (3, 224, 224))), 0
+    _check_offer(collection, name, [n for n in dir(library) if n.endswith(("Model", "LM", "Classification"))])
+    cls = getattr(library, name)
+    model = cls(cls.config_class())
+    return model, (_PROMPT_LENGTH,), int(getattr(model.config, "vocab_size", 2))
+
+
+def _check_offer(collection: str, name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=3)
+        offer = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise UsageError(
+            f"{collection} has no model {name!r}.{offer}",
+            code="model-unknown",
+            hint=f"{collection} lists {len(names)} models.",
+        )
+
+
+def _inputs(
+    shape: tuple[int, ...], integer_limit: int, batch_size: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    if integer_limit:
+        return torch.randint(integer_limit, (batch_size, *shape)).to(device)
+    return vision.image_batch(batch_size, shape, dtype, device)
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise UsageError(
+            f"{name!r} is no floating-point type of torch.",
+            code="model-input",
+            hint="Choose --dtype float32, float16 or bfloat16.",
+        )
+    return dtype
+
+
+def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, dict):
+        return (), inputs
+    if isinstance(inputs, (tuple, list)):
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    """The same nest of tuples, lists and dicts with its tensors on ``device``."""
+    if isinstance(value, Tensor):
+        return value.to(device)
+    if isinstance(value, (tuple, list)):
+        return type(value)(_moved(item, device) for item in value)
+    if isinstance(value, dict):
+        return {key: _moved(item, device) for key, item in value.items()}
+    return value
+
+
+def _first_tensor(value: Any) -> Tensor:
+    for tensor in tensors(value):
+        return tensor
+    raise UsageError(
+        "The model's output holds no tensor to train on.",
+        code="model-input",
+        hint="Use --mode inference, or return a tensor.",
+    )
+
+
+def tensors(value: Any) -> list[Tensor]:
+    """All tensors in a nest of tuples, lists, dicts and objects like dicts, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [tensor for item in value for tensor in tensors(item)]
+    return []

@@ -1,0 +1,294 @@
+"""``run`` → capture: ranges on the model and its layers, by forward hooks, in the grammar of `range_text`.
+
+`ranges` is the public way for a user's own program, under nsys, ncu or torch.profiler::
+
+    with xsp_post.ranges(model):
+        for batch in loader:
+            model(batch)
+
+What is written, in the NVTX domain ``xsp`` (in a PyTorch trace: annotations ``xsp/<text>``):
+
+* ``model:<phase>#<iteration>`` around one execution, category ``model``, payload the batch size;
+* ``<module path>:<Class>#<call>`` around one call of a layer, category ``layer``, payload the call index;
+* the mark ``shape:[8,64,112,112]``, category ``shape``, just before the end of that layer.
+
+A layer is a leaf module, or what ``depth`` and ``kinds`` select. Work that a module does between its
+layers has no range of its own: the tree shows it as the ``[self]`` of the range around it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from xsp_post import range_text
+from xsp_post.errors import ToolError, UsageError
+
+# Modules that call their children's parameters, not the children: their insides have no call to hook.
+_OPAQUE = (nn.MultiheadAttention,)
+
+
+class Sink(Protocol):
+    """Where ranges go. ``prepare`` is called once per distinct text, ``push`` and ``pop`` per range."""
+
+    def prepare(self, text: str, category: str, payload: int) -> Any: ...
+
+    def push(self, prepared: Any) -> None: ...
+
+    def pop(self, shape: tuple[int, ...] | None) -> None: ...
+
+
+class NvtxSink:
+    """Ranges of the NVTX domain ``xsp``, with registered strings; free of charge while no tool listens."""
+
+    def __init__(self) -> None:
+        try:
+            import nvtx
+        except ImportError:
+            raise ToolError(
+                "The package nvtx, which writes the ranges, is not installed.",
+                code="nvtx-missing",
+                hint="Install it: pip install 'xsp-post[run]'.",
+            ) from None
+        self._domain = nvtx.get_domain(range_text.DOMAIN)
+        self._shapes: dict[tuple[int, ...], Any] = {}
+
+    def prepare(self, text: str, category: str, payload: int) -> Any:
+        return self._domain.get_event_attributes(message=text, category=category, payload=payload)
+
+    def push(self, prepared: Any) -> None:
+        self._domain.push_range(prepared)
+
+    def pop(self, shape: tuple[int, ...] | None) -> None:
+        if shape is not None:
+            mark = self._shapes.get(shape)
+            if mark is None:
+                mark = self.prepare(range_text.format_shape(shape), range_text.SHAPE, 0)
+                self._shapes[shape] = mark
+            self._domain.mark(mark)
+        self._domain.pop_range()
+
+
+class AnnotationSink:
+    """Ranges as annotations ``xsp/<text>`` of a running torch.profiler."""
+
+    def __init__(self) -> None:
+        self._open = threading.local()
+
+    def prepare(self, text: str, category: str, payload: int) -> str:
+        return range_text.PREFIX + text
+
+    def push(self, prepared: str) -> None:
+        annotation = torch.profiler.record_function(prepared)
+        annotation.__enter__()
+        _stack(self._open).append(annotation)
+
+    def pop(self, shape: tuple[int, ...] | None) -> None:
+        _stack(self._open).pop().__exit__(None, None, None)
+
+
+class ClockSink:
+    """Ranges as two readings of ``time.perf_counter_ns`` each, kept in memory.
+
+    ``texts`` holds each distinct text once; ``text_indexes``, ``start_ns``, ``end_ns`` one entry per range
+    in the order of their starts.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.text_indexes: list[int] = []
+        self.start_ns: list[int] = []
+        self.end_ns: list[int] = []
+        self._open = threading.local()
+
+    def prepare(self, text: str, category: str, payload: int) -> int:
+        self.texts.append(text)
+        return len(self.texts) - 1
+
+    def push(self, prepared: int) -> None:
+        _stack(self._open).append(len(self.start_ns))
+        self.text_indexes.append(prepared)
+        self.end_ns.append(-1)
+        self.start_ns.append(time.perf_counter_ns())
+
+    def pop(self, shape: tuple[int, ...] | None) -> None:
+        now = time.perf_counter_ns()
+        self.end_ns[_stack(self._open).pop()] = now
+
+
+def _stack(local: threading.local) -> list[Any]:
+    try:
+        return local.stack
+    except AttributeError:
+        local.stack = []
+        return local.stack
+
+
+def select_layers(
+    model: nn.Module, depth: int = -1, kinds: Sequence[str] = ()
+) -> list[tuple[str, nn.Module]]:
+    """The modules that count as layers, as (path, module) in the order of ``named_modules``.
+
+    ``kinds``: modules of these class names (or subclasses), nested ones too. ``depth`` ≥ 0: modules that
+    many names below the model, and leaf modules above. Else leaf modules. A module that the model holds
+    under several names has the first. UsageError for a kind that no module of the model is of.
+    """
+    if kinds:
+        return _of_kinds(model, kinds)
+    selected: list[tuple[str, nn.Module]] = []
+    inside: list[str] = []  # prefixes of layers: what lies below is part of them
+    for path, module in model.named_modules():
+        level = path.count(".") + 1 if path else 0
+        if any(path.startswith(prefix) for prefix in inside):
+            continue
+        is_leaf = next(module.children(), None) is None or isinstance(module, _OPAQUE)
+        if is_leaf or level == depth:
+            selected.append((path, module))
+            inside.append(f"{path}." if path else "")
+    return selected
+
+
+def _of_kinds(model: nn.Module, kinds: Sequence[str]) -> list[tuple[str, nn.Module]]:
+    wanted = set(kinds)
+    selected, seen = [], set()
+    for path, module in model.named_modules():
+        names = {base.__name__ for base in type(module).__mro__}
+        seen.add(type(module).__name__)
+        if names & wanted:
+            selected.append((path, module))
+            seen |= names & wanted
+    missing = [kind for kind in kinds if kind not in seen]
+    if missing:
+        close = difflib.get_close_matches(missing[0], sorted(seen), n=3) or sorted(seen)[:8]
+        raise UsageError(
+            f"No module of the model is a {missing[0]}.",
+            code="layer-kind",
+            hint=f"Its modules are {', '.join(close)} ….",
+        )
+    return selected
+
+
+class LayerRanges:
+    """Hooks on the layers of one model; `remove` takes them off again.
+
+    ``synchronize`` is called before every start and end of a layer (XSP's serialised M/L run).
+    """
+
+    def __init__(
+        self, model: nn.Module, sink: Sink, *, depth: int = -1, kinds: Sequence[str] = (),
+        synchronize: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
+        self._calls: dict[str, int] = {}
+        self._handles: list[Any] = []
+        self._sink = sink
+        for path, module in select_layers(model, depth, kinds):
+            before, after = self._hooks(path, type(module).__name__, synchronize)
+            self._handles.append(module.register_forward_pre_hook(before))
+            # always_call: the range also ends when the layer raises
+            self._handles.append(module.register_forward_hook(after, always_call=True))
+
+    def begin_iteration(self) -> None:
+        """Count the calls of every layer from 0 again."""
+        self._calls.clear()
+
+    def remove(self) -> None:
+        """Take every hook off the model."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _hooks(
+        self, path: str, layer_type: str, synchronize: Callable[[], None] | None
+    ) -> tuple[Callable[..., None], Callable[..., None]]:
+        calls, sink = self._calls, self._sink
+        prepared: list[Any] = []
+
+        def before(module: nn.Module, inputs: Any) -> None:
+            call = calls.get(path, 0)
+            calls[path] = call + 1
+            while len(prepared) <= call:
+                text = range_text.format_layer(path, layer_type, len(prepared))
+                prepared.append(sink.prepare(text, range_text.LAYER, len(prepared)))
+            if synchronize is not None:
+                synchronize()
+            sink.push(prepared[call])
+
+        def after(module: nn.Module, inputs: Any, output: Any) -> None:
+            if synchronize is not None:
+                synchronize()
+            sink.pop(output_shape(output))
+
+        return before, after
+
+
+def output_shape(output: Any) -> tuple[int, ...] | None:
+    """Shape of a layer's (first) output tensor, None where it has none."""
+    while isinstance(output, (tuple, list)) and output:
+        output = output[0]
+    return tuple(output.shape) if isinstance(output, Tensor) else None
+
+
+def batch_size_of(inputs: Any) -> int:
+    """First size of the first tensor among a model's inputs, −1 where there is none."""
+    for value in inputs:
+        if isinstance(value, Tensor) and value.dim():
+            return int(value.shape[0])
+    return -1
+
+
+@contextmanager
+def ranges(
+    model: nn.Module, *, depth: int = -1, kinds: Sequence[str] = (), phase: str = "forward", to: str = "nvtx"
+) -> Iterator[None]:
+    """Ranges around every call of ``model`` and of its layers while the block runs; hooks go afterwards.
+
+    ``to``: ``nvtx`` (for nsys and ncu) or ``torch`` (annotations for a running torch.profiler). ``depth``
+    and ``kinds`` choose what is a layer (`select_layers`); ``phase`` names the model range. A model that
+    ``torch.compile`` has compiled has no module calls left to see: pass the model before compiling, and
+    expect graph breaks, or measure it without layer ranges.
+
+    Raises UsageError for a compiled model, an unknown ``to`` or kind, ToolError without the nvtx package.
+    """
+    if hasattr(model, "_orig_mod"):
+        raise UsageError(
+            "Layer ranges cannot be put on a compiled model: its modules are fused.",
+            code="layers-compiled",
+            hint="Pass the model as it was before torch.compile.",
+        )
+    if to not in ("nvtx", "torch"):
+        raise UsageError(
+            f"Ranges go to 'nvtx' or 'torch', not {to!r}.",
+            code="ranges-sink",
+            hint="Use to='nvtx' under nsys or ncu, to='torch' under torch.profiler.",
+        )
+    sink: Sink = NvtxSink() if to == "nvtx" else AnnotationSink()
+    # a model without children is its own only layer; its hooks come after those of the model range
+    iteration = 0
+
+    def begin(module: nn.Module, args: Any, kwargs: Any) -> None:
+        nonlocal iteration
+        layers.begin_iteration()
+        text = range_text.format_model(phase, iteration)
+        batch_size = batch_size_of([*args, *kwargs.values()])
+        sink.push(sink.prepare(text, range_text.MODEL, batch_size))
+        iteration += 1
+
+    def end(module: nn.Module, args: Any, output: Any) -> None:
+        sink.pop(None)
+
+    handle = model.register_forward_pre_hook(begin, with_kwargs=True)
+    layers = LayerRanges(model, sink, depth=depth, kinds=kinds)
+    last = model.register_forward_hook(end, always_call=True)
+    try:
+        yield
+    finally:
+        last.remove()
+        layers.remove()
+        handle.remove()
