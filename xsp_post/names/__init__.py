@@ -126,8 +126,8 @@ def _cut_suffix(array: pa.Array) -> tuple[pa.Array, np.ndarray, np.ndarray, pa.A
     if pc.any(odd).as_py():
         odd_rows = rows[np.asarray(odd)]
         rest = array.take(pa.array(odd_rows))
-        sequence[odd_rows] = _numbers(_first(rest, r", seq = (?P<x>-?\d{1,18})"))
-        op_id[odd_rows] = _numbers(_first(rest, r", op_id = (?P<x>-?\d{1,18})"))
+        sequence[odd_rows] = _numbers(_first(rest, r", seq = (?P<x>-?\d{1,18})(?:\D|$)"))
+        op_id[odd_rows] = _numbers(_first(rest, r", op_id = (?P<x>-?\d{1,18})(?:\D|$)"))
         sizes = pc.replace_with_mask(sizes, odd, _first(rest, r", sizes = (?P<x>[\[\]\d, \-]*)"))
         head = pc.replace_with_mask(head, odd, _first(rest, rf"(?s)^(?P<x>.*?){_MARKER}"))
     whole_head = pc.replace_with_mask(array, mask, head)
@@ -276,7 +276,8 @@ def _rule_tensorrt(heads: _Heads) -> None:
     heads.put(rows, dialect="tensorrt", role="library", folded_name=text, base_name=text, layer_type=text)
     pattern = (
         r"^(?:/[\w.\-]+)*/[A-Z]\w*$|^PWN\(|^Reformatting CopyNode |^\{ForeignNode\[|^\(Unnamed Layer\* "
-        r"|^__myl_|^[^ ]+ (?:\+|\|\|) [^ ]|^/[^ ]+ copy$|^[^ ]+ \+ \("
+        r"|^__myl_|^/[^ ]* (?:\+|\|\|) [^ ]|^[A-Za-z][^ /\d]*[/\d][^ ]* (?:\+|\|\|) [^ ]"
+        r"|^/[^ ]+ copy$|^[^ ]+ \+ \(Unnamed "
     )
     rows = heads.take(pattern)
     _by_python(heads, rows, dialects.parse_tensorrt)
@@ -301,7 +302,7 @@ def _rule_operators(heads: _Heads) -> None:
         name = _groups(heads, rows, pattern)["name"].to_numpy()
         heads.put(rows, dialect="autograd", role="operator", folded_name=heads.strings(rows), base_name=name,
                   layer_type=name, phase="backward", is_backward=True)
-    rows = heads.take(r"^(?:torch::autograd::\w+|[\w:.<>]*Backward\d*|[\w:]+::AccumulateGrad)$")
+    rows = heads.take(r"^(?:torch::autograd::\w+|[\w:.<>]*[a-zA-Z\d]Backward\d*|[\w:]+::AccumulateGrad)$")
     name = heads.strings(rows)
     heads.put(rows, dialect="autograd", role="operator", folded_name=name, base_name=name, layer_type=name,
               phase="backward", is_backward=True)

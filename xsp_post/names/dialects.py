@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 # Warm-up by its text: "compile" but neither "compiled" nor "compiler".
 WARMUP_WORD = r"(?i)warm(?:ing)?[\-_ ]?up"
 WARMUP = WARMUP_WORD + r"|(?i)compil(?:e(?:[^dr]|$)|ation|ing)|(?i)autotun|(?i)cudnn[._]benchmark"
+WARMUP += r"|^(?:TSL:)?Xla(?:Pass|Compile|Dump|Autotun|Emit|Optimi|Link|Build)"
 
 _DICT_LIMIT = 100_000  # characters; a longer dict text is read by patterns
 
@@ -141,7 +142,8 @@ def parse_xla(text: str) -> Parsed:
     path = name.group(1) if name else ""
     base = prefix.rstrip(":") or "xla"
     kind = base.rsplit(":", 1)[-1]
-    folded = f"{prefix}#{_XLA_CHANGING.sub('', inside).lstrip(',')}#"
+    kept = _XLA_CHANGING.sub("", inside).lstrip(",")
+    folded = f"{prefix}#{kept}#" if kept else prefix
     step = _integer(fields.get("step_num", ""))
     backward = "transpose(jvp(" in path
     if step >= 0:
@@ -239,7 +241,7 @@ def parse_torch_compile(text: str) -> Parsed:
     if text.startswith("triton_"):
         return Parsed("torch_compile", text, text, "operator", re.sub(r"_\d+$", "", text))
     base = text.split(":", 1)[0]
-    role = "module" if base.startswith("Torch-Compiled") else ""
+    role = "module" if base.startswith("Torch-Compiled") else "operator" if base.startswith("Compiled") else ""
     backward = "Backward" in base
     return Parsed("torch_compile", text, base, role, base, phase="backward" if backward else "", is_backward=backward)
 
@@ -260,9 +262,9 @@ _STEP = (
 _VLLM = r"^execute_(?P<a>\d+)?_?context_(?P<b>\d+)(?P<c>\([^)]*\))?_generation_(?P<d>\d+)(?P<e>\([^)]*\))?$"
 
 _MARKER_WORDS = (
-    r"(?i)^(?:(?:profiler|train|training|global|model|eval|validation|val|test|inference|warm[\-_ ]?up|benchmark"
+    r"(?i)^(?:(?:epoch|profiler|train|training|global|model|eval|validation|val|test|inference|warm[\-_ ]?up|benchmark"
     r"|measured?|timed|profile|profiled|main|inner|outer|decode|prefill|generation|denoising|denoise|optimization"
-    r"|sampling|diffusion)[ _\-.]?)*(?:step|iteration|iter|train[_ ]?batch)[ _#:=\-()\[\]]*$"
+    r"|sampling|diffusion)[ _\-.]?)*(?:step|iteration|iter|batch|frame|request|query|sample|image)[ _#:=\-()\[\]]*$"
 )
 _MODEL_WORDS = (
     r"(?i)^(?:(?:model|net|network|module|engine)(?:[ _.]?(?:forward|inference|infer|execute|call|run))?"
@@ -286,7 +288,9 @@ _MODULE_WORDS = (
     r"^(?:\w+\.)*(?:Transformer(?:Layer|Block|Encoder\w*|Decoder\w*)|ParallelTransformer\w*|ParallelMLP|ParallelAttention"
     r"|SelfAttention|CrossAttention|MLP|MoE\w*|\w*(?:Attention|DecoderLayer|EncoderLayer|Block|Embedding|RMSNorm"
     r"|LayerNorm|BatchNorm\dd|Conv\dd|Linear|ReLU|Softmax))(?:[_ .:]?\d+)?$"
+    r"|(?i)^(?:\w+[_. ])?(?:layer|block|stage|encoder|decoder|expert|conv|fc|linear|attn|attention|mlp)[ _\-.]?\d+$"
 )
+_NUMBERED = r"[ _.\-]\d+$|(?i)(layer|block|stage|conv|bn|fc|relu|linear|pool)\d+$"
 
 
 def parse_plain(array: pa.Array) -> dict[str, np.ndarray]:
@@ -314,9 +318,10 @@ def parse_plain(array: pa.Array) -> dict[str, np.ndarray]:
     # a text that only counts (`Step 5`, `iteration 3`) is a step marker; `loss step 3 of x` is a plain text
     dialect = np.where(marker | vllm, "step", "plain")
     base = folded.to_numpy(zero_copy_only=False)
+    kind = pc.replace_substring_regex(folded, _NUMBERED, r"\1").to_numpy(zero_copy_only=False)
     return {
         "dialect": dialect.astype(object), "role": role.astype(object), "folded_name": base, "base_name": base,
-        "layer_type": base, "phase": phase, "step_index": np.where(step >= 0, step, np.where(marker, hashed, -1)),
+        "layer_type": kind, "phase": phase, "step_index": np.where(step >= 0, step, np.where(marker, hashed, -1)),
         "call_index": np.where(marker, -1, hashed), "is_backward": phase == "backward",
     }
 
@@ -325,9 +330,14 @@ def fold_plain(array: pa.Array) -> pa.Array:
     """Plain texts without numbers that change from step to step; a text is only touched where one was found."""
     vllm = r"^execute_[\d_]*context_\d+.*_generation_\d+.*$"
     out = pc.replace_substring_regex(array, vllm, "execute_context_generation")
-    out = pc.replace_substring_regex(out, _COUNTED, r"\1\2")
+    counted = pc.replace_substring_regex(out, _COUNTED, r"\1\2")
+    # beside a counter, a fraction is a measurement (`iteration 12: loss 0.33`), not a name
+    measured = pc.replace_substring_regex(counted, r"([ =:(])-?\d+\.\d+(?:e[+\-]?\d+)?", r"\1")
+    out = pc.if_else(pc.equal(out, counted), out, measured)
     out = pc.replace_substring_regex(out, r"(?i)[\[(]rank[ _=:#]*\d+[\])]:? ?", "")
-    out = pc.replace_substring_regex(out, r"(?i)(^|[^a-z])((?:[a-z]{1,8}_)?rank)[ _=:#]*\d+", r"\1\2")
+    rank = r"(?i)[ _\-,]+(?:(?:tp|dp|pp|ep|cp|local|global)[_ ]?)?rank[ _=:#]*\d+"
+    out = pc.replace_substring_regex(out, rank, "")
+    out = pc.replace_substring_regex(out, r"(?i)(^|[^a-z])(rank)[ _=:#]*\d+", r"\1\2")
     out = pc.replace_substring_regex(out, r"0x[0-9a-fA-F]{6,16}", "0x")
     out = pc.replace_substring_regex(out, r"(^|[^\w.])\d{6,}([^\w.]|$)", r"\1\2")
     out = pc.replace_substring_regex(out, r"#\d{1,18}$", "")
@@ -335,7 +345,7 @@ def fold_plain(array: pa.Array) -> pa.Array:
     if not pc.any(changed).as_py():
         return array
     tidy = pc.replace_substring_regex(out, r"\(\s*\)?$|\(\s*\)|\[\s*\]", "")
-    tidy = pc.replace_substring_regex(tidy, r"[ _#:=\-]+rank$", "")
+    tidy = pc.replace_substring_regex(tidy, r"[ _]* +", " ")
     tidy = pc.replace_substring_regex(tidy, r"[ _#:=\-]+$", "")
     # a text that was nothing but a number keeps it
     keep = pc.and_(changed, pc.not_equal(tidy, ""))
