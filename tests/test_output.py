@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -73,8 +74,7 @@ def test_failures_of_the_disk_are_sentences(tmp_path, number, code):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_really_full_disk(tmp_path):
     with pytest.raises(OutputError) as caught, atomic_output(tmp_path / "a"):
-        with open("/dev/full", "wb", 0) as full:
-            full.write(b"x")
+        Path("/dev/full").write_bytes(b"x")
     assert caught.value.code == "output-full"
 
 
