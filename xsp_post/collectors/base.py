@@ -1,0 +1,259 @@
+"""``run`` → **capture**: what every collector is, and the one way a measured child process is run.
+
+A collector answers `check` (is it here, what does it give, what would bring it) and `collect` (one capture).
+`collect` returns a capture that is done or ran out of memory; everything else that goes wrong is a
+ToolError or UsageError, and the folder keeps ``capture.json`` with status failed and both logs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import xsp_post
+from xsp_post import errors, machine
+from xsp_post.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, read_json
+from xsp_post.errors import ToolError, XspPostError
+from xsp_post.levels import RUN_MODEL
+
+STDOUT, STDERR, FACTS, FAILURE = "stdout.log", "stderr.log", "facts.json", "failure.json"
+EXIT_OUT_OF_MEMORY = 12  # of the child; see workload.__main__
+_GRACE_S = 5.0  # between asking a process group to end and making it end
+_LAST_LINES = 8
+
+
+@dataclass(frozen=True)
+class Availability:
+    """What ``xsp-post doctor`` says of a collector."""
+
+    name: str
+    is_available: bool
+    version: str
+    found: str  # what was found, or that nothing was
+    gives: str  # what it would let you see
+    remedy: str  # what to do where it is missing ('' where it is there)
+
+
+class Collector(Protocol):
+    """A way to make captures."""
+
+    name: str
+
+    def check(self) -> Availability:
+        """Whether it can be used here; starts nothing that lasts."""
+
+    def collect(self, plan: CapturePlan) -> Capture:
+        """Make one capture in ``plan.directory``, which exists and is empty."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child process ended. ``returncode`` −n: by signal n."""
+
+    returncode: int
+    wall_ns: int
+    is_timed_out: bool
+    is_out_of_memory: bool
+
+
+def child_command(plan: CapturePlan, profiler: str) -> list[str]:
+    """``python -m xsp_post.workload …`` for one capture; ``profiler`` as in ``workload.measure.Request``."""
+    workload = plan.workload
+    command = [
+        sys.executable, "-m", "xsp_post.workload", "--model", workload.model, "--level", plan.level,
+        "--batch-size", str(plan.batch_size), "--profiler", profiler, "--output", str(plan.directory),
+        "--device", workload.device, "--dtype", workload.dtype, "--mode", workload.mode,
+        "--seed", str(workload.seed), "--warmup", str(workload.warmup_count),
+        "--iterations", str(workload.iteration_count), "--layer-depth", str(workload.layer_depth),
+        "--threads", str(workload.thread_count),
+    ]  # fmt: skip
+    if workload.input_shape:
+        command += ["--input-shape", ",".join(map(str, workload.input_shape))]
+    if workload.layer_kinds:
+        command += ["--layer-kinds", ",".join(workload.layer_kinds)]
+    if workload.is_compiled:
+        command.append("--compiled")
+    if not workload.is_serialized:
+        command.append("--no-serialize")
+    if workload.is_launch_blocking:
+        command.append("--launch-blocking")
+    return command
+
+
+def run_child(
+    command: Sequence[str], plan: CapturePlan, more_environment: Mapping[str, str] | None = None
+) -> Ended:
+    """Run a command in a process group of its own, its output in the capture's logs, until it ends or
+    ``plan.timeout_s`` is over. On Ctrl-C, or any other end of the waiting, the whole group is ended too.
+
+    ToolError (code `child-start`) when it cannot be started.
+    """
+    kills_before = machine.out_of_memory_kills()
+    started = time.perf_counter_ns()
+    try:
+        with (
+            (plan.directory / STDOUT).open("ab") as stdout,
+            (plan.directory / STDERR).open("ab") as stderr,
+        ):
+            process = subprocess.Popen(
+                list(command), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
+                env=_environment(plan, more_environment), start_new_session=True,
+            )  # fmt: skip
+    except OSError as error:
+        raise ToolError(
+            f"{command[0]} could not be started for the capture {plan.name}: {error.strerror}.",
+            code="child-start",
+            hint="See what is installed: xsp-post doctor.",
+        ) from error
+    is_timed_out = False
+    try:
+        process.wait(plan.timeout_s)
+    except subprocess.TimeoutExpired:
+        is_timed_out = True
+    finally:
+        _end_group(process)
+    return Ended(
+        returncode=process.returncode,
+        wall_ns=time.perf_counter_ns() - started,
+        is_timed_out=is_timed_out,
+        is_out_of_memory=machine.out_of_memory_kills() > kills_before,
+    )
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End what is left of the child's group: asked first, made to after a while."""
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None and signal_number == signal.SIGTERM:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal_number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S)
+
+
+def _environment(plan: CapturePlan, more: Mapping[str, str] | None) -> dict[str, str]:
+    environment = dict(os.environ)
+    package = str(Path(xsp_post.__file__).resolve().parent.parent)
+    paths = [package, *filter(None, [environment.get("PYTHONPATH", "")])]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    environment.setdefault("KINETO_LOG_LEVEL", "5")
+    if plan.workload.is_launch_blocking and plan.level != RUN_MODEL:
+        environment["CUDA_LAUNCH_BLOCKING"] = "1"
+    environment.update(more or {})
+    return environment
+
+
+def begin(plan: CapturePlan, collector: str, **settings: Any) -> Capture:
+    """The capture that is about to be made, with its settings."""
+    return Capture(
+        level=plan.level, batch_size=plan.batch_size, repeat=plan.repeat, collector=collector,
+        settings={**plan.workload.recorded(), **settings}, directory=plan.directory,
+        files={"stdout": STDOUT, "stderr": STDERR},
+    )  # fmt: skip
+
+
+def conclude(
+    capture: Capture, ended: Ended, files: Mapping[str, str], *, is_exit_code_ours: bool = True
+) -> Capture:
+    """Judge a child's end, fill the capture and save it.
+
+    Out of memory gives a capture of that status. Raises the child's own error where it wrote one
+    (``failure.json``), else ToolError `child-hung` or `child-failed` with the last lines of its stderr.
+    ``is_exit_code_ours`` false: the exit code is a profiler's, and only ``facts.json`` tells success.
+    """
+    capture.wall_ns = ended.wall_ns
+    failure = _failure(capture, ended, is_exit_code_ours)
+    if failure is None:
+        facts = read_json(capture.directory / FACTS)
+        capture.environment = facts.get("environment", {})
+        capture.files.update({"facts": FACTS, **files})
+        capture.status = DONE
+    else:
+        capture.message = failure.message
+        capture.status = OUT_OF_MEMORY if failure.code == "child-memory" else FAILED
+    capture.save()
+    if capture.status == FAILED:
+        assert failure is not None
+        raise failure
+    return capture
+
+
+def fail(capture: Capture, error: XspPostError) -> XspPostError:
+    """The error to raise, after the capture was saved as failed with it."""
+    capture.status, capture.message = FAILED, error.message
+    capture.save()
+    return error
+
+
+def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPostError | None:
+    told = _told(capture.directory / FAILURE)
+    if told.get("kind") == "error":
+        return _rebuilt(told, ended.returncode)
+    if told.get("kind") == "out_of_memory" or ended.is_out_of_memory:
+        reason = str(told.get("message", "the kernel ended the process for memory"))
+        return ToolError(
+            f"The capture {capture.name} ran out of memory: {reason}",
+            code="child-memory",
+            hint="Leave this batch size out, or choose a smaller --dtype.",
+        )
+    if ended.is_timed_out:
+        return ToolError(
+            f"The capture {capture.name} did not end within {ended.wall_ns / 1e9:.0f} s and was stopped."
+            f"{last_lines(capture.directory)}",
+            code="child-hung",
+            hint="Give it longer with --timeout, or resume later with --resume.",
+        )
+    is_complete = (capture.directory / FACTS).is_file()
+    if is_complete and (ended.returncode == 0 or not is_exit_code_ours):
+        return None
+    how = (
+        f"was ended by signal {-ended.returncode}"
+        if ended.returncode < 0
+        else f"ended with {ended.returncode}"
+    )
+    return ToolError(
+        f"The child process of the capture {capture.name} {how}.{last_lines(capture.directory)}",
+        code="child-failed",
+        hint=f"Its whole output: {capture.directory / STDERR}; then xsp-post run … --resume.",
+    )
+
+
+def _told(path: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _rebuilt(told: Mapping[str, Any], exit_code: int) -> XspPostError:
+    """The child's own error, of the family its exit code says."""
+    families = (errors.UsageError, errors.ToolError, errors.CaptureError, errors.OutputError)
+    family = next((f for f in families if f.exit_code == exit_code), ToolError)
+    return family(
+        str(told.get("message", "")),
+        code=str(told.get("code", "child-failed")),
+        hint=str(told.get("hint", "")),
+    )
+
+
+def last_lines(folder: Path, count: int = _LAST_LINES) -> str:
+    """The last lines of the child's stderr, on lines of their own; '' where it wrote none."""
+    try:
+        with (folder / STDERR).open("rb") as stream:
+            stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, stream.tell() - 64 * 1024))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    lines = [line for line in text.splitlines() if line.strip()][-count:]
+    return "".join(f"\n  | {line}" for line in lines)
