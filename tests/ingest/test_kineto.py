@@ -1,0 +1,296 @@
+"""``ingest.kineto``: real traces of five runs, and traces written here for what those lack."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xsp_post import range_text
+from xsp_post.errors import CaptureError
+from xsp_post.ingest import trace_events
+from xsp_post.ingest.interning import short_kernel_name
+from xsp_post.ingest.kineto import read_kineto, sniff_kineto
+from xsp_post.trace import ActivityKind, SpanKind, Trace
+
+# file → (annotations, operators, modules, launches, kernels, copies, sets); counted in the JSON with jq.
+REAL = {
+    "alexnet_gpu": (8, 359, 0, 361, 79, 16, 3),
+    "bert_small_h100": (1, 479, 84, 132, 60, 1, 0),
+    "cupti_counters_gpu": (8, 375, 0, 1862, 0, 0, 0),
+    "torch_compile_triton": (1, 41, 0, 59, 12, 0, 0),
+    "vllm_decode_cuda_graph": (1, 100, 1, 20, 425, 9, 0),
+}
+HOST = {"pid": 7, "tid": 8}
+
+
+def write(path: Path, events: list[dict], **top: object) -> Path:
+    path.write_text(json.dumps({"schemaVersion": 1, **top, "traceEvents": events}))
+    return path
+
+
+def event(cat: str, name: str, ts: float, dur: float, where: dict | None = None, **args: object) -> dict:
+    return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, **(where or HOST), "args": args}
+
+
+def codes(trace: Trace) -> dict[str, int]:
+    return {finding.code: finding.count for finding in trace.findings}
+
+
+@pytest.fixture(params=REAL)
+def real(request: pytest.FixtureRequest, captures: Path) -> tuple[str, Path]:
+    return request.param, captures / "kineto" / f"{request.param}.pt.trace.json.gz"
+
+
+def test_every_row_of_a_real_trace_is_used_or_counted(real: tuple[str, Path]) -> None:
+    name, path = real
+    trace = read_kineto(path)
+    kinds = trace.spans["kind"].value_counts()
+    devices = trace.activities["kind"].value_counts()
+    counts = (
+        *(int(kinds.get(int(k), 0)) for k in (SpanKind.ANNOTATION, SpanKind.OPERATOR, SpanKind.MODULE)),
+        len(trace.launches),
+        *(int(devices.get(int(k), 0)) for k in (ActivityKind.KERNEL, ActivityKind.MEMCPY, ActivityKind.MEMSET)),
+    )
+    assert counts == REAL[name]
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    used = len(trace.spans) + len(trace.launches) + len(trace.activities)
+    labels = sum(e["ph"] == "M" for e in events)
+    memory = sum(e.get("name") == "[memory]" for e in events)
+    assert used + labels + memory + codes(trace)["kineto-rows-left-out"] == len(events)
+
+
+def test_real_traces_join_and_are_typed(real: tuple[str, Path]) -> None:
+    name, path = real
+    trace = read_kineto(path)
+    launched = trace.activities["correlation_id"].isin(trace.launches["correlation_id"])
+    assert launched.all()
+    assert (trace.activities["process_index"] == 0).all()
+    for frame in (trace.spans, trace.launches, trace.activities):
+        assert frame["start_ns"].dtype == np.int64
+        assert (frame["end_ns"] >= frame["start_ns"]).all()
+        assert frame["name_id"].between(0, len(trace.strings) - 1).all()
+        assert list(frame.index) == list(range(len(frame)))
+    assert len(set(trace.strings)) == len(trace.strings)
+    assert trace.provenance.clock_offset_ns == 0
+    assert sniff_kineto(path)
+    assert ("kineto-kernels-not-recorded" in codes(trace)) == (name == "cupti_counters_gpu")
+
+
+def test_times_equal_the_json_to_the_nanosecond(captures: Path) -> None:
+    path = captures / "kineto" / "bert_small_h100.pt.trace.json.gz"
+    events = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)["traceEvents"]
+    kernels = sorted((int(e["ts"] * 1000), int(e["dur"] * 1000)) for e in events if e.get("cat") == "kernel")
+    trace = read_kineto(path)
+    mine = trace.activities[trace.activities["kind"] == int(ActivityKind.KERNEL)]
+    assert sorted(zip(mine["start_ns"].tolist(), (mine["end_ns"] - mine["start_ns"]).tolist())) == kernels
+
+
+def test_modules_and_shapes_come_with_the_bert_trace(captures: Path) -> None:
+    trace = read_kineto(captures / "kineto" / "bert_small_h100.pt.trace.json.gz")
+    types = trace.attributes["layer_type"].value_counts()
+    assert types["Linear"] == 26 and types["BertLayer"] == 4
+    assert trace.attributes["shape_text"].astype(str).eq("[[1, 512], [], [], [], []]").any()
+    assert trace.provenance.gpu_name == "NVIDIA H100 80GB HBM3"
+    assert trace.devices["sm_count"].tolist() == [132]
+
+
+def test_private_metadata_stay_out(tmp_path: Path) -> None:
+    """Traces may carry the whole environment of their recording: none of it may reach ours."""
+    secret = "do-not-tell"
+    path = write(
+        tmp_path / "private.json", [event("cpu_op", "a", 1, 1)], host_name=secret, traceName=f"/home/{secret}/t",
+        metadata={"env": {"TOKEN": secret}}, trace_id=secret, deviceProperties=[{"id": 0, "pci": secret}],
+        distributedInfo={"rank": 0, "pg_config": [secret]},
+    )  # fmt: skip
+    trace = read_kineto(path)
+    everything = "\n".join([*trace.strings, str(trace.provenance), *(f.example for f in trace.findings)])
+    for frame in (trace.processes, trace.threads, trace.devices, trace.domains, trace.attributes):
+        everything += frame.to_csv()
+    assert "cpu-operators-as-kernels" in codes(trace)
+    assert secret not in everything
+
+
+def test_graph_launch_owns_all_its_kernels(captures: Path) -> None:
+    trace = read_kineto(captures / "kineto" / "vllm_decode_cuda_graph.pt.trace.json.gz")
+    merged = trace.activities.merge(trace.launches, on="correlation_id", validate="many_to_one")
+    assert len(merged) == len(trace.activities)
+    graph = trace.strings[merged["name_id_y"]] == "hipGraphLaunch"
+    assert graph.sum() > 400
+
+
+def test_cpu_trace_shows_working_operators_as_kernels(tmp_path: Path) -> None:
+    path = write(tmp_path / "cpu.json", [
+        event("user_annotation", "xsp/model:forward#0", 0, 100),
+        event("user_annotation", "xsp/fc:Linear#0", 10, 80),
+        event("cpu_op", "aten::linear", 11, 70, **{"Input Dims": [[8, 3], [5, 3], []]}),
+        event("cpu_op", "aten::addmm", 12, 60, **{"Sequence number": 4}),
+        event("cpu_op", "aten::resolve_conj", 13, 2),
+        event("cpu_op", "aten::relu", 90, 4),
+        event("user_annotation", "xsp/shape:[8,5]", 82, 1),
+    ])  # fmt: skip
+    trace = read_kineto(path)
+    names = trace.strings[trace.activities["name_id"]].tolist()
+    # linear only passes on; addmm works itself although it calls resolve_conj; relu is a leaf.
+    assert names == ["aten::addmm", "aten::relu"]
+    assert trace.activities["device_id"].tolist() == [-1, -1]
+    assert (trace.activities["start_ns"].to_numpy() == trace.launches["start_ns"].to_numpy()).all()
+    assert trace.activities["correlation_id"].tolist() == trace.launches["correlation_id"].tolist()
+    assert codes(trace)["cpu-operators-as-kernels"] == 2
+    assert trace.provenance.gpu_name == "CPU"
+    own = trace.spans[trace.spans["kind"] == int(SpanKind.PUSH_POP)]
+    assert trace.strings[own["name_id"]].tolist() == ["model:forward#0", "fc:Linear#0"]
+    assert trace.domains["name"].tolist() == [range_text.DOMAIN]
+    assert (own["domain_index"] == 0).all()
+    shapes = trace.attributes["shape_text"].astype(str)
+    assert shapes[own.index].tolist() == ["", "[8,5]"]  # the mark became the layer's shape
+    assert "[[8, 3], [5, 3], []]" in set(shapes)
+    assert trace.attributes["sequence"].max() == 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 200)), max_size=30))
+def test_kernels_of_the_cpu_never_overlap_on_a_thread(tmp_path_factory, rows) -> None:
+    """Properly nested operators in, disjoint kernels out: their times add up to at most the roots' time."""
+    events, path = [], tmp_path_factory.mktemp("cpu") / "t.json"
+    for index, (depth, start, length) in enumerate(rows):
+        events += [  # a chain: each call lies within the one before
+            event("cpu_op", f"op{level}", index * 2000 + start + level, length + 2 * (4 - level))
+            for level in range(depth + 1)
+        ]
+    if not events:
+        return
+    trace = read_kineto(write(path, events))
+    kernels = trace.activities.sort_values("start_ns")
+    assert (kernels["start_ns"].to_numpy()[1:] >= kernels["end_ns"].to_numpy()[:-1]).all()
+    assert len(kernels) == len(rows)
+
+
+def test_allocations_count_for_every_open_range_of_their_thread(tmp_path: Path) -> None:
+    marks = ((5, 100, HOST), (6, -100, HOST), (15, 7, HOST), (5, 999, {"pid": 7, "tid": 9}))
+    memory = [{"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "ts": ts, **where, "args": {"Bytes": size}}
+              for ts, size, where in marks]  # fmt: skip
+    trace = read_kineto(write(tmp_path / "m.json", [
+        event("cpu_op", "outer", 0, 20), event("cpu_op", "inner", 4, 4), *memory]))  # fmt: skip
+    assert trace.attributes["allocated_bytes"].tolist() == [107, 100]
+
+
+def test_merged_processes_with_colliding_ids_are_said(tmp_path: Path) -> None:
+    a, b = {"pid": 1, "tid": 1}, {"pid": 2, "tid": 2}
+    trace = read_kineto(write(tmp_path / "two.json", [
+        event("cuda_runtime", "cudaLaunchKernel", 0, 1, a, correlation=5),
+        event("cuda_runtime", "cudaLaunchKernel", 0, 1, a, correlation=6),
+        event("cuda_driver", "cuLaunchKernel", 0, 1, b, correlation=5),
+        event("kernel", "k", 3, 1, {"pid": 0, "tid": 7}, correlation=5, device=0, stream=7, grid=[2, 1, 1]),
+        event("kernel", "k", 4, 1, {"pid": 0, "tid": 7}, correlation=6, device=0, stream=7, grid="odd"),
+        event("kernel", "orphan", 5, 1, {"pid": 0, "tid": 7}, device=0, stream="x"),
+    ], distributedInfo={"rank": 3}))  # fmt: skip
+    assert codes(trace)["kineto-process-ambiguous"] == 1
+    assert len(trace.activities) == 3 and len(trace.processes) == 2
+    assert trace.processes["rank"].tolist() == [3, 3]
+    assert trace.activities["grid_x"].tolist() == [2, 0, 0]
+    assert trace.launches["api_class"].tolist() == [0, 0, 1]
+
+
+def test_unreadable_times_are_counted_not_guessed(tmp_path: Path) -> None:
+    trace = read_kineto(write(tmp_path / "t.json", [
+        event("cpu_op", "good", 1, 1), event("cpu_op", "bad", "noon", 1), event("cpu_op", "back", 5, -1),
+        {"ph": "X", "cat": "cpu_op", "name": "open", "ts": 9, **HOST},
+    ]))  # fmt: skip
+    assert codes(trace)["kineto-time-unreadable"] == 2
+    assert trace.strings[trace.spans["name_id"]].tolist() == ["good", "open"]
+    assert trace.spans["is_open"].tolist() == [False, True]
+
+
+@pytest.mark.parametrize("separator", [",", ",\n  ", " ,\r\n"])
+def test_pieces_give_what_the_whole_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, separator: str) -> None:
+    hostile = 'x"},{"ph": "X"}, {"name": "\\ },{ \u2028</script>'
+    events = [event("cpu_op", f"{hostile}{i}", i, 0.5, note=hostile) for i in range(200)]
+    body = separator.join(json.dumps(e) for e in events)
+    path = tmp_path / "t.json"
+    path.write_text('{"schemaVersion": 1, "traceEvents": [' + body + '], "baseTimeNanoseconds": 5}')
+    whole: list[dict] = []
+    trace_events.read_events(path, whole.extend)
+    monkeypatch.setattr(trace_events, "_PIECE_CHARACTERS", 700)
+    pieces: list[list[dict]] = []
+    metadata = trace_events.read_events(path, pieces.append)
+    assert [e for piece in pieces for e in piece] == whole
+    assert len(pieces) > 20 and len(whole) == 200
+    assert metadata["baseTimeNanoseconds"] == 5
+
+
+def test_a_bare_list_and_gzip_are_traces_too(tmp_path: Path) -> None:
+    events = [event("cpu_op", "a", 1, 1)]
+    plain, packed = tmp_path / "list.json", tmp_path / "list.json.gz"
+    plain.write_text(json.dumps(events))
+    packed.write_bytes(gzip.compress(json.dumps(events).encode()))
+    assert len(read_kineto(plain).spans) == len(read_kineto(packed).spans) == 1
+    assert sniff_kineto(plain) and sniff_kineto(packed)
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", "trace-not-json"),
+        (b"\x00\x01\x02 rubbish", "trace-not-json"),
+        (b"{}", "trace-without-events"),
+        (b'{"traceEvents": []}', "trace-without-events"),
+        (b'{"traceEvents": [{"ph": "X"}]}', "trace-without-events"),
+        (b'{"traceEvents": [{"ph": "X", "cat": "cpu_op", "na', "trace-truncated"),
+        (b'{"traceEvents": [{"ph": "X", "cat": "cpu_op"}], "trace', "trace-truncated"),
+        (gzip.compress(b'{"traceEvents": [' + b" " * 9000)[:40], "trace-truncated"),
+        (b'{"data": [{"spans": [{"operationName": "x"}]}]}', "trace-without-events"),
+    ],
+)
+def test_damaged_files_end_in_one_sentence(tmp_path: Path, content: bytes, code: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_bytes(content)
+    with pytest.raises(CaptureError) as caught:
+        read_kineto(path)
+    assert caught.value.code == code
+    assert str(path) in caught.value.message and "\n" not in caught.value.message
+
+
+def test_a_file_cut_anywhere_never_leaves_a_foreign_exception(captures: Path, tmp_path: Path) -> None:
+    text = gzip.decompress((captures / "kineto" / "torch_compile_triton.pt.trace.json.gz").read_bytes())
+    path = tmp_path / "cut.json"
+    for length in range(0, len(text) - 2, 4001):
+        path.write_bytes(text[:length])
+        with pytest.raises(CaptureError):
+            read_kineto(path)
+
+
+@given(st.decimals(min_value=-(10**14), max_value=10**14, places=6))
+def test_nanoseconds_are_exact(value: Decimal) -> None:
+    ns, readable = trace_events.nanoseconds([format(value, "f"), "1"])
+    # four digits are looked at: enough for the nearest nanosecond but for a tie in the fifth
+    expected = int((abs(value).quantize(Decimal("0.0001"), rounding="ROUND_DOWN") * 1000).quantize(1, ROUND_HALF_UP))
+    assert readable.all() and ns[1] == 1000
+    assert ns[0] == (-expected if value < 0 else expected)
+
+
+def test_odd_numbers_of_time() -> None:
+    assert trace_events.nanoseconds([10**17, 5])[1].tolist() == [False, True]
+    ns, readable = trace_events.nanoseconds(["1.5e3", 2, "x", None, "1695835542514261.123", float("nan"), "-0.5", "9" * 17])
+    assert readable.tolist() == [True, True, False, False, True, False, True, False]
+    assert ns[readable].tolist() == [1_500_000, 2000, 1695835542514261123, -500]
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void at::native::(anonymous namespace)::k<float, f(int)::{lambda()#1}>(int, float*)", "k"),
+        ("ampere_sgemm_32x32_nn", "ampere_sgemm_32x32_nn"),
+        ("kernelA(float *, int)", "kernelA"),
+        ("void cub::<unnamed>::Scan<int>(T1)", "Scan"),
+        ("", ""),
+    ],
+)
+def test_short_kernel_names(name: str, short: str) -> None:
+    assert short_kernel_name(name) == short

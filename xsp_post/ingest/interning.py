@@ -1,0 +1,129 @@
+"""Helpers of ``ingest`` (a capture → ``Trace``): interning of texts, typed columns, empty frames.
+
+Readers collect columns as plain lists or object arrays; these turn them into the dtypes of the Trace
+contract (see ``trace.Trace``) in one vectorised step per column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+NO_TEXT = -1
+_INT64 = np.iinfo(np.int64)
+
+
+class StringTable:
+    """Texts by number, in order of first appearance; becomes ``Trace.strings``."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def add(self, texts: Sequence[Any] | np.ndarray) -> np.ndarray:
+        """Numbers (int32) of an array of texts; None and NaN give −1."""
+        values = np.empty(len(texts), dtype=object)
+        values[:] = texts
+        codes, unique = pd.factorize(values)
+        numbers = np.fromiter((self.add_one(str(text)) for text in unique), np.int32, len(unique))
+        known = codes >= 0
+        result = np.full(len(values), NO_TEXT, dtype=np.int32)
+        result[known] = numbers[codes[known]]
+        return result
+
+    def add_one(self, text: str) -> int:
+        """The number of one text."""
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    def array(self) -> np.ndarray:
+        """All texts as an object array; index = number."""
+        result = np.empty(len(self._numbers), dtype=object)
+        result[:] = list(self._numbers)
+        return result
+
+
+def int_column(values: Sequence[Any] | np.ndarray, default: int = -1, dtype: str = "int64") -> np.ndarray:
+    """Whole numbers out of JSON values; null, text that is no number and out-of-range values give `default`."""
+    try:
+        result = np.asarray(values, dtype=np.int64)
+    except (TypeError, ValueError, OverflowError):
+        numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").astype("float64")
+        fits = numbers.between(float(_INT64.min), float(_INT64.max), inclusive="left")
+        result = numbers.where(fits, default).to_numpy().astype(np.int64)
+    if dtype == "int64":
+        return result
+    limits = np.iinfo(dtype)
+    return np.where((result < limits.min) | (result > limits.max), default, result).astype(dtype)
+
+
+def typed(columns: dict[str, tuple[Any, str]], length: int) -> pd.DataFrame:
+    """A frame from {name: (values or one value, dtype)}."""
+    data = {
+        name: np.full(length, values, dtype=dtype) if np.isscalar(values) else np.asarray(values).astype(dtype)
+        for name, (values, dtype) in columns.items()
+    }
+    return pd.DataFrame(data, index=pd.RangeIndex(length))
+
+
+SPAN_DTYPES = {
+    "kind": "int8", "thread_index": "int32", "process_index": "int32", "domain_index": "int32",
+    "name_id": "int32", "start_ns": "int64", "end_ns": "int64", "source_row_id": "int64",
+    "is_open": "bool", "is_cross_thread": "bool", "payload_text_id": "int32",
+}  # fmt: skip
+LAUNCH_DTYPES = {
+    "thread_index": "int32", "process_index": "int32", "correlation_id": "int64", "name_id": "int32",
+    "api_class": "int8", "start_ns": "int64", "end_ns": "int64",
+}  # fmt: skip
+ACTIVITY_DTYPES = {
+    "kind": "int8", "process_index": "int32", "device_id": "int32", "context_id": "int32",
+    "stream_id": "int32", "correlation_id": "int64", "name_id": "int32", "short_name_id": "int32",
+    "start_ns": "int64", "end_ns": "int64", "bytes": "int64", "copy_kind": "int8",
+    "graph_node_id": "int64", "graph_id": "int64", "grid_x": "int32", "grid_y": "int32", "grid_z": "int32",
+    "block_x": "int32", "block_y": "int32", "block_z": "int32", "registers_per_thread": "int32",
+    "static_shared_memory_bytes": "int32", "dynamic_shared_memory_bytes": "int32",
+}  # fmt: skip
+GRAPH_NODE_DTYPES = {
+    "graph_node_id": "int64", "original_graph_node_id": "int64", "process_index": "int32",
+    "thread_index": "int32", "start_ns": "int64",
+}  # fmt: skip
+
+
+def conform(frame: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:
+    """The frame with exactly the contract's columns: missing ones 0 (text ids −1), dtypes set, index 0…n−1."""
+    data = {}
+    for name, dtype in dtypes.items():
+        missing = NO_TEXT if name.endswith("_text_id") else 0
+        if name in frame.columns:
+            # concat leaves NaN where one kind of row has no such column (a copy has no grid)
+            data[name] = frame[name].fillna(missing).to_numpy().astype(dtype)
+        else:
+            data[name] = np.full(len(frame), missing, dtype=dtype)
+    return pd.DataFrame(data, index=pd.RangeIndex(len(frame)))
+
+
+def empty(dtypes: dict[str, str]) -> pd.DataFrame:
+    """A frame of no rows with the contract's columns."""
+    return conform(pd.DataFrame(), dtypes)
+
+
+def short_kernel_name(name: str) -> str:
+    """The bare function name of a demangled kernel name: no return type, namespaces, templates, arguments.
+
+    The same text that nsys stores as ``shortName`` for plain C++ functions; names without C++ syntax stay.
+    """
+    depth = 0
+    kept: list[str] = []
+    for character in name.replace("(anonymous namespace)", ""):
+        if character in "<([{":
+            if depth == 0 and character == "(" and kept:
+                break
+            depth += 1
+        elif character in ">)]}":
+            depth = max(depth - 1, 0)
+        elif depth == 0:
+            kept.append(character)
+    bare = "".join(kept).strip()
+    last = bare.rsplit("::", 1)[-1].split()
+    return last[-1] if last else name

@@ -1,0 +1,572 @@
+"""``ingest``: a PyTorch-profiler trace (Kineto JSON, plain or gzipped; CUDA, ROCm or CPU) → ``Trace``.
+
+Host rows: ``user_annotation`` (ours, named ``xsp/…``, become ranges of the domain ``xsp``), ``cpu_op`` and
+the ``nn.Module`` frames among ``python_function``. Device rows: ``kernel``, ``gpu_memcpy``, ``gpu_memset``,
+joined to ``cuda_runtime``/``cuda_driver`` calls by ``correlation`` (HIP traces use the same names). In a
+trace of a CPU run the operators that do the work are the lowest level there is: they become the kernels,
+with themselves as launches, and a finding says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post import range_text
+from xsp_post.errors import MESSAGES, CaptureError
+from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.ingest import interning, trace_events
+from xsp_post.ingest.interning import StringTable, int_column
+from xsp_post.intervals import nest
+from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
+
+MESSAGES.update({
+    "trace-not-json": (
+        "The file is not a JSON trace, or its JSON is damaged.",
+        "Give the file that torch.profiler's export_chrome_trace wrote, as .json or .json.gz.",
+    ),
+    "trace-truncated": (
+        "The trace ends in the middle: the program was killed, or the disk full, while it was written.",
+        "Record the trace again and let the program finish; export fewer steps if the disk is small.",
+    ),
+    "trace-without-events": (
+        "The file is JSON but no trace: it has no list of events, or none that a PyTorch profiler writes.",
+        "Give the file that torch.profiler's export_chrome_trace wrote.",
+    ),
+})  # fmt: skip
+CATALOGUE.update({
+    "cpu-operators-as-kernels": Entry(
+        INFO, "Operators of the CPU stand in for kernels",
+        "The trace is of a run without a GPU. The operators that do the work themselves (leaves, and those that "
+        "spend most of their time outside the operators they call) are shown at the kernel level: their times "
+        "are host times, with the framework's own cost included.",
+        "Nothing to mend. Record the run on a GPU to see kernels.",
+    ),
+    "kineto-kernels-not-recorded": Entry(
+        WARNING, "The trace has GPU calls but no kernels",
+        "The profiler recorded launches but no device activity: it ran without ProfilerActivity.CUDA, or in its "
+        "counter mode (cuda_profiler_range), whose times are no kernel times.",
+        "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and without CUPTI metrics.",
+    ),
+    "kineto-process-ambiguous": Entry(
+        WARNING, "Device work that could belong to several processes",
+        "The trace was merged from several processes and their correlation ids collide: PyTorch traces do not "
+        "say which process a kernel belongs to.",
+        "Give the unmerged traces, one file per rank.",
+    ),
+    "kineto-rows-left-out": Entry(
+        INFO, "Events that are neither ranges, launches nor device work",
+        "Python frames other than nn.Module calls, flow arrows, device-side copies of annotations, "
+        "synchronisation markers and the profiler's own bookkeeping are not used.",
+        "Nothing to mend.",
+    ),
+    "kineto-time-unreadable": Entry(
+        WARNING, "Events without a readable time", "Their ts or dur is missing or no number; they are left out.",
+        "Record the trace again if the count is large.",
+    ),
+})  # fmt: skip
+
+_SPAN_KINDS = {
+    "user_annotation": SpanKind.ANNOTATION,
+    "python_function": SpanKind.MODULE,
+    "cpu_op": SpanKind.OPERATOR,
+}
+_LAUNCH_CLASSES = {"cuda_runtime": 0, "cuda_driver": 1, "hip_runtime": 0, "hip_driver": 1}
+_ACTIVITY_KINDS = {
+    "kernel": ActivityKind.KERNEL,
+    "gpu_memcpy": ActivityKind.MEMCPY,
+    "gpu_memset": ActivityKind.MEMSET,
+}
+# The same numbers as CUPTI and nsys (ENUM_CUDA_MEMCPY_OPER).
+_COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7, "DtoD": 8, "HtoH": 9,
+               "PtoP": 10}  # fmt: skip
+_MODULE_PREFIX = "nn.Module: "
+_NO_CORRELATION = 0
+_CPU_DEVICE = -1
+_WRAPPERS = ("autograd::engine::evaluate_function", "torch::autograd::")  # the engine around the operator
+
+Event = trace_events.Event
+
+
+def sniff_kineto(path: Path) -> bool:
+    """Whether the file looks like a PyTorch trace: JSON with events, and no Jaeger spans. Reads 64 KiB."""
+    start = trace_events.head(path).lstrip("\ufeff \t\r\n")
+    if start[:1] == "[":
+        return '"ph"' in start
+    if start[:1] != "{" or '"operationName"' in start:
+        return False
+    keys = ('"traceEvents"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"traceName"')
+    return any(key in start for key in keys)
+
+
+def read_kineto(path: Path) -> Trace:
+    """Read one PyTorch trace; times are its own clock in ns (Kineto writes µs), texts interned.
+
+    ``attributes`` has shape_text, layer_type, sequence, forward_thread_id, external_id and allocated_bytes per
+    span. ``dynamic_shared_memory_bytes`` is the total per block (the format does not tell static from dynamic).
+    Raises CaptureError when the file is damaged or holds no event of a PyTorch profiler.
+    """
+    collector = _Collector()
+    metadata = trace_events.read_events(path, collector.add)
+    if not (collector.spans or collector.launches or collector.activities):
+        raise CaptureError(
+            f"{path}: holds no operator, annotation, GPU call or kernel of a PyTorch profiler.",
+            code="trace-without-events",
+        )
+    return _Assembly(collector, metadata).trace(path.name)
+
+
+class _Collector:
+    """Columns of the wanted events, piece by piece; the events themselves are dropped with their piece."""
+
+    def __init__(self) -> None:
+        self.strings = StringTable()
+        self.spans: list[pd.DataFrame] = []
+        self.launches: list[pd.DataFrame] = []
+        self.activities: list[pd.DataFrame] = []
+        self.allocations: list[pd.DataFrame] = []
+        self.labels: list[Event] = []
+        self.left_out: Counter[str] = Counter()
+        self.unreadable_count = 0
+        self.profiler_range_count = 0
+        self._row = 0
+
+    def add(self, events: list[Event]) -> None:
+        """Take over one piece of the event list."""
+        category = np.array([str(event.get("cat") or event.get("ph") or "") for event in events], dtype=object)
+        codes, names = pd.factorize(category)
+        wanted = {
+            **dict.fromkeys(_SPAN_KINDS, self._add_spans),
+            **dict.fromkeys(_LAUNCH_CLASSES, self._add_launches),
+            **dict.fromkeys(_ACTIVITY_KINDS, self._add_activities),
+            "cpu_instant_event": self._add_allocations,
+        }
+        for code, name in enumerate(names):
+            rows = np.flatnonzero(codes == code)
+            group = [events[row] for row in rows]
+            if name == "M":
+                self.labels += group
+            elif name in wanted:
+                wanted[name](name, group, rows + self._row)
+            else:
+                self.left_out[name] += len(group)
+                self.profiler_range_count += len(group) * (name == "cuda_profiler_range")
+        self._row += len(events)
+
+    def _add_spans(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+        if category == "python_function":
+            is_module = np.array([str(event.get("name")).startswith(_MODULE_PREFIX) for event in events], dtype=bool)
+            self.left_out["python_function"] += int((~is_module).sum())
+            rows = rows[is_module]
+            events = [event for event, keep in zip(events, is_module) if keep]
+        frame = self._timed(events, rows)
+        frame["kind"] = int(_SPAN_KINDS[category])
+        frame["external_id"] = _arguments(events, "External id")
+        if category == "cpu_op":
+            frame["sequence"] = _arguments(events, "Sequence number")
+            frame["forward_thread_id"] = _arguments(events, "Fwd thread id")
+            frame["shape_id"] = self.strings.add([_shape_text(_args(event)) for event in events])
+        self._keep(self.spans, frame)
+
+    def _add_launches(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+        frame = self._timed(events, rows)
+        frame["api_class"] = _LAUNCH_CLASSES[category]
+        frame["correlation_id"] = _arguments(events, "correlation")
+        self._keep(self.launches, frame)
+
+    def _add_activities(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+        frame = self._timed(events, rows)
+        frame["kind"] = int(_ACTIVITY_KINDS[category])
+        frame["short_name_id"] = self._short_names(frame["name_id"].to_numpy(), category)
+        frame["correlation_id"] = _arguments(events, "correlation", _NO_CORRELATION)
+        for column, key in (("device_id", "device"), ("context_id", "context"), ("stream_id", "stream"),
+                            ("bytes", "bytes"), ("registers_per_thread", "registers per thread"),
+                            ("dynamic_shared_memory_bytes", "shared memory"), ("graph_id", "graph id"),
+                            ("graph_node_id", "graph node id")):  # fmt: skip
+            frame[column] = _arguments(events, key, 0)
+        if category == "kernel":
+            for key in ("grid", "block"):
+                sizes = [_triple(_args(event).get(key)) for event in events]
+                frame[[f"{key}_{axis}" for axis in "xyz"]] = np.array(sizes, dtype=np.int64).reshape(-1, 3)
+        if category == "gpu_memcpy":
+            frame["copy_kind"] = [_copy_kind(str(event.get("name"))) for event in events]
+        self._keep(self.activities, frame)
+
+    def _add_allocations(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+        is_memory = [event.get("name") == "[memory]" for event in events]
+        self.left_out[category] += is_memory.count(False)
+        kept = [event for event, keep in zip(events, is_memory) if keep]
+        frame = self._timed(kept, rows[np.array(is_memory, dtype=bool)])
+        frame["bytes"] = _arguments(kept, "Bytes", 0)
+        self._keep(self.allocations, frame)
+
+    def _timed(self, events: list[Event], rows: np.ndarray) -> pd.DataFrame:
+        """name, process, thread, start and end of events; `is_readable` marks those with usable times."""
+        start_ns, start_readable = trace_events.nanoseconds([event.get("ts") for event in events])
+        is_open = np.array(["dur" not in event for event in events], dtype=bool)
+        duration_ns, readable = trace_events.nanoseconds([event.get("dur", 0) for event in events])
+        return pd.DataFrame({
+            "name_id": self.strings.add([event.get("name") or "" for event in events]),
+            "process_id": int_column([event.get("pid") for event in events]),
+            "thread_id": int_column([event.get("tid") for event in events]),
+            "start_ns": start_ns,
+            "end_ns": start_ns + duration_ns,
+            "source_row_id": rows.astype(np.int64),
+            "is_open": is_open,
+            "is_readable": start_readable & readable & (duration_ns >= 0),
+        })  # fmt: skip
+
+    def _keep(self, frames: list[pd.DataFrame], frame: pd.DataFrame) -> None:
+        readable = frame.pop("is_readable").to_numpy()
+        self.unreadable_count += int((~readable).sum())
+        if readable.any():
+            frames.append(frame[readable])
+
+    def _short_names(self, name_ids: np.ndarray, category: str) -> np.ndarray:
+        if category != "kernel":
+            return name_ids
+        unique, inverse = np.unique(name_ids, return_inverse=True)
+        texts = self.strings.array()[unique]
+        return self.strings.add([interning.short_kernel_name(text) for text in texts])[inverse]
+
+
+def _args(event: Event) -> dict[str, Any]:
+    args = event.get("args")
+    return args if isinstance(args, dict) else {}
+
+
+def _arguments(events: list[Event], key: str, default: int = -1) -> np.ndarray:
+    return int_column([_args(event).get(key, default) for event in events], default)
+
+
+def _shape_text(args: dict[str, Any]) -> str | None:
+    """Sizes of the inputs as emit_nvtx writes them, e.g. ``[[8, 3], []]``; None where no input has any."""
+    sizes = args.get("Input Dims")
+    return str(sizes) if isinstance(sizes, list) and any(sizes) else None
+
+
+def _triple(value: Any) -> tuple[int, int, int]:
+    if isinstance(value, list) and len(value) == 3 and all(type(item) is int for item in value):
+        return (value[0], value[1], value[2])
+    return (0, 0, 0)
+
+
+def _copy_kind(name: str) -> int:
+    """``Memcpy HtoD (Pageable -> Device)`` → 1."""
+    words = name.split(" ", 2)
+    return _COPY_KINDS.get(words[1], 0) if len(words) > 1 else 0
+
+
+class _Assembly:
+    """The collected columns as the frames of a Trace."""
+
+    def __init__(self, collector: _Collector, metadata: dict[str, Any]) -> None:
+        self.strings = collector.strings
+        self.metadata = metadata
+        self.labels = collector.labels
+        self.spans = _concatenated(collector.spans)
+        self.launches = _concatenated(collector.launches)
+        self.activities = _concatenated(collector.activities)
+        self.allocations = _concatenated(collector.allocations)
+        self.findings = _collection_findings(collector)
+        self.is_cpu_only = False
+
+    def trace(self, source_name: str) -> Trace:
+        """Join, index and type everything."""
+        self._index_threads()
+        self._mark_kernels_of_the_cpu()
+        self._give_activities_a_process()
+        domains = self._own_domain()
+        self.spans = self.spans.sort_values(
+            ["start_ns", "end_ns", "source_row_id"], ascending=[True, False, True], ignore_index=True
+        )
+        spans = interning.conform(self.spans, interning.SPAN_DTYPES)
+        attributes = self._attributes()
+        devices = self._devices()
+        return Trace(
+            provenance=self._provenance(source_name, devices),
+            strings=self.strings.array(),
+            spans=spans,
+            launches=interning.conform(self.launches, interning.LAUNCH_DTYPES),
+            activities=interning.conform(self.activities, interning.ACTIVITY_DTYPES),
+            graph_nodes=interning.empty(interning.GRAPH_NODE_DTYPES),
+            domains=domains,
+            processes=self.processes,
+            threads=self.threads,
+            devices=devices,
+            attributes=attributes,
+            findings=self.findings,
+        )
+
+    def _index_threads(self) -> None:
+        """Dense process and thread indexes over all host rows."""
+        hosts = [frame for frame in (self.spans, self.launches) if len(frame)]
+        pairs = [frame[["process_id", "thread_id"]] for frame in hosts]
+        threads = (pd.concat(pairs) if pairs else pd.DataFrame({"process_id": [-1], "thread_id": [-1]}, dtype="int64"))
+        threads = threads.value_counts(sort=True).reset_index()
+        # The process with most host rows is the profiled one: index 0, the owner of what cannot be told.
+        process_ids = threads.groupby("process_id")["count"].sum().sort_values(ascending=False, kind="stable").index
+        self._process_index = pd.Series(np.arange(len(process_ids), dtype=np.int32), index=process_ids)
+        threads["process_index"] = threads["process_id"].map(self._process_index)
+        threads = threads.sort_values(["process_index", "thread_id"], ignore_index=True)
+        self._thread_index = pd.MultiIndex.from_frame(threads[["process_id", "thread_id"]])
+        for frame in (*hosts, self.allocations):
+            keys = pd.MultiIndex.from_frame(frame[["process_id", "thread_id"]])
+            frame["thread_index"] = self._thread_index.get_indexer(keys).astype(np.int32)
+            frame["process_index"] = frame["process_id"].map(self._process_index).fillna(-1).astype(np.int32)
+        self._name_processes_and_threads(process_ids.to_numpy(), threads)
+
+    def _name_processes_and_threads(self, process_ids: np.ndarray, threads: pd.DataFrame) -> None:
+        named = {"process_name": {}, "thread_name": {}}  # type: dict[str, dict[Any, str]]
+        for label in self.labels:
+            if label.get("name") in named:
+                key = (label.get("pid"), label.get("tid")) if label["name"] == "thread_name" else label.get("pid")
+                named[label["name"]].setdefault(key, str(_args(label).get("name", "")))
+        distributed = self.metadata.get("distributedInfo")
+        rank = distributed.get("rank", -1) if isinstance(distributed, dict) else -1
+        count = len(process_ids)
+        self.processes = pd.DataFrame({
+            "process_id": process_ids.astype(np.int64),
+            "global_id": process_ids.astype(np.int64),
+            "name": np.array([named["process_name"].get(p, "") for p in process_ids.tolist()], dtype=object),
+            "rank": np.full(count, int_column([rank])[0], dtype=np.int32),
+        })  # fmt: skip
+        keys = zip(threads["process_id"].tolist(), threads["thread_id"].tolist())
+        self.threads = pd.DataFrame({
+            "process_index": threads["process_index"].to_numpy().astype(np.int32),
+            "thread_id": threads["thread_id"].to_numpy().astype(np.int64),
+            "name": np.array([named["thread_name"].get(key, "") for key in keys], dtype=object),
+        })  # fmt: skip
+
+    def _mark_kernels_of_the_cpu(self) -> None:
+        """Without device rows and without GPU calls, working operators become activities launched by themselves."""
+        if len(self.activities):
+            return
+        if len(self.launches):
+            self.findings.append(finding("kineto-kernels-not-recorded", count=len(self.launches)))
+            return
+        operators = self.spans[self.spans["kind"] == int(SpanKind.OPERATOR)]
+        if operators.empty:
+            return
+        leaves = operators[self._is_lowest(operators)]
+        leaves = leaves.sort_values("start_ns", kind="stable").reset_index(drop=True)
+        correlation_ids = np.arange(1, len(leaves) + 1)
+        times = leaves[["name_id", "start_ns", "end_ns", "process_id"]]
+        self.launches = times.assign(
+            correlation_id=correlation_ids, thread_index=leaves["thread_index"],
+            process_index=leaves["process_index"], api_class=0,
+        )  # fmt: skip
+        self.activities = times.assign(
+            kind=int(ActivityKind.KERNEL), short_name_id=leaves["name_id"], correlation_id=correlation_ids,
+            device_id=_CPU_DEVICE, stream_id=leaves["thread_index"], process_index=leaves["process_index"],
+        )  # fmt: skip
+        self.is_cpu_only = True
+        example = str(self.strings.array()[leaves["name_id"].iloc[0]])
+        self.findings.append(finding("cpu-operators-as-kernels", count=len(leaves), example=example))
+
+    def _is_lowest(self, operators: pd.DataFrame) -> np.ndarray:
+        """Operators that do the work: leaves, and operators that over the whole trace spend most of their
+        time in themselves (``aten::addmm`` calls ``aten::resolve_conj``, but multiplies itself).
+
+        Decided per operator name, so that noise of one call cannot change what is a kernel; none lies within
+        another, so their times add up.
+        """
+        start_ns, end_ns = operators["start_ns"].to_numpy(), operators["end_ns"].to_numpy()
+        nesting = nest(
+            operators["thread_index"].to_numpy().astype(np.int64), start_ns, end_ns,
+            operators["source_row_id"].to_numpy(),
+        )  # fmt: skip
+        parent, has_parent = nesting.parent, nesting.parent >= 0
+        duration_ns = end_ns - start_ns
+        self_ns = duration_ns.copy()
+        np.subtract.at(self_ns, parent[has_parent], duration_ns[has_parent])
+        names, name = np.unique(operators["name_id"].to_numpy(), return_inverse=True)
+        share = np.bincount(name, weights=self_ns) / np.maximum(np.bincount(name, weights=duration_ns), 1)
+        is_wrapper = np.array([str(text).startswith(_WRAPPERS) for text in self.strings.array()[names]], dtype=bool)
+        works = ((share >= 0.5) & ~is_wrapper)[name]
+        is_leaf = np.ones(len(operators), dtype=bool)
+        is_leaf[parent[has_parent]] = False
+        works |= is_leaf
+        is_covered = np.zeros(len(operators), dtype=bool)
+        for depth in range(1, int(nesting.depth.max(initial=0)) + 1):
+            rows = np.flatnonzero(nesting.depth == depth)
+            is_covered[rows] = is_covered[parent[rows]] | works[parent[rows]]
+        return works & ~is_covered
+
+    def _give_activities_a_process(self) -> None:
+        """Kineto gives device rows the device as process: the launch with the same correlation id owns them."""
+        if self.is_cpu_only or self.activities.empty:
+            return
+        if len(self.launches):
+            owners = self.launches.drop_duplicates(["correlation_id", "process_index"])
+            owner_count = owners.groupby("correlation_id").size()
+            owner = owners.drop_duplicates("correlation_id").set_index("correlation_id")["process_index"]
+            ids = self.activities["correlation_id"]
+            self.activities["process_index"] = ids.map(owner).fillna(0).astype(np.int32)
+            ambiguous = int((ids.map(owner_count) > 1).sum())
+            if ambiguous:
+                self.findings.append(finding("kineto-process-ambiguous", count=ambiguous))
+        else:
+            self.activities["process_index"] = np.int32(0)
+        self.activities = self.activities.sort_values(["start_ns", "source_row_id"], ignore_index=True)
+
+    def _own_domain(self) -> pd.DataFrame:
+        """Annotations ``xsp/<text>`` become push/pop ranges <text> of the domain xsp, per process."""
+        self.spans["domain_index"] = np.int32(-1)
+        columns = {"process_index": np.zeros(0, np.int32), "name": np.zeros(0, object)}
+        if self.spans.empty:
+            return pd.DataFrame(columns)
+        unique, inverse = np.unique(self.spans["name_id"].to_numpy(), return_inverse=True)
+        texts = self.strings.array()[unique]
+        is_own_text = np.array([text.startswith(range_text.PREFIX) for text in texts], dtype=bool)
+        own = is_own_text[inverse] & (self.spans["kind"] == int(SpanKind.ANNOTATION)).to_numpy()
+        if not own.any():
+            return pd.DataFrame(columns)
+        bare = self.strings.add([str(text).removeprefix(range_text.PREFIX) for text in texts])
+        process_indexes = np.unique(self.spans["process_index"].to_numpy()[own])
+        domain_of_process = np.searchsorted(process_indexes, self.spans["process_index"].to_numpy())
+        self.spans["name_id"] = np.where(own, bare[inverse], self.spans["name_id"])
+        self.spans["kind"] = np.where(own, int(SpanKind.PUSH_POP), self.spans["kind"])
+        self.spans["domain_index"] = np.where(own, domain_of_process, -1)
+        self._take_shape_marks(own, bare, inverse)
+        columns["process_index"] = process_indexes.astype(np.int32)
+        columns["name"] = np.full(len(process_indexes), range_text.DOMAIN, dtype=object)
+        return pd.DataFrame(columns)
+
+    def _take_shape_marks(self, own: np.ndarray, bare: np.ndarray, inverse: np.ndarray) -> None:
+        """Our marks ``shape:[8,64]`` (see `range_text`) give the layer around them its shape and go."""
+        texts = self.strings.array()[bare]
+        shapes = [text.removeprefix("shape:") if text.startswith("shape:[") else None for text in texts]
+        shape_ids = self.strings.add(shapes)[inverse]
+        is_mark = own & (shape_ids >= 0)
+        if not is_mark.any():
+            return
+        layers, marks = self.spans[own & ~is_mark], self.spans[is_mark]
+        columns = ["thread_index", "start_ns", "end_ns"]
+        around = nest(*(layers[column].to_numpy().astype(np.int64) for column in columns)).innermost(
+            *(marks[column].to_numpy().astype(np.int64) for column in columns)
+        )
+        if "shape_id" not in self.spans.columns:
+            self.spans["shape_id"] = -1.0
+        found = around >= 0
+        self.spans.loc[layers.index[around[found]], "shape_id"] = shape_ids[is_mark][found]
+        self.spans = self.spans[~is_mark]
+
+    def _attributes(self) -> pd.DataFrame:
+        """Extras per span (index = span id); −1 and '' where the trace has none."""
+        spans = self.spans
+        texts = self.strings.array()
+
+        def numbers(column: str) -> np.ndarray:
+            values = spans[column] if column in spans.columns else pd.Series(-1, index=spans.index)
+            return values.fillna(-1).to_numpy().astype(np.int64)
+
+        shape_ids = numbers("shape_id")
+        shapes = np.where(shape_ids >= 0, texts[np.maximum(shape_ids, 0)], "") if len(texts) else np.zeros(0, object)
+        columns: dict[str, Any] = {
+            "shape_text": pd.Categorical(shapes),
+            "layer_type": pd.Categorical(self._module_classes(texts)),
+            "sequence": numbers("sequence"),
+            "forward_thread_id": numbers("forward_thread_id"),
+            "external_id": numbers("external_id"),
+        }
+        if len(self.allocations):
+            columns["allocated_bytes"] = self._allocated_bytes()
+        return pd.DataFrame(columns, index=spans.index)
+
+    def _module_classes(self, texts: np.ndarray) -> np.ndarray:
+        """Class of an nn.Module frame: ``nn.Module: Linear_3`` → Linear; '' for other spans."""
+        unique, inverse = np.unique(self.spans["name_id"].to_numpy(), return_inverse=True)
+        classes = [
+            text.removeprefix(_MODULE_PREFIX).rsplit("_", 1)[0] if text.startswith(_MODULE_PREFIX) else ""
+            for text in texts[unique]
+        ]
+        return np.array(classes, dtype=object)[inverse]
+
+    def _allocated_bytes(self) -> np.ndarray:
+        """Bytes allocated (not net of what was freed) on the span's thread while it was open."""
+        made = self.allocations[self.allocations["bytes"] > 0].sort_values("start_ns")
+        result = np.zeros(len(self.spans), dtype=np.int64)
+        for thread_index, rows in self.spans.groupby("thread_index").indices.items():
+            own = made[made["thread_index"] == thread_index]
+            running = np.concatenate([[0], np.cumsum(own["bytes"].to_numpy())])
+            times = own["start_ns"].to_numpy()
+            until = np.searchsorted(times, self.spans["end_ns"].to_numpy()[rows], side="right")
+            since = np.searchsorted(times, self.spans["start_ns"].to_numpy()[rows], side="left")
+            result[rows] = running[until] - running[since]
+        return result
+
+    def _devices(self) -> pd.DataFrame:
+        """One row per process and device with work; facts from deviceProperties where they are."""
+        used = pd.DataFrame({"process_index": [0], "device_id": [_CPU_DEVICE if self._has_no_gpu() else 0]})
+        if len(self.activities):
+            used = self.activities[["process_index", "device_id"]].drop_duplicates()
+        used = used.sort_values(["process_index", "device_id"], ignore_index=True).astype(np.int32)
+        facts = self.metadata.get("deviceProperties")
+        by_id = {f.get("id"): f for f in facts if isinstance(f, dict)} if isinstance(facts, list) else {}
+        # A trace of one device may number it differently from its properties (HIP_VISIBLE_DEVICES).
+        only = next(iter(by_id.values())) if len(by_id) == 1 and used["device_id"].nunique() == 1 else {}
+        rows = [by_id.get(device_id, only) for device_id in used["device_id"].tolist()]
+        is_cpu = (used["device_id"] == _CPU_DEVICE).to_numpy()
+        names = np.array([str(row.get("name") or "") for row in rows], dtype=object)
+        capability = [
+            f"{row['computeMajor']}.{row.get('computeMinor', 0)}" if "computeMajor" in row else "" for row in rows
+        ]
+        return used.assign(
+            gpu_index=used["device_id"],
+            gpu_name=np.where(is_cpu, "CPU", names),
+            sm_count=int_column([row.get("numSms", -1) for row in rows]),
+            clock_hz=np.nan,
+            memory_bandwidth_bytes_per_s=np.nan,
+            memory_bytes=int_column([row.get("totalGlobalMem", -1) for row in rows]),
+            compute_capability=np.array(capability, dtype=object),
+        )
+
+    def _has_no_gpu(self) -> bool:
+        return self.is_cpu_only or not self.metadata.get("deviceProperties")
+
+    def _provenance(self, source_name: str, devices: pd.DataFrame) -> Provenance:
+        frames = [frame for frame in (self.spans, self.launches, self.activities) if len(frame)]
+        first_ns = min(int(frame["start_ns"].min()) for frame in frames)
+        last_ns = max(int(frame["end_ns"].max()) for frame in frames)
+        base_ns = int_column([self.metadata.get("baseTimeNanoseconds", 0)], 0)[0]
+        gpu_names = [name for name in devices["gpu_name"] if name]
+        options = {key: str(self.metadata[key]) for key in _OPTION_KEYS if key in self.metadata}
+        return Provenance(
+            source_name=source_name,
+            collector="torch",
+            tool_version="",
+            schema_version=str(self.metadata.get("schemaVersion", "")),
+            framework="torch",
+            gpu_name=gpu_names[0] if gpu_names else "",
+            driver_version=str(self.metadata.get("cuda_driver_version", "")),
+            session_start_utc_ns=int(base_ns) + first_ns,
+            capture_duration_ns=last_ns - first_ns,
+            options=options,
+        )
+
+
+_OPTION_KEYS = ("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory",
+                "cuda_runtime_version", "hip_runtime_version")  # fmt: skip
+
+
+def _concatenated(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    columns = ["name_id", "process_id", "thread_id", "start_ns", "end_ns", "source_row_id", "is_open", "kind"]
+    if not frames:
+        return pd.DataFrame({column: np.zeros(0, np.int64) for column in columns})
+    return pd.concat(frames, ignore_index=True)
+
+
+def _collection_findings(collector: _Collector) -> list[Finding]:
+    found = []
+    if collector.unreadable_count:
+        found.append(finding("kineto-time-unreadable", count=collector.unreadable_count))
+    left_out = +collector.left_out
+    if left_out:
+        example = ", ".join(f"{count} {name}" for name, count in left_out.most_common(8))
+        found.append(finding("kineto-rows-left-out", count=left_out.total(), example=example))
+    return found

@@ -1,0 +1,206 @@
+"""Helper of ``ingest`` (a capture → ``Trace``): Chrome trace-event JSON, read in pieces.
+
+PyTorch traces of a gigabyte exist (pytorch/kineto#760). The file is cut at boundaries between events and
+each piece decoded by itself, so that memory holds one piece, never the document; numbers with a fraction
+stay text until `nanoseconds` turns them into int64 without passing through binary floating point.
+"""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xsp_post.errors import CaptureError
+
+Event = dict[str, Any]
+
+_PIECE_CHARACTERS = 16 << 20
+_EVENTS_KEY = re.compile(r'"traceEvents"\s*:\s*\[')
+# Between two events: a quote right after the brace cannot stand inside a string (it would be escaped), and
+# the key with its colon rules out a string that ends there.
+_BOUNDARY = re.compile(r'\}\s*,\s*\{\s*"(?:ph|cat|name|id|pid|tid|ts|dur|args|s|bp)"\s*:')
+_NO_US = 9 * 10**15  # more does not fit int64 nanoseconds
+_DECIMAL = r"^-?\d+(\.\d*)?$"
+
+
+def open_text(path: Path) -> TextIO:
+    """A text stream of a plain or gzipped file; bytes that are no UTF-8 become replacement characters."""
+    with path.open("rb") as raw:
+        is_gzip = raw.read(2) == b"\x1f\x8b"
+    opener: Callable[..., Any] = gzip.open if is_gzip else open
+    return opener(path, "rt", encoding="utf-8", errors="replace", newline="")
+
+
+def head(path: Path, characters: int = 1 << 16) -> str:
+    """The first characters of a plain or gzipped text file, '' when it cannot be decompressed."""
+    try:
+        with open_text(path) as stream:
+            return stream.read(characters)
+    except (OSError, EOFError, zlib.error):
+        return ""
+
+
+def read_events(path: Path, on_piece: Callable[[list[Event]], None]) -> dict[str, Any]:
+    """Decode a trace-event file, hand every piece of events to `on_piece`, return the other top-level keys.
+
+    Accepts ``{"traceEvents": [...], ...}`` and a bare ``[...]``, gzipped or not.
+    Raises CaptureError (`trace-not-json`, `trace-truncated`, `trace-without-events`).
+    """
+    try:
+        with _collector_paused(), open_text(path) as stream:
+            return _read_stream(path, stream, on_piece)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise _truncated(path, "the compressed data end too early or are damaged") from error
+    except OSError as error:
+        raise CaptureError(
+            f"{path}: cannot be read ({error.strerror or error}).", code="trace-not-json",
+            hint="Check the path and the permissions of the file.",
+        ) from error
+
+
+def _read_stream(path: Path, stream: TextIO, on_piece: Callable[[list[Event]], None]) -> dict[str, Any]:
+    header, text = _find_events(path, stream)
+    while True:
+        block = stream.read(_PIECE_CHARACTERS)
+        if not block:
+            break
+        text += block
+        cut = _last_boundary(text)
+        if cut:
+            on_piece(_decode(path, "[" + text[:cut] + "]"))
+            text = text[cut:].lstrip().removeprefix(",")
+    try:
+        events, end = _DECODER.raw_decode("[" + text)
+    except json.JSONDecodeError as error:
+        raise _truncated(path, f"the JSON ends or breaks in the event list: {error.msg}") from error
+    on_piece(_only_objects(events))
+    return _decode_rest(path, header, text[end - 1 :])
+
+
+_DECODER = json.JSONDecoder(parse_float=str)
+
+
+def _find_events(path: Path, stream: TextIO) -> tuple[str, str]:
+    """Text up to and with the opening bracket of the event list, and what was read after it."""
+    text = ""
+    while True:
+        block = stream.read(_PIECE_CHARACTERS)
+        text += block
+        if text.lstrip()[:1] == "[":
+            start = text.index("[") + 1
+            return "", text[start:]
+        match = _EVENTS_KEY.search(text)
+        if match:
+            return text[: match.end()], text[match.end() :]
+        if not block:
+            break
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        raise CaptureError(
+            f"{path}: is not a JSON trace ({error.msg} at character {error.pos}).", code="trace-not-json"
+        ) from error
+    raise CaptureError(f"{path}: is JSON without a list traceEvents.", code="trace-without-events")
+
+
+def _last_boundary(text: str) -> int:
+    """Index just behind the last event that is certainly complete, 0 when none is."""
+    start = len(text)
+    while start > 0:
+        start = max(0, start - (1 << 16))
+        last = None
+        for last in _BOUNDARY.finditer(text, start):  # noqa: B007
+            pass
+        if last is not None:
+            return last.start() + 1
+    return 0
+
+
+def _decode(path: Path, text: str) -> list[Event]:
+    try:
+        return _only_objects(_DECODER.decode(text))
+    except json.JSONDecodeError as error:
+        raise CaptureError(
+            f"{path}: the JSON is damaged in the event list ({error.msg}).", code="trace-not-json",
+            hint="Export the trace again; a trace written while the program was killed is often cut.",
+        ) from error
+
+
+def _only_objects(events: list[Any]) -> list[Event]:
+    return [event for event in events if isinstance(event, dict)]
+
+
+def _decode_rest(path: Path, header: str, rest: str) -> dict[str, Any]:
+    """The top-level keys around the event list; `rest` starts at the list's closing bracket or behind it."""
+    if not header:
+        return {}
+    try:
+        document = json.loads(header + "]" + rest.lstrip().removeprefix("]"))
+    except json.JSONDecodeError as error:
+        raise _truncated(path, f"the JSON ends or breaks behind the event list: {error.msg}") from error
+    return document if isinstance(document, dict) else {}
+
+
+def _truncated(path: Path, why: str) -> CaptureError:
+    return CaptureError(
+        f"{path}: is cut short or damaged ({why}).", code="trace-truncated",
+        hint="Export the trace again, and let the profiled program finish writing it.",
+    )
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Decoding allocates millions of objects that all live: the cycle collector would triple its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def nanoseconds(microseconds: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """JSON microseconds (int, or text such as "12.345") → (int64 ns rounded to nearest, bool readable).
+
+    Exact for any number of digits before the point; rows that are no finite number give 0 and False.
+    """
+    if all(type(value) is int for value in microseconds):
+        try:
+            whole = np.asarray(microseconds, dtype=np.int64)
+            fits = np.abs(whole) < _NO_US
+            return np.where(fits, whole, 0) * 1000, fits
+        except OverflowError:
+            pass
+    text = pa.array([str(value) for value in microseconds], pa.string())
+    plain = pc.match_substring_regex(text, _DECIMAL).to_numpy(zero_copy_only=False)
+    parts = pc.if_else(pa.array(plain), text, "0")
+    negative = pc.starts_with(parts, "-").to_numpy(zero_copy_only=False)
+    digits = pc.utf8_ltrim(parts, "-")
+    whole = pc.replace_substring_regex(digits, r"\..*$", "")
+    fraction = pc.replace_substring_regex(digits, r"^\d*\.?", "")
+    fraction = pc.utf8_slice_codeunits(pc.utf8_rpad(fraction, 4, "0"), 0, 4)
+    whole_us = pc.cast(pc.if_else(pc.less_equal(pc.utf8_length(whole), 18), whole, str(_NO_US)), pa.int64()).to_numpy()
+    fits = whole_us < _NO_US
+    ten_thousandths = pc.cast(fraction, pa.int64()).to_numpy()
+    result = np.where(fits, whole_us, 0) * 1000 + (ten_thousandths + 5) // 10
+    result = np.where(negative, -result, result)
+    exact = plain & fits
+    if exact.all():
+        return result, exact
+    # Exponents and the like: rare, through floating point.
+    others = pd.to_numeric(pd.Series(text.to_pylist()).where(~exact, "0"), errors="coerce").to_numpy() * 1000
+    readable = exact | (np.isfinite(others) & (np.abs(others) < 2**62))
+    return np.where(exact, result, np.where(readable, np.nan_to_num(others), 0).round().astype(np.int64)), readable
