@@ -76,6 +76,8 @@ NODES = register(Table("nodes", "Tree nodes", "node of a tree", (
     C("dialect", "str", "which naming convention was recognised"),
     C("is_inferred", "bool", "inferred, not recorded"),
     C("is_open", "bool", "never closed before the capture ended"),
+    C("span_kind", "str", "push_pop, start_end, cross_thread (started and ended on different threads), library, operator, module, annotation; root, unattributed, no_launch, graph, inferred for synthetic nodes"),
+    C("source_row_id", "int64", "row of the range in the capture's own table (RangeId of nsys stats), -1 synthetic"),
 )))
 
 LAYERS = register(Table("layers", "Layer executions", "layer × iteration", (
@@ -153,6 +155,9 @@ MEMORY_OPERATIONS = register(Table("memory_operations", "Copies, sets and opaque
     C("end_ns", "int64", "end"),
     C("bytes", "int64", "bytes moved or set"),
     C("attribution", "str", "as in kernels"),
+    C("launch_start_ns", "int64", "start of the launching API call (-1: no launch row)"),
+    C("launch_end_ns", "int64", "end of the launching API call (-1: no launch row)"),
+    C("launch_thread_id", "int64", "thread of the launching API call (-1: none)"),
 )))
 
 KERNEL_METRICS = register(Table("kernel_metrics", "Counters of kernels", "counter of a kernel", (
