@@ -94,4 +94,8 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "The disk became full while the output was written; nothing half-written was left.",
         "Make room, or write to another disk with -o.",
     ),
+    "peaks-file": (
+        "The file that overrides the peaks of a GPU cannot be read, or holds a key or value that is no peak.",
+        "Correct the key named in the message; docs say which keys there are.",
+    ),
 }

@@ -1,0 +1,278 @@
+"""Beside the arrows: what a GPU can do at best, for the roofs of A9, A14, A15 (XSP.md §3, §4.1).
+
+`find_peaks` answers from, in this order: the user's file, the table of products (`hardware_peaks`), the
+device's own attributes (multiprocessors × rate of its compute capability × clock). What none of them
+knows is None: an unknown GPU is said, not guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from xsp_post.errors import UsageError
+from xsp_post.hardware_peaks import GEFORCE_RATES, GPUS, PAPER_SYSTEMS, PIPES, RATES, Gpu
+
+FROM_FILE, FROM_TABLE, FROM_ATTRIBUTES, FROM_PAPER = "file", "table", "attributes", "paper"
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """The roofs of one GPU: flop/s per pipe (a missing pipe is unknown), bytes/s, and where they come from."""
+
+    gpu_name: str
+    flop_per_s: dict[str, float] = field(default_factory=dict)
+    memory_bandwidth_bytes_per_s: float | None = None
+    l2_bytes: int | None = None
+    origin: str = FROM_TABLE
+    source: str = ""
+
+    def peak(self, pipe: str) -> float | None:
+        """flop/s of a pipe of `hardware_peaks.PIPES`, None when unknown."""
+        return self.flop_per_s.get(pipe)
+
+    def ideal_intensity(self, pipe: str = "fp32") -> float | None:
+        """Peak ÷ bandwidth in flop per byte: below it a kernel is memory-bound (XSP.md §3). None if unknown."""
+        peak = self.peak(pipe)
+        if peak is None or not self.memory_bandwidth_bytes_per_s:
+            return None
+        return peak / self.memory_bandwidth_bytes_per_s
+
+
+def find_peaks(
+    gpu_name: str,
+    *,
+    sm_count: int | None = None,
+    clock_hz: float | None = None,
+    compute_capability: str = "",
+    memory_bandwidth_bytes_per_s: float | None = None,
+    l2_bytes: int | None = None,
+    overrides: Mapping[str, Peaks] | None = None,
+) -> Peaks | None:
+    """The peaks of a GPU by its name as the driver or Nsight gives it, or by its attributes; None if unknown.
+
+    A table entry is taken only when its multiprocessor count agrees with ``sm_count`` (where that is
+    known): a MIG slice or a cut-down board that shares the name is computed from its attributes instead.
+    """
+    user = _from_overrides(gpu_name, overrides or {})
+    if user is not None:
+        return user
+    gpu = _in_table(gpu_name)
+    if gpu is not None and (not _is_known(sm_count) or sm_count == gpu.sm_count):
+        return _of_product(gpu)
+    return _from_attributes(gpu_name, sm_count, clock_hz, compute_capability, memory_bandwidth_bytes_per_s, l2_bytes)
+
+
+def peaks_of_device(device: Mapping[str, Any], overrides: Mapping[str, Peaks] | None = None) -> Peaks | None:
+    """`find_peaks` for a row of the ``devices`` table (schemas.results.DEVICES); unknown columns may lack."""
+    return find_peaks(
+        str(device.get("gpu_name") or ""),
+        sm_count=device.get("sm_count"),
+        clock_hz=device.get("clock_hz"),
+        compute_capability=str(device.get("compute_capability") or ""),
+        memory_bandwidth_bytes_per_s=device.get("memory_bandwidth_bytes_per_s"),
+        overrides=overrides,
+    )
+
+
+def peaks_of_ncu_attributes(attributes: Mapping[str, Any],
+                            overrides: Mapping[str, Peaks] | None = None) -> Peaks | None:
+    """`find_peaks` for Nsight Compute's ``device__attribute_*`` metrics, named without that prefix.
+
+    Reads display_name, compute_capability_major/_minor, multiprocessor_count, clock_rate and
+    memory_clock_rate (kHz), global_memory_bus_width (bits; double data rate), l2_cache_size (bytes).
+    """
+    def number(name: str) -> float | None:
+        value = attributes.get(name)
+        return float(value) if value else None
+
+    width, memory_khz, core_khz = (number(n) for n in (
+        "global_memory_bus_width", "memory_clock_rate", "clock_rate"))
+    major, minor, sm_count = (number(n) for n in (
+        "compute_capability_major", "compute_capability_minor", "multiprocessor_count"))
+    l2_bytes = number("l2_cache_size")
+    return find_peaks(
+        str(attributes.get("display_name") or ""),
+        sm_count=int(sm_count) if sm_count else None,
+        clock_hz=core_khz * 1000 if core_khz else None,
+        compute_capability=f"{int(major)}.{int(minor or 0)}" if major else "",
+        memory_bandwidth_bytes_per_s=memory_khz * 1000 * 2 * width / 8 if memory_khz and width else None,
+        l2_bytes=int(l2_bytes) if l2_bytes else None,
+        overrides=overrides,
+    )
+
+
+def similar_names(gpu_name: str) -> list[str]:
+    """Products of the table that share a telling word with ``gpu_name``, for messages about unknown GPUs."""
+    words = {word for word in _words(gpu_name) if any(c.isdigit() for c in word)}
+    return [gpu.name for gpu in GPUS if any(words & set(alias.split()) for alias in gpu.aliases)]
+
+
+def paper_system(name: str) -> Peaks:
+    """Peaks of one of the paper's five systems (Table VII): its own numbers, for reproduction. KeyError."""
+    gpu_name, flop_per_s, bandwidth = PAPER_SYSTEMS[name]
+    return Peaks(gpu_name, {"fp32": flop_per_s}, bandwidth, None, FROM_PAPER,
+                 "XSP paper, Table VII, with the unrounded peaks of its authors' GPU table")
+
+
+# Names ------------------------------------------------------------------------------------------------
+
+_BRANDS = {"nvidia", "tesla", "geforce", "quadro", "corporation", "generation", "graphics", "gpu", "device", "cuda"}
+
+
+def _words(name: str) -> list[str]:
+    """Lower-case words without brands; SXM2…SXM6 are one word, because lists disagree on the digit."""
+    words = re.findall(r"[a-z0-9.]+", name.lower())
+    return [re.sub(r"^sxm\d$", "sxm", word) for word in words if word not in _BRANDS]
+
+
+def _in_table(gpu_name: str) -> Gpu | None:
+    """The product whose alias has exactly the words of the name (in any order): "3080 Ti" is no "3080"."""
+    words = frozenset(_words(gpu_name))
+    return _BY_WORDS.get(words) if words else None
+
+
+_BY_WORDS: dict[frozenset[str], Gpu] = {
+    frozenset(_words(alias)): gpu for gpu in GPUS for alias in (gpu.name, *gpu.aliases)
+}
+
+
+# The three origins ------------------------------------------------------------------------------------
+
+
+def _of_product(gpu: Gpu) -> Peaks:
+    rates = {**RATES[gpu.compute_capability], **gpu.rates}
+    if gpu.is_geforce:
+        rates |= GEFORCE_RATES.get(gpu.compute_capability, {})
+    peaks = _computed(rates, gpu.sm_count, gpu.clock_hz, gpu.tensor_clock_hz or gpu.clock_hz) | gpu.printed
+    return Peaks(gpu.name, peaks, gpu.memory_bandwidth_bytes_per_s, gpu.l2_bytes, FROM_TABLE, gpu.source)
+
+
+def _from_attributes(gpu_name: str, sm_count: int | None, clock_hz: float | None, compute_capability: str,
+                     bandwidth: float | None, l2_bytes: int | None) -> Peaks | None:
+    rates = RATES.get(compute_capability)
+    flop_per_s: dict[str, float] = {}
+    if rates is not None and _is_known(sm_count) and _is_known(clock_hz):
+        assert sm_count is not None and clock_hz is not None
+        flop_per_s = _computed(_without_guesses(rates, gpu_name, compute_capability), int(sm_count),
+                               float(clock_hz), float(clock_hz))
+    known_bandwidth = float(bandwidth) if bandwidth is not None and _is_known(bandwidth) else None
+    if not flop_per_s and known_bandwidth is None:
+        return None
+    return Peaks(gpu_name, flop_per_s, known_bandwidth, l2_bytes, FROM_ATTRIBUTES,
+                 "computed from the device's attributes: multiprocessors × flop per clock × clock")
+
+
+def _without_guesses(rates: dict[str, int], gpu_name: str, compute_capability: str) -> dict[str, int]:
+    """Tensor rates differ between boards of one compute capability; keep them only where the name tells."""
+    geforce = GEFORCE_RATES.get(compute_capability)
+    if geforce is None:
+        return rates
+    lower = gpu_name.lower()
+    if "geforce" in lower:
+        return rates | geforce
+    if re.search(r"\brtx a\d|quadro|tesla|titan|rtx pro|\bada generation", lower):
+        return rates
+    return {pipe: rate for pipe, rate in rates.items() if pipe not in geforce}
+
+
+def _computed(rates: Mapping[str, int], sm_count: int, clock_hz: float, tensor_clock_hz: float) -> dict[str, float]:
+    # fp64 runs at the vector clock in tensor code too (Hopper white paper: 66.9 Tflop/s at 1980 MHz).
+    return {
+        pipe: sm_count * rate * (tensor_clock_hz if "tensor" in pipe and pipe != "fp64_tensor" else clock_hz)
+        for pipe, rate in rates.items()
+    }
+
+
+def _is_known(value: float | None) -> bool:
+    return value is not None and value == value and value > 0
+
+
+# The user's file --------------------------------------------------------------------------------------
+
+
+def load_overrides(path: Path) -> dict[str, Peaks]:
+    """Peaks from the user's JSON or TOML file, by GPU name; "*" stands for every GPU.
+
+    The file holds one table, or a list of them under ``gpus``, each with ``gpu_name``,
+    ``memory_bandwidth_bytes_per_s`` and any of ``fp32_flop_per_s``, ``fp16_tensor_flop_per_s``, … (pipes of
+    `hardware_peaks.PIPES`), optionally ``l2_bytes`` and ``source``. `doctor --measure-peaks` writes one.
+    Raises UsageError (``peaks-file``) naming the file and the key.
+    """
+    content = _read(path)
+    entries = content.get("gpus", [content]) if isinstance(content, dict) else content
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise _bad_file(path, "holds no table of peaks")
+    return {str(entry.get("gpu_name", "*")): _override(path, entry) for entry in entries}
+
+
+def to_override(peaks: Peaks) -> dict[str, Any]:
+    """What `load_overrides` reads back: a JSON-ready table of these peaks."""
+    entry: dict[str, Any] = {"gpu_name": peaks.gpu_name, "source": peaks.source}
+    entry |= {f"{pipe}_flop_per_s": value for pipe, value in peaks.flop_per_s.items()}
+    if peaks.memory_bandwidth_bytes_per_s is not None:
+        entry["memory_bandwidth_bytes_per_s"] = peaks.memory_bandwidth_bytes_per_s
+    if peaks.l2_bytes is not None:
+        entry["l2_bytes"] = peaks.l2_bytes
+    return entry
+
+
+def _from_overrides(gpu_name: str, overrides: Mapping[str, Peaks]) -> Peaks | None:
+    words = frozenset(_words(gpu_name))
+    for name, peaks in overrides.items():
+        if name != "*" and frozenset(_words(name)) == words:
+            return peaks
+    return overrides.get("*")
+
+
+def _read(path: Path) -> Any:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise _bad_file(path, f"cannot be read: {reason}") from error
+    if path.suffix.lower() != ".toml":
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise _bad_file(path, f"is not JSON (line {error.lineno}: {error.msg})") from error
+    try:
+        import tomllib
+    except ImportError as error:  # Python 3.10
+        raise _bad_file(path, "is TOML, which needs Python 3.11; write it as JSON") from error
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise _bad_file(path, f"is not TOML ({error})") from error
+
+
+def _override(path: Path, entry: Mapping[str, Any]) -> Peaks:
+    flop_per_s: dict[str, float] = {}
+    others: dict[str, float] = {}
+    for key, value in entry.items():
+        if key in ("gpu_name", "source"):
+            continue
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_known(value):
+            raise _bad_file(path, f"gives {key} the value {value!r}, which is no positive number")
+        pipe = key.removesuffix("_flop_per_s")
+        if pipe != key and pipe in PIPES:
+            flop_per_s[pipe] = float(value)
+        elif key in ("memory_bandwidth_bytes_per_s", "l2_bytes"):
+            others[key] = float(value)
+        else:
+            raise _bad_file(path, f"has an unknown key {key!r}")
+    l2_bytes = others.get("l2_bytes")
+    return Peaks(str(entry.get("gpu_name", "*")), flop_per_s, others.get("memory_bandwidth_bytes_per_s"),
+                 int(l2_bytes) if l2_bytes else None, FROM_FILE, str(entry.get("source") or f"file {path.name}"))
+
+
+def _bad_file(path: Path, what: str) -> UsageError:
+    return UsageError(
+        f"The peaks file {path.name} {what}.", code="peaks-file",
+        hint="Keys: gpu_name, memory_bandwidth_bytes_per_s, l2_bytes, source, and <pipe>_flop_per_s with <pipe> one of "
+        + ", ".join(PIPES) + ".",
+    )
