@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsp_post import range_text
 from xsp_post.names import (
     COLUMNS,
     is_model_like,
@@ -46,6 +47,10 @@ warmup:forward#1|xsp|iteration|warmup:forward||
 layer1.0.conv1:Conv2d#0|xsp|layer|layer1.0.conv1:Conv2d|Conv2d|layer1.0.conv1
 layers.17.mlp:MLP#2|xsp|layer|layers.17.mlp:MLP|MLP|layers.17.mlp
 shape:[8,64]|xsp|mark|shape||
+xsp/model:train_step#3|xsp|iteration|model:train_step||
+xsp/layer1.0.conv1:Conv2d#0|xsp|layer|layer1.0.conv1:Conv2d|Conv2d|layer1.0.conv1
+(root):ResNet#0|xsp|layer|(root):ResNet|ResNet|(root)
+m.[self]:my<T>#1|xsp|layer|m.[self]:my<T>|my<T>|m.[self]
 Step 5|step|iteration|Step|Step|
 iteration 12/100|step|iteration|iteration|iteration|
 Warm-up Step 1|step|iteration|Warm-up Step|Warm-up Step|
@@ -133,6 +138,17 @@ def test_numbers_and_shapes():
 def test_phases(text, phase, is_backward, is_warmup):
     row = parse(text)
     assert (row["phase"], row["is_backward"], row["is_warmup"]) == (phase, is_backward, is_warmup)
+
+
+@given(st.text(max_size=30), st.text(min_size=1, max_size=20), st.integers(0, 10**6))
+def test_our_own_grammar_is_read_back(path, layer_type, call):
+    text = range_text.format_layer(path, layer_type, call)
+    ours, row = range_text.parse(text), parse(text)
+    assert ours is not None and ours.kind == "layer"
+    got = (row["dialect"], row["module_path"], row["layer_type"], row["call_index"])
+    assert got == ("xsp", ours.name, ours.layer_type, ours.index)
+    model = parse(range_text.PREFIX + range_text.format_model("decode", call, is_warmup=True))
+    assert (model["phase"], model["step_index"], model["is_warmup"]) == ("decode", call, True)
 
 
 def test_recognisers():

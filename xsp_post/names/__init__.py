@@ -4,8 +4,7 @@ Two steps. The per-call suffix of PyTorch's ``emit_nvtx`` (``, seq = 12, op_id =
 off all texts at once; the few different *heads* that remain are recognised, rule by rule in `_RULES`, first
 match wins. Conventions: PyTorch ``emit_nvtx`` and ``record_function``, autograd, Python dict texts (PyProf,
 DLProf, SGLang/vLLM layer markers), ``name in=[shapes]``, TensorRT, FSDP, Megatron/Transformer Engine,
-torch.compile, XLA ``name#key=value#``, step markers, and our own domain:
-``model:<phase>#<iteration>``, ``warmup:<phase>#<k>``, ``<module path>:<Class>#<call>``, ``shape:[8,64]``.
+torch.compile, XLA ``name#key=value#``, step markers, and our own domain (grammar: `range_text`).
 """
 
 from __future__ import annotations
@@ -213,7 +212,7 @@ def heads_groups(array: pa.Array, pattern: str) -> pd.DataFrame:
 
 
 def _rule_xsp(heads: _Heads) -> None:
-    pattern = r"^(?P<kind>model|warmup):(?P<phase>[^#]*)#(?P<k>\d{1,18})$"
+    pattern = r"^(?:xsp/)?(?P<kind>model|warmup):(?P<phase>[a-z][a-z0-9_]*)#(?P<k>\d{1,18})$"
     rows = heads.take(pattern)
     if len(rows):
         g = _groups(heads, rows, pattern)
@@ -224,15 +223,16 @@ def _rule_xsp(heads: _Heads) -> None:
             step_index=g["k"].to_numpy().astype(np.int64),
             is_backward=(g["phase"] == "backward").to_numpy(),
         )
-    pattern = r"^shape:(?P<shape>[\[(].*)$"
+    pattern = r"^(?:xsp/)?shape:(?P<shape>[\[(].*)$"
     rows = heads.take(pattern)
     if len(rows):
         g = _groups(heads, rows, pattern)
         heads.put(rows, dialect="xsp", role="mark", folded_name="shape", base_name="shape",
                   shape_text=g["shape"].to_numpy())
-    pattern = r"^(?P<path>[\w.\-]*):(?P<type>[A-Za-z_]\w*)(?:#(?P<k>\d{1,18}))?$"
-    is_class = np.asarray(pc.match_substring_regex(heads.texts, r":_?[A-Z]\w*(?:#\d+)?$|:\w+#\d+$"))
-    rows = heads.take(pattern, is_class & ~np.asarray(pc.starts_with(heads.texts, "layer:")))
+    pattern = r"^(?:xsp/)?(?P<path>[^:/@#\s]*):(?P<type>[^:/@#\s]+)(?:#(?P<k>\d{1,18}))?$"
+    is_class = np.asarray(pc.match_substring_regex(heads.texts, r"^[\w.\-]*:_?[A-Z]\w*$|:[^:/@#\s]+#\d+$"))
+    is_note = np.asarray(pc.match_substring_regex(heads.texts, r"^layer:[^#]*$"))  # PyProf, below
+    rows = heads.take(pattern, is_class & ~is_note)
     if len(rows):
         g = _groups(heads, rows, pattern)
         k = g["k"].to_numpy()
