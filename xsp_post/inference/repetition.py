@@ -1,0 +1,439 @@
+"""Trace → Tree, for launches without ranges: the outermost period of a sequence, and where each turn starts.
+
+How: every stretch of k symbols (k long enough that equality is no chance) is a *gram*. Grams that recur at an
+even spacing are *markers*; the largest spacing that enough markers share is the period. Each marker votes for
+the starts, so that a missing or additional launch moves no boundary; the start of the first turn is where the
+sequence begins to be made of grams of a turn; the exact boundary is where the end of one turn and the head of
+the next fit best on both sides. No step looks at events one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from xsp_post.inference.sequence import (
+    LONGEST_GRAM,
+    GramStatistics,
+    Hashed,
+    bits_per_symbol,
+    gram_statistics,
+    medians,
+    telling_length,
+)
+
+REGULAR, DIFFERENT, PARTIAL = 0, 1, 2  # kinds of turns
+SHORTEST_PERIOD = 4  # launches
+_WINDOW = 12  # symbols looked at on each side of a boundary
+
+
+@dataclass
+class Repetition:
+    """Turns [starts, ends) of one period, in order, not overlapping; they need not touch.
+
+    kinds: `REGULAR` (as the template, but for single launches), `DIFFERENT`, `PARTIAL` (cut off at an end).
+    template: start and end of a turn that stands for all. Empty arrays when nothing repeats; then ``reason``
+    is a sentence.
+    """
+
+    starts: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    ends: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    kinds: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
+    template: tuple[int, int] = (0, 0)
+    reason: str = ""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def period(self) -> int:
+        return self.template[1] - self.template[0]
+
+    def coverage(self, count: int) -> float:
+        """Share of `count` launches that lie in regular turns."""
+        regular = self.kinds == REGULAR
+        return float((self.ends - self.starts)[regular].sum()) / max(count, 1)
+
+
+def find_repetition(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD) -> Repetition:
+    """The outermost repetition of a sequence of symbols (int64, shape (n,)); O(n log n).
+
+    Tolerates missing, additional and exchanged symbols (about one in a hundred, more where the turns are
+    short). On a sequence without structure it returns an empty repetition with the reason.
+    """
+    n = len(symbols)
+    bits = bits_per_symbol(symbols)
+    length = telling_length(n, bits)
+    if length > LONGEST_GRAM:
+        return Repetition(reason="nearly all launches are of one kernel, so that no pattern can be told apart")
+    if n < max(2 * shortest, 2 * length):
+        return Repetition(reason=f"{n} launches are too few to show a pattern")
+    hashed = Hashed.of(symbols)
+    grams = hashed.grams(length)
+    stats = gram_statistics(grams)
+    recurring = float((stats.count[grams] >= 2).mean())
+    if recurring < 0.2:
+        return Repetition(
+            reason=f"of all stretches of {length} launches only {recurring:.0%} occur more than once"
+        )
+    markers = _markers(stats, n, shortest)
+    if not markers.any():
+        return Repetition(
+            reason=f"{recurring:.0%} of the stretches of {length} launches recur, but at no even spacing"
+        )
+    return _turns(hashed, grams, stats, markers, length)
+
+
+# ---------------------------------------------------------------- the period
+
+
+def _markers(stats: GramStatistics, n: int, shortest: int) -> np.ndarray:
+    """Grams that mark the outermost period; bool per gram (all False: none).
+
+    Candidate spacings are tried from the largest down. One is taken when its grams explain a noticeable part
+    of what the shorter spacings leave unexplained: 3 % with four or more turns, 5 % with three, half with
+    two, where a single coincidence looks like a period.
+    """
+    usable = stats.is_regular & (stats.spacing >= shortest)
+    if not usable.any():
+        return usable
+    recurs = stats.count >= 2
+    bins = np.zeros(len(stats.count), np.int64)
+    bins[recurs] = np.rint(np.log(np.maximum(stats.spacing[recurs], 1)) / np.log(1.03)).astype(np.int64)
+    highest = int(bins.max())
+    occurrences = np.bincount(bins[recurs], weights=stats.count[recurs], minlength=highest + 3)
+    explained_below = np.concatenate([[0.0], np.cumsum(occurrences)])  # by bins < index
+    total = len(stats.position)
+    for index in np.unique(bins[usable])[::-1]:
+        near = usable & (np.abs(bins - index) <= 1)
+        spacing = int(np.median(stats.spacing[near & (bins == index)]))
+        open_count = max(total - explained_below[max(index - 1, 0)], 1.0)
+        for fewest, share in ((4, 0.03), (3, 0.05), (2, 0.5)):
+            chosen = near & (stats.count >= fewest)
+            if not chosen.any():
+                continue
+            span = int((stats.last[chosen] - stats.first[chosen]).max()) + spacing
+            dense = stats.count * spacing >= 0.5 * (stats.last - stats.first + spacing)
+            chosen &= dense
+            if span >= 0.2 * n and stats.count[chosen].sum() >= share * open_count:
+                return chosen
+    return np.zeros(len(stats.count), dtype=bool)
+
+
+def _votes(stats: GramStatistics, markers: np.ndarray, period: int, reference: int) -> np.ndarray:
+    """One position per turn at which the reference gram stands, or would stand; sorted int64.
+
+    Each occurrence of a marker votes for its own position less its usual distance from the reference.
+    """
+    rows = markers[stats.gram]
+    position, gram = stats.position[rows], stats.gram[rows]
+    own = stats.position[stats.start[reference] : stats.start[reference] + stats.count[reference]]
+    before = np.searchsorted(own, position, side="right") - 1
+    distance = position - own[np.maximum(before, 0)]
+    counted = (before >= 0) & (distance < 1.3 * period)
+    usual = medians(gram[counted], distance[counted], len(stats.count))
+    vote = position - usual[gram]
+    order = np.argsort(vote, kind="stable")
+    vote, is_own = vote[order], gram[order] == reference
+    cluster = np.concatenate([[0], np.cumsum(np.diff(vote) > 0.2 * period)])
+    sizes = np.bincount(cluster)
+    starts = np.cumsum(sizes) - sizes
+    cut = vote[starts + (sizes - 1) // 2]
+    own_cluster = cluster[is_own]
+    has_own = np.zeros(len(sizes), dtype=bool)
+    has_own[own_cluster] = True
+    cut[own_cluster[::-1]] = vote[is_own][::-1]  # the first of several wins
+    keep = has_own | (sizes >= 0.2 * int(markers.sum()))
+    cut, has_own = cut[keep], has_own[keep]
+    # A long insertion inside a turn makes the markers behind it vote for a turn that is not there.
+    left = np.diff(cut, prepend=cut[0] - period)
+    off = np.abs(left - np.maximum(np.rint(left / period), 1) * period) > 0.15 * period
+    return cut[has_own | ~off]
+
+
+# ---------------------------------------------------------------- the turns
+
+
+def _turns(
+    hashed: Hashed, grams: np.ndarray, stats: GramStatistics, markers: np.ndarray, length: int
+) -> Repetition:
+    n = len(hashed)
+    period = int(np.median(np.repeat(stats.spacing[markers], stats.count[markers])))
+    reference = _best_marker(stats, markers)
+    cuts = _votes(stats, markers, period, reference)
+    cuts = cuts[(cuts > -period) & (cuts < n)]
+    inside = cuts[cuts >= 0]
+    if len(inside) < 2:
+        return Repetition(reason="a pattern occurs twice, but no two whole turns of it")
+    shown = _typical_turns(hashed, inside, period)
+    is_known = _grams_of(grams, inside[shown], period)
+    begin, finish = _extent(is_known[grams], int(inside[0]), int(inside[-1]), length)
+    anchor, begin = _phase(hashed.symbols, grams, stats, begin, int(inside[0]), int(inside[shown[0]]), period, length)
+    # The same votes again, for a reference near the start of a turn: less drift between them.
+    near = _best_marker_near(stats, markers, anchor, period, length)
+    if near >= 0:
+        cuts = _votes(stats, markers, period, near)
+        own = stats.position[stats.start[near] : stats.start[near] + stats.count[near]]
+        closest = own[np.argmin(np.abs(own - anchor))]
+        predicted = cuts + (anchor - closest)
+    else:
+        shift = anchor - int(inside[shown[0]])
+        predicted = np.concatenate([cuts + shift - period, cuts[-1:] + shift])
+    predicted = predicted[(predicted > begin + 0.3 * period) & (predicted < n - 1)]
+    template = (anchor, _end_of_template(predicted, anchor, period, n))
+    drift = 4 if near >= 0 else max(8, period // 50)
+    return _bounded_turns(hashed, is_known[grams], predicted, begin, finish, template, drift, length)
+
+
+def _best_marker(stats: GramStatistics, markers: np.ndarray) -> int:
+    candidates = np.flatnonzero(markers)
+    order = np.lexsort((stats.first[candidates], -stats.count[candidates]))
+    return int(candidates[order[0]])
+
+
+def _best_marker_near(
+    stats: GramStatistics, markers: np.ndarray, anchor: int, period: int, length: int
+) -> int:
+    """The marker that most turns have, among those that stand within a few launches of the anchor; −1: none."""
+    rows = markers[stats.gram]
+    distance = stats.position[rows] - anchor
+    gram = stats.gram[rows]
+    reach = max(2 * length, min(32, period // 4))
+    close = (distance >= -length - 2) & (distance <= reach)
+    if not close.any():
+        return -1
+    candidates, rank = gram[close], np.abs(distance[close])
+    order = np.lexsort((rank, -stats.count[candidates]))
+    return int(candidates[order[0]])
+
+
+def _typical_turns(hashed: Hashed, cuts: np.ndarray, period: int) -> np.ndarray:
+    """Indices of up to three cuts whose turn is typical: most common content first, usual length next."""
+    starts, ends = cuts[:-1], cuts[1:]
+    content = hashed.stretches(starts, ends)
+    _, inverse, counts = np.unique(content, return_inverse=True, return_counts=True)
+    off = np.abs(ends - starts - period)
+    order = np.lexsort((starts, off, -counts[inverse]))
+    return order[:3]
+
+
+def _grams_of(grams: np.ndarray, starts: np.ndarray, period: int) -> np.ndarray:
+    """Which gram codes occur in a period from one of the starts; bool per code."""
+    known = np.zeros(int(grams.max()) + 1, dtype=bool)
+    for start in starts:  # at most three
+        known[grams[start : start + period + 1]] = True
+    return known
+
+
+def _extent(is_member: np.ndarray, first: int, last: int, length: int) -> tuple[int, int]:
+    """Where the sequence made of known grams begins and ends around [first, last]; end is exclusive.
+
+    One odd launch spoils `length` grams; only a stretch longer than a few of those ends the repetition.
+    """
+    limit = 3 * length + 8
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], ~is_member, [False]]).astype(np.int8)))
+    begins, ends = edges[::2], edges[1::2]
+    is_break = ends - begins > limit
+    before = np.flatnonzero(is_break & (ends <= first))
+    after = np.flatnonzero(is_break & (begins > last))
+    begin = int(ends[before[-1]]) if len(before) else 0
+    finish = int(begins[after[0]]) if len(after) else len(is_member)
+    members = np.flatnonzero(is_member[begin:finish])
+    return begin + int(members[0]), begin + int(members[-1]) + length
+
+
+def _phase(
+    symbols: np.ndarray,
+    grams: np.ndarray,
+    stats: GramStatistics,
+    begin: int,
+    first_cut: int,
+    typical_cut: int,
+    period: int,
+    length: int,
+) -> tuple[int, int]:
+    """The place in a typical turn that corresponds to `begin`, and `begin` moved back over one odd launch.
+
+    Returns (anchor, begin): symbols from anchor on are what symbols from begin on should be.
+    """
+    expected = typical_cut + (begin - first_cut) % period
+    gram = grams[begin]
+    places = stats.position[stats.start[gram] : stats.start[gram] + stats.count[gram]]
+    places = places[places != begin] if len(places) > 1 else places
+    anchor = int(places[np.argmin(np.abs(places - expected))])
+    # An odd launch near the very start hides up to `length` launches before it.
+    for _ in range(2):
+        step = _step_back(symbols, begin, anchor, length)
+        if step is None:
+            break
+        begin, anchor = begin - step[0], anchor - step[1]
+    return anchor, begin
+
+
+def _step_back(symbols: np.ndarray, begin: int, anchor: int, length: int) -> tuple[int, int] | None:
+    """How far (here, there) the agreement goes on to the left beyond one exchanged, added or missing launch."""
+    best: tuple[int, int, int] | None = None
+    for here, there in ((1, 1), (1, 0), (0, 1)):
+        i, j = begin - here, anchor - there
+        if i < 0 or j < 0:
+            continue
+        reach = min(i, j, 2 * length)
+        same = symbols[i - reach : i][::-1] == symbols[j - reach : j][::-1]
+        run = int(np.argmin(same)) if not same.all() else reach
+        at_edge = run == i
+        if (run >= 3 or (at_edge and run >= 1)) and (best is None or run > best[2]):
+            best = (here + run, there + run, run)
+    if best is None:
+        # A single odd launch as the first of all: take it in.
+        return (begin, begin) if 0 < begin <= 1 and anchor >= begin else None
+    return best[0], best[1]
+
+
+def _end_of_template(predicted: np.ndarray, anchor: int, period: int, n: int) -> int:
+    later = predicted[predicted > anchor + 0.5 * period]
+    if len(later) and later[0] - anchor < 1.5 * period:
+        return int(min(later[0], n))
+    return int(min(anchor + period, n))
+
+
+def boundary_scores(
+    symbols: np.ndarray,
+    predicted: np.ndarray,
+    left: np.ndarray,
+    right: np.ndarray,
+    drift: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Best boundary within ±drift of each predicted one, and how well both sides fit there (0…1).
+
+    symbols int64 (n,); predicted int64 (m,); left: symbols that end before a boundary, right: symbols that
+    begin at it, either may be empty. The nearer to the boundary, the more a symbol counts.
+    """
+    n = len(symbols)
+    best_score = np.full(len(predicted), -1.0)
+    best = predicted.copy()
+    weight_left = 1.0 - 0.5 * np.arange(len(left)) / max(len(left), 1)
+    weight_right = 1.0 - 0.5 * np.arange(len(right)) / max(len(right), 1)
+    whole = weight_left.sum() + weight_right.sum()
+    for move in sorted(range(-drift, drift + 1), key=abs):
+        at = predicted + move
+        score = np.zeros(len(predicted))
+        for x, symbol in enumerate(left[::-1]):
+            place = at - 1 - x
+            score += weight_left[x] * ((place >= 0) & (place < n) & (symbols[np.clip(place, 0, n - 1)] == symbol))
+        for x, symbol in enumerate(right):
+            place = at + x
+            score += weight_right[x] * ((place >= 0) & (place < n) & (symbols[np.clip(place, 0, n - 1)] == symbol))
+        better = score > best_score + 1e-9
+        best_score[better] = score[better]
+        best[better] = at[better]
+    return best, best_score / max(whole, 1e-9)
+
+
+def _bounded_turns(
+    hashed: Hashed,
+    is_member: np.ndarray,
+    predicted: np.ndarray,
+    begin: int,
+    finish: int,
+    template: tuple[int, int],
+    drift: int,
+    length: int,
+) -> Repetition:
+    """Exact starts and ends from predicted starts; turns that do not fit are marked or left out."""
+    symbols, n = hashed.symbols, len(hashed)
+    body = symbols[template[0] : template[1]]
+    size = len(body)
+    window = min(_WINDOW, size)
+    head, tail = body[:window], body[-window:]
+    drift = min(drift, max(size // 2 - 1, 1))
+    inner, _ = boundary_scores(symbols, predicted, tail, head, drift)
+    starts = np.unique(np.concatenate([[begin], inner[inner > begin]]))
+    starts = starts[np.concatenate([[True], np.diff(starts) > 0.3 * size])]
+    ends = np.concatenate([starts[1:], [n]])
+    lengths = ends - starts
+    # A turn that is too long may have ended where it should have; what follows it is something else.
+    too_long = np.flatnonzero((lengths > 1.1 * size + 2) | (ends == n))
+    early, fit = boundary_scores(symbols, starts[too_long] + size, tail, tail[:0], max(drift, 4))
+    fits = (fit >= 0.7) & (early <= ends[too_long])
+    ends[too_long[fits]] = early[fits]
+    # Or it may start later: what came before it is only made of the same parts.
+    too_long = np.flatnonzero(ends - starts > 1.1 * size + 2)
+    late, fit = boundary_scores(symbols, ends[too_long] - size, head[:0], head, max(drift, 4))
+    fits = (fit >= 0.7) & (late >= starts[too_long])
+    starts[too_long[fits]] = late[fits]
+    kinds = np.full(len(starts), DIFFERENT, np.int8)
+    content = hashed.stretches(starts, ends)
+    same = content == hashed.stretches(np.array([template[0]]), np.array([template[1]]))[0]
+    known = np.concatenate([[0], np.cumsum(is_member)])
+    upto = len(is_member)
+    share = (known[np.minimum(ends, upto)] - known[np.minimum(starts, upto)]) / np.maximum(ends - starts, 1)
+    close = np.abs(ends - starts - size) <= np.maximum(4, 0.1 * size)
+    kinds[same | (close & (share >= 0.4))] = REGULAR
+    keep = (kinds == REGULAR) | ((share >= 0.3) & (ends - starts <= 3 * size) & (np.arange(len(starts)) < len(starts) - 1))
+    if len(starts) and kinds[-1] != REGULAR and finish - starts[-1] < size:
+        ends[-1] = min(finish, n)  # cut off by the end of the recording, or by other work
+        kinds[-1] = PARTIAL
+        keep[-1] = ends[-1] - starts[-1] >= max(length, 2)
+    result = Repetition(starts[keep], ends[keep], kinds[keep], template)
+    if int((result.kinds == REGULAR).sum()) < 2:
+        return Repetition(reason="a pattern recurs, but fewer than two whole turns of it are alike")
+    return result
+
+
+# ---------------------------------------------------------------- several repetitions, one after another
+
+
+def find_series(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD, most: int = 8) -> list[Repetition]:
+    """All repetitions of a sequence, side by side (warm-up with gradients, then inference, say); in order.
+
+    Positions are those of `symbols`. When the list is empty, `find_repetition` says why.
+    """
+    open_parts = [(0, len(symbols))]
+    found: list[Repetition] = []
+    while open_parts and len(found) < most:
+        open_parts.sort(key=lambda part: part[0] - part[1])
+        begin, end = open_parts.pop(0)
+        if end - begin < max(2 * shortest, 16, len(symbols) // 100):
+            break
+        part = split_in_equals(find_repetition(symbols[begin:end], shortest=shortest), symbols[begin:end])
+        if not len(part) or part.coverage(end - begin) < 0.2:
+            continue
+        part = moved(part, begin)
+        found.append(part)
+        edges = np.concatenate([[begin], np.stack([part.starts, part.ends], 1).ravel(), [end]])
+        open_parts += [(int(a), int(b)) for a, b in edges.reshape(-1, 2) if b - a >= 2 * shortest]
+    return sorted(found, key=lambda part: int(part.starts[0]))
+
+
+def moved(repetition: Repetition, offset: int) -> Repetition:
+    """The same repetition of a sequence that starts `offset` earlier."""
+    first, last = repetition.template
+    return Repetition(
+        repetition.starts + offset,
+        repetition.ends + offset,
+        repetition.kinds,
+        (first + offset, last + offset),
+        repetition.reason,
+    )
+
+
+def split_in_equals(repetition: Repetition, symbols: np.ndarray) -> Repetition:
+    """A turn made of two to four parts of one length that agree in 70 % of their symbols, and of nothing else,
+    is that many turns (time steps that alternate their sweep direction, say)."""
+    size = repetition.period
+    body = symbols[repetition.template[0] : repetition.template[1]]
+    for parts in (4, 3, 2):
+        step = size // parts
+        if size % parts or step < SHORTEST_PERIOD:
+            continue
+        if float((body == np.roll(body, step)).mean()) < 0.7:
+            continue
+        regular = (repetition.kinds == REGULAR) & (repetition.ends - repetition.starts == size)
+        times = np.where(regular, parts, 1)
+        within = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
+        starts = np.repeat(repetition.starts, times) + within * step
+        ends = np.where(np.repeat(regular, times), starts + step, np.repeat(repetition.ends, times))
+        first = repetition.template[0]
+        return Repetition(starts, ends, np.repeat(repetition.kinds, times), (first, first + step))
+    return repetition
