@@ -148,9 +148,9 @@ def layers(batch_size: int) -> list[Layer]:
                        [Work(AVERAGE, features, FLOAT * features, 128, 34, False, 6272)]))  # fmt: skip
     found.append(Layer("flatten", "Flatten", (n, 2048)))
     fc_bytes = FLOAT * (2048.0 * 1000 + n * 3048)
-    found.append(Layer("fc", "Linear", (n, 1000),
-                       [Work(GEMM.format("64x64_32x6"), 4096e3 * n, fc_bytes, 128, 128, True, 512, 49152),
-                        Work(SPLIT_K, 9.0 * n * 1000, FLOAT * 10.0 * n * 1000, 512, 32)], "cublasSgemm_v2"))  # fmt: skip
+    gemm = Work(GEMM.format("64x64_32x6"), 2.0 * n * 2048 * 1000, fc_bytes, 128, 128, True, 512, 49152)
+    reduction = Work(SPLIT_K, 9.0 * n * 1000, FLOAT * 10.0 * n * 1000, 512, 32)
+    found.append(Layer("fc", "Linear", (n, 1000), [gemm, reduction], "cublasSgemm_v2"))
     return found
 
 
