@@ -1,3 +1,13 @@
 """xsp-post: one model → layer → kernel tree from NVIDIA Nsight captures, with latencies that can be believed."""
 
 __version__ = "0.1.0"
+
+_LAZY = {"ranges": "xsp_post.workload.ranges"}  # public name -> module; imported on first use (torch is heavy)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'xsp_post' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)

@@ -10,6 +10,7 @@ Never recorded: environment variables, host and user names, folders of the user 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -46,7 +47,7 @@ _LIKE_SETTINGS = (
     "iteration_count",
     "layer_depth",
     "layer_kinds",
-    "phase_options",
+    "model_file_sha256",
 )
 _LIKE_ENVIRONMENT = (
     "torch_version",
@@ -81,7 +82,17 @@ class Workload:
         """The settings as they may be written down: a factory's file without its folder."""
         values = asdict(self)
         values["model"] = display_name(self.model)
+        values["model_file_sha256"] = _file_digest(self.model)
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def _file_digest(model: str) -> str:
+    """SHA-256 of a factory's file, so that an edited model is not taken for the same; '' for other models."""
+    path, separator, _ = model.rpartition(":")
+    file = Path(path)
+    if not separator or not path.endswith(".py") or not file.is_file():
+        return ""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def display_name(model: str) -> str:

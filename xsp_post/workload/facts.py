@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,8 +55,7 @@ def layer_facts(
         for phase in built.phases:
             if phase.replay is None:
                 raise NotImplementedError("the user's own phase")
-            replay = phase.replay
-            _count(facts, phase, twin, lambda replay=replay: replay(twin, _META), depth, kinds)
+            _count(facts, phase, twin, partial(phase.replay, twin, _META), depth, kinds)
     except (NotImplementedError, RuntimeError, TypeError, ValueError):
         facts, way = LayerFacts(), "counted in a run of its own"
         for phase in built.phases:

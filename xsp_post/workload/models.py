@@ -1,6 +1,6 @@
 """``run`` → capture: from a model's name to a module, its inputs and its phases.
 
-Names: a built-in (`BUILT_IN`), ``torchvision:NAME``, ``timm:NAME``, ``transformers:CLASS`` (built from
+Names: a built-in (`catalogue.BUILT_IN`), ``torchvision:NAME``, ``timm:NAME``, ``transformers:CLASS`` (built from
 configuration with random weights, nothing is downloaded), or ``path/to/file.py:factory``. A factory is
 called with those of ``batch_size``, ``device`` and ``dtype`` that it names as parameters, and returns
 ``(module, inputs)`` or ``(module, inputs, {phase: callable})``; inputs are a tensor, a tuple or a dict.
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from xsp_post.capture import Workload, display_name
 from xsp_post.errors import ToolError, UsageError
 from xsp_post.workload import gpt, vision
+from xsp_post.workload.catalogue import check_name
 
 FORWARD, TRAIN_STEP, PREFILL, DECODE = "forward", "train_step", "prefill", "decode"
 _PROMPT_LENGTH = 64
@@ -50,35 +51,6 @@ class Built:
 _VISION: dict[str, Callable[[], nn.Module]] = {
     "resnet50": vision.ResNet50, "mobilenet_v1": vision.MobileNetV1, "vgg16": vision.VGG16,
 }  # fmt: skip
-BUILT_IN: tuple[str, ...] = (*_VISION, "gpt")
-_COLLECTIONS = ("torchvision", "timm", "transformers")
-
-
-def check_name(name: str) -> None:
-    """UsageError (code `model-unknown`), with names close to it, unless the name can be a model's.
-
-    Looks at the name and, for a factory, at its file; imports nothing.
-    """
-    collection, separator, rest = name.rpartition(":")
-    if separator and collection.endswith(".py"):
-        if not Path(collection).is_file():
-            raise UsageError(
-                f"The model's file {collection} does not exist.",
-                code="model-unknown",
-                hint="Name it as path/to/file.py:factory.",
-            )
-        return
-    if separator and rest and collection in _COLLECTIONS:
-        return
-    if name in BUILT_IN:
-        return
-    close = difflib.get_close_matches(name, BUILT_IN, n=3, cutoff=0.5)
-    offer = f"Did you mean {' or '.join(close)}? " if close else ""
-    raise UsageError(
-        f"There is no model {name!r}. {offer}Built in are {', '.join(BUILT_IN)}.",
-        code="model-unknown",
-        hint="Others are named torchvision:NAME, timm:NAME, transformers:CLASS or path/to/file.py:factory.",
-    )
 
 
 def build(workload: Workload, batch_size: int) -> Built:
@@ -118,6 +90,7 @@ def _assemble(
     def replay(module: nn.Module, device: torch.device) -> Any:
         return module(*_moved(positional, device), **_moved(named, device))
 
+    listed: tuple[Phase, ...]
     if workload.mode == "train":
         listed = (Phase(TRAIN_STEP, _training_step(model, runner, positional, named), replay),)
     elif phases:

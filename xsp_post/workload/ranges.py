@@ -12,8 +12,9 @@ What is written, in the NVTX domain ``xsp`` (in a PyTorch trace: annotations ``x
 * ``<module path>:<Class>#<call>`` around one call of a layer, category ``layer``, payload the call index;
 * the mark ``shape:[8,64,112,112]``, category ``shape``, just before the end of that layer.
 
-A layer is a leaf module, or what ``depth`` and ``kinds`` select. Work that a module does between its
-layers has no range of its own: the tree shows it as the ``[self]`` of the range around it.
+A layer is a leaf module, or what ``depth`` and ``kinds`` select. Modules that hold layers get a range in the
+same form (the tree calls them MODULE), so that the work a module does between its layers shows as the
+``[self]`` of that module; the model itself is its model range.
 """
 
 from __future__ import annotations
@@ -155,6 +156,15 @@ def select_layers(
     return selected
 
 
+def select_containers(
+    model: nn.Module, layers: Sequence[tuple[str, nn.Module]]
+) -> list[tuple[str, nn.Module]]:
+    """The modules that hold layers, without the model itself, as (path, module)."""
+    own = {path for path, _ in layers}
+    above = {path[:end] for path in own for end in range(len(path)) if path[end] == "."}
+    return [(path, module) for path, module in model.named_modules() if path in above - own]
+
+
 def _of_kinds(model: nn.Module, kinds: Sequence[str]) -> list[tuple[str, nn.Module]]:
     wanted = set(kinds)
     selected, seen = [], set()
@@ -183,12 +193,13 @@ class LayerRanges:
 
     def __init__(
         self, model: nn.Module, sink: Sink, *, depth: int = -1, kinds: Sequence[str] = (),
-        synchronize: Callable[[], None] | None = None,
+        has_containers: bool = True, synchronize: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         self._calls: dict[str, int] = {}
         self._handles: list[Any] = []
         self._sink = sink
-        for path, module in select_layers(model, depth, kinds):
+        layers = select_layers(model, depth, kinds)
+        for path, module in layers + (select_containers(model, layers) if has_containers else []):
             before, after = self._hooks(path, type(module).__name__, synchronize)
             self._handles.append(module.register_forward_pre_hook(before))
             # always_call: the range also ends when the layer raises

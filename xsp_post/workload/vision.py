@@ -70,8 +70,8 @@ class ResNet50(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
-            x = stage(x)
+        for stage in range(1, 5):
+            x = self.get_submodule(f"layer{stage}")(x)
         return self.fc(self.flatten(self.avgpool(x)))
 
 

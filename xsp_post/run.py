@@ -1,0 +1,426 @@
+"""``cli`` → **run** → captures: the plan of leveled runs, carried out by child processes, resumable.
+
+Levels are interleaved rather than run one after another (clocks and temperature drift hits all alike):
+in each repeat every batch size is measured at every level that is due, the levels' order rotating from
+repeat to repeat. With ``deep_at='optimal'`` the first repeat measures all batch sizes at level M first, and
+the deeper levels follow at the batch size that the 5 % rule chooses (XSP §III-D1; recorded, kept on resume).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from xsp_post import __version__, capture, collectors, machine, range_text, statistics
+from xsp_post.capture import DONE, OUT_OF_MEMORY, Capture, CapturePlan, Workload
+from xsp_post.errors import MESSAGES, CaptureError, OutputError, ToolError, UsageError, XspPostError
+from xsp_post.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
+from xsp_post.workload.catalogue import check_name
+
+MESSAGES.update({
+    "run-all-out-of-memory": (
+        "Every batch size ran out of memory; nothing could be measured.",
+        "Begin with a smaller --batch-size, or choose a smaller --dtype.",
+    ),
+    "run-exists": (
+        "The output folder holds something already; it was left as it is.",
+        "Continue it with --resume, replace it with --force, or name another folder with -o.",
+    ),
+    "run-plan": (
+        "An option of the run cannot be followed.",
+        "See xsp-post run --help.",
+    ),
+    "run-unlike": (
+        "The run to be resumed measured another workload.",
+        "Repeat the options it was begun with, or begin a new folder with -o.",
+    ),
+})  # fmt: skip
+
+OPTIMAL, ALL = "optimal", "all"
+_GAIN_LIMIT = 0.05  # doubling the batch must raise the throughput by more than this (XSP §III-D1)
+
+CompiledNote = (
+    "level M/L was left out: torch.compile fuses the modules, so there are no layer calls to measure; "
+    "a hook inside would break the graph and change the program"
+)
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What ``xsp-post run`` was asked for."""
+
+    workload: Workload
+    batch_sizes: tuple[int, ...] = (1,)
+    levels: tuple[str, ...] = (RUN_MODEL, RUN_LAYER, RUN_KERNEL)
+    collector: str = "auto"
+    repeat_count: int = 3
+    deep_at: str = OPTIMAL  # optimal, all, or a batch size
+    timeout_s: float = 900.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One capture that is due."""
+
+    level: str
+    batch_size: int
+    repeat: int
+
+
+@dataclass
+class RunResult:
+    """What a run left: its folder, its captures in the order they were made, what was left out and why."""
+
+    directory: Path
+    captures: list[Capture]
+    deep_batch_sizes: tuple[int, ...]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def sources(self) -> list[Path]:
+        """The recordings ``ingest`` reads, one per capture that is done."""
+        return [made.source() for made in self.captures if made.status == DONE]
+
+
+# what happened to a step: (number, how many at least, step, capture or None at its beginning)
+OnStep = Callable[[int, int, Step, Capture | None], None]
+
+
+def check_plan(plan: RunPlan) -> None:
+    """UsageError naming the option that cannot be followed; starts nothing."""
+    workload = plan.workload
+    check_name(workload.model)
+    problems = [
+        (not plan.batch_sizes, "--batch-size names no batch size"),
+        (any(size < 1 for size in plan.batch_sizes), "--batch-size must be at least 1"),
+        (workload.iteration_count < 1, "--iterations must be at least 1"),
+        (workload.warmup_count < 0, "--warmup must be at least 0"),
+        (plan.repeat_count < 1, "--repeat must be at least 1"),
+        (plan.timeout_s <= 0, "--timeout must be above 0"),
+        (
+            not plan.levels or any(level not in RUN_LEVELS for level in plan.levels),
+            "--levels takes M, ML and MLG",
+        ),
+        (any(size < 1 for size in workload.input_shape), "--input-shape must hold sizes of at least 1"),
+        (
+            plan.deep_at not in (OPTIMAL, ALL) and _number(plan.deep_at) not in plan.batch_sizes,
+            "--deep-at takes optimal, all or one of the batch sizes",
+        ),
+    ]
+    for is_wrong, sentence in problems:
+        if is_wrong:
+            raise UsageError(f"{sentence}.", code="run-plan", hint="See xsp-post run --help.")
+
+
+def execute(
+    plan: RunPlan,
+    directory: Path,
+    *,
+    is_resumed: bool = False,
+    is_forced: bool = False,
+    on_step: OnStep | None = None,
+) -> RunResult:
+    """Carry out a plan into ``directory`` and return what is there afterwards.
+
+    Captures that are done already are kept when resuming. A batch size that runs out of memory is recorded
+    and left out, the rest goes on. Any other failure ends the run with its own error, the folder usable and
+    resumable; so does Ctrl-C (KeyboardInterrupt passes through).
+    """
+    check_plan(plan)
+    run = _Run(plan, _prepare(plan, directory, is_resumed, is_forced), on_step)
+    try:
+        run.go()
+    except KeyboardInterrupt:
+        run.finish("interrupted")
+        raise
+    except XspPostError:
+        run.finish("failed")
+        raise
+    run.finish("done")
+    done = [made for made in run.captures if made.status == DONE]
+    if not done:
+        raise ToolError(
+            f"Every batch size ran out of memory ({', '.join(map(str, plan.batch_sizes))}).",
+            code="run-all-out-of-memory", hint="Begin with a smaller --batch-size, or choose a smaller --dtype.",
+        )  # fmt: skip
+    return RunResult(run.directory, run.captures, run.deep, run.notes)
+
+
+def _prepare(plan: RunPlan, directory: Path, is_resumed: bool, is_forced: bool) -> Path:
+    """The run's folder, new or the one to resume; OutputError where it cannot be."""
+    directory = directory.absolute()
+    if is_resumed and directory.exists():
+        _check_resumable(plan, directory)
+        return directory
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        if not is_forced or not (capture.is_run_directory(directory)):
+            raise OutputError(
+                f"{directory} exists already and was left as it is.", code="run-exists",
+                hint="Continue it with --resume, replace a run with --force, or name another folder with -o.",
+            )  # fmt: skip
+        shutil.rmtree(directory)
+    with _as_output_error(directory):
+        (directory / capture.CAPTURES_FOLDER).mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _check_resumable(plan: RunPlan, directory: Path) -> None:
+    before = capture.read_json(directory / capture.MANIFEST_NAME).get("workload", {})
+    now = json.loads(json.dumps(plan.workload.recorded()))
+    for key, value in now.items():
+        if key in before and before[key] != value:
+            raise UsageError(
+                f"The run in {directory} measured another workload: {key} is {before[key]!r} there and {value!r} here.",
+                code="run-unlike", hint="Repeat the options it was begun with, or begin a new folder with -o.",
+            )  # fmt: skip
+
+
+class _Run:
+    """The state of one run; `go` carries out the steps, `finish` writes how it ended."""
+
+    def __init__(self, plan: RunPlan, directory: Path, on_step: OnStep | None) -> None:
+        self.plan = plan
+        self.directory = directory
+        self.on_step = on_step
+        self.notes: list[str] = []
+        self.deep: tuple[int, ...] = self._remembered_deep()
+        self.captures = _load_all(directory)
+        self.too_large = {made.batch_size for made in self.captures if made.status == OUT_OF_MEMORY}
+        self.gpu_states: dict[str, Any] = {}
+        self.levels = plan.levels
+        if plan.workload.is_compiled and RUN_LAYER in plan.levels:
+            self.levels = tuple(level for level in plan.levels if level != RUN_LAYER)
+            self.notes.append(CompiledNote)
+        self.collector_names = self._choose_collectors()
+
+    def _choose_collectors(self) -> dict[str, str]:
+        device, wanted = self.plan.workload.device, self.plan.collector
+        chosen = {level: collectors.choose(level, wanted, device).name for level in self.levels}
+        for made in self.captures:  # a resumed run goes on with the collector it began with
+            if wanted == "auto" and made.status == DONE and made.level in chosen:
+                chosen[made.level] = made.collector
+        return chosen
+
+    def _remembered_deep(self) -> tuple[int, ...]:
+        path = self.directory / capture.MANIFEST_NAME
+        if not path.is_file():
+            return ()
+        return tuple(int(size) for size in capture.read_json(path).get("deep_batch_sizes", []))
+
+    def go(self) -> None:
+        self._write_manifest("running")
+        number = 0
+        for repeat in range(self.plan.repeat_count):
+            for step in self._steps(repeat):
+                number += 1
+                if step.batch_size not in self.too_large and self._missing(step):
+                    self._make(number, step)
+
+    def _steps(self, repeat: int) -> Iterator[Step]:
+        """The steps of one repeat. A generator, since the optimal batch size is known only after level M."""
+        plan, deep_levels = self.plan, [level for level in self.levels if level != RUN_MODEL]
+        has_model = RUN_MODEL in self.levels
+        if repeat == 0 and not self.deep and deep_levels:
+            if plan.deep_at == OPTIMAL and has_model and len(plan.batch_sizes) > 1:
+                for size in plan.batch_sizes:
+                    yield Step(RUN_MODEL, size, repeat)
+                has_model = False
+            self.deep = self._choose_deep()
+        for size in plan.batch_sizes:
+            due = ([RUN_MODEL] if has_model else []) + (deep_levels if size in self.deep else [])
+            turn = repeat % len(due) if due else 0
+            for level in due[turn:] + due[:turn]:
+                yield Step(level, size, repeat)
+
+    def _choose_deep(self) -> tuple[int, ...]:
+        sizes = self.plan.batch_sizes
+        if self.plan.deep_at == ALL:
+            return sizes
+        if self.plan.deep_at != OPTIMAL:
+            return (int(self.plan.deep_at),)
+        if RUN_MODEL not in self.levels or len(sizes) == 1:
+            return (max(sizes),) if len(sizes) > 1 else sizes
+        throughput = {
+            made.batch_size: made.batch_size / latency
+            for made in self.captures
+            if made.level == RUN_MODEL and made.status == DONE and (latency := model_latency_ns(made)) > 0
+        }
+        return (optimal_batch_size(throughput),) if throughput else ()
+
+    def _missing(self, step: Step) -> bool:
+        return not any(
+            made.status == DONE
+            and (made.level, made.batch_size, made.repeat) == (step.level, step.batch_size, step.repeat)
+            for made in self.captures
+        )
+
+    def _make(self, number: int, step: Step) -> None:
+        folder = self._fresh_folder(step)
+        if self.on_step is not None:
+            self.on_step(number, self._least_count(), step, None)
+        plan = CapturePlan(self.plan.workload, step.level, step.batch_size, step.repeat,
+                           self.collector_names[step.level], folder, self.plan.timeout_s)  # fmt: skip
+        self.gpu_states[folder.name] = [asdict(gpu) for gpu in machine.gpus()]
+        with _as_output_error(folder):
+            made = collectors.get(plan.collector).collect(plan)
+        self.captures.append(made)
+        if made.status == OUT_OF_MEMORY:
+            self.too_large.add(step.batch_size)
+            self.notes.append(f"batch size {step.batch_size} ran out of memory at level {step.level}")
+        else:
+            capture.check_alike([other for other in self.captures if other.status == DONE])
+        self._write_manifest("running")
+        if self.on_step is not None:
+            self.on_step(number, self._least_count(), step, made)
+
+    def _fresh_folder(self, step: Step) -> Path:
+        """A new, empty folder with the next number; what a killed attempt left of the same step goes."""
+        above = self.directory / capture.CAPTURES_FOLDER
+        suffix = capture.folder_name(0, step.level, step.batch_size, step.repeat)[2:]
+        kept = {made.directory.name for made in self.captures}
+        numbers = [0]
+        with _as_output_error(above):
+            for existing in above.iterdir():
+                if existing.name not in kept and existing.name.endswith(suffix):
+                    shutil.rmtree(existing, ignore_errors=True)
+                elif existing.name.split("_")[0].isdigit():
+                    numbers.append(int(existing.name.split("_")[0]))
+            folder = above / capture.folder_name(max(numbers) + 1, step.level, step.batch_size, step.repeat)
+            folder.mkdir()
+        return folder
+
+    def _least_count(self) -> int:
+        """How many captures the whole run makes, as far as is known."""
+        sizes = [size for size in self.plan.batch_sizes if size not in self.too_large]
+        deep = [size for size in self.deep if size not in self.too_large] or sizes[:1]
+        models = len(sizes) if RUN_MODEL in self.levels else 0
+        return self.plan.repeat_count * (
+            models + len(deep) * len([lv for lv in self.levels if lv != RUN_MODEL])
+        )
+
+    def finish(self, status: str) -> None:
+        self._write_manifest(status)
+
+    def _write_manifest(self, status: str) -> None:
+        plan = self.plan
+        capture.write_json(self.directory / capture.MANIFEST_NAME, {
+            "manifest_version": capture.MANIFEST_VERSION,
+            "xsp_post_version": __version__,
+            "status": status,
+            "workload": plan.workload.recorded(),
+            "batch_sizes": list(plan.batch_sizes),
+            "levels": list(self.levels),
+            "collectors": self.collector_names,
+            "repeat_count": plan.repeat_count,
+            "deep_at": plan.deep_at,
+            "deep_batch_sizes": list(self.deep),
+            "out_of_memory_batch_sizes": sorted(self.too_large),
+            "notes": self.notes,
+            "captures": [
+                {
+                    "folder": made.directory.name, "level": made.level, "batch_size": made.batch_size,
+                    "repeat": made.repeat, "collector": made.collector, "status": made.status,
+                    "gpus_before": self.gpu_states.get(made.directory.name, []),
+                }
+                for made in self.captures
+            ],
+        })  # fmt: skip
+
+
+def _load_all(directory: Path) -> list[Capture]:
+    """Captures that are done or ran out of memory; damaged and failed ones will be made again."""
+    found = []
+    for file in sorted((directory / capture.CAPTURES_FOLDER).glob(f"*/{capture.CAPTURE_NAME}")):
+        try:
+            made = capture.load_capture(file)
+            if made.status == DONE:
+                made.source()
+        except CaptureError:
+            continue
+        if made.status in (DONE, OUT_OF_MEMORY):
+            found.append(made)
+    return found
+
+
+def model_latency_ns(made: Capture) -> float:
+    """Trimmed mean over the iterations of a clock capture: sum of its phases' durations, in ns; 0 without any.
+
+    Reads ``spans.json``.
+    """
+    path = made.path("spans")
+    if path is None:
+        return 0.0
+    values = capture.read_json(path)
+    parsed = [range_text.parse(text) for text in values["texts"]]
+    totals: dict[int, int] = {}
+    for text_index, start_ns, end_ns in zip(values["text_indexes"], values["start_ns"], values["end_ns"]):
+        said = parsed[text_index]
+        if said is not None and said.kind == range_text.MODEL:
+            totals[said.index] = totals.get(said.index, 0) + end_ns - start_ns
+    return statistics.trimmed_mean(list(totals.values())) if totals else 0.0
+
+
+def optimal_batch_size(throughput: dict[int, float]) -> int:
+    """The smallest batch size from which the next larger one raises the throughput by no more than 5 %.
+
+    ``throughput``: batch size -> inputs per time. XSP §III-D1 says it of doublings; of sizes measured in
+    other steps the next one stands in. The largest size where every step pays.
+    """
+    sizes = sorted(throughput)
+    for size, larger in pairwise(sizes):
+        if throughput[larger] <= throughput[size] * (1 + _GAIN_LIMIT):
+            return size
+    return sizes[-1]
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else -1
+
+
+class _as_output_error:
+    """What the system refuses in a folder of ours, as an OutputError that names it (exit 6)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if not isinstance(error, OSError):
+            return
+        code = {errno.ENOSPC: "output-full", errno.EDQUOT: "output-full"}.get(error.errno or 0)
+        if code is None:
+            code = (
+                "output-denied"
+                if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+                else "output-failed"
+            )
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise OutputError(f"{self.folder} cannot be written to: {reason}.", code=code,
+                          hint="Make room, or name another folder with -o.") from error  # fmt: skip
+
+
+def parse_levels(text: str) -> tuple[str, ...]:
+    """``M,ML,MLG`` as levels, in rising order. UsageError for others."""
+    from xsp_post.levels import RUN_LEVEL_OPTIONS
+
+    words = [word.strip().upper().replace("/", "") for word in text.split(",") if word.strip()]
+    unknown = [word for word in words if word not in RUN_LEVEL_OPTIONS]
+    if unknown or not words:
+        raise UsageError(f"--levels takes {', '.join(RUN_LEVEL_OPTIONS)}, not {unknown[0] if unknown else 'nothing'}.",
+                         code="run-plan", hint="For example --levels M,ML,MLG.")  # fmt: skip
+    chosen = {RUN_LEVEL_OPTIONS[word] for word in words}
+    return tuple(level for level in RUN_LEVELS if level in chosen)
+
+
+def with_counters(levels: Sequence[str]) -> tuple[str, ...]:
+    """The levels and, below them, the counter run (``--ncu``)."""
+    return (*levels, RUN_COUNTERS) if RUN_COUNTERS not in levels else tuple(levels)
