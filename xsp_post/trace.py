@@ -88,4 +88,6 @@ class Trace:
     threads: pd.DataFrame
     devices: pd.DataFrame
     attributes: pd.DataFrame = field(default_factory=pd.DataFrame)
+    # when the profiler or driver loaded or compiled code (i64): iterations around them are not steady
+    module_loading_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     findings: list[Finding] = field(default_factory=list)

@@ -383,6 +383,7 @@ class _Reader:
             threads=self.threads,
             devices=devices,
             findings=self.findings,
+            module_loading_ns=self.module_loading_ns,
         )
 
     def _number_processes_and_threads(self, tables: dict[str, pa.Table]) -> None:

@@ -1,0 +1,180 @@
+"""Trace → Tree, step "where was it launched": launches joined to executions, and each execution to a range.
+
+Join key is (process, correlation id), never the id alone; an API row counts once even where an export
+holds a driver and a runtime row for one launch, so no kernel is ever doubled (NSYS §0.2, B.2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.intervals import Nesting
+from xsp_post.trace import ActivityKind, Trace
+from xsp_post.tree import Attribution
+
+
+def join_launches(trace: Trace) -> np.ndarray:
+    """Row of the launching API call of every activity, −1 for none; shape (activities,)."""
+    launches, activities = trace.launches, trace.activities
+    launch_id = np.full(len(activities), -1, np.int64)
+    if not len(launches) or not len(activities):
+        return launch_id
+    launch_process = launches["process_index"].to_numpy()
+    activity_process = activities["process_index"].to_numpy()
+    launch_correlation = launches["correlation_id"].to_numpy()
+    activity_correlation = activities["correlation_id"].to_numpy()
+    is_driver = launches["api_class"].to_numpy() != 0
+    for process in range(len(trace.processes)):
+        mine = _rows(launch_process == process)
+        wanted = _rows(activity_process == process)
+        if len(mine) and len(wanted):
+            found = _lookup(launch_correlation[mine], is_driver[mine], activity_correlation[wanted])
+            hit = found >= 0
+            launch_id[wanted[hit]] = mine[found[hit]]
+    return launch_id
+
+
+def _rows(mask: np.ndarray) -> np.ndarray:
+    return np.arange(len(mask)) if mask.all() else np.flatnonzero(mask)
+
+
+def _lookup(keys: np.ndarray, is_driver: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Position in ``keys`` of every wanted key, −1 none. Of several equal keys: runtime rows before driver
+    rows (the call the program made, not the one inside it), the first of those."""
+    low, high = int(keys.min()), int(keys.max())
+    inside = (wanted >= low) & (wanted <= high)
+    if high - low < 8 * len(keys) + 1024:
+        # written backwards, the first of equals is the last to be written and stays
+        table = np.full(high - low + 1, -1, np.int32)
+        driver, runtime = np.flatnonzero(is_driver)[::-1], np.flatnonzero(~is_driver)[::-1]
+        table[keys[driver] - low] = driver
+        table[keys[runtime] - low] = runtime
+        found = np.full(len(wanted), -1, np.int64)
+        found[inside] = table[wanted[inside] - low]
+        return found
+    order = np.lexsort((np.arange(len(keys)), is_driver, keys))
+    ordered = keys[order]
+    position = np.searchsorted(ordered, wanted)
+    position[position == len(keys)] = 0
+    return np.where(ordered[position] == wanted, order[position], -1)
+
+
+def attribute(trace: Trace, nesting: Nesting, usable: np.ndarray, launch_id: np.ndarray) -> pd.DataFrame:
+    """The innermost span of every activity, and how it was found.
+
+    Returns columns ``launch_span`` (innermost range of the launching thread around the launch, −1),
+    ``span`` (the range it counts for, −1) and ``attribution``; shape (activities, 3). ``usable`` maps the
+    nesting's numbering to span ids. Order of the rules: a graph node goes to the range open when the
+    original node was created; else same-thread nesting; else the shortest range of another thread of the
+    process that covers the launch.
+    """
+    launched = np.flatnonzero(launch_id >= 0)
+    thread, start, end = _launch_columns(trace, launch_id[launched])
+    found = nesting.innermost(thread, start, end)
+    launch_span = np.full(len(launch_id), -1, np.int64)
+    hit = found >= 0
+    launch_span[launched[hit]] = usable[found[hit]]
+
+    attribution = np.full(len(launch_id), int(Attribution.NO_LAUNCH), np.int8)
+    attribution[launched] = int(Attribution.NONE)
+    attribution[launched[hit]] = int(Attribution.NESTING)
+    span = launch_span.copy()
+
+    missing = launched[~hit]
+    if len(missing):
+        other = _covering_span_of_another_thread(trace, nesting, usable, launch_id, missing)
+        got = other >= 0
+        span[missing[got]] = other[got]
+        attribution[missing[got]] = int(Attribution.THREAD_TIME)
+    _attribute_graph_nodes(trace, nesting, usable, span, attribution)
+    return pd.DataFrame({"launch_span": launch_span, "span": span, "attribution": attribution}, copy=False)
+
+
+def _launch_columns(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    launches = trace.launches
+    if len(rows) == len(launches) and len(rows) and (rows == np.arange(len(rows))).all():
+        rows_slice: np.ndarray | slice = slice(None)
+    else:
+        rows_slice = rows
+    return (
+        launches["thread_index"].to_numpy()[rows_slice].astype(np.int64),
+        launches["start_ns"].to_numpy()[rows_slice],
+        launches["end_ns"].to_numpy()[rows_slice],
+    )
+
+
+def _covering_span_of_another_thread(
+    trace: Trace, nesting: Nesting, usable: np.ndarray, launch_id: np.ndarray, activities: np.ndarray
+) -> np.ndarray:
+    """For launches without a range on their thread: the shortest covering range of the process's other threads."""
+    spans = trace.spans
+    thread_of_span = spans["thread_index"].to_numpy()[usable]
+    length_of_span = (spans["end_ns"] - spans["start_ns"]).to_numpy()
+    own_thread, start, end = _launch_columns(trace, launch_id[activities])
+    process = trace.activities["process_index"].to_numpy()[activities]
+    process_of_thread = trace.threads["process_index"].to_numpy()
+    best = np.full(len(activities), -1, np.int64)
+    best_length = np.full(len(activities), np.iinfo(np.int64).max)
+    for thread in np.unique(thread_of_span).tolist():
+        rows = np.flatnonzero((process == process_of_thread[thread]) & (own_thread != thread))
+        if not len(rows):
+            continue
+        found = nesting.innermost(np.full(len(rows), thread, np.int64), start[rows], end[rows])
+        hit = found >= 0
+        rows, candidate = rows[hit], usable[found[hit]]
+        shorter = length_of_span[candidate] < best_length[rows]
+        best[rows[shorter]] = candidate[shorter]
+        best_length[rows[shorter]] = length_of_span[candidate[shorter]]
+    return best
+
+
+def _attribute_graph_nodes(
+    trace: Trace, nesting: Nesting, usable: np.ndarray, span: np.ndarray, attribution: np.ndarray
+) -> None:
+    """Device work of graph nodes counts for the range open when its original node was created (in place)."""
+    graph_node = trace.activities["graph_node_id"].to_numpy()
+    rows = np.flatnonzero(graph_node != 0)
+    if not len(rows) or not len(trace.graph_nodes):
+        return
+    creation = original_creation(trace.graph_nodes)
+    process = trace.activities["process_index"].to_numpy()[rows].astype(np.int64)
+    keys = pd.MultiIndex.from_arrays([creation["process_index"], creation["graph_node_id"]])
+    position = keys.get_indexer(pd.MultiIndex.from_arrays([process, graph_node[rows]]))
+    known = position >= 0
+    rows, position = rows[known], position[known]
+    thread = creation["thread_index"].to_numpy()[position].astype(np.int64)
+    at = creation["start_ns"].to_numpy()[position]
+    found = nesting.innermost(thread, at, at)
+    hit = found >= 0
+    span[rows[hit]] = usable[found[hit]]
+    attribution[rows[hit]] = int(Attribution.GRAPH)
+
+
+def original_creation(graph_nodes: pd.DataFrame) -> pd.DataFrame:
+    """Per graph node the thread and time at which its *original* was created: instantiation clones nodes, so
+    ``original_graph_node_id`` is followed to its end (NSYS B.5). One row per (process, node)."""
+    nodes = graph_nodes.drop_duplicates(["process_index", "graph_node_id"]).reset_index(drop=True)
+    keys = pd.MultiIndex.from_arrays([nodes["process_index"], nodes["graph_node_id"]])
+    original = nodes["original_graph_node_id"].to_numpy()
+    above = keys.get_indexer(pd.MultiIndex.from_arrays([nodes["process_index"], original]))
+    above = np.where((original == 0) | (above < 0), np.arange(len(nodes)), above)
+    for _ in range(64):  # pointer doubling; a cycle in damaged data cannot loop for ever
+        further = above[above]
+        if (further == above).all():
+            break
+        above = further
+    root = nodes.iloc[above]
+    return pd.DataFrame(
+        {
+            "process_index": nodes["process_index"].to_numpy(),
+            "graph_node_id": nodes["graph_node_id"].to_numpy(),
+            "thread_index": root["thread_index"].to_numpy(),
+            "start_ns": root["start_ns"].to_numpy(),
+        }
+    )
+
+
+def opaque_graph_launches(trace: Trace) -> np.ndarray:
+    """Rows of the activities that are graph launches whose kernels were not recorded."""
+    return np.flatnonzero(trace.activities["kind"].to_numpy() == ActivityKind.GRAPH)

@@ -1,0 +1,716 @@
+"""Trace → Tree: nest ranges, join launches to executions, assign levels, iterations and layers, roll up.
+
+Steps, in order, each a function of the frames before it: `_nest_spans`, `attribution.attribute`,
+`level_rules.assign_levels`, `_node_frame`, `_number_iterations`, `layering.assign_layers`,
+`_layer_keys`, `_roll_up`, `tree.check_tree`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post import attribution, iterations, layering, level_rules, rollup
+from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.intervals import Nesting, nest
+from xsp_post.level_rules import LevelOptions
+from xsp_post.levels import Level
+from xsp_post.names import parse_names
+from xsp_post.trace import ActivityKind, Trace
+from xsp_post.tree import Attribution, NodeKind, Tree, check_tree
+
+CATALOGUE.update({
+    "orphan-kernels": Entry(
+        WARNING,
+        "Kernels without a launch row",
+        "The API call that launched them lies outside the exported window, or API tracing was off.",
+        "They are kept under [no launch record]; export the whole recording (no --times) to attribute them.",
+    ),
+    "outside-ranges": Entry(
+        INFO,
+        "Kernels launched outside every range",
+        "No NVTX range of any thread of the process covers the launch.",
+        "They are kept under [unattributed]; put ranges around them: `with xsp_post.ranges(model):`.",
+    ),
+    "other-thread": Entry(
+        INFO,
+        "Kernels launched by a thread without ranges",
+        "PyTorch's autograd thread launches backward work; the range open on another thread at that time covers it.",
+        "They count for that range, marked thread_time; record with emit_nvtx to match them by sequence number.",
+    ),
+    "graph-launches": Entry(
+        WARNING,
+        "CUDA graph launches that hide their kernels",
+        "nsys traced graphs as a whole (its default), so a graph is one opaque block of device time.",
+        "Record with --cuda-graph-trace=node to see the kernels inside.",
+    ),
+    "duplicate-correlation": Entry(
+        INFO,
+        "Correlation ids with several launch rows",
+        "The export holds a driver row and a runtime row for one launch.",
+        "Each kernel is still counted once: the runtime row is used.",
+    ),
+    "negative-duration": Entry(
+        WARNING,
+        "Device work or ranges that end before they start",
+        "Damaged or clipped rows.",
+        "They count with the duration as recorded; export the capture again.",
+    ),
+    "no-kernels": Entry(
+        INFO,
+        "No kernel was recorded",
+        "CUDA was not traced, the program used no GPU, or the capture range never opened.",
+        "Record with: nsys profile -t cuda,nvtx",
+    ),
+    "no-ranges": Entry(
+        INFO,
+        "No range was recorded",
+        "Nothing in the program or the profiler marked models or layers.",
+        "Three lines of Python give true layers: import xsp_post; with xsp_post.ranges(model): run(); "
+        "then nsys profile -t cuda,nvtx python ...",
+    ),
+})
+
+
+@dataclass(frozen=True)
+class TreeOptions:
+    """How a tree is built."""
+
+    levels: LevelOptions = LevelOptions()
+
+
+def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
+    """Nest a capture. Every kernel of the trace is in the result once; raises `ContradictionError` otherwise,
+    `UsageError` for patterns of the options that are invalid or match nothing."""
+    options = options or TreeOptions()
+    findings: list[Finding] = list(trace.findings)
+    nesting, usable = _nest_spans(trace)
+    launch_id = attribution.join_launches(trace)
+    owners = attribution.attribute(trace, nesting, usable, launch_id)
+    names = _Names(trace)
+    span_parent, span_depth = _span_forest(trace, nesting, usable)
+    level, rule = _levels(trace, names, span_parent, span_depth, owners["span"].to_numpy(), options.levels)
+    nodes, activities = _frames(trace, names, span_parent, level, owners, launch_id)
+    nodes, frame = _number_iterations(trace, nodes, activities, names)
+    nodes["layer_node_id"] = layering.layer_of_nodes(
+        nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(), nodes["level"].to_numpy()
+    )
+    activities["layer_node_id"], activities["layer_attribution"] = layering.assign_layers(
+        trace, nodes, activities, launch_id
+    )
+    keys = _layer_keys(nodes, activities, names)
+    _roll_up(trace, nodes, activities)
+    tree = Tree(trace, nodes, activities, trace.strings, frame, keys, rule, names, findings)
+    findings += _findings(tree, nesting, launch_id)
+    findings += check_tree(tree)
+    tree.iterations, warm = _measure_iterations(tree)
+    findings += warm
+    return tree
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+class _Names:
+    """What the range texts say: parsed once per different text, looked up per span."""
+
+    def __init__(self, trace: Trace) -> None:
+        name_id = trace.spans["name_id"].to_numpy()
+        codes, used = pd.factorize(name_id)
+        texts = trace.strings[np.maximum(used, 0)] if len(trace.strings) else np.full(len(used), "", object)
+        texts = np.where(used >= 0, texts, "[unnamed]") if len(used) else np.zeros(0, object)
+        self.parsed = parse_names(texts.astype(object))
+        self.row = codes
+        folded = self.parsed["folded_name"]
+        self.folded_names = np.array([*folded.cat.categories.astype(str), *_SYNTHETIC.values()], object)
+        self._first_synthetic = len(folded.cat.categories)
+        self.folded = folded.cat.codes.to_numpy()[codes].astype(np.int64)
+
+    def span(self, column: str) -> np.ndarray:
+        """A parsed number or flag per span."""
+        return self.parsed[column].to_numpy()[self.row]
+
+    def text(self, column: str) -> pd.Categorical:
+        """A parsed text per span."""
+        values = self.parsed[column]
+        return pd.Categorical.from_codes(values.cat.codes.to_numpy()[self.row], values.cat.categories)
+
+    def roles_by_string(self) -> np.ndarray:
+        return self.parsed["role"].astype(object).to_numpy()
+
+    def synthetic(self, kind: NodeKind) -> int:
+        """Folded id of a synthetic node's name."""
+        return self._first_synthetic + list(_SYNTHETIC).index(kind)
+
+
+_SYNTHETIC = {
+    NodeKind.ROOT: "[capture]",
+    NodeKind.UNATTRIBUTED: "[unattributed]",
+    NodeKind.NO_LAUNCH: "[no launch record]",
+    NodeKind.GRAPH: "[CUDA graph]",
+}
+
+
+# -- spans ----------------------------------------------------------------------------------------
+
+
+def _nest_spans(trace: Trace) -> tuple[Nesting, np.ndarray]:
+    """Nest what can nest: spans of one thread (cross-thread ranges belong to none)."""
+    spans = trace.spans
+    crossing = spans["is_cross_thread"].to_numpy()
+    usable = np.flatnonzero(~crossing) if crossing.any() else np.arange(len(spans))
+    chosen = slice(None) if len(usable) == len(spans) else usable
+    nesting = nest(
+        spans["thread_index"].to_numpy()[chosen].astype(np.int64),
+        spans["start_ns"].to_numpy()[chosen],
+        spans["end_ns"].to_numpy()[chosen],
+    )
+    return nesting, usable
+
+
+def _span_forest(trace: Trace, nesting: Nesting, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    count = len(trace.spans)
+    if len(usable) == count:
+        return nesting.parent, nesting.depth
+    parent, depth = np.full(count, -1, np.int64), np.zeros(count, np.int64)
+    has = nesting.parent >= 0
+    parent[usable[has]] = usable[nesting.parent[has]]
+    depth[usable] = nesting.depth
+    return parent, depth
+
+
+def _levels(
+    trace: Trace, names: _Names, parent: np.ndarray, depth: np.ndarray, owner: np.ndarray, options: LevelOptions
+) -> tuple[np.ndarray, str]:
+    spans = trace.spans
+    launched = np.bincount(owner[owner >= 0], minlength=len(spans)) > 0
+    domain_names = np.array([str(name).lower() for name in trace.domains["name"]], object)
+    ranges = level_rules.Ranges(
+        parent=parent,
+        depth=depth,
+        kind=spans["kind"].to_numpy(),
+        name_id=names.row,
+        folded_id=names.folded,
+        domain_index=spans["domain_index"].to_numpy(),
+        domain_names=domain_names,
+        has_device_work=rollup.add_up(launched.astype(np.int64), parent, depth) > 0,
+        role_of_string=names.roles_by_string(),
+        strings=_texts_of_rows(trace, names),
+    )
+    return level_rules.assign_levels(ranges, options)
+
+
+def _texts_of_rows(trace: Trace, names: _Names) -> np.ndarray:
+    """The text of each different name, in the numbering of `_Names.row`."""
+    name_id = trace.spans["name_id"].to_numpy()
+    texts = np.full(len(names.parsed), "", object)
+    if len(name_id):
+        texts[names.row] = np.where(name_id >= 0, trace.strings[np.maximum(name_id, 0)], "") if len(trace.strings) else ""
+    return texts
+
+
+# -- nodes ----------------------------------------------------------------------------------------
+
+
+def _frames(
+    trace: Trace,
+    names: _Names,
+    span_parent: np.ndarray,
+    level: np.ndarray,
+    owners: pd.DataFrame,
+    launch_id: np.ndarray,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Nodes (root, spans in span order, synthetic ones) and activities with their node."""
+    spans, activities = trace.spans, trace.activities
+    count = len(spans)
+    attribution_codes = owners["attribution"].to_numpy()
+    span = owners["span"].to_numpy()
+    node = span + 1  # span k is node k + 1
+    graph = attribution.opaque_graph_launches(trace)
+    graph_parent = node[graph].copy()
+    nowhere = (span < 0) & (attribution_codes == int(Attribution.NONE))
+    lost = (span < 0) & (attribution_codes == int(Attribution.NO_LAUNCH))
+    synthetic: list[tuple[NodeKind, int]] = []
+    next_id = count + 1
+    if nowhere.any():
+        synthetic.append((NodeKind.UNATTRIBUTED, next_id))
+        node[nowhere] = next_id
+        graph_parent[nowhere[graph]] = next_id
+        next_id += 1
+    if lost.any():
+        synthetic.append((NodeKind.NO_LAUNCH, next_id))
+        node[lost] = next_id
+        graph_parent[lost[graph]] = next_id
+        next_id += 1
+    node[graph] = next_id + np.arange(len(graph))
+
+    extra = len(synthetic) + len(graph)
+    start, end = _extent(trace)
+    in_span = slice(1, count + 1)
+    total = count + 1 + extra
+    columns: dict[str, np.ndarray] = {
+        "parent_id": np.zeros(total, np.int64),
+        "kind": np.full(total, int(NodeKind.ROOT), np.int8),
+        "level": np.full(total, int(Level.CAPTURE), np.int8),
+        "name_id": np.full(total, -1, np.int32),
+        "folded_id": np.full(total, names.synthetic(NodeKind.ROOT), np.int64),
+        "process_index": np.full(total, -1, np.int32),
+        "thread_index": np.full(total, -1, np.int32),
+        "domain_index": np.full(total, -1, np.int32),
+        "start_ns": np.full(total, start, np.int64),
+        "end_ns": np.full(total, end, np.int64),
+        "source_row_id": np.full(total, -1, np.int64),
+        "sequence": np.full(total, -1, np.int64),
+        "step_index": np.full(total, -1, np.int64),
+        "is_backward": np.zeros(total, bool),
+        "is_warmup_text": np.zeros(total, bool),
+        "is_open": np.zeros(total, bool),
+        "is_inferred": np.zeros(total, bool),
+    }
+    columns["parent_id"][0] = -1
+    columns["parent_id"][in_span] = span_parent + 1
+    columns["level"][in_span] = level
+    columns["folded_id"][in_span] = names.folded
+    for column in ("kind", "name_id", "process_index", "thread_index", "domain_index", "start_ns", "end_ns",
+                   "source_row_id", "is_open"):  # fmt: skip
+        columns[column][in_span] = spans[column].to_numpy()
+    columns["sequence"][in_span] = names.span("sequence")
+    columns["step_index"][in_span] = names.span("step_index")
+    columns["is_backward"][in_span] = names.span("is_backward")
+    columns["is_warmup_text"][in_span] = names.span("is_warmup")
+    for kind, identity in synthetic:
+        columns["kind"][identity] = int(kind)
+        columns["folded_id"][identity] = names.synthetic(kind)
+    if len(graph):
+        rows = slice(next_id, next_id + len(graph))
+        columns["kind"][rows] = int(NodeKind.GRAPH)
+        columns["level"][rows] = int(Level.OPERATION)
+        columns["folded_id"][rows] = names.synthetic(NodeKind.GRAPH)
+        columns["parent_id"][rows] = graph_parent
+        columns["name_id"][rows] = activities["name_id"].to_numpy()[graph]
+        columns["process_index"][rows] = activities["process_index"].to_numpy()[graph]
+        launched = launch_id[graph]
+        has = launched >= 0
+        at = np.arange(next_id, next_id + len(graph))
+        if has.any():
+            for column in ("thread_index", "start_ns", "end_ns"):
+                columns[column][at[has]] = trace.launches[column].to_numpy()[launched[has]]
+        for column in ("start_ns", "end_ns"):
+            columns[column][at[~has]] = activities[column].to_numpy()[graph[~has]]
+    nodes = pd.DataFrame(columns, copy=False)
+    nodes["depth"] = _depth(nodes["parent_id"].to_numpy())
+
+    result = dict(activities.items())
+    enlarged = pd.DataFrame(result, copy=False)
+    enlarged["launch_id"] = launch_id
+    enlarged["launch_node_id"] = owners["launch_span"].to_numpy() + 1
+    enlarged["node_id"] = node
+    enlarged["attribution"] = attribution_codes
+    return nodes, enlarged
+
+
+def _depth(parent: np.ndarray) -> np.ndarray:
+    from xsp_post.intervals import depths
+
+    return depths(parent)
+
+
+def _extent(trace: Trace) -> tuple[int, int]:
+    """First and last time of ranges and device work (0, 0 when there is nothing)."""
+    starts = [f["start_ns"].to_numpy().min() for f in (trace.spans, trace.activities) if len(f)]
+    ends = [f["end_ns"].to_numpy().max() for f in (trace.spans, trace.activities) if len(f)]
+    return (int(min(starts)), int(max(ends))) if starts else (0, 0)
+
+
+# -- iterations -----------------------------------------------------------------------------------
+
+
+def _number_iterations(
+    trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, names: _Names
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """MODEL nodes become iterations in order of their start; nodes and activities inside, or launched by
+    another thread of the process meanwhile, belong to them."""
+    level = nodes["level"].to_numpy()
+    start, end = nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy()
+    models = np.flatnonzero(level == int(Level.MODEL))
+    models = models[np.argsort(start[models], kind="stable")]
+    of_node = np.full(len(nodes), -1, np.int64)
+    of_node[models] = np.arange(len(models))
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    of_node = layering.inherit(of_node, parent, depth)
+    process = nodes["process_index"].to_numpy()
+    if len(models):
+        args = (process[models], start[models], end[models])
+        top = np.flatnonzero((of_node < 0) & (parent == 0) & (process >= 0) & (nodes["kind"].to_numpy() <= 5))
+        of_node[top] = _fully_covered(iterations.covering_model(process[top], start[top], *args), end[top], args[2])
+        of_node = layering.inherit(of_node, parent, depth)
+    nodes = nodes.assign(iteration_index=of_node)
+    activities["iteration_index"] = _iteration_of_activities(trace, activities, of_node, process, start, end, models)
+
+    frame = pd.DataFrame(
+        {
+            "node_id": models,
+            "process_index": process[models],
+            "phase": _phases(nodes, models, names),
+            "start_ns": start[models],
+            "end_ns": end[models],
+        }
+    )
+    return nodes, frame
+
+
+def _fully_covered(found: np.ndarray, end: np.ndarray, model_end: np.ndarray) -> np.ndarray:
+    inside = (found >= 0) & (model_end[np.maximum(found, 0)] >= end)
+    return np.where(inside, found, -1)
+
+
+def _iteration_of_activities(
+    trace: Trace,
+    activities: pd.DataFrame,
+    of_node: np.ndarray,
+    process: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    models: np.ndarray,
+) -> np.ndarray:
+    node = activities["node_id"].to_numpy()
+    result = of_node[node].copy()
+    # a graph node counts for the range of its capture, but it ran in the iteration that launched the graph
+    graph = activities["attribution"].to_numpy() == int(Attribution.GRAPH)
+    if graph.any():
+        result[graph] = of_node[activities["launch_node_id"].to_numpy()[graph]]
+    if len(models):
+        launch_id = activities["launch_id"].to_numpy()
+        missing = np.flatnonzero((result < 0) & (launch_id >= 0))
+        if len(missing):
+            at = trace.launches["start_ns"].to_numpy()[launch_id[missing]]
+            result[missing] = iterations.covering_model(
+                activities["process_index"].to_numpy()[missing], at, process[models], start[models], end[models]
+            )
+    return result
+
+
+def _phases(nodes: pd.DataFrame, models: np.ndarray, names: _Names) -> np.ndarray:
+    """What ran: the phase that the text names, else its folded name."""
+    spans = models - 1
+    phase = names.text("phase")
+    texts = np.asarray(phase.astype(object))[spans] if len(spans) else np.zeros(0, object)
+    folded = names.folded_names[nodes["folded_id"].to_numpy()[models]]
+    generic = np.isin(texts.astype(str), ["", "warmup"])
+    return np.where(generic, folded, texts)
+
+
+def _measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
+    """Latency, device time and warm-up of each iteration. Latency runs to the end of its last device work."""
+    frame, activities = tree.iterations, tree.activities
+    count = len(frame)
+    index = activities["iteration_index"].to_numpy()
+    rows = np.flatnonzero(index >= 0)
+    index = index[rows]
+    start, end = activities["start_ns"].to_numpy()[rows], activities["end_ns"].to_numpy()[rows]
+    is_kernel = activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL
+    last = frame["end_ns"].to_numpy().copy()
+    np.maximum.at(last, index, end)
+    order = np.argsort(start, kind="stable")
+    from xsp_post.intervals import grouped_union_length
+
+    frame = frame.assign(
+        duration_ns=frame["end_ns"] - frame["start_ns"],
+        latency_ns=last - frame["start_ns"].to_numpy(),
+        kernel_ns=rollup.sums_per_node(index[is_kernel], (end - start)[is_kernel], count),
+        busy_ns=grouped_union_length(index[order], start[order], end[order], count),
+        kernel_count=np.bincount(index[is_kernel], minlength=count).astype(np.int64),
+    )
+    said = tree.nodes["is_warmup_text"].to_numpy()[frame["node_id"].to_numpy()]
+    loading = np.zeros(count, bool)
+    at = tree.trace.module_loading_ns
+    if len(at) and count:
+        position = np.searchsorted(frame["start_ns"].to_numpy(), at, side="right") - 1
+        inside = (position >= 0) & (frame["end_ns"].to_numpy()[np.maximum(position, 0)] >= at)
+        loading[position[inside]] = True
+    warm, findings = iterations.mark_warmup(
+        frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said | _below_warmup(tree, frame), loading
+    )
+    return frame.assign(is_warmup=warm, is_inferred=False), findings
+
+
+def _below_warmup(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
+    """Model ranges inside a range that calls itself warm-up."""
+    nodes = tree.nodes
+    flag = np.where(nodes["is_warmup_text"].to_numpy(), 1, -1)
+    return layering.inherit(flag, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())[
+        frame["node_id"].to_numpy()
+    ] == 1
+
+
+# -- layers ---------------------------------------------------------------------------------------
+
+
+def _layer_keys(nodes: pd.DataFrame, activities: pd.DataFrame, names: _Names) -> pd.DataFrame:
+    """Number the layers: ``layer_key`` of nodes and activities, and one row a layer in execution order.
+
+    The key is (path below the model, k-th call of it within the iteration), which holds across iterations
+    and runs; a capture without iterations folds all calls of a path into one layer.
+    """
+    level = nodes["level"].to_numpy()
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    folded = _phase_folded(nodes, names)
+    nodes["path_id"], _ = layering.path_ids(parent, depth, nodes["folded_id"].to_numpy(), np.zeros(len(nodes), bool))
+    # our own texts hold the whole module path: what stands around them (containers on or off) must not matter
+    own = np.zeros(len(nodes), bool)
+    own[1 : len(names.row) + 1] = (names.text("dialect") == "xsp") & (names.text("role") == "layer")
+    restart = (level == int(Level.MODEL)) | (parent == 0) | own
+    relative, paths = layering.path_ids(parent, depth, folded, restart)
+    holders = np.unique(activities["layer_node_id"].to_numpy())
+    holders = holders[holders >= 0]
+    is_layer = level == int(Level.LAYER)
+    is_self = np.zeros(len(nodes), bool)
+    is_self[holders] = True
+    is_self &= ~is_layer
+    rows = np.flatnonzero(is_layer | is_self)
+
+    nodes["layer_key"] = np.full(len(nodes), -1, np.int64)
+    nodes["call_index"] = _calls(nodes, nodes["path_id"].to_numpy())
+    iteration = nodes["iteration_index"].to_numpy()[rows]
+    start = nodes["start_ns"].to_numpy()[rows]
+    width = int(relative.max(initial=0)) + 1
+    phase_of_model = _model_folded(nodes, folded)[rows]
+    path_key = (relative[rows] * (int(folded.max(initial=0)) + 2) + phase_of_model + 1) * 2 + is_self[rows]
+    codes, _ = pd.factorize(path_key)
+    call = layering.occurrence(
+        codes * (int(iteration.max(initial=0)) + 2) + iteration + 1, np.argsort(start, kind="stable")
+    )
+    call[iteration < 0] = 0
+    key, first_row = _in_execution_order(codes * (int(call.max(initial=0)) + 1) + call, iteration, start, nodes)
+    nodes.loc[rows, "layer_key"] = key
+    layer_node = activities["layer_node_id"].to_numpy()
+    activities["layer_key"] = np.where(
+        layer_node >= 0, nodes["layer_key"].to_numpy()[np.maximum(layer_node, 0)], -1
+    )
+    del width
+    representative = rows[first_row]
+    return _describe_layers(nodes, names, paths, relative, folded, own, representative, call[first_row], is_self)
+
+
+def _calls(nodes: pd.DataFrame, path: np.ndarray) -> np.ndarray:
+    iteration = nodes["iteration_index"].to_numpy()
+    group = path * (int(iteration.max(initial=0)) + 2) + iteration + 1
+    return layering.occurrence(group, np.argsort(nodes["start_ns"].to_numpy(), kind="stable"))
+
+
+def _phase_folded(nodes: pd.DataFrame, names: _Names) -> np.ndarray:
+    """Folded text per node, with warm-up and measured model ranges of one phase folded together."""
+    folded = nodes["folded_id"].to_numpy().copy()
+    text = names.folded_names
+    known = {t: i for i, t in enumerate(text)}
+    for identity, name in enumerate(text.tolist()):
+        if name.startswith("warmup:"):
+            twin = known.get("model:" + name.removeprefix("warmup:"))
+            if twin is not None:
+                folded[folded == identity] = twin
+    return folded
+
+
+def _model_folded(nodes: pd.DataFrame, folded: np.ndarray) -> np.ndarray:
+    """Folded text of the model that a node lies in (layers of prefill and decode stay apart), −1 none."""
+    level = nodes["level"].to_numpy()
+    own = np.where(level == int(Level.MODEL), folded, -1)
+    return layering.inherit(own, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())
+
+
+def _in_execution_order(
+    key: np.ndarray, iteration: np.ndarray, start: np.ndarray, nodes: pd.DataFrame
+) -> tuple[np.ndarray, np.ndarray]:
+    """Number keys 0… by when they first run inside an iteration (measured iterations before warm-up ones);
+    returns the number of each row and the row that stands for each number."""
+    if not len(key):
+        return key, np.zeros(0, np.int64)
+    codes, _ = pd.factorize(key)
+    count = int(codes.max()) + 1
+    models = nodes[nodes["level"].to_numpy() == int(Level.MODEL)]
+    began = np.zeros(int(iteration.max(initial=-1)) + 2, np.int64)
+    warm = np.zeros(len(began), bool)
+    began[models["iteration_index"].to_numpy()] = models["start_ns"].to_numpy()
+    warm[models["iteration_index"].to_numpy()] = models["is_warmup_text"].to_numpy()
+    inside = iteration >= 0
+    offset = np.where(inside, start - began[iteration], start)
+    # the last of the iterations that has the layer is the steadiest; sort by (warm-up, iteration desc)
+    order = np.lexsort((-iteration, warm[iteration] & inside, codes))
+    first = order[np.flatnonzero(np.r_[True, codes[order][1:] != codes[order][:-1]])]
+    phase_start = np.where(inside[first], iteration[first], 0)
+    del phase_start
+    rank = np.argsort(np.argsort(_by_phase(offset[first], first, nodes, iteration, start), kind="stable"), kind="stable")
+    number = np.empty(count, np.int64)
+    number[codes[first]] = rank
+    representative = np.empty(count, np.int64)
+    representative[rank] = first
+    return number[codes], representative
+
+
+def _by_phase(
+    offset: np.ndarray, first: np.ndarray, nodes: pd.DataFrame, iteration: np.ndarray, start: np.ndarray
+) -> np.ndarray:
+    """Sort key of layers: their offset inside the iteration. Phases (prefill, decode) follow one another because
+    the offset of a later phase's layers is raised by the longest offset of all earlier phases."""
+    models = nodes[nodes["level"].to_numpy() == int(Level.MODEL)]
+    if not len(models):
+        return offset
+    phase = pd.factorize(models["folded_id"].to_numpy())[0]
+    of_iteration = np.zeros(int(models["iteration_index"].max()) + 2, np.int64)
+    of_iteration[models["iteration_index"].to_numpy()] = phase
+    span = int(np.abs(offset).max(initial=0)) + 1
+    return np.where(iteration[first] >= 0, of_iteration[iteration[first]] * span, 0) + offset
+
+
+def _describe_layers(
+    nodes: pd.DataFrame,
+    names: _Names,
+    paths: pd.DataFrame,
+    relative: np.ndarray,
+    folded: np.ndarray,
+    own: np.ndarray,
+    representative: np.ndarray,
+    call: np.ndarray,
+    is_self: np.ndarray,
+) -> pd.DataFrame:
+    chains = layering.path_texts(paths, names.folded_names, np.unique(relative[representative]))
+    text_of_path = names.folded_names[paths["folded_id"].to_numpy()]
+    level = nodes["level"].to_numpy()
+    in_model = nodes["iteration_index"].to_numpy() >= 0
+    parts, last = [], []
+    for node in representative.tolist():
+        chain = chains[int(relative[node])]
+        texts = [str(text_of_path[p]) for p in chain]
+        if in_model[node] and len(texts) > 1 and not own[node]:
+            texts = texts[1:]  # below the model: its own name says nothing about the layer
+        if is_self[node]:
+            texts = [*([] if level[node] == int(Level.MODEL) else texts), layering.SELF]
+        parts.append(layering.SEPARATOR.join(texts))
+        last.append(texts[-1] if not is_self[node] or len(texts) == 1 else f"{texts[-2]} {layering.SELF}")
+    spans = representative - 1
+    layer_type = np.asarray(names.text("layer_type").astype(object))[spans] if len(spans) else np.zeros(0, object)
+    shape = np.asarray(names.text("shape_text").astype(object))[spans] if len(spans) else np.zeros(0, object)
+    selves = is_self[representative]
+    return pd.DataFrame(
+        {
+            "layer_index": np.arange(1, len(representative) + 1),
+            "node_id": representative,
+            "layer_path": np.array(parts, object),
+            "layer_name": np.array(last, object),
+            "layer_type": np.where(selves, layering.SELF, np.where(layer_type == "", np.array(last, object), layer_type)),
+            "shape_text": np.where(selves, "", shape),
+            "call_index": call,
+            "is_self": selves,
+        }
+    )
+
+
+# -- amounts --------------------------------------------------------------------------------------
+
+
+def _roll_up(trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame) -> None:
+    """Inclusive and own device time of every node (columns added in place)."""
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    count = len(nodes)
+    kind = activities["kind"].to_numpy()
+    node = activities["node_id"].to_numpy()
+    start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
+    duration = end - start
+    is_kernel = kind == ActivityKind.KERNEL
+    is_memory = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
+    all_kernels = bool(is_kernel.all())
+    own_kernel = node if all_kernels else node[is_kernel]
+    nodes["self_kernel_ns"] = rollup.sums_per_node(own_kernel, duration if all_kernels else duration[is_kernel], count)
+    nodes["self_kernel_count"] = np.bincount(own_kernel, minlength=count).astype(np.int64)
+    nodes["self_device_ns"] = rollup.sums_per_node(node, duration, count)
+    nodes["kernel_ns"] = rollup.add_up(nodes["self_kernel_ns"].to_numpy(), parent, depth)
+    nodes["kernel_count"] = rollup.add_up(nodes["self_kernel_count"].to_numpy(), parent, depth)
+    for column, values in (("memory_ns", duration), ("memory_bytes", activities["bytes"].to_numpy())):
+        own = (
+            rollup.sums_per_node(node[is_memory], values[is_memory], count)
+            if is_memory.any()
+            else np.zeros(count, np.int64)
+        )
+        nodes[column] = rollup.add_up(own, parent, depth) if is_memory.any() else own
+    order = _start_order(start)
+    sorted_start, sorted_end = start[order], end[order]
+    launch_node = activities["launch_node_id"].to_numpy()
+    projected = (launch_node > 0) & (kind != ActivityKind.GRAPH)
+    same = bool((launch_node == node).all()) and bool(projected.all())
+    busy, first, last = rollup.busy_and_extent(node[order], sorted_start, sorted_end, parent, depth)
+    nodes["busy_ns"] = busy
+    if not same:
+        chosen = order[projected[order]] if not isinstance(order, slice) else np.flatnonzero(projected)
+        _, first, last = rollup.busy_and_extent(
+            launch_node[chosen], start[chosen], end[chosen], parent, depth, with_busy=False
+        )
+    first[0] = last[0] = -1
+    nodes["projected_start_ns"], nodes["projected_end_ns"] = first, last
+    nodes["device_operation_count"] = _distinct_operations(activities, launch_node, projected, parent, depth)
+    child = np.flatnonzero(parent > 0)
+    inner = rollup.sums_per_node(
+        parent[child], (nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy())[child], count
+    )
+    nodes["self_ns"] = np.maximum(0, nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy() - inner)
+
+
+def _start_order(start: np.ndarray) -> np.ndarray | slice:
+    return slice(None) if (start[1:] >= start[:-1]).all() else np.argsort(start, kind="stable")
+
+
+def _distinct_operations(
+    activities: pd.DataFrame, launch_node: np.ndarray, projected: np.ndarray, parent: np.ndarray, depth: np.ndarray
+) -> np.ndarray:
+    """Distinct correlation ids of work launched inside (`NumGPUOps` of nvtx_gpu_proj_trace)."""
+    process = activities["process_index"].to_numpy()
+    correlation = activities["correlation_id"].to_numpy()
+    rows = np.flatnonzero(projected)
+    if len(rows):
+        width = int(correlation[rows].max()) - int(correlation[rows].min()) + 1
+        key = (correlation[rows] - correlation[rows].min()) + process[rows].astype(np.int64) * width
+        if not _is_strictly_ascending(key):
+            rows = rows[~pd.Series(key).duplicated().to_numpy()]
+    own = np.bincount(launch_node[rows], minlength=len(parent)).astype(np.int64)
+    return rollup.add_up(own, parent, depth)
+
+
+def _is_strictly_ascending(values: np.ndarray) -> bool:
+    return bool((values[1:] > values[:-1]).all())
+
+
+# -- findings -------------------------------------------------------------------------------------
+
+
+def _findings(tree: Tree, nesting: Nesting, launch_id: np.ndarray) -> list[Finding]:
+    trace, activities = tree.trace, tree.activities
+    kinds = activities["kind"].to_numpy()
+    is_kernel = kinds == ActivityKind.KERNEL
+    how = activities["attribution"].to_numpy()
+    found: list[Finding] = []
+    if not is_kernel.any():
+        found.append(finding("no-kernels"))
+    if not len(trace.spans):
+        found.append(finding("no-ranges"))
+    for code, member in (
+        ("orphan-kernels", Attribution.NO_LAUNCH),
+        ("outside-ranges", Attribution.NONE),
+        ("other-thread", Attribution.THREAD_TIME),
+    ):
+        chosen = is_kernel & (how == member)
+        if chosen.any() and (code != "outside-ranges" or len(trace.spans)):
+            name = activities["name_id"].to_numpy()[np.flatnonzero(chosen)[0]]
+            found.append(finding(code, count=int(chosen.sum()), example=str(trace.strings[name]) if name >= 0 else ""))
+    graphs = int((kinds == ActivityKind.GRAPH).sum())
+    if graphs:
+        found.append(finding("graph-launches", count=graphs))
+    if nesting.crossing_count:
+        found.append(finding("child-outside-parent", count=nesting.crossing_count))
+    backwards = int((activities["end_ns"].to_numpy() < activities["start_ns"].to_numpy()).sum())
+    backwards += int((trace.spans["end_ns"].to_numpy() < trace.spans["start_ns"].to_numpy()).sum())
+    if backwards:
+        found.append(finding("negative-duration", count=backwards))
+    return found
+
+

@@ -1,0 +1,73 @@
+"""Trace → Tree, step "which execution": model ranges become iterations, and warm-up is told apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+
+CATALOGUE.update({
+    "warmup-detected": Entry(
+        INFO,
+        "The first iterations were much slower",
+        "Leading iterations took over 1.3 times the median of the others, or loaded and compiled code.",
+        "They are left out of every statistic; record more warm-up before the capture range to avoid them.",
+    ),
+    "one-iteration": Entry(
+        WARNING,
+        "Only one iteration to measure",
+        "With a single execution of the model there is no spread and no way to tell noise from signal.",
+        "Record at least five iterations after the warm-up.",
+    ),
+})
+
+# A leading iteration is warm-up when it takes this much longer than the median of the iterations after it.
+SLOW_START_RATIO = 1.3
+
+
+def covering_model(
+    process: np.ndarray, at: np.ndarray, model_process: np.ndarray, model_start: np.ndarray, model_end: np.ndarray
+) -> np.ndarray:
+    """Index of the model range (any thread) of the same process that is open at a time, −1 for none.
+
+    Model ranges of one process that overlap (threads serving requests side by side): the one opened last.
+    """
+    found = np.full(len(at), -1, np.int64)
+    for p in np.unique(model_process).tolist():
+        mine = np.flatnonzero(model_process == p)
+        mine = mine[np.argsort(model_start[mine], kind="stable")]
+        rows = np.flatnonzero(process == p)
+        position = np.searchsorted(model_start[mine], at[rows], side="right") - 1
+        inside = position >= 0
+        rows, position = rows[inside], position[inside]
+        inside = model_end[mine[position]] >= at[rows]
+        found[rows[inside]] = mine[position[inside]]
+    return found
+
+
+def mark_warmup(
+    latency_ns: np.ndarray, phase: np.ndarray, said: np.ndarray, has_loading: np.ndarray
+) -> tuple[np.ndarray, list[Finding]]:
+    """Which iterations are warm-up: by their text, or leading ones of a phase that are slow or load code.
+
+    At least one iteration of a phase always remains measured, unless all say themselves that they are warm-up.
+    """
+    warm = said.copy()
+    detected = 0
+    for name in pd.unique(phase):
+        rows = np.flatnonzero((phase == name) & ~said)
+        for position in range(len(rows) - 2):
+            rest = rows[position + 1 :]
+            slow = latency_ns[rows[position]] > SLOW_START_RATIO * np.median(latency_ns[rest])
+            if not (slow or (has_loading[rows[position]] and not has_loading[rest].all())):
+                break
+            warm[rows[position]] = True
+            detected += 1
+    findings = []
+    if detected:
+        findings.append(finding("warmup-detected", count=detected))
+    measured = len(warm) - int(warm.sum())
+    if measured == 1:
+        findings.append(finding("one-iteration"))
+    return warm, findings

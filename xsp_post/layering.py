@@ -1,0 +1,177 @@
+"""Trace → Tree, step "which layer does it count for": layers get keys that hold across iterations and runs,
+and each kernel gets its layer: by nesting, by autograd sequence number, by graph capture, by thread and time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.intervals import nest
+from xsp_post.levels import Level
+from xsp_post.rollup import rows_by_depth
+from xsp_post.trace import Trace
+from xsp_post.tree import Attribution, LayerAttribution
+
+SEPARATOR = " > "
+SELF = "[self]"
+
+
+def layer_of_nodes(parent: np.ndarray, depth: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """The node that a node's own kernels count for: the LAYER at or above it; inside a model but in no layer,
+    the MODEL or MODULE itself (its ``[self]`` part, XSP-style work between layers); else −1. Shape (nodes,)."""
+    layer = np.where(level == int(Level.LAYER), np.arange(len(level)), -1)
+    holder = np.where(level == int(Level.MODEL), np.arange(len(level)), -1)
+    is_module = level == int(Level.MODULE)
+    for rows in rows_by_depth(depth)[1:]:
+        above = parent[rows]
+        layer[rows] = np.where(layer[above] >= 0, layer[above], layer[rows])
+        inherited = holder[above]
+        holder[rows] = np.where(
+            holder[rows] >= 0, holder[rows], np.where((inherited >= 0) & is_module[rows], rows, inherited)
+        )
+    has_layers = bool((level == int(Level.LAYER)).any())
+    return np.where(layer >= 0, layer, holder if has_layers else -1)
+
+
+def inherit(values: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """Fill −1 with the nearest ancestor's value."""
+    result = values.copy()
+    for rows in rows_by_depth(depth)[1:]:
+        result[rows] = np.where(result[rows] >= 0, result[rows], result[parent[rows]])
+    return result
+
+
+def forward_of_backward(nodes: pd.DataFrame) -> np.ndarray:
+    """For nodes at or below a backward range with a sequence number: the forward node with that number, −1.
+
+    PyTorch gives an operator and its gradient one number, unique per process for the forward thread; of
+    several forward ranges with it the last one opened before the backward one is meant (NSYS G.3).
+    """
+    result = np.full(len(nodes), -1, np.int64)
+    sequence = nodes["sequence"].to_numpy()
+    is_backward = nodes["is_backward"].to_numpy()
+    backward = np.flatnonzero((sequence >= 0) & is_backward)
+    forward = np.flatnonzero((sequence >= 0) & ~is_backward)
+    if not len(backward) or not len(forward):
+        return result
+    columns = ["process_index", "sequence", "start_ns"]
+    left = nodes[columns].iloc[backward].assign(backward=backward).sort_values("start_ns", kind="stable")
+    right = nodes[columns].iloc[forward].assign(forward=forward).sort_values("start_ns", kind="stable")
+    merged = pd.merge_asof(left, right, on="start_ns", by=["process_index", "sequence"], direction="backward")
+    hit = merged["forward"].notna().to_numpy()
+    result[merged["backward"].to_numpy()[hit]] = merged["forward"].to_numpy()[hit].astype(np.int64)
+    return inherit(result, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())
+
+
+def assign_layers(
+    trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, launch_id: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Layer node (−1 none) and `LayerAttribution` of every activity; shape (activities,) each."""
+    node = activities["node_id"].to_numpy()
+    attribution = activities["attribution"].to_numpy()
+    layer_of = nodes["layer_node_id"].to_numpy()
+    layer = layer_of[node].copy()
+    how = np.full(len(node), int(LayerAttribution.NONE), np.int8)
+    for source, target in (
+        (Attribution.NESTING, LayerAttribution.NESTING),
+        (Attribution.THREAD_TIME, LayerAttribution.THREAD_TIME),
+        (Attribution.GRAPH, LayerAttribution.GRAPH),
+    ):
+        how[(attribution == source) & (layer >= 0)] = int(target)
+
+    forward = forward_of_backward(nodes)[node]
+    by_sequence = (forward >= 0) & (layer_of[np.maximum(forward, 0)] >= 0)
+    layer[by_sequence] = layer_of[forward[by_sequence]]
+    how[by_sequence] = int(LayerAttribution.SEQUENCE)
+
+    missing = np.flatnonzero((layer < 0) & (launch_id >= 0))
+    if len(missing):
+        covering = _covering_layer(trace, nodes, launch_id[missing])
+        hit = covering >= 0
+        layer[missing[hit]] = covering[hit]
+        how[missing[hit]] = int(LayerAttribution.THREAD_TIME)
+    return layer, how
+
+
+def _covering_layer(trace: Trace, nodes: pd.DataFrame, launch: np.ndarray) -> np.ndarray:
+    """The shortest LAYER range of any thread of the process that covers a launch, −1 none."""
+    layers = np.flatnonzero(nodes["level"].to_numpy() == int(Level.LAYER))
+    result = np.full(len(launch), -1, np.int64)
+    if not len(layers):
+        return result
+    start, end = nodes["start_ns"].to_numpy()[layers], nodes["end_ns"].to_numpy()[layers]
+    thread = nodes["thread_index"].to_numpy()[layers].astype(np.int64)
+    nesting = nest(thread, start, end)
+    process_of_thread = trace.threads["process_index"].to_numpy()
+    launch_start = trace.launches["start_ns"].to_numpy()[launch]
+    launch_end = trace.launches["end_ns"].to_numpy()[launch]
+    process = trace.launches["process_index"].to_numpy()[launch]
+    best_length = np.full(len(launch), np.iinfo(np.int64).max)
+    for t in np.unique(thread).tolist():
+        rows = np.flatnonzero(process == process_of_thread[t])
+        if not len(rows):
+            continue
+        found = nesting.innermost(np.full(len(rows), t, np.int64), launch_start[rows], launch_end[rows])
+        hit = found >= 0
+        rows, found = rows[hit], found[hit]
+        length = end[found] - start[found]
+        shorter = length < best_length[rows]
+        result[rows[shorter]] = layers[found[shorter]]
+        best_length[rows[shorter]] = length[shorter]
+    return result
+
+
+def path_ids(parent: np.ndarray, depth: np.ndarray, folded: np.ndarray, restart: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
+    """Number the folded paths: equal number = equal folded texts from the root (or from the nearest ``restart``
+    node, whose path begins with itself). Returns the number per node and, per path, its parent path and text id.
+    """
+    ids = np.full(len(parent), -1, np.int64)
+    parents: list[np.ndarray] = []
+    texts: list[np.ndarray] = []
+    width = int(folded.max(initial=0)) + 2
+    known = 0
+    fresh: dict[int, int] = {}
+    for rows in rows_by_depth(depth):
+        above = np.where((parent[rows] < 0) | restart[rows], -1, ids[parent[rows]])
+        key = (above + 1) * width + folded[rows] + 1
+        codes, unique = pd.factorize(key)
+        # a path that begins anew may have been seen at another depth
+        numbers = np.empty(len(unique), np.int64)
+        begins = unique < width
+        for position in np.flatnonzero(begins).tolist():
+            numbers[position] = fresh.setdefault(int(unique[position]), -1)
+        new = ~begins | (numbers == -1)
+        numbers[new] = known + np.arange(int(new.sum()))
+        for position in np.flatnonzero(begins & new).tolist():
+            fresh[int(unique[position])] = int(numbers[position])
+        known += int(new.sum())
+        parents.append(unique[new] // width - 1)
+        texts.append(unique[new] % width - 1)
+        ids[rows] = numbers[codes]
+    frame = pd.DataFrame({"parent_path": np.concatenate(parents), "folded_id": np.concatenate(texts)})
+    return ids, frame
+
+
+def path_texts(paths: pd.DataFrame, folded_names: np.ndarray, wanted: np.ndarray) -> dict[int, list[int]]:
+    """For each wanted path the chain of path numbers from its beginning down to itself."""
+    parent = paths["parent_path"].to_numpy()
+    chains: dict[int, list[int]] = {}
+    for path in wanted.tolist():
+        chain, current = [], path
+        while current >= 0:
+            chain.append(current)
+            current = int(parent[current])
+        chains[path] = chain[::-1]
+    return chains
+
+
+def occurrence(group: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """k-th occurrence (0-based) of each row's group, counted in ``order``; shape (n,)."""
+    result = np.zeros(len(group), np.int64)
+    if not len(group):
+        return result
+    by_group = order[np.argsort(group[order], kind="stable")]
+    ordered = group[by_group]
+    edge = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    result[by_group] = np.arange(len(group)) - np.repeat(edge, np.diff(np.r_[edge, len(group)]))
+    return result

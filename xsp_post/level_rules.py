@@ -1,0 +1,267 @@
+"""Trace → Tree, step "which range is a model, which a layer": one rule per capture, and the rule is named.
+
+Order (the first that finds layers or models wins): our own ranges (domain ``xsp``); the user's
+``--model-range``/``--layer-range``/``--layer-depth``; conventions read from the texts; else depth.
+Library calls are LIBRARY under every rule. Only `APPLICATION … LIBRARY` are assigned here; the levels
+below a layer and between model and layer follow from where the layers are (`_fill_between`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.errors import MESSAGES, UsageError
+from xsp_post.levels import Level
+from xsp_post.range_text import DOMAIN
+from xsp_post.rollup import rows_by_depth
+from xsp_post.trace import SpanKind
+
+MESSAGES.update({
+    "bad-range-pattern": (
+        "A pattern given with --model-range or --layer-range is no valid regular expression.",
+        "Quote it for the shell; `.` and `(` have a meaning: write `layer1\\.conv` for a literal dot.",
+    ),
+    "range-pattern-matches-nothing": (
+        "No range of the capture matches the pattern.",
+        "Look at the names with `xsp-post tree CAPTURE`; the pattern is searched in `domain:text` and in `text`.",
+    ),
+})
+
+LIBRARY_DOMAINS = frozenset({
+    "cublas", "cublaslt", "cudnn", "nccl", "cusparse", "cusparselt", "cusolver", "cufft", "curand", "cutensor",
+    "nvshmem",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LevelOptions:
+    """What the user may say about levels (DESIGN §4)."""
+
+    model_range: str = ""
+    layer_range: str = ""
+    layer_depth: int = 0  # 1-based depth below the model (below the root where there is no model); 0: unset
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.model_range or self.layer_range or self.layer_depth)
+
+
+@dataclass
+class Ranges:
+    """What the rules look at: one row a span, in span order; roles (names.parse_names) are per string id."""
+
+    parent: np.ndarray
+    depth: np.ndarray
+    kind: np.ndarray
+    name_id: np.ndarray
+    folded_id: np.ndarray
+    domain_index: np.ndarray  # −1 default domain
+    domain_names: np.ndarray  # lower-case name per domain index
+    has_device_work: np.ndarray  # something launched inside
+    role_of_string: np.ndarray  # object, '' none
+    strings: np.ndarray
+
+    def __post_init__(self) -> None:
+        self.by_depth = rows_by_depth(self.depth)
+
+    def has_role(self, *roles: str) -> np.ndarray:
+        """Which spans' texts play one of these roles."""
+        table = np.append(np.isin(self.role_of_string, roles), False)
+        return table[self.name_id]
+
+    def in_domains(self, names: frozenset[str]) -> np.ndarray:
+        """Which spans lie in one of these domains (lower case)."""
+        return np.array([name in names for name in self.domain_names] + [False], bool)[self.domain_index]
+
+    def inside(self, mask: np.ndarray) -> np.ndarray:
+        """Which spans have an ancestor (not themselves) in ``mask``."""
+        result = np.zeros(len(mask), bool)
+        for rows in self.by_depth[1:]:
+            above = self.parent[rows]
+            result[rows] = mask[above] | result[above]
+        return result
+
+    def around(self, mask: np.ndarray) -> np.ndarray:
+        """Which spans have a descendant (not themselves) in ``mask``."""
+        result = np.zeros(len(mask), bool)
+        for rows in self.by_depth[:0:-1]:
+            result[self.parent[rows[mask[rows] | result[rows]]]] = True
+        return result
+
+    def outermost(self, mask: np.ndarray) -> np.ndarray:
+        return mask & ~self.inside(mask)
+
+    def innermost_by_name(self, mask: np.ndarray) -> np.ndarray:
+        """Those of ``mask`` whose folded name never has another of ``mask`` inside: a name is a layer or a
+        container everywhere, whatever one call of it happened to contain."""
+        holds = mask & self.around(mask)
+        containers = np.zeros(int(self.folded_id.max(initial=0)) + 1, bool)
+        containers[self.folded_id[holds]] = True
+        return mask & ~containers[self.folded_id]
+
+
+def assign_levels(ranges: Ranges, options: LevelOptions) -> tuple[np.ndarray, str]:
+    """Level of every span (int8 of `levels.Level`) and the sentence that names the rule.
+
+    Raises `UsageError` when a pattern is invalid or matches nothing.
+    """
+    library = _library(ranges)
+    rules = (_own_ranges, _user_options) if not options.is_set else (_user_options,)
+    for rule in (*rules, _conventions, _by_depth):
+        found = rule(ranges, options, library)
+        if found is not None:
+            model, layer, sentence = found
+            return _fill_between(ranges, model, layer, library), sentence
+    return np.full(len(ranges.parent), int(Level.APPLICATION), np.int8), "no ranges"
+
+
+_Found = tuple[np.ndarray, np.ndarray, str] | None
+
+
+def _library(ranges: Ranges) -> np.ndarray:
+    return (ranges.kind == SpanKind.LIBRARY) | ranges.in_domains(LIBRARY_DOMAINS) | ranges.has_role("library")
+
+
+def _own_ranges(ranges: Ranges, _: LevelOptions, __: np.ndarray) -> _Found:
+    is_own = ranges.in_domains(frozenset({DOMAIN}))
+    if not is_own.any():
+        return None
+    model = is_own & ranges.has_role("iteration")
+    layer = ranges.innermost_by_name(is_own & ranges.has_role("layer"))
+    if not (model.any() or layer.any()):
+        return None
+    return ranges.outermost(model), layer, f"own ranges (NVTX domain {DOMAIN})"
+
+
+def _user_options(ranges: Ranges, options: LevelOptions, library: np.ndarray) -> _Found:
+    if not options.is_set:
+        return None
+    said = []
+    if options.model_range:
+        model = ranges.outermost(_matching(ranges, options.model_range, "--model-range"))
+        said.append(f"--model-range {options.model_range}")
+    else:
+        model = _convention_models(ranges, library)
+    if options.layer_range:
+        layer = ranges.outermost(_matching(ranges, options.layer_range, "--layer-range") & ~model)
+        said.append(f"--layer-range {options.layer_range}")
+    elif options.layer_depth:
+        layer = _at_depth_below(ranges, model, options.layer_depth) & ~library
+        said.append(f"--layer-depth {options.layer_depth}")
+    else:
+        layer = _convention_layers(ranges, model, library)[0]
+        if not layer.any():
+            layer = _at_depth_below(ranges, model, 1) & ~library
+    return model, layer, " ".join(said)
+
+
+def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
+    """Spans whose text or ``domain:text`` the pattern is found in; each different pair is looked at once."""
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(
+            f"{option} {pattern!r} is no regular expression: {error}", code="bad-range-pattern"
+        ) from error
+    key = ranges.name_id.astype(np.int64) * (len(ranges.domain_names) + 2) + ranges.domain_index + 1
+    codes, unique = pd.factorize(key)
+    first = np.zeros(len(unique), np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    hits = np.zeros(len(unique), bool)
+    for position, row in enumerate(first.tolist()):
+        text = ranges.strings[ranges.name_id[row]] if ranges.name_id[row] >= 0 else ""
+        domain = ranges.domain_names[ranges.domain_index[row]] if ranges.domain_index[row] >= 0 else ""
+        hits[position] = bool(compiled.search(text) or compiled.search(f"{domain}:{text}"))
+    mask = hits[codes]
+    if not mask.any():
+        raise UsageError(
+            f"{option} {pattern!r} matches none of the {len(mask)} ranges",
+            code="range-pattern-matches-nothing",
+            hint="look at the names first: xsp-post tree CAPTURE",
+        )
+    return mask
+
+
+def _conventions(ranges: Ranges, _: LevelOptions, library: np.ndarray) -> _Found:
+    model = _convention_models(ranges, library)
+    layer, layers_are = _convention_layers(ranges, model, library)
+    if not model.any() and not layer.any():
+        return None
+    if model.any() and not layer.any():
+        layer = _at_depth_below(ranges, model, 1) & ~library
+        layers_are = "depth 1 below the model"
+    models_are = "step and phase markers" if model.any() else "no model range"
+    return model, layer, f"convention: {models_are}, layers are {layers_are}"
+
+
+def _convention_models(ranges: Ranges, library: np.ndarray) -> np.ndarray:
+    marked = ranges.has_role("iteration", "model") & ~library
+    phase = ranges.has_role("phase") & ~library
+    # a phase outside every step is a run of its own (`Forward` in a benchmark loop); inside one it is a part
+    loose = phase & ~ranges.inside(marked) & ~ranges.around(marked)
+    return ranges.outermost(marked | loose)
+
+
+def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -> tuple[np.ndarray, str]:
+    module = ranges.has_role("module", "layer") & ~library & ~model
+    operator = ranges.has_role("operator") & ~library & ~model
+    if module.any():
+        inner = ranges.innermost_by_name(module)
+        # module markers may stand beside the work they name (FSDP hooks): operators outside them count too
+        beside = ranges.outermost(operator & ~ranges.inside(module) & ~ranges.around(module))
+        return inner | beside, "module names" + (" and operators beside them" if beside.any() else "")
+    if operator.any():
+        return ranges.outermost(operator), "framework operators"
+    phase = ranges.has_role("phase") & ~model & ranges.inside(model)
+    if phase.any():
+        return ranges.outermost(phase), "phases of a step"
+    return np.zeros(len(model), bool), ""
+
+
+def _by_depth(ranges: Ranges, _: LevelOptions, library: np.ndarray) -> _Found:
+    if not len(ranges.parent):
+        return None
+    ours = ~library
+    outer = ours & (ranges.depth == 0)
+    model = outer & ranges.around(ours)
+    if ranges.has_device_work.any():
+        model &= ranges.has_device_work  # set-up ranges run no model
+    if not model.any():
+        return np.zeros(len(outer), bool), outer, "depth: outermost ranges are layers, no model range"
+    # a name is a model everywhere if any call of it holds ranges
+    names = np.zeros(int(ranges.folded_id.max(initial=0)) + 1, bool)
+    names[ranges.folded_id[model]] = True
+    model = outer & names[ranges.folded_id] & (ranges.has_device_work | ~ranges.has_device_work.any())
+    layer = ours & (ranges.depth == 1) & ranges.inside(model)
+    return model, layer, "depth: outermost ranges with ranges inside are models, those inside are layers"
+
+
+def _at_depth_below(ranges: Ranges, model: np.ndarray, depth: int) -> np.ndarray:
+    if not model.any():
+        return ranges.depth == depth - 1
+    base = np.full(len(model), -1, np.int64)
+    base[model] = ranges.depth[model]
+    for rows in ranges.by_depth[1:]:
+        above = ranges.parent[rows]
+        base[rows] = np.where(base[rows] < 0, base[above], base[rows])
+    return (base >= 0) & (ranges.depth - base == depth)
+
+
+def _fill_between(ranges: Ranges, model: np.ndarray, layer: np.ndarray, library: np.ndarray) -> np.ndarray:
+    """Levels of all spans from where models and layers are."""
+    layer = ranges.outermost(layer & ~library & ~model)
+    in_model, in_layer = ranges.inside(model), ranges.inside(layer)
+    around_layer = ranges.around(layer)
+    is_module_text = ranges.has_role("module", "layer")
+    level = np.full(len(model), int(Level.APPLICATION), np.int8)
+    level[in_model & ~in_layer & around_layer] = int(Level.MODULE)
+    level[~in_model & around_layer & is_module_text] = int(Level.MODULE)
+    level[in_layer | (in_model & ~around_layer)] = int(Level.OPERATION)
+    level[layer] = int(Level.LAYER)
+    level[model] = int(Level.MODEL)
+    level[library] = int(Level.LIBRARY)
+    return level
