@@ -1,0 +1,107 @@
+"""Capture → Trace: ``spans.json``, the clock readings that a measured child takes itself at levels M and M/L.
+
+One process, one thread, one clock (``time.perf_counter_ns``), ranges of the domain ``xsp`` in the grammar of
+`range_text`; no launches and no device work.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post import range_text
+from xsp_post.errors import MESSAGES, CaptureError
+from xsp_post.ingest import interning
+from xsp_post.trace import Provenance, SpanKind, Trace
+
+MESSAGES.update({
+    "spans-damaged": (
+        "A file of clock readings (spans.json) of `xsp-post run` is incomplete or was changed.",
+        "Repeat the capture: xsp-post run … --resume.",
+    ),
+})  # fmt: skip
+
+_FORMAT = "xsp-spans"
+_VERSION = 1  # the newest that is understood; history in workload.measure
+
+
+def sniff_clock(path: Path) -> bool:
+    """Whether a file is clock readings of ours. Reads its first bytes."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(64).startswith(b'{"format": "' + _FORMAT.encode())
+    except OSError:
+        return False
+
+
+def read_clock(path: Path) -> Trace:
+    """Read one ``spans.json``. CaptureError (code `spans-damaged`) when it is not whole."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        texts = [str(text) for text in values["texts"]]
+        spans = _spans(values, len(texts))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CaptureError(
+            f"{path} holds no whole set of clock readings ({error}).", code="spans-damaged",
+            hint="Repeat the capture: xsp-post run … --resume.",
+        ) from error  # fmt: skip
+    strings = np.empty(len(texts), dtype=object)
+    strings[:] = texts
+    duration_ns = int(spans["end_ns"].max() - spans["start_ns"].min()) if len(spans) else -1
+    return Trace(
+        provenance=Provenance(source_name=path.name, collector="clock", schema_version=str(values["version"]),
+                              capture_duration_ns=duration_ns),
+        strings=strings,
+        spans=spans,
+        launches=interning.empty(interning.LAUNCH_DTYPES),
+        activities=interning.empty(interning.ACTIVITY_DTYPES),
+        graph_nodes=interning.empty(interning.GRAPH_NODE_DTYPES),
+        domains=pd.DataFrame({"process_index": np.zeros(1, np.int32), "name": [range_text.DOMAIN]}, dtype=None),
+        processes=pd.DataFrame({"process_id": np.zeros(1, np.int64), "global_id": np.zeros(1, np.int64),
+                                "name": np.array(["python"], dtype=object), "rank": np.full(1, -1, np.int32)}),
+        threads=pd.DataFrame({"process_index": np.zeros(1, np.int32), "thread_id": np.zeros(1, np.int64),
+                              "name": np.array(["main"], dtype=object)}),
+        devices=_no_devices(),
+        attributes=pd.DataFrame(index=spans.index),
+    )  # fmt: skip
+
+
+def _spans(values: dict[str, Any], text_count: int) -> pd.DataFrame:
+    if values["format"] != _FORMAT or not 1 <= int(values["version"]) <= _VERSION:
+        raise ValueError(f"version {values['version']} is not known here")
+    columns = {
+        name: np.asarray(values[name], dtype=np.int64) for name in ("text_indexes", "start_ns", "end_ns")
+    }
+    index, start_ns, end_ns = columns.values()
+    if not len(index) == len(start_ns) == len(end_ns):
+        raise ValueError("its columns differ in length")
+    if ((index < 0) | (index >= text_count)).any():
+        raise ValueError("a text is missing")
+    is_open = end_ns < start_ns  # −1: the child died inside
+    last_ns = max(int(end_ns.max(initial=0)), int(start_ns.max(initial=0)))
+    return interning.typed({
+        "kind": (int(SpanKind.PUSH_POP), "int8"),
+        "thread_index": (0, "int32"),
+        "process_index": (0, "int32"),
+        "domain_index": (0, "int32"),
+        "name_id": (index, "int32"),
+        "start_ns": (start_ns, "int64"),
+        "end_ns": (np.where(is_open, last_ns, end_ns), "int64"),
+        "source_row_id": (np.arange(len(index)), "int64"),
+        "is_open": (is_open, "bool"),
+        "is_cross_thread": (False, "bool"),
+        "payload_text_id": (-1, "int32"),
+    }, len(index))  # fmt: skip
+
+
+def _no_devices() -> pd.DataFrame:
+    texts, ids = np.zeros(0, dtype=object), np.zeros(0, np.int32)
+    return pd.DataFrame({
+        "process_index": ids, "device_id": ids, "gpu_index": ids, "gpu_name": texts,
+        "sm_count": np.zeros(0, np.int64), "clock_hz": np.zeros(0), "memory_bandwidth_bytes_per_s": np.zeros(0),
+        "memory_bytes": np.zeros(0, np.int64), "compute_capability": texts,
+    })  # fmt: skip

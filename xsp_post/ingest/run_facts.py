@@ -1,0 +1,106 @@
+"""Capture → Trace, for captures of `xsp-post run`: what the run knows of a capture is put into its trace.
+
+The manifest beside the recording says level, batch size, model and device (`Provenance`); ``facts.json``
+says each layer's shape, flops, least bytes and allocated bytes (`Trace.attributes`), joined to the ranges by
+(phase, module path, call index) as the ranges' texts say them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post import capture, range_text
+from xsp_post.capture import Capture
+from xsp_post.findings import CATALOGUE, INFO, Entry, finding
+from xsp_post.intervals import nest
+from xsp_post.trace import Trace
+
+CATALOGUE.update({
+    "allocation-is-output-size": Entry(
+        INFO,
+        "Allocated memory is the size of the outputs",
+        "torch's CPU allocator keeps no statistics; the bytes of each layer's output tensors stand in for it.",
+        "Run on a GPU: there the allocator itself is read.",
+    ),
+})  # fmt: skip
+
+_NUMBERS = ("flop_count", "least_bytes", "allocated_bytes")
+
+
+def apply(trace: Trace, source: Path) -> Trace:
+    """The trace with what the capture beside ``source`` says of it; unchanged where there is none."""
+    made = capture.capture_of(source)
+    return trace if made is None else with_capture(trace, made)
+
+
+def with_capture(trace: Trace, made: Capture) -> Trace:
+    """The trace with a capture's provenance and layer facts; a new Trace, the old one stays as it is."""
+    environment = made.environment
+    provenance = replace(
+        trace.provenance,
+        source_name=f"{made.directory.name}/{trace.provenance.source_name}",
+        level=made.level,
+        collector=made.collector,
+        batch_size=made.batch_size,
+        workload_name=str(made.settings.get("model", "")),
+        framework=str(environment.get("framework", "")),
+        gpu_name=str(environment.get("device_name", "")) or trace.provenance.gpu_name,
+        driver_version=str(environment.get("driver_version", "")) or trace.provenance.driver_version,
+        tool_version=str(made.settings.get("tool_version", "")) or trace.provenance.tool_version,
+    )
+    findings = list(trace.findings)
+    path = made.path("facts")
+    facts = capture.read_json(path) if path is not None and path.is_file() else {}
+    attributes = trace.attributes
+    if "layers" in facts:
+        attributes = _attributes(trace, pd.DataFrame(facts["layers"]), made.batch_size)
+        if facts.get("allocated_source") == "output tensors":
+            findings.append(finding("allocation-is-output-size"))
+    return replace(trace, provenance=provenance, attributes=attributes, findings=findings)
+
+
+def _attributes(trace: Trace, facts: pd.DataFrame, batch_size: int) -> pd.DataFrame:
+    """`Trace.attributes` with the facts of the layers' ranges; −1 and '' where a range is none of them."""
+    keys = _keys(trace)
+    joined = keys.merge(facts, how="left", on=["phase", "layer_path", "call_index"], validate="many_to_one")
+    attributes = trace.attributes.reindex(trace.spans.index).copy()
+    is_known = joined["flop_count"].notna().to_numpy()
+    for name in _NUMBERS:
+        attributes[name] = joined[name].fillna(-1).to_numpy().astype(np.int64)
+    for name in ("shape_text", "layer_type"):
+        before: Any = (
+            attributes[name].astype(object) if name in attributes else pd.Series("", index=attributes.index)
+        )
+        attributes[name] = pd.Categorical(
+            np.where(is_known, joined[name].to_numpy(object), before.to_numpy(object))
+        )
+    attributes["batch_size"] = np.where(keys["is_model"].to_numpy(), batch_size, -1)
+    return attributes
+
+
+def _keys(trace: Trace) -> pd.DataFrame:
+    """Per range: phase of the model range around it, module path and call index; '' and −1 where none."""
+    name_id = trace.spans["name_id"].to_numpy()
+    unique, inverse = np.unique(name_id, return_inverse=True)
+    parsed = [range_text.parse(str(trace.strings[i])) if i >= 0 else None for i in unique.tolist()]
+    is_model_text = [p is not None and p.kind in (range_text.MODEL, range_text.WARMUP) for p in parsed]
+    is_layer_text = [p is not None and p.kind == range_text.LAYER for p in parsed]
+    names = [p.name if p is not None else "" for p in parsed]
+    calls = [p.index if p is not None else -1 for p in parsed]
+    is_model, is_layer = np.array(is_model_text, bool)[inverse], np.array(is_layer_text, bool)[inverse]
+    name = np.array(names, dtype=object)[inverse]
+    columns = ["thread_index", "start_ns", "end_ns"]
+    models = trace.spans[is_model]
+    around = nest(*(models[column].to_numpy().astype(np.int64) for column in columns)).innermost(
+        *(trace.spans[column].to_numpy().astype(np.int64) for column in columns)
+    )
+    phases = np.append(name[is_model], "")
+    return pd.DataFrame({
+        "phase": phases[around], "layer_path": np.where(is_layer, name, ""),
+        "call_index": np.where(is_layer, np.array(calls, np.int64)[inverse], -1), "is_model": is_model,
+    })  # fmt: skip
