@@ -92,8 +92,8 @@ def _markers(stats: GramStatistics, n: int, shortest: int) -> np.ndarray:
     """Grams that mark the outermost period; bool per gram (all False: none).
 
     Candidate spacings are tried from the largest down. One is taken when its grams explain a noticeable part
-    of what the shorter spacings leave unexplained: 3 % with four or more turns, 5 % with three, half with
-    two, where a single coincidence looks like a period.
+    of what the shorter spacings leave unexplained, and reach over a part of the sequence: the fewer the turns,
+    the more of both, because a few coincidences look like a period.
     """
     usable = stats.is_regular & (stats.spacing >= shortest)
     if not usable.any():
@@ -109,22 +109,24 @@ def _markers(stats: GramStatistics, n: int, shortest: int) -> np.ndarray:
         near = usable & (np.abs(bins - index) <= 1)
         spacing = int(np.median(stats.spacing[near & (bins == index)]))
         open_count = max(total - explained_below[max(index - 1, 0)], 1.0)
-        for fewest, share in ((4, 0.03), (3, 0.05), (2, 0.5)):
+        for fewest, share, reach in ((4, 0.03, 0.2), (3, 0.03, 0.6), (2, 0.5, 0.6)):
             chosen = near & (stats.count >= fewest)
             if not chosen.any():
                 continue
             span = int((stats.last[chosen] - stats.first[chosen]).max()) + spacing
             dense = stats.count * spacing >= 0.5 * (stats.last - stats.first + spacing)
             chosen &= dense
-            if span >= 0.2 * n and stats.count[chosen].sum() >= share * open_count:
+            if span >= reach * n and stats.count[chosen].sum() >= share * open_count:
                 return chosen
     return np.zeros(len(stats.count), dtype=bool)
 
 
-def _votes(stats: GramStatistics, markers: np.ndarray, period: int, reference: int) -> np.ndarray:
+def _votes(
+    stats: GramStatistics, markers: np.ndarray, period: int, reference: int
+) -> tuple[np.ndarray, int, int]:
     """One position per turn at which the reference gram stands, or would stand; sorted int64.
 
-    Each occurrence of a marker votes for its own position less its usual distance from the reference.
+    Also the positions of the first and the last marker that voted. Each occurrence of a marker votes for its own position less its usual distance from the reference.
     """
     rows = markers[stats.gram]
     position, gram = stats.position[rows], stats.gram[rows]
@@ -135,6 +137,7 @@ def _votes(stats: GramStatistics, markers: np.ndarray, period: int, reference: i
     usual = medians(gram[counted], distance[counted], len(stats.count))
     vote = position - usual[gram]
     order = np.argsort(vote, kind="stable")
+    voter = position[order]
     vote, is_own = vote[order], gram[order] == reference
     cluster = np.concatenate([[0], np.cumsum(np.diff(vote) > 0.2 * period)])
     sizes = np.bincount(cluster)
@@ -145,11 +148,19 @@ def _votes(stats: GramStatistics, markers: np.ndarray, period: int, reference: i
     has_own[own_cluster] = True
     cut[own_cluster[::-1]] = vote[is_own][::-1]  # the first of several wins
     keep = has_own | (sizes >= 0.2 * int(markers.sum()))
-    cut, has_own = cut[keep], has_own[keep]
+    cut, has_own, sizes = cut[keep], has_own[keep], sizes[keep]
     # A long insertion inside a turn makes the markers behind it vote for a turn that is not there.
     left = np.diff(cut, prepend=cut[0] - period)
     off = np.abs(left - np.maximum(np.rint(left / period), 1) * period) > 0.15 * period
-    return cut[has_own | ~off]
+    cut, sizes = cut[has_own | ~off], sizes[has_own | ~off]
+    for _ in range(8):  # two turns that are too close: the one with more votes is real
+        close = np.flatnonzero(np.diff(cut) < 0.6 * period)
+        if not len(close):
+            break
+        weaker = np.where(sizes[close + 1] > sizes[close], close, close + 1)
+        cut, sizes = np.delete(cut, weaker), np.delete(sizes, weaker)
+    near = np.flatnonzero((vote > cut[0] - 0.2 * period) & (vote < cut[-1] + 0.2 * period))
+    return cut, int(voter[near].min()), int(voter[near].max())
 
 
 # ---------------------------------------------------------------- the turns
@@ -161,19 +172,19 @@ def _turns(
     n = len(hashed)
     period = int(np.median(np.repeat(stats.spacing[markers], stats.count[markers])))
     reference = _best_marker(stats, markers)
-    cuts = _votes(stats, markers, period, reference)
+    cuts, first, last = _votes(stats, markers, period, reference)
     cuts = cuts[(cuts > -period) & (cuts < n)]
     inside = cuts[cuts >= 0]
     if len(inside) < 2:
         return Repetition(reason="a pattern occurs twice, but no two whole turns of it")
     shown = _typical_turns(hashed, inside, period)
-    is_known = _grams_of(grams, inside[shown], period)
-    begin, finish = _extent(is_known[grams], int(inside[0]), int(inside[-1]), length)
+    is_known = _grams_of(grams, inside[shown], period) & (stats.count >= 2)
+    begin, finish = _extent(is_known[grams], first, last, length)
     anchor, begin = _phase(hashed.symbols, grams, stats, begin, int(inside[0]), int(inside[shown[0]]), period, length)
     # The same votes again, for a reference near the start of a turn: less drift between them.
     near = _best_marker_near(stats, markers, anchor, period, length)
     if near >= 0:
-        cuts = _votes(stats, markers, period, near)
+        cuts, _, _ = _votes(stats, markers, period, near)
         own = stats.position[stats.start[near] : stats.start[near] + stats.count[near]]
         closest = own[np.argmin(np.abs(own - anchor))]
         predicted = cuts + (anchor - closest)
@@ -188,7 +199,7 @@ def _turns(
 
 def _best_marker(stats: GramStatistics, markers: np.ndarray) -> int:
     candidates = np.flatnonzero(markers)
-    order = np.lexsort((stats.first[candidates], -stats.count[candidates]))
+    order = np.lexsort((stats.first[candidates], -stats.steady[candidates]))
     return int(candidates[order[0]])
 
 
@@ -204,7 +215,7 @@ def _best_marker_near(
     if not close.any():
         return -1
     candidates, rank = gram[close], np.abs(distance[close])
-    order = np.lexsort((rank, -stats.count[candidates]))
+    order = np.lexsort((rank, -stats.steady[candidates]))
     return int(candidates[order[0]])
 
 
@@ -354,8 +365,9 @@ def _bounded_turns(
     lengths = ends - starts
     # A turn that is too long may have ended where it should have; what follows it is something else.
     too_long = np.flatnonzero((lengths > 1.1 * size + 2) | (ends == n))
-    early, fit = boundary_scores(symbols, starts[too_long] + size, tail, tail[:0], max(drift, 4))
-    fits = (fit >= 0.7) & (early <= ends[too_long])
+    early, fit = boundary_scores(symbols, starts[too_long] + size, tail, tail[:0], max(drift, 4, size // 50))
+    at_finish = (ends[too_long] == n) & (np.abs(early - finish) <= length)
+    fits = ((fit >= 0.7) | ((fit >= 0.25) & at_finish)) & (early <= ends[too_long])
     ends[too_long[fits]] = early[fits]
     # Or it may start later: what came before it is only made of the same parts.
     too_long = np.flatnonzero(ends - starts > 1.1 * size + 2)
