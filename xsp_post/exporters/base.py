@@ -1,0 +1,162 @@
+"""Results → files: what every exporter starts from (one capture's frames) and ends with (what was written)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post import schemas
+from xsp_post.analysis import Results
+from xsp_post.errors import MESSAGES, UsageError
+from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+
+MESSAGES.update({
+    "export-no-capture": (
+        "The results hold no capture of that number, or none at all.",
+        "`xsp-post table captures STORE` lists the captures and their numbers.",
+    ),
+})
+
+CATALOGUE.update({
+    "export-limited": Entry(
+        WARNING,
+        "An export was cut off",
+        "More kernels than --limit allows; the export holds the first ones in time and what surrounds them.",
+        "Raise --limit, or export the tables (`--to parquet`), which are never cut.",
+    ),
+    "export-one-capture": Entry(
+        INFO,
+        "An export shows one capture of several",
+        "A timeline cannot show captures that ran at different times; the deepest one was taken.",
+        "Choose with --capture N; `--to csv` and `--to parquet` hold all of them.",
+    ),
+    "export-large": Entry(
+        WARNING,
+        "An export may be too large for its viewer",
+        "Browsers give up on traces of some hundred megabytes.",
+        "Cut it with --limit N, or look at the aggregated flame graph (`--to speedscope`).",
+    ),
+})
+
+SYNTHETIC = ("root", "unattributed", "no_launch", "graph")
+VIEWER_LIMIT_BYTES = 400_000_000
+
+
+@dataclass(frozen=True)
+class Written:
+    """What an exporter wrote: where, how many of what, and what there is to say about it."""
+
+    path: Path
+    counts: dict[str, int]
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The frames of one capture, restricted to the columns asked for."""
+
+    capture: dict[str, Any]
+    nodes: pd.DataFrame
+    kernels: pd.DataFrame
+    memory_operations: pd.DataFrame
+    findings: list[Finding]
+
+    @property
+    def ranges(self) -> pd.DataFrame:
+        """The nodes that are ranges: recorded or inferred, no synthetic ones."""
+        return self.nodes[~self.nodes["span_kind"].isin(SYNTHETIC)]
+
+
+def read_table(results: Results, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    """Some columns of a table. A table or column an older store lacks is there with the value for unknown."""
+    if name not in results.tables():
+        return pd.DataFrame({column: _blank(name, column, 0) for column in columns})
+    try:
+        return results.frame(name, columns)
+    except KeyError:
+        frame = results.frame(name)
+        missing = {c: _blank(name, c, len(frame)) for c in columns if c not in frame}
+        if "span_kind" in missing and "source_row_id" not in frame:
+            missing["span_kind"] = _guessed_kind(frame)
+        return frame.assign(**missing)[list(columns)]
+
+
+def _blank(table: str, column: str, count: int) -> np.ndarray:
+    dtype = next((c.dtype for c in schemas.TABLES[table].columns if c.name == column), "str")
+    value: object = {"str": "", "bool": False, "float64": np.nan}.get(dtype, -1)
+    return np.full(count, value, dtype=object if dtype == "str" else dtype)
+
+
+def _guessed_kind(nodes: pd.DataFrame) -> np.ndarray:
+    """Kinds of nodes where the store does not state them: roots and bracketed names are synthetic."""
+    name = nodes["name"].astype(str)
+    kind = np.where(nodes["level"].astype(str) == "LIBRARY", "library", "push_pop").astype(object)
+    kind[name.str.startswith("[").to_numpy() & (nodes["level"].astype(str) == "CAPTURE").to_numpy()] = "unattributed"
+    kind[nodes["parent_id"].to_numpy() < 0] = "root"
+    return kind
+
+
+def select(
+    results: Results,
+    *,
+    capture_id: int | None = None,
+    nodes: Sequence[str] = (),
+    kernels: Sequence[str] = (),
+    memory_operations: Sequence[str] = (),
+    limit: int | None = None,
+) -> Selection:
+    """One capture: ``capture_id``, or the one with most kernels (first of equals).
+
+    With ``limit`` only the first so many kernels in time stay, and the ranges and other device work that
+    began before the last of them ended; a finding says so. Raises UsageError where the capture is not there.
+    """
+    captures = read_table(results, "captures", ("capture_id", "level", "source_name", "gpu_name", "workload_name",
+                                                "framework", "batch_size", "kernel_count"))
+    findings: list[Finding] = []
+    chosen = _choose(captures, capture_id, findings)
+    number = int(chosen["capture_id"])
+
+    def part(name: str, columns: Sequence[str], needed: Sequence[str]) -> pd.DataFrame:
+        frame = read_table(results, name, list(dict.fromkeys((*needed, *columns))))
+        mine = frame["capture_id"].to_numpy() == number
+        return frame.reset_index(drop=True) if mine.all() else frame[mine].reset_index(drop=True)
+
+    times = ("capture_id", "start_ns", "end_ns")
+    node_frame = part("nodes", nodes, ("node_id", "span_kind", *times))
+    kernel_frame = part("kernels", kernels, ("kernel_id", *times))
+    operation_frame = part("memory_operations", memory_operations, ("activity_id", "kind", *times))
+    if limit is not None and len(kernel_frame) > limit:
+        findings.append(finding("export-limited", count=len(kernel_frame) - limit,
+                                example=f"{limit} of {len(kernel_frame)} kernels"))
+        order = np.argsort(kernel_frame["start_ns"].to_numpy(), kind="stable")[:limit]
+        kernel_frame = kernel_frame.iloc[np.sort(order)].reset_index(drop=True)
+        last = int(kernel_frame["end_ns"].max()) if len(kernel_frame) else -(2**62)
+        node_frame = node_frame[node_frame["start_ns"] <= last].reset_index(drop=True)
+        operation_frame = operation_frame[operation_frame["start_ns"] <= last].reset_index(drop=True)
+    return Selection(chosen, node_frame, kernel_frame, operation_frame, findings)
+
+
+def _choose(captures: pd.DataFrame, capture_id: int | None, findings: list[Finding]) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = [{str(k): v for k, v in row.items()} for row in captures.to_dict("records")]
+    if capture_id is not None:
+        rows = [row for row in rows if row["capture_id"] == capture_id]
+    if not rows:
+        wanted = "no capture at all" if capture_id is None else f"no capture number {capture_id}"
+        raise UsageError(f"The results hold {wanted}.", code="export-no-capture",
+                         hint="`xsp-post table captures STORE` lists them.")
+    if len(rows) > 1:
+        findings.append(finding("export-one-capture", count=len(rows)))
+    return max(rows, key=lambda row: row["kernel_count"])
+
+
+def note_size(written: Written) -> Written:
+    """Add a finding where a viewer may refuse the file for its size."""
+    size = written.path.stat().st_size
+    if size > VIEWER_LIMIT_BYTES:
+        written.findings.append(finding("export-large", example=f"{written.path.name}: {size} bytes"))
+    return written

@@ -1,0 +1,203 @@
+"""Results → files: NVIDIA's ``nvtx_gpu_proj_trace``, so that scripts written for ``nsys stats`` go on working.
+
+Definition (NVIDIA's report of that name; NSYS reference B.1–B.3): a device operation belongs to every
+range of the launching thread that encloses its API call; the projection of a range is first start … last
+end of its operations; parent is the range of the same thread that encloses it most tightly, over all
+ranges; rows are the ranges with a projection, by projected start, then longer first. Computed from the
+ranges' and launches' host times alone, so it does not depend on how our tree attributes anything.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+
+from xsp_post.analysis import Results
+from xsp_post.exporters.base import Selection, Written, select
+from xsp_post.intervals import nest
+from xsp_post.output import atomic_output
+
+STYLES = {"push_pop": "PushPop", "start_end": "StartEnd"}
+# The report in nanoseconds; `nsys stats` prints the unit behind the name, the recipe's Parquet does not.
+_IN_NS = ("Projected Start", "Projected Duration", "Orig Start", "Orig Duration")
+# Types of the recipe's Parquet file: numbers that a row may lack are doubles there.
+PARQUET_SCHEMA = pa.schema([
+    ("Name", pa.string()), ("Projected Start", pa.int64()), ("Projected Duration", pa.int64()),
+    ("Orig Start", pa.float64()), ("Orig Duration", pa.float64()), ("Style", pa.string()), ("PID", pa.int64()),
+    ("TID", pa.int64()), ("NumGPUOps", pa.int64()), ("Lvl", pa.float64()), ("NumChild", pa.int64()),
+    ("RangeId", pa.float64()), ("ParentId", pa.float64()), ("RangeStack", pa.string()), ("Rank", pa.int64()),
+])
+
+
+def data(results: Results, *, capture_id: int | None = None) -> pd.DataFrame:
+    """The rows of the report with its own column names, times int64 nanoseconds; see `from_selection`."""
+    return from_selection(_selection(results, capture_id))
+
+
+def _selection(results: Results, capture_id: int | None) -> Selection:
+    launched = ("process_id", "correlation_id", "launch_start_ns", "launch_end_ns", "launch_thread_id")
+    return select(
+        results, capture_id=capture_id, kernels=launched, memory_operations=(*launched, "node_id"),
+        nodes=("name", "domain", "process_id", "thread_id", "source_row_id"),
+    )
+
+
+def from_selection(selection: Selection) -> pd.DataFrame:
+    """One row per range with a projection. ``ParentId`` is a nullable integer; all other columns are filled."""
+    nodes = selection.nodes
+    ranges = nodes[nodes["span_kind"].isin(list(STYLES))]
+    # RangeId is the row in NVTX_EVENTS; captures of other tools have none, then our own number stands in
+    source = ranges["source_row_id"].to_numpy()
+    range_id = source if len(source) and (source >= 0).all() else ranges["node_id"].to_numpy()
+    order = np.argsort(range_id, kind="stable")
+    ranges, range_id = ranges.iloc[order].reset_index(drop=True), range_id[order]
+    start, end = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
+
+    launches = _launches(selection)
+    thread = _thread_numbers(ranges[["process_id", "thread_id"]], launches[["process_id", "launch_thread_id"]])
+    range_thread, launch_thread = thread[: len(ranges)], thread[len(ranges):]
+    first, last, count = _project(range_thread, start, end, launch_thread, launches)
+    nesting = nest(range_thread, start, end, range_id)
+
+    has = count > 0
+    children = np.bincount(nesting.parent[has & (nesting.parent >= 0)], minlength=len(ranges))
+    name = ranges["domain"].astype(object).to_numpy() + ":" + ranges["name"].astype(object).to_numpy()
+    parent = nesting.parent
+    parent_id = pd.array(np.where(parent >= 0, range_id[parent] if len(range_id) else 0, 0), dtype="Int64")
+    parent_id[parent < 0] = pd.NA
+    report = pd.DataFrame({
+        "Name": name,
+        "Projected Start": first,
+        "Projected Duration": last - first,
+        "Orig Start": start,
+        "Orig Duration": end - start,
+        "Style": ranges["span_kind"].astype(object).map(STYLES).to_numpy(),
+        "PID": ranges["process_id"].to_numpy(),
+        "TID": ranges["thread_id"].to_numpy(),
+        "NumGPUOps": count,
+        "Lvl": nesting.depth,
+        "NumChild": children,
+        "RangeId": range_id,
+        "ParentId": parent_id,
+        "RangeStack": _stacks(range_id, parent, nesting.depth),
+    })[has]
+    order = np.lexsort((report["RangeId"], -report["Projected Duration"], report["Projected Start"]))
+    return report.iloc[order].reset_index(drop=True)
+
+
+def write_csv(
+    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
+) -> Written:
+    """As ``nsys stats -r nvtx_gpu_proj_trace -f csv`` writes it. Raises OutputError."""
+    selection = _selection(results, capture_id)
+    report = from_selection(selection)
+    printed = report.rename(columns={name: f"{name} (ns)" for name in _IN_NS})
+    with atomic_output(path, force) as temporary:
+        printed.to_csv(temporary, index=False, lineterminator="\n")
+    return Written(Path(path), {"ranges": len(report)}, selection.findings)
+
+
+def write_parquet(
+    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
+) -> Written:
+    """As the recipe's ``trace.parquet``: its columns, types and order, with `Rank`. Raises OutputError."""
+    selection = _selection(results, capture_id)
+    report = from_selection(selection).assign(Rank=0)
+    report["ParentId"] = report["ParentId"].to_numpy(dtype=np.float64, na_value=np.nan)
+    table = pa.Table.from_pandas(report, schema=PARQUET_SCHEMA, preserve_index=False)
+    with atomic_output(path, force) as temporary:
+        pyarrow.parquet.write_table(table, temporary)
+    return Written(Path(path), {"ranges": len(report)}, selection.findings)
+
+
+def _launches(selection: Selection) -> pd.DataFrame:
+    """One row per launch with device work: its call, and first start and last end of its operations."""
+    columns = ["process_id", "correlation_id", "launch_thread_id", "launch_start_ns", "launch_end_ns",
+               "start_ns", "end_ns"]
+    copies = selection.memory_operations
+    copies = copies[copies["kind"].astype(str) != "graph"]
+    operations = pd.concat([selection.kernels[columns], copies[columns]], ignore_index=True)
+    operations = operations[operations["launch_thread_id"] >= 0]
+    return operations.groupby(columns[:4], sort=False, as_index=False).agg(
+        launch_end_ns=("launch_end_ns", "max"), start_ns=("start_ns", "min"), end_ns=("end_ns", "max"),
+    )
+
+
+def _thread_numbers(*frames: pd.DataFrame) -> np.ndarray:
+    """(process, thread) pairs of several frames, one after another, as dense numbers."""
+    pairs = np.concatenate([frame.to_numpy(dtype=np.int64).reshape(-1, 2) for frame in frames])
+    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _project(
+    range_thread: np.ndarray, start: np.ndarray, end: np.ndarray, launch_thread: np.ndarray, launches: pd.DataFrame
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """First start, last end and number of the launches inside each range; −1, −1, 0 without any."""
+    first, last = np.full(len(start), -1, np.int64), np.full(len(start), -1, np.int64)
+    count = np.zeros(len(start), np.int64)
+    for number in np.unique(launch_thread):
+        rows = np.flatnonzero(range_thread == number)
+        if not len(rows):
+            continue
+        mine = launches[launch_thread == number].sort_values(["launch_start_ns", "launch_end_ns"])
+        call_start, call_end = mine["launch_start_ns"].to_numpy(), mine["launch_end_ns"].to_numpy()
+        low = np.searchsorted(call_start, start[rows], side="left")
+        if (np.diff(call_end) >= 0).all():
+            # calls of one thread follow each other: those inside a range are neighbours
+            high = np.searchsorted(call_end, end[rows], side="right")
+            high = np.maximum(high, low)
+            first[rows], last[rows] = _extremes(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy(), low, high)
+            count[rows] = high - low
+        else:
+            _project_one_by_one(rows, end, low, call_end, mine, first, last, count)
+    return first, last, count
+
+
+def _extremes(
+    op_start: np.ndarray, op_end: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Least start and greatest end over [low, high) of each pair, −1 where empty: tables over powers of two."""
+    least, greatest = np.full(len(low), -1, np.int64), np.full(len(low), -1, np.int64)
+    length = high - low
+    power = np.zeros(len(low), np.int64)
+    some = length > 0
+    power[some] = np.frexp(length[some].astype(np.float64))[1] - 1
+    table_start, table_end = op_start, op_end
+    for k in range(int(power.max(initial=0)) + 1):
+        width = 1 << k
+        rows = np.flatnonzero(some & (power == k))
+        a, b = low[rows], high[rows] - width
+        least[rows] = np.minimum(table_start[a], table_start[b])
+        greatest[rows] = np.maximum(table_end[a], table_end[b])
+        if len(table_start) > width:
+            table_start = np.minimum(table_start[:-width], table_start[width:])
+            table_end = np.maximum(table_end[:-width], table_end[width:])
+    return least, greatest
+
+
+def _project_one_by_one(
+    rows: np.ndarray, end: np.ndarray, low: np.ndarray, call_end: np.ndarray, launches: pd.DataFrame,
+    first: np.ndarray, last: np.ndarray, count: np.ndarray,
+) -> None:
+    """The same where calls of one thread contain each other (seldom): range by range."""
+    call_start = launches["launch_start_ns"].to_numpy()
+    op_start, op_end = launches["start_ns"].to_numpy(), launches["end_ns"].to_numpy()
+    high = np.searchsorted(call_start, end[rows], side="right")
+    for row, a, b in zip(rows.tolist(), low.tolist(), high.tolist()):
+        inside = np.flatnonzero(call_end[a:b] <= end[row]) + a
+        if len(inside):
+            first[row], last[row] = op_start[inside].min(), op_end[inside].max()
+            count[row] = len(inside)
+
+
+def _stacks(range_id: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """``:id:id:…`` from the root to each range, one pass per depth."""
+    stack = np.char.add(":", range_id.astype("U20")).astype(object)
+    for level in range(1, int(depth.max(initial=0)) + 1):
+        rows = np.flatnonzero(depth == level)
+        stack[rows] = stack[parent[rows]] + stack[rows]
+    return stack
