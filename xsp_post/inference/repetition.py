@@ -192,8 +192,10 @@ def _turns(
         shift = anchor - int(inside[shown[0]])
         predicted = np.concatenate([cuts + shift - period, cuts[-1:] + shift])
     predicted = predicted[(predicted > begin + 0.3 * period) & (predicted < n - 1)]
-    template = (anchor, _end_of_template(predicted, anchor, period, n))
     drift = 4 if near >= 0 else max(8, period // 50)
+    end = _end_of_template(hashed.symbols, predicted, anchor, period, drift)
+    back, kept = _step_to_agree(hashed.symbols, grams, stats, (begin, finish), (anchor, end), predicted, length)
+    predicted, begin, template = predicted - back, begin - kept, (anchor - back, end - back)
     return _bounded_turns(hashed, is_known[grams], predicted, begin, finish, template, drift, length)
 
 
@@ -274,15 +276,16 @@ def _phase(
     places = places[places != begin] if len(places) > 1 else places
     anchor = int(places[np.argmin(np.abs(places - expected))])
     # An odd launch near the very start hides up to `length` launches before it.
+    fewest = max(2, int(np.ceil(6.0 / max(bits_per_symbol(symbols), 0.1))))  # agreement that is no chance
     for _ in range(2):
-        step = _step_back(symbols, begin, anchor, length)
+        step = _step_back(symbols, begin, anchor, length, fewest)
         if step is None:
             break
         begin, anchor = begin - step[0], anchor - step[1]
     return anchor, begin
 
 
-def _step_back(symbols: np.ndarray, begin: int, anchor: int, length: int) -> tuple[int, int] | None:
+def _step_back(symbols: np.ndarray, begin: int, anchor: int, length: int, fewest: int) -> tuple[int, int] | None:
     """How far (here, there) the agreement goes on to the left beyond one exchanged, added or missing launch."""
     best: tuple[int, int, int] | None = None
     for here, there in ((1, 1), (1, 0), (0, 1)):
@@ -293,7 +296,7 @@ def _step_back(symbols: np.ndarray, begin: int, anchor: int, length: int) -> tup
         same = symbols[i - reach : i][::-1] == symbols[j - reach : j][::-1]
         run = int(np.argmin(same)) if not same.all() else reach
         at_edge = run == i
-        if (run >= 3 or (at_edge and run >= 1)) and (best is None or run > best[2]):
+        if (run >= fewest or (at_edge and run >= 1)) and (best is None or run > best[2]):
             best = (here + run, there + run, run)
     if best is None:
         # A single odd launch as the first of all: take it in.
@@ -301,11 +304,58 @@ def _step_back(symbols: np.ndarray, begin: int, anchor: int, length: int) -> tup
     return best[0], best[1]
 
 
-def _end_of_template(predicted: np.ndarray, anchor: int, period: int, n: int) -> int:
+def _end_of_template(symbols: np.ndarray, predicted: np.ndarray, anchor: int, period: int, drift: int) -> int:
+    """Where the turn that begins at the anchor ends: where the next one's head fits best."""
+    n = len(symbols)
     later = predicted[predicted > anchor + 0.5 * period]
-    if len(later) and later[0] - anchor < 1.5 * period:
-        return int(min(later[0], n))
-    return int(min(anchor + period, n))
+    expected = int(later[0]) if len(later) and later[0] - anchor < 1.5 * period else anchor + period
+    if expected >= n:
+        return n
+    head = symbols[anchor : anchor + min(2 * _WINDOW, period)]
+    found, fit = boundary_scores(symbols, np.array([expected]), head[:0], head, min(drift, period // 2))
+    return int(found[0]) if fit[0] >= 0.3 else expected
+
+
+def _step_to_agree(
+    symbols: np.ndarray,
+    grams: np.ndarray,
+    stats: GramStatistics,
+    extent: tuple[int, int],
+    template: tuple[int, int],
+    predicted: np.ndarray,
+    length: int,
+) -> tuple[int, int]:
+    """How far the phase moves back because the last turn lacks what the first has; (0, 0) mostly.
+
+    When the last turn ends a few launches early, either its end is odd or the true start lies a few launches
+    before `begin`, behind an odd launch. Whichever side agrees in more launches decides. Returns how far the
+    template moves, and how far `begin` does (one more or less where a launch was added or is missing).
+    """
+    begin, finish = extent
+    anchor, end = template
+    place = finish - length
+    if not len(predicted) or not 0 <= place < len(grams):
+        return 0, 0
+    gram = grams[place]
+    places = stats.position[stats.start[gram] : stats.start[gram] + stats.count[gram]]
+    last = places[np.argmin(np.abs((places - anchor) - (place - predicted[-1])))]
+    lacking = end - (int(last) + length)
+    if not 0 < lacking <= length or begin == 0 or anchor < lacking:
+        return 0, 0
+    should = symbols[anchor - lacking : anchor]
+    best, kept = 0, lacking
+    for move in (0, -1, 1):
+        first = begin - lacking - move
+        if first < 0 or lacking + move <= 0:
+            continue
+        here = symbols[first : first + lacking]
+        agreeing = int((here == should[: len(here)]).sum()) if move <= 0 else int((here[: lacking] == should).sum())
+        if agreeing > best:
+            best, kept = agreeing, lacking + move
+    behind, ought = symbols[finish : finish + lacking], symbols[int(last) + length :][:lacking]
+    shared = min(len(behind), len(ought))
+    at_end = int((behind[:shared] == ought[:shared]).sum())
+    return (lacking, kept) if best > at_end else (0, 0)
 
 
 def boundary_scores(
