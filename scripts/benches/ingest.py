@@ -1,0 +1,119 @@
+"""Reading an export of a million kernels, against SQLite's own scan of the same columns.
+
+The scan is the yardstick because it is the work nobody can save: SQLite's C loop over the rows and columns
+that the tree needs, in the same run on the same machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from benches._measure import ROOT, XSP_POST, Bar, finish, measure, report, work_folder
+
+# What the tree reads: (table, columns). Every value is looked at once; texts by their length.
+SCANNED = (
+    ("NVTX_EVENTS", "start end eventType globalTid endGlobalTid textId domainId length(text)"),
+    ("CUPTI_ACTIVITY_KIND_KERNEL",
+     "start end deviceId contextId streamId correlationId globalPid demangledName shortName graphNodeId"),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", "start end eventClass globalTid correlationId nameId"),
+    ("StringIds", "id length(value)"),
+)  # fmt: skip
+SCAN = """
+import sqlite3, sys
+connection = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
+for statement in sys.argv[2:]:
+    connection.execute(statement).fetchall()
+"""
+MILLION = 1_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kernels", type=int, default=MILLION)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--check", action="store_true", help="exit code 1 when a bar is missed")
+    parser.add_argument("--small", action="store_true", help="only the 4,000-kernel capture")
+    parser.add_argument("--growth", action="store_true", help="also a tenth and five times as many kernels")
+    parser.add_argument("--folder", type=Path, help="keep the files here (made once)")
+
+
+def main(options: argparse.Namespace) -> int:
+    with work_folder(options.folder) as folder:
+        missed = small(folder, options.repeat)
+        if not options.small:
+            missed += million(folder, options.kernels, options.repeat)
+        if options.growth and not options.small:
+            missed += growth(folder, options.kernels)
+    return finish(missed, check=options.check)
+
+
+def export(folder: Path, kernels: int) -> str:
+    """A generated export of that many kernels."""
+    path = folder / f"k{kernels}.sqlite"
+    if not path.exists():
+        subprocess.run([sys.executable, ROOT / "scripts/make_export", path, "--kernels", str(kernels)], check=True)
+    return str(path)
+
+
+def scan_command(source: str) -> list[str]:
+    """SQLite's own loop over the columns the tree needs, in a process of its own."""
+    statements = []
+    for table, columns in SCANNED:
+        sums = ", ".join(f"sum({c})" if "(" in c else f'sum("{c}")' for c in columns.split())
+        statements.append(f"SELECT {sums} FROM {table}")
+    return [sys.executable, "-S", "-c", SCAN, source, *statements]
+
+
+def million(folder: Path, kernels: int, repeat: int) -> list[str]:
+    """The bars of a million kernels; with another count only the ratios are held."""
+    source, store = export(folder, kernels), folder / f"k{kernels}.xsp.sqlite"
+    at_million = kernels == MILLION
+    scan = measure(f"SQLite's own scan, {kernels:,} kernels", scan_command(source), repeat=repeat)
+    tree = measure("xsp-post tree EXPORT", [XSP_POST, "tree", source], repeat=repeat)
+    ingest = measure(
+        "xsp-post ingest EXPORT -o STORE",
+        [XSP_POST, "ingest", source, "-o", str(store)],
+        repeat=repeat,
+        before=lambda: store.unlink(missing_ok=True),
+    )
+    rows = [
+        (tree, Bar(ratio=3, megabytes=700 if at_million else float("inf"))),
+        (ingest, Bar(ratio=5, megabytes=1200 if at_million else float("inf"))),
+    ]
+    for words in (["tree"], ["table", "a08"], ["table", "a10"], ["table", "a11"], ["table", "layers"]):
+        name = f"xsp-post {' '.join(words)} STORE"
+        rows.append((measure(name, [XSP_POST, *words, str(store)], repeat=repeat), Bar(seconds=1)))
+    return report(rows, scan)
+
+
+def small(folder: Path, repeat: int) -> list[str]:
+    """A 4,000-kernel capture: what most people have."""
+    source, store = export(folder, 4000), folder / "k4000.xsp.sqlite"
+    rows = [
+        (measure("xsp-post tree EXPORT, 4,000 kernels", [XSP_POST, "tree", source], repeat=repeat), Bar(seconds=1.5)),
+        (
+            measure(
+                "xsp-post ingest EXPORT, 4,000 kernels",
+                [XSP_POST, "ingest", source, "-o", str(store)],
+                repeat=repeat,
+                before=lambda: store.unlink(missing_ok=True),
+            ),
+            Bar(seconds=1.5),
+        ),
+        (measure("xsp-post --help", [XSP_POST, "--help"], repeat=repeat), Bar(seconds=0.5)),
+    ]
+    return report(rows)
+
+
+def growth(folder: Path, kernels: int) -> list[str]:
+    """Time per kernel from a tenth to five times as many: must not grow."""
+    print(f"{'kernels':>12} {'tree s':>8} {'µs/kernel':>10} {'peak MB':>8}")
+    per_kernel = []
+    for count in (kernels // 10, kernels, 5 * kernels):
+        tree = measure("tree", [XSP_POST, "tree", export(folder, count)], repeat=1)
+        per_kernel.append(1e6 * tree.seconds / count)
+        print(f"{count:12,} {tree.seconds:8.2f} {per_kernel[-1]:10.2f} {tree.megabytes:8.0f}")
+    grows = per_kernel[-1] > 1.15 * per_kernel[0]
+    return [f"time per kernel grows from {per_kernel[0]:.2f} to {per_kernel[-1]:.2f} µs"] if grows else []

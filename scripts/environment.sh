@@ -1,0 +1,28 @@
+# Sourced by scripts/test and scripts/quickstart from the repository's root: the project's own environment.
+
+# ensure_environment all|run|plain: make .venv if needed and install the project, editable, with what that
+# purpose needs. Done once: a stamp file remembers pyproject.toml and the purpose. Set PYTHON to choose the
+# interpreter (3.10 or newer).
+ensure_environment() {
+  local purpose=$1 python=${PYTHON:-python3} stamp want extras
+  case $purpose in
+    all) extras='[run,ncu,cluster,perfetto,dev]' ;;
+    run) extras='[run]' ;;
+    plain) extras='' ;;
+  esac
+  [[ -x .venv/bin/python ]] || "$python" -m venv .venv || {
+    echo "$python cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2
+    return 1
+  }
+  stamp=.venv/.installed-$purpose
+  want=$(cksum <pyproject.toml)
+  [[ -f $stamp && $(<"$stamp") == "$want" ]] && return 0
+  local packages=(-e ".$extras")
+  # Any torch from 2.4 on does. Where none is there yet, take the version the tests were written with,
+  # so that a fresh machine and CI agree; it is no requirement of the package (pyproject.toml).
+  if [[ $purpose != plain ]] && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
+    packages+=('torch==2.13.0')
+  fi
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check "${packages[@]}" || return 1
+  printf '%s\n' "$want" >"$stamp"
+}

@@ -1,0 +1,176 @@
+"""Documentation that is read by tests: codes, columns, commands, generated pages."""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import importlib.util
+import re
+import shlex
+
+import pytest
+from conftest import ROOT
+
+PACKAGE = ROOT / "xsp_post"
+DTYPES = {"int64", "int32", "int8", "float64", "bool", "str"}
+FOREIGN_UNITS = re.compile(r"(?<!_per)_(ms|us|s|sec|seconds|mb|gb|kb|percent|pct|gflops?|tflops?)$")
+
+
+def load_script(name):
+    """A script of scripts/, which has no .py at its end, as a module."""
+    loader = importlib.machinery.SourceFileLoader(name, str(ROOT / "scripts" / name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def gen_docs():
+    script = load_script("gen_docs")
+    script.import_everything()
+    return script
+
+
+def calls():
+    """(file, line, called name, call) of every call in the package."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                yield path.relative_to(ROOT), node.lineno, name, node
+
+
+def constants(node):
+    """The text constants that an expression may be: of a constant itself, of both arms of a choice."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return [node.value]
+    if isinstance(node, ast.IfExp):
+        return constants(node.body) + constants(node.orelse)
+    return []
+
+
+def test_every_failure_has_a_listed_code(gen_docs):
+    from xsp_post import errors
+
+    families = {name for name in vars(errors) if name.endswith("Error")}
+    seen = 0
+    for path, line, name, call in calls():
+        if name not in families:
+            continue
+        code = next((keyword.value for keyword in call.keywords if keyword.arg == "code"), None)
+        assert code is not None, f"{path}:{line}: {name} without code="
+        for text in constants(code):
+            assert text in errors.MESSAGES, f"{path}:{line}: {text!r} is not in errors.MESSAGES"
+            seen += 1
+    assert seen > 10
+
+
+def test_every_finding_has_a_listed_code(gen_docs):
+    from xsp_post.findings import CATALOGUE
+
+    seen = 0
+    for path, line, name, call in calls():
+        if name in ("finding", "Finding") and call.args:
+            for text in constants(call.args[0]):
+                assert text in CATALOGUE, f"{path}:{line}: {text!r} is not in findings.CATALOGUE"
+                seen += 1
+    assert seen > 10
+
+
+def test_no_listed_code_is_dead(gen_docs):
+    from xsp_post.errors import MESSAGES
+    from xsp_post.findings import CATALOGUE
+
+    uses: dict[str, int] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                uses[node.value] = uses.get(node.value, 0) + 1
+    dead = [code for code in [*MESSAGES, *CATALOGUE] if uses.get(code, 0) < 2]
+    assert not dead, f"listed, never used: {dead}"
+
+
+def test_messages_say_what_to_do(gen_docs):
+    from xsp_post.errors import MESSAGES
+    from xsp_post.findings import CATALOGUE, SEVERITIES
+
+    for code, (cause, cure) in MESSAGES.items():
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", code), code
+        assert len(cause) > 10 and len(cure) > 10, code
+    for code, entry in CATALOGUE.items():
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", code), code
+        assert entry.severity in SEVERITIES and entry.title and len(entry.cause) > 10 and len(entry.cure) > 10, code
+    assert not MESSAGES.keys() & CATALOGUE.keys()
+
+
+def test_every_column_has_type_meaning_and_our_units(gen_docs):
+    from xsp_post.schemas import TABLES
+
+    assert len(TABLES) > 20
+    for table in TABLES.values():
+        names = [column.name for column in table.columns]
+        assert len(set(names)) == len(names) > 0, table.name
+        assert table.title and table.one_row_per, table.name
+        for column in table.columns:
+            where = f"{table.name}.{column.name}"
+            assert re.fullmatch(r"[a-z][a-z0-9_]*", column.name), where
+            assert column.dtype in DTYPES and len(column.meaning) >= 3, where
+            assert not FOREIGN_UNITS.search(column.name), f"{where}: times are _ns, sizes _bytes, shares _ratio"
+            assert not column.name.endswith("_ns") or column.dtype in ("int64", "float64"), where
+
+
+@pytest.mark.parametrize("name", ["columns.md", "messages.md", "cli.md", "paper.md"])
+def test_generated_pages_are_up_to_date(gen_docs, name):
+    text = gen_docs.PAGES[name]()
+    if text is None:
+        pytest.skip(f"nothing to generate docs/{name} from")
+    path = ROOT / "docs" / name
+    assert path.exists() and path.read_text(encoding="utf-8") == text, "run scripts/gen_docs"
+
+
+def documented_commands():
+    """(page, words) of every `xsp-post …` line in an indented or fenced block of the hand-written pages."""
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples/README.md"]
+    generated = {"columns.md", "messages.md", "cli.md", "paper.md"}
+    pages += [page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in generated]
+    for page in pages:
+        fenced = False
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line.startswith("```"):
+                fenced = not fenced
+            stripped = line.strip().removeprefix("$ ")
+            if (fenced or line.startswith("    ")) and stripped.startswith("xsp-post "):
+                yield page.name, shlex.split(stripped.split("  #")[0], comments=True)
+
+
+def test_documented_commands_exist(gen_docs):
+    cli = pytest.importorskip("xsp_post.cli")
+    import typer
+
+    commands = {name: command for name, command in gen_docs.walk(typer.main.get_command(cli.app), "xsp-post")}
+    found = 0
+    for page, words in documented_commands():
+        name = " ".join(words[:2])
+        assert name in commands, f"{page}: {name} is no command"
+        options = {option for p in commands[name].params for option in [*p.opts, *p.secondary_opts]} | {"--help"}
+        for word in words[2:]:
+            if word.startswith("-") and not re.fullmatch(r"-\d+", word):
+                assert word.split("=")[0] in options, f"{page}: {name} has no option {word}"
+        found += 1
+    assert found >= 3
+
+
+def test_links_of_the_pages_lead_somewhere():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            if "://" in target:
+                continue
+            assert (page.parent / target).exists() or target == "docs/cli.md", f"{page.name}: {target}"
+
+
+def test_scripts_are_executable_and_say_what_they_do():
+    for name in ("test", "quickstart", "bench", "make_export", "gen_docs"):
+        path = ROOT / "scripts" / name
+        assert path.stat().st_mode & 0o111, name
+        assert path.read_text(encoding="utf-8").startswith("#!"), name
