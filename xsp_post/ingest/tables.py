@@ -338,4 +338,14 @@ def _expression(want: Want, have: frozenset[str]) -> str:
         return literal
     if isinstance(want.default, bytes):
         return f"COALESCE(CAST({_quoted(want.column)} AS BLOB), x'')"
+    if isinstance(want.default, float):
+        # NaN cannot be written in SQL: −∞ stands for it and for NULL (see `floats`)
+        return f"COALESCE(CAST({_quoted(want.column)} AS REAL), -9e999)"
     return f"COALESCE({_quoted(want.column)}, {literal})"
+
+
+def floats(column: pa.ChunkedArray) -> np.ndarray:
+    """A float column as read from SQLite, with NaN where it was NULL."""
+    values = np.array(column.to_numpy())
+    values[np.isneginf(values)] = np.nan
+    return values

@@ -1,0 +1,113 @@
+"""Captures in: one path → what it is → the reader for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xsp_post.errors import CaptureError
+from xsp_post.ingest import files
+from xsp_post.ingest.tables import FolderTables, SqliteTables
+from xsp_post.trace import Trace
+
+if TYPE_CHECKING:
+    from xsp_post.counters import CounterReport
+
+NSYS_SQLITE, NSYS_FOLDER, NSYS_REPORT = "nsys-sqlite", "nsys-folder", "nsys-report"
+NCU_REPORT, KINETO, JAEGER, STORE = "ncu-report", "kineto", "jaeger", "store"
+
+
+@dataclass
+class Loaded:
+    """What one source held: a timeline, or counters."""
+
+    path: Path
+    kind: str
+    trace: Trace | None = None
+    counters: CounterReport | None = None
+
+
+def sniff(path: Path) -> str:
+    """What kind of file this is. Raises `CaptureError` (one sentence) for everything we cannot read."""
+    if path.is_dir():
+        tables = FolderTables(path).tables()
+        if {"StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"} & tables:
+            return NSYS_FOLDER
+    files.require_readable(path)
+    head = files.head(path)
+    if head.startswith(files.SQLITE_MAGIC):
+        return STORE if is_store(path) else NSYS_SQLITE
+    if head.startswith(files.LFS_MAGIC):
+        raise CaptureError(
+            f"{path}: is a Git LFS pointer, not the capture itself",
+            code="capture-lfs-pointer",
+            hint="run: git lfs pull",
+        )
+    if path.suffix == ".qdstrm":
+        raise CaptureError(
+            f"{path}: is a raw stream that nsys has not imported",
+            code="capture-qdstrm",
+            hint=f"run: nsys import --input-file {path}",
+        )
+    if path.suffix in (".nsys-rep", ".qdrep"):
+        return NSYS_REPORT
+    from xsp_post.ingest import jaeger, kineto, ncu
+
+    for kind, test in ((NCU_REPORT, ncu.sniff_ncu), (JAEGER, jaeger.sniff_jaeger), (KINETO, kineto.sniff_kineto)):
+        if test(path):
+            return kind
+    raise CaptureError(
+        f"{path}: is no capture that xsp-post reads (it begins with {head[:8]!r})",
+        code="capture-unknown-format",
+        hint="give an nsys SQLite export, parquetdir, .nsys-rep, .ncu-rep, or a PyTorch or Jaeger trace",
+    )
+
+
+def is_store(path: Path) -> bool:
+    """Whether a SQLite file is a store of ours."""
+    try:
+        return "xsp_meta" in SqliteTables(path).tables()
+    except CaptureError:
+        return False
+
+
+def load(path: Path, *, detail: bool = True) -> Loaded:
+    """Read one source. Without ``detail`` nsys exports are read without launch dimensions and payloads."""
+    kind = sniff(path)
+    if kind in (NSYS_SQLITE, NSYS_FOLDER, NSYS_REPORT):
+        from xsp_post.ingest import nsys
+
+        if kind == NSYS_REPORT:
+            from xsp_post.ingest.nsys_report import exported
+
+            source_path, kind = exported(path), NSYS_SQLITE
+            trace = nsys.read_trace(SqliteTables(source_path), detail=detail)
+            trace.provenance.source_name = path.name
+        else:
+            tables = SqliteTables(path) if kind == NSYS_SQLITE else FolderTables(path)
+            trace = nsys.read_trace(tables, detail=detail)
+        return Loaded(path, kind, trace=trace)
+    if kind == NCU_REPORT:
+        from xsp_post.ingest.ncu import read_ncu
+
+        return Loaded(path, kind, counters=read_ncu(path))
+    if kind == KINETO:
+        from xsp_post.ingest.kineto import read_kineto
+
+        return Loaded(path, kind, trace=read_kineto(path))
+    if kind == JAEGER:
+        from xsp_post.ingest.jaeger import read_jaeger
+
+        return Loaded(path, kind, trace=read_jaeger(path))
+    raise CaptureError(
+        f"{path}: is a store made by xsp-post, not a capture",
+        code="capture-is-store",
+        hint=f"look at it with: xsp-post tree {path}",
+    )
+
+
+files.MESSAGES["capture-is-store"] = (
+    "A store (.xsp.sqlite) was given where a capture was wanted.",
+    "Use tree, table, report or export on a store; ingest takes captures.",
+)
