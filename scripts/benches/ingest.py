@@ -17,7 +17,7 @@ from benches._measure import ROOT, XSP_POST, Bar, finish, measure, report, work_
 SCANNED = (
     ("NVTX_EVENTS", "start end eventType globalTid endGlobalTid textId domainId length(text)"),
     ("CUPTI_ACTIVITY_KIND_KERNEL",
-     "start end deviceId contextId streamId correlationId globalPid demangledName shortName graphNodeId"),
+     "start end deviceId streamId correlationId globalPid demangledName shortName graphNodeId"),
     ("CUPTI_ACTIVITY_KIND_RUNTIME", "start end eventClass globalTid correlationId nameId"),
     ("StringIds", "id length(value)"),
 )  # fmt: skip
@@ -61,7 +61,8 @@ def scan_command(source: str) -> list[str]:
     """SQLite's own loop over the columns the tree needs, in a process of its own."""
     statements = []
     for table, columns in SCANNED:
-        sums = ", ".join(f"sum({c})" if "(" in c else f'sum("{c}")' for c in columns.split())
+        # total(), not sum(): global ids add up to more than 64 bits
+        sums = ", ".join(f"total({c})" if "(" in c else f'total("{c}")' for c in columns.split())
         statements.append(f"SELECT {sums} FROM {table}")
     return [sys.executable, "-S", "-c", SCAN, source, *statements]
 
