@@ -371,24 +371,29 @@ def boundary_scores(
     begin at it, either may be empty. The nearer to the boundary, the more a symbol counts.
     """
     n = len(symbols)
-    best_score = np.full(len(predicted), -1.0)
+    wide_left, wide_right = len(left), len(right)
+    wanted = np.concatenate([left, right])
+    weight = np.concatenate(
+        [
+            0.5 + 0.5 * np.arange(1, wide_left + 1) / max(wide_left, 1),
+            1.0 - 0.5 * np.arange(wide_right) / max(wide_right, 1),
+        ]
+    )
+    moves = np.arange(-drift, drift + 1)
+    preference = -1e-6 * np.abs(moves)  # the nearest of equally good ones
     best = predicted.copy()
-    weight_left = 1.0 - 0.5 * np.arange(len(left)) / max(len(left), 1)
-    weight_right = 1.0 - 0.5 * np.arange(len(right)) / max(len(right), 1)
-    whole = weight_left.sum() + weight_right.sum()
-    for move in sorted(range(-drift, drift + 1), key=abs):
-        at = predicted + move
-        score = np.zeros(len(predicted))
-        for x, symbol in enumerate(left[::-1]):
-            place = at - 1 - x
-            score += weight_left[x] * ((place >= 0) & (place < n) & (symbols[np.clip(place, 0, n - 1)] == symbol))
-        for x, symbol in enumerate(right):
-            place = at + x
-            score += weight_right[x] * ((place >= 0) & (place < n) & (symbols[np.clip(place, 0, n - 1)] == symbol))
-        better = score > best_score + 1e-9
-        best_score[better] = score[better]
-        best[better] = at[better]
-    return best, best_score / max(whole, 1e-9)
+    score = np.zeros(len(predicted))
+    rows = max(1, 8_000_000 // max(len(moves) * len(wanted), 1))
+    for first in range(0, len(predicted), rows):
+        at = predicted[first : first + rows]
+        place = at[:, None] + np.arange(-wide_left - drift, wide_right + drift)
+        around = np.where((place >= 0) & (place < n), symbols[np.clip(place, 0, n - 1)], -1)
+        agree = np.lib.stride_tricks.sliding_window_view(around, len(wanted), axis=1) == wanted
+        scores = agree @ weight + preference
+        choice = scores.argmax(axis=1)
+        best[first : first + rows] = at + moves[choice]
+        score[first : first + rows] = scores[np.arange(len(at)), choice]
+    return best, score / max(float(weight.sum()), 1e-9)
 
 
 def _bounded_turns(
