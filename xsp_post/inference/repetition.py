@@ -298,10 +298,7 @@ def _step_back(symbols: np.ndarray, begin: int, anchor: int, length: int, fewest
         at_edge = run == i
         if (run >= fewest or (at_edge and run >= 1)) and (best is None or run > best[2]):
             best = (here + run, there + run, run)
-    if best is None:
-        # A single odd launch as the first of all: take it in.
-        return (begin, begin) if 0 < begin <= 1 and anchor >= begin else None
-    return best[0], best[1]
+    return best[:2] if best else None
 
 
 def _end_of_template(symbols: np.ndarray, predicted: np.ndarray, anchor: int, period: int, drift: int) -> int:
