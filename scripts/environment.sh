@@ -14,15 +14,16 @@ ensure_environment() {
     echo "$python cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2
     return 1
   }
-  stamp=.venv/.installed-$purpose
   want=$(cksum <pyproject.toml)
-  [[ -f $stamp && $(<"$stamp") == "$want" ]] && return 0
+  for stamp in .venv/.installed-all ".venv/.installed-$purpose"; do # the stamp of its own purpose last
+    [[ -f $stamp && $(<"$stamp") == "$want" ]] && return 0
+  done
   local packages=(-e ".$extras")
   # Any torch from 2.4 on does. Where none is there yet, take the version the tests were written with,
   # so that a fresh machine and CI agree; it is no requirement of the package (pyproject.toml).
   if [[ $purpose != plain ]] && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
     packages+=('torch==2.13.0')
   fi
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check "${packages[@]}" || return 1
+  .venv/bin/python -m pip install -qq --disable-pip-version-check "${packages[@]}" || return 1
   printf '%s\n' "$want" >"$stamp"
 }
