@@ -22,11 +22,48 @@ from typing import Any, Protocol
 import xsp_post
 from xsp_post import errors, machine
 from xsp_post.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, read_json
-from xsp_post.errors import ToolError, XspPostError
+from xsp_post.errors import MESSAGES, ToolError, XspPostError
 from xsp_post.levels import RUN_MODEL
 
 STDOUT, STDERR, FACTS, FAILURE = "stdout.log", "stderr.log", "facts.json", "failure.json"
 EXIT_OUT_OF_MEMORY = 12  # of the child; see workload.__main__
+MESSAGES.update({
+    "child-failed": (
+        "The measured child process (or the profiler around it) ended with an error; its last lines are shown.",
+        "Mend what the lines say, then go on with --resume.",
+    ),
+    "child-hung": (
+        "The measured child process did not end in the time given and was stopped.",
+        "Give it longer with --timeout, or resume with --resume.",
+    ),
+    "child-memory": (
+        "The measured child process ran out of memory.",
+        "Leave this batch size out, or choose a smaller --dtype.",
+    ),
+    "child-start": (
+        "The measured child process, or the profiler around it, could not be started.",
+        "See what is installed: xsp-post doctor.",
+    ),
+    "collector-missing": (
+        "The collector asked for cannot be used here.",
+        "Install what the message names, or use --collector auto.",
+    ),
+    "collector-unknown": ("There is no collector of that name.", "Use --collector auto, nsys or torch."),
+    "nsys-export": (
+        "nsys recorded a report but could not export it to SQLite.",
+        "Export it by hand with `nsys export --type sqlite`, on a local disk, then `xsp-post ingest` it.",
+    ),
+    "nsys-missing": ("nsys was not found.", "Install Nsight Systems, or point XSP_NSYS to it."),
+    "nsys-no-importer": (
+        "nsys left a .qdstrm file: this copy can record but not import (collector-only, as in Nsight Compute).",
+        "Install Nsight Systems itself, or import it with the same version: nsys import --input-file X.qdstrm.",
+    ),
+    "nsys-no-report": (
+        "nsys ended without a report.",
+        "See its last lines; try --collector torch, and xsp-post doctor.",
+    ),
+})  # fmt: skip
+
 _GRACE_S = 5.0  # between asking a process group to end and making it end
 _LAST_LINES = 8
 
@@ -131,13 +168,14 @@ def run_child(
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End what is left of the child's group: asked first, made to after a while."""
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None and signal_number == signal.SIGTERM:
-            return
+    if process.poll() is None:
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal_number)
+            os.killpg(process.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S)
+    with suppress(ProcessLookupError, PermissionError):  # also what the child itself started and left behind
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _environment(plan: CapturePlan, more: Mapping[str, str] | None) -> dict[str, str]:
@@ -212,6 +250,11 @@ def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPost
             code="child-hung",
             hint="Give it longer with --timeout, or resume later with --resume.",
         )
+    if ended.returncode == errors.EXIT_OUTPUT and is_exit_code_ours:
+        return errors.OutputError(
+            f"{capture.directory} was not written: the disk is full.", code="output-full",
+            hint="Make room, then go on with --resume.",
+        )  # fmt: skip
     is_complete = (capture.directory / FACTS).is_file()
     if is_complete and (ended.returncode == 0 or not is_exit_code_ours):
         return None

@@ -1,22 +1,29 @@
 """``run`` → capture: the command line of the measured child process, ``python -m xsp_post.workload``.
 
-Exit codes: 0 recorded · 12 out of memory · otherwise that of the error. Why it failed is written to
+Exit codes: 0 recorded · 6 disk full · 12 out of memory · otherwise that of the error. Why it failed is written to
 ``failure.json`` in the output folder; an error of the user's own code is left to Python's traceback.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
+import errno
 import json
+import signal
 import sys
 from pathlib import Path
 
 from xsp_post.capture import Workload
-from xsp_post.errors import XspPostError
+from xsp_post.errors import EXIT_OUTPUT, XspPostError
 from xsp_post.levels import RUN_LEVELS
 
 EXIT_OUT_OF_MEMORY = 12
 _MEMORY_TEXTS = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,6 +46,11 @@ def main(arguments: list[str] | None = None) -> int:
         _write_failure(request.output, "out_of_memory", text.splitlines()[0] if text else "out of memory")
         sys.stderr.write(f"out of memory: {text}\n")
         return EXIT_OUT_OF_MEMORY
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        sys.stderr.write(f"{error}\n")  # nothing more can be written: the exit code alone tells
+        return EXIT_OUTPUT
     return 0
 
 
@@ -79,5 +91,13 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(",") if part)
 
 
+def _end_with_parent() -> None:
+    """Linux: when xsp-post (or the profiler) is killed, this process goes too and disturbs no resumed run."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 if __name__ == "__main__":
+    _end_with_parent()
     sys.exit(main())
