@@ -1,0 +1,97 @@
+"""Results → files: Chrome's trace-event JSON (chrome://tracing, Perfetto, speedscope read it), streamed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+from typing import IO
+
+from xsp_post.analysis import Results
+from xsp_post.exporters.base import Written, note_size
+from xsp_post.exporters.timeline import CATEGORIES, LAUNCH, Timeline, build_timeline
+from xsp_post.output import atomic_output
+
+_CHUNK = 100_000
+
+
+def write(
+    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
+) -> Written:
+    """Complete events (``X``) in microseconds with the nanoseconds behind the point, flow arrows ``s`` → ``f``.
+
+    Compressed where ``path`` ends in ``.gz``. Raises OutputError, UsageError (no such capture).
+    """
+    timeline = build_timeline(results, capture_id=capture_id, limit=limit)
+    with atomic_output(path, force) as temporary, open(temporary, "wb") as raw:
+        if Path(path).suffix == ".gz":
+            with (
+                gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=3, mtime=0) as compressed,
+                io.TextIOWrapper(compressed, encoding="utf-8", write_through=False) as text,
+            ):
+                _write(timeline, text)
+        else:
+            with io.TextIOWrapper(raw, encoding="utf-8") as text:
+                _write(timeline, text)
+    return note_size(Written(Path(path), timeline.counts(), timeline.findings))
+
+
+def _write(timeline: Timeline, file: IO[str]) -> None:
+    file.write('{"displayTimeUnit":"ns","otherData":')
+    keep = ("source_name", "level", "gpu_name", "workload_name", "framework")
+    file.write(json.dumps({k: str(timeline.capture.get(k, "")) for k in keep}))
+    file.write(',"traceEvents":[\n')
+    process = _write_tracks(timeline, file)
+    names = [json.dumps(name) for name in timeline.names]
+    slices = timeline.slices
+    columns = [slices[c].to_numpy() for c in ("track", "name_id", "category", "start_ns", "end_ns", "correlation_id",
+                                              "detail_id", "flow_first", "flow_count")]
+    separator = ",\n" if len(timeline.tracks) else ""
+    for first in range(0, len(slices), _CHUNK):
+        lines: list[str] = []
+        for track, name, category, start, end, correlation, detail, flow, flows in zip(
+            *(column[first:first + _CHUNK].tolist() for column in columns)
+        ):
+            where = f'"pid":{process[track]},"tid":{track + 1},"ts":{_microseconds(start)}'
+            arguments = f'"correlation_id":{correlation}' if correlation >= 0 else ""
+            if detail >= 0:
+                arguments += f',"layer":{names[detail]}'
+            lines.append(f'{{"ph":"X","name":{names[name]},"cat":"{CATEGORIES[category]}",{where},'
+                         f'"dur":{_microseconds(end - start)},"args":{{{arguments}}}}}')
+            if flows and category == LAUNCH:
+                lines += [f'{{"ph":"s","id":{number},"name":"launch","cat":"flow",{where}}}'
+                          for number in range(flow, flow + flows)]
+            elif flows:
+                lines.append(f'{{"ph":"f","bp":"e","id":{flow},"name":"launch","cat":"flow",{where}}}')
+        file.write(separator + ",\n".join(lines))
+        separator = ",\n"
+    file.write("\n]}\n")
+
+
+def _microseconds(nanoseconds: int) -> str:
+    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
+
+
+def _write_tracks(timeline: Timeline, file: IO[str]) -> list[int]:
+    """Names of processes and tracks; returns the ``pid`` of each track. A device counts as a process of its own."""
+    events: list[dict[str, object]] = []
+    numbers: dict[tuple[int, int | None], int] = {}
+    process: list[int] = []
+    gpu = str(timeline.capture.get("gpu_name") or "")
+    for i, track in enumerate(timeline.track_rows()):
+        stream = track.kind == "stream"
+        key = (track.process_id, track.device_id if stream else None)
+        lane = f" ({track.lane + 1})" if track.lane else ""
+        if key not in numbers:
+            numbers[key] = len(numbers) + 1
+            name = (f"GPU {track.device_id} {gpu} · process {track.process_id}" if stream
+                    else f"process {track.process_id}")
+            events.append({"ph": "M", "name": "process_name", "pid": numbers[key], "args": {"name": name}})
+        name = f"stream {track.stream_id}{lane}" if stream else f"thread {track.thread_id} {track.kind}{lane}"
+        process.append(numbers[key])
+        events.append({"ph": "M", "name": "thread_name", "pid": numbers[key], "tid": i + 1, "args": {"name": name}})
+        events.append({"ph": "M", "name": "thread_sort_index", "pid": numbers[key], "tid": i + 1,
+                       "args": {"sort_index": i}})
+    file.write(",\n".join(json.dumps(event) for event in events))
+    return process
