@@ -7,14 +7,14 @@ Steps, in order, each a function of the frames before it: `_nest_spans`, `attrib
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from xsp_post import attribution, iterations, layering, level_rules, rollup
 from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
-from xsp_post.intervals import Nesting, nest
+from xsp_post.intervals import Nesting, depths, grouped_union_length, nest
 from xsp_post.level_rules import LevelOptions
 from xsp_post.levels import Level
 from xsp_post.names import parse_names
@@ -78,7 +78,7 @@ CATALOGUE.update({
 class TreeOptions:
     """How a tree is built."""
 
-    levels: LevelOptions = LevelOptions()
+    levels: LevelOptions = field(default_factory=LevelOptions)
 
 
 def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
@@ -207,7 +207,8 @@ def _texts_of_rows(trace: Trace, names: _Names) -> np.ndarray:
     name_id = trace.spans["name_id"].to_numpy()
     texts = np.full(len(names.parsed), "", object)
     if len(name_id):
-        texts[names.row] = np.where(name_id >= 0, trace.strings[np.maximum(name_id, 0)], "") if len(trace.strings) else ""
+        known = (name_id >= 0) & bool(len(trace.strings))
+        texts[names.row[known]] = trace.strings[name_id[known]]
     return texts
 
 
@@ -300,7 +301,7 @@ def _frames(
         for column in ("start_ns", "end_ns"):
             columns[column][at[~has]] = activities[column].to_numpy()[graph[~has]]
     nodes = pd.DataFrame(columns, copy=False)
-    nodes["depth"] = _depth(nodes["parent_id"].to_numpy())
+    nodes["depth"] = depths(nodes["parent_id"].to_numpy())
 
     result = dict(activities.items())
     enlarged = pd.DataFrame(result, copy=False)
@@ -309,12 +310,6 @@ def _frames(
     enlarged["node_id"] = node
     enlarged["attribution"] = attribution_codes
     return nodes, enlarged
-
-
-def _depth(parent: np.ndarray) -> np.ndarray:
-    from xsp_post.intervals import depths
-
-    return depths(parent)
 
 
 def _extent(trace: Trace) -> tuple[int, int]:
@@ -414,8 +409,6 @@ def _measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     last = frame["end_ns"].to_numpy().copy()
     np.maximum.at(last, index, end)
     order = np.argsort(start, kind="stable")
-    from xsp_post.intervals import grouped_union_length
-
     frame = frame.assign(
         duration_ns=frame["end_ns"] - frame["start_ns"],
         latency_ns=last - frame["start_ns"].to_numpy(),
@@ -475,7 +468,6 @@ def _layer_keys(nodes: pd.DataFrame, activities: pd.DataFrame, names: _Names) ->
     nodes["call_index"] = _calls(nodes, nodes["path_id"].to_numpy())
     iteration = nodes["iteration_index"].to_numpy()[rows]
     start = nodes["start_ns"].to_numpy()[rows]
-    width = int(relative.max(initial=0)) + 1
     phase_of_model = _model_folded(nodes, folded)[rows]
     path_key = (relative[rows] * (int(folded.max(initial=0)) + 2) + phase_of_model + 1) * 2 + is_self[rows]
     codes, _ = pd.factorize(path_key)
@@ -489,7 +481,6 @@ def _layer_keys(nodes: pd.DataFrame, activities: pd.DataFrame, names: _Names) ->
     activities["layer_key"] = np.where(
         layer_node >= 0, nodes["layer_key"].to_numpy()[np.maximum(layer_node, 0)], -1
     )
-    del width
     representative = rows[first_row]
     return _describe_layers(nodes, names, paths, relative, folded, own, representative, call[first_row], is_self)
 
@@ -539,9 +530,8 @@ def _in_execution_order(
     # the last of the iterations that has the layer is the steadiest; sort by (warm-up, iteration desc)
     order = np.lexsort((-iteration, warm[iteration] & inside, codes))
     first = order[np.flatnonzero(np.r_[True, codes[order][1:] != codes[order][:-1]])]
-    phase_start = np.where(inside[first], iteration[first], 0)
-    del phase_start
-    rank = np.argsort(np.argsort(_by_phase(offset[first], first, nodes, iteration, start), kind="stable"), kind="stable")
+    began_at = _by_phase(offset[first], first, nodes, iteration)
+    rank = np.argsort(np.argsort(began_at, kind="stable"), kind="stable")
     number = np.empty(count, np.int64)
     number[codes[first]] = rank
     representative = np.empty(count, np.int64)
@@ -550,7 +540,7 @@ def _in_execution_order(
 
 
 def _by_phase(
-    offset: np.ndarray, first: np.ndarray, nodes: pd.DataFrame, iteration: np.ndarray, start: np.ndarray
+    offset: np.ndarray, first: np.ndarray, nodes: pd.DataFrame, iteration: np.ndarray
 ) -> np.ndarray:
     """Sort key of layers: their offset inside the iteration. Phases (prefill, decode) follow one another because
     the offset of a later phase's layers is raised by the longest offset of all earlier phases."""
@@ -575,7 +565,7 @@ def _describe_layers(
     call: np.ndarray,
     is_self: np.ndarray,
 ) -> pd.DataFrame:
-    chains = layering.path_texts(paths, names.folded_names, np.unique(relative[representative]))
+    chains = layering.path_chains(paths, np.unique(relative[representative]))
     text_of_path = names.folded_names[paths["folded_id"].to_numpy()]
     level = nodes["level"].to_numpy()
     in_model = nodes["iteration_index"].to_numpy() >= 0
@@ -599,7 +589,9 @@ def _describe_layers(
             "node_id": representative,
             "layer_path": np.array(parts, object),
             "layer_name": np.array(last, object),
-            "layer_type": np.where(selves, layering.SELF, np.where(layer_type == "", np.array(last, object), layer_type)),
+            "layer_type": np.where(
+                selves, layering.SELF, np.where(layer_type == "", np.array(last, object), layer_type)
+            ),
             "shape_text": np.where(selves, "", shape),
             "call_index": call,
             "is_self": selves,

@@ -121,7 +121,9 @@ def _covering_layer(trace: Trace, nodes: pd.DataFrame, launch: np.ndarray) -> np
     return result
 
 
-def path_ids(parent: np.ndarray, depth: np.ndarray, folded: np.ndarray, restart: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
+def path_ids(
+    parent: np.ndarray, depth: np.ndarray, folded: np.ndarray, restart: np.ndarray
+) -> tuple[np.ndarray, pd.DataFrame]:
     """Number the folded paths: equal number = equal folded texts from the root (or from the nearest ``restart``
     node, whose path begins with itself). Returns the number per node and, per path, its parent path and text id.
     """
@@ -152,7 +154,7 @@ def path_ids(parent: np.ndarray, depth: np.ndarray, folded: np.ndarray, restart:
     return ids, frame
 
 
-def path_texts(paths: pd.DataFrame, folded_names: np.ndarray, wanted: np.ndarray) -> dict[int, list[int]]:
+def path_chains(paths: pd.DataFrame, wanted: np.ndarray) -> dict[int, list[int]]:
     """For each wanted path the chain of path numbers from its beginning down to itself."""
     parent = paths["parent_path"].to_numpy()
     chains: dict[int, list[int]] = {}

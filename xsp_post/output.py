@@ -98,6 +98,11 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False) -> Iterator
     _sync_folder(target.parent)
 
 
+def require_free(path: str | os.PathLike[str], force: bool = False) -> None:
+    """Raise what `atomic_output` would raise before any work is done: the output exists, its folder does not."""
+    _check_target(Path(path), force)
+
+
 def _check_target(target: Path, force: bool) -> None:
     if target.is_dir():
         raise OutputError(

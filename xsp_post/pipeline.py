@@ -11,6 +11,7 @@ import pandas as pd
 from xsp_post import findings as findings_module
 from xsp_post.analysis import Analysis
 from xsp_post.findings import Finding
+from xsp_post.folding import fold
 from xsp_post.hierarchy import TreeOptions, build_tree
 from xsp_post.ingest.sources import Loaded, load
 from xsp_post.intervals import grouped_union_length, union_length
@@ -25,7 +26,7 @@ from xsp_post.tree import Attribution, LayerAttribution, Tree, balance
 class Options:
     """How sources become an analysis."""
 
-    tree: TreeOptions = TreeOptions()
+    tree: TreeOptions = field(default_factory=TreeOptions)
     infer: bool = True
     roof: str = "pipe"  # pipe: the roof of the pipe that ran; fp32: the paper's rule
     analyses: dict[str, object] = field(default_factory=dict)
@@ -65,6 +66,22 @@ def _with_inference(tree: Tree) -> Tree:
     except ImportError:
         return tree
     return fill(tree)
+
+
+def summary_frames(tree: Tree, capture_id: int = 0) -> Analysis:
+    """What `tree` prints, without the million rows behind it: captures, paths, balance, findings."""
+    frames = {"paths": fold(tree), "balance": balance(tree), "captures": _captures(tree)}
+    for name, frame in frames.items():
+        frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))
+        frames[name] = frame
+    return _with_findings(frames, [replace(f, capture_id=capture_id) for f in tree.findings])
+
+
+def merge_summaries(parts: list[Analysis]) -> Analysis:
+    """Several summaries side by side."""
+    names = parts[0].frames if parts else ()
+    frames = {name: _concat([part.frames[name] for part in parts]) for name in names if name != "findings"}
+    return _with_findings(frames, [f for part in parts for f in part.findings])
 
 
 def merge(parts: list[Analysis]) -> Analysis:
@@ -146,6 +163,7 @@ def core_frames(tree: Tree, capture_id: int) -> Analysis:
     frames = {
         "iterations": _iterations(tree),
         "nodes": _nodes(tree, threads),
+        "paths": fold(tree),
         "layers": layers_frame(tree),
         "kernels": _kernels(tree, threads),
         "memory_operations": _memory_operations(tree, threads),
@@ -153,7 +171,7 @@ def core_frames(tree: Tree, capture_id: int) -> Analysis:
         "balance": balance(tree),
         "kernel_metrics": pd.DataFrame(columns=column_names("kernel_metrics")),
     }
-    frames["captures"] = _captures(tree, frames)
+    frames["captures"] = _captures(tree, frames["iterations"]["batch_size"].to_numpy())
     for name, frame in frames.items():
         if name == "kernel_metrics":
             continue
@@ -281,7 +299,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     keys = tree.layer_keys
     key_count = len(keys)
     if not key_count:
-        return pd.DataFrame({c.name: pd.Series(dtype=c.dtype if c.dtype != "str" else object) for c in TABLES["layers"].columns})
+        return pd.DataFrame({c.name: pd.Series(dtype=_dtype(c.dtype)) for c in TABLES["layers"].columns})
     nodes, activities = tree.nodes, tree.activities
     rows = np.flatnonzero(nodes["layer_key"].to_numpy() >= 0)
     node_group = _group(nodes["iteration_index"].to_numpy()[rows], nodes["layer_key"].to_numpy()[rows], key_count)
@@ -348,6 +366,10 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     _add_attributes(tree, frame, rows, of_node)
     frame["is_inferred"] = nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
     return frame
+
+
+def _dtype(name: str) -> str:
+    return "object" if name == "str" else name
 
 
 def _group(iteration: np.ndarray, key: np.ndarray, key_count: int) -> np.ndarray:
@@ -480,9 +502,8 @@ def _devices(tree: Tree) -> pd.DataFrame:
     return frame
 
 
-def _captures(tree: Tree, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def _captures(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFrame:
     provenance, activities = tree.trace.provenance, tree.activities
-    kernels = frames["kernels"]
     start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     device = activities["device_id"].to_numpy().astype(np.int64)
     process = activities["process_index"].to_numpy().astype(np.int64)
@@ -491,8 +512,8 @@ def _captures(tree: Tree, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
         mine = (process * 4096 + device) == one
         busy += union_length(start[mine], end[mine])
     root = tree.nodes.iloc[0]
-    batches = frames["iterations"]["batch_size"].to_numpy()
-    batch = int(batches[0]) if len(batches) and (batches == batches[0]).all() else provenance.batch_size
+    known = batches is not None and len(batches) and (batches == batches[0]).all()
+    batch = int(batches[0]) if known and batches is not None else provenance.batch_size
     return pd.DataFrame(
         [
             {
@@ -505,8 +526,8 @@ def _captures(tree: Tree, frames: dict[str, pd.DataFrame]) -> pd.DataFrame:
                 "framework": provenance.framework,
                 "gpu_name": provenance.gpu_name,
                 "batch_size": batch,
-                "kernel_count": len(kernels),
-                "kernel_ns": int(kernels["duration_ns"].sum()),
+                "kernel_count": int(root["kernel_count"]),
+                "kernel_ns": int(root["kernel_ns"]),
                 "busy_ns": busy,
                 "duration_ns": int(root["end_ns"] - root["start_ns"]),
                 "level_rule": tree.level_rule,

@@ -51,7 +51,8 @@ _INTERNED: dict[str, dict[str, str]] = {
     "memory_operations": {},
     "layers": {},
 }
-_PRIMARY_KEYS = {"nodes": "node_id", "kernels": "kernel_id", "memory_operations": "activity_id", "captures": "capture_id"}
+_PRIMARY_KEYS = {"nodes": "node_id", "kernels": "kernel_id", "memory_operations": "activity_id",
+                 "captures": "capture_id"}  # fmt: skip
 _INDEXES = {
     "node_rows": (("parent_id",),),
     "kernel_rows": (("node_id",), ("layer_index",)),

@@ -1,0 +1,92 @@
+"""The command line: parse, call one function, print (DESIGN §4). The one place where errors are caught.
+
+Commands live in `commands/`, one module each, and import what is heavy inside their functions, so that
+`--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from typing import Annotated
+
+import typer
+
+from xsp_post import __version__
+from xsp_post.errors import EXIT_INTERRUPTED, XspPostError
+
+app = typer.Typer(
+    name="xsp-post",
+    help="One model → layer → kernel tree from NVIDIA Nsight captures, with latencies that can be believed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# module below `commands` → function = command name (underscores become dashes)
+_COMMANDS = (
+    ("run", "run"), ("ingest", "ingest"), ("tree", "tree"), ("table", "table"), ("report", "report"),
+    ("compare", "compare"), ("batch", "batch"), ("export", "export"), ("doctor", "doctor"),
+    ("recipe_path", "recipe_path"),
+)  # fmt: skip
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"xsp-post {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _register() -> None:
+    for module, function in _COMMANDS:
+        try:
+            command = getattr(importlib.import_module(f"xsp_post.commands.{module}"), function)
+        except ModuleNotFoundError as error:
+            if error.name != f"xsp_post.commands.{module}":
+                raise
+            continue
+        app.command(function.replace("_", "-"))(command)
+
+
+_register()
+
+
+def main() -> None:
+    """Entry point: every failure a user can understand is one sentence and its exit code."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `xsp-post tree … | head` ends quietly
+    try:
+        app()
+    except XspPostError as error:
+        if os.environ.get("XSP_POST_DEBUG"):
+            raise
+        _complain(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        typer.echo("xsp-post: interrupted", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _complain(error: XspPostError) -> None:
+    from xsp_post.text_safety import shown
+
+    typer.echo(f"xsp-post: {shown(error.message, 2000)} [{error.code}]", err=True)
+    if error.hint:
+        typer.echo(f"  {shown(error.hint, 2000)}", err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""`xsp-post ingest`: captures somebody recorded → store and report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from xsp_post.commands import shared
+
+
+def ingest(
+    sources: shared.Sources,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
+        typer.Option("--output", "-o", help="The store to write; default: the first source's name + .xsp.sqlite."),
+    ] = None,
+    report: Annotated[Optional[Path], typer.Option(help="Also write the HTML page.")] = None,  # noqa: UP045
+    model_range: shared.ModelRange = "",
+    layer_range: shared.LayerRange = "",
+    layer_depth: shared.LayerDepth = 0,
+    no_infer: shared.NoInfer = False,
+    roof: shared.Roof = "pipe",
+    strict: shared.Strict = False,
+    unattributed_limit: shared.UnattributedLimit = 0.05,
+    force: shared.Force = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tree.")] = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Read captures, account for every kernel, print the tree and write one store (and one HTML page)."""
+    options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof)
+    store_path = output or default_store(sources[0])
+    from xsp_post.output import require_free
+    from xsp_post.pipeline import analyze
+    from xsp_post.progress import step
+    from xsp_post.store import write_store
+
+    for target in filter(None, (store_path, report)):
+        require_free(target, force)
+    with step("reading captures …"):
+        analysis = analyze(sources, options)
+    if strict:
+        shared.check_strict(analysis, unattributed_limit)
+    with step("writing the store …"):
+        write_store(analysis, store_path, force=force)
+    if report is not None:
+        from xsp_post.reports.html import write_report
+
+        with step("writing the report …"):
+            write_report(analysis, report, force=force)
+    if as_json:
+        captures = shared.records(analysis.frame("captures"))
+        findings = shared.records(analysis.frame("findings"))
+        shared.print_json({"format": "xsp-post.ingest", "version": 1, "store": str(store_path),
+                           "report": str(report) if report else None, "captures": captures,
+                           "findings": findings})  # fmt: skip
+        return
+    if not quiet:
+        from xsp_post.reports.terminal import print_tree
+
+        print_tree(shared.stdout(), analysis)
+    shared.say(f"Wrote {store_path}" + (f" and {report}" if report else ""))
+    if report:
+        shared.say(f"Next: open {report}, or: xsp-post table A10 {store_path}")
+    else:
+        shared.say(f"Next: xsp-post report {store_path} -o {store_path.name.removesuffix('.xsp.sqlite')}.html")
+
+
+def default_store(source: Path) -> Path:
+    """``capture.sqlite`` → ``capture.xsp.sqlite`` in the current folder: folders of captures may be read-only."""
+    stem = source.name
+    for suffix in (".sqlite", ".nsys-rep", ".ncu-rep", ".pt.trace.json.gz", ".json.gz", ".json", "_pqtdir", "_arwdir"):
+        stem = stem.removesuffix(suffix)
+    return Path(f"{stem}.xsp.sqlite")

@@ -1,0 +1,133 @@
+"""What several commands share: options as types, reading STORE|SOURCE, where data and messages go."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xsp_post.errors import MESSAGES, ContradictionError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+    from xsp_post.analysis import Results
+    from xsp_post.pipeline import Options
+
+MESSAGES.update({
+    "bad-layer-depth": ("--layer-depth is below 1.", "Depth 1 is the first range below the model."),
+})
+
+Sources = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="SOURCE...", help="nsys export (.sqlite, parquetdir), .nsys-rep, .ncu-rep, PyTorch or Jaeger trace."
+    ),
+]
+StoreOrSource = Annotated[
+    list[Path], typer.Argument(metavar="STORE|SOURCE...", help="A store made by ingest or run, or captures.")
+]
+ModelRange = Annotated[str, typer.Option(help="Ranges that are one model execution each (regular expression).")]
+LayerRange = Annotated[str, typer.Option(help="Ranges that are layers (regular expression).")]
+LayerDepth = Annotated[int, typer.Option(help="Layers are the ranges this deep below the model (1: directly below).")]
+NoInfer = Annotated[bool, typer.Option("--no-infer", help="Do not infer iterations and blocks where no range is.")]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Exit 5 when the balance does not close or too much kernel time is unattributed."),
+]
+UnattributedLimit = Annotated[
+    float, typer.Option(help="With --strict: largest share (0…1) of kernel time outside every range.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist.")]
+Roof = Annotated[str, typer.Option(help="Roof for memory-/compute-bound: pipe (the one that ran) or fp32 (the paper).")]
+
+
+def options_of(
+    model_range: str = "", layer_range: str = "", layer_depth: int = 0, no_infer: bool = False, roof: str = "pipe"
+) -> Options:
+    """Pipeline options from command-line values. Raises `UsageError` for impossible ones."""
+    from xsp_post.errors import UsageError
+    from xsp_post.hierarchy import TreeOptions
+    from xsp_post.level_rules import LevelOptions
+    from xsp_post.pipeline import Options
+
+    if layer_depth < 0:
+        raise UsageError(f"--layer-depth {layer_depth} is below 1", code="bad-layer-depth")
+    levels = LevelOptions(model_range, layer_range, layer_depth)
+    return Options(tree=TreeOptions(levels), infer=not no_infer, roof=roof)
+
+
+def results_of(paths: list[Path], options: Options) -> Results:
+    """A store as it is, or captures analysed on the fly."""
+    from xsp_post.ingest.files import require_readable
+    from xsp_post.ingest.sources import is_store, sniff
+    from xsp_post.pipeline import analyze
+    from xsp_post.progress import step
+    from xsp_post.store import open_store
+
+    if len(paths) == 1 and not paths[0].is_dir():
+        require_readable(paths[0])
+        if sniff(paths[0]) == "store" and is_store(paths[0]):
+            return open_store(paths[0])
+    with step("reading captures …"):
+        return analyze(paths, options)
+
+
+def stdout() -> Console:
+    """The console for data: colour on a terminal only, full width when piped."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "140"))
+    return Console(width=width, soft_wrap=False, highlight=False)
+
+
+def say(text: str) -> None:
+    """A message for the person, on stderr."""
+    typer.echo(text, err=True)
+
+
+def print_json(values: Any) -> None:
+    """One JSON document on stdout; NaN becomes null, numbers stay numbers."""
+    typer.echo(json.dumps(values, ensure_ascii=True, allow_nan=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    import numpy as np
+
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON-ready dicts: missing values are None."""
+    frame = frame.astype(object)
+    return frame.where(frame.notna(), None).to_dict("records")
+
+
+def check_strict(results: Results, limit: float) -> None:
+    """--strict: raises `ContradictionError` when a balance does not close or the limit is exceeded."""
+    balance = results.frame("balance")
+    for (capture_id, question), rows in balance.groupby(["capture_id", "question"], sort=False):
+        total = rows[rows["attribution"] == "total"].iloc[0]
+        parts = rows[rows["attribution"] != "total"]
+        if any(int(parts[column].sum()) != total[column] for column in ("kernel_count", "kernel_ns")):
+            raise ContradictionError(
+                f"capture {capture_id}: the balance by {question} does not close", code="tree-lost-kernels"
+            )
+        if question != "launch" or not total["kernel_ns"]:
+            continue
+        lost = parts[parts["attribution"].isin(["none", "no_launch"])]
+        share = float(lost["kernel_ns"].sum() / total["kernel_ns"])
+        if share > limit:
+            raise ContradictionError(
+                f"capture {capture_id}: {share:.1%} of the kernel time lies outside every range (limit {limit:.1%})",
+                code="unattributed-too-much",
+                hint="put ranges around it (with xsp_post.ranges(model):) or raise --unattributed-limit",
+            )

@@ -1,0 +1,99 @@
+"""`xsp-post table A8`: one table of a store or capture, in any format."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from xsp_post.commands import shared
+from xsp_post.errors import MESSAGES, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from xsp_post.analysis import Results
+
+MESSAGES.update({
+    "unknown-table": (
+        "No table of that name is in the store or can be made from the captures.",
+        "Names are A1…A15 or those of docs/columns.md; the message lists what there is.",
+    ),
+    "unknown-format": ("That output format is not offered.", "Use table, csv, json, md or parquet."),
+    "parquet-needs-file": ("Parquet is binary and is not written to a terminal.", "Give a file: -o table.parquet"),
+})
+FORMATS = ("table", "csv", "json", "md", "parquet")
+
+
+def table(
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="A1 … A15, overhead, layers, kernels, findings …")],
+    sources: shared.StoreOrSource,
+    format: Annotated[str, typer.Option("--format", "-f", help="table, csv, json, md or parquet.")] = "table",
+    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Write to this file.")] = None,  # noqa: UP045
+    top: Annotated[int, typer.Option(help="Rows to print in format table and md (0: all).")] = 40,
+    model_range: shared.ModelRange = "",
+    layer_range: shared.LayerRange = "",
+    layer_depth: shared.LayerDepth = 0,
+    no_infer: shared.NoInfer = False,
+    roof: shared.Roof = "pipe",
+    force: shared.Force = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Print one table; columns and units are listed in docs/columns.md."""
+    chosen = "json" if as_json else format
+    if chosen not in FORMATS:
+        raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="unknown-format")
+    if chosen == "parquet" and output is None and sys.stdout.isatty():
+        raise UsageError("parquet is binary: give a file with -o", code="parquet-needs-file")
+    results = shared.results_of(sources, shared.options_of(model_range, layer_range, layer_depth, no_infer, roof))
+    frame = _frame(results, name)
+    if output is None:
+        _to_stdout(frame, chosen, top, name)
+        return
+    from xsp_post.output import atomic_output
+
+    with atomic_output(output, force) as temporary:
+        temporary.write_bytes(_encoded(frame, chosen, top))
+    shared.say(f"Wrote {output} ({len(frame):,} rows)")
+
+
+def _frame(results: Results, name: str) -> pd.DataFrame:
+    key = name.lower()
+    if key[:1] == "a" and key[1:].isdigit():
+        key = f"a{int(key[1:]):02d}"
+    try:
+        return results.frame(key)
+    except KeyError:
+        raise UsageError(
+            f"table {name!r} is not there; there are: {', '.join(results.tables())}", code="unknown-table"
+        ) from None
+
+
+def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, name: str) -> None:
+    if chosen == "table":
+        from xsp_post.reports.terminal import print_frame
+
+        print_frame(shared.stdout(), frame, top)
+        return
+    data = _encoded(frame, chosen, top)
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _encoded(frame: pd.DataFrame, chosen: str, top: int) -> bytes:
+    if chosen == "csv":
+        return frame.to_csv(index=False).encode("utf-8", "replace")
+    if chosen == "json":
+        import json
+
+        return (json.dumps(shared.records(frame), allow_nan=False, default=shared._plain) + "\n").encode()
+    if chosen == "parquet":
+        buffer = io.BytesIO()
+        frame.to_parquet(buffer, index=False)
+        return buffer.getvalue()
+    from xsp_post.reports.terminal import markdown
+
+    return markdown(frame if top == 0 else frame.head(top)).encode("utf-8", "replace")

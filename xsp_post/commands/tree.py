@@ -1,0 +1,68 @@
+"""`xsp-post tree`: a capture or store as a tree a person can read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xsp_post.commands import shared
+
+if TYPE_CHECKING:
+    from xsp_post.analysis import Results
+    from xsp_post.pipeline import Options
+
+JSON_VERSION = 1  # 1: first
+
+
+def tree(
+    sources: shared.StoreOrSource,
+    depth: Annotated[int, typer.Option(help="Levels of the tree to print.")] = 6,
+    top: Annotated[int, typer.Option(help="Children to print per node; the rest is summed in one line.")] = 12,
+    model_range: shared.ModelRange = "",
+    layer_range: shared.LayerRange = "",
+    layer_depth: shared.LayerDepth = 0,
+    no_infer: shared.NoInfer = False,
+    strict: shared.Strict = False,
+    unattributed_limit: shared.UnattributedLimit = 0.05,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Print the model → layer → kernel tree with calls, kernel time, busy time and gaps, heaviest first."""
+    options = shared.options_of(model_range, layer_range, layer_depth, no_infer)
+    results = summary_of(sources, options)
+    if as_json:
+        names = ("captures", "paths", "balance", "findings")
+        document = {name: shared.records(results.frame(name)) for name in names}
+        shared.print_json({"format": "xsp-post.tree", "version": JSON_VERSION, **document})
+    else:
+        from xsp_post.reports.terminal import print_tree
+
+        print_tree(shared.stdout(), results, depth=depth, top=top)
+        shared.say(_next(sources))
+    if strict:
+        shared.check_strict(results, unattributed_limit)
+
+
+def summary_of(sources: list[Path], options: Options) -> Results:
+    """The folded tree of captures without the rows behind it, or of a store."""
+    from xsp_post.ingest import sources as ingest_sources
+    from xsp_post.pipeline import grow, merge_summaries, summary_frames
+    from xsp_post.progress import step
+
+    if len(sources) == 1 and ingest_sources.sniff(sources[0]) == ingest_sources.STORE:
+        return shared.results_of(sources, options)
+    parts = []
+    with step("reading captures …"):
+        for path in sources:
+            trace = ingest_sources.load(path, detail=False).trace
+            if trace is not None:
+                parts.append(summary_frames(grow(trace, options), len(parts)))
+    return merge_summaries(parts)
+
+
+def _next(sources: list[Path]) -> str:
+    names = " ".join(str(s) for s in sources)
+    if names.endswith(".xsp.sqlite"):
+        return f"Next: xsp-post report {names} -o report.html"
+    return f"Next: xsp-post ingest {names} -o out.xsp.sqlite --report report.html"

@@ -1,0 +1,95 @@
+"""Folded tree → folded tree: siblings that differ in numbers only become one row (ground floor)."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.rollup import sums_per_node
+
+SUMMED = (
+    "self_ns", "kernel_ns", "busy_ns", "kernel_count", "self_kernel_ns", "self_kernel_count", "memory_ns",
+    "memory_bytes", "call_count", "duration_ns", "projection_ns", "gap_ns",
+)  # fmt: skip
+_DIGITS = re.compile(r"\d+")
+
+
+def fold_repeats(paths: pd.DataFrame, minimum: int = 3) -> pd.DataFrame:
+    """Siblings that differ in numbers only, with equal insides, become one row (24 equal blocks: one line ×24).
+
+    Adds ``repeat_count`` (siblings in the row) and ``shown_name``; numbers are summed. Needs ids in which a
+    parent's path id is smaller than its children's (as `fold` makes them).
+    """
+    if not len(paths):
+        return paths.assign(repeat_count=np.zeros(0, np.int64), shown_name=paths["name"])
+    paths = paths.sort_values("path_id", kind="stable").reset_index(drop=True)
+    position = pd.Series(np.arange(len(paths)), index=paths["path_id"].to_numpy())
+    parent = position.reindex(paths["parent_path_id"].to_numpy()).fillna(-1).to_numpy(np.int64)
+    names = paths["name"].astype(str).to_numpy(object)
+    erased = np.array([_DIGITS.sub("#", name) for name in names.tolist()], object)
+    shape = _shapes(parent, erased, paths["call_count"].to_numpy())
+    key = pd.factorize(pd.MultiIndex.from_arrays([parent, shape]))[0]
+    size = np.bincount(key)
+    target = np.arange(len(paths))
+    first_of_key = np.full(len(size), -1, np.int64)
+    first_of_key[key[::-1]] = np.arange(len(paths))[::-1]
+    folds = (size[key] >= minimum) & (names != erased)
+    target[folds] = first_of_key[key[folds]]
+    # a folded sibling's children fold onto the children of the one that stays: equal shapes, equal order
+    target = _carry_down(parent, target, shape, np.asarray(paths["first_start_ns"]))
+    repeat = np.bincount(target, minlength=len(paths))
+    keep = np.flatnonzero(target == np.arange(len(paths)))
+    summed = {
+        column: sums_per_node(target, paths[column].to_numpy(), len(paths))[keep]
+        for column in SUMMED
+    }
+    own_fold = folds[keep] & (size[key][keep] >= minimum)
+    result = paths.iloc[keep].assign(
+        **summed,
+        repeat_count=np.where(own_fold, repeat[keep], 1),
+        parent_path_id=np.where(
+            parent[keep] >= 0, paths["path_id"].to_numpy()[target[np.maximum(parent[keep], 0)]], -1
+        ),
+    )
+    result["shown_name"] = np.where(own_fold, _ranges(names, target, keep), names[keep])
+    return result.reset_index(drop=True)
+
+
+def _shapes(parent: np.ndarray, erased: np.ndarray, calls: np.ndarray) -> np.ndarray:
+    """A number per path: equal for equal texts (numbers erased), calls and insides. Deepest first, one pass."""
+    children: dict[int, list[int]] = {}
+    numbers: dict[tuple, int] = {}
+    shape = np.zeros(len(parent), np.int64)
+    for row in range(len(parent) - 1, -1, -1):
+        inside = tuple(sorted(children.pop(row, [])))
+        shape[row] = numbers.setdefault((erased[row], int(calls[row]), inside), len(numbers))
+        children.setdefault(int(parent[row]), []).append(int(shape[row]))
+    return shape
+
+
+def _carry_down(parent: np.ndarray, target: np.ndarray, shape: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Send the descendants of folded rows to the matching descendants of the row that stays."""
+    children: dict[int, list[int]] = {}
+    for row, above in enumerate(parent.tolist()):
+        children.setdefault(above, []).append(row)
+    for rows in children.values():
+        rows.sort(key=lambda r: (int(shape[r]), int(start[r])))
+    result = target.copy()
+    pending = [row for row in range(len(parent)) if target[row] != row]
+    for row in pending:
+        stack = [(row, int(result[row]))]
+        while stack:
+            one, other = stack.pop()
+            for mine, theirs in zip(children.get(one, []), children.get(other, [])):
+                result[mine] = result[theirs]
+                stack.append((mine, theirs))
+    return result
+
+
+def _ranges(names: np.ndarray, target: np.ndarray, keep: np.ndarray) -> np.ndarray:
+    """`blocks.0` … `blocks.23` as one text."""
+    last = np.full(len(names), -1, np.int64)
+    np.maximum.at(last, target, np.arange(len(names)))
+    return np.array([f"{names[k]} … {names[last[k]]}" if last[k] != k else names[k] for k in keep.tolist()], object)

@@ -1,0 +1,227 @@
+"""Results → the terminal: the tree, the balance line and the findings as a person reads them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from xsp_post.analysis import Results
+from xsp_post.repeats import fold_repeats
+from xsp_post.text_safety import shown
+from xsp_post.units import format_count, format_ns, format_ratio_percent
+
+_LEVEL_STYLE = {
+    "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
+    "OPERATION": "default", "LIBRARY": "magenta", "KERNEL": "yellow",
+}  # fmt: skip
+_SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
+
+
+def tree_rows(results: Results, *, depth: int = 6, top: int = 12) -> pd.DataFrame:
+    """The rows of the tree in print order: heaviest first, repeats folded, the lightest summed as "other".
+
+    Columns: indent, level, name, call_count, kernel_count, kernel_ns, busy_ns, gap_ns, duration_ns, is_inferred.
+    """
+    parts = []
+    for capture, paths in results.frame("paths").groupby("capture_id", sort=True):
+        parts.append(_capture_rows(paths.drop(columns="capture_id"), depth, top).assign(capture_id=capture))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def _capture_rows(paths: pd.DataFrame, depth: int, top: int) -> pd.DataFrame:
+    folded = fold_repeats(paths)
+    weight = "kernel_ns" if int(folded["kernel_ns"].max()) else "duration_ns"
+    children = {
+        parent: rows.sort_values([weight, "duration_ns"], ascending=False, kind="stable")
+        for parent, rows in folded.groupby("parent_path_id", sort=False)
+    }
+    root = children[-1].iloc[0]
+    rows: list[dict] = []
+    stack: list[tuple[dict, int]] = [(root.to_dict(), 0)]
+    while stack:
+        row, indent = stack.pop()
+        rows.append({**row, "indent": indent})
+        inside = children.get(row["path_id"])
+        if inside is None or indent >= depth:
+            continue
+        inside = _with_own_work(row, _worth_showing(inside, weight))
+        listed = inside.head(top)
+        rest = inside.iloc[top:]
+        if len(rest):
+            stack.append((_other(rest, weight), indent + 1))
+        stack += [(record, indent + 1) for record in listed.to_dict("records")[::-1]]
+    frame = pd.DataFrame(rows)
+    frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
+    return frame
+
+
+def _with_own_work(row: dict, inside: pd.DataFrame) -> pd.DataFrame:
+    """The node's own kernels as a line of their own beside its children, so that the lines add up."""
+    if not row["self_kernel_count"] or not inside["kernel_count"].any():
+        return inside
+    own = {**dict.fromkeys(("busy_ns", "gap_ns", "duration_ns", "projection_ns"), 0), "call_count": row["call_count"],
+           "kernel_count": row["self_kernel_count"], "kernel_ns": row["self_kernel_ns"]}  # fmt: skip
+    line = {**_other(inside.head(0), "", "[self]"), **own}
+    both = pd.concat([inside, pd.DataFrame([line])], ignore_index=True)
+    return both.sort_values("kernel_ns", ascending=False, kind="stable")
+
+
+def _worth_showing(rows: pd.DataFrame, weight: str) -> pd.DataFrame:
+    """Ranges without any device work are left out beside ranges that have some; what is left out is summed."""
+    if weight == "duration_ns":
+        return rows
+    idle = (rows["kernel_ns"] == 0) & (rows["busy_ns"] == 0)
+    if not idle.any() or len(rows) < 2:
+        return rows
+    host_only = rows[idle]
+    kept = rows[~idle]
+    label = f"{len(host_only)} more without device work" if len(host_only) > 1 else str(host_only["shown_name"].iloc[0])
+    return pd.concat([kept, pd.DataFrame([_other(host_only, weight, label)])], ignore_index=True)
+
+
+def _other(rows: pd.DataFrame, weight: str, label: str = "") -> dict:
+    summed = {
+        c: int(rows[c].sum())
+        for c in ("call_count", "kernel_count", "kernel_ns", "busy_ns", "gap_ns", "duration_ns", "projection_ns")
+    }
+    name = label or f"{len(rows)} more"
+    return {**summed, "path_id": -2, "level": "", "name": name, "shown_name": name, "repeat_count": 1,
+            "is_inferred": False, "self_kernel_ns": 0, "self_kernel_count": 0}  # fmt: skip
+
+
+def print_tree(console: Console, results: Results, *, depth: int = 6, top: int = 12) -> None:
+    """Captures, their trees, balance lines and findings."""
+    captures = results.frame("captures").set_index("capture_id", drop=False)
+    rows = tree_rows(results, depth=depth, top=top)
+    for capture_id, capture in captures.iterrows():  # a handful of captures, never events
+        mine = rows[rows["capture_id"] == capture_id]
+        console.print(headline(capture), highlight=False)
+        console.print(_tree_table(mine), highlight=False)
+        console.print(balance_line(results, int(capture_id)), highlight=False)  # type: ignore[call-overload]
+    print_findings(console, results)
+
+
+def headline(capture: pd.Series) -> Text:
+    """One line: what was recorded, by what, on what."""
+    facts = [
+        str(capture["source_name"]), str(capture["tool_version"]),
+        f"schema {capture['schema_version']}" if capture["schema_version"] else "",
+        str(capture["gpu_name"]), str(capture["level"]),
+    ]  # fmt: skip
+    text = Text(" · ".join(shown(f) for f in facts if f), style="bold")
+    text.append(f"\nlevels by {shown(str(capture['level_rule']), 160)}", style="dim")
+    return text
+
+
+def _tree_table(rows: pd.DataFrame) -> Table:
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    has_device = bool(rows["busy_ns"].max()) if len(rows) else False
+    table.add_column("range", overflow="fold", ratio=1)
+    device_titles = ("calls", "kernels", "kernel time", "share", "busy", "gap", "host")
+    for title in device_titles if has_device else ("calls", "host", "share"):
+        table.add_column(title, justify="right", no_wrap=True)
+    weight = "kernel_ns" if has_device else "duration_ns"
+    root_ns = int(rows[weight].iloc[0]) if len(rows) else 0
+    top_level = rows[rows["indent"] == 1][weight].sum() if weight == "duration_ns" else root_ns
+    for row in rows.to_dict("records"):
+        name = Text("  " * row["indent"])
+        label = shown(str(row["name"]))
+        name.append(label, style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
+        if row["repeat_count"] > 1:
+            name.append(f"  ×{row['repeat_count']}", style="bold")
+        if row["is_inferred"]:
+            name.append("  (inferred)", style="italic dim")
+        share = format_ratio_percent(row[weight] / top_level) if top_level else ""
+        if has_device:
+            cells = (
+                format_count(row["call_count"]), format_count(row["kernel_count"]), format_ns(row["kernel_ns"]), share,
+                format_ns(row["busy_ns"]), format_ns(row["gap_ns"]) if row["gap_ns"] else "",
+                format_ns(row["duration_ns"]),
+            )  # fmt: skip
+        else:
+            host = row["duration_ns"]
+            cells = (format_count(row["call_count"]), format_ns(host), share if row["indent"] else "")
+        table.add_row(name, *cells)
+    return table
+
+
+def balance_line(results: Results, capture_id: int) -> Text:
+    """Every way of attribution with its kernels and time, adding up to the capture's total."""
+    frame = results.frame("balance")
+    frame = frame[frame["capture_id"] == capture_id]
+    text = Text("Balance", style="bold")
+    for question, label in (("launch", "launched in"), ("layer", "counts for layer by")):
+        rows = frame[frame["question"] == question]
+        total = rows[rows["attribution"] == "total"].iloc[0]
+        parts = rows[rows["attribution"] != "total"]
+        listed = " + ".join(
+            f"{r['attribution']} {format_count(r['kernel_count'])} ({format_ns(r['kernel_ns'])})"
+            for r in parts.to_dict("records")
+            if r["kernel_count"] or r["attribution"] == "none"
+        )
+        whole = f"{format_count(total['kernel_count'])} kernels ({format_ns(total['kernel_ns'])})"
+        closes = all(int(parts[c].sum()) == total[c] for c in ("kernel_count", "kernel_ns"))
+        text.append(f"\n  {label}: {listed} = {whole}", style="default")
+        text.append("  closes" if closes else "  DOES NOT CLOSE", style="green" if closes else "bold red")
+    return text
+
+
+def print_findings(console: Console, results: Results) -> None:
+    """Each finding with its count, an example and what to do."""
+    frame = results.frame("findings")
+    if not len(frame):
+        console.print("No findings.", style="dim")
+        return
+    console.print("Findings", style="bold")
+    for row in frame.to_dict("records"):
+        line = Text("  ")
+        line.append(f"{row['severity']:8}", style=_SEVERITY_STYLE.get(str(row["severity"]), ""))
+        line.append(f"{row['code']} ×{format_count(row['count'])}")
+        if row["example"]:
+            line.append(f"  e.g. {shown(str(row['example']), 90)}", style="dim")
+        line.append(f"\n           {shown(str(row['hint']), 220)}", style="dim")
+        console.print(line, highlight=False)
+
+
+def plain(text: str) -> str:
+    """Text safe inside rich markup."""
+    return escape(shown(text))
+
+
+def print_frame(console: Console, frame: pd.DataFrame, top: int) -> None:
+    """A table with units in its cells; what is cut off is said."""
+    from xsp_post.units import formatter_of
+
+    listed = frame if top == 0 else frame.head(top)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in listed.columns:
+        numeric = pd.api.types.is_numeric_dtype(listed[column].dtype)
+        table.add_column(str(column), justify="right" if numeric else "left", overflow="fold")
+    cells = [_cells(listed[column], formatter_of(str(column))) for column in listed.columns]
+    for row in zip(*cells):
+        table.add_row(*row)
+    console.print(table)
+    if len(listed) < len(frame):
+        console.print(f"… {len(frame) - len(listed):,} more rows (--top 0 prints all)", style="dim")
+    if not len(frame):
+        console.print("no rows", style="dim")
+
+
+def _cells(values: pd.Series, formatter) -> list[Text]:
+    if formatter is None:
+        return [Text(shown("" if value is None or value != value else str(value), 80)) for value in values]
+    return [Text(formatter(value)) for value in values]
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """A Markdown table of raw values; pipes and hidden characters of captured text are made harmless."""
+    def cell(value: object) -> str:
+        return "" if value is None or value != value else shown(str(value), 200).replace("|", "\\|")
+
+    lines = ["| " + " | ".join(map(str, frame.columns)) + " |", "|" + " --- |" * frame.shape[1]]
+    lines += ["| " + " | ".join(cell(v) for v in row) + " |" for row in frame.itertuples(index=False, name=None)]
+    return "\n".join(lines) + "\n"
