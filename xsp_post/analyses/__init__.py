@@ -1,0 +1,145 @@
+"""On the arrow ``analyses``: frames in, frame out: A1…A15 and the paper's evaluation tables (XSP.md §3).
+
+`compute_all` makes every table from the core tables of one workload; `ANALYSES` says of each which levels
+it needs and which exhibit of the paper it reproduces; `why_empty` says what to record for one without rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from xsp_post.analyses import evaluation, joined_tables, kernel_tables, layer_tables, model_tables
+from xsp_post.analyses.frames import core_frame
+from xsp_post.analyses.inputs import Inputs, prepare
+from xsp_post.analyses.options import BATCH_POLICIES, ROOF_AUTO, Options
+from xsp_post.analysis import Results
+from xsp_post.findings import Finding
+
+__all__ = [
+    "ANALYSES", "BATCH_POLICIES", "ROOF_AUTO", "AnalysisSpec", "Inputs", "Options", "compute_all", "find", "prepare",
+    "why_empty"]
+
+
+@dataclass(frozen=True)
+class AnalysisSpec:
+    """One analysis: what it is called, what it needs, what it reproduces, and the function that computes it."""
+
+    id: str  # as typed: A8, stages
+    table: str  # name in the store
+    title: str
+    levels: str  # least leveled run that has its data (paper, Table I)
+    exhibit: str  # table or figure of the paper ('' none)
+    needs: tuple[str, ...]  # of iterations, batch, layers, kernels, counters, allocation, gpu
+    function: Callable[[Inputs], pd.DataFrame]
+
+
+def _specs() -> tuple[AnalysisSpec, ...]:
+    layer, kernel, both = layer_tables, kernel_tables, joined_tables
+    model, extra = model_tables, evaluation
+    return (
+        AnalysisSpec("A1", "a01", "Model information", "M", "Figure 3, Table VIII", ("iterations",), model.a01),
+        AnalysisSpec("A2", "a02", "Layer information", "L", "Table II", ("layers",), layer.a02),
+        AnalysisSpec("A3", "a03", "Layer latency", "L", "Figure 5a", ("layers",), layer.a03),
+        AnalysisSpec("A4", "a04", "Layer memory allocation", "L", "Figure 5b", ("layers", "allocation"), layer.a04),
+        AnalysisSpec("A5", "a05", "Layer type distribution", "L", "Figure 4a", ("layers",), layer.a05),
+        AnalysisSpec("A6", "a06", "Layer latency by type", "L", "Figure 4b", ("layers",), layer.a06),
+        AnalysisSpec("A7", "a07", "Layer memory allocation by type", "L", "Figure 4c", ("layers", "allocation"),
+                     layer.a07),
+        AnalysisSpec("A8", "a08", "GPU kernel information", "G", "Table III", ("kernels",), kernel.a08),
+        AnalysisSpec("A9", "a09", "GPU kernel roofline", "G", "Figure 6", ("kernels", "counters"), kernel.a09),
+        AnalysisSpec("A10", "a10", "Kernels by name", "M/G", "Table IV", ("kernels",), kernel.a10),
+        AnalysisSpec("A11", "a11", "Kernels by layer", "L/G", "Table V", ("layers", "kernels"), both.a11),
+        AnalysisSpec("A12", "a12", "GPU metrics by layer", "L/G", "Figure 7", ("layers", "kernels", "counters"),
+                     both.a12),
+        AnalysisSpec("A13", "a13", "GPU and non-GPU latency", "L/G", "Figure 8", ("layers", "kernels"), both.a13),
+        AnalysisSpec("A14", "a14", "Layer roofline", "L/G", "Figure 9", ("layers", "counters"), both.a14),
+        AnalysisSpec("A15", "a15", "Kernels by model", "M/G", "Table VI, Figures 10, 12", ("kernels",), model.a15),
+        AnalysisSpec("summary", "workload_summary", "Summary", "M", "text of §III", (), extra.workload_summary),
+        AnalysisSpec("optimal_batch", "optimal_batch", "Optimal batch size", "M", "Figure 3", ("iterations", "batch"),
+                     model.optimal_batch),
+        AnalysisSpec("scalability", "throughput_scalability", "Throughput scalability", "M", "arXiv v1 Figure 12",
+                     ("iterations", "batch"), model.throughput_scalability),
+        AnalysisSpec("stages", "stages", "Stages", "L", "Table IX, Figure 5", ("layers",), extra.stages_table),
+        AnalysisSpec("dominant_kernels", "dominant_kernels", "Dominant kernel of each layer", "L/G",
+                     "MLModelScope Table 3", ("layers", "kernels"), both.dominant_kernels),
+        AnalysisSpec("roofs", "roofs", "Roofs", "G", "Table VII", ("gpu",), extra.roofs),
+        AnalysisSpec("model_roofline", "model_roofline", "Model roofline", "M/G", "Figures 10, 12",
+                     ("kernels", "counters"), model.model_roofline),
+        # Last: which execution is the reference is decided while kernels are matched.
+        AnalysisSpec("cases", "cases", "Cases", "M", "", (), extra.cases_table),
+    )
+
+
+ANALYSES: dict[str, AnalysisSpec] = {spec.id: spec for spec in _specs()}
+
+
+def find(text: str) -> AnalysisSpec | None:
+    """The analysis that ``text`` names, as typed or as stored: A8, a8, A08, a08, stages; None if there is none."""
+    wanted = text.strip().lower()
+    for spec in ANALYSES.values():
+        if wanted in (spec.id.lower(), spec.table):
+            return spec
+    if wanted[:1] == "a" and wanted[1:].isdecimal():
+        return ANALYSES.get(f"A{int(wanted[1:])}")
+    return None
+
+
+def compute_all(
+    results: Results, options: Options | None = None, **choices: Any,
+) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
+    """All tables of `ANALYSES` by table name (without data: zero rows, all columns), and what was odd.
+
+    ``choices`` are fields of `Options`, e.g. ``roof="fp32"``. Reads the core tables captures, iterations,
+    layers, kernels, kernel_metrics and devices, whichever there are. Raises UsageError for an unknown choice.
+    """
+    chosen = options or Options()
+    if choices:
+        chosen = replace(chosen, **choices)
+    inputs = prepare(results, chosen)
+    tables = {spec.table: spec.function(inputs) for spec in ANALYSES.values()}
+    return tables, inputs.findings
+
+
+_RECORD = {
+    "iterations": "no model execution is marked: run with `xsp-post run`, or put one range around each execution and "
+                  "name it with --model-range",
+    "batch": "there is only one batch size: sweep with `xsp-post run --batch-size 1,2,4,…`",
+    "layers": "no layer ranges are in the capture: record with `xsp-post run`, use `with xsp_post.ranges(model):`, "
+              "or name existing ranges with --layer-range",
+    "kernels": "the capture has no GPU kernels: record with `nsys profile --trace=cuda,nvtx`",
+    "counters": "no kernel has flop and DRAM counters: collect them with `xsp-post run --ncu`, or give an .ncu-rep of "
+                "the same program",
+    "allocation": "allocations were not recorded: `xsp-post run` records them from torch's allocator",
+    "gpu": "the peaks of this GPU are not known: give them with --peaks",
+}
+
+
+def why_empty(table: str, results: Results) -> str:
+    """One sentence on what would fill an analysis table that has no rows; '' for a table that needs nothing.
+
+    ``table`` is a name or id that `find` knows. The first thing that is missing is named.
+    """
+    spec = find(table)
+    if spec is None:
+        return ""
+    for need in spec.needs:
+        if not _has(need, results):
+            return f"{spec.id} {spec.title}: {_RECORD[need]}."
+    return ""
+
+
+def _has(need: str, results: Results) -> bool:
+    if need in ("iterations", "layers", "kernels"):
+        return len(core_frame(results, need, ["capture_id"])) > 0
+    if need == "batch":
+        return core_frame(results, "iterations", ["batch_size"])["batch_size"].nunique() > 1
+    if need == "counters":
+        analytic = core_frame(results, "layers", ["analytic_flop"])["analytic_flop"].notna().any()
+        return len(core_frame(results, "kernel_metrics", ["kernel_id"])) > 0 or bool(analytic)
+    if need == "allocation":
+        return bool((core_frame(results, "layers", ["allocated_bytes"])["allocated_bytes"] >= 0).any())
+    return False

@@ -1,0 +1,151 @@
+"""On the arrow ``analyses``: small helpers on frames and arrays that every analysis uses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from xsp_post.analysis import Results
+from xsp_post.schemas import TABLES
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+_DEFAULTS: dict[str, Any] = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}
+
+
+def core_frame(results: Results, table: str, columns: Sequence[str]) -> pd.DataFrame:
+    """The columns of a core table; a missing table has no rows, a missing column its "unknown" value.
+
+    Only what is there is asked for, so that a store written before a column existed still answers.
+    """
+    schema = {column.name: column.dtype for column in TABLES[table].columns}
+    if table not in results.tables():
+        return pd.DataFrame({name: pd.Series(dtype=_dtype(schema[name])) for name in columns})
+    try:
+        frame = results.frame(table, columns)
+    except KeyError:
+        there = results.frame(table)
+        frame = there[[name for name in columns if name in there.columns]]
+    missing = [name for name in columns if name not in frame.columns]
+    return frame.assign(**{name: _DEFAULTS[schema[name]] for name in missing}) if missing else frame
+
+
+def _dtype(schema_dtype: str) -> str:
+    return "object" if schema_dtype == "str" else schema_dtype
+
+
+def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:
+    """A frame with exactly the columns of a registered table, in order and dtype. KeyError for a missing one.
+
+    Text may be a categorical, an array or one value for all rows; categoricals stay categoricals.
+    """
+    schema = TABLES[table].columns
+    frame = pd.DataFrame({column.name: columns[column.name] for column in schema})
+    for column in schema:
+        if column.dtype != "str" and str(frame.dtypes[column.name]) != column.dtype:
+            frame[column.name] = frame[column.name].to_numpy().astype(column.dtype)
+    return frame
+
+
+def empty(table: str) -> pd.DataFrame:
+    """A registered table without rows."""
+    return shaped(table, {
+        column.name: pd.Series(dtype=_dtype(column.dtype)) for column in TABLES[table].columns})
+
+
+def text_codes(series: pd.Series) -> tuple[IntArray, pd.Index]:
+    """A text column as (codes, texts); a missing text is the code of ''. Categoricals are not decoded."""
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        codes = series.cat.codes.to_numpy().astype(np.int64)
+        texts = series.cat.categories
+    else:
+        found, unique = pd.factorize(series)
+        codes, texts = found.astype(np.int64), pd.Index(unique)
+    if len(codes) and codes.min() < 0:
+        codes = np.where(codes < 0, len(texts), codes)
+        texts = texts.append(pd.Index([""]))
+    return codes, texts
+
+
+def texts_of(codes: IntArray, texts: pd.Index) -> pd.Categorical:
+    """Codes and texts as a categorical again; a negative code is ''."""
+    if len(codes) and codes.min() < 0:
+        blank = texts.get_indexer(pd.Index([""]))[0] if texts.is_unique else -1
+        if blank < 0:
+            blank, texts = len(texts), texts.append(pd.Index([""]))
+        codes = np.where(codes < 0, blank, codes)
+    return pd.Categorical.from_codes(codes, categories=texts)
+
+
+def dense(*keys: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows with equal keys get equal group numbers 0…g−1 by first appearance; also each group's first row.
+
+    Keys are integer arrays of one shape (n,); they are combined pairwise, so that none can overflow.
+    """
+    group = np.zeros(len(keys[0]), np.int64)
+    for key in keys:
+        shifted = key - key.min() if len(key) else key
+        width = int(shifted.max()) + 1 if len(key) else 1
+        if int(group.max(initial=0)) + 1 > (1 << 62) // width:
+            shifted, _ = _factorize(shifted)
+            width = int(shifted.max()) + 1
+        group, _ = _factorize(group * width + shifted)
+    count = int(group.max(initial=-1)) + 1
+    first = np.full(count, len(group), np.int64)
+    # Written from the back, so that the first appearance is what stays.
+    first[group[::-1]] = np.arange(len(group) - 1, -1, -1)
+    return group, first
+
+
+def _factorize(values: IntArray) -> tuple[IntArray, IntArray]:
+    codes, unique = pd.factorize(values)
+    return codes.astype(np.int64), np.asarray(unique, dtype=np.int64)
+
+
+def occurrence(group: IntArray) -> IntArray:
+    """How many earlier rows have the same group number: 0 for the first. Shape (n,)."""
+    order = np.argsort(group, kind="stable")
+    ordered = group[order]
+    is_new = np.ones(len(ordered), dtype=bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    start = np.flatnonzero(is_new)
+    counts = np.arange(len(ordered)) - np.repeat(start, np.diff(np.append(start, len(ordered))))
+    result = np.empty(len(ordered), np.int64)
+    result[order] = counts
+    return result
+
+
+def lookup(keys: IntArray, values: IntArray, wanted: IntArray, missing: int = -1) -> IntArray:
+    """``values`` at the place where ``keys`` equals ``wanted``; ``missing`` where none does. Keys are unique."""
+    if not len(keys):
+        return np.full(len(wanted), missing, np.int64)
+    low, high = int(keys.min()), int(keys.max())
+    if high - low < 4 * (len(keys) + len(wanted)) + 1024:  # a table is faster than a search
+        table = np.full(high - low + 1, missing, np.int64)
+        table[keys - low] = values
+        inside = (wanted >= low) & (wanted <= high)
+        return np.where(inside, table[np.clip(wanted, low, high) - low], missing)
+    order = np.argsort(keys, kind="stable")
+    position = np.clip(np.searchsorted(keys[order], wanted), 0, len(keys) - 1)
+    found = order[position]
+    return np.where(keys[found] == wanted, values[found], missing)
+
+
+def group_sum(group: IntArray, values: FloatArray, count: int) -> FloatArray:
+    """Sum per group; NaN values are left out, a group without any known value is NaN. Shape (count,)."""
+    known = ~np.isnan(values)
+    total = np.bincount(group[known], weights=values[known], minlength=count).astype(np.float64)
+    return np.where(np.bincount(group[known], minlength=count) > 0, total, np.nan)
+
+
+def divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> FloatArray:
+    """Element-wise ratio; NaN where the denominator is 0 or unknown."""
+    top, bottom = np.asarray(numerator, np.float64), np.asarray(denominator, np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(bottom == 0, np.nan, top / bottom)

@@ -1,0 +1,113 @@
+"""On the arrow ``analyses``: what all analyses start from: cases, matched layers, matched kernels, roofs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analyses.cases import Cases, find_cases
+from xsp_post.analyses.frames import IntArray, core_frame
+from xsp_post.analyses.kernel_rows import KernelRows, kernel_rows
+from xsp_post.analyses.layer_rows import LayerRows, layer_rows
+from xsp_post.analyses.options import Options
+from xsp_post.analyses.roofline import Work, aggregate
+from xsp_post.analysis import Results
+from xsp_post.findings import CATALOGUE, WARNING, Entry, Finding, finding
+from xsp_post.hardware import Peaks, peaks_of_device, similar_names
+from xsp_post.statistics import summarise_groups
+
+CATALOGUE.update({
+    "peaks-unknown": Entry(
+        WARNING,
+        "The roofs of this GPU are not known",
+        "The GPU is not in xsp-post's table and the capture does not state its multiprocessors, clock and bandwidth.",
+        "Give its peaks in a file (--peaks), for example one written by `xsp-post doctor --measure-peaks`.",
+    ),
+})
+
+
+@dataclass
+class Inputs:
+    """Everything the analyses are pure functions of."""
+
+    options: Options
+    cases: Cases
+    layers: LayerRows
+    kernels: KernelRows
+    peaks: dict[int, Peaks | None]  # per case
+    model_summary: pd.DataFrame  # `statistics.summarise_groups` of the model latency, one row per case
+    by_layer: tuple[Work, Work] = field(init=False)  # kernels summed per row of layers.frame
+    by_case: tuple[Work, Work] = field(init=False)  # kernels summed per case
+    layer_of_kernel: IntArray = field(init=False)  # row of layers.frame of each kernel row, −1 none
+    findings: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        frame, layers = self.kernels.frame, self.layers.frame
+        case = frame["case_index"].to_numpy(np.int64)
+        self.layer_of_kernel = self.layers.rows_of(case, frame["layer_index"].to_numpy(np.int64))
+        self.by_layer = aggregate(
+            self.kernels.work, self.layer_of_kernel, len(layers), layers["case_index"].to_numpy(np.int64))
+        self.by_case = aggregate(self.kernels.work, case, len(self.cases), np.arange(len(self.cases)))
+
+    @property
+    def model_latency_ns(self) -> np.ndarray:
+        """Trimmed mean per case, NaN without iterations. Shape (cases,)."""
+        return self.model_summary["trimmed_mean"].to_numpy()
+
+    def case_columns(self, case: IntArray) -> dict[str, Any]:
+        """case_index, batch_size and phase of each row."""
+        phases = pd.Categorical(self.cases.frame["phase"])
+        return {
+            "case_index": case, "batch_size": self.cases.frame["batch_size"].to_numpy()[case],
+            "phase": pd.Categorical.from_codes(phases.codes[case], categories=phases.categories)}
+
+    def over_iterations(self, column: str, role: str) -> np.ndarray:
+        """Trimmed mean of a column of cases.iterations over the measured ones of a role, per case."""
+        rows = self.cases.iterations
+        chosen = (rows[f"is_{role}"] & rows["is_measured"]).to_numpy().astype(bool)
+        group = np.where(chosen, rows["case_index"].to_numpy(np.int64), -1)
+        values = rows[column].to_numpy(np.float64)
+        summary = summarise_groups(values, group, len(self.cases), self.options.trim_ratio)
+        return summary["trimmed_mean"].to_numpy()
+
+
+def prepare(results: Results, options: Options) -> Inputs:
+    """Read the core tables once and match everything that the analyses need."""
+    cases = find_cases(results)
+    layers = layer_rows(results, cases, options.trim_ratio)
+    kernels = kernel_rows(results, cases, layers, options)
+    rows = cases.iterations
+    measured = (rows["is_model"] & rows["is_measured"]).to_numpy().astype(bool)
+    group = np.where(measured, rows["case_index"].to_numpy(np.int64), -1)
+    model = summarise_groups(rows["latency_ns"].to_numpy(np.float64), group, len(cases), options.trim_ratio)
+    peaks, unknown = _peaks(results, cases, options)
+    inputs = Inputs(options, cases, layers, kernels, peaks, model)
+    inputs.findings = [*cases.findings, *layers.findings, *kernels.findings]
+    if kernels.has_counters or layers.frame["analytic_flop"].notna().any():
+        inputs.findings += unknown
+    return inputs
+
+
+def _peaks(results: Results, cases: Cases, options: Options) -> tuple[dict[int, Peaks | None], list[Finding]]:
+    """The roofs of each case: of the device its kernels (else layers, else model) ran on."""
+    devices = core_frame(results, "devices", [
+        "capture_id", "device_id", "gpu_name", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s",
+        "compute_capability"]).drop_duplicates("capture_id").set_index("capture_id")
+    peaks: dict[int, Peaks | None] = {}
+    unknown: dict[str, int] = {}
+    for index, case in cases.frame.iterrows():  # a handful of rows
+        captures = [case[f"{role}_capture_id"] for role in ("kernel", "layer", "model")]
+        capture_id = next((c for c in captures if c in devices.index), None)
+        device = dict(devices.loc[capture_id]) if capture_id is not None else {}
+        device["gpu_name"] = device.get("gpu_name") or case["gpu_name"]
+        found = peaks_of_device(device, options.peaks)
+        peaks[int(index)] = found  # type: ignore[call-overload]
+        if found is None and device["gpu_name"]:
+            unknown[str(device["gpu_name"])] = unknown.get(str(device["gpu_name"]), 0) + 1
+    findings = [
+        finding("peaks-unknown", count=count, example=", ".join([name, *similar_names(name)[:5]]))
+        for name, count in unknown.items()]
+    return peaks, findings

@@ -1,0 +1,158 @@
+"""On the arrow ``analyses``: A11…A14, layers and kernels together (XSP.md §3.2), which no single tool gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analyses.frames import divide, shaped, text_codes
+from xsp_post.analyses.inputs import Inputs
+from xsp_post.analyses.kernel_tables import coverage_columns
+from xsp_post.analyses.layer_tables import layer_columns
+from xsp_post.analyses.roofline import (
+    ANALYTIC,
+    COUNTER_SOURCES,
+    COUNTERS,
+    Work,
+    intensity_columns,
+    pipe_of_name,
+)
+from xsp_post.findings import CATALOGUE, INFO, Entry, finding
+
+CATALOGUE.update({
+    "negative-non-gpu": Entry(
+        INFO,
+        "Layers whose kernels take longer than the layer",
+        "The non-GPU latency of a layer is its latency minus its kernels' (or their union). The two are from different "
+        "runs (M/L and M/L/G), kernels may overlap, and asynchronous kernels outlive the range that launched them.",
+        "Nothing is clamped. Compare by union instead of by sum, or record with serialised layers.",
+    ),
+})
+
+
+def _cases_with_kernels(inputs: Inputs) -> np.ndarray:
+    """Rows of layers.frame in cases that have kernels at all."""
+    case = inputs.layers.frame["case_index"].to_numpy(np.int64)
+    return np.flatnonzero(np.isin(case, np.unique(inputs.kernels.frame["case_index"])))
+
+
+def a11(inputs: Inputs) -> pd.DataFrame:
+    """A11: kernels summed per layer. A layer without kernels has kernel latency 0 and no intensity."""
+    rows = _cases_with_kernels(inputs)
+    total, covered = (work.take(rows) for work in inputs.by_layer)
+    chosen = inputs.layers.frame.iloc[rows]
+    kernels = inputs.layer_of_kernel
+    count = np.bincount(kernels[kernels >= 0], minlength=len(inputs.layers.frame))[rows]
+    return shaped("a11", {
+        **layer_columns(inputs, rows), "shape_text": chosen["shape_text"].array,
+        "layer_latency_ns": chosen["latency_ns"].to_numpy(), "kernel_latency_ns": total.latency_ns,
+        "kernel_count": count, **total.quantities(), **intensity_columns(covered, inputs.peaks, inputs.options),
+        **coverage_columns(total.coverage_ratio),
+    })
+
+
+def a12(inputs: Inputs) -> pd.DataFrame:
+    """A12: the counters of each layer in execution order; no rows for cases without counters."""
+    rows = _cases_with_kernels(inputs)
+    case = inputs.layers.frame["case_index"].to_numpy(np.int64)[rows]
+    counted = np.flatnonzero(inputs.by_case[0].coverage_ratio > 0)
+    rows = rows[np.isin(case, counted)]
+    total = inputs.by_layer[0].take(rows)
+    return shaped("a12", {
+        **layer_columns(inputs, rows), "kernel_latency_ns": total.latency_ns, **total.quantities()})
+
+
+def a13(inputs: Inputs) -> pd.DataFrame:
+    """A13: what of each layer's latency was not kernels, by sum (the paper's) and by union; may be negative."""
+    rows = _cases_with_kernels(inputs)
+    rows = rows[inputs.layers.frame["sample_count"].to_numpy()[rows] > 0]
+    chosen = inputs.layers.frame.iloc[rows]
+    latency = chosen["latency_ns"].to_numpy()
+    kernel, busy = inputs.by_layer[0].latency_ns[rows], chosen["busy_ns"].to_numpy()
+    is_negative = (latency < kernel) | (latency < busy)
+    if is_negative.any():
+        worst = int(np.argmin(latency - kernel))
+        inputs.findings.append(finding(
+            "negative-non-gpu", count=int(is_negative.sum()), example=str(chosen["layer_path"].iloc[worst])))
+    return shaped("a13", {
+        **layer_columns(inputs, rows), "layer_latency_ns": latency, "latency_source": chosen["latency_source"].array,
+        "kernel_latency_ns": kernel, "busy_ns": busy, "non_gpu_by_sum_ns": latency - kernel,
+        "non_gpu_by_union_ns": latency - busy, "gpu_by_sum_ratio": divide(kernel, latency),
+        "gpu_by_union_ratio": divide(busy, latency), "is_negative": is_negative,
+    })
+
+
+def a14(inputs: Inputs) -> pd.DataFrame:
+    """A14: each layer's point under the roof, from counters, else from flop and least bytes of the model."""
+    work, is_analytic = analytic_where_unmeasured(inputs)
+    rows = np.flatnonzero(~(np.isnan(work.flop) | np.isnan(work.dram_bytes)))
+    chosen = work.take(rows)
+    source = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), COUNTER_SOURCES.index(COUNTERS))
+    return shaped("a14", {
+        **layer_columns(inputs, rows), "latency_ns": chosen.latency_ns,
+        **intensity_columns(chosen, inputs.peaks, inputs.options),
+        "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),
+    })
+
+
+def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
+    """Work per row of layers.frame, of counters where there are any, else analytic; and which is which.
+
+    Analytic bytes are the least possible ones and stand in ``dram_read_bytes``; the pipe is guessed from the longest kernel's name. The time
+    is the layer's kernel latency, or its own latency where it has no kernels.
+    """
+    layers, covered = inputs.layers.frame, inputs.by_layer[1]
+    flop, least = layers["analytic_flop"].to_numpy(), layers["analytic_bytes"].to_numpy()
+    is_analytic = (inputs.by_layer[0].coverage_ratio == 0) & ~np.isnan(flop) & ~np.isnan(least)
+    kernel = inputs.by_layer[0].latency_ns
+    latency = np.where(kernel > 0, kernel, layers["latency_ns"].to_numpy())
+
+    def choose(analytic: np.ndarray | float, measured: np.ndarray) -> np.ndarray:
+        return np.where(is_analytic, analytic, measured)
+
+    guessed = _guessed_pipes(inputs)
+    by_pipe = {
+        pipe: choose(np.where(guessed == pipe, flop, 0.0), covered.flop_by_pipe.get(pipe, np.zeros(len(flop))))
+        for pipe in sorted({*covered.flop_by_pipe, *guessed[is_analytic]} - {"fp32"})}
+    if "fp32" in covered.flop_by_pipe:
+        by_pipe["fp32"] = choose(0.0, covered.flop_by_pipe["fp32"])  # what no pipe is named for counts as fp32
+    work = Work(
+        covered.case, choose(latency, covered.latency_ns), choose(flop, covered.flop), by_pipe,
+        choose(least, covered.dram_read_bytes), choose(0.0, covered.dram_write_bytes),
+        choose(np.nan, covered.l2_bytes), choose(np.nan, covered.occupancy_ratio),
+        choose(1.0, covered.coverage_ratio))
+    return work, is_analytic
+
+
+def _guessed_pipes(inputs: Inputs) -> np.ndarray:
+    """Pipe of each row of layers.frame by the name of its longest kernel, for flop that no counter saw."""
+    rows, kernels = _longest_kernel(inputs)
+    pipes = np.full(len(inputs.layers.frame), "fp32", dtype=object)
+    code, names = text_codes(inputs.kernels.frame["name"])
+    chosen = code[kernels]
+    unique, inverse = np.unique(chosen, return_inverse=True)
+    pipes[rows] = np.array([pipe_of_name(str(names[c])) for c in unique], dtype=object)[inverse]
+    return pipes
+
+
+def _longest_kernel(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of layers.frame that have kernels, and for each the row of kernels.frame of its longest launch."""
+    layer, latency = inputs.layer_of_kernel, inputs.kernels.frame["latency_ns"].to_numpy()
+    inside = np.flatnonzero(layer >= 0)
+    order = inside[np.lexsort((-latency[inside], layer[inside]))]
+    is_first = np.ones(len(order), dtype=bool)
+    is_first[1:] = layer[order][1:] != layer[order][:-1]
+    return layer[order[is_first]], order[is_first]
+
+
+def dominant_kernels(inputs: Inputs) -> pd.DataFrame:
+    """The longest single launch of each layer that has kernels (MLModelScope paper, Table 3)."""
+    rows, chosen = _longest_kernel(inputs)
+    frame = inputs.kernels.frame
+    latency = frame["latency_ns"].to_numpy()[chosen]
+    texts = {name: text_codes(frame[name]) for name in ("name", "short_name")}
+    return shaped("dominant_kernels", {
+        **layer_columns(inputs, rows),
+        **{name: pd.Categorical.from_codes(codes[chosen], categories=known) for name, (codes, known) in texts.items()},
+        "latency_ns": latency, "latency_ratio": divide(latency, inputs.by_layer[0].latency_ns[rows]),
+    })

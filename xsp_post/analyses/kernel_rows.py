@@ -1,0 +1,296 @@
+"""On the arrow ``analyses``: one row per kernel launch of each case's reference iteration, with its counters.
+
+A launch is the same in another iteration, repeat or counter run when it has the same layer, kernel name and
+is the k-th launch of that name in that layer (XSP.md §2.4; where the sequences are equal this is "same
+ordinal in the layer"). Latencies are summarised over the measured iterations, counters over every execution
+that has them, then A9…A15 add up these rows, so that all tables agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from xsp_post.analyses.cases import Cases
+from xsp_post.analyses.frames import (
+    FloatArray,
+    IntArray,
+    core_frame,
+    dense,
+    lookup,
+    occurrence,
+    text_codes,
+)
+from xsp_post.analyses.layer_rows import LayerRows
+from xsp_post.analyses.options import Options
+from xsp_post.analyses.roofline import Work, tensor_pipe
+from xsp_post.analysis import Results
+from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.statistics import summarise_groups
+
+CATALOGUE.update({
+    "kernels-outside-iterations": Entry(
+        INFO,
+        "Kernels outside every model execution",
+        "A capture has model executions, but some kernels were launched outside of them (or in none that counts: "
+        "set-up, data loading, warm-up of other phases).",
+        "A8…A15 count one model execution and leave them out; the tree and the balance show them.",
+    ),
+    "launches-unmatched": Entry(
+        WARNING,
+        "Iterations launch different kernels",
+        "Measured iterations launched kernels that the reference iteration does not have (or fewer of them): "
+        "data-dependent work, autotuning, or a range that ends before its kernels are launched.",
+        "A8…A15 describe the reference iteration; record more warm-up, or look at `iterations` for the odd one.",
+    ),
+    "counters-partial": Entry(
+        WARNING,
+        "Some kernels have no counters",
+        "Flop or DRAM counters are missing for part of the kernels, or read NaN.",
+        "Sums cover the measured kernels only and say which share of the time that is; collect the missing metrics.",
+    ),
+})
+
+_COLUMNS = [
+    "capture_id", "kernel_id", "iteration_index", "layer_index", "name", "short_name", "duration_ns",
+    "start_ns", "launch_start_ns", "queue_delay_ns",
+]
+_FLOP_PIPES = {"flop_fp64": "fp64", "flop_fp32": "fp32", "flop_fp16": "fp16"}
+_METRICS = ("flop", *_FLOP_PIPES, "flop_tensor", "dram_read_bytes", "dram_write_bytes", "l2_bytes",
+            "occupancy_ratio", "theoretical_occupancy_ratio")
+
+
+@dataclass
+class KernelRows:
+    """Launches of the reference iterations, ordered by (case, launch order).
+
+    frame     case_index, capture_id, kernel_id, kernel_index (1-based in the case), layer_index (−1 none),
+              name, short_name (categoricals), latency_ns (trimmed mean), queue_delay_ns (median, NaN
+              unknown), theoretical_occupancy_ratio, metric_source
+    summary   `statistics.summarise_groups` of the latency, same rows
+    work      counters of the rows, for `roofline`
+    """
+
+    frame: pd.DataFrame
+    summary: pd.DataFrame
+    work: Work
+    findings: list[Finding]
+
+    @property
+    def has_counters(self) -> bool:
+        return bool((self.work.coverage_ratio > 0).any())
+
+
+def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Options) -> KernelRows:
+    """Match every kernel of the kernel runs to a launch of its case's reference iteration."""
+    kernels = core_frame(results, "kernels", _COLUMNS)
+    metrics = core_frame(results, "kernel_metrics", ["kernel_id", "metric_name", "value", "source"])
+    iterations = cases.iterations
+    row = cases.rows_of(_ints(kernels, "capture_id"), _ints(kernels, "iteration_index"))
+    findings = _outside(row, cases, kernels)
+    used = row >= 0
+    if len(iterations):
+        # Counters may be on an iteration that is not measured: a counter run often profiles one only.
+        wanted = iterations["is_kernel"] & (iterations["is_measured"] if metrics.empty else True)
+        used &= wanted.to_numpy().astype(bool)[row]
+    if not used.all():
+        kernels, row = kernels[used], row[used]
+    kernels, row = _in_launch_order(kernels, row)
+    is_measured = _flag(iterations, "is_measured")[row]
+    case = iterations["case_index"].to_numpy(np.int64)[row]
+
+    layer = np.where(_ints(kernels, "layer_index") < 0, -1, layers.index_of(row, _ints(kernels, "layer_index")))
+    name, names = text_codes(kernels["name"])
+    reference = _choose_reference(cases, row[is_measured])
+    is_reference = np.isin(row, reference)
+    if is_reference.all():  # one execution per case: nothing to match
+        launch, at = np.arange(len(row)), np.arange(len(row))
+    else:
+        of_kind, _ = dense(row, layer, name)
+        kind, _ = dense(case, layer, name)
+        group, _ = dense(kind, occurrence(of_kind))
+        at = np.flatnonzero(is_reference)
+        launch = lookup(group[at], np.arange(len(at)), group)
+        findings += _unmatched(launch, is_measured, case[at], cases, kernels)
+    duration = kernels["duration_ns"].to_numpy(np.float64)
+    summary = summarise_groups(duration, np.where(is_measured, launch, -1), len(at), options.trim_ratio)
+    work, source, theoretical = _counters(metrics, kernels, launch, at, case, name, names, summary, options)
+    work.case = case[at]
+    findings += _coverage(work, names, name[at])
+    chosen = kernels.iloc[at]
+    frame = pd.DataFrame({
+        "case_index": case[at], "capture_id": _ints(chosen, "capture_id"), "kernel_id": _ints(chosen, "kernel_id"),
+        "kernel_index": _count_up(case[at]), "layer_index": layer[at],
+        "name": pd.Categorical.from_codes(name[at], categories=names), "short_name": _short(chosen),
+        "latency_ns": summary["trimmed_mean"].to_numpy(),
+        "queue_delay_ns": _queue_delay(kernels, np.where(is_measured, launch, -1), len(at)),
+        "theoretical_occupancy_ratio": theoretical, "metric_source": source,
+    })
+    return KernelRows(frame, summary, work, findings)
+
+
+def _ints(frame: pd.DataFrame, column: str) -> IntArray:
+    return frame[column].to_numpy().astype(np.int64, copy=False)
+
+
+def _flag(frame: pd.DataFrame, column: str) -> npt.NDArray[np.bool_]:
+    return frame[column].to_numpy().astype(bool)
+
+
+def _short(kernels: pd.DataFrame) -> pd.Categorical:
+    codes, texts = text_codes(kernels["short_name"])
+    return pd.Categorical.from_codes(codes, categories=texts)
+
+
+def _count_up(case: IntArray) -> IntArray:
+    """1, 2, 3 … within each case; rows are ordered by case."""
+    return occurrence(case) + 1
+
+
+def _in_launch_order(kernels: pd.DataFrame, row: IntArray) -> tuple[pd.DataFrame, IntArray]:
+    """Kernels by (case order of their iteration row, launch, start); most captures are in that order already."""
+    start, launch = _ints(kernels, "start_ns"), _ints(kernels, "launch_start_ns")
+    launch = np.where(launch < 0, start, launch)
+    later = (np.diff(row) > 0) | ((np.diff(row) == 0) & (
+        (np.diff(launch) > 0) | ((np.diff(launch) == 0) & (np.diff(start) >= 0))))
+    if later.all():
+        return kernels, row
+    order = np.lexsort((start, launch, row))
+    return kernels.iloc[order], row[order]
+
+
+def _choose_reference(cases: Cases, measured_row: IntArray) -> IntArray:
+    """Per case the first measured execution with the most common number of kernels; also noted in the cases."""
+    iterations = cases.iterations
+    cases.frame["reference_iteration_index"] = -1
+    if not len(measured_row):
+        return np.zeros(0, np.int64)
+    count = np.bincount(measured_row, minlength=len(iterations))
+    rows = np.flatnonzero(count > 0)
+    table = pd.DataFrame({
+        "row": rows, "case": iterations["case_index"].to_numpy()[rows],
+        "capture": iterations["capture_id"].to_numpy()[rows], "count": count[rows]})
+    table["often"] = table.groupby(["case", "capture", "count"])["row"].transform("size")
+    reference = table["case"].map(cases.frame["kernel_capture_id"])
+    table = table[table["capture"].eq(reference)].sort_values(
+        ["case", "often", "row"], ascending=[True, False, True], kind="stable").drop_duplicates("case")
+    chosen = table["row"].to_numpy(np.int64)
+    cases.frame.loc[table["case"], "reference_iteration_index"] = iterations["iteration_index"].to_numpy()[chosen]
+    return np.sort(chosen)
+
+
+def _queue_delay(kernels: pd.DataFrame, group: IntArray, count: int) -> FloatArray:
+    delay = kernels["queue_delay_ns"].to_numpy(np.float64)
+    # A negative delay is real (clock skew); −1 without a launch row is "unknown".
+    known = np.where(_ints(kernels, "launch_start_ns") < 0, np.nan, delay)
+    return summarise_groups(known, group, count)["median"].to_numpy()
+
+
+# Counters ---------------------------------------------------------------------------------------------
+
+
+def _counters(
+    metrics: pd.DataFrame, kernels: pd.DataFrame, launch: IntArray, at: IntArray, case: IntArray, name: IntArray,
+    names: pd.Index, summary: pd.DataFrame, options: Options,
+) -> tuple[Work, pd.Categorical, FloatArray]:
+    """The counters of each launch as `Work`, the name of its flop metric, and its theoretical occupancy."""
+    count = len(at)
+    unknown = np.full(count, np.nan)
+    latency = summary["trimmed_mean"].to_numpy()
+    found: dict[str, FloatArray] = {}
+    sources: dict[str, tuple[IntArray, pd.Index]] = {}
+    if len(metrics):
+        found, sources = _per_launch(metrics, _ints(kernels, "kernel_id"), launch, count, options.trim_ratio)
+    value = {metric: found.get(metric, unknown) for metric in _METRICS}
+    by_pipe = {pipe: value[metric] for metric, pipe in _FLOP_PIPES.items() if metric in found}
+    if "flop_tensor" in found:
+        by_pipe |= _split_tensor(value["flop_tensor"], sources.get("flop_tensor"), name[at], names)
+    parts = np.array([value[metric] for metric in (*_FLOP_PIPES, "flop_tensor")])
+    any_part = ~np.isnan(parts).all(axis=0)
+    total = np.where(np.isnan(value["flop"]) & any_part, np.nansum(parts, axis=0), value["flop"])
+    covered = ~(np.isnan(total) | np.isnan(value["dram_read_bytes"]) | np.isnan(value["dram_write_bytes"]))
+    work = Work(
+        case[at], latency, total, by_pipe, value["dram_read_bytes"], value["dram_write_bytes"], value["l2_bytes"],
+        value["occupancy_ratio"], covered.astype(np.float64))
+    metric = "flop" if "flop" in sources else next((m for m in (*_FLOP_PIPES, "flop_tensor") if m in sources), None)
+    codes, texts = sources[metric] if metric else (np.full(count, -1), pd.Index([], dtype="object"))
+    texts = texts.append(pd.Index([""])) if "" not in texts else texts
+    blank = texts.get_indexer(pd.Index([""]))[0]
+    return work, pd.Categorical.from_codes(np.where(codes < 0, blank, codes), categories=texts), value[
+        "theoretical_occupancy_ratio"]
+
+
+def _per_launch(
+    metrics: pd.DataFrame, kernel_id: IntArray, launch: IntArray, count: int, trim_ratio: float,
+) -> tuple[dict[str, FloatArray], dict[str, tuple[IntArray, pd.Index]]]:
+    """Each metric's value per launch (summarised over its executions), and the code of its source text."""
+    code, metric_names = text_codes(metrics["metric_name"])
+    source, source_texts = text_codes(metrics["source"])
+    wanted = {text: position for position, text in enumerate(metric_names) if text in _METRICS}
+    kept = np.flatnonzero(np.isin(code, list(wanted.values())))
+    position = lookup(kernel_id, np.arange(len(kernel_id)), _ints(metrics, "kernel_id")[kept])
+    group = np.where(position >= 0, launch[np.clip(position, 0, None)], -1) if len(launch) else position
+    value = metrics["value"].to_numpy(np.float64)[kept]
+    found: dict[str, FloatArray] = {}
+    sources: dict[str, tuple[IntArray, pd.Index]] = {}
+    for text, number in wanted.items():
+        rows = code[kept] == number
+        found[text] = summarise_groups(value[rows], group[rows], count, trim_ratio)["trimmed_mean"].to_numpy()
+        origin = np.full(count, -1, np.int64)
+        known = rows & (group >= 0)
+        origin[group[known]] = source[kept][known]
+        sources[text] = (origin, source_texts)
+    return found, sources
+
+
+def _split_tensor(flop: FloatArray, source: tuple[IntArray, pd.Index] | None, name: IntArray,
+                  names: pd.Index) -> dict[str, FloatArray]:
+    """Tensor flop by the pipe they went through; decided once per (source text, kernel name)."""
+    origin, texts = source if source is not None else (np.full(len(name), -1), pd.Index([]))
+    present = np.flatnonzero(np.nan_to_num(flop) > 0)
+    kind, first = dense(origin[present], name[present])
+    pipes = [
+        tensor_pipe(str(texts[origin[row]]) if origin[row] >= 0 else "", str(names[name[row]]))
+        for row in present[first]]
+    split: dict[str, FloatArray] = {}
+    for pipe in dict.fromkeys(pipes):
+        is_pipe = np.array([p == pipe for p in pipes])[kind]
+        split[pipe] = np.where(np.isnan(flop), np.nan, 0.0)
+        split[pipe][present[is_pipe]] = flop[present[is_pipe]]
+    return split
+
+
+# Findings ---------------------------------------------------------------------------------------------
+
+
+def _outside(row: IntArray, cases: Cases, kernels: pd.DataFrame) -> list[Finding]:
+    count = int((row < 0).sum())
+    if not count or not len(cases):
+        return []
+    example = str(kernels["name"].iloc[int(np.argmax(row < 0))])
+    return [finding("kernels-outside-iterations", count=count, example=example)]
+
+
+def _unmatched(launch: IntArray, is_measured: npt.NDArray[np.bool_], launch_case: IntArray, cases: Cases,
+               kernels: pd.DataFrame) -> list[Finding]:
+    """Kernels that the reference does not have, and launches of it that some execution lacks."""
+    extra = is_measured & (launch < 0)
+    executed = cases.iterations["is_kernel"] & cases.iterations["is_measured"]
+    executions = np.bincount(cases.iterations["case_index"][executed], minlength=len(cases))
+    seen = np.bincount(launch[is_measured & ~extra], minlength=len(launch_case))
+    missing = np.clip(executions[launch_case] - seen, 0, None)
+    count = int(extra.sum() + missing.sum())
+    if not count:
+        return []
+    example = int(np.argmax(extra)) if extra.any() else int(np.argmax(launch == int(np.argmax(missing > 0))))
+    return [finding("launches-unmatched", count=count, example=str(kernels["name"].iloc[example]))]
+
+
+def _coverage(work: Work, names: pd.Index, name: IntArray) -> list[Finding]:
+    missing = work.coverage_ratio == 0
+    if missing.all() or not missing.any():
+        return []
+    return [finding("counters-partial", count=int(missing.sum()), example=str(names[name[int(np.argmax(missing))]]))]

@@ -1,0 +1,203 @@
+"""On the arrow ``analyses``: A1, A15 and what the paper's evaluation makes of batch sizes (XSP.md §3.2, §3.3)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analyses.frames import FloatArray, IntArray, dense, divide, group_sum, shaped, text_codes
+from xsp_post.analyses.inputs import Inputs
+from xsp_post.analyses.joined_tables import analytic_where_unmeasured
+from xsp_post.analyses.kernel_tables import coverage_columns
+from xsp_post.analyses.layer_tables import statistics_columns
+from xsp_post.analyses.options import BATCH_POLICIES
+from xsp_post.analyses.roofline import ANALYTIC, COUNTER_SOURCES, Work, intensity_columns
+
+
+def throughput_inputs_per_s(batch_size: IntArray, latency_ns: FloatArray) -> FloatArray:
+    """Inputs per second; NaN where the batch size (−1) or the latency is unknown."""
+    return np.where(batch_size > 0, divide(batch_size, latency_ns * 1e-9), np.nan)
+
+
+def gain_per_doubling(batch_size: IntArray, throughput: FloatArray) -> FloatArray:
+    """Relative throughput gained by doubling each batch size of one ascending sweep; NaN for the last.
+
+    Between sizes that are no doubling apart the gain is spread evenly over the doublings between them:
+    (throughput ratio)^(1 / log2 of the size ratio) − 1, which is the plain ratio − 1 for 1, 2, 4 …
+    """
+    gain = np.full(len(batch_size), np.nan)
+    doublings = np.log2(batch_size[1:] / batch_size[:-1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain[:-1] = (throughput[1:] / throughput[:-1]) ** (1 / doublings) - 1
+    return gain
+
+
+def optimal_position(batch_size: IntArray, throughput: FloatArray, policy: str, gain_ratio: float = 0.05) -> int:
+    """Position of the optimal batch size in one ascending sweep (XSP.md §4.10 E2 on why there are four).
+
+    ``first``   the smallest whose doubling gains no more than ``gain_ratio``: the paper's wording
+    ``last``    going down from the top, as long as the last doubling gained no more than that
+    ``max``     the most throughput; of equals the smallest
+    ``within``  the smallest whose throughput is within ``gain_ratio`` of the most
+    A sweep in which every doubling gains more has its optimum at the top. −1 for an empty sweep.
+    """
+    if not len(batch_size):
+        return -1
+    small_gain = gain_per_doubling(batch_size, throughput)[:-1] <= gain_ratio
+    top = len(batch_size) - 1
+    if policy == "first":
+        return int(np.argmax(small_gain)) if small_gain.any() else top
+    if policy == "last":
+        return int(np.flatnonzero(~small_gain)[-1]) + 1 if (~small_gain).any() else 0
+    if policy == "max":
+        return int(np.argmax(throughput))
+    if policy == "within":
+        return int(np.argmax(throughput >= (1 - gain_ratio) * throughput.max()))
+    raise ValueError(policy)
+
+
+def sweeps(inputs: Inputs) -> list[IntArray]:
+    """Cases that are one workload and phase at several known batch sizes, ascending; model latency known."""
+    frame = inputs.cases.frame
+    batch = frame["batch_size"].to_numpy(np.int64)
+    usable = np.flatnonzero((batch > 0) & ~np.isnan(inputs.model_latency_ns))
+    name, _ = text_codes(frame["workload_name"])
+    phase, _ = text_codes(frame["phase"])
+    # Unnamed captures are no sweep: nothing says that they ran the same model.
+    is_named = frame["workload_name"].to_numpy() != ""
+    usable = usable[is_named[usable]]
+    group, first = dense(name[usable], phase[usable])
+    return [usable[group == g][np.argsort(batch[usable[group == g]], kind="stable")] for g in range(len(first))]
+
+
+def a01(inputs: Inputs) -> pd.DataFrame:
+    """A1: model latency and throughput of each case, and which batch size is optimal in its sweep."""
+    frame, summary = inputs.cases.frame, inputs.model_summary
+    batch = frame["batch_size"].to_numpy(np.int64)
+    latency = inputs.model_latency_ns
+    throughput = throughput_inputs_per_s(batch, latency)
+    gain, is_optimal = np.full(len(frame), np.nan), np.zeros(len(frame), dtype=bool)
+    for sweep in sweeps(inputs):
+        gain[sweep] = gain_per_doubling(batch[sweep], throughput[sweep])
+        chosen = optimal_position(
+            batch[sweep], throughput[sweep], inputs.options.optimal_policy, inputs.options.gain_ratio)
+        is_optimal[sweep[chosen]] = True
+    rows = np.flatnonzero(~np.isnan(latency))
+    per_input = np.where(batch > 0, divide(latency, batch), np.nan)
+    return shaped("a01", {
+        **inputs.case_columns(rows), "capture_id": frame["model_capture_id"].to_numpy()[rows],
+        **{name: frame[name].to_numpy()[rows] for name in ("workload_name", "framework", "gpu_name")},
+        "level": frame["model_level"].to_numpy()[rows], "latency_ns": latency[rows],
+        **statistics_columns(summary.iloc[rows]), "latency_per_input_ns": per_input[rows],
+        "throughput_inputs_per_s": throughput[rows], "throughput_gain_ratio": gain[rows],
+        "is_optimal": is_optimal[rows],
+    })
+
+
+def optimal_batch(inputs: Inputs) -> pd.DataFrame:
+    """The optimal batch size of every sweep of at least two sizes, by each policy."""
+    frame, latency = inputs.cases.frame, inputs.model_latency_ns
+    batch = frame["batch_size"].to_numpy(np.int64)
+    throughput = throughput_inputs_per_s(batch, latency)
+    chosen = [
+        (policy, int(sweep[optimal_position(batch[sweep], throughput[sweep], policy, inputs.options.gain_ratio)]))
+        for sweep in sweeps(inputs) if len(sweep) > 1 for policy in BATCH_POLICIES]
+    case = np.array([index for _, index in chosen], dtype=np.int64)
+    policy = np.array([name for name, _ in chosen], dtype=object)
+    return shaped("optimal_batch", {
+        "workload_name": frame["workload_name"].to_numpy()[case], "phase": frame["phase"].to_numpy()[case],
+        "policy": policy, "batch_size": batch[case], "throughput_inputs_per_s": throughput[case],
+        "latency_ns": latency[case], "is_chosen": policy == inputs.options.optimal_policy,
+    })
+
+
+def throughput_scalability(inputs: Inputs) -> pd.DataFrame:
+    """Throughput of each batch size relative to the smallest of its sweep (the paper's: batch size 1)."""
+    frame = inputs.cases.frame
+    batch = frame["batch_size"].to_numpy(np.int64)
+    throughput = throughput_inputs_per_s(batch, inputs.model_latency_ns)
+    found = [sweep for sweep in sweeps(inputs) if len(sweep) > 1]
+    case = np.concatenate(found) if found else np.zeros(0, np.int64)
+    base = np.concatenate([np.full(len(sweep), throughput[sweep[0]]) for sweep in found]) if found else np.zeros(0)
+    return shaped("throughput_scalability", {
+        **inputs.case_columns(case), "workload_name": frame["workload_name"].to_numpy()[case],
+        "throughput_inputs_per_s": throughput[case], "speedup_ratio": divide(throughput[case], base),
+    })
+
+
+def a15(inputs: Inputs) -> pd.DataFrame:
+    """A15: all kernels of one execution of the model, per case; intensity from counters, else analytic."""
+    frame = inputs.cases.frame
+    total = inputs.by_case[0]
+    work, is_analytic = _model_work(inputs)
+    rows = _cases_with_work(inputs)
+    batch, latency = frame["batch_size"].to_numpy(np.int64), inputs.model_latency_ns
+    busy = inputs.over_iterations("busy_ns", "kernel")
+    coverage = coverage_columns(total.coverage_ratio[rows])
+    if is_analytic.any():
+        codes = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), coverage["counter_source"].codes)
+        coverage["counter_source"] = pd.Categorical.from_codes(codes, categories=pd.Index(COUNTER_SOURCES))
+    return shaped("a15", {
+        **inputs.case_columns(rows), "capture_id": frame["kernel_capture_id"].to_numpy()[rows],
+        "workload_name": frame["workload_name"].to_numpy()[rows], "gpu_name": frame["gpu_name"].to_numpy()[rows],
+        "model_latency_ns": latency[rows], "throughput_inputs_per_s": throughput_inputs_per_s(batch, latency)[rows],
+        "kernel_latency_ns": total.latency_ns[rows], "busy_ns": busy[rows],
+        **{name: count[rows] for name, count in kernel_counts(inputs).items()},
+        "gpu_latency_ratio": divide(total.latency_ns, latency)[rows],
+        "gpu_busy_ratio": divide(busy, inputs.over_iterations("latency_ns", "kernel"))[rows],
+        **{name: values[rows] for name, values in total.quantities().items()},
+        **intensity_columns(work.take(rows), inputs.peaks, inputs.options), **coverage,
+    })
+
+
+def model_roofline(inputs: Inputs) -> pd.DataFrame:
+    """One point per case that has flop and bytes: over batch sizes (Figure 10) or models (Figure 12)."""
+    table = a15(inputs)
+    known = table["arithmetic_intensity_flop_per_byte"].notna()
+    points = table[known].reset_index(drop=True)
+    return shaped("model_roofline", {name: points[name].array for name in points.columns})
+
+
+def kernel_counts(inputs: Inputs) -> dict[str, IntArray]:
+    """kernel_count and unique_kernel_count per case."""
+    case = inputs.kernels.frame["case_index"].to_numpy(np.int64)
+    name, _ = text_codes(inputs.kernels.frame["name"])
+    _, first = dense(case, name)
+    count = len(inputs.cases)
+    return {"kernel_count": np.bincount(case, minlength=count),
+            "unique_kernel_count": np.bincount(case[first], minlength=count)}
+
+
+def _cases_with_work(inputs: Inputs) -> IntArray:
+    """Cases that have kernels, or layers whose flop and bytes are known from the model."""
+    layers = inputs.layers.frame
+    analytic = layers["case_index"][layers["analytic_flop"].notna() & layers["analytic_bytes"].notna()]
+    return np.union1d(inputs.kernels.frame["case_index"], analytic).astype(np.int64)
+
+
+def _model_work(inputs: Inputs) -> tuple[Work, np.ndarray]:
+    """Counters summed per case; where a case has none, the analytic sums of its layers over the same time."""
+    covered, total = inputs.by_case[1], inputs.by_case[0]
+    layers = inputs.layers.frame
+    case = layers["case_index"].to_numpy(np.int64)
+    per_layer, is_analytic_layer = analytic_where_unmeasured(inputs)
+    count = len(inputs.cases)
+
+    def sums(values: FloatArray) -> FloatArray:
+        return group_sum(case[is_analytic_layer], values[is_analytic_layer], count)
+
+    flop, least = sums(per_layer.flop), sums(per_layer.dram_bytes)
+    is_analytic = (total.coverage_ratio == 0) & ~np.isnan(flop)
+    # Host-only runs have no kernel latency: the layers' own then is the time.
+    latency = np.where(total.latency_ns > 0, total.latency_ns, group_sum(case, layers["latency_ns"].to_numpy(), count))
+
+    def choose(analytic: FloatArray | float, measured: FloatArray) -> FloatArray:
+        return np.where(is_analytic, analytic, measured)
+
+    work = Work(
+        covered.case, choose(latency, covered.latency_ns), choose(flop, covered.flop),
+        {pipe: choose(sums(flop_of), covered.flop_by_pipe.get(pipe, np.zeros(count)))
+         for pipe, flop_of in per_layer.flop_by_pipe.items()},
+        choose(least, covered.dram_read_bytes), choose(0.0, covered.dram_write_bytes), covered.l2_bytes,
+        covered.occupancy_ratio, choose(1.0, covered.coverage_ratio))
+    return work, is_analytic

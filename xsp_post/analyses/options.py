@@ -1,0 +1,59 @@
+"""On the arrow ``analyses``: what a user may choose about the tables, with the defaults and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from xsp_post.errors import MESSAGES, UsageError
+from xsp_post.hardware import Peaks
+from xsp_post.hardware_peaks import PIPES
+from xsp_post.statistics import TRIM_RATIO
+
+ROOF_AUTO = "pipe"
+BATCH_POLICIES = ("first", "last", "max", "within")
+
+MESSAGES.update({
+    "option-unknown": (
+        "An option of the analyses has a value that does not exist.",
+        "Use one of the values that the message lists.",
+    ),
+})
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices of the analyses. Raises UsageError (``option-unknown``) on a roof or policy that is none.
+
+    ``roof``                ``pipe``: the roof of the pipe that ran, with the verdict latency-bound; or a pipe of
+                            `hardware_peaks.PIPES`: that one roof for everything, ``fp32`` being the paper's rule.
+    ``latency_bound_ratio`` below this share of both roofs a kernel is latency-bound (only with ``pipe``). Nsight
+                            Compute already speaks of latency issues below 60 % of its speed of light; our roofs
+                            know DRAM and arithmetic only, so that a kernel held by L2 or instruction issue can be
+                            well below them. One tenth is the distance that neither explains.
+    ``least_coverage``      a sum of counters that covers less of the kernel latency than this has no verdict.
+    ``optimal_policy``      which of `BATCH_POLICIES` a01.is_optimal follows; ``first`` is the paper's wording.
+    ``gain_ratio``          the 5 % of the optimal-batch rule.
+    ``peaks``               the user's peaks by GPU name (`hardware.load_overrides`).
+    ``kernel_row_limit``    above so many launches in one case, A8 and A9 keep the longest ``kernel_row_keep``.
+    """
+
+    roof: str = ROOF_AUTO
+    latency_bound_ratio: float = 0.10
+    least_coverage: float = 0.90
+    trim_ratio: float = TRIM_RATIO
+    optimal_policy: str = "first"
+    gain_ratio: float = 0.05
+    peaks: Mapping[str, Peaks] = field(default_factory=dict)
+    kernel_row_limit: int = 200_000
+    kernel_row_keep: int = 10_000
+
+    def __post_init__(self) -> None:
+        _check("roof", self.roof, (ROOF_AUTO, *PIPES))
+        _check("optimal batch policy", self.optimal_policy, BATCH_POLICIES)
+
+
+def _check(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(f"There is no {what} {value!r}.", code="option-unknown",
+                         hint="Choose one of " + ", ".join(allowed) + ".")

@@ -1,0 +1,215 @@
+"""On the arrow ``analyses``: intensity, throughput, roofs and the verdict memory-/compute-/latency-bound.
+
+XSP.md §3: AI = flop / (DRAM reads + writes); AT = flop / kernel latency; memory-bound ⇔ AI < peak / bandwidth
+(strictly). Written as times that is: memory-bound ⇔ bytes / bandwidth > flop / peak, which also holds for a
+kernel whose flop went through several pipes: its compute time is that of the pipe that is busy longest, and
+its roof is flop / max(compute time, memory time). What was not measured has no verdict (slip E9 of the paper).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analyses.frames import FloatArray, IntArray, divide, group_sum
+from xsp_post.analyses.options import ROOF_AUTO, Options
+from xsp_post.hardware import Peaks
+from xsp_post.hardware_peaks import PIPES
+
+MEMORY, COMPUTE, LATENCY, UNKNOWN = "memory", "compute", "latency", "unknown"
+BOUNDS = (MEMORY, COMPUTE, LATENCY, UNKNOWN)
+COUNTERS, ANALYTIC, NO_COUNTERS = "counters", "analytic", "none"
+COUNTER_SOURCES = (COUNTERS, ANALYTIC, NO_COUNTERS)
+_PIPE_TEXTS = (*PIPES, "")
+
+
+@dataclass
+class Work:
+    """Work of n rows (kernels, layers, models) and the time it took; every array has shape (n,), NaN unknown.
+
+    ``flop`` is the total; ``flop_by_pipe`` what is known of its split (a pipe absent: none of it). Rows of
+    ``case`` choose the GPU.
+    """
+
+    case: IntArray
+    latency_ns: FloatArray
+    flop: FloatArray
+    flop_by_pipe: dict[str, FloatArray]
+    dram_read_bytes: FloatArray
+    dram_write_bytes: FloatArray
+    l2_bytes: FloatArray
+    occupancy_ratio: FloatArray
+    coverage_ratio: FloatArray
+
+    @property
+    def dram_bytes(self) -> FloatArray:
+        return self.dram_read_bytes + self.dram_write_bytes
+
+    def quantities(self) -> dict[str, FloatArray]:
+        """The columns that the schema calls quantities."""
+        return {
+            "total_flop": self.flop, "dram_read_bytes": self.dram_read_bytes,
+            "dram_write_bytes": self.dram_write_bytes, "l2_bytes": self.l2_bytes,
+            "occupancy_ratio": self.occupancy_ratio}
+
+    def take(self, rows: IntArray) -> Work:
+        """The same for some of the rows."""
+        return Work(
+            self.case[rows], self.latency_ns[rows], self.flop[rows],
+            {pipe: flop[rows] for pipe, flop in self.flop_by_pipe.items()}, self.dram_read_bytes[rows],
+            self.dram_write_bytes[rows], self.l2_bytes[rows], self.occupancy_ratio[rows], self.coverage_ratio[rows])
+
+
+def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[Work, Work]:
+    """Work of groups by the paper's rule: latency, flop and bytes are summed, occupancy weighted by latency.
+
+    ``group`` (n,) numbers the group of each row, negative for none; ``case`` (count,) is each group's case.
+    Returns the sums, and the sums over the rows that have flop and DRAM counters only: intensity, throughput
+    and bound are computed from the latter, so that a kernel without counters cannot dilute them.
+    """
+    kept = np.flatnonzero(group >= 0)
+    work, group = work.take(kept), group[kept]
+    covered = ~(np.isnan(work.flop) | np.isnan(work.dram_bytes))
+    latency = np.bincount(group, weights=work.latency_ns, minlength=count).astype(np.float64)
+    covered_latency = np.bincount(group[covered], weights=work.latency_ns[covered], minlength=count)
+    # Weighting by latency fails where all latencies are 0: then kernels count alike.
+    rows = np.bincount(group, minlength=count)
+    covered_rows = np.bincount(group[covered], minlength=count)
+    coverage = np.where(latency > 0, divide(covered_latency, latency), divide(covered_rows, rows))
+    coverage = np.where(rows > 0, coverage, 0.0)
+
+    def sums(which: IntArray, total_latency: FloatArray) -> Work:
+        part, groups = work.take(which), group[which]
+        weight = np.where(np.isnan(part.occupancy_ratio), 0.0, part.latency_ns)
+        weighted = group_sum(groups, part.occupancy_ratio * weight, count)
+        return Work(
+            case, total_latency, group_sum(groups, part.flop, count),
+            {pipe: group_sum(groups, flop, count) for pipe, flop in part.flop_by_pipe.items()},
+            group_sum(groups, part.dram_read_bytes, count), group_sum(groups, part.dram_write_bytes, count),
+            group_sum(groups, part.l2_bytes, count),
+            divide(weighted, np.bincount(groups, weights=weight, minlength=count)), coverage)
+
+    everything = sums(np.arange(len(group)), latency)
+    if covered.all():
+        return everything, everything
+    return everything, sums(np.flatnonzero(covered), covered_latency.astype(np.float64))
+
+
+def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Options) -> dict[str, object]:
+    """The columns of `schemas.analyses` called intensity, and ``roof_flop_per_s``, for every row of ``work``.
+
+    ``peaks`` holds each case's GPU (None: unknown). ``bound`` and ``pipe`` are categoricals.
+    """
+    flop, dram = work.flop, work.dram_bytes
+    seconds = work.latency_ns * 1e-9
+    compute_s, pipe = _compute_seconds(work, peaks, options.roof)
+    bandwidth = _per_case(work.case, {
+        case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()})
+    memory_s = dram / bandwidth
+    needed_s = np.maximum(compute_s, memory_s)
+    reached = divide(needed_s, seconds)
+    is_known = ~(np.isnan(compute_s) | np.isnan(memory_s) | np.isnan(flop))
+    is_known &= work.coverage_ratio >= options.least_coverage
+    bound = np.where(memory_s > compute_s, MEMORY, COMPUTE)
+    if options.roof == ROOF_AUTO:
+        bound = np.where(reached < options.latency_bound_ratio, LATENCY, bound)
+    # Neither flop nor traffic: nothing to compare. Only the share of the roof that was reached says something.
+    is_known &= (needed_s > 0) | ((options.roof == ROOF_AUTO) & (seconds > 0))
+    bound = np.where(is_known, bound, UNKNOWN)
+    return {
+        "arithmetic_intensity_flop_per_byte": divide(flop, dram),
+        "arithmetic_throughput_flop_per_s": divide(flop, seconds),
+        "pipe": pd.Categorical.from_codes(pipe, categories=pd.Index(_PIPE_TEXTS)),
+        "bound": pd.Categorical(bound, categories=pd.Index(BOUNDS)),
+        "roof_ratio": reached,
+        "roof_flop_per_s": np.where(flop == 0, 0.0, divide(flop, needed_s)),
+    }
+
+
+def _compute_seconds(work: Work, peaks: Mapping[int, Peaks | None], roof: str) -> tuple[FloatArray, IntArray]:
+    """Least time the arithmetic needs, and the index in `_PIPE_TEXTS` of the pipe it needs it in."""
+    if roof != ROOF_AUTO:
+        peak = _peak_per_row(work.case, peaks, roof)
+        return work.flop / peak, np.full(len(work.case), PIPES.index(roof))
+    seconds = np.where(np.isnan(work.flop), np.nan, 0.0)
+    # Without any flop the roof drawn is that of fp32.
+    pipe = np.full(len(work.case), PIPES.index("fp32"))
+    known = np.zeros(len(work.case))
+    for name, flop in work.flop_by_pipe.items():
+        present = np.nan_to_num(flop) > 0
+        needed = np.where(present, flop / _peak_per_row(work.case, peaks, name), 0.0)
+        longer = present & ~(needed <= seconds)  # also where the peak, and so the time, is unknown
+        seconds, pipe = np.where(longer, needed, seconds), np.where(longer, PIPES.index(name), pipe)
+        known += np.nan_to_num(flop)
+    # Flop whose pipe is not told are single precision, as nvprof's flop_count_sp and the paper's are.
+    rest = work.flop - known > 1e-6 * np.nan_to_num(work.flop)
+    needed = np.where(rest, (work.flop - known) / _peak_per_row(work.case, peaks, "fp32"), 0.0)
+    seconds = np.where(rest, np.maximum(seconds, needed), seconds)
+    return seconds, np.where(np.isnan(work.flop), len(PIPES), pipe)
+
+
+def _peak_per_row(case: IntArray, peaks: Mapping[int, Peaks | None], pipe: str) -> FloatArray:
+    return _per_case(case, {index: found.peak(pipe) if found else None for index, found in peaks.items()})
+
+
+def _per_case(case: IntArray, value: Mapping[int, float | None]) -> FloatArray:
+    table = np.full(int(case.max(initial=-1)) + 1, np.nan)
+    for index, number in value.items():
+        if 0 <= index < len(table) and number:
+            table[index] = number
+    return table[case]
+
+
+# Which tensor peak applies, by what the counter or the kernel calls its operands; first match wins.
+_TENSOR_WORDS = (
+    ("fp16_tensor_fp16_accumulate", ("src_fp16_dst_fp16",)),
+    ("fp8_tensor", ("fp8", "e4m3", "e5m2")),
+    ("fp4_tensor", ("fp4", "e2m1")),
+    ("tf32_tensor", ("tf32", "s1688gemm")),
+    ("bf16_tensor", ("bf16",)),
+    ("int8_tensor", ("int8", "imma", "i8816", "i16832")),
+    ("fp64_tensor", ("src_fp64", "dmma", "d884")),
+    ("fp16_tensor", ("fp16", "f16", "hmma", "h884", "h1688", "h16816")),
+)
+
+
+def tensor_pipe(metric_source: str, kernel_name: str, known: Mapping[str, float] | None = None) -> str:
+    """The pipe of `hardware_peaks.PIPES` that a kernel's tensor flop went through.
+
+    The counter's own name decides when it names one operand type; else the kernel's name; else fp16, by far
+    the most common. ``known`` are the GPU's peaks: a board without a separate fp16-accumulate peak uses
+    fp16's, one without a bf16 peak is left unknown.
+    """
+    for text in (metric_source.lower(), kernel_name.lower()):
+        pipe = _named_pipe(text)
+        if pipe == "fp16_tensor_fp16_accumulate" and known is not None and pipe not in known:
+            return "fp16_tensor"
+        if pipe:
+            return pipe
+    return "fp16_tensor"
+
+
+def _named_pipe(text: str) -> str:
+    """The one tensor pipe whose words are in the text; '' where none or several kinds are named."""
+    found = [pipe for pipe, words in _TENSOR_WORDS if any(word in text for word in words)]
+    if "fp16_tensor_fp16_accumulate" in found and "dst_fp32" in text:
+        found.remove("fp16_tensor_fp16_accumulate")
+    kinds = {pipe.removesuffix("_fp16_accumulate") for pipe in found}
+    return found[0] if len(kinds) == 1 else ""
+
+
+# Matrix products and convolutions that name their tensor instruction or tensor-op tile: cuBLAS, cuDNN, CUTLASS.
+_TENSOR_NAME = re.compile(
+    r"tensorop|xmma|[a-z]*(?:16816|1688|884|16832|8816)|hgmma|qgmma|igmma|utcmma|wgmma|tf32|hmma", re.IGNORECASE)
+
+
+def pipe_of_name(kernel_name: str) -> str:
+    """Which pipe a kernel's arithmetic goes through, from its name alone, for flop that were never counted.
+
+    fp32 unless the name says tensor core: a guess that is only used where no counter is there to tell.
+    """
+    return tensor_pipe("", kernel_name) if _TENSOR_NAME.search(kernel_name) else "fp32"
