@@ -13,7 +13,7 @@ from xsp_post.analysis import Analysis
 from xsp_post.findings import Finding
 from xsp_post.folding import fold
 from xsp_post.hierarchy import TreeOptions, build_tree
-from xsp_post.ingest.sources import Loaded, load
+from xsp_post.ingest.sources import Loaded, expand, load
 from xsp_post.intervals import grouped_union_length, union_length
 from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
 from xsp_post.rollup import sums_per_node
@@ -35,7 +35,7 @@ class Options:
 def analyze(paths: list[Path], options: Options | None = None) -> Analysis:
     """All tables of the captures (and counter reports) of one workload. Raises `CaptureError` and its kin."""
     options = options or Options()
-    return analyze_loaded([load(path) for path in paths], options)
+    return analyze_loaded([load(path) for path in expand(paths)], options)
 
 
 def analyze_loaded(loaded: list[Loaded], options: Options) -> Analysis:

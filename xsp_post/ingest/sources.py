@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xsp_post import capture
 from xsp_post.errors import CaptureError
 from xsp_post.ingest import files
 from xsp_post.ingest.tables import FolderTables, SqliteTables
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from xsp_post.counters import CounterReport
 
 NSYS_SQLITE, NSYS_FOLDER, NSYS_REPORT = "nsys-sqlite", "nsys-folder", "nsys-report"
-NCU_REPORT, KINETO, JAEGER, STORE = "ncu-report", "kineto", "jaeger", "store"
+NCU_REPORT, KINETO, JAEGER, STORE, CLOCK = "ncu-report", "kineto", "jaeger", "store", "clock"
 
 
 @dataclass
@@ -52,6 +53,10 @@ def sniff(path: Path) -> str:
         )
     if path.suffix in (".nsys-rep", ".qdrep"):
         return NSYS_REPORT
+    from xsp_post.ingest import clock
+
+    if clock.sniff_clock(path):
+        return CLOCK
     from xsp_post.ingest import jaeger, kineto, ncu
 
     for kind, test in ((NCU_REPORT, ncu.sniff_ncu), (JAEGER, jaeger.sniff_jaeger), (KINETO, kineto.sniff_kineto)):
@@ -72,9 +77,41 @@ def is_store(path: Path) -> bool:
         return False
 
 
+def expand(paths: list[Path]) -> list[Path]:
+    """The paths with every run directory (of ``xsp-post run``) replaced by the recordings in it.
+
+    Raises `ContradictionError` when the captures of a run directory are not of one workload.
+    """
+    expanded: list[Path] = []
+    for path in paths:
+        if path.is_dir() and capture.is_run_directory(path):
+            made = capture.load_captures(path)
+            capture.check_alike(made)
+            expanded += [one.source() for one in made]
+        else:
+            expanded.append(path)
+    return expanded
+
+
 def load(path: Path, *, detail: bool = True) -> Loaded:
-    """Read one source. Without ``detail`` nsys exports are read without launch dimensions and payloads."""
+    """Read one source. Without ``detail`` nsys exports are read without launch dimensions and payloads.
+
+    A recording that `xsp-post run` made also gets what the run knows of it (level, batch size, layer facts).
+    """
+    loaded = _load(path, detail)
+    if loaded.trace is not None:
+        from xsp_post.ingest import run_facts
+
+        loaded.trace = run_facts.apply(loaded.trace, path)
+    return loaded
+
+
+def _load(path: Path, detail: bool) -> Loaded:
     kind = sniff(path)
+    if kind == CLOCK:
+        from xsp_post.ingest.clock import read_clock
+
+        return Loaded(path, kind, trace=read_clock(path))
     if kind in (NSYS_SQLITE, NSYS_FOLDER, NSYS_REPORT):
         from xsp_post.ingest import nsys
 
