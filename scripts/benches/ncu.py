@@ -1,23 +1,21 @@
 """Bench of the counter reader: 100,000 kernel results with 20 metrics each, in under 60 s and 1.5 GB.
 
 The report is a real one repeated: its result blocks, with 20 of their metrics, written again and again
-into one ``.ncu-rep`` file that NVIDIA's reader opens like any other. Run: python scripts/benches/ncu.py [COUNT]
+into one ``.ncu-rep`` file that NVIDIA's reader opens like any other. Run: scripts/bench ncu
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import resource
 import struct
-import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
 
-from xsp_post.ingest.ncu_blocks import MAGIC, PAYLOAD_SIZE, RESULT_COUNT, STRING_TABLE, blocks, message, number
+from benches._measure import ROOT, Bar, finish, measure, report, work_folder
+from xsp_post.ingest.ncu_blocks import PAYLOAD_SIZE, RESULT_COUNT, STRING_TABLE, Block, blocks, message, number
 
-LIMIT_S, LIMIT_BYTES = 60.0, 1_500_000_000
+LIMIT_S, LIMIT_MB = 60.0, 1500.0
 RESULTS_PER_BLOCK = 1000
 METRICS_FIELD, SECTIONS_FIELD, RULES_FIELD, METRIC_NAME = 13, 17, 19, 1
 METRICS = (
@@ -55,10 +53,9 @@ def repeat(source: Path, target: Path, count: int) -> None:
             packed = _packed(header)
             stream.write(struct.pack("<I", len(packed)) + packed + body)
             written += size
-    assert raw[:4] == MAGIC
 
 
-def _payloads(raw: bytes, block) -> list[dict]:  # type: ignore[no-untyped-def]
+def _payloads(raw: bytes, block: Block) -> list[dict]:
     position, found = block.payload_start, []
     for _ in range(block.result_count):
         (size,) = struct.unpack_from("<I", raw, position)
@@ -93,43 +90,32 @@ def _varint(value: int) -> bytes:
     return bytes(out + bytes([value]))
 
 
-def measure(path: Path) -> tuple[float, int, int, int]:
-    """(seconds, peak bytes, actions, metric values) of reading and deriving quantities, in this process."""
-    from xsp_post.counters import quantities
-    from xsp_post.ingest.ncu import read_ncu
-
-    start = time.perf_counter()
-    report = read_ncu(path)
-    derived = quantities(report)
-    seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    assert len(derived)
-    return seconds, peak, len(report.actions), len(report.metrics)
+READ = """
+import sys
+from pathlib import Path
+from xsp_post.counters import quantities
+from xsp_post.ingest.ncu import read_ncu
+report = read_ncu(Path(sys.argv[1]))
+assert len(report.actions) == int(sys.argv[2]) and len(quantities(report))
+"""
 
 
-def main(arguments: list[str]) -> int:
-    """Build, measure in a fresh process, print one line; 1 when a limit is broken."""
-    if len(arguments) == 2 and arguments[0] == "--measure":
-        print(*measure(Path(arguments[1])))
-        return 0
-    count = int(arguments[0]) if arguments else 100_000
-    captures = Path(os.environ.get("XSP_POST_CAPTURES", Path(__file__).parents[2].parent / "shared" / "captures"))
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--results", type=int, default=100_000)
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--check", action="store_true", help="exit code 1 when a bar is missed")
+
+
+def main(options: argparse.Namespace) -> int:
+    captures = Path(os.environ.get("XSP_POST_CAPTURES") or ROOT.parent / "shared" / "captures")
     source = captures / "ncu" / "sgemm_roofline_a10g_2023.1.ncu-rep"
     if not source.exists():
-        print(f"ncu: skipped, {source.name} is not here (set XSP_POST_CAPTURES)")
+        print(f"skipped: {source.name} is not here (set XSP_POST_CAPTURES)")
         return 0
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "repeated.ncu-rep"
-        repeat(source, target, count)
-        mib = target.stat().st_size / 2**20
-        command = [sys.executable, __file__, "--measure", str(target)]
-        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    seconds, peak, actions, values = float(printed[0]), int(printed[1]), int(printed[2]), int(printed[3])
-    is_good = seconds < LIMIT_S and peak < LIMIT_BYTES and actions == count
-    print(f"ncu: {actions} results, {values} values, {mib:.0f} MiB: {seconds:.1f} s (< {LIMIT_S:.0f}), "
-          f"{peak / 1e6:.0f} MB (< {LIMIT_BYTES / 1e6:.0f}) {'ok' if is_good else 'TOO SLOW OR TOO BIG'}")  # fmt: skip
-    return 0 if is_good else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    with work_folder(None) as folder:
+        target = folder / "repeated.ncu-rep"
+        repeat(source, target, options.results)
+        command = [sys.executable, "-c", READ, str(target), str(options.results)]
+        work = f"read {options.results:,} results, {len(METRICS)} metrics"
+        missed = report([(measure(work, command, repeat=options.repeat), Bar(seconds=LIMIT_S, megabytes=LIMIT_MB))])
+    return finish(missed, check=options.check)
