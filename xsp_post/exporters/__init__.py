@@ -1,0 +1,75 @@
+"""Results → files that other tools open. `FORMATS` lists them; `export` writes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from xsp_post.analysis import Results
+from xsp_post.errors import MESSAGES, UsageError
+from xsp_post.exporters.base import Written
+
+MESSAGES.update({
+    "export-format": (
+        "No exporter of that name.",
+        "`xsp-post export --help` lists the formats.",
+    ),
+})
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format: who writes it, what its files are called, what opens it."""
+
+    writer: str  # module:function below this package, imported when used
+    suffix: str  # added to the store's stem when no output is named; a folder where it ends in /
+    opened_by: str
+
+
+FORMATS: dict[str, Format] = {
+    "perfetto": Format("perfetto:write", ".perfetto-trace", "ui.perfetto.dev"),
+    "chrome": Format("chrome:write", ".trace.json.gz", "ui.perfetto.dev, chrome://tracing"),
+    "speedscope": Format("speedscope:write", ".speedscope.json", "speedscope.app"),
+    "jaeger": Format("spans:write_jaeger", ".jaeger.json", "Jaeger, xsp-post ingest"),
+    "otlp": Format("spans:write_otlp", ".otlp.json", "OpenTelemetry back ends"),
+    "nvtx_gpu_proj_trace": Format("nvtx_gpu_proj_trace:write_csv", "_nvtx_gpu_proj_trace.csv",
+                                  "scripts written for nsys stats; Parquet when the output ends in .parquet"),
+    "csv": Format("tables:write_csv", "_csv/", "every table, one file each"),
+    "parquet": Format("tables:write_parquet", "_parquet/", "every table, one file each"),
+}
+
+Writer = Callable[..., Written]
+
+
+def export(
+    results: Results, to: str, path: Path, *, capture_id: int | None = None, limit: int | None = None,
+    force: bool = False,
+) -> Written:
+    """Write ``results`` as format ``to`` at ``path``.
+
+    ``capture_id`` chooses the capture that a timeline shows (default: the one with most kernels); ``limit`` is
+    the most kernels it may hold. Raises UsageError (format, capture), OutputError, ToolError (package missing).
+    """
+    return writer_of(to, Path(path))(results, Path(path), capture_id=capture_id, limit=limit, force=force)
+
+
+def writer_of(to: str, path: Path) -> Writer:
+    """The function that writes format ``to``; the official report is Parquet where ``path`` says so."""
+    if to not in FORMATS:
+        raise UsageError(f"There is no export format {to!r}; there are {', '.join(FORMATS)}.",
+                         code="export-format", hint="Choose one with --to.")
+    module, function = FORMATS[to].writer.split(":")
+    if to == "nvtx_gpu_proj_trace" and path.suffix == ".parquet":
+        function = "write_parquet"
+    writer: Writer = getattr(import_module(f"xsp_post.exporters.{module}"), function)
+    return writer
+
+
+def default_path(source: Path, to: str) -> Path:
+    """Beside the store: its stem and the format's suffix."""
+    stem = source.name
+    for ending in (".xsp.sqlite", ".sqlite", ".db"):
+        stem = stem.removesuffix(ending)
+    return source.with_name(stem + FORMATS[to].suffix.rstrip("/")) if to in FORMATS else source

@@ -1,0 +1,204 @@
+"""Results → files: XSP's span model (one trace per capture; every span tagged ``trace_level``) as Jaeger or OTLP JSON.
+
+XSP §III and MLModelScope's tracer: each range is a span below its parent's; a launch and its execution are two
+spans with one ``correlation_id``, both below the range that launched, named ``cuda_launch`` and ``gpu_kernel``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analysis import Results
+from xsp_post.exporters.base import Selection, Written, note_size, select
+from xsp_post.output import atomic_output
+
+# Our levels and MLModelScope's (tracer/level.go); `xsp_level` keeps ours, which are finer.
+TRACE_LEVELS = {
+    "CAPTURE": "APPLICATION_TRACE", "APPLICATION": "APPLICATION_TRACE", "MODEL": "MODEL_TRACE",
+    "MODULE": "FRAMEWORK_TRACE", "LAYER": "FRAMEWORK_TRACE", "OPERATION": "FRAMEWORK_TRACE",
+    "LIBRARY": "ML_LIBRARY_TRACE",
+}
+RUN_LEVELS = {"M": "MODEL_TRACE", "M/L": "FRAMEWORK_TRACE", "M/L/G": "SYSTEM_LIBRARY_TRACE",
+              "M/L/G+counters": "SYSTEM_LIBRARY_TRACE"}
+_CHUNK = 50_000
+_NODE_TAGS = ("domain", "process_id", "thread_id", "layer_type", "shape_text", "iteration_index")
+_KERNEL_TAGS = ("correlation_id", "process_id", "device_id", "stream_id", "attribution", "layer_index")
+_GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
+# One span: number, parent's number (0 none), name, start and end in ns, tags
+Span = tuple[int, int, str, int, int, dict[str, object]]
+
+
+def write_jaeger(
+    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
+) -> Written:
+    """Jaeger's JSON (what its UI loads and ``xsp-post ingest`` reads). Times are whole microseconds there; the
+    tags ``start_ns`` and ``duration_ns`` keep the nanoseconds. Raises OutputError, UsageError."""
+    return _write(results, path, capture_id, limit, force, _jaeger)
+
+
+def write_otlp(
+    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
+) -> Written:
+    """OpenTelemetry's OTLP JSON, one export request, times in nanoseconds. Raises OutputError, UsageError."""
+    return _write(results, path, capture_id, limit, force, _otlp)
+
+
+def _write(
+    results: Results, path: Path, capture_id: int | None, limit: int | None, force: bool,
+    write: Callable[[Selection, IO[str]], int],
+) -> Written:
+    launch = ("launch_start_ns", "launch_end_ns", "launch_thread_id")
+    selection = select(
+        results, capture_id=capture_id, limit=limit, nodes=("parent_id", "level", "name", *_NODE_TAGS),
+        kernels=("name", "node_id", *_KERNEL_TAGS, *_GEOMETRY, *launch),
+        memory_operations=("name", "node_id", "bytes", *_KERNEL_TAGS[:-1], *launch),
+    )
+    with atomic_output(path, force) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        count = write(selection, file)
+    counts = {"spans": count, "ranges": len(selection.ranges), "kernels": len(selection.kernels),
+              "memory operations": len(selection.memory_operations)}
+    return note_size(Written(Path(path), counts, selection.findings))
+
+
+def spans(selection: Selection) -> Iterator[Span]:
+    """All spans of a capture: nodes first, then device work, each launch just before its execution."""
+    nodes = selection.nodes
+    number = pd.Series(np.arange(1, len(nodes) + 1), index=nodes["node_id"].to_numpy())
+    parent = number.reindex(nodes["parent_id"]).fillna(0).to_numpy(dtype=np.int64)
+    following = len(nodes) + 1
+    for first, part in _chunks(nodes):
+        tags = _tags(part, _NODE_TAGS)
+        for i, row in enumerate(zip(part["name"].astype(object), part["level"].astype(object),
+                                    part["start_ns"].tolist(), part["end_ns"].tolist())):
+            name, level, start, end = row
+            tag = {"trace_level": TRACE_LEVELS.get(level, "FULL_TRACE"), "xsp_level": level, **tags[i]}
+            yield first + i + 1, int(parent[first + i]), str(name), start, end, tag
+    for frame in (selection.kernels, selection.memory_operations):
+        above = number.reindex(frame["node_id"]).fillna(0).to_numpy(dtype=np.int64)
+        for first, part in _chunks(frame):
+            for span in _device_spans(part, above[first:first + _CHUNK], following):
+                yield span
+                following += 1
+
+
+def _device_spans(part: pd.DataFrame, above: np.ndarray, following: int) -> Iterator[Span]:
+    is_kernel = "kernel_id" in part
+    tags = _tags(part, (*_KERNEL_TAGS, "bytes"))
+    kinds = ["kernel"] * len(part) if is_kernel else part["kind"].astype(str).tolist()
+    geometry = part[list(_GEOMETRY)].to_numpy().tolist() if is_kernel else [[]] * len(part)
+    times = part[["start_ns", "end_ns", "launch_start_ns", "launch_end_ns", "launch_thread_id"]].to_numpy().tolist()
+    for i, name in enumerate(part["name"].astype(object)):
+        start, end, launch_start, launch_end, thread = times[i]
+        common: dict[str, object] = {"trace_level": "SYSTEM_LIBRARY_TRACE", "kernel": str(name), **tags[i]}
+        if launch_start >= 0:
+            yield (following, int(above[i]), "cuda_launch", launch_start, launch_end,
+                   {**common, "thread_id": thread, "xsp_level": "LAUNCH"})
+            following += 1
+        shape: dict[str, object] = {}
+        if is_kernel:
+            shape = {"grid_dim": geometry[i][:3], "block_dim": geometry[i][3:]}
+            shape = {k: "[" + " ".join(map(str, v)) + "]" for k, v in shape.items() if isinstance(v, list)}
+        yield (following, int(above[i]), f"gpu_{kinds[i]}", start, end,
+               {**common, "name": str(name), **shape, "xsp_level": "KERNEL"})
+        following += 1
+
+
+def _chunks(frame: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    for first in range(0, len(frame), _CHUNK):
+        yield first, frame.iloc[first:first + _CHUNK]
+
+
+def _tags(part: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, object]]:
+    """What is known of each row: −1 and '' mean unknown and are left out."""
+    names = tuple(name for name in names if name in part)
+    columns = [part[name].astype(object).tolist() for name in names]
+    return [{name: value for name, value in zip(names, row) if value not in (-1, "")} for row in zip(*columns)]
+
+
+def _trace_id(selection: Selection) -> str:
+    """The same capture always gets the same id."""
+    text = f"{selection.capture.get('source_name')}|{selection.capture['capture_id']}|{len(selection.kernels)}"
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+
+
+def _facts(selection: Selection) -> dict[str, object]:
+    capture = selection.capture
+    facts = {"gpu": capture.get("gpu_name"), "framework": capture.get("framework"),
+             "batch_size": capture.get("batch_size"), "source_name": capture.get("source_name"),
+             "evaluation_trace_level": RUN_LEVELS.get(str(capture.get("level")), "SYSTEM_LIBRARY_TRACE")}
+    return {key: value for key, value in facts.items() if value not in (None, "", -1)}
+
+
+def _service(selection: Selection) -> str:
+    return str(selection.capture.get("workload_name") or "xsp-post")
+
+
+def _jaeger(selection: Selection, file: IO[str]) -> int:
+    trace = _trace_id(selection)
+
+    def tag(key: str, value: object) -> dict[str, object]:
+        if isinstance(value, (int, np.integer)):
+            return {"key": key, "type": "int64", "value": int(value)}
+        return {"key": key, "type": "string", "value": str(value)}
+
+    def text(span: Span) -> str:
+        number, parent, name, start, end, tags = span
+        references = [{"refType": "CHILD_OF", "traceID": trace, "spanID": f"{parent:016x}"}] if parent else []
+        return json.dumps({
+            "traceID": trace, "spanID": f"{number:016x}", "operationName": name, "references": references,
+            # both ends rounded down: a child that lay inside its parent still does
+            "startTime": start // 1000, "duration": end // 1000 - start // 1000,
+            "tags": [tag(k, v) for k, v in {**tags, "start_ns": start, "duration_ns": end - start}.items()],
+            "logs": [], "processID": "p1",
+        })
+
+    file.write(f'{{"data":[{{"traceID":"{trace}","spans":[\n')
+    count = _join(map(text, spans(selection)), file)
+    tags = [tag(key, value) for key, value in _facts(selection).items()]
+    process = {"p1": {"serviceName": _service(selection), "tags": tags}}
+    file.write(f'\n],"processes":{json.dumps(process)},"warnings":null}}],"total":1}}\n')
+    return count
+
+
+def _otlp(selection: Selection, file: IO[str]) -> int:
+    trace = _trace_id(selection)
+
+    def attribute(key: str, value: object) -> dict[str, object]:
+        if isinstance(value, (int, np.integer)):
+            return {"key": key, "value": {"intValue": str(int(value))}}  # OTLP JSON: 64-bit integers as text
+        return {"key": key, "value": {"stringValue": str(value)}}
+
+    def text(span: Span) -> str:
+        number, parent, name, start, end, tags = span
+        entry: dict[str, Any] = {
+            "traceId": trace, "spanId": f"{number:016x}", "name": name, "kind": 1,
+            "startTimeUnixNano": str(max(start, 0)), "endTimeUnixNano": str(max(end, 0)),
+            "attributes": [attribute(k, v) for k, v in tags.items()],
+        }
+        if parent:
+            entry["parentSpanId"] = f"{parent:016x}"
+        return json.dumps(entry)
+
+    resource = {"attributes": [attribute(k, v) for k, v in
+                               {"service.name": _service(selection), **_facts(selection)}.items()]}
+    file.write(f'{{"resourceSpans":[{{"resource":{json.dumps(resource)},"scopeSpans":[{{"scope":'
+               '{"name":"xsp-post"},"spans":[\n')
+    count = _join(map(text, spans(selection)), file)
+    file.write("\n]}]}]}\n")
+    return count
+
+
+def _join(texts: Iterator[str], file: IO[str]) -> int:
+    count = 0
+    for text in texts:
+        file.write(",\n" + text if count else text)
+        count += 1
+    return count

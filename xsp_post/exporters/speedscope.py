@@ -1,0 +1,111 @@
+"""Results → files: a flame graph for speedscope.app, aggregated by path, so small whatever the capture.
+
+Two profiles: device time (kernels by the path of the range that launched them, kernel name as the leaf) and host
+time (what each range spent outside its children). Format: speedscope's file-format-schema.json, ``sampled``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analysis import Results
+from xsp_post.exporters.base import Selection, Written, select
+from xsp_post.output import atomic_output
+
+_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+def write(
+    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
+) -> Written:
+    """One JSON file. Raises OutputError, UsageError (no such capture)."""
+    selection = select(
+        results, capture_id=capture_id, nodes=("parent_id", "path_id", "folded_name", "self_ns"),
+        kernels=("node_id", "short_name"),
+    )
+    document = data(selection)
+    with atomic_output(path, force) as temporary:
+        temporary.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
+    counts = {profile["name"]: len(profile["samples"]) for profile in document["profiles"]}
+    return Written(Path(path), counts, selection.findings)
+
+
+def data(selection: Selection) -> dict[str, Any]:
+    """The document: weights are nanoseconds and add up to the capture's kernel time and recorded host time."""
+    frames = _Frames()
+    paths = _paths(selection.nodes)
+    stacks = _stacks(paths, frames)
+    of_node = pd.Series(selection.nodes["path_id"].to_numpy(), index=selection.nodes["node_id"].to_numpy())
+
+    kernels = selection.kernels
+    duration = kernels["end_ns"].to_numpy() - kernels["start_ns"].to_numpy()
+    by_path = pd.DataFrame({
+        "path_id": of_node.reindex(kernels["node_id"]).fillna(-1).to_numpy(dtype=np.int64),
+        "leaf": kernels["short_name"].astype(object).to_numpy(), "weight": duration,
+    }).groupby(["path_id", "leaf"], sort=False, observed=True)["weight"].sum().reset_index()
+    device = [([*stacks.get(path, []), frames.number(leaf)], weight)
+              for path, leaf, weight in zip(by_path["path_id"].tolist(), by_path["leaf"], by_path["weight"].tolist())]
+
+    # synthetic nodes have no host time of their own
+    own = selection.ranges.groupby("path_id", sort=False)["self_ns"].sum()
+    host = [(stacks[path], weight) for path, weight in zip(own.index.tolist(), own.tolist()) if weight > 0]
+    name = str(selection.capture.get("workload_name") or selection.capture.get("source_name") or "capture")
+    return {
+        "$schema": _SCHEMA, "exporter": "xsp-post", "name": name, "activeProfileIndex": 0,
+        "profiles": [_profile("device time (kernels)", device), _profile("host time (ranges)", host)],
+        "shared": {"frames": frames.values},
+    }
+
+
+class _Frames:
+    """Frame texts numbered as they come."""
+
+    def __init__(self) -> None:
+        self.values: list[dict[str, str]] = []
+        self._number: dict[str, int] = {}
+
+    def number(self, name: str) -> int:
+        name = str(name)
+        if name not in self._number:
+            self._number[name] = len(self.values)
+            self.values.append({"name": name})
+        return self._number[name]
+
+
+def _paths(nodes: pd.DataFrame) -> pd.DataFrame:
+    """One row per folded path: its name and the path above it (−1 for the root)."""
+    first = nodes.drop_duplicates("path_id")
+    path_of = pd.Series(nodes["path_id"].to_numpy(), index=nodes["node_id"].to_numpy())
+    above = path_of.reindex(first["parent_id"]).fillna(-1).to_numpy(dtype=np.int64)
+    return pd.DataFrame({"above": above, "name": first["folded_name"].astype(object).to_numpy()},
+                        index=first["path_id"].to_numpy())
+
+
+def _stacks(paths: pd.DataFrame, frames: _Frames) -> dict[int, list[int]]:
+    """Frame numbers from the root to each path."""
+    above = dict(zip(paths.index.tolist(), paths["above"].tolist()))
+    number = {path: frames.number(name) for path, name in zip(paths.index.tolist(), paths["name"])}
+    stacks: dict[int, list[int]] = {}
+    for path in above:
+        chain: list[int] = []
+        at = path
+        while at in above and at not in stacks and at not in chain:
+            chain.append(at)
+            at = above[at]
+        for step in reversed(chain):
+            stacks[step] = [*stacks.get(above[step], []), number[step]]
+    return stacks
+
+
+def _profile(name: str, samples: list[tuple[list[int], int]]) -> dict[str, Any]:
+    heaviest_first = sorted(samples, key=lambda sample: -sample[1])
+    total = sum(weight for _, weight in heaviest_first)
+    return {
+        "type": "sampled", "name": name, "unit": "nanoseconds", "startValue": 0, "endValue": total,
+        "samples": [stack for stack, _ in heaviest_first], "weights": [weight for _, weight in heaviest_first],
+    }

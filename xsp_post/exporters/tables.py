@@ -1,0 +1,80 @@
+"""Results → files: every table as CSV or Parquet, one file each in a folder; nothing is cut or rounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from xsp_post.analysis import Results
+from xsp_post.exporters.base import Written
+from xsp_post.output import atomic_folder
+from xsp_post.schemas import TABLES
+
+_CHUNK = 250_000  # rows turned into text at a time
+
+
+def write_csv(
+    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
+) -> Written:
+    """``<table>.csv`` for every table, headers as in docs/columns.md. Raises OutputError."""
+    return _write(results, Path(path), "csv", force)
+
+
+def write_parquet(
+    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
+) -> Written:
+    """``<table>.parquet`` for every table; each column's meaning is in its field's metadata. Raises OutputError."""
+    return _write(results, Path(path), "parquet", force)
+
+
+def _write(results: Results, path: Path, kind: str, force: bool) -> Written:
+    counts: dict[str, int] = {}
+    with atomic_folder(path, force) as folder:
+        for name in results.tables():
+            frame = results.frame(name)
+            counts[name] = len(frame)
+            if kind == "csv":
+                _csv(frame, name, folder / f"{name}.csv")
+            else:
+                _parquet(frame, name, folder / f"{name}.parquet")
+    return Written(path, counts)
+
+
+def _csv(frame: pd.DataFrame, name: str, path: Path) -> None:
+    schema = _schema(frame, name)
+    with pyarrow.csv.CSVWriter(path, schema) as writer:
+        for chunk in _chunks(frame, schema):
+            writer.write_table(chunk)
+
+
+def _parquet(frame: pd.DataFrame, name: str, path: Path) -> None:
+    schema = _schema(frame, name)
+    with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for chunk in _chunks(frame, schema):
+            writer.write_table(chunk)
+
+
+def _schema(frame: pd.DataFrame, name: str) -> pa.Schema:
+    """Arrow types of a frame: categoricals as plain text, and what each column means."""
+    meanings = {c.name: c.meaning for c in TABLES[name].columns} if name in TABLES else {}
+    fields = []
+    for field in pa.Schema.from_pandas(frame.iloc[:1000], preserve_index=False):
+        kind = field.type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if pa.types.is_null(kind) or pa.types.is_large_string(kind):
+            kind = pa.string()
+        metadata = {"meaning": meanings[field.name]} if field.name in meanings else None
+        fields.append(pa.field(field.name, kind, metadata=metadata))
+    return pa.schema(fields)
+
+
+def _chunks(frame: pd.DataFrame, schema: pa.Schema) -> Iterator[pa.Table]:
+    for first in range(0, max(len(frame), 1), _CHUNK):
+        table = pa.Table.from_pandas(frame.iloc[first:first + _CHUNK], preserve_index=False)
+        yield table.cast(schema)
