@@ -73,9 +73,10 @@ def stages_table(inputs: Inputs) -> pd.DataFrame:
         "latency": group_sum(group, layers["latency_ns"].to_numpy(), count),
         "allocated": group_sum(group, layers["allocated_bytes"].to_numpy(), count),
         "flop": group_sum(group, work.flop, count), "dram": group_sum(group, work.dram_bytes, count)}
+    names = pd.Index(STAGES, dtype="object")
     columns: dict[str, Any] = {
         **inputs.case_columns(np.repeat(present, 3)),
-        "stage": pd.Categorical.from_codes(np.tile(np.arange(3), len(present)), categories=pd.Index(STAGES, dtype="object")),
+        "stage": pd.Categorical.from_codes(np.tile(np.arange(3), len(present)), categories=names),
         "layer_count": np.bincount(group, minlength=count), "latency_ns": sums["latency"],
         "allocated_bytes": sums["allocated"], "total_flop": sums["flop"], "dram_bytes": sums["dram"]}
     columns |= {f"is_dominant_{name}": _is_largest_of_three(values) for name, values in sums.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,32 @@ class Inputs:
     def model_latency_ns(self) -> np.ndarray:
         """Trimmed mean per case, NaN without iterations. Shape (cases,)."""
         return self.model_summary["trimmed_mean"].to_numpy()
+
+    @cached_property
+    def longest_kernels(self) -> tuple[IntArray, IntArray]:
+        """Rows of layers.frame that have kernels, and for each the row of kernels.frame of its longest launch."""
+        inside = np.flatnonzero(self.layer_of_kernel >= 0)
+        latency = self.kernels.frame["latency_ns"].to_numpy()[inside]
+        descending = inside[np.argsort(-latency, kind="stable")]
+        longest = np.full(len(self.layers.frame), -1, np.int64)
+        # Written from the shortest up, so that the longest (of equals the first) is what stays.
+        longest[self.layer_of_kernel[descending[::-1]]] = descending[::-1]
+        rows = np.flatnonzero(longest >= 0)
+        return rows, longest[rows]
+
+    @cached_property
+    def shown_kernels(self) -> IntArray:
+        """Rows of kernels.frame that A8 and A9 show: all, or of a case with too many launches the longest."""
+        frame, options = self.kernels.frame, self.options
+        case = frame["case_index"].to_numpy(np.int64)
+        count = np.bincount(case) if len(case) else np.zeros(0, np.int64)
+        if not (count > options.kernel_row_limit).any():
+            return np.arange(len(frame))
+        order = np.lexsort((-frame["latency_ns"].to_numpy(), case))
+        start = np.concatenate(([0], np.cumsum(count)[:-1]))
+        rank = np.arange(len(order)) - start[case[order]]
+        limit = np.where(count > options.kernel_row_limit, options.kernel_row_keep, count)
+        return np.sort(order[rank < limit[case[order]]]).astype(np.int64)
 
     def case_columns(self, case: IntArray) -> dict[str, Any]:
         """case_index, batch_size and phase of each row."""

@@ -98,8 +98,8 @@ def a14(inputs: Inputs) -> pd.DataFrame:
 def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     """Work per row of layers.frame, of counters where there are any, else analytic; and which is which.
 
-    Analytic bytes are the least possible ones and stand in ``dram_read_bytes``; the pipe is guessed from the longest kernel's name. The time
-    is the layer's kernel latency, or its own latency where it has no kernels.
+    Analytic bytes are the least possible ones and stand in ``dram_read_bytes``; the pipe is guessed from the
+    longest kernel's name. The time is the layer's kernel latency, or its own where it has no kernels.
     """
     layers, covered = inputs.layers.frame, inputs.by_layer[1]
     flop, least = layers["analytic_flop"].to_numpy(), layers["analytic_bytes"].to_numpy()
@@ -126,7 +126,7 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
 
 def _guessed_pipes(inputs: Inputs) -> np.ndarray:
     """Pipe of each row of layers.frame by the name of its longest kernel, for flop that no counter saw."""
-    rows, kernels = _longest_kernel(inputs)
+    rows, kernels = inputs.longest_kernels
     pipes = np.full(len(inputs.layers.frame), "fp32", dtype=object)
     code, names = text_codes(inputs.kernels.frame["name"])
     chosen = code[kernels]
@@ -135,19 +135,9 @@ def _guessed_pipes(inputs: Inputs) -> np.ndarray:
     return pipes
 
 
-def _longest_kernel(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of layers.frame that have kernels, and for each the row of kernels.frame of its longest launch."""
-    layer, latency = inputs.layer_of_kernel, inputs.kernels.frame["latency_ns"].to_numpy()
-    inside = np.flatnonzero(layer >= 0)
-    order = inside[np.lexsort((-latency[inside], layer[inside]))]
-    is_first = np.ones(len(order), dtype=bool)
-    is_first[1:] = layer[order][1:] != layer[order][:-1]
-    return layer[order[is_first]], order[is_first]
-
-
 def dominant_kernels(inputs: Inputs) -> pd.DataFrame:
     """The longest single launch of each layer that has kernels (MLModelScope paper, Table 3)."""
-    rows, chosen = _longest_kernel(inputs)
+    rows, chosen = inputs.longest_kernels
     frame = inputs.kernels.frame
     latency = frame["latency_ns"].to_numpy()[chosen]
     texts = {name: text_codes(frame[name]) for name in ("name", "short_name")}

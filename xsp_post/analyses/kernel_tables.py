@@ -31,24 +31,9 @@ CATALOGUE.update({
 _ABOVE_ROOF_RATIO = 1.05
 
 
-def kept_rows(inputs: Inputs) -> IntArray:
-    """Rows of kernels.frame that A8 and A9 show: all, or of a case with too many launches the longest."""
-    frame, options = inputs.kernels.frame, inputs.options
-    case = frame["case_index"].to_numpy(np.int64)
-    count = np.bincount(case) if len(case) else np.zeros(0, np.int64)
-    if not (count > options.kernel_row_limit).any():
-        return np.arange(len(frame))
-    order = np.lexsort((-frame["latency_ns"].to_numpy(), case))
-    start = np.concatenate(([0], np.cumsum(count)[:-1]))
-    rank = np.arange(len(order)) - start[case[order]]
-    limit = np.where(count > options.kernel_row_limit, options.kernel_row_keep, count)
-    kept: IntArray = np.sort(order[rank < limit[case[order]]])
-    return kept
-
-
 def a08(inputs: Inputs) -> pd.DataFrame:
     """A8: one row per launch of the reference iteration, in launch order, with layer and counters."""
-    rows = kept_rows(inputs)
+    rows = inputs.shown_kernels
     if len(rows) < len(inputs.kernels.frame):
         inputs.findings.append(finding("kernel-table-cut", count=len(inputs.kernels.frame) - len(rows)))
     chosen = inputs.kernels.frame.iloc[rows]
@@ -65,7 +50,7 @@ def a08(inputs: Inputs) -> pd.DataFrame:
 
 def a09(inputs: Inputs) -> pd.DataFrame:
     """A9: the launches of A8 that have flop and DRAM counters, with the roof above each."""
-    rows = kept_rows(inputs)
+    rows = inputs.shown_kernels
     rows = rows[inputs.kernels.work.coverage_ratio[rows] > 0]
     chosen = inputs.kernels.frame.iloc[rows]
     columns = intensity_columns(inputs.kernels.work.take(rows), inputs.peaks, inputs.options)
