@@ -58,6 +58,7 @@ class Bar:
 
 def report(rows: Sequence[tuple[Measured, Bar]], reference: Measured | None = None) -> list[str]:
     """Print the table, the reference first; return a sentence per bar that was missed."""
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; a busy machine measures badly")
     print(f"{'work':<44} {'seconds':>8} {'± spread':>9} {'peak MB':>8} {'ratio':>6}  bar")
     missed = []
     for measured, bar in [*([(reference, Bar())] if reference else []), *rows]:
@@ -73,7 +74,8 @@ def report(rows: Sequence[tuple[Measured, Bar]], reference: Measured | None = No
         verdict = "" if not asked else "MISSED " if broken else "ok "
         print(
             f"{measured.work:<44} {measured.seconds:8.2f} {measured.spread:9.2f} {measured.megabytes:8.0f} "
-            f"{ratio:6.2f}  {verdict}{', '.join(asked)}"
+            f"{f'{ratio:6.2f}' if reference else '':>6}  {verdict}{', '.join(asked)}",
+            flush=True,
         )
     return missed
 
