@@ -1,0 +1,104 @@
+/* Part 3: Vega-Lite charts, drawn when they come near the screen, in the colours of the theme. The expression
+   interpreter (`ast`) is used, so that the page needs no right to evaluate text as code. */
+const views = new Map(); // chart id -> {view, holder, alternative}
+
+function rowsOf(columns) {
+  const names = Object.keys(columns);
+  const length = names.length ? columns[names[0]].length : 0;
+  const rows = new Array(length);
+  for (let i = 0; i < length; i++) {
+    const row = {};
+    for (const name of names) row[name] = columns[name][i];
+    rows[i] = row;
+  }
+  return rows;
+}
+const datasets = new Map();
+function dataset(name) {
+  if (!datasets.has(name)) {
+    const stored = DATA.datasets[name];
+    const columns = {};
+    for (const [key, column] of Object.entries(stored)) columns[key] = column.s ? column.s.map(textOf) : column.v;
+    datasets.set(name, rowsOf(columns));
+  }
+  return datasets.get(name);
+}
+function recolored(value) {
+  if (typeof value === "string") return DATA.dark[value] || value;
+  if (Array.isArray(value)) return value.map(recolored);
+  if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, recolored(v)]));
+  return value;
+}
+
+async function drawChart(holder, alternative) {
+  const chart = DATA.charts[holder.dataset.chart];
+  const choice = alternative ?? views.get(holder.dataset.chart)?.alternative ?? 0;
+  const dark = isDark();
+  const source = chart.specs[choice].spec;
+  const spec = dark ? recolored(source) : structuredClone(source);
+  spec.datasets = {};
+  for (const name of chart.specs[choice].datasets) spec.datasets[name] = dataset(name).map((row) => ({ ...row }));
+  if (chart.fluid) spec.width = "container";
+  const target = holder.querySelector(".vega");
+  const previous = views.get(holder.dataset.chart);
+  if (previous) previous.finalize();
+  const { width: _omitted, ...config } = dark ? DATA.config.dark : DATA.config.light;
+  const narrow = target.clientWidth < 520;
+  const result = await vegaEmbed(target, spec, {
+    mode: "vega-lite", ast: true, renderer: chart.canvas ? "canvas" : "svg", config,
+    actions: { export: { svg: true, png: true }, source: false, compiled: false, editor: false },
+    downloadFileName: chart.file, tooltip: { theme: dark ? "dark" : "light" },
+    patch: narrow && chart.narrow ? chart.narrow : [],
+  });
+  views.set(holder.dataset.chart, { view: result.view, alternative: choice, finalize: () => result.finalize() });
+  result.view.addEventListener("click", (event, item) => {
+    const datum = item && item.datum;
+    const index = datum && Number(datum.layer_index);
+    if (Number.isFinite(index) && layerRow.has(index)) report.select(index);
+  });
+  paintSelection(result.view);
+  holder.classList.add("drawn");
+  for (const button of holder.querySelectorAll(".alternatives button")) {
+    button.setAttribute("aria-pressed", String(Number(button.dataset.alternative) === choice));
+  }
+  return result.view;
+}
+function paintSelection(view) {
+  try {
+    view.signal("selected_layer", report.layer).runAsync();
+  } catch { /* this chart has no layers to highlight */ }
+}
+report.onLayer(() => { for (const { view } of views.values()) paintSelection(view); });
+
+const chartHolders = [...document.querySelectorAll("[data-chart]")];
+const pending = new Map();
+function ensureChart(holder) {
+  if (!pending.has(holder)) pending.set(holder, drawChart(holder).catch((error) => report.errors.push(`${holder.dataset.chart}: ${error}`)));
+  return pending.get(holder);
+}
+for (const holder of chartHolders) {
+  for (const button of holder.querySelectorAll(".alternatives button")) {
+    button.addEventListener("click", () => {
+      pending.set(holder, drawChart(holder, Number(button.dataset.alternative)).catch((error) => report.errors.push(String(error))));
+    });
+  }
+}
+if ("IntersectionObserver" in window) {
+  const near = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) { near.unobserve(entry.target); ensureChart(entry.target); }
+  }, { rootMargin: "700px 0px" });
+  for (const holder of chartHolders) near.observe(holder);
+} else chartHolders.forEach(ensureChart);
+themeListeners.push(() => {
+  for (const holder of chartHolders) if (pending.has(holder)) pending.set(holder, drawChart(holder));
+});
+report.views = views;
+report.renderAll = async () => { await Promise.all(chartHolders.map(ensureChart)); await Promise.all(pending.values()); };
+window.addEventListener("beforeprint", () => { report.renderAll(); });
+window.addEventListener("load", async () => {
+  // draw the rest while nobody waits, so that printing and jumping find them ready
+  for (const holder of chartHolders) {
+    await new Promise((resolve) => (window.requestIdleCallback || setTimeout)(resolve, { timeout: 3000 }));
+    await ensureChart(holder);
+  }
+});

@@ -1,0 +1,103 @@
+/* Part 2: tables that sort, search, unfold and copy as CSV. */
+function csvCell(value) {
+  if (typeof value === "number") return String(value);
+  if (value === null || value === undefined) return "";
+  // a spreadsheet would run a cell that begins like a formula
+  const cell = /^[=+\-@\t\r]/.test(value) ? "'" + value : value;
+  return /[",\r\n]/.test(cell) ? '"' + cell.replaceAll('"', '""') + '"' : cell;
+}
+
+function buildTable(holder, table) {
+  const state = { key: null, down: false, words: "", all: false };
+  const columns = table.columns;
+  const count = table.count;
+  const cellText = (column, row) => (column.name ? textOf(column.short[row]) : column.text[row]);
+  const fullText = (column, row) => (column.name ? textOf(column.full[row]) : column.text[row]);
+  const haystack = [];
+  for (let row = 0; row < count; row++) {
+    haystack.push(columns.map((column) => fullText(column, row)).join("\n").toLowerCase());
+  }
+
+  const body = el("tbody");
+  const heads = columns.map((column) => {
+    const head = el("th", { scope: "col", class: column.align, title: column.help || null },
+      el("button", { type: "button", text: column.title, onclick: () => sortBy(column) }));
+    return head;
+  });
+  const search = el("input", { type: "search", placeholder: "Search…", "aria-label": `Search in ${table.caption}`, oninput: () => { state.words = search.value; draw(); } });
+  const status = el("span", { class: "status", "aria-live": "polite" });
+  const copy = el("button", { type: "button", text: "Copy as CSV", onclick: () => copyText(csv(), copy) });
+  const more = el("button", { type: "button", class: "unfold", onclick: () => { state.all = !state.all; draw(); } });
+  const tools = el("div", { class: "table-tools" }, el("span", { class: "caption", text: table.caption }), search, copy);
+  holder.append(tools,
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": table.caption },
+      el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body)),
+    el("div", { class: "table-foot" }, more, status));
+
+  function order() {
+    const words = state.words.toLowerCase().split(/\s+/).filter(Boolean);
+    const rows = [];
+    for (let row = 0; row < count; row++) if (words.every((word) => haystack[row].includes(word))) rows.push(row);
+    if (state.key) {
+      const column = state.key;
+      const value = column.raw ? (row) => column.raw[row] : (row) => fullText(column, row).toLowerCase();
+      const sign = state.down ? -1 : 1;
+      rows.sort((a, b) => {
+        const x = value(a), y = value(b);
+        if (x === null || y === null) return (x === null) - (y === null); // what is not known comes last
+        return sign * (x < y ? -1 : x > y ? 1 : 0) || a - b;
+      });
+    }
+    return rows;
+  }
+  function sortBy(column) {
+    state.down = state.key === column ? !state.down : Boolean(column.raw) && column.align === "num";
+    state.key = column;
+    draw();
+  }
+  function csv() {
+    const lines = [columns.map((column) => csvCell(column.key)).join(",")];
+    for (const row of order()) lines.push(columns.map((column) => csvCell(column.raw ? column.raw[row] : fullText(column, row))).join(","));
+    return lines.join("\n") + "\n";
+  }
+  function drawRow(row) {
+    const layer = table.layer ? table.layer[row] : -1;
+    const line = el("tr", { "data-layer": layer >= 0 ? layer : null });
+    if (layer >= 0) {
+      line.classList.toggle("selected", layer === report.layer);
+      line.tabIndex = 0;
+      line.addEventListener("click", () => { if (!String(window.getSelection())) report.select(layer); });
+      line.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target === line) report.select(layer); });
+    }
+    for (const column of columns) {
+      const cell = el("td", { class: column.align });
+      if (column.name) cell.append(longText(cellText(column, row), fullText(column, row)));
+      else cell.append(el("span", { text: cellText(column, row) }));
+      if (column.bar) {
+        cell.classList.add("bar");
+        cell.style.setProperty("--share", String(column.bar[row]));
+      }
+      if (column.tag) cell.firstChild.classList.add("tag", "tag-" + (/^[a-z_]+$/.test(column.text[row]) ? column.text[row] : "unknown"));
+      line.append(cell);
+    }
+    return line;
+  }
+  function draw() {
+    const rows = order();
+    const shown = state.all || rows.length <= table.visible + 2 ? rows : rows.slice(0, table.visible);
+    body.replaceChildren(...shown.map(drawRow));
+    if (!rows.length) body.append(el("tr", {}, el("td", { colspan: columns.length, class: "nothing", text: "No row has these words." })));
+    heads.forEach((head, i) => {
+      if (columns[i] === state.key) head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+      else head.removeAttribute("aria-sort");
+    });
+    more.hidden = rows.length <= table.visible + 2;
+    more.textContent = state.all ? `Show the first ${table.visible}` : `Show all ${formatCount(rows.length)}`;
+    status.textContent = (rows.length === count ? "" : `${formatCount(rows.length)} of ${formatCount(count)} rows match. `) + (table.note || "");
+  }
+  table.csv = csv;
+  table.showAll = () => { state.all = true; draw(); };
+  table.fold = () => { state.all = false; draw(); };
+  draw();
+}
+for (const holder of document.querySelectorAll("[data-table]")) buildTable(holder, DATA.tables[holder.dataset.table]);

@@ -1,0 +1,119 @@
+"""On the arrow ``reports``: what a section of the page is made of, before any HTML or JSON is written.
+
+An exhibit makes a `Section` of blocks out of results; `html` and `json_form` show them. A block holds raw
+numbers in the units of their columns; text is made at the very end by `theme.text_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+import pandas as pd
+
+from xsp_post.analysis import Results
+
+if TYPE_CHECKING:
+    from xsp_post.reports.cases import Case
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One Vega-Lite chart. ``alternatives``: label → further forms of it (a logarithmic one)."""
+
+    id: str
+    chart: Any  # alt.TopLevelMixin
+    caption: str = ""
+    label: str = ""
+    alternatives: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of a results table as the page shows them: already sorted and cut to what fits.
+
+    ``table`` names the schema of its columns; ``row_count`` is how many rows there were before the cut.
+    ``full_names``: a column that holds the text behind a shortened ``shown`` column.
+    """
+
+    id: str
+    table: str
+    frame: pd.DataFrame
+    columns: tuple[str, ...]
+    caption: str
+    row_count: int
+    titles: dict[str, str] = field(default_factory=dict)
+    short: dict[str, Callable[[pd.Series], pd.Series]] = field(default_factory=dict)
+    command: str = ""
+    bars: tuple[str, ...] = ()
+    visible_rows: int = 10
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Data of one of the page's own drawings: ``icicle`` or ``timeline``."""
+
+    id: str
+    kind: str
+    data: dict[str, Any]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence or two. Plain text: numbers come formatted, capture text comes through `text.visible`."""
+
+    text: str
+    kind: str = "note"  # note, lead, missing, folded
+
+
+Block = Union[Chart, Table, Drawing, Note]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One section of the page: its anchor, title, the question it answers, and blocks."""
+
+    id: str
+    title: str
+    question: str
+    blocks: tuple[Block, ...]
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """How a section is made: ``make(results, case)`` is None where its data is absent, and ``recorded_by`` then
+    says what would record it."""
+
+    id: str
+    title: str
+    needs: tuple[str, ...]
+    make: Callable[[Results, Case | None], Section | None]
+    recorded_by: str
+    analyses: tuple[str, ...] = ()  # the ids `--only` takes: A3 …
+
+
+def frame_or_empty(results: Results, name: str, columns: list[str] | None = None) -> pd.DataFrame:
+    """A table, or an empty frame where it is not there."""
+    if name not in results.tables():
+        return pd.DataFrame(columns=columns or [])
+    return results.frame(name, columns)
+
+
+def present(frame: pd.DataFrame, columns: tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    """Those of the columns that the frame has and that say something in at least one row."""
+    return tuple(c for c in columns if c in frame.columns and not _says_nothing(frame[c]))
+
+
+def _says_nothing(values: pd.Series) -> bool:
+    if not len(values):
+        return False
+    if pd.api.types.is_float_dtype(values.dtype):
+        return bool(values.isna().all())
+    if values.dtype == object or isinstance(values.dtype, (pd.CategoricalDtype, pd.StringDtype)):
+        return bool((values.isna() | (values.astype(str) == "")).all())
+    if values.name in ("allocated_bytes", "queue_delay_ns"):
+        return bool((values == -1).all())
+    return False

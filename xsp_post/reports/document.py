@@ -1,0 +1,92 @@
+"""On the arrow ``reports``: results → the document: the summary, the sections in order, and what is missing.
+
+The one registry of exhibits. `html` and `json_form` show the same document, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from xsp_post.analysis import Results
+from xsp_post.errors import UsageError
+from xsp_post.reports import (
+    captures, cases, icicle, kernels, layer_kernels, layers, model, overhead, rooflines, timeline, types,
+)
+from xsp_post.reports.blocks import Exhibit, Section, frame_or_empty
+from xsp_post.reports.layer_facts import LayerFacts, layer_facts
+from xsp_post.reports.summary import Summary, summarize
+
+# In the order of the page: from the model inwards, then what it rests on.
+EXHIBITS: tuple[Exhibit, ...] = (
+    overhead.EXHIBIT, model.EXHIBIT, layers.EXHIBIT, types.EXHIBIT, layers.STAGES, icicle.EXHIBIT, timeline.EXHIBIT,
+    kernels.EXHIBIT, layer_kernels.EXHIBIT, layer_kernels.GPU_SHARE, rooflines.EXHIBIT, captures.EXHIBIT,
+)
+
+
+@dataclass
+class Document:
+    """A report before it is a file. ``missing``: exhibits whose data is not there."""
+
+    summary: Summary
+    sections: list[Section]
+    missing: list[Exhibit]
+    layers: LayerFacts | None
+
+
+def build(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> Document:
+    """The document of results. ``only``: ids of analyses (A9) or sections (kernels); everything when empty."""
+    results = _Kept(results)
+    shown = cases.main_case(results, case)
+    sections, missing = [], []
+    for exhibit in chosen(only):
+        section = exhibit.make(results, shown)
+        if section is not None:
+            sections.append(section)
+        elif exhibit.recorded_by:
+            missing.append(exhibit)
+    return Document(summarize(results, shown), sections, missing, layer_facts(results, shown))
+
+
+def chosen(only: Sequence[str]) -> tuple[Exhibit, ...]:
+    """The exhibits that hold the named analyses or sections. UsageError for a name that none has."""
+    if not only:
+        return EXHIBITS
+    wanted = {name.lower() for name in only}
+    found = tuple(e for e in EXHIBITS if wanted & {e.id, *(a.lower() for a in e.analyses)})
+    known = {name for e in EXHIBITS for name in (e.id, *(a.lower() for a in e.analyses))}
+    unknown = sorted(wanted - known)
+    if unknown:
+        raise UsageError(
+            f"No part of the report is called {unknown[0]}.", code="report-no-section",
+            hint="Its parts are " + ", ".join([*(f"A{i}" for i in range(1, 16)), *(e.id for e in EXHIBITS)]) + ".",
+        )
+    return found
+
+
+class _Kept:
+    """Results that read each table once; a column subset of a table already read costs nothing."""
+
+    def __init__(self, results: Results) -> None:
+        self._results = results
+        self._frames: dict[tuple[str, tuple[str, ...] | None], pd.DataFrame] = {}
+        self._tables: list[str] | None = None
+
+    def tables(self) -> list[str]:
+        if self._tables is None:
+            self._tables = self._results.tables()
+        return self._tables
+
+    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        whole = self._frames.get((name, None))
+        if whole is not None:
+            return whole if columns is None else whole[list(columns)]
+        key = (name, None if columns is None else tuple(columns))
+        if key not in self._frames:
+            self._frames[key] = self._results.frame(name, columns)
+        return self._frames[key]
+
+
+__all__ = ["EXHIBITS", "Document", "build", "chosen", "frame_or_empty"]

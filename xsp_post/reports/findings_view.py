@@ -1,0 +1,44 @@
+"""On the arrow ``reports``: findings as the page shows them: worst first, one per code, with cause and cure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xsp_post import findings as catalogue
+from xsp_post.analysis import Results
+from xsp_post.reports.blocks import frame_or_empty
+from xsp_post.reports.text import visible
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A finding code with everything the page says of it."""
+
+    code: str
+    severity: str
+    title: str
+    cause: str
+    cure: str
+    count: int
+    examples: tuple[str, ...]
+
+
+def shown_findings(results: Results) -> list[Shown]:
+    """One entry per code, worst severity and most rows first; codes the catalogue does not know keep their hint."""
+    frame = frame_or_empty(results, "findings")
+    if frame.empty:
+        return []
+    frame = frame.assign(code=frame["code"].astype(str), severity=frame["severity"].astype(str))
+    order = {severity: i for i, severity in enumerate(catalogue.SEVERITIES)}
+    found = []
+    for code, rows in frame.groupby("code", sort=False):
+        entry = catalogue.CATALOGUE.get(str(code))
+        severity = min(rows["severity"], key=lambda s: order.get(s, len(order)))
+        examples = dict.fromkeys(visible(text, 300) for text in rows["example"].astype(str) if text)
+        hints = list(dict.fromkeys(visible(text, 600) for text in rows["hint"].astype(str) if text))
+        found.append(Shown(
+            str(code), severity if severity in order else catalogue.INFO, entry.title if entry else visible(code, 80),
+            entry.cause if entry else "", " ".join(hints[:2]) or (entry.cure if entry else ""), int(rows["count"].sum()),
+            tuple(examples)[:3],
+        ))
+    return sorted(found, key=lambda f: (order[f.severity], -f.count, f.code))

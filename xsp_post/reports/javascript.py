@@ -1,0 +1,47 @@
+"""On the arrow ``reports``: the scripts and styles that are written into the page, all of them offline."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib import resources
+
+from xsp_post.reports import theme
+
+_PARTS = ("core.js", "tables.js", "charts.js", "icicle.js", "timeline.js")
+
+
+@cache
+def vega_bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert (0.9 MB; made without network)."""
+    import vl_convert
+
+    return _embeddable(vl_convert.javascript_bundle())
+
+
+@cache
+def page_script() -> str:
+    """The page's own script."""
+    body = "\n".join(_asset(part) for part in _PARTS)
+    return _embeddable(f"(() => {{\n{body}\n}})();")  # its names must not meet those of the Vega bundle
+
+
+@cache
+def page_style() -> str:
+    """The page's style sheet with the colours of `theme`."""
+    return _asset("page.css").replace("/*THEME*/", theme.css_variables())
+
+
+def source_hash(script: str) -> str:
+    """The Content-Security-Policy source that allows exactly this inline script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def _asset(name: str) -> str:
+    return resources.files("xsp_post.reports").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _embeddable(script: str) -> str:
+    """A script that can stand inside a script element (HTML standard, "Restrictions for contents of script")."""
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")

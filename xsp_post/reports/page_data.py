@@ -1,0 +1,172 @@
+"""On the arrow ``reports``: blocks → the JSON that the page's script reads. Columns, not rows; each text once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from xsp_post.reports import theme
+from xsp_post.reports.blocks import Chart, Drawing, Table
+from xsp_post.reports.layer_facts import LayerFacts
+from xsp_post.reports.text import StringTable, shorten, visible
+
+# Name columns of tables: shown short in a fixed-width face, in full on demand.
+_CANVAS_FROM = 1500  # more marks than this are drawn on a canvas instead of as SVG elements
+
+
+def escape_json(value: Any) -> str:
+    """JSON that may stand inside a script element: no `<`, `>`, `&`, and only ASCII."""
+    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+class PageData:
+    """Collects what the sections need: strings, tables, charts with their data sets, drawings."""
+
+    def __init__(self) -> None:
+        self.strings = StringTable()
+        self.tables: dict[str, Any] = {}
+        self.charts: dict[str, Any] = {}
+        self.datasets: dict[str, Any] = {}
+        self.drawings: dict[str, Any] = {}
+        self.layers: dict[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """The whole, escaped for a script element."""
+        return escape_json({
+            "strings": self.strings.texts, "tables": self.tables, "charts": self.charts, "datasets": self.datasets,
+            "drawings": self.drawings, "layers": self.layers, "dark": theme.dark_colors(),
+            "config": {"light": theme.config(), "dark": theme.config(dark=True)},
+        })
+
+    def add_table(self, table: Table) -> None:
+        """A table's columns with text, sort values and full names."""
+        frame = table.frame.reset_index(drop=True)
+        columns = [self._table_column(table, frame, name) for name in table.columns]
+        shown = len(frame)
+        note = ""
+        if shown < table.row_count:
+            note = f"{shown:,} of {table.row_count:,} rows are on this page; all of them: {table.command}"
+        self.tables[table.id] = {
+            "caption": table.caption, "columns": columns, "count": shown, "visible": table.visible_rows, "note": note,
+            "layer": frame["layer_index"].astype("int64").tolist() if "layer_index" in frame else None,
+        }
+
+    def _table_column(self, table: Table, frame: pd.DataFrame, name: str) -> dict[str, Any]:
+        values = frame[name]
+        column: dict[str, Any] = {
+            "key": name, "title": table.titles.get(name) or theme.title_of(table.table, name),
+            "help": theme.meaning_of(table.table, name), "align": "text",
+        }
+        if theme.is_number(values):
+            column |= {"align": "num", "text": theme.text_of(values, name), "raw": _json_numbers(values)}
+            if name in table.bars:
+                top = float(np.nanmax(values.to_numpy("float64"))) if len(values) else 0.0
+                share = values.to_numpy("float64") / top if top > 0 else np.zeros(len(values))
+                column["bar"] = [round(float(max(s, 0.0)), 4) if s == s else 0 for s in share]
+        elif name in table.short or name.endswith(("name", "_path")):
+            full = [visible(v) for v in values.tolist()]
+            shortener = table.short.get(name)
+            short = shortener(values).tolist() if shortener else [shorten(v) for v in full]
+            column |= {"align": "name", "name": True, "short": self.strings.numbers(short),
+                       "full": self.strings.numbers(full)}
+        else:
+            column["text"] = theme.text_of(values, name)
+            column["tag"] = name == "bound"
+        return column
+
+    def add_layers(self, layers: LayerFacts | None) -> None:
+        """What the bar of the selected layer shows."""
+        if layers is None:
+            return
+        self.layers = {
+            "layer_index": layers.layer_index, "name": self.strings.numbers(shorten(n) for n in layers.name),
+            "full_name": self.strings.numbers(layers.full_name), "facts": layers.facts,
+            "kernels": [[(self.strings.number(short), self.strings.number(full), text) for short, full, text in row]
+                        for row in layers.kernels],
+        }
+
+    def add_chart(self, chart: Chart) -> None:
+        """A chart and its alternatives; equal data sets are stored once."""
+        forms = [("", chart.chart), *chart.alternatives]
+        specs = []
+        marks = 0
+        for _, form in forms:
+            with alt.data_transformers.disable_max_rows(), alt.data_transformers.enable("default"):
+                spec = form.to_dict(validate=False)
+            names = list(spec.get("datasets", {}))
+            for name, rows in spec.pop("datasets", {}).items():
+                marks = max(marks, len(rows))
+                self.datasets.setdefault(name, self._dataset(rows))
+            spec.pop("config", None)
+            specs.append({"spec": spec, "datasets": names})
+        first = specs[0]["spec"]
+        self.charts[chart.id] = {
+            "specs": specs, "fluid": isinstance(first.get("width"), (int, float)), "file": f"xsp-{chart.id}",
+            "canvas": marks > _CANVAS_FROM,
+        }
+
+    def _dataset(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        frame = pd.DataFrame(rows)
+        columns: dict[str, Any] = {}
+        for name in frame.columns:
+            values = [row.get(name) for row in rows]
+            if values and all(isinstance(value, str) for value in values):
+                columns[name] = {"s": self.strings.numbers(values)}
+            else:
+                columns[name] = {"v": values}
+        return columns
+
+    def add_drawing(self, drawing: Drawing) -> None:
+        """The data of an icicle or a timeline."""
+        self.drawings[drawing.id] = {"icicle": self._icicle, "timeline": self._timeline}[drawing.kind](drawing.data)
+
+    def _icicle(self, data: dict[str, Any]) -> dict[str, Any]:
+        frame = data["tree"]
+        return {
+            **{c: frame[c].tolist() for c in ("parent", "level", "call_count", "host_ns", "kernel_ns", "busy_ns",
+                                             "kernel_count", "layer_index")},
+            "name": self.strings.numbers(shorten(n, 90) for n in frame["name"]),
+            "full_name": self.strings.numbers(frame["full_name"]),
+        }
+
+    def _timeline(self, data: dict[str, Any]) -> dict[str, Any]:
+        events = data["events"]
+        order = {"ranges": 0, "launches": 1, "streams": 2}
+        lanes = events.groupby(["group", "lane_key"], sort=False, observed=True).agg(
+            label=("lane", "first"), rows=("sub", "max"), first=("start_ns", "min"),
+        ).reset_index()
+        lanes = lanes.sort_values(["group", "first"], key=lambda s: s.map(order) if s.name == "group" else s,
+                                  kind="stable").reset_index(drop=True)
+        number = pd.Series(lanes.index, index=pd.MultiIndex.from_frame(lanes[["group", "lane_key"]]))
+        lane = number.loc[pd.MultiIndex.from_frame(events[["group", "lane_key"]])].tolist()
+        return {
+            "length_ns": int(data["length_ns"]),
+            "lanes": [
+                {"group": g, "label": label, "rows": int(rows) + 1}
+                for g, label, rows in zip(lanes["group"], lanes["label"], lanes["rows"])
+            ],
+            "lane": lane, "launch_lane": _launch_lanes(lanes, events),
+            **{c: events[c].astype("int64").tolist() for c in (
+                "start_ns", "end_ns", "sub", "layer_index", "queue_delay_ns", "launch_start_ns", "event_count")},
+            "kind": events["kind"].astype(str).tolist(),
+            "name": self.strings.numbers(shorten(n, 90) for n in events["name"]),
+            "full_name": self.strings.numbers(events["full_name"]),
+        }
+
+
+def _launch_lanes(lanes: pd.DataFrame, events: pd.DataFrame) -> list[int]:
+    """The lane of each kernel's launch, by its launching thread; −1 where it has none."""
+    launches = lanes[lanes["group"].eq("launches")]
+    by_key = dict(zip(launches["lane_key"], launches.index))
+    return [int(by_key.get(key, -1)) for key in events["launch_key"].tolist()]
+
+
+def _json_numbers(values: pd.Series) -> list[Any]:
+    if values.dtype == bool:
+        return [bool(v) for v in values.tolist()]
+    return [None if v is None or v is pd.NA or v != v or v in (np.inf, -np.inf) else v for v in values.tolist()]

@@ -1,0 +1,176 @@
+"""On the arrow ``reports``: the static top of the page: summary, verdict, findings, trust and balance, as HTML.
+
+It is written without script, so that the answer is there even where scripts are not allowed to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from xsp_post import __version__
+from xsp_post.reports.blocks import Exhibit
+from xsp_post.reports.findings_view import Shown
+from xsp_post.reports.summary import Balance, Summary, TopRow
+from xsp_post.units import format_count, format_ns, format_ratio_percent
+
+_WAYS = {
+    "nesting": ("inside a range of the launching thread", "--kernel"),
+    "sequence": ("by autograd sequence number", "--base"),
+    "thread_time": ("by a range of another thread that covers the launch", "--compute"),
+    "graph": ("by the range open when the CUDA graph node was made", "--latency"),
+    "inferred": ("by inferred structure", "--write"),
+    "none": ("outside every range", "--other"),
+    "no_launch": ("without a launch record", "--unknown"),
+}
+_QUESTIONS = {"launch": "Where was it launched?", "layer": "Which layer does it count for?"}
+
+
+def header(summary: Summary) -> str:
+    """Workload and machine in one line, and the page's controls."""
+    return (
+        '<header class="top"><div><div class="brand">xsp-post report</div>'
+        f'<h1>{escape(summary.title)}</h1><p class="machine">{escape(summary.machine)}</p></div>'
+        '<div class="controls"><label hidden>Follow a layer <select id="layer-picker"><option value="-1">none</option></select></label>'
+        '<button type="button" id="theme">☾ Dark</button></div></header>\n'
+        "<noscript><p>Charts, tables and the tree need JavaScript; the summary below does not.</p></noscript>\n"
+    )
+
+
+def first_screen(summary: Summary, section_ids: Sequence[str]) -> str:
+    """Facts, verdict, top layers and kernels, findings, trust and balance."""
+    facts = "".join(
+        f'<div class="fact" data-fact="{escape(fact.id)}"><div class="label">{escape(fact.label)}</div>'
+        f'<div class="value">{_value(fact.text)}</div><div class="trust">{escape(fact.trust)}</div></div>'
+        for fact in summary.facts
+    )
+    verdict = summary.verdict
+    evidence = "".join(f"<li>{escape(line)}</li>" for line in verdict.evidence)
+    return (
+        f'<div id="summary" class="facts">{facts}</div>\n'
+        f'<section class="verdict {escape(verdict.kind)}" id="verdict"><p class="said"><strong>{escape(_capital(verdict.word))}.</strong> '
+        f"{escape(verdict.sentence)}</p><ul>{evidence}</ul></section>\n"
+        f"{_tops(summary, section_ids)}{_findings(summary.findings)}{_trust(summary)}"
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _value(text: str) -> str:
+    number, space, unit = text.partition(" ")
+    return f"{escape(number)}{space}<small>{escape(unit)}</small>" if unit else escape(number)
+
+
+def _tops(summary: Summary, section_ids: Sequence[str]) -> str:
+    if not summary.top_layers and not summary.top_kernels:
+        return ""
+    where = f" ({escape(summary.case.label)})" if summary.case and summary.case.label else ""
+    parts = []
+    if summary.top_layers:
+        parts.append(f"<div><h3>The slowest layers{where}</h3>{_top_list(summary.top_layers)}</div>")
+    if summary.top_kernels:
+        parts.append(f"<div><h3>The kernels that take most{where}</h3>{_top_list(summary.top_kernels)}</div>")
+    links = [f'<a href="#{anchor}">{text}</a>' for anchor, text in (("layers", "all layers"), ("kernels", "all kernels"), ("tree", "the tree"))
+             if anchor in section_ids]
+    return f'<section id="top"><div class="pair">{"".join(parts)}</div><p class="note">See {", ".join(links)}.</p></section>\n' if links \
+        else f'<section id="top"><div class="pair">{"".join(parts)}</div></section>\n'
+
+
+def _top_list(rows: list[TopRow]) -> str:
+    widest = max((row.latency_ns for row in rows), default=1.0) or 1.0
+    items = []
+    for row in rows:
+        name = escape(row.name)
+        title = f' title="{escape(row.full_name[:1500])}"' if row.full_name != row.name else ""
+        if row.layer_index >= 0:
+            shown = f'<button type="button" class="plain name" data-select-layer="{row.layer_index}" data-layer="{row.layer_index}"{title}>{name}</button>'
+        else:
+            shown = f'<span class="name"{title}>{name}</span>'
+        tag = f' <span class="tag tag-{escape(row.bound)}">{escape(row.bound)}-bound</span>' if row.bound in ("memory", "compute", "latency") else ""
+        lines = "".join(f'<div class="meta">{escape(line)}</div>' for line in row.lines)
+        items.append(
+            f'<li><div class="line"><span>{shown}{tag}</span><span class="num">{escape(format_ns(row.latency_ns))}</span></div>'
+            f'<div class="meter"><i style="width:{100 * row.latency_ns / widest:.1f}%"></i></div>{lines}</li>'
+        )
+    return f'<ol class="top">{"".join(items)}</ol>'
+
+
+def _findings(findings: list[Shown]) -> str:
+    if not findings:
+        body = '<p class="note">Nothing odd was found in the captures.</p>'
+    else:
+        body = "".join(_finding(f) for f in findings)
+    return (
+        '<section id="findings" aria-labelledby="findings-title"><header><h2 id="findings-title">Findings</h2>'
+        f'<a class="anchor" href="#findings" aria-label="Link to this section">#</a><p>What is odd in the data, why, and what to do.</p></header>{body}</section>\n'
+    )
+
+
+def _finding(found: Shown) -> str:
+    rows = [("Cause", found.cause), ("Cure", found.cure), ("For example", " · ".join(found.examples))]
+    lines = "".join(f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>" for title, text in rows if text)
+    opened = " open" if found.severity in ("error", "warning") else ""
+    times = f' <span class="more-count">× {escape(format_count(found.count))}</span>' if found.count > 1 else ""
+    return (
+        f'<details class="finding {escape(found.severity)}"{opened} data-code="{escape(found.code)}"><summary>'
+        f'<span class="severity">{escape(found.severity)}</span>{escape(found.title)}{times}</summary><dl>{lines}'
+        f"<dt>Code</dt><dd><code>{escape(found.code)}</code></dd></dl></details>"
+    )
+
+
+def _trust(summary: Summary) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(r.quantity)}</td><td>{escape(r.level or '–')}</td><td class='num'>{escape(r.n)}</td><td>{escape(r.spread)}</td></tr>"
+        for r in summary.trust.itertuples()
+    )
+    table = (
+        "<h3>Where each number comes from</h3><div class='scroll plain-table'><table><thead><tr><th>Number</th><th>Taken from level</th>"
+        f"<th class='num'>n</th><th>Spread</th></tr></thead><tbody>{rows}</tbody></table></div>" if rows else ""
+    )
+    balances = "".join(_balance(b, len({x.capture_id for x in summary.balances}) > 1) for b in summary.balances[:12])
+    if not table and not balances:
+        return ""
+    return (
+        '<section id="trust" aria-labelledby="trust-title"><header><h2 id="trust-title">Trust and balance</h2>'
+        '<a class="anchor" href="#trust" aria-label="Link to this section">#</a><p>How far can the numbers be believed, and is every kernel accounted for?</p></header>'
+        f"{table}{balances}</section>\n"
+    )
+
+
+def _balance(balance: Balance, several: bool) -> str:
+    total = max(balance.kernel_ns, 1)
+    strip, keys, count, time = [], [], 0, 0
+    for way, kernels, kernel_ns in balance.parts:
+        words, role = _WAYS.get(way, (way, "--unknown"))
+        strip.append(f'<i style="flex:{max(kernel_ns, total / 400):.0f} 0 0;background:var({role})"></i>')
+        keys.append(f'<span><i style="background:var({role})"></i>{escape(words)}: {escape(format_count(kernels))} kernels, '
+                    f"{escape(format_ns(kernel_ns))} ({escape(format_ratio_percent(kernel_ns / total))})</span>")
+        count, time = count + kernels, time + kernel_ns
+    closes = count == balance.kernel_count and time == balance.kernel_ns
+    said = "adds up to" if closes else "DOES NOT ADD UP to"
+    which = f" · capture {balance.capture_id}" if several else ""
+    return (
+        f'<div class="balance" data-balance="{escape(balance.question)}"><h3>{escape(_QUESTIONS.get(balance.question, balance.question))}{which}</h3>'
+        f'<div class="strip">{"".join(strip)}</div><div class="keys">{"".join(keys)}<span>{said} {escape(format_count(balance.kernel_count))} kernels, '
+        f"{escape(format_ns(balance.kernel_ns))}</span></div></div>"
+    )
+
+
+def missing(exhibits: Sequence[Exhibit]) -> str:
+    """What this report could also show, and what would record it."""
+    if not exhibits:
+        return ""
+    items = "".join(f"<li><strong>{escape(e.title)}</strong>{' (' + ', '.join(e.analyses) + ')' if e.analyses else ''}: {escape(e.recorded_by)}</li>"
+                    for e in exhibits)
+    return f'<section id="missing" class="missing"><header><h2>What is not here</h2><p>Its data was not recorded. What would record it:</p></header><ul>{items}</ul></section>\n'
+
+
+def footer(summary: Summary, cut_count: int) -> str:
+    """Sources, version, and what was cut."""
+    cut = f" {format_count(cut_count)} long names are shortened in this file." if cut_count else ""
+    return (
+        f"<footer>Made by xsp-post {escape(__version__)} from {escape(', '.join(summary.sources[:8]) or 'no capture')}."
+        f" This page is one file and asks no server for anything.{cut}</footer>\n"
+    )

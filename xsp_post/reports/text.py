@@ -1,0 +1,116 @@
+"""On the arrow ``reports``: text of a capture made safe and short for a page. A capture's text is hostile.
+
+Nothing here knows HTML or JSON: what comes out is plain text in which every character can be seen, so that
+a name cannot reorder, hide or fake its surroundings. Escaping is the page's business (`html.escape_json`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pandas as pd
+
+# Names longer than this are cut on the page; the full text is kept beside it, up to FULL_LENGTH.
+SHORT_LENGTH = 72
+FULL_LENGTH = 12_000
+
+# Characters that change how *other* characters look (bidirectional controls: Unicode TR 9 §2; zero width;
+# line and paragraph separators), and the C0/C1 controls. Each is replaced by something one can see.
+_INVISIBLE = [
+    0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, *range(0x200B, 0x2010),
+    *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0x3164, 0xFEFF, 0xFFA0, *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),
+]
+_VISIBLE: dict[int, str] = {code: f"⟨U+{code:04X}⟩" for code in (*_INVISIBLE, *range(0x80, 0xA0))}
+_VISIBLE |= {code: chr(0x2400 + code) for code in range(0x20)}  # ␀ … ␟
+_VISIBLE[0x7F] = "␡"
+_VISIBLE |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # halves of broken UTF-16, undecodable bytes
+
+
+def visible(text: object, length: int = FULL_LENGTH) -> str:
+    """The text with every control, bidirectional and zero-width character shown as a symbol.
+
+    Cut to ``length`` characters of the source with the number of those left out. None and NaN are ''.
+    """
+    if not isinstance(text, str):
+        text = "" if text is None or text is pd.NA or text != text else str(text)
+    left_out = len(text) - length
+    shown = text[:length].translate(_VISIBLE)
+    return f"{shown}… [{left_out} more characters]" if left_out > 0 else shown
+
+
+def visible_series(names: pd.Series, length: int = FULL_LENGTH) -> pd.Series:
+    """`visible` over a column, called once per distinct value. Shape kept, dtype object of str."""
+    codes, values = pd.factorize(names, use_na_sentinel=True)
+    shown = pd.Series([*(visible(value, length) for value in values), ""], dtype=object)
+    return pd.Series(shown.to_numpy()[codes], index=names.index, dtype=object)
+
+
+def shorten(text: str, length: int = SHORT_LENGTH) -> str:
+    """At most ``length`` characters, cut in the middle: both ends of a name tell something."""
+    if len(text) <= length:
+        return text
+    tail = length // 3
+    return f"{text[:length - tail - 1]}…{text[-tail:]}"
+
+
+_RETURN_TYPE = re.compile(r"^(?:void|int|float|double|bool)\s+")
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{lambda.*")
+_FUNCTOR = re.compile(r"(?:\w+::)*(\w*(?:[Ff]unctor|[Oo]p|_impl|Func)\w*)")
+
+
+def short_kernel(name: str, length: int = SHORT_LENGTH) -> str:
+    """A kernel's demangled name without return type, arguments and namespaces, template list to its gist.
+
+    ``void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(int, …)``
+    becomes ``vectorized_elementwise_kernel<CUDAFunctor_add>``. Generated names (cuBLAS, CUTLASS, Triton)
+    have no such parts and are only cut.
+    """
+    text = _ANONYMOUS.sub("", _RETURN_TYPE.sub("", name.strip()))
+    head, bracket, rest = text.partition("<")
+    if not bracket:
+        head = head.partition("(")[0]
+    bare = head.rpartition("::")[2].strip() or head.strip() or name
+    gist = ""
+    if bracket:
+        found = next((m for m in _FUNCTOR.findall(rest) if m and m.lower() not in ("op", "functor")), "")
+        gist = f"<{found}>" if found and found != bare else "<…>"
+    return shorten(bare + gist, length)
+
+
+def short_kernels(names: pd.Series, length: int = SHORT_LENGTH) -> pd.Series:
+    """`short_kernel` over a column, once per distinct name."""
+    codes, values = pd.factorize(names, use_na_sentinel=True)
+    short = [*(short_kernel(visible(value, 2000), length) for value in values), ""]
+    return pd.Series(pd.Series(short, dtype=object).to_numpy()[codes], index=names.index, dtype=object)
+
+
+class StringTable:
+    """Distinct texts of a page by number, so that a kernel name of 3 kB is in the file once.
+
+    ``budget`` characters in all: what exceeds it is kept short, and `cut_count` says how many were.
+    """
+
+    def __init__(self, budget: int = 900_000) -> None:
+        self.texts: list[str] = []
+        self.cut_count = 0
+        self._numbers: dict[str, int] = {}
+        self._left = budget
+
+    def number(self, text: str) -> int:
+        """The number of a text, added when new."""
+        known = self._numbers.get(text)
+        if known is not None:
+            return known
+        kept = text
+        if len(text) > max(self._left, 200):
+            kept, self.cut_count = shorten(text, 200), self.cut_count + 1
+        self._left -= len(kept)
+        self.texts.append(kept)
+        self._numbers[text] = len(self.texts) - 1
+        return len(self.texts) - 1
+
+    def numbers(self, texts: Iterable[str]) -> list[int]:
+        """`number` for each text."""
+        return [self.number(text) for text in texts]

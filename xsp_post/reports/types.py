@@ -1,0 +1,90 @@
+"""On the arrow ``reports``: A5–A7, what the layer types cost: share of layers, of latency, of memory (Figure 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from xsp_post.analysis import Results
+from xsp_post.reports import cases, theme
+from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
+from xsp_post.reports.text import shorten, visible
+from xsp_post.units import format_ratio_percent
+
+TYPE_LIMIT = 8  # colours that can be told apart; the rest is "other"
+_SOURCES = (("a05", "count_ratio", "layers"), ("a06", "latency_ratio", "latency"), ("a07", "allocated_ratio", "memory"))
+
+
+def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
+    """A5–A7 of one case side by side, heaviest type first: layer_type, layer_count, count_ratio, latency_ns,
+    latency_ratio, allocated_bytes, allocated_ratio."""
+    case = case or cases.main_case(results)
+    counted, timed, allocated = (cases.rows(results, table, case) for table in ("a05", "a06", "a07"))
+    if counted.empty and timed.empty:
+        return pd.DataFrame()
+    merged = counted[["layer_type", "layer_count", "count_ratio"]]
+    for frame, columns in ((timed, ["latency_ns", "latency_ratio"]), (allocated, ["allocated_bytes", "allocated_ratio"])):
+        if len(frame):
+            merged = merged.merge(frame[["layer_type", *columns]], on="layer_type", how="left", validate="1:1")
+    by = "latency_ns" if "latency_ns" in merged else "layer_count"
+    return merged.sort_values(by, ascending=False, kind="stable").reset_index(drop=True)
+
+
+def chart(frame: pd.DataFrame) -> Any:
+    """One bar of 100 % for layers, latency and memory, cut by layer type."""
+    types = frame["layer_type"].map(lambda name: shorten(visible(name) or "(no type)", 34))
+    top = list(dict.fromkeys(types.head(TYPE_LIMIT)))
+    parts = []
+    for _, ratio, label in _SOURCES:
+        if ratio not in frame or frame[ratio].isna().all():
+            continue
+        share = frame[ratio].fillna(0.0).groupby(types.where(types.isin(top), "other").to_numpy(), sort=False).sum()
+        ordered = share.reindex([*top, "other"]).dropna()
+        end = ordered.cumsum()
+        parts.append(pd.DataFrame({
+            "of": label, "type": ordered.index, "from": (end - ordered).to_numpy(), "to": end.to_numpy(),
+            "text": [format_ratio_percent(v) for v in ordered], "share": ordered.to_numpy(),
+        }))
+    shown = pd.concat(parts, ignore_index=True)
+    order = [label for _, _, label in _SOURCES]
+    domain = [*top, *(["other"] if (shown["type"] == "other").any() else [])]
+    base = alt.Chart(shown).encode(
+        y=alt.Y("of:N", sort=order, title=None, axis=alt.Axis(labelFontSize=13, domain=False, ticks=False)),
+        tooltip=[alt.Tooltip("type:N", title="layer type"), alt.Tooltip("text:N", title="share")],
+    )
+    x = alt.X("from:Q", title="share of the sum over all layers", axis=alt.Axis(format=".0%"),
+              scale=alt.Scale(domain=[0, 1], nice=False))
+    colors = [light for light, _ in theme.CATEGORIES][: len(domain)]
+    bars = base.mark_bar(stroke="#ffffff", strokeWidth=1, height={"band": 0.8}).encode(
+        x=x, x2="to:Q", color=alt.Color("type:N", sort=domain, title=None,
+                                        scale=alt.Scale(domain=domain, range=colors), legend=alt.Legend(columns=4)))
+    labels = base.transform_filter("datum.share > 0.06").transform_calculate(
+        middle="(datum.from + datum.to) / 2",
+    ).mark_text(color="#ffffff", fontWeight=600, fontSize=11).encode(x="middle:Q", text="text:N")
+    return alt.layer(bars, labels).properties(width=theme.CHART_WIDTH, height=46 * shown["of"].nunique() + 10)
+
+
+def _make(results: Results, case: cases.Case | None) -> Section | None:
+    frame = data(results, case)
+    if frame.empty:
+        return None
+    top = frame.iloc[0]
+    blocks: list[Block] = []
+    if "latency_ratio" in frame and top["latency_ratio"] == top["latency_ratio"]:
+        blocks.append(Note(
+            f"{visible(top['layer_type'], 80) or 'Layers without a type'} take {format_ratio_percent(top['latency_ratio'])} of the "
+            f"layer latency with {format_ratio_percent(top['count_ratio'])} of the layers{cases.of_case(case)}.", "lead",
+        ))
+    blocks.append(Chart("a05-a07", chart(frame), "A5, A6, A7 · Shares by layer type, of the sum over all layers (not of "
+                        "the model latency).", "Layer types"))
+    columns = present(frame, ("layer_type", "layer_count", "count_ratio", "latency_ns", "latency_ratio", "allocated_bytes",
+                              "allocated_ratio"))
+    titles = {"count_ratio": "of layers", "latency_ratio": "of latency", "allocated_ratio": "of memory"}
+    blocks.append(Table("a06", "a06", frame.head(200), columns, "A5–A7 · Layer types", len(frame), titles=titles,
+                        command="xsp-post table A6 STORE --format csv", bars=("latency_ns",)))
+    return Section("types", "Layer types", "Which kinds of layers take the time?", tuple(blocks), "Layers")
+
+
+EXHIBIT = Exhibit("types", "Layer types", ("a05",), _make, "The same as for layers.", ("A5", "A6", "A7"))
