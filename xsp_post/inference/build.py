@@ -1,0 +1,225 @@
+"""Trace → Tree, for launches without ranges: all sequences of a capture become inferred nodes and findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.findings import CATALOGUE, INFO, Entry, Finding, finding
+from xsp_post.inference.assemble import Sequence, nodes_of
+from xsp_post.inference.labels import Traits
+from xsp_post.inference.sequence import random_words
+from xsp_post.inference.turns import Iterations, find_iterations
+
+# Fewer launches than this repeat by chance as easily as by structure.
+FEWEST_LAUNCHES = 20
+# Regular iterations that cover less of the launches than this are no account of a program.
+_LEAST_COVERAGE = 0.4
+_GOOD_COVERAGE = 0.8
+
+HOW_TO_RECORD = (
+    "Record true ranges: import xsp_post; model = ...; with xsp_post.ranges(model): model(inputs) — then "
+    "nsys profile -t cuda,nvtx,cublas,cudnn --cuda-graph-trace=node -o report python program.py"
+)
+CATALOGUE.update({
+    "inferred-structure": Entry(
+        INFO,
+        "Iterations and blocks are inferred, not recorded",
+        "No range covers these kernels. Their launch sequence repeats; what repeats is shown as iterations and "
+        "blocks, with a guess of the layer type.",
+        HOW_TO_RECORD,
+    ),
+    "nothing-repeats": Entry(
+        INFO,
+        "No range, and no iterations to be found in the kernels",
+        "The launch sequence does not repeat evenly enough to tell iterations or layers apart; nothing is invented.",
+        HOW_TO_RECORD,
+    ),
+    "too-few-kernels": Entry(
+        INFO,
+        "Too few kernels to infer structure",
+        f"Fewer than {FEWEST_LAUNCHES} launches without a range: a repetition among them may be chance.",
+        HOW_TO_RECORD,
+    ),
+})  # fmt: skip
+
+
+@dataclass
+class Inference:
+    """Inferred nodes and the launches below them.
+
+    nodes             one row per node, parents first: parent (row, −1 top), depth, level (``APPLICATION``, ``MODEL``,
+                      ``MODULE``, ``LAYER``, ``OPERATION``), kind (``iteration``, ``around``, ``phase``, ``block``,
+                      ``part``, ``stretch``), name, folded_name, iteration_index (−1 outside), iteration_class
+                      (``regular``, ``warm-up``, ``odd``, ``tail``, ''), series_index, block_index, block_count (k of
+                      n equal blocks, 1-based, 0 none), equal_class (equal number = equal launches, −1),
+                      matched_block_index (of a backward block its forward block, 0 none), layer_type, confidence
+                      (0…1), process_index, thread_index, launch_count, self_launch_count, start_ns, end_ns (host)
+    node_of_launch    row of `nodes` for each row of the launches given, −1 none; int64 (n,)
+    findings          why, or why not, and how to record the real thing
+    """
+
+    nodes: pd.DataFrame
+    node_of_launch: np.ndarray
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def iterations(self) -> pd.DataFrame:
+        """The nodes that are iterations, in order."""
+        return self.nodes[self.nodes["kind"] == "iteration"]
+
+
+def infer(launches: pd.DataFrame, names: np.ndarray, *, hints: pd.DataFrame | None = None) -> Inference:
+    """Iterations and blocks of a capture from its launch sequence alone; near-linear in the launches.
+
+    launches  one row per kernel execution or opaque graph launch, any order: process_index, thread_index,
+              name_id, launch_start_ns, launch_end_ns (−1: no launch row; such are left out), start_ns, end_ns
+              (device), all integer; optional device_id, context_id, stream_id, grid_x … block_z, graph_id, and
+              is_covered (bool: a recorded range accounts for it: it helps to find what repeats, but gets no
+              inferred node)
+    names     object array of kernel names that name_id indexes
+    hints     optional: process_index, start_ns of synchronisations and copies on the host
+    """
+    covered = launches["is_covered"].to_numpy() if "is_covered" in launches else np.zeros(len(launches), bool)
+    open_count = int((~covered).sum())
+    nothing = Inference(nodes_of([], launches, covered)[0], np.full(len(launches), -1, np.int64))
+    if not open_count:
+        return nothing
+    if len(launches) < FEWEST_LAUNCHES or open_count < FEWEST_LAUNCHES:
+        example = f"{open_count} kernels without a range; at least {FEWEST_LAUNCHES} are needed"
+        nothing.findings.append(finding("too-few-kernels", count=open_count, example=example))
+        return nothing
+    traits = Traits.of_names(names, launches["name_id"].to_numpy())
+    sequences: list[Sequence] = []
+    reasons: list[str] = []
+    for process in np.unique(launches["process_index"].to_numpy()).tolist():
+        found, reason = _of_process(launches, process, traits, hints)
+        sequences += found
+        if reason:
+            reasons.append(reason)
+    nodes, node_of_launch = nodes_of(sequences, launches, covered)
+    result = Inference(nodes, node_of_launch)
+    result.findings += _findings(result, reasons, open_count)
+    return result
+
+
+def _findings(result: Inference, reasons: list[str], open_count: int) -> list[Finding]:
+    found = []
+    placed = int((result.node_of_launch >= 0).sum())
+    if placed:
+        found.append(finding("inferred-structure", count=placed, example=_summary(result.iterations, result.nodes)))
+    if reasons:
+        found.append(finding("nothing-repeats", count=open_count - placed, example=reasons[0]))
+    return found
+
+
+def _summary(iterations: pd.DataFrame, nodes: pd.DataFrame) -> str:
+    """``4 iterations of 1,832 kernels, 32 blocks in each``, one clause per repetition."""
+    clauses = []
+    for (_, name), group in iterations.groupby(["series_index", "folded_name"], sort=False):
+        clause = f"{len(group)} × {name} of {int(group['launch_count'].median()):,} kernels"
+        inner = nodes[(nodes["level"] == "LAYER") & (nodes["kind"] == "block")]
+        inner = inner[inner["iteration_index"].isin(group["iteration_index"])]
+        if len(inner) and len(group):
+            clause += f", {len(inner) // len(group)} blocks in each"
+        clauses.append(clause)
+    return "; ".join(clauses)
+
+
+# ---------------------------------------------------------------- one process
+
+
+def _of_process(
+    launches: pd.DataFrame, process: int, traits: Traits, hints: pd.DataFrame | None
+) -> tuple[list[Sequence], str]:
+    """The sequences of one process: all launches as one, or one per thread or stream where that repeats better."""
+    mine = (launches["process_index"].to_numpy() == process) & (launches["launch_start_ns"].to_numpy() >= 0)
+    rows = np.flatnonzero(mine)
+    if len(rows) < FEWEST_LAUNCHES:
+        return [], f"{len(rows)} launches in the process are too few" if len(rows) else ""
+    rows = _in_launch_order(launches, rows)
+    breaks = _breaks(launches, rows, hints, process)
+    best: list[tuple[np.ndarray, Iterations]] = []
+    best_coverage, reason = -1.0, ""
+    for columns in _ways_to_split(launches, rows):
+        for symbols in _symbols(launches, rows):
+            found = _split_and_find(launches, rows, symbols, columns, breaks)
+            coverage = sum(i.coverage(len(r)) * len(r) for r, i in found) / len(rows)
+            reason = reason or next((i.reason for _, i in found if i.reason), "")
+            if coverage > best_coverage + 0.05:
+                best, best_coverage, chosen_symbols = found, coverage, symbols
+            if best_coverage >= _GOOD_COVERAGE:
+                break
+        if best_coverage >= _GOOD_COVERAGE:
+            break
+    if best_coverage < _LEAST_COVERAGE:
+        if best_coverage > 0:
+            reason = f"what repeats evenly covers {best_coverage:.0%} of the launches only"
+        return [], reason
+    position = np.empty(len(launches), np.int64)
+    position[rows] = np.arange(len(rows))
+    sequences = [
+        Sequence.of(launches, part, chosen_symbols[position[part]], iterations, traits) for part, iterations in best
+    ]
+    return sorted(sequences, key=lambda s: -len(s.rows)), ""
+
+
+def _in_launch_order(launches: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
+    at = launches["launch_start_ns"].to_numpy()[rows]
+    started = launches["start_ns"].to_numpy()[rows]
+    # Kernels of one graph launch share it: they follow one another as they ran.
+    return rows[np.lexsort((started, at))]
+
+
+def _ways_to_split(launches: pd.DataFrame, rows: np.ndarray) -> list[list[str]]:
+    """Columns to split a process by, simplest first; a way that splits nothing more is left out."""
+    ways: list[list[str]] = [[]]
+    for columns in (["thread_index"], ["thread_index", "device_id", "context_id", "stream_id"]):
+        columns = [c for c in columns if c in launches]
+        more = [c for c in columns if len(np.unique(launches[c].to_numpy()[rows])) > 1]
+        if more and more != ways[-1]:
+            ways.append(more)
+    return ways
+
+
+def _symbols(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
+    """Symbols of the rows, finest first: name, grid and block; then the name alone (shapes may grow with each
+    step of a decoder). Kernels of a CUDA graph are told apart from the same ones launched singly."""
+    name = random_words(launches["name_id"].to_numpy()[rows])
+    with np.errstate(over="ignore"):
+        if "graph_id" in launches:
+            name = name + random_words((launches["graph_id"].to_numpy()[rows] > 0) + np.int64(1 << 40))
+        fine = name.copy()
+        for number, column in enumerate(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")):
+            if column in launches:
+                shape = launches[column].to_numpy()[rows].astype(np.int64)
+                fine += random_words(shape + np.int64((number + 1) << 33))
+    both = [pd.factorize(fine)[0].astype(np.int64), pd.factorize(name)[0].astype(np.int64)]
+    return both if both[0].max() != both[1].max() else both[:1]
+
+
+def _split_and_find(
+    launches: pd.DataFrame, rows: np.ndarray, symbols: np.ndarray, columns: list[str], breaks: np.ndarray
+) -> list[tuple[np.ndarray, Iterations]]:
+    if not columns:
+        return [(rows, find_iterations(symbols, breaks))]
+    group = launches.iloc[rows].groupby(columns, sort=False).ngroup().to_numpy()
+    found = []
+    for number in range(int(group.max()) + 1):
+        chosen = np.flatnonzero(group == number)
+        found.append((rows[chosen], find_iterations(symbols[chosen], breaks[chosen])))
+    return found
+
+
+def _breaks(launches: pd.DataFrame, rows: np.ndarray, hints: pd.DataFrame | None, process: int) -> np.ndarray:
+    """How long the host paused before each launch, ns; four times that where it synchronised or copied."""
+    start = launches["launch_start_ns"].to_numpy()[rows]
+    end = launches["launch_end_ns"].to_numpy()[rows]
+    pause = np.concatenate([[0], np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)]).astype(np.float64)
+    if hints is not None and len(hints):
+        at = np.sort(hints["start_ns"].to_numpy()[hints["process_index"].to_numpy() == process])
+        after = np.searchsorted(at, start, side="left")
+        pause[1:][after[1:] > after[:-1]] *= 4
+    return pause

@@ -1,0 +1,170 @@
+"""Trace → Tree, for launches without ranges: what an inferred node is called and what it probably is.
+
+Everything here is a guess from kernel names and says how sure it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from xsp_post.families import BACKWARD_PATTERN, FAMILIES, OPTIMISER_PATTERN, families, matches
+
+FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
+_CODE = {family: code for code, family in enumerate(FAMILIES)}
+# Families that say what a block does, however short they run.
+_TELLING = ("gemm", "convolution", "attention", "softmax", "communication")
+_QUIET = ("elementwise", "memory", "other")
+# The words of layer guesses.
+_TYPE_OF_FAMILY = {"gemm": "matrix product"}
+_NETWORK = ("gemm", "convolution", "attention", "normalisation", "softmax", "embedding", "pooling")
+_FRAMEWORK_PATTERN = r"at::native|^triton_|cudnn|tensorflow|\bxla\b|fusion_|aten::|ggml|onnxruntime|tensorrt|flash"
+
+
+@dataclass
+class Traits:
+    """What the names of launches say, one value per launch of a sequence.
+
+    family int8 (index into `families.FAMILIES`); is_optimiser, is_backward, is_exponential, is_framework bool.
+    """
+
+    family: np.ndarray
+    is_optimiser: np.ndarray
+    is_backward: np.ndarray
+    is_exponential: np.ndarray
+    is_framework: np.ndarray
+
+    @classmethod
+    def of_names(cls, names: np.ndarray, name_id: np.ndarray) -> Traits:
+        """names: object array of str; name_id int64 (n,) indexes it. Each name is looked at once."""
+        used, code = np.unique(name_id, return_inverse=True)
+        texts = [str(names[identity]) if identity >= 0 else "" for identity in used.tolist()]
+        family = np.array([_CODE[f] for f in families(texts)], dtype=np.int8)
+        return cls(
+            family[code],
+            matches(texts, OPTIMISER_PATTERN)[code],
+            matches(texts, BACKWARD_PATTERN)[code],
+            matches(texts, r"exp_kernel|soft_?max")[code],
+            matches(texts, _FRAMEWORK_PATTERN)[code],
+        )
+
+
+def is_network(traits: Traits, rows: np.ndarray) -> bool:
+    """Whether launches look like a neural network: products or convolutions, and a second sign of one."""
+    present = np.bincount(traits.family[rows], minlength=len(FAMILIES)) > 0
+    products = any(present[_CODE[f]] for f in ("gemm", "convolution", "attention"))
+    kinds = sum(bool(present[_CODE[f]]) for f in _NETWORK)
+    return products and (kinds >= 2 or bool(traits.is_framework[rows].any()))
+
+
+def family_label(family: np.ndarray, duration: np.ndarray, most: int = 4) -> str:
+    """The families that matter in launch order, repeated ones once: ``gemm, softmax, gemm``.
+
+    family int8 (n,), duration int64 (n,). Elementwise work, copies and the like are named only where nothing
+    else runs; a family counts when it tells what a block does or has a tenth of its time.
+    """
+    if not len(family):
+        return ""
+    time = np.bincount(family, weights=np.maximum(duration, 1), minlength=len(FAMILIES))
+    shares = time / time.sum()
+    shown = np.zeros(len(FAMILIES), dtype=bool)
+    for code, name in enumerate(FAMILIES):
+        shown[code] = shares[code] > 0 and name not in _QUIET and (name in _TELLING or shares[code] >= 0.1)
+    if not shown.any():
+        shown[int(shares.argmax())] = True
+    sequence = family[shown[family]]
+    sequence = sequence[np.concatenate([[True], sequence[1:] != sequence[:-1]])]
+    words = [FAMILIES[code] for code in sequence[:most]]
+    return ", ".join(words) + (" …" if len(sequence) > most else "")
+
+
+def with_softmax(traits: Traits, rows: np.ndarray) -> np.ndarray:
+    """Families of launches, where an exp between two matrix products counts as the softmax it is part of."""
+    family = traits.family[rows]
+    products = np.flatnonzero(family == _CODE["gemm"])
+    if len(products) < 2:
+        return family
+    inside = np.zeros(len(rows), dtype=bool)
+    inside[products[0] : products[-1]] = True
+    return np.where(inside & traits.is_exponential[rows], _CODE["softmax"], family).astype(np.int8)
+
+
+def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray) -> tuple[str, float]:
+    """What kind of layer launches may be, and how sure that is (0…1).
+
+    rows: positions in the sequence; duration int64, same shape. ``attention`` when a fused attention kernel
+    runs, or a softmax (also one in pieces: exp and sums) between two matrix products; else the family with
+    the most time, sure by its share.
+    """
+    if not len(rows):
+        return "", 0.0
+    family = traits.family[rows]
+    time = np.bincount(family, weights=np.maximum(duration, 1), minlength=len(FAMILIES))
+    shares = time / time.sum()
+    if shares[_CODE["attention"]] > 0:
+        return "attention", 0.9
+    if (with_softmax(traits, rows) == _CODE["softmax"]).any() and (family == _CODE["gemm"]).sum() >= 2:
+        return "attention", 0.7
+    for name in ("convolution", "gemm"):
+        if shares[_CODE[name]] >= 0.3:
+            return _TYPE_OF_FAMILY.get(name, name), round(float(shares[_CODE[name]]), 2)
+    best = int(shares.argmax())
+    return _TYPE_OF_FAMILY.get(FAMILIES[best], FAMILIES[best]), round(float(shares[best]), 2)
+
+
+# ---------------------------------------------------------------- phases of a training step
+
+
+def phases(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> list[tuple[int, int, str]]:
+    """Forward, backward and optimiser of one iteration as (start, end, label) within it; [] when it has none.
+
+    thread int64 (m,), rows int64 (m,): positions in the sequence. PyTorch launches the backward pass from a
+    thread of its own: a change of thread is a change of phase. On one thread, names decide.
+    """
+    found = _phases_by_thread(thread, traits, rows)
+    return found or _phases_by_name(traits, rows)
+
+
+def _phases_by_thread(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> list[tuple[int, int, str]]:
+    m = len(thread)
+    edges = np.concatenate([[0], np.flatnonzero(thread[1:] != thread[:-1]) + 1, [m]])
+    sizes = np.diff(edges)
+    if not 2 <= len(sizes) <= 64 or np.median(sizes) < 8 or sizes.min() < 2:
+        return []
+    labels: list[str] = []
+    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        if thread[start] != thread[0]:
+            labels.append(BACKWARD)
+        elif traits.is_optimiser[rows[start:end]].any():
+            labels.append(OPTIMISER)
+        else:
+            labels.append(FORWARD if start == 0 or not labels or labels[-1] == BACKWARD else labels[-1])
+    return _numbered(edges, labels)
+
+
+def _phases_by_name(traits: Traits, rows: np.ndarray) -> list[tuple[int, int, str]]:
+    m = len(rows)
+    backward = np.flatnonzero(traits.is_backward[rows])
+    if len(backward) < max(3, 0.02 * m):
+        return []
+    first = int(backward[0])
+    optimiser = np.flatnonzero(traits.is_optimiser[rows])
+    optimiser = optimiser[optimiser > backward[-1]]
+    last = int(optimiser[0]) if len(optimiser) >= 2 else m
+    edges, labels = [0], []
+    for end, label in ((first, FORWARD), (last, BACKWARD), (m, OPTIMISER)):
+        if end > edges[-1]:
+            edges.append(end)
+            labels.append(label)
+    return _numbered(np.array(edges), labels) if len(labels) > 1 else []
+
+
+def _numbered(edges: np.ndarray, labels: list[str]) -> list[tuple[int, int, str]]:
+    """Labels that come twice get a number: forward 1, backward 1, forward 2 …"""
+    seen: dict[str, int] = {}
+    result = []
+    for start, end, label in zip(edges[:-1].tolist(), edges[1:].tolist(), labels, strict=True):
+        seen[label] = seen.get(label, 0) + 1
+        result.append((start, end, f"{label} {seen[label]}" if labels.count(label) > 1 else label))
+    return result
