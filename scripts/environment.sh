@@ -10,6 +10,10 @@ ensure_environment() {
     run) extras='[run]' ;;
     plain) extras='' ;;
   esac
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
+    echo "xsp-post needs Python 3.10 or newer; name one: PYTHON=python3.12 $0" >&2
+    return 1
+  }
   [[ -x .venv/bin/python ]] || "$python" -m venv .venv || {
     echo "$python cannot make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv" >&2
     return 1

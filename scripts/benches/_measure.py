@@ -28,7 +28,11 @@ class Measured:
 
 
 def measure(work: str, command: Sequence[str], *, repeat: int, before: Callable[[], None] | None = None) -> Measured:
-    """Run `command` `repeat` times, calling `before` ahead of each. SystemExit with its stderr when it fails."""
+    """Run `command` `repeat` times, calling `before` ahead of each. SystemExit with its stderr when it fails.
+
+    A child's peak counts what its parent held when it forked, so keep benchmark modules light: import
+    nothing big in them, measure in children only.
+    """
     seconds, peaks = [], []
     for _ in range(repeat):
         if before:
