@@ -1,5 +1,27 @@
 """The arrow ``reports``: results → charts, one self-contained HTML page, and the same numbers as JSON.
 
 ``data(results)`` of an exhibit module (`layers`, `kernels`, `rooflines` …) gives a frame, ``chart(frame)`` an
-Altair chart of it. They see `analysis.Results` only.
+Altair chart of it; `charts` gives all of a report's charts by id. They see `analysis.Results` only.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+_PUBLIC = {
+    "charts": "images", "to_png": "images", "to_svg": "images", "write_report": "html", "render": "html",
+    "report_dict": "json_form", "build": "document",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Public names, imported when first used: Altair takes a third of a second."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_PUBLIC)

@@ -1,0 +1,118 @@
+"""`xsp-post report STORE`: the one self-contained HTML page, its charts as pictures, or its numbers as JSON."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from xsp_post.commands import shared
+from xsp_post.errors import MESSAGES, UsageError
+
+if TYPE_CHECKING:
+    from xsp_post.analysis import Results
+
+MESSAGES.update({
+    "report-format": ("That format of a report is not offered.", "Use html, json, png or svg."),
+    "report-no-chart": (
+        "The part of the report that was asked for has no chart: its data was not recorded, or it is a table.",
+        "xsp-post report STORE --json lists the charts there are; xsp-post table prints a table.",
+    ),
+    "report-no-section": ("No part of the report has that name.", "Use A1 … A15 or a section: layers, tree, kernels …"),
+    "report-no-case": ("The store has no such case.", "Leave --case out; xsp-post table cases lists them."),
+})
+FORMATS = ("html", "json", "png", "svg")
+
+
+def report(
+    sources: shared.StoreOrSource,
+    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="File to write (default: STORE's name with "  # noqa: UP045
+                                                   ".html); for several pictures a folder.")] = None,
+    only: Annotated[Optional[list[str]], typer.Option("--only", help="Only these: A1 … A15, layers, tree, kernels …")] = None,  # noqa: UP045
+    format: Annotated[str, typer.Option("--format", "-f", help="html, json, png or svg.")] = "html",
+    case: Annotated[int, typer.Option("--case", help="Case to go deep into (default: the optimal batch size).")] = -1,
+    open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    model_range: shared.ModelRange = "",
+    layer_range: shared.LayerRange = "",
+    layer_depth: shared.LayerDepth = 0,
+    no_infer: shared.NoInfer = False,
+    roof: shared.Roof = "pipe",
+    force: shared.Force = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Write the report of a store or capture: one HTML file that asks no server for anything."""
+    chosen = "json" if as_json else format
+    if chosen not in FORMATS:
+        raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="report-format")
+    parts = [name for entry in only or () for name in entry.split(",") if name]
+    results = shared.results_of(sources, shared.options_of(model_range, layer_range, layer_depth, no_infer, roof))
+    wanted = None if case < 0 else case
+    if chosen == "json":
+        _json(results, output, parts, wanted, force)
+    elif chosen == "html":
+        page = _html(results, output or _beside(sources[0], ".html"), parts, wanted, force)
+        if open_page:
+            import webbrowser
+
+            webbrowser.open(page.resolve().as_uri())
+    else:
+        _pictures(results, output, sources[0], chosen, parts, wanted, force)
+
+
+def _beside(source: Path, suffix: str) -> Path:
+    """``run.xsp.sqlite`` → ``run.html`` in the same folder."""
+    name = source.name
+    for known in (".xsp.sqlite", ".sqlite", ".nsys-rep", ".pt.trace.json.gz", ".json.gz", ".json"):
+        if name.endswith(known):
+            name = name.removesuffix(known)
+            break
+    return source.with_name(name + suffix)
+
+
+def _html(results: Results, path: Path, only: list[str], case: int | None, force: bool) -> Path:
+    from xsp_post.progress import step
+    from xsp_post.reports.html import write_report
+
+    with step("writing the report …"):
+        write_report(results, path, force=force, case=case, only=only)
+    shared.say(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    return path
+
+
+def _json(results: Results, output: Path | None, only: list[str], case: int | None, force: bool) -> None:
+    from xsp_post.reports.json_form import report_dict
+
+    content = report_dict(results, case=case, only=only)
+    if output is None:
+        shared.print_json(content)
+        return
+    import json
+
+    from xsp_post.output import atomic_output
+
+    with atomic_output(output, force) as temporary:
+        temporary.write_text(json.dumps(content, ensure_ascii=True, allow_nan=False, default=shared._plain) + "\n", encoding="ascii")
+    shared.say(f"Wrote {output}")
+
+
+def _pictures(results: Results, output: Path | None, source: Path, kind: str, only: list[str], case: int | None,
+              force: bool) -> None:
+    from xsp_post.output import atomic_output
+    from xsp_post.reports.images import charts, to_png, to_svg
+
+    found = charts(results, case=case, only=only)
+    if not found:
+        raise UsageError(f"No chart of {', '.join(only) or 'this store'} can be drawn from {source}.", code="report-no-chart",
+                         hint=MESSAGES["report-no-chart"][1])
+    single = len(found) == 1 and output is not None and not output.is_dir()
+    folder = output if output is not None else source.parent
+    if not single:
+        folder.mkdir(parents=True, exist_ok=True)
+    stem = _beside(source, "").name
+    for name, chart in found.items():
+        path = output if single and output is not None else folder / f"{stem}.{name}.{kind}"
+        with atomic_output(path, force) as temporary:
+            temporary.write_bytes(to_png(chart) if kind == "png" else to_svg(chart))
+        print(path, file=sys.stdout)

@@ -1,0 +1,49 @@
+"""On the arrow ``reports``: single charts, as Altair objects, PNG or SVG; no browser and no network is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+
+from xsp_post.analysis import Results
+from xsp_post.reports import theme
+from xsp_post.reports.blocks import Chart
+from xsp_post.reports.document import build
+
+PNG_SCALE = 2.0
+
+
+def charts(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> dict[str, alt.TopLevelMixin]:
+    """Every chart of the report by its id (a03, a09, a09-linear …), titled and themed for use on its own."""
+    blocks = [b for s in build(results, case=case, only=only).sections for b in s.blocks if isinstance(b, Chart)]
+    wanted = {name.lower() for name in only}
+    if any(b.id.startswith(tuple(wanted)) for b in blocks):  # --only A3 asks for A3's charts, not for its section's
+        blocks = [b for b in blocks if b.id.startswith(tuple(wanted))]
+    found: dict[str, alt.TopLevelMixin] = {}
+    for block in blocks:
+        found[block.id] = theme.styled(block.chart, block.label)
+        for label, form in block.alternatives:
+            found[f"{block.id}-{label.lower()}"] = theme.styled(form, block.label)
+    return found
+
+
+def to_png(chart: alt.TopLevelMixin) -> bytes:
+    """A chart as PNG on white."""
+    import vl_convert
+
+    return vl_convert.vegalite_to_png(_spec(chart), scale=PNG_SCALE)
+
+
+def to_svg(chart: alt.TopLevelMixin) -> bytes:
+    """A chart as SVG on white."""
+    import vl_convert
+
+    return vl_convert.vegalite_to_svg(_spec(chart)).encode("utf-8")
+
+
+def _spec(chart: alt.TopLevelMixin) -> dict:
+    with alt.data_transformers.enable("default"), alt.data_transformers.disable_max_rows():
+        spec = chart.to_dict(validate=False)
+    spec["background"] = "#ffffff"
+    return spec

@@ -1,0 +1,98 @@
+"""On the arrow ``reports``: the document → JSON, for scripts and assistants: the same numbers as the page.
+
+`JSON_VERSION` changes when a key changes its meaning or goes away; new keys may come at any time. History:
+
+1  first. Keys as `to_dict` says; docs/report_json.md describes each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+
+from xsp_post import __version__
+from xsp_post.analysis import Results
+from xsp_post.reports import theme
+from xsp_post.reports.blocks import Chart, Drawing, Note, Section, Table
+from xsp_post.reports.document import Document, build
+from xsp_post.reports.text import visible
+from xsp_post.schemas import unit_of
+
+JSON_VERSION = 1
+
+
+def report_dict(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> dict[str, Any]:
+    """The report of results as JSON-ready values (no NaN: unknown is None)."""
+    return to_dict(build(results, case=case, only=only))
+
+
+def to_dict(document: Document) -> dict[str, Any]:
+    """A document as JSON-ready values. Numbers are raw, in the unit of their column; texts are made visible."""
+    summary = document.summary
+    return {
+        "format": "xsp-post report", "version": JSON_VERSION, "generator": f"xsp-post {__version__}",
+        "title": summary.title, "machine": summary.machine, "sources": summary.sources,
+        "case": None if summary.case is None else {"case_index": summary.case.index, "label": summary.case.label},
+        "facts": [asdict(fact) for fact in summary.facts],
+        "verdict": {**asdict(summary.verdict), "evidence": list(summary.verdict.evidence)},
+        "top_layers": [_top(row) for row in summary.top_layers],
+        "top_kernels": [_top(row) for row in summary.top_kernels],
+        "findings": [{**asdict(f), "examples": list(f.examples)} for f in summary.findings],
+        "balance": [
+            {"capture_id": b.capture_id, "question": b.question, "kernel_count": b.kernel_count, "kernel_ns": b.kernel_ns,
+             "parts": [{"attribution": a, "kernel_count": n, "kernel_ns": t} for a, n, t in b.parts]}
+            for b in summary.balances
+        ],
+        "trust": _rows(summary.trust),
+        "sections": [_section(section) for section in document.sections],
+        "missing": [{"id": e.id, "title": e.title, "analyses": list(e.analyses), "recorded_by": e.recorded_by}
+                    for e in document.missing],
+    }
+
+
+def _top(row: Any) -> dict[str, Any]:
+    return {"name": row.full_name, "short_name": row.name, "latency_ns": row.latency_ns, "share_ratio": _plain(row.share),
+            "layer_index": row.layer_index, "bound": row.bound, "text": list(row.lines)}
+
+
+def _section(section: Section) -> dict[str, Any]:
+    blocks = section.blocks
+    return {
+        "id": section.id, "title": section.title, "question": section.question,
+        "notes": [block.text for block in blocks if isinstance(block, Note)],
+        "charts": [{"id": block.id, "caption": block.caption} for block in blocks if isinstance(block, Chart)],
+        "drawings": [{"id": block.id, "kind": block.kind, "caption": block.caption, **_drawing(block)}
+                     for block in blocks if isinstance(block, Drawing)],
+        "tables": [_table(block) for block in blocks if isinstance(block, Table)],
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "id": table.id, "table": table.table, "caption": table.caption, "row_count": table.row_count,
+        "columns": [{"name": c, "unit": unit_of(c), "meaning": theme.meaning_of(table.table, c)} for c in table.columns],
+        "rows": _rows(table.frame[list(table.columns)]),
+    }
+
+
+def _drawing(drawing: Drawing) -> dict[str, Any]:
+    frames = {name: value for name, value in drawing.data.items() if isinstance(value, pd.DataFrame)}
+    numbers = {name: value for name, value in drawing.data.items() if name not in frames}
+    return {**numbers, **{name: _rows(frame) for name, frame in frames.items()}}
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    columns = {name: [_plain(v) for v in frame[name].tolist()] for name in frame.columns}
+    return [dict(zip(columns, values)) for values in zip(*columns.values())] if columns else []
+
+
+def _plain(value: Any) -> Any:
+    """A JSON value: unknown and infinite numbers are None, text is visible."""
+    if isinstance(value, str):
+        return visible(value)
+    if value is None or value is pd.NA or value != value or value in (float("inf"), float("-inf")):
+        return None
+    return value
