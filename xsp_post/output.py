@@ -103,6 +103,12 @@ def require_free(path: str | os.PathLike[str], force: bool = False) -> None:
     _check_target(Path(path), force)
 
 
+def refuse_existing(path: str | os.PathLike[str], force: bool = False) -> None:
+    """Say early what `atomic_output` would say late: raises OutputError where ``path`` exists, unless ``force``."""
+    if os.path.lexists(path) and not force:
+        raise _exists(Path(path))
+
+
 def _check_target(target: Path, force: bool) -> None:
     if target.is_dir():
         raise OutputError(

@@ -36,13 +36,19 @@ def _write(results: Results, path: Path, kind: str, force: bool) -> Written:
     counts: dict[str, int] = {}
     with atomic_folder(path, force) as folder:
         for name in results.tables():
-            frame = results.frame(name)
+            frame = _in_order(results.frame(name), name)
             counts[name] = len(frame)
             if kind == "csv":
                 _csv(frame, name, folder / f"{name}.csv")
             else:
                 _parquet(frame, name, folder / f"{name}.parquet")
     return Written(path, counts)
+
+
+def _in_order(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Columns as docs/columns.md lists them, wherever the frame comes from."""
+    listed = [c.name for c in TABLES[name].columns if c.name in frame] if name in TABLES else []
+    return frame[listed + [c for c in frame if c not in listed]]
 
 
 def _csv(frame: pd.DataFrame, name: str, path: Path) -> None:

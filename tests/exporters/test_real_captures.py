@@ -1,0 +1,108 @@
+"""Exports of real captures: the official report against NVIDIA's definition in SQL, every slice counted."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import CANARY
+
+from xsp_post.exporters import FORMATS, export, nvtx_gpu_proj_trace
+from xsp_post.exporters.timeline import build_timeline
+from xsp_post.pipeline import Options, analyze
+from xsp_post.store import open_store, write_store
+
+# The definition of nvtx_gpu_proj_trace, row by row (slow; small captures only).
+DEFINITION = """
+WITH ev AS (
+  SELECT n.rowid AS id, n.start AS s, n.globalTid AS thread, coalesce(n.text, t.value) AS text, coalesce(n.end,
+         (SELECT max(max(start), max(coalesce(end, start))) FROM NVTX_EVENTS)) AS e
+  FROM NVTX_EVENTS n LEFT JOIN StringIds t ON t.id = n.textId
+  WHERE n.eventType IN (59, 60, 70, 71) AND n.endGlobalTid IS NULL),
+op AS ({operations}),
+launch AS (
+  SELECT r.start AS s, r.end AS e, r.globalTid AS thread, r.correlationId AS c, op.start AS os, op.end AS oe
+  FROM CUPTI_ACTIVITY_KIND_RUNTIME r JOIN op
+    ON op.correlationId = r.correlationId AND op.globalPid = r.globalTid - r.globalTid % 16777216)
+SELECT ev.id, ev.text, min(os), max(oe) - min(os), ev.s, ev.e - ev.s, count(DISTINCT launch.c)
+FROM ev JOIN launch ON launch.thread = ev.thread AND ev.s <= launch.s AND ev.e >= launch.e
+GROUP BY ev.id ORDER BY 3, 4 DESC, 1
+"""
+
+
+def by_definition(path: Path) -> pd.DataFrame:
+    with sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True) as connection:
+        there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        tables = [f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET")]
+        operations = " UNION ALL ".join(
+            f"SELECT start, end, correlationId, globalPid FROM {table}" for table in tables if table in there
+        )
+        rows = connection.execute(DEFINITION.format(operations=operations)).fetchall()
+    return pd.DataFrame(rows, columns=["RangeId", "Text", "Projected Start", "Projected Duration", "Orig Start",
+                                       "Orig Duration", "NumGPUOps"])
+
+
+@pytest.mark.parametrize("name", ["transformer_2.7b_a100_nvtx", "transformer_backward_rtx3070ti", "nvfuser_h200"])
+def test_the_official_report_equals_its_definition(captures, name):
+    path = captures / "nsys" / f"{name}.sqlite"
+    ours = nvtx_gpu_proj_trace.data(analyze([path], Options()))
+    expected = by_definition(path)
+    assert len(expected) > 0
+    columns = [c for c in expected.columns if c != "Text"]
+    got = ours[columns].astype("int64")
+    pd.testing.assert_frame_equal(got, expected[columns].astype("int64"))
+    assert [name.split(":", 1)[1] for name in ours["Name"]] == expected["Text"].tolist()
+
+
+@pytest.fixture(scope="module")
+def fsdp(captures):
+    return analyze([captures / "nsys" / "fsdp_2gpu_h100.sqlite"], Options())
+
+
+def test_every_slice_of_a_two_process_capture_is_there(fsdp, captures):
+    with sqlite3.connect(f"file:{captures / 'nsys' / 'fsdp_2gpu_h100.sqlite'}?mode=ro&immutable=1", uri=True) as db:
+        ranges = db.execute("SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN (59, 60, 70, 71)").fetchone()[0]
+        kernels = db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()[0]
+    timeline = build_timeline(fsdp)
+    counts = timeline.counts()
+    assert (counts["ranges"], counts["kernels"]) == (ranges, kernels)
+    launched = timeline.slices[timeline.slices["category"] == 2]
+    arrows = int(launched["flow_count"].sum())
+    orphans = int((fsdp.frame("kernels")["launch_start_ns"] < 0).sum())
+    orphans += int((fsdp.frame("memory_operations")["launch_start_ns"] < 0).sum())
+    assert arrows == kernels + counts["memory operations"] - orphans
+    assert len({(t.process_id, t.device_id) for t in timeline.track_rows() if t.kind == "stream"}) == 2
+
+
+def test_a_store_exports_what_its_analysis_exports(fsdp, tmp_path):
+    store = tmp_path / "fsdp.xsp.sqlite"
+    write_store(fsdp, store)
+    opened = open_store(store)
+    for to in FORMATS:
+        export(fsdp, to, tmp_path / f"a_{to}")
+        export(opened, to, tmp_path / f"b_{to}")
+        if to == "csv":
+            frames = [pd.read_csv(tmp_path / f"{x}_csv" / "kernels.csv") for x in "ab"]
+            pd.testing.assert_frame_equal(*frames)
+        elif to != "parquet":
+            assert (tmp_path / f"a_{to}").read_bytes() == (tmp_path / f"b_{to}").read_bytes(), to
+
+
+@pytest.mark.parametrize("name", ["no_kernels_2023.4", "tensorrt_nvtx_only_titanrtx", "two_kernels_rtx3080"])
+def test_captures_with_little_in_them_export_in_every_format(captures, tmp_path, name):
+    results = analyze([captures / "nsys" / f"{name}.sqlite"], Options())
+    for to in FORMATS:
+        export(results, to, tmp_path / to)
+        files = [tmp_path / to] if (tmp_path / to).is_file() else list((tmp_path / to).iterdir())
+        assert files and not any(CANARY.encode() in file.read_bytes() for file in files)
+
+
+def test_flame_graph_of_a_real_capture_adds_up(captures, tmp_path):
+    results = analyze([captures / "nsys" / "transformer_backward_rtx3070ti.sqlite"], Options())
+    export(results, "speedscope", tmp_path / "f.json")
+    device = json.loads((tmp_path / "f.json").read_text())["profiles"][0]
+    assert sum(device["weights"]) == int(np.sum(results.frame("kernels")["duration_ns"]))

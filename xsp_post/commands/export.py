@@ -1,0 +1,76 @@
+"""`xsp-post export STORE --to perfetto`: results as files that other tools open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from xsp_post.commands import shared
+from xsp_post.errors import MESSAGES, UsageError
+
+MESSAGES.update({
+    "bad-limit": ("--limit is below 1.", "Give the most kernels a timeline may hold, or leave it out."),
+})
+
+FORMAT_HELP = (
+    "perfetto, chrome (timelines), speedscope (flame graph), jaeger, otlp (XSP's spans), nvtx_gpu_proj_trace "
+    "(NVIDIA's report), csv, parquet (every table)."
+)
+
+
+def export(
+    sources: shared.StoreOrSource,
+    to: Annotated[str, typer.Option("--to", "-t", metavar="FORMAT", help=FORMAT_HELP)],
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="File (csv, parquet: folder) to write; else beside the first source."),
+    ] = None,
+    capture: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Capture to show, by number; else the one with most kernels."),
+    ] = None,
+    limit: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Most kernels in a timeline: the first ones in time."),
+    ] = None,
+    model_range: shared.ModelRange = "",
+    layer_range: shared.LayerRange = "",
+    layer_depth: shared.LayerDepth = 0,
+    no_infer: shared.NoInfer = False,
+    force: shared.Force = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Write a timeline, flame graph, NVIDIA's own report or all tables for another tool."""
+    from xsp_post import exporters
+    from xsp_post.output import refuse_existing
+    from xsp_post.progress import step
+
+    if limit is not None and limit < 1:
+        raise UsageError(f"--limit {limit} is below 1.", code="bad-limit")
+    path = output or exporters.default_path(sources[0], to)
+    exporters.writer_of(to, path)  # a wrong format or an output that exists is said before anything is read
+    refuse_existing(path, force)
+    results = shared.results_of(sources, shared.options_of(model_range, layer_range, layer_depth, no_infer))
+    with step(f"writing {path} …"):
+        written = exporters.export(results, to, path, capture_id=capture, limit=limit, force=force)
+    if as_json:
+        shared.print_json({
+            "path": str(written.path), "format": to, "counts": written.counts,
+            "findings": [{"code": f.code, "severity": f.severity, "count": f.count, "example": f.example,
+                          "hint": f.hint} for f in written.findings],
+        })
+        return
+    from xsp_post.findings import CATALOGUE
+
+    shared.say(f"Wrote {written.path} ({_numbers(written.counts)}); opened by: {exporters.FORMATS[to].opened_by}")
+    for finding in written.findings:
+        example = f" ({finding.example})" if finding.example else ""
+        shared.say(f"{finding.severity}: {CATALOGUE[finding.code].title}{example}. {finding.hint}")
+
+
+def _numbers(counts: dict[str, int]) -> str:
+    if len(counts) > 6:  # every table
+        return f"{len(counts)} tables, {sum(counts.values()):,} rows"
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
