@@ -16,6 +16,7 @@ from xsp_post.hierarchy import TreeOptions, build_tree
 from xsp_post.ingest.sources import Loaded, expand, load
 from xsp_post.intervals import grouped_union_length, union_length
 from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
+from xsp_post.reconcile import reconcile
 from xsp_post.rollup import sums_per_node
 from xsp_post.schemas import TABLES, column_names
 from xsp_post.trace import ActivityKind, Trace
@@ -46,7 +47,7 @@ def analyze_loaded(loaded: list[Loaded], options: Options) -> Analysis:
     for capture_id, trace in enumerate(traces):
         tree = grow(trace, options)
         parts.append(core_frames(tree, capture_id))
-    analysis = merge(parts)
+    analysis = reconcile(merge(parts))
     if reports:
         analysis = with_counters(analysis, reports)
     return with_analyses(analysis, options)
