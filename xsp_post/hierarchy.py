@@ -76,9 +76,11 @@ CATALOGUE.update({
 
 @dataclass(frozen=True)
 class TreeOptions:
-    """How a tree is built."""
+    """How a tree is built. ``with_layers`` false leaves out what the printed tree does not need: layer keys,
+    call numbers and nsys' operation counts."""
 
     levels: LevelOptions = field(default_factory=LevelOptions)
+    with_layers: bool = True
 
 
 def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
@@ -100,8 +102,16 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
     activities["layer_node_id"], activities["layer_attribution"] = layering.assign_layers(
         trace, nodes, activities, launch_id
     )
-    keys = _layer_keys(nodes, activities, names)
-    _roll_up(trace, nodes, activities)
+    nodes["path_id"], _ = layering.path_ids(
+        nodes["parent_id"].to_numpy(),
+        nodes["depth"].to_numpy(),
+        nodes["folded_id"].to_numpy(),
+        np.zeros(len(nodes), bool),
+    )
+    keys = _layer_keys(nodes, activities, names) if options.with_layers else pd.DataFrame()
+    _roll_up(nodes, activities)
+    if options.with_layers:
+        nodes["device_operation_count"] = _distinct_operations(nodes, activities)
     tree = Tree(trace, nodes, activities, trace.strings, frame, keys, rule, names, findings)
     findings += _findings(tree, nesting, launch_id)
     findings += check_tree(tree)
@@ -198,6 +208,7 @@ def _levels(
         has_device_work=rollup.add_up(launched.astype(np.int64), parent, depth) > 0,
         role_of_string=names.roles_by_string(),
         strings=_texts_of_rows(trace, names),
+        recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
     )
     return level_rules.assign_levels(ranges, options)
 
@@ -450,7 +461,6 @@ def _layer_keys(nodes: pd.DataFrame, activities: pd.DataFrame, names: _Names) ->
     level = nodes["level"].to_numpy()
     parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
     folded = _phase_folded(nodes, names)
-    nodes["path_id"], _ = layering.path_ids(parent, depth, nodes["folded_id"].to_numpy(), np.zeros(len(nodes), bool))
     # our own texts hold the whole module path: what stands around them (containers on or off) must not matter
     own = np.zeros(len(nodes), bool)
     own[1 : len(names.row) + 1] = (names.text("dialect") == "xsp") & (names.text("role") == "layer")
@@ -602,7 +612,7 @@ def _describe_layers(
 # -- amounts --------------------------------------------------------------------------------------
 
 
-def _roll_up(trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame) -> None:
+def _roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> None:
     """Inclusive and own device time of every node (columns added in place)."""
     parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
     count = len(nodes)
@@ -635,12 +645,9 @@ def _roll_up(trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame) -> Non
     nodes["busy_ns"] = busy
     if not same:
         chosen = order[projected[order]] if not isinstance(order, slice) else np.flatnonzero(projected)
-        _, first, last = rollup.busy_and_extent(
-            launch_node[chosen], start[chosen], end[chosen], parent, depth, with_busy=False
-        )
+        _, first, last = rollup.busy_and_extent(launch_node[chosen], start[chosen], end[chosen], parent, depth)
     first[0] = last[0] = -1
     nodes["projected_start_ns"], nodes["projected_end_ns"] = first, last
-    nodes["device_operation_count"] = _distinct_operations(activities, launch_node, projected, parent, depth)
     child = np.flatnonzero(parent > 0)
     inner = rollup.sums_per_node(
         parent[child], (nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy())[child], count
@@ -652,13 +659,13 @@ def _start_order(start: np.ndarray) -> np.ndarray | slice:
     return slice(None) if (start[1:] >= start[:-1]).all() else np.argsort(start, kind="stable")
 
 
-def _distinct_operations(
-    activities: pd.DataFrame, launch_node: np.ndarray, projected: np.ndarray, parent: np.ndarray, depth: np.ndarray
-) -> np.ndarray:
+def _distinct_operations(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
     """Distinct correlation ids of work launched inside (`NumGPUOps` of nvtx_gpu_proj_trace)."""
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    launch_node = activities["launch_node_id"].to_numpy()
     process = activities["process_index"].to_numpy()
     correlation = activities["correlation_id"].to_numpy()
-    rows = np.flatnonzero(projected)
+    rows = np.flatnonzero((launch_node > 0) & (activities["kind"].to_numpy() != ActivityKind.GRAPH))
     if len(rows):
         width = int(correlation[rows].max()) - int(correlation[rows].min()) + 1
         key = (correlation[rows] - correlation[rows].min()) + process[rows].astype(np.int64) * width

@@ -11,8 +11,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from xsp_post.intervals import grouped_union_length
-
 
 def add_up(values: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """Inclusive sums: each node's value plus those of its descendants; int64, shape (nodes,)."""
@@ -51,12 +49,12 @@ def busy_and_extent(
     end: np.ndarray,
     parent: np.ndarray,
     depth: np.ndarray,
-    *,
-    with_busy: bool = True,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Union length, first start and last end of the device work at or below each node (−1 where none).
 
-    ``start`` must be ascending (sort activities once). Shapes: activities in, (nodes,) out.
+    ``start`` must be ascending (sort activities once). Shapes: activities in, (nodes,) out. One pass per
+    depth from the deepest up; what goes up from a node is its merged stretches, not its activities, so that
+    the passes get shorter.
     """
     node_count = len(parent)
     busy = np.zeros(node_count, np.int64)
@@ -64,26 +62,50 @@ def busy_and_extent(
     last = np.full(node_count, -1, np.int64)
     if not len(node):
         return busy, first, last
-    current = node.copy()
-    depth_of = depth[current]
+    depth_of = depth[node]
+    carried = (np.zeros(0, node.dtype), np.zeros(0, np.int64), np.zeros(0, np.int64))
     for level in range(int(depth_of.max()), -1, -1):
         here = np.flatnonzero(depth_of == level)
-        whole = len(here) == len(current)
-        group = current if whole else current[here]
-        s, e = (start, end) if whole else (start[here], end[here])
-        order = np.argsort(group, kind="stable")
-        ordered = group[order]
-        edge = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-        nodes = ordered[edge]
-        # rows are ascending in start, and the sort is stable: a group's first row starts first
-        first[nodes] = s[order[edge]]
-        last[nodes] = np.maximum.reduceat(e[order], edge)
-        if with_busy:
-            busy += grouped_union_length(group, s, e, node_count)
-        above = parent[group]
-        if whole:
-            current, depth_of = above, np.full(len(current), level - 1)
+        if len(here) == len(node):
+            group, s, e = node, start, end
+        elif len(here):
+            group = np.concatenate([node[here], carried[0]])
+            s, e = np.concatenate([start[here], carried[1]]), np.concatenate([end[here], carried[2]])
+            order = np.argsort(s, kind="stable")
+            group, s, e = group[order], s[order], e[order]
         else:
-            current[here] = above
-            depth_of[here] = level - 1
+            group, s, e = carried
+        if not len(group):
+            continue
+        stretch_node, low, high = merged_stretches(group, s, e)
+        edge = np.flatnonzero(np.r_[True, stretch_node[1:] != stretch_node[:-1]])
+        nodes = stretch_node[edge]
+        busy[nodes] = np.add.reduceat(high - low, edge)
+        first[nodes] = low[edge]
+        last[nodes] = high[np.r_[edge[1:] - 1, len(high) - 1]]
+        if level:
+            order = np.argsort(low, kind="stable")
+            carried = parent[stretch_node[order]], low[order], high[order]
     return busy, first, last
+
+
+def merged_stretches(
+    group: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Disjoint stretches that the intervals of each group cover: (group, start, end), by group, then start.
+
+    ``start`` must be ascending; touching intervals merge.
+    """
+    order = np.argsort(group, kind="stable")
+    g, s, e = group[order], start[order], end[order]
+    edge = np.r_[True, g[1:] != g[:-1]]
+    first = np.flatnonzero(edge)
+    low = s[first]
+    # shift each group to a range of its own, so that one running maximum serves all of them
+    span = np.maximum.reduceat(e, first) - low + 1
+    shift = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - low, np.diff(np.r_[first, len(g)]))
+    reach = np.maximum.accumulate(e + shift) - shift
+    begins = edge
+    begins[1:] |= s[1:] > reach[:-1]
+    at = np.flatnonzero(begins)
+    return g[at], s[at], reach[np.r_[at[1:] - 1, len(g) - 1]]

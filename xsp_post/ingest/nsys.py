@@ -216,9 +216,12 @@ class _Reader:
             Want("correlationId", "correlation_id", -1),
             Want("globalPid", "global_pid"),
         )
+        kernel = device + graph + (Want("demangledName", "name"),)
         if self.detail:
             device += (Want("contextId", "context_id"),)
-        kernel = device + graph + (Want("demangledName", "name"), Want("shortName", "short_name"))
+            kernel += (Want("contextId", "context_id"), Want("shortName", "short_name"))
+        elif "demangledName" not in self.source.columns(self._table("CUPTI_ACTIVITY_KIND_KERNEL")):
+            kernel += (Want("shortName", "short_name"),)
         copy = device + graph + (Want("bytes", "bytes"), Want("copyKind", "copy_kind"))
         memset = device + graph + (Want("bytes", "bytes"),)
         api = (
@@ -369,6 +372,8 @@ class _Reader:
         devices = self._devices()
         if len(devices):
             provenance.gpu_name = " + ".join(dict.fromkeys(n for n in devices["gpu_name"] if n))
+        tables.clear()
+        pa.default_memory_pool().release_unused()
         if self.strings.bad_bytes_count:
             self.findings.append(finding("non-utf8-text", count=self.strings.bad_bytes_count))
         return Trace(
@@ -469,22 +474,24 @@ class _Reader:
         columns: dict[str, np.ndarray] = {
             "kind": np.full(count, int(kind), np.int8),
             "process_index": self._process_index(_np(table, "global_pid")),
-            "device_id": _np(table, "device_id").astype(np.int32),
+            "device_id": _np(table, "device_id", np.int32),
             "stream_id": stream.astype(np.int32),
             "correlation_id": _np(table, "correlation_id"),
             "start_ns": _np(table, "start_ns"),
             "end_ns": _np(table, "end_ns"),
         }
         if self.detail:
-            columns["context_id"] = _np(table, "context_id").astype(np.int32)
+            columns["context_id"] = _np(table, "context_id", np.int32)
         if kind is ActivityKind.KERNEL:
             columns["name_id"] = self.strings.by_number(_np(table, "name"))
-            columns["short_name_id"] = self.strings.by_number(_np(table, "short_name"))
-            missing = columns["name_id"] < 0
-            columns["name_id"][missing] = columns["short_name_id"][missing]
+            columns["short_name_id"] = columns["name_id"]
+            if "short_name" in table.column_names:
+                columns["short_name_id"] = self.strings.by_number(_np(table, "short_name"))
+                missing = columns["name_id"] < 0
+                columns["name_id"][missing] = columns["short_name_id"][missing]
             if self.detail:
                 for ours in _LAUNCH_DETAIL.values():
-                    columns[ours] = _np(table, ours).astype(np.int32)
+                    columns[ours] = _np(table, ours, np.int32)
         else:
             columns["name_id"] = columns["short_name_id"] = self._operation_names(table, kind)
         if kind is not ActivityKind.GRAPH:
@@ -492,7 +499,7 @@ class _Reader:
         if kind in (ActivityKind.MEMCPY, ActivityKind.MEMSET):
             columns["bytes"] = _np(table, "bytes")
         if kind is ActivityKind.MEMCPY:
-            columns["copy_kind"] = _np(table, "copy_kind").astype(np.int8)
+            columns["copy_kind"] = _np(table, "copy_kind", np.int8)
         if kind is ActivityKind.GRAPH:
             columns["graph_id"] = _np(table, "graph_id")
         for name, kind_type in (("bytes", np.int64), ("copy_kind", np.int8), ("graph_node_id", np.int64),
@@ -521,6 +528,7 @@ class _Reader:
         if not keep.all():
             table = table.filter(pa.array(keep))
             api_class = api_class[keep]
+        del keep
         thread = self._thread_index(_np(table, "global_tid"))
         process = self.threads["process_index"].to_numpy()[thread] if len(thread) else np.zeros(0, np.int32)
         return pd.DataFrame(
@@ -782,13 +790,12 @@ def _interner(table: pa.Table) -> _Interner:
     return _Interner(ids, values)
 
 
-def _np(table: pa.Table, column: str) -> np.ndarray:
-    """A column as a writable NumPy array (int64)."""
-    chunked = table.column(column)
-    if chunked.num_chunks == 1:
-        array = chunked.chunk(0).to_numpy(zero_copy_only=False)
-        return array if array.flags.writeable else array.copy()
-    return chunked.to_numpy()
+def _np(table: pa.Table, column: str, dtype: type = np.int64) -> np.ndarray:
+    """A column as a writable NumPy array of that type, copied once."""
+    chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in table.column(column).chunks]
+    if not chunks:
+        return np.zeros(0, dtype)
+    return np.concatenate(chunks, dtype=dtype, casting="unsafe")
 
 
 def _unique(table: pa.Table, column: str) -> np.ndarray:
