@@ -387,10 +387,10 @@ def _finished(
         thread[rows] = sequence.thread[start[rows]]
         process[rows] = sequence.process_index
     order = keep[np.lexsort((depth[keep], start_ns[keep]))]
-    number = np.full(count + 1, -1, np.int64)
-    number[order] = np.arange(len(order))
+    new_row = np.full(count + 1, -1, np.int64)
+    new_row[order] = np.arange(len(order))
     nodes = frame.iloc[order].reset_index(drop=True)
-    nodes["parent"] = number[parent[order]]
+    nodes["parent"] = new_row[parent[order]]
     content = nodes.pop("content").to_numpy()
     equal = np.full(len(nodes), -1, np.int64)
     some = content != 0
@@ -400,4 +400,4 @@ def _finished(
     nodes["process_index"], nodes["thread_index"] = process[order], thread[order]
     nodes["launch_count"], nodes["self_launch_count"] = total[order], own[order]
     nodes["start_ns"], nodes["end_ns"] = start_ns[order], end_ns[order]
-    return nodes.drop(columns=["sequence", "start", "end"]), number[innermost]
+    return nodes.drop(columns=["sequence", "start", "end"]), new_row[innermost]

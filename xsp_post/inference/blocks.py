@@ -9,16 +9,16 @@ before its MLP. What no repeat covers stays uncovered here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.inference.repetition import REGULAR, boundary_scores, find_repetition
+from xsp_post.inference.boundaries import WINDOW, boundary_scores
+from xsp_post.inference.repetition import REGULAR, find_repetition
 from xsp_post.inference.sequence import Hashed, bits_per_symbol, gram_statistics, telling_length
 
 BLOCK, PART = 0, 1  # kinds of rows of a Layout
-_WINDOW = 12
 _MOST_LAGS = 64
 _DEEPEST = 3
 
@@ -41,20 +41,8 @@ class Layout:
     def __len__(self) -> int:
         return len(self.start)
 
-    def moved(self, offset: int, parent: int, depth: int) -> Layout:
-        """The same rows `offset` later, `depth` deeper, below row `parent`; parents are counted from 0 still."""
-        return Layout(
-            self.start + offset,
-            self.end + offset,
-            np.where(self.parent < 0, parent, self.parent),
-            self.depth + depth,
-            self.kind,
-            self.content,
-        )
-
-    def shallow(self, depth: int) -> Layout:
-        """Only the rows less deep than `depth`."""
-        keep = self.depth < depth
+    def chosen(self, keep: np.ndarray) -> Layout:
+        """Only the rows where keep (bool) is set; the parent of a kept row must be kept."""
         number = np.cumsum(keep) - 1
         parent = np.where(self.parent[keep] >= 0, number[self.parent[keep]], -1)
         return Layout(
@@ -62,19 +50,22 @@ class Layout:
         )
 
 
+_COLUMNS = ("start", "end", "parent", "depth", "kind", "content")
+
+
 def join(layouts: list[Layout]) -> Layout:
     """Layouts one after another; parents of each are counted from its own first row."""
-    sizes = [len(layout) for layout in layouts]
-    firsts = np.cumsum([0, *sizes[:-1]]) if sizes else []
-    return Layout(
-        np.concatenate([layout.start for layout in layouts]) if layouts else np.empty(0, np.int64),
-        np.concatenate([layout.end for layout in layouts]) if layouts else np.empty(0, np.int64),
-        np.concatenate([np.where(layout.parent >= 0, layout.parent + first, -1)
-                        for layout, first in zip(layouts, firsts, strict=True)]) if layouts else np.empty(0, np.int64),
-        np.concatenate([layout.depth for layout in layouts]) if layouts else np.empty(0, np.int64),
-        np.concatenate([layout.kind for layout in layouts]) if layouts else np.empty(0, np.int8),
-        np.concatenate([layout.content for layout in layouts]) if layouts else np.empty(0, np.uint64),
-    )  # fmt: skip
+    moved = []
+    first = 0
+    for layout in layouts:
+        moved.append(replace(layout, parent=np.where(layout.parent >= 0, layout.parent + first, -1)))
+        first += len(layout)
+    return stack(moved) if moved else Layout()
+
+
+def stack(layouts: list[Layout]) -> Layout:
+    """Layouts one after another, parents as they are."""
+    return Layout(*(np.concatenate([getattr(layout, name) for layout in layouts]) for name in _COLUMNS))
 
 
 # ---------------------------------------------------------------- tandem repeats
@@ -155,10 +146,8 @@ def find_layout(symbols: np.ndarray, *, align_right: bool = False, deepest: int 
     if deepest <= 0 or len(symbols) < 4:
         return Layout()
     hashed = Hashed.of(symbols)
-    layouts = [
-        _blocks_of_run(hashed, run, align_right, deepest) for run in _aligned(tandem_repeats(symbols), symbols, align_right)
-    ]
-    return join(layouts)
+    runs = _aligned(tandem_repeats(symbols), symbols, align_right)
+    return join([_blocks_of_run(hashed, run, align_right, deepest) for run in runs])
 
 
 def _aligned(runs: np.ndarray, symbols: np.ndarray, align_right: bool) -> np.ndarray:
@@ -196,8 +185,7 @@ def _blocks_of_run(hashed: Hashed, run: np.ndarray, align_right: bool, deepest: 
         np.tile(inside.kind, count),
         np.tile(inside.content, count),
     )
-    return Layout(*(np.concatenate([getattr(block, name), getattr(children, name)])
-                    for name in ("start", "end", "parent", "depth", "kind", "content")))  # fmt: skip
+    return stack([block, children])
 
 
 def _inside(symbols: np.ndarray, align_right: bool, deepest: int) -> Layout:
@@ -215,13 +203,8 @@ def _inside(symbols: np.ndarray, align_right: bool, deepest: int) -> Layout:
         inner = find_layout(symbols[start:end], align_right=align_right, deepest=deepest - 1)
         inner.parent = np.where(inner.parent >= 0, inner.parent + 1, 0)
         inner = Layout(inner.start + start, inner.end + start, inner.parent, inner.depth + 1, inner.kind, inner.content)
-        layouts.append(_stacked(part, inner))
+        layouts.append(stack([part, inner]))
     return join(layouts)
-
-
-def _stacked(top: Layout, below: Layout) -> Layout:
-    return Layout(*(np.concatenate([getattr(top, name), getattr(below, name)])
-                    for name in ("start", "end", "parent", "depth", "kind", "content")))  # fmt: skip
 
 
 def _part_boundaries(symbols: np.ndarray) -> np.ndarray:
@@ -312,7 +295,7 @@ def places(
         at, before = starts[unlike].copy(), 0
         drift = 3
         for column, offset in enumerate(offsets.tolist()):
-            left, right = template[max(0, offset - _WINDOW) : offset], template[offset : offset + _WINDOW]
+            left, right = template[max(0, offset - WINDOW) : offset], template[offset : offset + WINDOW]
             at, score = boundary_scores(symbols, at + (offset - before), left, right, drift)
             at = np.clip(at, starts[unlike], ends[unlike])
             found[unlike, column] = at

@@ -9,9 +9,10 @@ import pandas as pd
 
 from xsp_post.findings import CATALOGUE, INFO, Entry, Finding, finding
 from xsp_post.inference.assemble import Sequence, nodes_of
-from xsp_post.inference.labels import Traits
+from xsp_post.inference.blocks import tandem_repeats
+from xsp_post.inference.labels import Traits, is_network
 from xsp_post.inference.sequence import random_words
-from xsp_post.inference.turns import Iterations, find_iterations
+from xsp_post.inference.turns import Iterations, as_one_iteration, begin_at_pauses, find_iterations
 
 # Fewer launches than this repeat by chance as easily as by structure.
 FEWEST_LAUNCHES = 20
@@ -158,12 +159,31 @@ def _of_process(
         if best_coverage > 0:
             reason = f"what repeats evenly covers {best_coverage:.0%} of the launches only"
         return [], reason
+    best = [(part, _iterations_or_layers(part, found, launches, traits, breaks, rows)) for part, found in best]
     position = np.empty(len(launches), np.int64)
     position[rows] = np.arange(len(rows))
     sequences = [
         Sequence.of(launches, part, chosen_symbols[position[part]], iterations, traits) for part, iterations in best
     ]
     return sorted(sequences, key=lambda s: -len(s.rows)), ""
+
+
+def _iterations_or_layers(
+    part: np.ndarray, found: Iterations, launches: pd.DataFrame, traits: Traits, breaks: np.ndarray, rows: np.ndarray
+) -> Iterations:
+    """Turns of a neural network that begin at no pause of the host and hold no blocks themselves are taken for
+    the layers of one iteration: 32 equal turns may be 32 forward passes or one pass through 32 layers."""
+    if len(found.repetitions) != 1 or len(part) != len(rows) or begin_at_pauses(found, breaks):
+        return found
+    taken = Traits(*(getattr(traits, name)[part] for name in Traits.__dataclass_fields__))
+    first, last = found.repetitions[0].template
+    if not is_network(taken, np.arange(first, last)):
+        return found
+    symbols = _symbols(launches, part)[0][first:last]
+    inner = tandem_repeats(symbols)
+    if len(inner) and int((inner[:, 1] * inner[:, 2])[inner[:, 2] >= 3].sum()) >= 0.5 * len(symbols):
+        return found
+    return as_one_iteration(found, len(part))
 
 
 def _in_launch_order(launches: pd.DataFrame, rows: np.ndarray) -> np.ndarray:

@@ -58,6 +58,12 @@ def is_network(traits: Traits, rows: np.ndarray) -> bool:
     return products and (kinds >= 2 or bool(traits.is_framework[rows].any()))
 
 
+def does_layer_work(traits: Traits, rows: np.ndarray) -> np.ndarray:
+    """Which launches do what layers are made of: products, convolutions, attention, norms, pooling; bool."""
+    codes = [_CODE[f] for f in ("gemm", "convolution", "attention", "normalisation", "softmax", "pooling")]
+    return np.isin(traits.family[rows], codes)
+
+
 def family_label(family: np.ndarray, duration: np.ndarray, most: int = 4) -> str:
     """The families that matter in launch order, repeated ones once: ``gemm, softmax, gemm``.
 

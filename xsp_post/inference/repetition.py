@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from xsp_post.inference.boundaries import WINDOW, boundary_scores, end_of_template, find_phase, step_to_agree
 from xsp_post.inference.sequence import (
     LONGEST_GRAM,
     GramStatistics,
@@ -25,7 +26,6 @@ from xsp_post.inference.sequence import (
 
 REGULAR, DIFFERENT, PARTIAL = 0, 1, 2  # kinds of turns
 SHORTEST_PERIOD = 4  # launches
-_WINDOW = 12  # symbols looked at on each side of a boundary
 
 
 @dataclass
@@ -126,7 +126,8 @@ def _votes(
 ) -> tuple[np.ndarray, int, int]:
     """One position per turn at which the reference gram stands, or would stand; sorted int64.
 
-    Also the positions of the first and the last marker that voted. Each occurrence of a marker votes for its own position less its usual distance from the reference.
+    Also the positions of the first and the last marker that voted. Each occurrence of a marker votes for its own
+    position less its usual distance from the reference.
     """
     rows = markers[stats.gram]
     position, gram = stats.position[rows], stats.gram[rows]
@@ -180,7 +181,7 @@ def _turns(
     shown = _typical_turns(hashed, inside, period)
     is_known = _grams_of(grams, inside[shown], period) & (stats.count >= 2)
     begin, finish = _extent(is_known[grams], first, last, length)
-    anchor, begin = _phase(hashed.symbols, grams, stats, begin, int(inside[0]), int(inside[shown[0]]), period, length)
+    anchor, begin = find_phase(hashed.symbols, grams, stats, begin, int(inside[0]), int(inside[shown[0]]), period, length)
     # The same votes again, for a reference near the start of a turn: less drift between them.
     near = _best_marker_near(stats, markers, anchor, period, length)
     if near >= 0:
@@ -193,8 +194,8 @@ def _turns(
         predicted = np.concatenate([cuts + shift - period, cuts[-1:] + shift])
     predicted = predicted[(predicted > begin + 0.3 * period) & (predicted < n - 1)]
     drift = 4 if near >= 0 else max(8, period // 50)
-    end = _end_of_template(hashed.symbols, predicted, anchor, period, drift)
-    back, kept = _step_to_agree(hashed.symbols, grams, stats, (begin, finish), (anchor, end), predicted, length)
+    end = end_of_template(hashed.symbols, predicted, anchor, period, drift)
+    back, kept = step_to_agree(hashed.symbols, grams, stats, (begin, finish), (anchor, end), predicted, length)
     predicted, begin, template = predicted - back, begin - kept, (anchor - back, end - back)
     return _bounded_turns(hashed, is_known[grams], predicted, begin, finish, template, drift, length)
 
@@ -256,143 +257,6 @@ def _extent(is_member: np.ndarray, first: int, last: int, length: int) -> tuple[
     return begin + int(members[0]), begin + int(members[-1]) + length
 
 
-def _phase(
-    symbols: np.ndarray,
-    grams: np.ndarray,
-    stats: GramStatistics,
-    begin: int,
-    first_cut: int,
-    typical_cut: int,
-    period: int,
-    length: int,
-) -> tuple[int, int]:
-    """The place in a typical turn that corresponds to `begin`, and `begin` moved back over one odd launch.
-
-    Returns (anchor, begin): symbols from anchor on are what symbols from begin on should be.
-    """
-    expected = typical_cut + (begin - first_cut) % period
-    gram = grams[begin]
-    places = stats.position[stats.start[gram] : stats.start[gram] + stats.count[gram]]
-    places = places[places != begin] if len(places) > 1 else places
-    anchor = int(places[np.argmin(np.abs(places - expected))])
-    # An odd launch near the very start hides up to `length` launches before it.
-    fewest = max(2, int(np.ceil(6.0 / max(bits_per_symbol(symbols), 0.1))))  # agreement that is no chance
-    for _ in range(2):
-        step = _step_back(symbols, begin, anchor, length, fewest)
-        if step is None:
-            break
-        begin, anchor = begin - step[0], anchor - step[1]
-    return anchor, begin
-
-
-def _step_back(symbols: np.ndarray, begin: int, anchor: int, length: int, fewest: int) -> tuple[int, int] | None:
-    """How far (here, there) the agreement goes on to the left beyond one exchanged, added or missing launch."""
-    best: tuple[int, int, int] | None = None
-    for here, there in ((1, 1), (1, 0), (0, 1)):
-        i, j = begin - here, anchor - there
-        if i < 0 or j < 0:
-            continue
-        reach = min(i, j, 2 * length)
-        same = symbols[i - reach : i][::-1] == symbols[j - reach : j][::-1]
-        run = int(np.argmin(same)) if not same.all() else reach
-        at_edge = run == i
-        if (run >= fewest or (at_edge and run >= 1)) and (best is None or run > best[2]):
-            best = (here + run, there + run, run)
-    return best[:2] if best else None
-
-
-def _end_of_template(symbols: np.ndarray, predicted: np.ndarray, anchor: int, period: int, drift: int) -> int:
-    """Where the turn that begins at the anchor ends: where the next one's head fits best."""
-    n = len(symbols)
-    later = predicted[predicted > anchor + 0.5 * period]
-    expected = int(later[0]) if len(later) and later[0] - anchor < 1.5 * period else anchor + period
-    if expected >= n:
-        return n
-    head = symbols[anchor : anchor + min(2 * _WINDOW, period)]
-    found, fit = boundary_scores(symbols, np.array([expected]), head[:0], head, min(drift, period // 2))
-    return int(found[0]) if fit[0] >= 0.3 else expected
-
-
-def _step_to_agree(
-    symbols: np.ndarray,
-    grams: np.ndarray,
-    stats: GramStatistics,
-    extent: tuple[int, int],
-    template: tuple[int, int],
-    predicted: np.ndarray,
-    length: int,
-) -> tuple[int, int]:
-    """How far the phase moves back because the last turn lacks what the first has; (0, 0) mostly.
-
-    When the last turn ends a few launches early, either its end is odd or the true start lies a few launches
-    before `begin`, behind an odd launch. Whichever side agrees in more launches decides. Returns how far the
-    template moves, and how far `begin` does (one more or less where a launch was added or is missing).
-    """
-    begin, finish = extent
-    anchor, end = template
-    place = finish - length
-    if not len(predicted) or not 0 <= place < len(grams):
-        return 0, 0
-    gram = grams[place]
-    places = stats.position[stats.start[gram] : stats.start[gram] + stats.count[gram]]
-    last = places[np.argmin(np.abs((places - anchor) - (place - predicted[-1])))]
-    lacking = end - (int(last) + length)
-    if not 0 < lacking <= length or begin == 0 or anchor < lacking:
-        return 0, 0
-    should = symbols[anchor - lacking : anchor]
-    best, kept = 0, lacking
-    for move in (0, -1, 1):
-        first = begin - lacking - move
-        if first < 0 or lacking + move <= 0:
-            continue
-        here = symbols[first : first + lacking]
-        agreeing = int((here == should[: len(here)]).sum()) if move <= 0 else int((here[: lacking] == should).sum())
-        if agreeing > best:
-            best, kept = agreeing, lacking + move
-    behind, ought = symbols[finish : finish + lacking], symbols[int(last) + length :][:lacking]
-    shared = min(len(behind), len(ought))
-    at_end = int((behind[:shared] == ought[:shared]).sum())
-    return (lacking, kept) if best > at_end else (0, 0)
-
-
-def boundary_scores(
-    symbols: np.ndarray,
-    predicted: np.ndarray,
-    left: np.ndarray,
-    right: np.ndarray,
-    drift: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Best boundary within ±drift of each predicted one, and how well both sides fit there (0…1).
-
-    symbols int64 (n,); predicted int64 (m,); left: symbols that end before a boundary, right: symbols that
-    begin at it, either may be empty. The nearer to the boundary, the more a symbol counts.
-    """
-    n = len(symbols)
-    wide_left, wide_right = len(left), len(right)
-    wanted = np.concatenate([left, right])
-    weight = np.concatenate(
-        [
-            0.5 + 0.5 * np.arange(1, wide_left + 1) / max(wide_left, 1),
-            1.0 - 0.5 * np.arange(wide_right) / max(wide_right, 1),
-        ]
-    )
-    moves = np.arange(-drift, drift + 1)
-    preference = -1e-6 * np.abs(moves)  # the nearest of equally good ones
-    best = predicted.copy()
-    score = np.zeros(len(predicted))
-    rows = max(1, 8_000_000 // max(len(moves) * len(wanted), 1))
-    for first in range(0, len(predicted), rows):
-        at = predicted[first : first + rows]
-        place = at[:, None] + np.arange(-wide_left - drift, wide_right + drift)
-        around = np.where((place >= 0) & (place < n), symbols[np.clip(place, 0, n - 1)], -1)
-        agree = np.lib.stride_tricks.sliding_window_view(around, len(wanted), axis=1) == wanted
-        scores = agree @ weight + preference
-        choice = scores.argmax(axis=1)
-        best[first : first + rows] = at + moves[choice]
-        score[first : first + rows] = scores[np.arange(len(at)), choice]
-    return best, score / max(float(weight.sum()), 1e-9)
-
-
 def _bounded_turns(
     hashed: Hashed,
     is_member: np.ndarray,
@@ -407,7 +271,7 @@ def _bounded_turns(
     symbols, n = hashed.symbols, len(hashed)
     body = symbols[template[0] : template[1]]
     size = len(body)
-    window = min(_WINDOW, size)
+    window = min(WINDOW, size)
     head, tail = body[:window], body[-window:]
     drift = min(drift, max(size // 2 - 1, 1))
     inner, _ = boundary_scores(symbols, predicted, tail, head, drift)
@@ -434,7 +298,8 @@ def _bounded_turns(
     share = (known[np.minimum(ends, upto)] - known[np.minimum(starts, upto)]) / np.maximum(ends - starts, 1)
     close = np.abs(ends - starts - size) <= np.maximum(4, 0.1 * size)
     kinds[same | (close & (share >= 0.4))] = REGULAR
-    keep = (kinds == REGULAR) | ((share >= 0.3) & (ends - starts <= 3 * size) & (np.arange(len(starts)) < len(starts) - 1))
+    is_last = np.arange(len(starts)) == len(starts) - 1
+    keep = (kinds == REGULAR) | ((share >= 0.3) & (ends - starts <= 3 * size) & ~is_last)
     if len(starts) and kinds[-1] != REGULAR and finish - starts[-1] < size:
         ends[-1] = min(finish, n)  # cut off by the end of the recording, or by other work
         kinds[-1] = PARTIAL

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xsp_post.inference.blocks import PART, Layout, cleaned, find_layout, join
-from xsp_post.inference.labels import BACKWARD, Traits, phases
+from xsp_post.inference.blocks import PART, Layout, class_numbers, cleaned, find_layout, join
+from xsp_post.inference.boundaries import WINDOW, boundary_scores
+from xsp_post.inference.labels import BACKWARD, Traits, does_layer_work, phases
 from xsp_post.inference.repetition import (
     DIFFERENT,
     PARTIAL,
     REGULAR,
     Repetition,
-    boundary_scores,
     find_repetition,
     find_series,
 )
@@ -87,7 +87,7 @@ def turned_to_breaks(found: Repetition, symbols: np.ndarray, strength: np.ndarra
     body = np.roll(symbols[first : first + size], -offset)
     inside = found.starts + offset < found.ends
     predicted = found.starts[inside] + offset
-    bounds, _ = boundary_scores(symbols, predicted, body[-12:], body[:12], min(4, size // 2 - 1))
+    bounds, _ = boundary_scores(symbols, predicted, body[-WINDOW:], body[:WINDOW], min(4, size // 2 - 1))
     bounds = np.unique(np.clip(bounds, found.starts[0], found.ends[-1]))
     edges = np.unique(np.concatenate([found.starts[:1], bounds, found.ends[-1:]]))
     starts, ends = edges[:-1], edges[1:]
@@ -99,6 +99,29 @@ def turned_to_breaks(found: Repetition, symbols: np.ndarray, strength: np.ndarra
         return found
     typical = int(starts[regular[len(regular) // 2]])
     return Repetition(starts, ends, kinds, (typical, typical + size))
+
+
+def as_one_iteration(found: Iterations, count: int) -> Iterations:
+    """The whole sequence as a single iteration: what repeats are its layers."""
+    first, last = int(found.starts[0]), int(found.ends[-1])
+    period = found.repetitions[0].period
+    first = 0 if first <= period else first
+    last = count if count - last <= period else last
+    starts, ends, kinds = np.array([first]), np.array([last]), np.array([REGULAR], np.int8)
+    return Iterations(starts, ends, kinds, np.zeros(1, np.int64), [Repetition(starts, ends, kinds, (first, last))])
+
+
+def begin_at_pauses(found: Iterations, strength: np.ndarray) -> bool:
+    """Whether the host pauses where turns begin: longer than before 85 % of a turn's other launches, and twice
+    as long as usual. True where all pauses are alike, because then they say nothing."""
+    starts = found.starts[found.starts > 0]
+    if not len(starts) or float(np.ptp(strength[1:])) == 0:
+        return True
+    inside = strength[int(found.starts[0]) + 1 : int(found.ends[-1])]
+    usual = np.sort(inside)
+    at = np.median(strength[starts])
+    rank = np.searchsorted(usual, at, side="right") / max(len(usual), 1)
+    return bool(rank >= 0.85 and at >= 2 * np.median(usual))
 
 
 # ---------------------------------------------------------------- inside one iteration
@@ -142,12 +165,37 @@ def outline(
     for start, end, label in spans:
         piece = cleaned(symbols[start:end])
         layout = find_layout(piece, align_right=label.startswith(BACKWARD), deepest=deepest)
+        layout = _worth_showing(layout, piece, symbols, traits, rows)
         pieces.append(piece)
         layouts.append(layout)
         phase_rows.append((offset, offset + len(piece), label))
         offset += len(piece)
     whole = np.concatenate(pieces)
     return _outline_of(whole, layouts, phase_rows if found else [], bool(found), with_phases)
+
+
+def _worth_showing(
+    layout: Layout, piece: np.ndarray, symbols: np.ndarray, traits: Traits, rows: np.ndarray
+) -> Layout:
+    """Without outermost blocks that are no part of a model's structure: a few fills or copies in a row.
+
+    A kind of block stays when it does a layer's work (products, norms …) or covers a fifth of the piece.
+    """
+    if not len(layout):
+        return layout
+    working = np.unique(symbols[does_layer_work(traits, rows)])
+    counted = np.concatenate([[0], np.cumsum(np.isin(piece, working))])
+    top = layout.depth == 0
+    kinds = class_numbers(layout.content)
+    size = np.bincount(kinds[top], weights=(layout.end - layout.start)[top], minlength=kinds.max() + 1)
+    works = np.zeros(len(size), dtype=bool)
+    works[kinds[top]] = (counted[layout.end] - counted[layout.start])[top] > 0
+    stays = works | (size >= 0.2 * len(piece))
+    keep = top & stays[kinds]
+    for depth in range(1, int(layout.depth.max()) + 1):
+        below = layout.depth == depth
+        keep[below] = keep[layout.parent[below]]
+    return layout.chosen(keep)
 
 
 def _outline_of(

@@ -1,0 +1,149 @@
+"""Trace → Tree, for launches without ranges: where exactly a turn begins and ends, give or take no launch.
+
+The phase of a repetition is open by nature; it is taken from where the repetition begins, from where it ends
+if its first launches are odd, and each boundary from how well the end of one turn and the head of the next fit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xsp_post.inference.sequence import GramStatistics, bits_per_symbol
+
+WINDOW = 12  # symbols looked at on each side of a boundary
+
+
+def find_phase(
+    symbols: np.ndarray,
+    grams: np.ndarray,
+    stats: GramStatistics,
+    begin: int,
+    first_cut: int,
+    typical_cut: int,
+    period: int,
+    length: int,
+) -> tuple[int, int]:
+    """The place in a typical turn that corresponds to `begin`, and `begin` moved back over one odd launch.
+
+    Returns (anchor, begin): symbols from anchor on are what symbols from begin on should be.
+    """
+    expected = typical_cut + (begin - first_cut) % period
+    gram = grams[begin]
+    places = stats.position[stats.start[gram] : stats.start[gram] + stats.count[gram]]
+    places = places[places != begin] if len(places) > 1 else places
+    anchor = int(places[np.argmin(np.abs(places - expected))])
+    # An odd launch near the very start hides up to `length` launches before it.
+    fewest = max(2, int(np.ceil(6.0 / max(bits_per_symbol(symbols), 0.1))))  # agreement that is no chance
+    for _ in range(2):
+        step = _step_back(symbols, begin, anchor, length, fewest)
+        if step is None:
+            break
+        begin, anchor = begin - step[0], anchor - step[1]
+    return anchor, begin
+
+
+def _step_back(symbols: np.ndarray, begin: int, anchor: int, length: int, fewest: int) -> tuple[int, int] | None:
+    """How far (here, there) the agreement goes on to the left beyond one exchanged, added or missing launch."""
+    best: tuple[int, int, int] | None = None
+    for here, there in ((1, 1), (1, 0), (0, 1)):
+        i, j = begin - here, anchor - there
+        if i < 0 or j < 0:
+            continue
+        reach = min(i, j, 2 * length)
+        same = symbols[i - reach : i][::-1] == symbols[j - reach : j][::-1]
+        run = int(np.argmin(same)) if not same.all() else reach
+        at_edge = run == i
+        if (run >= fewest or (at_edge and run >= 1)) and (best is None or run > best[2]):
+            best = (here + run, there + run, run)
+    return best[:2] if best else None
+
+
+def end_of_template(symbols: np.ndarray, predicted: np.ndarray, anchor: int, period: int, drift: int) -> int:
+    """Where the turn that begins at the anchor ends: where the next one's head fits best."""
+    n = len(symbols)
+    later = predicted[predicted > anchor + 0.5 * period]
+    expected = int(later[0]) if len(later) and later[0] - anchor < 1.5 * period else anchor + period
+    if expected >= n:
+        return n
+    head = symbols[anchor : anchor + min(2 * WINDOW, period)]
+    found, fit = boundary_scores(symbols, np.array([expected]), head[:0], head, min(drift, period // 2))
+    return int(found[0]) if fit[0] >= 0.3 else expected
+
+
+def step_to_agree(
+    symbols: np.ndarray,
+    grams: np.ndarray,
+    stats: GramStatistics,
+    extent: tuple[int, int],
+    template: tuple[int, int],
+    predicted: np.ndarray,
+    length: int,
+) -> tuple[int, int]:
+    """How far the phase moves back because the last turn lacks what the first has; (0, 0) mostly.
+
+    When the last turn ends a few launches early, either its end is odd or the true start lies a few launches
+    before `begin`, behind an odd launch. Whichever side agrees in more launches decides. Returns how far the
+    template moves, and how far `begin` does (one more or less where a launch was added or is missing).
+    """
+    begin, finish = extent
+    anchor, end = template
+    place = finish - length
+    if not len(predicted) or not 0 <= place < len(grams):
+        return 0, 0
+    gram = grams[place]
+    places = stats.position[stats.start[gram] : stats.start[gram] + stats.count[gram]]
+    last = places[np.argmin(np.abs((places - anchor) - (place - predicted[-1])))]
+    lacking = end - (int(last) + length)
+    if not 0 < lacking <= length or begin == 0 or anchor < lacking:
+        return 0, 0
+    should = symbols[anchor - lacking : anchor]
+    best, kept = 0, lacking
+    for size in (lacking, lacking - 1, lacking + 1):  # none, one missing, or one added among them
+        if not 0 < size <= begin:
+            continue
+        here = symbols[begin - size : begin][:lacking]
+        agreeing = int((here == should[: len(here)]).sum())
+        if agreeing > best:
+            best, kept = agreeing, size
+    behind, ought = symbols[finish : finish + lacking], symbols[int(last) + length :][:lacking]
+    shared = min(len(behind), len(ought))
+    at_end = int((behind[:shared] == ought[:shared]).sum())
+    return (lacking, kept) if best > at_end else (0, 0)
+
+
+def boundary_scores(
+    symbols: np.ndarray,
+    predicted: np.ndarray,
+    left: np.ndarray,
+    right: np.ndarray,
+    drift: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Best boundary within ±drift of each predicted one, and how well both sides fit there (0…1).
+
+    symbols int64 (n,); predicted int64 (m,); left: symbols that end before a boundary, right: symbols that
+    begin at it, either may be empty. The nearer to the boundary, the more a symbol counts.
+    """
+    n = len(symbols)
+    wide_left, wide_right = len(left), len(right)
+    wanted = np.concatenate([left, right])
+    weight = np.concatenate(
+        [
+            0.5 + 0.5 * np.arange(1, wide_left + 1) / max(wide_left, 1),
+            1.0 - 0.5 * np.arange(wide_right) / max(wide_right, 1),
+        ]
+    )
+    moves = np.arange(-drift, drift + 1)
+    preference = -1e-6 * np.abs(moves)  # the nearest of equally good ones
+    best = predicted.copy()
+    score = np.zeros(len(predicted))
+    rows = max(1, 8_000_000 // max(len(moves) * len(wanted), 1))
+    for first in range(0, len(predicted), rows):
+        at = predicted[first : first + rows]
+        place = at[:, None] + np.arange(-wide_left - drift, wide_right + drift)
+        around = np.where((place >= 0) & (place < n), symbols[np.clip(place, 0, n - 1)], -1)
+        agree = np.lib.stride_tricks.sliding_window_view(around, len(wanted), axis=1) == wanted
+        scores = agree @ weight + preference
+        choice = scores.argmax(axis=1)
+        best[first : first + rows] = at + moves[choice]
+        score[first : first + rows] = scores[np.arange(len(at)), choice]
+    return best, score / max(float(weight.sum()), 1e-9)
