@@ -1,6 +1,7 @@
 """Trace → Tree, step "which range is a model, which a layer": one rule per capture, and the rule is named.
 
-Order (the first that finds layers or models wins): our own ranges (domain ``xsp``); the user's
+Order (the first that finds layers or models wins): our own ranges (domain ``xsp``); levels that the trace
+itself records (Jaeger); the user's
 ``--model-range``/``--layer-range``/``--layer-depth``; conventions read from the texts; else depth.
 Library calls are LIBRARY under every rule. Only `APPLICATION … LIBRARY` are assigned here; the levels
 below a layer and between model and layer follow from where the layers are (`_fill_between`).
@@ -64,6 +65,7 @@ class Ranges:
     has_device_work: np.ndarray  # something launched inside
     role_of_string: np.ndarray  # object, '' none
     strings: np.ndarray
+    recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
 
     def __post_init__(self) -> None:
         self.by_depth = rows_by_depth(self.depth)
@@ -110,7 +112,7 @@ def assign_levels(ranges: Ranges, options: LevelOptions) -> tuple[np.ndarray, st
     Raises `UsageError` when a pattern is invalid or matches nothing.
     """
     library = _library(ranges)
-    rules = (_own_ranges, _user_options) if not options.is_set else (_user_options,)
+    rules = (_own_ranges, _recorded, _user_options) if not options.is_set else (_user_options,)
     for rule in (*rules, _conventions, _by_depth):
         found = rule(ranges, options, library)
         if found is not None:
@@ -135,6 +137,16 @@ def _own_ranges(ranges: Ranges, _: LevelOptions, __: np.ndarray) -> _Found:
     if not (model.any() or layer.any()):
         return None
     return ranges.outermost(model), layer, f"own ranges (NVTX domain {DOMAIN})"
+
+
+def _recorded(ranges: Ranges, _: LevelOptions, __: np.ndarray) -> _Found:
+    """Traces in XSP's own span model (Jaeger) say what each span is."""
+    if ranges.recorded is None:
+        return None
+    model, layer = ranges.recorded == Level.MODEL.name, ranges.recorded == Level.LAYER.name
+    if not (model.any() or layer.any()):
+        return None
+    return ranges.outermost(model), layer, "levels recorded in the trace"
 
 
 def _user_options(ranges: Ranges, options: LevelOptions, library: np.ndarray) -> _Found:

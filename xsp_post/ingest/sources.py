@@ -134,9 +134,10 @@ def _load(path: Path, detail: bool) -> Loaded:
 
         return Loaded(path, kind, trace=read_kineto(path))
     if kind == JAEGER:
-        from xsp_post.ingest.jaeger import read_jaeger
+        from xsp_post.ingest.jaeger import read_jaeger_with_counters
 
-        return Loaded(path, kind, trace=read_jaeger(path))
+        trace, counters = read_jaeger_with_counters(path)
+        return Loaded(path, kind, trace=trace, counters=counters)
     raise CaptureError(
         f"{path}: is a store made by xsp-post, not a capture",
         code="capture-is-store",

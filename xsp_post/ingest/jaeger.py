@@ -1,0 +1,396 @@
+"""``ingest``: an MLModelScope / XSP trace in Jaeger's JSON → ``Trace`` (and its counters → ``CounterReport``).
+
+Spans carry their level (``trace_level``, XSP.md §1.2): application, model and framework spans become ranges,
+launches and kernels are joined by the tag ``correlation_id``, metrics sit in the logs of the launches. The trace
+names no host thread, so each Jaeger process is one thread; containment decides, as in XSP. The framework's spans
+may be on another clock than the launches: they are shifted (`clock_offset`), and a finding says by how much.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.counters import ACTION_DTYPES, CounterReport
+from xsp_post.errors import MESSAGES, CaptureError
+from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.ingest import clock_offset, interning, trace_events
+from xsp_post.ingest.interning import StringTable, int_column, short_kernel_name
+from xsp_post.levels import Level
+from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
+
+MESSAGES.update({
+    "jaeger-unreadable": (
+        "The file is not a trace in Jaeger's JSON, or it holds no span.",
+        "Export it from the Jaeger UI (Trace JSON) or with xsp-post export --to jaeger.",
+    ),
+})  # fmt: skip
+CATALOGUE.update({
+    "clocks-differ": Entry(
+        WARNING, "Layers and launches were on different clocks",
+        "Under a constant shift of the layers more launches lie inside a layer than without it: the two profilers "
+        "mapped their clocks to wall time differently. The layers were shifted; the attribution depends on it.",
+        "Nothing to mend in this trace. Captures of one profiler (nsys, torch.profiler) have one clock.",
+    ),
+    "clock-offset-unknown": Entry(
+        WARNING, "Layers and launches may be on different clocks",
+        "Launches lie outside every layer, and no shift of the layers explains it convincingly; nothing was shifted.",
+        "Compare with a capture of one profiler (nsys, torch.profiler).",
+    ),
+    "jaeger-model-span-misses-layers": Entry(
+        INFO, "The model span does not contain the layers",
+        "The framework call that is traced as the model returns before the layers run. The span that the layers "
+        "name as their parent is taken for the model execution.", "Nothing to mend.",
+    ),
+    "jaeger-spans-left-out": Entry(
+        INFO, "Spans that are neither ranges, launches nor device work",
+        "Profiler overhead records and spans without a usable time are not used.", "Nothing to mend.",
+    ),
+})  # fmt: skip
+
+_ACTIVITIES = {
+    "gpu_kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET,
+    "gpu_graph": ActivityKind.GRAPH,
+}  # fmt: skip
+_LAUNCH_NAMES = frozenset({"cuda_launch", "launch_kernel"})
+_DEVICE_LEVELS = frozenset({"SYSTEM_LIBRARY_TRACE", "HARDWARE_TRACE"})
+_COPY_KINDS = {"HtoD": 1, "DtoH": 2, "DtoD": 8, "HtoH": 9, "PtoP": 10}
+_NO_CORRELATION = 0
+_METRIC_NAME = re.compile(r"[a-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+|[a-z]+__[\w.]+")
+
+
+def sniff_jaeger(path: Path) -> bool:
+    """Whether the file looks like Jaeger's JSON of a trace. Reads 64 KiB."""
+    start = trace_events.head(path).lstrip("\ufeff \t\r\n")
+    return start[:1] == "{" and '"data"' in start and ('"spans"' in start or '"traceID"' in start)
+
+
+def read_jaeger(path: Path) -> Trace:
+    """Read one trace file; times are ns since 1970. Raises CaptureError when it is damaged or empty.
+
+    ``attributes`` has ``level`` (a name of `levels.Level`: what the trace itself says), ``layer_type``,
+    ``layer_sequence_index`` and ``shape_text`` per span. ``provenance.clock_offset_ns`` is what was added to the
+    framework spans.
+    """
+    return _Assembly(_spans_of(path)).trace(path.name)
+
+
+def read_jaeger_with_counters(path: Path) -> tuple[Trace, CounterReport | None]:
+    """`read_jaeger` and `read_jaeger_counters` in one reading of the file."""
+    spans = _spans_of(path)
+    return _Assembly(spans).trace(path.name), _counters(spans, path.name)
+
+
+def read_jaeger_counters(path: Path) -> CounterReport | None:
+    """Metrics logged on the launches (``flop_count_sp`` …), None when there are none. Raises as `read_jaeger`."""
+    return _counters(_spans_of(path), path.name)
+
+
+def _spans_of(path: Path) -> pd.DataFrame:
+    """All spans: name, process, parent, times, tags (dict), logs (list), in the file's order."""
+    try:
+        with trace_events.open_text(path) as stream:
+            document = json.load(stream)
+    except (OSError, EOFError, ValueError) as error:
+        raise CaptureError(
+            f"{path}: is not readable as JSON ({str(error)[:120]}).", code="jaeger-unreadable"
+        ) from error
+    traces = document.get("data") if isinstance(document, dict) else None
+    rows = [
+        _row(number, span, trace.get("processes"))
+        for number, trace in enumerate(traces if isinstance(traces, list) else [])
+        if isinstance(trace, dict) and isinstance(trace.get("spans"), list)
+        for span in trace["spans"]
+        if isinstance(span, dict)
+    ]
+    if not rows:
+        raise CaptureError(f"{path}: holds no span of a Jaeger trace.", code="jaeger-unreadable")
+    columns = ["name", "process", "service", "span_key", "parent_key", "start_us", "duration_us", "tags", "logs"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _row(number: int, span: dict[str, Any], processes: Any) -> tuple[Any, ...]:
+    tags = {}
+    for tag in span.get("tags") or ():
+        if isinstance(tag, dict) and isinstance(tag.get("key"), str):
+            tags[tag["key"]] = tag.get("value")
+    references = [r for r in span.get("references") or () if isinstance(r, dict) and r.get("refType") == "CHILD_OF"]
+    parent = str(references[0].get("spanID")) if references else str(span.get("parentSpanID") or "")
+    process = str(span.get("processID", ""))
+    service = processes.get(process) if isinstance(processes, dict) else None
+    name = str(service.get("serviceName", "")) if isinstance(service, dict) else ""
+    return (str(span.get("operationName", "")), f"{number}/{process}", name, f"{number}/{span.get('spanID')}",
+            f"{number}/{parent}" if parent else "", span.get("startTime"), span.get("duration", 0), tags,
+            span.get("logs") or [])  # fmt: skip
+
+
+def _tag(spans: pd.DataFrame, *keys: str) -> list[Any]:
+    """Value of the first of these tags per span, None where it has none."""
+    return [next((tags[key] for key in keys if key in tags), None) for tags in spans["tags"]]
+
+
+class _Assembly:
+    """Jaeger spans as the frames of a Trace."""
+
+    def __init__(self, spans: pd.DataFrame) -> None:
+        self.findings: list[Finding] = []
+        self.strings = StringTable()
+        start_ns, readable = trace_events.nanoseconds(spans["start_us"].tolist())
+        duration_ns, also_readable = trace_events.nanoseconds(spans["duration_us"].tolist())
+        # our own exporter keeps nanoseconds in tags: Jaeger itself knows whole microseconds
+        start_ns = int_column([tags.get("start_ns", start) for tags, start in zip(spans["tags"], start_ns.tolist())])
+        duration_ns = int_column([t.get("duration_ns", d) for t, d in zip(spans["tags"], duration_ns.tolist())])
+        spans = spans.assign(start_ns=start_ns, end_ns=start_ns + np.maximum(duration_ns, 0))
+        spans["trace_level"] = [str(level or "").upper() for level in _tag(spans, "trace_level")]
+        spans["process_index"] = pd.factorize(spans["process"])[0].astype(np.int32)
+        spans["correlation_id"] = int_column(_tag(spans, "correlation_id"), _NO_CORRELATION)
+        is_device = spans["trace_level"].isin(_DEVICE_LEVELS)
+        is_activity = spans["name"].isin(_ACTIVITIES) & is_device
+        is_launch = is_device & ~is_activity & (spans["correlation_id"] != _NO_CORRELATION)
+        # nodes that xsp-post made up for its own tree come back from the kernels
+        is_synthetic = np.array([level == "CAPTURE" for level in _tag(spans, "xsp_level")], dtype=bool)
+        usable = readable & also_readable & ~is_synthetic
+        left_out = (is_device & ~is_activity & ~is_launch) | ~(readable & also_readable)
+        if left_out.any():
+            self.findings.append(
+                finding("jaeger-spans-left-out", count=int(left_out.sum()), example=spans.loc[left_out, "name"].iloc[0])
+            )
+        self.all = spans
+        self.ranges = spans[usable & ~is_device].copy()
+        self.launches = spans[usable & is_launch]
+        self.activities = spans[usable & is_activity]
+        self.shift_ns = 0
+
+    def trace(self, source_name: str) -> Trace:
+        """Everything joined, shifted and typed."""
+        self.ranges["level"] = self._levels()
+        self._agree_on_a_clock()
+        self.ranges = self.ranges.sort_values(["start_ns", "end_ns"], ascending=[True, False], kind="stable")
+        self.ranges = self.ranges.reset_index(drop=False, names="source_row_id")
+        processes, threads = self._processes()
+        devices = self._devices()
+        spans, launches, activities = self._spans(), self._launch_frame(), self._activity_frame()
+        return Trace(
+            provenance=self._provenance(source_name, devices),
+            strings=self.strings.array(),
+            spans=spans,
+            launches=launches,
+            activities=activities,
+            graph_nodes=interning.empty(interning.GRAPH_NODE_DTYPES),
+            domains=pd.DataFrame({"process_index": np.zeros(0, np.int32), "name": np.zeros(0, object)}),
+            processes=processes,
+            threads=threads,
+            devices=devices,
+            attributes=self._attributes(),
+            findings=self.findings,
+        )
+
+    def _levels(self) -> np.ndarray:
+        """The level each range says it has, as a name of `Level`; the model is what holds the layers."""
+        said = self.ranges["trace_level"].to_numpy()
+        exact = np.array([str(level or "") for level in _tag(self.ranges, "xsp_level")], dtype=object)
+        if (exact != "").any():
+            return np.where(exact != "", exact, Level.APPLICATION.name)
+        is_layer, is_model = said == "FRAMEWORK_TRACE", said == "MODEL_TRACE"
+        level = np.full(len(said), Level.APPLICATION.name, dtype=object)
+        level[is_layer] = Level.LAYER.name
+        level[np.isin(said, ["ML_LIBRARY_TRACE", "LIBRARY_TRACE"])] = Level.LIBRARY.name
+        holds_layers = self.ranges["span_key"].isin(self.ranges.loc[is_layer, "parent_key"]).to_numpy()
+        if not is_layer.any() or (holds_layers & is_model).any():
+            level[is_model] = Level.MODEL.name
+            return level
+        executions = holds_layers & ~is_layer
+        level[executions] = Level.MODEL.name
+        inside = self.ranges["parent_key"].isin(self.ranges.loc[executions, "span_key"]).to_numpy()
+        level[inside & ~is_layer] = Level.OPERATION.name
+        deeper = self.ranges["parent_key"].isin(self.ranges.loc[inside & ~is_layer, "span_key"]).to_numpy()
+        level[deeper] = Level.OPERATION.name
+        if executions.any():
+            example = self.ranges.loc[executions, "name"].iloc[0]
+            self.findings.append(
+                finding("jaeger-model-span-misses-layers", count=int(executions.sum()), example=example)
+            )
+        return level
+
+    def _agree_on_a_clock(self) -> None:
+        """Shift the layers (and what lies below them) onto the clock of the launches."""
+        moves = self.ranges["trace_level"].isin(["FRAMEWORK_TRACE", "ML_LIBRARY_TRACE", "LIBRARY_TRACE"])
+        kernels = set(self.activities.loc[self.activities["name"] == "gpu_kernel", "correlation_id"])
+        launches = self.launches[self.launches["correlation_id"].isin(kernels)]
+        layers = self.ranges[moves]
+        found = clock_offset.estimate(
+            layers["start_ns"].to_numpy(), layers["end_ns"].to_numpy(),
+            launches["start_ns"].to_numpy(), launches["end_ns"].to_numpy(),
+        )  # fmt: skip
+        self.shift_ns = found.shift_ns
+        counts = f"{found.contained_before_count} of {found.launch_count} launches lie in a layer"
+        if not found.is_certain:
+            self.findings.append(finding("clock-offset-unknown", count=found.launch_count, example=counts))
+        if found.shift_ns == 0:
+            return
+        self.ranges.loc[moves, ["start_ns", "end_ns"]] += found.shift_ns
+        example = (
+            f"layers moved by {found.shift_ns / 1000:+.1f} µs (any shift from {found.low_ns / 1000:.1f} to "
+            f"{found.high_ns / 1000:.1f} µs serves); before it {counts}, after it {found.contained_count}"
+        )
+        self.findings.append(finding("clocks-differ", count=int(moves.sum()), example=example))
+
+    def _spans(self) -> pd.DataFrame:
+        ranges = self.ranges
+        kinds = {Level.LAYER.name: SpanKind.OPERATOR, Level.LIBRARY.name: SpanKind.LIBRARY}
+        frame = ranges[["process_index", "start_ns", "end_ns", "source_row_id"]].assign(
+            kind=[int(kinds.get(level, SpanKind.ANNOTATION)) for level in ranges["level"]],
+            thread_index=ranges["process_index"],
+            domain_index=-1,
+            name_id=self.strings.add(ranges["name"].to_numpy(dtype=object)),
+        )
+        return interning.conform(frame, interning.SPAN_DTYPES)
+
+    def _launch_frame(self) -> pd.DataFrame:
+        launches = self.launches
+        names = [function or name for function, name in zip(_tag(launches, "function_name"), launches["name"])]
+        domains = [str(domain or "") for domain in _tag(launches, "cupti_domain")]
+        frame = launches[["process_index", "correlation_id", "start_ns", "end_ns"]].assign(
+            thread_index=launches["process_index"],
+            name_id=self.strings.add(names),
+            api_class=[int("DRIVER" in domain) for domain in domains],
+        )
+        return interning.conform(frame.reset_index(drop=True), interning.LAUNCH_DTYPES)
+
+    def _activity_frame(self) -> pd.DataFrame:
+        rows = self.activities.sort_values("start_ns", kind="stable")
+        kinds = np.array([int(_ACTIVITIES[name]) for name in rows["name"]], dtype=np.int8)
+        copies = [str(kind or "") for kind in _tag(rows, "copy_kind")]
+        titles = [
+            str(title) if title else (f"[CUDA {name.removeprefix('gpu_')} {copy}]".replace(" ]", "]"))
+            for title, name, copy in zip(_tag(rows, "name", "kernel"), rows["name"], copies)
+        ]
+        frame = rows[["process_index", "correlation_id", "start_ns", "end_ns"]].assign(
+            kind=kinds,
+            name_id=self.strings.add(titles),
+            short_name_id=self.strings.add(_short_names(titles, kinds)),
+            copy_kind=[_COPY_KINDS.get(copy, 0) for copy in copies],
+        )
+        for column, keys in (
+            ("device_id", ("device_id",)), ("context_id", ("context_id",)), ("stream_id", ("stream_id",)),
+            ("bytes", ("bytes",)), ("registers_per_thread", ("registers_per_thread",)),
+            ("static_shared_memory_bytes", ("static_sharedMemory", "static_shared_memory")),
+            ("dynamic_shared_memory_bytes", ("dynamic_sharedMemory", "dynamic_shared_memory")),
+        ):  # fmt: skip
+            frame[column] = int_column(_tag(rows, *keys), 0)
+        for key in ("grid", "block"):
+            sizes = [_triple(text) for text in _tag(rows, f"{key}_dim")]
+            frame[[f"{key}_{axis}" for axis in "xyz"]] = np.array(sizes, dtype=np.int64).reshape(-1, 3)
+        return interning.conform(frame.reset_index(drop=True), interning.ACTIVITY_DTYPES)
+
+    def _attributes(self) -> pd.DataFrame:
+        ranges = self.ranges
+        is_layer = (ranges["level"] == Level.LAYER.name).to_numpy()
+        types = [
+            str(told or (name if layer else ""))
+            for told, name, layer in zip(_tag(ranges, "layer_type", "op_name"), ranges["name"], is_layer)
+        ]
+        columns = {
+            "level": pd.Categorical(ranges["level"]),
+            "layer_type": pd.Categorical(types),
+            "shape_text": pd.Categorical([str(shape or "") for shape in _tag(ranges, "shape_text", "shape")]),
+            "layer_sequence_index": int_column(_tag(ranges, "layer_sequence_index")),
+            "batch_size": int_column(_tag(ranges, "batch_size")),
+        }
+        return pd.DataFrame(columns, index=pd.RangeIndex(len(ranges)))
+
+    def _processes(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """Jaeger's processes, numbered from 1 (it tells no operating-system ids), one thread each."""
+        first = self.all.drop_duplicates("process_index").sort_values("process_index")
+        count = len(first)
+        numbers = np.arange(1, count + 1, dtype=np.int64)
+        processes = pd.DataFrame({
+            "process_id": numbers, "global_id": numbers, "name": first["service"].to_numpy(dtype=object),
+            "rank": np.full(count, -1, dtype=np.int32),
+        })  # fmt: skip
+        threads = pd.DataFrame({
+            "process_index": np.arange(count, dtype=np.int32), "thread_id": numbers,
+            "name": np.full(count, "", dtype=object),
+        })  # fmt: skip
+        return processes, threads
+
+    def _devices(self) -> pd.DataFrame:
+        used = self.activities.assign(device_id=int_column(_tag(self.activities, "device_id"), 0))
+        used = used[["process_index", "device_id"]].drop_duplicates().sort_values(["process_index", "device_id"])
+        gpu_name = next((str(name) for name in _tag(self.all, "gpu", "gpu_name") if name), "")
+        return used.reset_index(drop=True).astype(np.int32).assign(
+            gpu_index=used["device_id"].to_numpy(), gpu_name=gpu_name, sm_count=-1, clock_hz=np.nan,
+            memory_bandwidth_bytes_per_s=np.nan, memory_bytes=-1, compute_capability="",
+        )  # fmt: skip
+
+    def _provenance(self, source_name: str, devices: pd.DataFrame) -> Provenance:
+        def told(*keys: str) -> str:
+            return next((str(value) for value in _tag(self.all, *keys) if value), "")
+
+        framework = f"{told('framework_name')} {told('framework_version')}".strip()
+        first_ns, last_ns = int(self.all["start_ns"].min()), int(self.all["end_ns"].max())
+        return Provenance(
+            source_name=source_name,
+            collector="jaeger",
+            batch_size=int(int_column([told("batch_size") or -1])[0]),
+            workload_name=told("model_name"),
+            framework=framework,
+            gpu_name=str(devices["gpu_name"].iloc[0]) if len(devices) else "",
+            session_start_utc_ns=first_ns,
+            capture_duration_ns=last_ns - first_ns,
+            clock_offset_ns=self.shift_ns,
+        )
+
+
+def _short_names(titles: list[str], kinds: np.ndarray) -> list[str]:
+    short = {title: short_kernel_name(title) for title in set(titles)}
+    return [short[title] if kind == ActivityKind.KERNEL else title for title, kind in zip(titles, kinds)]
+
+
+def _triple(text: Any) -> tuple[int, int, int]:
+    """``[48 1 1]`` → (48, 1, 1); zeros where it is something else."""
+    numbers = re.findall(r"\d{1,9}", str(text or ""))
+    return (int(numbers[0]), int(numbers[1]), int(numbers[2])) if len(numbers) == 3 else (0, 0, 0)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return np.nan
+
+
+def _counters(spans: pd.DataFrame, report_name: str) -> CounterReport | None:
+    """Numeric log fields of launch spans, joined to their kernels by correlation id."""
+    launches = spans[spans["name"].isin(_LAUNCH_NAMES)].reset_index(drop=True)
+    rows = [
+        (number, str(field["key"]), value)
+        for number, logs in enumerate(launches["logs"])
+        for log in logs if isinstance(log, dict)
+        for field in log.get("fields") or () if isinstance(field, dict) and isinstance(field.get("key"), str)
+        for value in [_number(field.get("value"))]
+        if _METRIC_NAME.fullmatch(field["key"]) and np.isfinite(value)
+    ]  # fmt: skip
+    if not rows:
+        return None
+    metrics = pd.DataFrame(rows, columns=["action_id", "metric_name", "value"])
+    units = ["flop" if "flop" in name else "byte" if name.endswith("_bytes") else "" for name in metrics["metric_name"]]
+    metrics = metrics.assign(unit=units).astype({"value": "float64", "metric_name": "category", "unit": "category"})
+    names = [str(name or "") for name in _tag(launches, "kernel", "name")]
+    grids, blocks = ([_triple(text) for text in _tag(launches, key)] for key in ("grid_dim", "block_dim"))
+    columns: dict[str, Any] = {
+        "name": names, "short_name": [short_kernel_name(name) for name in names], "workload_type": "kernel",
+        "correlation_id": int_column(_tag(launches, "correlation_id")),
+        **{f"grid_{axis}": [grid[i] for grid in grids] for i, axis in enumerate("xyz")},
+        **{f"block_{axis}": [block[i] for block in blocks] for i, axis in enumerate("xyz")},
+    }  # fmt: skip
+    actions = pd.DataFrame(columns, index=pd.RangeIndex(len(launches)))
+    for column, dtype in ACTION_DTYPES.items():
+        if column not in actions:
+            actions[column] = "" if dtype == "object" else -1
+    return CounterReport(report_name, "jaeger", actions[list(ACTION_DTYPES)].astype(ACTION_DTYPES), metrics)
