@@ -34,7 +34,7 @@ def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
 
 def chart(frame: pd.DataFrame) -> Any:
     """One bar of 100 % for layers, latency and memory, cut by layer type."""
-    types = frame["layer_type"].map(lambda name: shorten(visible(name) or "(no type)", 34))
+    types = frame["layer_type"].astype(str).map(lambda name: shorten(visible(name) or "(no type)", 34))
     top = list(dict.fromkeys(types.head(TYPE_LIMIT)))
     parts = []
     for _, ratio, label in _SOURCES:
