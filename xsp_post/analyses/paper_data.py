@@ -1,0 +1,114 @@
+"""On the arrow ``analyses``: the paper's raw columns as core frames, so that the product itself is what is checked.
+
+The data (tables as printed, figures read back from their vector drawings) is third-party material and not
+part of this repository: it is found through ``XSP_POST_PAPER`` or beside the checkout.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analysis import Analysis
+from xsp_post.schemas import TABLES
+
+MIB = 2**20
+_BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2].parent / "shared" / "paper"
+
+
+def folder() -> Path | None:
+    """The folder with paper_tables/ and paper_figures_digitised/; None where it is not at hand."""
+    path = Path(os.environ.get("XSP_POST_PAPER") or _BESIDE_THE_CHECKOUT)
+    return path if (path / "paper_tables").is_dir() else None
+
+
+def printed(name: str) -> pd.DataFrame:
+    """One CSV as text, exactly as printed: trailing zeros say how precise a number is. FileNotFoundError."""
+    base = folder()
+    if base is None:
+        raise FileNotFoundError("The paper's data is not at hand: set XSP_POST_PAPER to its folder.")
+    for part in ("paper_tables", "paper_figures_digitised"):
+        if (base / part / name).is_file():
+            return pd.read_csv(base / part / name, dtype=str, keep_default_na=False)
+    raise FileNotFoundError(name)
+
+
+@dataclass(frozen=True)
+class KernelRow:
+    """One kernel launch as a table prints it; NaN where it prints nothing."""
+
+    name: str
+    latency_ns: float
+    layer_index: int = -1
+    flop: float = np.nan
+    dram_read_bytes: float = np.nan
+    dram_write_bytes: float = np.nan
+    occupancy_ratio: float = np.nan
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer as a table prints it."""
+
+    layer_index: int
+    name: str
+    layer_type: str
+    latency_ns: float
+    allocated_bytes: float = -1
+
+
+@dataclass
+class Builder:
+    """Collects workloads and gives the core tables of an `Analysis`: one capture and one iteration each."""
+
+    rows: dict[str, list[dict[str, object]]] = field(default_factory=lambda: {name: [] for name in (
+        "captures", "iterations", "layers", "kernels", "kernel_metrics")})
+
+    def add(self, workload: str, batch_size: int, model_latency_ns: float, kernels: Sequence[KernelRow] = (),
+            layers: Sequence[LayerRow] = (), gpu_name: str = "") -> Builder:
+        """One execution of ``workload`` at one batch size."""
+        capture_id = len(self.rows["captures"])
+        self.rows["captures"].append({
+            "capture_id": capture_id, "workload_name": workload, "batch_size": batch_size, "gpu_name": gpu_name,
+            "level": "M/L/G"})
+        self.rows["iterations"].append({
+            "capture_id": capture_id, "iteration_index": 0, "batch_size": batch_size,
+            "latency_ns": round(model_latency_ns)})
+        self.rows["layers"] += [{
+            "capture_id": capture_id, "iteration_index": 0, "layer_index": layer.layer_index,
+            "layer_path": f"{layer.layer_index} {layer.name}", "layer_name": layer.name, "layer_type": layer.layer_type,
+            "call_index": 0, "call_count": 1, "latency_ns": round(layer.latency_ns), "latency_source": "host",
+            "allocated_bytes": round(layer.allocated_bytes)} for layer in layers]
+        for kernel in kernels:
+            self._add_kernel(capture_id, kernel)
+        return self
+
+    def _add_kernel(self, capture_id: int, kernel: KernelRow) -> None:
+        kernel_id = len(self.rows["kernels"])
+        self.rows["kernels"].append({
+            "capture_id": capture_id, "kernel_id": kernel_id, "iteration_index": 0, "name": kernel.name,
+            "short_name": kernel.name, "layer_index": kernel.layer_index, "duration_ns": round(kernel.latency_ns),
+            "start_ns": kernel_id, "launch_start_ns": kernel_id})
+        self.rows["kernel_metrics"] += [
+            {"kernel_id": kernel_id, "metric_name": name, "value": value, "source": source}
+            for name, value, source in (
+                ("flop", kernel.flop, "flop_count_sp"), ("dram_read_bytes", kernel.dram_read_bytes, "dram_read_bytes"),
+                ("dram_write_bytes", kernel.dram_write_bytes, "dram_write_bytes"),
+                ("occupancy_ratio", kernel.occupancy_ratio, "achieved_occupancy")) if not np.isnan(value)]
+
+    def analysis(self) -> Analysis:
+        """The core tables with all their columns and dtypes."""
+        return Analysis({name: _frame(name, rows) for name, rows in self.rows.items()})
+
+
+def _frame(table: str, rows: list[dict[str, object]]) -> pd.DataFrame:
+    blank = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}
+    return pd.DataFrame({
+        column.name: pd.Series([row.get(column.name, blank[column.dtype]) for row in rows],
+                               dtype="object" if column.dtype == "str" else column.dtype)
+        for column in TABLES[table].columns})
