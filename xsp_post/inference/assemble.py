@@ -400,4 +400,5 @@ def _finished(
     nodes["process_index"], nodes["thread_index"] = process[order], thread[order]
     nodes["launch_count"], nodes["self_launch_count"] = total[order], own[order]
     nodes["start_ns"], nodes["end_ns"] = start_ns[order], end_ns[order]
-    return nodes.drop(columns=["sequence", "start", "end"]), new_row[innermost]
+    nodes = nodes.rename(columns={"start": "first_launch", "end": "end_launch", "sequence": "sequence_index"})
+    return nodes, new_row[innermost]

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.inference.boundaries import WINDOW, boundary_scores
-from xsp_post.inference.repetition import REGULAR, find_repetition
+from xsp_post.inference.repetition import PARTIAL, find_repetition
 from xsp_post.inference.sequence import Hashed, bits_per_symbol, gram_statistics, telling_length
 
 BLOCK, PART = 0, 1  # kinds of rows of a Layout
@@ -247,7 +247,7 @@ def cleaned(symbols: np.ndarray) -> np.ndarray:
     at = 0
     for start, end, kind in zip(found.starts.tolist(), found.ends.tolist(), found.kinds.tolist(), strict=True):
         pieces.append(symbols[at:start])
-        is_like = kind == REGULAR and _is_nearly(symbols[start:end], typical)
+        is_like = kind != PARTIAL and _is_nearly(symbols[start:end], typical)
         pieces.append(typical if is_like else symbols[start:end])
         at = end
     pieces.append(symbols[at:])
@@ -261,13 +261,12 @@ def _covered(symbols: np.ndarray) -> int:
 
 
 def _is_nearly(part: np.ndarray, typical: np.ndarray) -> bool:
-    """Whether two short stretches differ by a few launches only: equal from both ends up to 10 % (at least 2)."""
-    if len(part) == len(typical) and (part == typical).mean() >= 0.9:
-        return True
-    m = min(len(part), len(typical))
-    front = int(np.argmin(np.append(part[:m] == typical[:m], False)))
-    back = int(np.argmin(np.append(part[::-1][:m] == typical[::-1][:m], False)))
-    return front + back >= m - max(2, m // 10)
+    """Whether two short stretches differ by a few launches only: of one length give or take 15 %, and of the
+    first one's threes in a row at least half occur in the other."""
+    if abs(len(part) - len(typical)) > max(2, 0.15 * len(typical)) or min(len(part), len(typical)) < 3:
+        return False
+    codes = Hashed.of(np.concatenate([part, typical])).grams(3)
+    return float(np.isin(codes[: len(part) - 2], codes[len(part) :]).mean()) >= 0.5
 
 
 def places(

@@ -18,16 +18,14 @@ def find_phase(
     grams: np.ndarray,
     stats: GramStatistics,
     begin: int,
-    first_cut: int,
-    typical_cut: int,
-    period: int,
+    expected: int,
     length: int,
 ) -> tuple[int, int]:
     """The place in a typical turn that corresponds to `begin`, and `begin` moved back over one odd launch.
 
-    Returns (anchor, begin): symbols from anchor on are what symbols from begin on should be.
+    expected: about where that place must be. Returns (anchor, begin): symbols from anchor on are what symbols
+    from begin on should be.
     """
-    expected = typical_cut + (begin - first_cut) % period
     gram = grams[begin]
     places = stats.position[stats.start[gram] : stats.start[gram] + stats.count[gram]]
     places = places[places != begin] if len(places) > 1 else places

@@ -57,7 +57,9 @@ class Inference:
                       (``regular``, ``warm-up``, ``odd``, ``tail``, ''), series_index, block_index, block_count (k of
                       n equal blocks, 1-based, 0 none), equal_class (equal number = equal launches, −1),
                       matched_block_index (of a backward block its forward block, 0 none), layer_type, confidence
-                      (0…1), process_index, thread_index, launch_count, self_launch_count, start_ns, end_ns (host)
+                      (0…1), process_index, thread_index, launch_count, self_launch_count, start_ns, end_ns (host),
+                      sequence_index, first_launch, end_launch (positions in the launch order of that sequence,
+                      end exclusive, launches that ranges account for included)
     node_of_launch    row of `nodes` for each row of the launches given, −1 none; int64 (n,)
     findings          why, or why not, and how to record the real thing
     """

@@ -181,7 +181,8 @@ def _turns(
     shown = _typical_turns(hashed, inside, period)
     is_known = _grams_of(grams, inside[shown], period) & (stats.count >= 2)
     begin, finish = _extent(is_known[grams], first, last, length)
-    anchor, begin = find_phase(hashed.symbols, grams, stats, begin, int(inside[0]), int(inside[shown[0]]), period, length)
+    expected = int(inside[shown[0]]) + (begin - int(inside[0])) % period
+    anchor, begin = find_phase(hashed.symbols, grams, stats, begin, expected, length)
     # The same votes again, for a reference near the start of a turn: less drift between them.
     near = _best_marker_near(stats, markers, anchor, period, length)
     if near >= 0:
