@@ -14,6 +14,7 @@ import pandas as pd
 
 from xsp_post import attribution, iterations, layering, level_rules, rollup
 from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.inference import Inference, infer
 from xsp_post.intervals import Nesting, depths, grouped_union_length, nest
 from xsp_post.level_rules import LevelOptions
 from xsp_post.levels import Level
@@ -81,6 +82,7 @@ class TreeOptions:
 
     levels: LevelOptions = field(default_factory=LevelOptions)
     with_layers: bool = True
+    infer: bool = True
 
 
 def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
@@ -95,6 +97,12 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
     span_parent, span_depth = _span_forest(trace, nesting, usable)
     level, rule = _levels(trace, names, span_parent, span_depth, owners["span"].to_numpy(), options.levels)
     nodes, activities = _frames(trace, names, span_parent, level, owners, launch_id)
+    strings = trace.strings
+    if options.infer:
+        nodes, activities, strings, inferred = _infer_rest(trace, names, nodes, activities)
+        findings += inferred
+        if nodes["is_inferred"].any():
+            rule += "; inferred from the launch sequence where no range is"
     nodes, frame = _number_iterations(trace, nodes, activities, names)
     nodes["layer_node_id"] = layering.layer_of_nodes(
         nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(), nodes["level"].to_numpy()
@@ -112,7 +120,7 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
     _roll_up(nodes, activities)
     if options.with_layers:
         nodes["device_operation_count"] = _distinct_operations(nodes, activities)
-    tree = Tree(trace, nodes, activities, trace.strings, frame, keys, rule, names, findings)
+    tree = Tree(trace, nodes, activities, strings, frame, keys, rule, names, findings)
     findings += _findings(tree, nesting, launch_id)
     findings += check_tree(tree)
     tree.iterations, warm = _measure_iterations(tree)
@@ -124,7 +132,7 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
 
 
 class _Names:
-    """What the range texts say: parsed once per different text, looked up per span."""
+    """What the texts of nodes say: parsed once per different text, looked up per span or per node."""
 
     def __init__(self, trace: Trace) -> None:
         name_id = trace.spans["name_id"].to_numpy()
@@ -137,15 +145,12 @@ class _Names:
         self.folded_names = np.array([*folded.cat.categories.astype(str), *_SYNTHETIC.values()], object)
         self._first_synthetic = len(folded.cat.categories)
         self.folded = folded.cat.codes.to_numpy()[codes].astype(np.int64)
+        self._row_of_node = np.r_[-1, codes]
+        self._guessed_type: np.ndarray = np.zeros(0, object)
 
     def span(self, column: str) -> np.ndarray:
         """A parsed number or flag per span."""
         return self.parsed[column].to_numpy()[self.row]
-
-    def text(self, column: str) -> pd.Categorical:
-        """A parsed text per span."""
-        values = self.parsed[column]
-        return pd.Categorical.from_codes(values.cat.codes.to_numpy()[self.row], values.cat.categories)
 
     def roles_by_string(self) -> np.ndarray:
         return self.parsed["role"].astype(object).to_numpy()
@@ -153,6 +158,50 @@ class _Names:
     def synthetic(self, kind: NodeKind) -> int:
         """Folded id of a synthetic node's name."""
         return self._first_synthetic + list(_SYNTHETIC).index(kind)
+
+    def with_synthetic(self, count: int) -> None:
+        """So many nodes without a text of their own follow those of the spans."""
+        self._row_of_node = np.r_[self._row_of_node, np.full(count, -1, np.int64)]
+
+    def with_inferred(self, folded: np.ndarray, layer_type: np.ndarray) -> np.ndarray:
+        """Add the nodes of an inference; returns the folded id of each."""
+        codes, unique = pd.factorize(folded)
+        known = {text: number for number, text in enumerate(self.folded_names.tolist())}
+        fresh = [text for text in unique.tolist() if text not in known]
+        known.update({text: len(self.folded_names) + k for k, text in enumerate(fresh)})
+        self.folded_names = np.concatenate([self.folded_names, np.array(fresh, object)])
+        self._row_of_node = np.r_[self._row_of_node, -2 - np.arange(len(folded))]
+        self._guessed_type = layer_type
+        return np.array([known[text] for text in unique.tolist()] or [0], np.int64)[codes]
+
+    def node_text(self, column: str, nodes: np.ndarray | None = None) -> np.ndarray:
+        """A parsed text per node (object, '' for synthetic nodes; an inferred node has its guessed layer_type)."""
+        row = self._row_of_node if nodes is None else self._row_of_node[nodes]
+        values = self.parsed[column].astype(object).to_numpy()
+        result = np.full(len(row), "", object)
+        result[row >= 0] = values[row[row >= 0]]
+        if column == "layer_type" and len(self._guessed_type):
+            guessed = row <= -2
+            result[guessed] = self._guessed_type[-2 - row[guessed]]
+        return result
+
+    def node_category(self, column: str) -> pd.Categorical:
+        """The same as a categorical, for large frames."""
+        values = self.parsed[column]
+        categories = values.cat.categories.astype(str).tolist()
+        code_of = {text: code for code, text in enumerate(categories)}
+        guessed = self._guessed_type if column == "layer_type" else np.full(len(self._guessed_type), "", object)
+        for text in ["", *pd.unique(guessed).tolist()]:
+            if text not in code_of:
+                code_of[text] = len(categories)
+                categories.append(text)
+        row = self._row_of_node
+        codes = np.full(len(row), code_of[""], np.int64)
+        codes[row >= 0] = values.cat.codes.to_numpy()[row[row >= 0]]
+        inferred = row <= -2
+        if inferred.any():
+            codes[inferred] = np.array([code_of[t] for t in guessed.tolist()], np.int64)[-2 - row[inferred]]
+        return pd.Categorical.from_codes(codes, pd.Index(categories, dtype=object))
 
 
 _SYNTHETIC = {
@@ -311,6 +360,7 @@ def _frames(
                 columns[column][at[has]] = trace.launches[column].to_numpy()[launched[has]]
         for column in ("start_ns", "end_ns"):
             columns[column][at[~has]] = activities[column].to_numpy()[graph[~has]]
+    names.with_synthetic(extra)
     nodes = pd.DataFrame(columns, copy=False)
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
 
@@ -328,6 +378,97 @@ def _extent(trace: Trace) -> tuple[int, int]:
     starts = [f["start_ns"].to_numpy().min() for f in (trace.spans, trace.activities) if len(f)]
     ends = [f["end_ns"].to_numpy().max() for f in (trace.spans, trace.activities) if len(f)]
     return (int(min(starts)), int(max(ends))) if starts else (0, 0)
+
+
+# -- inference ------------------------------------------------------------------------------------
+
+
+def _infer_rest(
+    trace: Trace, names: _Names, nodes: pd.DataFrame, activities: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray, list[Finding]]:
+    """Iterations and blocks for launches outside every range, below [unattributed] and marked inferred.
+
+    Such launches keep their attribution ``none``: no range was recorded around them, whatever repeats.
+    """
+    kind, how = activities["kind"].to_numpy(), activities["attribution"].to_numpy()
+    working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
+    uncovered = how == int(Attribution.NONE)
+    rows = np.flatnonzero(working)
+    if not (working & uncovered).any():
+        return nodes, activities, trace.strings, []
+    launch_id = activities["launch_id"].to_numpy()[rows]
+    has = launch_id >= 0
+    frame = activities.iloc[rows].assign(is_covered=~uncovered[rows])
+    for ours, column in (("launch_start_ns", "start_ns"), ("launch_end_ns", "end_ns"), ("thread_index", "thread_index")):
+        values = trace.launches[column].to_numpy()
+        frame[ours] = np.where(has, values[np.maximum(launch_id, 0)], -1) if len(values) else -1
+    inference = infer(frame, trace.strings, hints=_hints(trace))
+    if not len(inference.nodes):
+        return nodes, activities, trace.strings, inference.findings
+    home = np.flatnonzero(nodes["kind"].to_numpy() == int(NodeKind.UNATTRIBUTED))
+    nodes, strings = _with_inferred_nodes(trace, names, nodes, inference, int(home[0]))
+    first = len(nodes) - len(inference.nodes)
+    placed = rows[inference.node_of_launch >= 0]
+    node = activities["node_id"].to_numpy().copy()
+    launch_node = activities["launch_node_id"].to_numpy().copy()
+    target = first + inference.node_of_launch[inference.node_of_launch >= 0]
+    graph = kind[placed] == ActivityKind.GRAPH
+    node[placed[~graph]] = target[~graph]
+    launch_node[placed[~graph]] = target[~graph]
+    parent = nodes["parent_id"].to_numpy().copy()
+    parent[node[placed[graph]]] = target[graph]  # an opaque graph launch is a leaf of its own
+    nodes = nodes.assign(parent_id=parent)
+    nodes["depth"] = depths(parent)
+    return nodes, activities.assign(node_id=node, launch_node_id=launch_node), strings, inference.findings
+
+
+def _hints(trace: Trace) -> pd.DataFrame:
+    """Host calls that often end an iteration: synchronisations and copies."""
+    name_id = trace.launches["name_id"].to_numpy()
+    codes, used = pd.factorize(name_id)
+    wanted = np.array([u >= 0 and any(w in str(trace.strings[u]) for w in _HINT_WORDS) for u in used.tolist()] + [False])
+    rows = np.flatnonzero(wanted[codes]) if len(codes) else np.zeros(0, np.int64)
+    return trace.launches[["process_index", "start_ns"]].iloc[rows]
+
+
+_HINT_WORDS = ("Synchronize", "Memcpy")
+
+
+def _with_inferred_nodes(
+    trace: Trace, names: _Names, nodes: pd.DataFrame, inference: Inference, home: int
+) -> tuple[pd.DataFrame, np.ndarray]:
+    found = inference.nodes
+    count = len(found)
+    first = len(nodes)
+    parent = found["parent"].to_numpy()
+    text_codes, texts = pd.factorize(found["name"].to_numpy(object))
+    start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    columns: dict[str, np.ndarray] = {
+        "parent_id": np.where(parent >= 0, parent + first, home),
+        "kind": np.full(count, int(NodeKind.INFERRED), np.int8),
+        "level": found["level"].astype(object).map({m.name: int(m) for m in Level}).to_numpy(np.int8),
+        "name_id": (text_codes + len(trace.strings)).astype(np.int32),
+        "folded_id": names.with_inferred(
+            found["folded_name"].to_numpy(object), found["layer_type"].fillna("").to_numpy(object)
+        ),
+        "process_index": found["process_index"].to_numpy(np.int32),
+        "thread_index": found["thread_index"].to_numpy(np.int32),
+        "domain_index": np.full(count, -1, np.int32),
+        "start_ns": start,
+        "end_ns": end,
+        "source_row_id": np.full(count, -1, np.int64),
+        "sequence": np.full(count, -1, np.int64),
+        "step_index": np.full(count, -1, np.int64),
+        "is_backward": np.zeros(count, bool),
+        # what is not a regular iteration is left out of statistics, as warm-up is
+        "is_warmup_text": ~found["iteration_class"].isin(["regular", ""]).to_numpy()
+        & (found["kind"] == "iteration").to_numpy(),
+        "is_open": np.zeros(count, bool),
+        "is_inferred": np.ones(count, bool),
+        "depth": np.zeros(count, np.int64),
+    }
+    joined = {name: np.concatenate([nodes[name].to_numpy(), columns[name]]) for name in nodes.columns}
+    return pd.DataFrame(joined, copy=False), np.concatenate([trace.strings, np.asarray(texts, object)])
 
 
 # -- iterations -----------------------------------------------------------------------------------
@@ -400,9 +541,7 @@ def _iteration_of_activities(
 
 def _phases(nodes: pd.DataFrame, models: np.ndarray, names: _Names) -> np.ndarray:
     """What ran: the phase that the text names, else its folded name."""
-    spans = models - 1
-    phase = names.text("phase")
-    texts = np.asarray(phase.astype(object))[spans] if len(spans) else np.zeros(0, object)
+    texts = names.node_text("phase", models)
     folded = names.folded_names[nodes["folded_id"].to_numpy()[models]]
     generic = np.isin(texts.astype(str), ["", "warmup"])
     return np.where(generic, folded, texts)
@@ -437,7 +576,8 @@ def _measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     warm, findings = iterations.mark_warmup(
         frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said | _below_warmup(tree, frame), loading
     )
-    return frame.assign(is_warmup=warm, is_inferred=False), findings
+    inferred = tree.nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
+    return frame.assign(is_warmup=warm, is_inferred=inferred), findings
 
 
 def _below_warmup(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
@@ -462,8 +602,7 @@ def _layer_keys(nodes: pd.DataFrame, activities: pd.DataFrame, names: _Names) ->
     parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
     folded = _phase_folded(nodes, names)
     # our own texts hold the whole module path: what stands around them (containers on or off) must not matter
-    own = np.zeros(len(nodes), bool)
-    own[1 : len(names.row) + 1] = (names.text("dialect") == "xsp") & (names.text("role") == "layer")
+    own = (names.node_text("dialect") == "xsp") & (names.node_text("role") == "layer")
     restart = (level == int(Level.MODEL)) | (parent == 0) | own
     relative, paths = layering.path_ids(parent, depth, folded, restart)
     holders = np.unique(activities["layer_node_id"].to_numpy())
@@ -589,9 +728,8 @@ def _describe_layers(
             texts = [*([] if level[node] == int(Level.MODEL) else texts), layering.SELF]
         parts.append(layering.SEPARATOR.join(texts))
         last.append(texts[-1] if not is_self[node] or len(texts) == 1 else f"{texts[-2]} {layering.SELF}")
-    spans = representative - 1
-    layer_type = np.asarray(names.text("layer_type").astype(object))[spans] if len(spans) else np.zeros(0, object)
-    shape = np.asarray(names.text("shape_text").astype(object))[spans] if len(spans) else np.zeros(0, object)
+    layer_type = names.node_text("layer_type", representative)
+    shape = names.node_text("shape_text", representative)
     selves = is_self[representative]
     return pd.DataFrame(
         {

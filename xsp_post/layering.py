@@ -79,6 +79,8 @@ def assign_layers(
     ):
         how[(attribution == source) & (layer >= 0)] = int(target)
 
+    how[nodes["is_inferred"].to_numpy()[node] & (layer >= 0)] = int(LayerAttribution.INFERRED)
+
     forward = forward_of_backward(nodes)[node]
     by_sequence = (forward >= 0) & (layer_of[np.maximum(forward, 0)] >= 0)
     layer[by_sequence] = layer_of[forward[by_sequence]]

@@ -55,18 +55,7 @@ def analyze_loaded(loaded: list[Loaded], options: Options) -> Analysis:
 
 def grow(trace: Trace, options: Options) -> Tree:
     """The tree of one capture, with inferred structure where no range covers the kernels."""
-    tree = build_tree(trace, options.tree)
-    if options.infer:
-        tree = _with_inference(tree)
-    return tree
-
-
-def _with_inference(tree: Tree) -> Tree:
-    try:
-        from xsp_post.inferred_tree import fill
-    except ImportError:
-        return tree
-    return fill(tree)
+    return build_tree(trace, replace(options.tree, infer=options.infer))
 
 
 def summary_frames(tree: Tree, capture_id: int = 0) -> Analysis:
@@ -241,7 +230,6 @@ def _batch_sizes(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
 def _nodes(tree: Tree, threads: _Threads) -> pd.DataFrame:
     nodes, names, trace = tree.nodes, tree.names, tree.trace
     count = len(nodes)
-    span_rows = slice(1, len(trace.spans) + 1)
     texts = np.append(tree.strings, "").astype(object) if len(tree.strings) else np.array([""], object)
     folded = np.asarray(names.folded_names, object)
     name_id = nodes["name_id"].to_numpy()
@@ -276,10 +264,7 @@ def _nodes(tree: Tree, threads: _Threads) -> pd.DataFrame:
         frame[column] = nodes[column].to_numpy()
     frame["layer_index"] = nodes["layer_key"].to_numpy() + (nodes["layer_key"].to_numpy() >= 0)
     for column in ("layer_type", "shape_text", "dialect"):
-        values = names.text(column)
-        codes = np.full(count, -1, np.int64)
-        codes[span_rows] = values.codes
-        frame[column] = _categorical(codes, values.categories.to_numpy(object))
+        frame[column] = names.node_category(column)
     frame["sequence"] = nodes["sequence"].to_numpy()
     frame["is_inferred"] = nodes["is_inferred"].to_numpy()
     frame["is_open"] = nodes["is_open"].to_numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,11 +51,12 @@ def summary_of(sources: list[Path], options: Options) -> Results:
     from xsp_post.pipeline import grow, merge_summaries, summary_frames
     from xsp_post.progress import step
 
+    options = replace(options, tree=replace(options.tree, with_layers=False))
     if len(sources) == 1 and ingest_sources.sniff(sources[0]) == ingest_sources.STORE:
         return shared.results_of(sources, options)
     parts = []
     with step("reading captures …"):
-        for path in sources:
+        for path in ingest_sources.expand(sources):
             trace = ingest_sources.load(path, detail=False).trace
             if trace is not None:
                 parts.append(summary_frames(grow(trace, options), len(parts)))
