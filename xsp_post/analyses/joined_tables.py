@@ -98,7 +98,7 @@ def a14(inputs: Inputs) -> pd.DataFrame:
 def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     """Work per row of layers.frame, of counters where there are any, else analytic; and which is which.
 
-    Analytic bytes are the least possible ones and stand in ``dram_read_bytes``; the pipe is guessed from the
+    Analytic bytes are the least possible ones and stand in ``dram_bytes``; the pipe is guessed from the
     longest kernel's name. The time is the layer's kernel latency, or its own where it has no kernels.
     """
     layers, covered = inputs.layers.frame, inputs.by_layer[1]
@@ -118,9 +118,9 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
         by_pipe["fp32"] = choose(0.0, covered.flop_by_pipe["fp32"])  # what no pipe is named for counts as fp32
     work = Work(
         covered.case, choose(latency, covered.latency_ns), choose(flop, covered.flop), by_pipe,
-        choose(least, covered.dram_read_bytes), choose(0.0, covered.dram_write_bytes),
-        choose(np.nan, covered.l2_bytes), choose(np.nan, covered.occupancy_ratio),
-        choose(1.0, covered.coverage_ratio))
+        choose(np.nan, covered.dram_read_bytes), choose(np.nan, covered.dram_write_bytes),
+        choose(least, covered.dram_bytes), choose(np.nan, covered.l2_bytes),
+        choose(np.nan, covered.occupancy_ratio), choose(1.0, covered.coverage_ratio))
     return work, is_analytic
 
 

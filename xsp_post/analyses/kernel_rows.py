@@ -8,6 +8,7 @@ that has them, then A9…A15 add up these rows, so that all tables agree.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,8 +60,10 @@ _COLUMNS = [
     "start_ns", "launch_start_ns", "queue_delay_ns",
 ]
 _FLOP_PIPES = {"flop_fp64": "fp64", "flop_fp32": "fp32", "flop_fp16": "fp16"}
-_METRICS = ("flop", *_FLOP_PIPES, "flop_tensor", "dram_read_bytes", "dram_write_bytes", "l2_bytes",
+_METRICS = ("flop", *_FLOP_PIPES, "flop_tensor", "dram_read_bytes", "dram_write_bytes", "dram_bytes", "l2_bytes",
             "occupancy_ratio", "theoretical_occupancy_ratio")
+# Nsight Compute's own counters of tensor operations name the operand type, e.g. sm__ops_path_tensor_src_tf32_dst_fp32.
+_TENSOR_OPERANDS = re.compile(r"sm__ops_path_tensor_src_(?!int)\w+\.sum")
 
 
 @dataclass
@@ -207,14 +210,17 @@ def _counters(
     value = {metric: found.get(metric, unknown) for metric in _METRICS}
     by_pipe = {pipe: value[metric] for metric, pipe in _FLOP_PIPES.items() if metric in found}
     if "flop_tensor" in found:
-        by_pipe |= _split_tensor(value["flop_tensor"], sources.get("flop_tensor"), name[at], names)
+        origin = _tensor_origin(found, sources["flop_tensor"])
+        by_pipe |= _split_tensor(value["flop_tensor"], origin, name[at], names)
     parts = np.array([value[metric] for metric in (*_FLOP_PIPES, "flop_tensor")])
     any_part = ~np.isnan(parts).all(axis=0)
     total = np.where(np.isnan(value["flop"]) & any_part, np.nansum(parts, axis=0), value["flop"])
-    covered = ~(np.isnan(total) | np.isnan(value["dram_read_bytes"]) | np.isnan(value["dram_write_bytes"]))
+    moved = value["dram_read_bytes"] + value["dram_write_bytes"]
+    moved = np.where(np.isnan(moved), value["dram_bytes"], moved)
+    covered = ~(np.isnan(total) | np.isnan(moved))
     work = Work(
-        case[at], latency, total, by_pipe, value["dram_read_bytes"], value["dram_write_bytes"], value["l2_bytes"],
-        value["occupancy_ratio"], covered.astype(np.float64))
+        case[at], latency, total, by_pipe, value["dram_read_bytes"], value["dram_write_bytes"], moved,
+        value["l2_bytes"], value["occupancy_ratio"], covered.astype(np.float64))
     metric = "flop" if "flop" in sources else next((m for m in (*_FLOP_PIPES, "flop_tensor") if m in sources), None)
     codes, texts = sources[metric] if metric else (np.full(count, -1), pd.Index([], dtype="object"))
     texts = texts.append(pd.Index([""])) if "" not in texts else texts
@@ -229,7 +235,9 @@ def _per_launch(
     """Each metric's value per launch (summarised over its executions), and the code of its source text."""
     code, metric_names = text_codes(metrics["metric_name"])
     source, source_texts = text_codes(metrics["source"])
-    wanted = {text: position for position, text in enumerate(metric_names) if text in _METRICS}
+    wanted = {
+        str(text): position for position, text in enumerate(metric_names)
+        if text in _METRICS or _TENSOR_OPERANDS.fullmatch(str(text))}
     kept = np.flatnonzero(np.isin(code, list(wanted.values())))
     position = lookup(kernel_id, np.arange(len(kernel_id)), _ints(metrics, "kernel_id")[kept])
     group = np.where(position >= 0, launch[np.clip(position, 0, None)], -1) if len(launch) else position
@@ -246,10 +254,21 @@ def _per_launch(
     return found, sources
 
 
-def _split_tensor(flop: FloatArray, source: tuple[IntArray, pd.Index] | None, name: IntArray,
+def _tensor_origin(found: dict[str, FloatArray], source: tuple[IntArray, pd.Index]) -> tuple[IntArray, pd.Index]:
+    """What names each launch's tensor operands: the operand counter that counted most, else the flop's source."""
+    operands = [name for name in found if _TENSOR_OPERANDS.fullmatch(name)]
+    codes, texts = source
+    if not operands:
+        return source
+    counted = np.nan_to_num(np.array([found[name] for name in operands]))
+    most = np.where(counted.max(axis=0) > 0, len(texts) + counted.argmax(axis=0), codes)
+    return most.astype(np.int64), texts.append(pd.Index(operands))
+
+
+def _split_tensor(flop: FloatArray, source: tuple[IntArray, pd.Index], name: IntArray,
                   names: pd.Index) -> dict[str, FloatArray]:
     """Tensor flop by the pipe they went through; decided once per (source text, kernel name)."""
-    origin, texts = source if source is not None else (np.full(len(name), -1), pd.Index([]))
+    origin, texts = source
     present = np.flatnonzero(np.nan_to_num(flop) > 0)
     kind, first = dense(origin[present], name[present])
     pipes = [

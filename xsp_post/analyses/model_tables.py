@@ -198,6 +198,6 @@ def _model_work(inputs: Inputs) -> tuple[Work, np.ndarray]:
         covered.case, choose(latency, covered.latency_ns), choose(flop, covered.flop),
         {pipe: choose(sums(flop_of), covered.flop_by_pipe.get(pipe, np.zeros(count)))
          for pipe, flop_of in per_layer.flop_by_pipe.items()},
-        choose(least, covered.dram_read_bytes), choose(0.0, covered.dram_write_bytes), covered.l2_bytes,
+        covered.dram_read_bytes, covered.dram_write_bytes, choose(least, covered.dram_bytes), covered.l2_bytes,
         covered.occupancy_ratio, choose(1.0, covered.coverage_ratio))
     return work, is_analytic

@@ -31,8 +31,8 @@ _PIPE_TEXTS = (*PIPES, "")
 class Work:
     """Work of n rows (kernels, layers, models) and the time it took; every array has shape (n,), NaN unknown.
 
-    ``flop`` is the total; ``flop_by_pipe`` what is known of its split (a pipe absent: none of it). Rows of
-    ``case`` choose the GPU.
+    ``flop`` is the total; ``flop_by_pipe`` what is known of its split (a pipe absent: none of it).
+    ``dram_bytes`` is reads + writes; some reports know only that. Rows of ``case`` choose the GPU.
     """
 
     case: IntArray
@@ -41,13 +41,10 @@ class Work:
     flop_by_pipe: dict[str, FloatArray]
     dram_read_bytes: FloatArray
     dram_write_bytes: FloatArray
+    dram_bytes: FloatArray
     l2_bytes: FloatArray
     occupancy_ratio: FloatArray
     coverage_ratio: FloatArray
-
-    @property
-    def dram_bytes(self) -> FloatArray:
-        return self.dram_read_bytes + self.dram_write_bytes
 
     def quantities(self) -> dict[str, FloatArray]:
         """The columns that the schema calls quantities."""
@@ -61,7 +58,8 @@ class Work:
         return Work(
             self.case[rows], self.latency_ns[rows], self.flop[rows],
             {pipe: flop[rows] for pipe, flop in self.flop_by_pipe.items()}, self.dram_read_bytes[rows],
-            self.dram_write_bytes[rows], self.l2_bytes[rows], self.occupancy_ratio[rows], self.coverage_ratio[rows])
+            self.dram_write_bytes[rows], self.dram_bytes[rows], self.l2_bytes[rows], self.occupancy_ratio[rows],
+            self.coverage_ratio[rows])
 
 
 def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[Work, Work]:
@@ -90,7 +88,7 @@ def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[
             case, total_latency, group_sum(groups, part.flop, count),
             {pipe: group_sum(groups, flop, count) for pipe, flop in part.flop_by_pipe.items()},
             group_sum(groups, part.dram_read_bytes, count), group_sum(groups, part.dram_write_bytes, count),
-            group_sum(groups, part.l2_bytes, count),
+            group_sum(groups, part.dram_bytes, count), group_sum(groups, part.l2_bytes, count),
             divide(weighted, np.bincount(groups, weights=weight, minlength=count)), coverage)
 
     everything = sums(np.arange(len(group)), latency)
@@ -172,8 +170,9 @@ _TENSOR_WORDS = (
     ("tf32_tensor", ("tf32", "s1688gemm")),
     ("bf16_tensor", ("bf16",)),
     ("int8_tensor", ("int8", "imma", "i8816", "i16832")),
-    ("fp64_tensor", ("src_fp64", "dmma", "d884")),
-    ("fp16_tensor", ("fp16", "f16", "hmma", "h884", "h1688", "h16816")),
+    ("fp64_tensor", ("fp64", "dmma", "d884")),
+    # No "hmma": that instruction multiplies fp16, bf16 and tf32.
+    ("fp16_tensor", ("fp16", "f16", "h884", "h1688", "h16816")),
 )
 
 
