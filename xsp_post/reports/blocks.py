@@ -110,10 +110,18 @@ def present(frame: pd.DataFrame, columns: tuple[str, ...] | list[str]) -> tuple[
 def _says_nothing(values: pd.Series) -> bool:
     if not len(values):
         return False
-    if pd.api.types.is_float_dtype(values.dtype):
-        return bool(values.isna().all())
-    if values.dtype == object or isinstance(values.dtype, (pd.CategoricalDtype, pd.StringDtype)):
+    if pd.api.types.is_float_dtype(values.dtype) and values.isna().all():
+        return True
+    if values.name not in ("bound", "counter_source") and (values.dtype == object or isinstance(values.dtype, (pd.CategoricalDtype, pd.StringDtype))):
         return bool((values.isna() | (values.astype(str) == "")).all())
+    if values.name == "bound":
+        return bool((values.astype(str) == "unknown").all())
+    if values.name == "counter_source":
+        return bool((values.astype(str) == "none").all())
+    if values.name == "counter_coverage_ratio":
+        return bool((values.fillna(0) == 0).all())
+    if values.name == "is_optimal":
+        return len(values) == 1
     if values.name in ("allocated_bytes", "queue_delay_ns"):
         return bool((values == -1).all())
     return False

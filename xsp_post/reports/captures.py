@@ -30,6 +30,9 @@ def chart(frame: pd.DataFrame) -> Any:
     shown = frame.iloc[:: -(-len(frame) // ITERATION_LIMIT)]
     factor, unit = theme.axis_scale("latency_ns", shown["latency_ns"])
     several = shown["capture_id"].nunique() > 1
+    measured = shown.loc[~shown["is_warmup"].astype(bool), "latency_ns"]
+    # a warm-up of ten times the latency would flatten everything else: it is drawn at the upper edge instead
+    top = float((measured if len(measured) else shown["latency_ns"]).max()) * 1.25 / factor
     points = pd.DataFrame({
         "order": shown.groupby("capture_id").cumcount(), "value": shown["latency_ns"] / factor,
         "kind": shown["is_warmup"].astype(bool).map({True: "warm-up", False: "measured"}),
@@ -38,7 +41,7 @@ def chart(frame: pd.DataFrame) -> Any:
     })
     encoding: dict[str, Any] = {
         "x": alt.X("order:Q", title="iteration, in order", axis=alt.Axis(format="d", tickMinStep=1)),
-        "y": alt.Y("value:Q", title=theme.axis_title("latency", unit), scale=alt.Scale(zero=True)),
+        "y": alt.Y("value:Q", title=theme.axis_title("latency", unit), scale=alt.Scale(domain=[0, top], clamp=True, nice=False)),
         "shape": alt.Shape("kind:N", title=None, scale=alt.Scale(domain=["measured", "warm-up"], range=["circle", "cross"])),
         "tooltip": [alt.Tooltip(f"{c}:N", title=t) for c, t in (("capture", "capture"), ("phase", "phase"), ("text", "latency"), ("kind", "kind"))],
     }
@@ -56,7 +59,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     if len(iterations) > 1:
         every = -(-len(iterations) // ITERATION_LIMIT)
         blocks.append(Chart("iterations", chart(iterations), "Latency of each iteration in the order it ran. Warm-up is left out of "
-                            "all statistics." + (f" Every {every}th is drawn." if every > 1 else ""), "Iterations"))
+                            "all statistics, and drawn at the upper edge where it took longer." + (f" Every {every}th is drawn." if every > 1 else ""), "Iterations"))
     blocks.append(Table("captures", "captures", captures.head(100), present(captures, _CAPTURES), "Captures", len(captures), titles={
         "capture_id": "id", "source_name": "file", "kernel_ns": "kernel time", "busy_ns": "GPU busy", "duration_ns": "recorded",
         "process_count": "processes", "clock_offset_ns": "clock offset", "is_partial": "partial"}))

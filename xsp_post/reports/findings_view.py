@@ -37,7 +37,7 @@ def shown_findings(results: Results) -> list[Shown]:
         examples = dict.fromkeys(visible(text, 300) for text in rows["example"].astype(str) if text)
         hints = list(dict.fromkeys(visible(text, 600) for text in rows["hint"].astype(str) if text))
         found.append(Shown(
-            str(code), severity if severity in order else catalogue.INFO, entry.title if entry else visible(code, 80),
+            str(code), severity if severity in order else catalogue.INFO, entry.title if entry else visible(code, 80).replace("-", " ").capitalize(),
             entry.cause if entry else "", " ".join(hints[:2]) or (entry.cure if entry else ""), int(rows["count"].sum()),
             tuple(examples)[:3],
         ))

@@ -108,8 +108,10 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     memory = memory_data(results, case)
     if len(memory):
         blocks.append(Chart("a04", memory_chart(memory), "A4 · Memory allocated during each layer.", "Layer memory"))
+    same = (table["layer_name"].astype(str) == table["layer_path"].astype(str)).all()
+    columns = present(table, _TABLE[:-2] if same else _TABLE)
     blocks.append(Table(
-        "a02", "a02", table.head(ROW_LIMIT), present(table, _TABLE), "A2 · Layers, slowest first", len(table),
+        "a02", "a02", table.head(ROW_LIMIT), columns, "A2 · Layers, slowest first", len(table),
         titles={"latency_ratio": "of layers"},
         command="xsp-post table A2 STORE --format csv", bars=("latency_ns",),
     ))

@@ -20,7 +20,7 @@ function buildTable(holder, table) {
 
   const body = el("tbody");
   const heads = columns.map((column) => {
-    const head = el("th", { scope: "col", class: column.align, title: column.help || null },
+    const head = el("th", { scope: "col", class: column.align === "num" ? "num" : "text", title: column.help || null },
       el("button", { type: "button", text: column.title, onclick: () => sortBy(column) }));
     return head;
   });

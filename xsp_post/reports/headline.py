@@ -1,0 +1,107 @@
+"""On the arrow ``reports``: the last lines of `xsp-post run`: latency, throughput, top layers, what profiling cost.
+
+`data` picks cells of the tables a01, a02 and overhead; `lines` words them. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from xsp_post.analysis import Results
+from xsp_post.reports.blocks import frame_or_empty
+from xsp_post.text_safety import shown
+from xsp_post.units import format_inputs_per_s, format_ns, format_ratio_percent
+
+TOP = 5
+
+
+def data(results: Results) -> dict[str, Any]:
+    """The headline's numbers: ``models`` (one per batch size and phase), ``layers`` (top five of the deepest
+    measured case, with their shares), ``overheads`` (of the model, per level). JSON-ready but for NaN."""
+    models = frame_or_empty(results, "a01")
+    layers = frame_or_empty(results, "a02")
+    overheads = frame_or_empty(results, "overhead")
+    return {
+        "models": _records(models, ["batch_size", "phase", "level", "latency_ns", "ci_low_latency_ns",
+                                    "ci_high_latency_ns", "sample_count", "throughput_inputs_per_s", "is_optimal"]),
+        "layers": _top_layers(layers),
+        "overheads": _records(overheads[overheads["event_kind"] == "model"] if len(overheads) else overheads,
+                              ["batch_size", "phase", "level", "compared_level", "latency_ns", "is_accurate",
+                               "overhead_ns", "overhead_ratio", "ci_low_overhead_ns", "ci_high_overhead_ns",
+                               "verdict"]),
+    }  # fmt: skip
+
+
+def lines(results: Results) -> list[str]:
+    """The headline as lines of plain text."""
+    chosen = data(results)
+    several = len({row["phase"] for row in chosen["models"]}) > 1
+    text = ["", "Model latency (level M where it was run)"]
+    for row in chosen["models"]:
+        optimal = "  ← optimal batch size" if row["is_optimal"] and len(chosen["models"]) > 1 else ""
+        text.append(
+            f"  batch {row['batch_size']:>4}{_phase(row, several)}  {format_ns(row['latency_ns']):>9}"
+            f" {_interval(row['ci_low_latency_ns'], row['ci_high_latency_ns'])}"
+            f"  {format_inputs_per_s(row['throughput_inputs_per_s'])}  (n={row['sample_count']}){optimal}"
+        )
+    for phase, rows in _by_phase(chosen["layers"]):
+        of_phase = f" of {phase}" if several else ""
+        text += ["", f"Top layers{of_phase} (share of all layers, batch {rows[0]['batch_size']})"]
+        text += [
+            f"  {format_ns(row['latency_ns']):>9}  {format_ratio_percent(row['latency_ratio']):>6}"
+            f"  {shown(str(row['layer_name']), 60)}"
+            for row in rows
+        ]
+    if chosen["overheads"]:
+        text += ["", "What profiling cost (model latency by level)"]
+        text += [_overhead_line(row, several) for row in chosen["overheads"]]
+    return text
+
+
+def _overhead_line(row: dict[str, Any], several: bool) -> str:
+    start = f"  batch {row['batch_size']:>4}{_phase(row, several)}  {row['level']:<6} {format_ns(row['latency_ns']):>9}"
+    if row["is_accurate"]:
+        return f"{start}  accurate"
+    if not row["compared_level"]:
+        return f"{start}  {row['verdict']}"
+    return (
+        f"{start}  {_signed(row['overhead_ns'])} on {row['compared_level']} ({_percent(row['overhead_ratio'])})"
+        f" {_interval(row['ci_low_overhead_ns'], row['ci_high_overhead_ns'])}: {row['verdict']}"
+    )
+
+
+def _top_layers(layers: pd.DataFrame) -> list[dict[str, Any]]:
+    """Of every phase, the five heaviest layers at the largest batch size that layers were measured at."""
+    if layers.empty:
+        return []
+    deepest = layers[layers["batch_size"] == layers["batch_size"].max()]
+    top = deepest.sort_values("latency_ns", ascending=False, kind="stable").groupby("phase", sort=False, observed=True)
+    columns = ["batch_size", "phase", "layer_index", "layer_name", "layer_type", "latency_ns", "latency_ratio"]
+    return _records(top.head(TOP), columns)
+
+
+def _by_phase(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    phases = list(dict.fromkeys(row["phase"] for row in rows))
+    return [(phase, [row for row in rows if row["phase"] == phase]) for phase in phases]
+
+
+def _records(frame: pd.DataFrame, columns: list[str]) -> list[dict[str, Any]]:
+    return frame.reindex(columns=columns).astype(object).to_dict("records") if len(frame) else []
+
+
+def _phase(row: dict[str, Any], several: bool) -> str:
+    return f" {row['phase']:<8}" if several else ""
+
+
+def _interval(low: float, high: float) -> str:
+    return "" if pd.isna(low) or pd.isna(high) else f"[{format_ns(low)} … {format_ns(high)}]"
+
+
+def _signed(value: float) -> str:
+    return format_ns(value) if value < 0 else f"+{format_ns(value)}"
+
+
+def _percent(ratio: float) -> str:
+    return format_ratio_percent(ratio) if ratio < 0 else f"+{format_ratio_percent(ratio)}"
