@@ -1,0 +1,196 @@
+"""`xsp-post doctor`: what is here to measure with, and what each missing piece would give."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from xsp_post.commands import shared
+from xsp_post.errors import MESSAGES
+
+MESSAGES.update({
+    "torch-missing": ("The command needs torch, which is not installed.", "pip install 'xsp-post[run]'."),
+})  # fmt: skip
+
+OK, MISSING, WARN = "ok", "missing", "warning"
+_MARKS = {OK: "✓", MISSING: "✗", WARN: "!"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the doctor's answer."""
+
+    name: str
+    status: str  # ok, missing, warning
+    found: str
+    gives: str
+    remedy: str = ""
+
+
+def doctor(
+    measure_peaks: Annotated[
+        bool, typer.Option("--measure-peaks", help="Measure this device's own ceilings for the roofline.")
+    ] = False,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
+        typer.Option("--output", "-o", help="Write the measured peaks to this file (for --peaks)."),
+    ] = None,
+    force: shared.Force = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Say what was found (nsys, ncu, GPU, driver, permissions, packages) and what each missing piece would give."""
+    checks = all_checks()
+    peaks = _measured_peaks(output, force) if measure_peaks or output else None
+    if as_json:
+        shared.print_json({"format": "xsp-post.doctor", "version": 1, "checks": [asdict(check) for check in checks],
+                           "peaks": peaks})  # fmt: skip
+        return
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        typer.echo(f"{_MARKS[check.status]} {check.name:<{width}}  {check.found}")
+        typer.echo(f"  {'':<{width}}  gives: {check.gives}")
+        if check.remedy:
+            typer.echo(f"  {'':<{width}}  to do: {check.remedy}")
+    if peaks is not None:
+        _print_peaks(peaks)
+    is_ready = next(check for check in checks if check.name == "torch").status == OK
+    shared.say("Next: xsp-post run --model resnet50" if is_ready else "Next: xsp-post ingest CAPTURE")
+
+
+def all_checks() -> list[Check]:
+    """Every check, in the order they are shown. Starts nothing that lasts; torch is not imported."""
+    return [_gpu(), _torch(), _nvtx(), *_collectors(), _counters_permitted(), _package(
+        "ncu-report", "ncu_report", "reading .ncu-rep files without ncu", "pip install 'xsp-post[ncu]'"), _package(
+        "dask", "distributed", "batch over a cluster", "pip install 'xsp-post[cluster]'"), _package(
+        "perfetto", "perfetto", "export to Perfetto", "pip install 'xsp-post[perfetto]'")]  # fmt: skip
+
+
+def _gpu() -> Check:
+    from xsp_post import machine
+    from xsp_post.units import format_bytes, format_hz
+
+    gives = "levels M and M/L on the GPU, and its kernels at M/L/G"
+    found = machine.gpus()
+    if not found:
+        return Check(
+            "GPU", MISSING,
+            f"no NVIDIA GPU; the CPU is {machine.cpu_name()} with {machine.usable_cpu_count()} cores", gives,
+            "with one in the machine: install its driver (nvidia-smi must answer); runs use the CPU",
+        )  # fmt: skip
+    texts = [
+        f"{gpu.name}, {format_bytes(gpu.memory_bytes)}, driver {gpu.driver_version}, SM clock "
+        f"{format_hz(gpu.sm_clock_hz)} of {format_hz(gpu.max_sm_clock_hz)}"
+        for gpu in found
+    ]
+    if any(gpu.mig_mode == "Enabled" for gpu in found):
+        return Check("GPU", WARN, "; ".join(texts), gives, "MIG is on: nsys needs --trace cuda-sw, ncu may be refused")
+    if any(gpu.persistence_mode == "Disabled" for gpu in found):
+        return Check("GPU", WARN, "; ".join(texts), gives, "for steady numbers: nvidia-smi -pm 1, and lock the clocks")
+    return Check("GPU", OK, "; ".join(texts), gives)
+
+
+def _torch() -> Check:
+    from xsp_post import machine
+
+    check = _package("torch", "torch", "xsp-post run: models, ranges, the embedded collector",
+                     "pip install 'xsp-post[run]'")  # fmt: skip
+    if check.status == OK and "+cpu" in check.found and machine.gpus():
+        return Check(check.name, WARN, f"{check.found}, a CPU build", check.gives, "install a CUDA build of torch")
+    return check
+
+
+def _nvtx() -> Check:
+    return _package("nvtx", "nvtx", "ranges that nsys and ncu see", "pip install 'xsp-post[run]'")
+
+
+def _package(name: str, module: str, gives: str, remedy: str) -> Check:
+    """Whether a distribution is installed; it is not imported."""
+    import importlib.util
+
+    if importlib.util.find_spec(module) is None:
+        return Check(name, MISSING, "not installed", gives, remedy)
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        version = "of unknown version"
+    return Check(name, OK, f"{name} {version}", gives)
+
+
+def _collectors() -> list[Check]:
+    """nsys and ncu as their collectors see them (a collector that is not built in is left out)."""
+    from xsp_post import collectors
+    from xsp_post.tools import find_ncu
+
+    availability = collectors.get("nsys").check()
+    nsys = Check(
+        "nsys", OK if availability.is_available else MISSING,
+        f"{availability.found} {availability.version}".strip(), availability.gives, availability.remedy,
+    )  # fmt: skip
+    tool = find_ncu()
+    gives = "hardware counters: flops, DRAM bytes, occupancy (run --ncu), and so the rooflines"
+    if tool is None:
+        ncu = Check("ncu", MISSING, "ncu was not found", gives,
+                    "install Nsight Compute (developer.nvidia.com/nsight-compute), or point XSP_NCU to it")  # fmt: skip
+    else:
+        ncu = Check("ncu", OK if tool.version else WARN, f"{tool.path} {tool.version}".strip(), gives)
+    return [nsys, ncu]
+
+
+_PARAMETERS = Path("/proc/driver/nvidia/params")
+
+
+def _counters_permitted() -> Check:
+    """Whether the driver lets an ordinary user read GPU counters (ERR_NVGPUCTRPERM where it does not)."""
+    gives = "ncu for ordinary users"
+    try:
+        text = _PARAMETERS.read_text(errors="replace")
+    except OSError:
+        return Check("GPU counters", MISSING, "no NVIDIA driver to ask", gives)
+    is_restricted = any(line.replace(" ", "") == "RmProfilingAdminOnly:1" for line in text.splitlines())
+    if not is_restricted:
+        return Check("GPU counters", OK, "open to every user", gives)
+    if os.geteuid() == 0:
+        return Check("GPU counters", OK, "for administrators only, and this is one", gives)
+    return Check(
+        "GPU counters", WARN, "for administrators only (RmProfilingAdminOnly is 1)", gives,
+        "run as administrator, or load the module with NVreg_RestrictProfilingToAdminUsers=0 "
+        "(developer.nvidia.com/ERR_NVGPUCTRPERM)",
+    )  # fmt: skip
+
+
+def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
+    """This device's own ceilings (copy bandwidth, matrix product per format), written where wanted."""
+    import json
+
+    from xsp_post.commands.run import device_of
+    from xsp_post.errors import ToolError
+    from xsp_post.output import atomic_output
+    from xsp_post.progress import step
+
+    try:
+        from xsp_post.workload.peaks import measure_peaks
+    except ImportError:
+        raise ToolError("Measuring peaks needs torch, which is not installed.", code="torch-missing",
+                        hint="pip install 'xsp-post[run]'") from None  # fmt: skip
+    with step("measuring this device's ceilings …"):
+        table = measure_peaks(device_of("auto"))
+    if output is not None:
+        with atomic_output(output, force) as temporary:
+            temporary.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+    return table
+
+
+def _print_peaks(table: dict[str, Any]) -> None:
+    from xsp_post.units import format_bytes_per_s, format_flop_per_s
+
+    typer.echo(f"Measured on {table['gpu_name']}:")
+    for key, value in table.items():
+        if key.endswith("_flop_per_s"):
+            typer.echo(f"  {key.removesuffix('_flop_per_s'):<12} {format_flop_per_s(value)}")
+        elif key == "memory_bandwidth_bytes_per_s":
+            typer.echo(f"  {'copy':<12} {format_bytes_per_s(value)}")

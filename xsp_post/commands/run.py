@@ -1,0 +1,191 @@
+"""`xsp-post run`: measure a workload at rising profiling levels, then analyse, store and show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from xsp_post.commands import shared
+
+if TYPE_CHECKING:
+    from xsp_post.capture import Capture
+    from xsp_post.run import RunPlan, RunResult, Step
+
+
+def run(
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", "-m",
+            help="resnet50, mobilenet_v1, vgg16, gpt; torchvision:NAME, timm:NAME, transformers:CLASS; "
+            "path/to/file.py:factory.",
+        ),
+    ],
+    batch_size: Annotated[str, typer.Option(help="Batch sizes, e.g. 1,2,4.")] = "1",
+    levels: Annotated[str, typer.Option(help="M (model), ML (layers), MLG (kernels).")] = "M,ML,MLG",
+    collector: Annotated[str, typer.Option(help="Who records kernels: auto, nsys or torch.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
+    warmup: Annotated[int, typer.Option(help="Iterations before the measured ones, in every capture.")] = 3,
+    iterations: Annotated[int, typer.Option(help="Measured iterations of every capture.")] = 10,
+    repeat: Annotated[int, typer.Option(help="Captures of every level and batch size, interleaved.")] = 3,
+    deep_at: Annotated[
+        str, typer.Option(help="Batch sizes of the levels below M: optimal (5 % rule), all, or one of them.")
+    ] = "optimal",
+    mode: Annotated[str, typer.Option(help="inference, or train (forward, backward, optimiser).")] = "inference",
+    dtype: Annotated[str, typer.Option(help="float32, float16, bfloat16.")] = "float32",
+    input_shape: Annotated[str, typer.Option(help="Shape of one input, e.g. 3,224,224.")] = "",
+    compiled: Annotated[bool, typer.Option("--compile", help="torch.compile the model (then without layers).")] = False,
+    layer_depth: Annotated[int, typer.Option(help="Layers are modules this deep; -1: leaf modules.")] = -1,
+    layer_kind: Annotated[str, typer.Option(help="Layers are modules of these classes, e.g. Conv2d,Linear.")] = "",
+    no_serialize: Annotated[
+        bool, typer.Option("--no-serialize", help="M/L: do not synchronise the GPU around every layer.")
+    ] = False,
+    launch_blocking: Annotated[
+        bool, typer.Option("--launch-blocking", help="CUDA_LAUNCH_BLOCKING=1 below level M, as XSP's own runs.")
+    ] = False,
+    threads: Annotated[int, typer.Option(help="CPU threads of torch; 0: its own choice.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
+    timeout: Annotated[float, typer.Option(help="Seconds that one capture may take.")] = 900.0,
+    ncu: Annotated[bool, typer.Option("--ncu", help="Also read hardware counters (a replay run, slow).")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is missing in the output folder.")] = False,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
+        typer.Option("--output", "-o", help="Run directory; default: <model>.xsp-run."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a run directory that exists.")] = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Measure a model at rising profiling levels; say what each latency is worth and what profiling cost."""
+    from xsp_post import run as runs
+    from xsp_post.capture import Workload
+    from xsp_post.workload.catalogue import check_name
+
+    check_name(model)
+    if mode not in ("inference", "train"):
+        raise _wrong(f"--mode takes inference or train, not {mode!r}")
+    workload = Workload(
+        model=model, device=device_of(device), dtype=dtype, mode=mode, input_shape=_sizes(input_shape, "--input-shape"),
+        is_compiled=compiled, seed=seed, warmup_count=warmup, iteration_count=iterations, layer_depth=layer_depth,
+        layer_kinds=tuple(word.strip() for word in layer_kind.split(",") if word.strip()),
+        is_serialized=not no_serialize, is_launch_blocking=launch_blocking, thread_count=threads,
+    )  # fmt: skip
+    chosen = runs.parse_levels(levels)
+    plan = runs.RunPlan(
+        workload=workload, batch_sizes=tuple(sorted(set(_sizes(batch_size, "--batch-size")))),
+        levels=runs.with_counters(chosen) if ncu else chosen, collector=collector, repeat_count=repeat,
+        deep_at=deep_at, timeout_s=timeout,
+    )  # fmt: skip
+    directory = output or Path(f"{_stem(model)}.xsp-run")
+    try:
+        result = runs.execute(plan, directory, is_resumed=resume, is_forced=force, on_step=_tell)
+    except KeyboardInterrupt:
+        shared.say(f"\nInterrupted. What was captured is in {directory}; go on with the same command and --resume.")
+        raise
+    _conclude(plan, result, as_json)
+
+
+def _conclude(plan: RunPlan, result: RunResult, as_json: bool) -> None:
+    """Captures → store and report in the run directory, and the headline."""
+    from xsp_post.pipeline import analyze
+    from xsp_post.progress import step
+    from xsp_post.reports import headline
+    from xsp_post.reports.html import write_report
+    from xsp_post.store import write_store
+
+    store = result.directory / f"{_stem(plan.workload.model)}.xsp.sqlite"
+    report = result.directory / "report.html"
+    with step("analysing the captures …"):
+        analysis = analyze([result.directory])
+    with step("writing store and report …"):
+        write_store(analysis, store, force=True)
+        write_report(analysis, report, force=True)
+    if as_json:
+        shared.print_json({
+            "format": "xsp-post.run", "version": 1, "directory": str(result.directory), "store": str(store),
+            "report": str(report), "notes": result.notes, **_without_nan(headline.data(analysis)),
+        })  # fmt: skip
+        return
+    for line in headline.lines(analysis):
+        typer.echo(line)
+    typer.echo("")
+    for note in result.notes:
+        typer.echo(f"Note: {note}.")
+    for sentence in _findings(analysis):
+        typer.echo(sentence)
+    typer.echo(f"Store:  {store}")
+    typer.echo(f"Report: {report}")
+    shared.say(f"Next: open the report, or: xsp-post table overhead {store}")
+
+
+def _findings(analysis: Any) -> list[str]:
+    """Findings a person should see at once: those of the workload as a whole, and warnings."""
+    from xsp_post.findings import CATALOGUE, INFO
+    from xsp_post.text_safety import shown
+
+    found = {f.code: f for f in analysis.findings if f.severity != INFO or f.capture_id < 0}
+    return [
+        f"Finding: {CATALOGUE[code].title} [{code}]" + (f": {shown(f.example, 160)}" if f.example else "")
+        for code, f in found.items()
+    ]
+
+
+def _tell(number: int, least_count: int, step: Step, made: Capture | None) -> None:
+    """One line on stderr per capture: what is measured, and how long it took."""
+    where = f"[{number}/{max(number, least_count)}] {step.level}, batch {step.batch_size}, repeat {step.repeat + 1}"
+    if made is None:
+        typer.echo(f"{where} … ", err=True, nl=False)
+    elif made.status == "done":
+        typer.echo(f"{made.wall_ns / 1e9:.1f} s ({made.collector})", err=True)
+    else:
+        typer.echo("out of memory: this batch size is left out", err=True)
+
+
+def device_of(name: str) -> str:
+    """``auto``: the GPU where the driver shows one and torch is no CPU build."""
+    from xsp_post import machine
+
+    if name in ("cpu", "cuda"):
+        return name
+    if name != "auto":
+        raise _wrong(f"--device takes auto, cuda or cpu, not {name!r}")
+    return "cuda" if machine.gpus() and not _is_cpu_torch() else "cpu"
+
+
+def _is_cpu_torch() -> bool:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return "+cpu" in version("torch")
+    except PackageNotFoundError:
+        return False
+
+
+def _sizes(text: str, option: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise _wrong(f"{option} takes whole numbers separated by commas, not {text!r}") from None
+
+
+def _wrong(sentence: str) -> Exception:
+    from xsp_post.errors import UsageError
+
+    return UsageError(f"{sentence}.", code="run-plan", hint="See xsp-post run --help.")
+
+
+def _stem(model: str) -> str:
+    """A file name out of a model's name: ``path/net.py:build`` → ``net-build``."""
+    from xsp_post.capture import display_name
+
+    name = display_name(model).replace(".py:", "-").replace(":", "-")
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(item) for item in value]
+    return None if isinstance(value, float) and value != value else value
