@@ -214,12 +214,16 @@ def _ingest(path: Path, bulk: list[tuple[str, pa.Table]]) -> None:
     """Append Arrow tables to the tables that are there."""
     import adbc_driver_sqlite.dbapi as adbc
 
-    with adbc.connect(f"file:{quote(str(path))}", autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute("PRAGMA journal_mode = OFF")
-        cursor.execute("PRAGMA synchronous = OFF")
-        for table, rows in bulk:
-            if rows.num_rows:
-                cursor.adbc_ingest(table, rows, mode="append")
+    try:
+        with adbc.connect(f"file:{quote(str(path))}", autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute("PRAGMA journal_mode = OFF")
+            cursor.execute("PRAGMA synchronous = OFF")
+            for table, rows in bulk:
+                if rows.num_rows:
+                    cursor.adbc_ingest(table, rows, mode="append")
+    except adbc.Error as error:
+        # the owner of outputs knows SQLite's own errors (disk full, no permission)
+        raise sqlite3.OperationalError(str(error)) from error
 
 
 def _create_indexes(database: Database, analysis: Analysis) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xsp_post.analysis import Results
+from xsp_post.findings import CATALOGUE
 from xsp_post.repeats import fold_repeats
 from xsp_post.text_safety import shown
 from xsp_post.units import format_count, format_ns, format_ratio_percent
@@ -180,7 +181,8 @@ def print_findings(console: Console, results: Results) -> None:
     for row in frame.to_dict("records"):
         line = Text("  ")
         line.append(f"{row['severity']:8}", style=_SEVERITY_STYLE.get(str(row["severity"]), ""))
-        line.append(f"{row['code']} ×{format_count(row['count'])}")
+        title = CATALOGUE[row["code"]].title if row["code"] in CATALOGUE else ""
+        line.append(f"{title} [{row['code']} ×{format_count(row['count'])}]")
         if row["example"]:
             line.append(f"  e.g. {shown(str(row['example']), 90)}", style="dim")
         line.append(f"\n           {shown(str(row['hint']), 220)}", style="dim")
