@@ -233,7 +233,9 @@ def _add_insides(gathered: _Rows, sequence: Sequence, number: int, tops: np.ndar
             place, fit = places(
                 sequence.symbols, found.starts[open_rows], found.ends[open_rows], drawn.symbols, offsets
             )
-            fits = fit >= _LEAST_FIT
+            length = found.ends[open_rows] - found.starts[open_rows]
+            alike = np.abs(length - (typical[1] - typical[0])) <= 0.02 * length
+            fits = (fit >= _LEAST_FIT) & ((found.kinds[open_rows] == REGULAR) | alike)
             if not fits.any():
                 fits = content[open_rows] == same_content(
                     sequence.symbols, np.array([typical[0]]), np.array([typical[1]])

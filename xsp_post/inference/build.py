@@ -18,7 +18,7 @@ from xsp_post.inference.turns import Iterations, as_one_iteration, begin_at_paus
 FEWEST_LAUNCHES = 20
 # Regular iterations that cover less of the launches than this are no account of a program.
 _LEAST_COVERAGE = 0.4
-_GOOD_COVERAGE = 0.8
+_GOOD_SCORE = 0.9
 
 HOW_TO_RECORD = (
     "Record true ranges: import xsp_post; model = ...; with xsp_post.ranges(model): model(inputs) — then "
@@ -145,17 +145,18 @@ def _of_process(
     rows = _in_launch_order(launches, rows)
     breaks = _breaks(launches, rows, hints, process)
     best: list[tuple[np.ndarray, Iterations]] = []
-    best_coverage, reason = -1.0, ""
+    best_score, best_coverage, reason = -1.0, 0.0, ""
     for columns in _ways_to_split(launches, rows):
         for symbols in _symbols(launches, rows):
             found = _split_and_find(launches, rows, symbols, columns, breaks)
             coverage = sum(i.coverage(len(r)) * len(r) for r, i in found) / len(rows)
+            score = sum(i.agreement() for _, i in found) / len(rows)
             reason = reason or next((i.reason for _, i in found if i.reason), "")
-            if coverage > best_coverage + 0.05:
-                best, best_coverage, chosen_symbols = found, coverage, symbols
-            if best_coverage >= _GOOD_COVERAGE:
+            if score > best_score + 0.05:
+                best, best_score, best_coverage, chosen_symbols = found, score, coverage, symbols
+            if best_score >= _GOOD_SCORE:
                 break
-        if best_coverage >= _GOOD_COVERAGE:
+        if best_score >= _GOOD_SCORE:
             break
     if best_coverage < _LEAST_COVERAGE:
         if best_coverage > 0:

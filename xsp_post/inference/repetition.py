@@ -33,8 +33,8 @@ class Repetition:
     """Turns [starts, ends) of one period, in order, not overlapping; they need not touch.
 
     kinds: `REGULAR` (as the template, but for single launches), `DIFFERENT`, `PARTIAL` (cut off at an end).
-    template: start and end of a turn that stands for all. Empty arrays when nothing repeats; then ``reason``
-    is a sentence.
+    template: start and end of a turn that stands for all; agreement: share of their short stretches that also
+    occur in typical turns (1: no odd launch). Empty arrays when nothing repeats; then ``reason`` is a sentence.
     """
 
     starts: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -42,6 +42,7 @@ class Repetition:
     kinds: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
     template: tuple[int, int] = (0, 0)
     reason: str = ""
+    agreement: float = 1.0
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -305,7 +306,8 @@ def _bounded_turns(
         ends[-1] = min(finish, n)  # cut off by the end of the recording, or by other work
         kinds[-1] = PARTIAL
         keep[-1] = ends[-1] - starts[-1] >= max(length, 2)
-    result = Repetition(starts[keep], ends[keep], kinds[keep], template)
+    agreement = float(np.average(share[keep], weights=(ends - starts)[keep])) if keep.any() else 0.0
+    result = Repetition(starts[keep], ends[keep], kinds[keep], template, agreement=agreement)
     if int((result.kinds == REGULAR).sum()) < 2:
         return Repetition(reason="a pattern recurs, but fewer than two whole turns of it are alike")
     return result
@@ -345,6 +347,7 @@ def moved(repetition: Repetition, offset: int) -> Repetition:
         repetition.kinds,
         (first + offset, last + offset),
         repetition.reason,
+        repetition.agreement,
     )
 
 
@@ -365,5 +368,6 @@ def split_in_equals(repetition: Repetition, symbols: np.ndarray) -> Repetition:
         starts = np.repeat(repetition.starts, times) + within * step
         ends = np.where(np.repeat(regular, times), starts + step, np.repeat(repetition.ends, times))
         first = repetition.template[0]
-        return Repetition(starts, ends, np.repeat(repetition.kinds, times), (first, first + step))
+        return Repetition(starts, ends, np.repeat(repetition.kinds, times), (first, first + step),
+                          agreement=repetition.agreement)  # fmt: skip
     return repetition

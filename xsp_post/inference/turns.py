@@ -46,6 +46,11 @@ class Iterations:
         """Share of `count` launches in regular iterations."""
         return float((self.ends - self.starts)[self.kinds == REGULAR].sum()) / max(count, 1)
 
+    def agreement(self) -> float:
+        """Launches in iterations, weighted by how far they agree with a typical one; at most the launches."""
+        agreed = np.array([r.agreement for r in self.repetitions])
+        return float(((self.ends - self.starts) * agreed[self.series]).sum()) if len(self) else 0.0
+
 
 def find_iterations(symbols: np.ndarray, break_strength: np.ndarray | None = None) -> Iterations:
     """Iterations of a sequence of launches.
@@ -98,7 +103,7 @@ def turned_to_breaks(found: Repetition, symbols: np.ndarray, strength: np.ndarra
     if len(regular) < 2:
         return found
     typical = int(starts[regular[len(regular) // 2]])
-    return Repetition(starts, ends, kinds, (typical, typical + size))
+    return Repetition(starts, ends, kinds, (typical, typical + size), agreement=found.agreement)
 
 
 def as_one_iteration(found: Iterations, count: int) -> Iterations:
