@@ -379,6 +379,29 @@ def _first(wide: _Wide, names: tuple[str, ...]) -> np.ndarray:
     return result
 
 
+def combined_flop(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Total flop of kernels whose pipes were counted in several reports: rows of `kernel_metrics` named ``flop``.
+
+    `metrics` has kernel_id, metric_name, value, unit, source; only kernels whose pipes give another total than
+    their ``flop`` row says are returned.
+    """
+    names = ("flop_fp64", "flop_fp32", "flop_fp16", "flop_tensor")
+    rows = metrics[metrics["metric_name"].isin([*names, "flop"])]
+    wide = rows.pivot(index="kernel_id", columns="metric_name", values="value").reindex(columns=[*names, "flop"])
+    total = wide[list(names)].sum(axis=1, min_count=1)
+    differs = total.notna() & (wide["flop_fp32"].notna() | (total > 0)) & (total != wide["flop"])
+    if not differs.any():
+        return metrics.iloc[:0]
+    estimated = rows[rows["source"].astype(object).str.contains(ESTIMATE) & (rows["value"] > 0)]["kernel_id"]
+    ids = total.index[differs]
+    notes = np.where(ids.isin(estimated), f" ({ESTIMATE})", "")
+    source = np.array([f"sum of the pipes over several reports{note}" for note in notes], dtype=object)
+    return pd.DataFrame({
+        "kernel_id": ids, "metric_name": "flop", "value": total[differs].to_numpy(), "unit": "flop",
+        "source": source,
+    })  # fmt: skip
+
+
 def roof_fractions(report: CounterReport) -> pd.DataFrame:
     """How near each action came to the roofs its own report states: fp64, fp32, fp16, dram (1 = at the roof).
 

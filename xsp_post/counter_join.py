@@ -1,0 +1,476 @@
+"""Beside ``reconcile`` (an Analysis → itself with counters): kernels of the timing runs get their counters.
+
+A counter report names each kernel's ranges and keeps their order, but no correlation id (Jaeger's does). So a
+kernel is looked for by (range path, launch order within it, name); what stays is looked for by ever less (`STEPS`),
+each kernel at the first step that finds it. XSP pooled all equal names of a layer (XSP.md §2.4); here a mean is
+taken only where several results stand for the same launch, and is named as such. Latencies never come from
+counter runs: replay serialises and repeats every kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.counters import PATH_SEPARATOR, CounterReport, combined_flop, is_input, quantities
+from xsp_post.findings import CATALOGUE, ERROR, INFO, WARNING, Entry, Finding, finding
+from xsp_post.names import parse_names
+
+CATALOGUE.update({
+    "counters-averaged": Entry(
+        WARNING, "Kernels with the mean counters of their name",
+        "These kernels could not be told apart by range and order, so each has the mean over all results of its "
+        "name (of the same launch dimensions where there are any).",
+        "Record the counters of the same program, batch size and iteration, with --nvtx.",
+    ),
+    "counters-counts-differ": Entry(
+        WARNING, "A layer launched other kernels under the counters",
+        "The number of kernels in these ranges differs between the timing run and the counter run (autotuning, "
+        "lazy loading, another batch size, launch filters). They were matched by name.",
+        "Warm up before both runs, and profile one whole iteration.",
+    ),
+    "counters-kernels-without": Entry(
+        WARNING, "Kernels without counters",
+        "No result of the counter reports fits these kernels.",
+        "Profile a whole iteration with ncu; see `launch filters` in the collector's help.",
+    ),
+    "counters-of-another-gpu": Entry(
+        WARNING, "Counters of another GPU",
+        "The counter report and the timing run name different GPUs. Flop carry over; bytes, occupancy and roofs "
+        "may not.", "Record both on one kind of GPU.",
+    ),
+    "counters-of-another-program": Entry(
+        ERROR, "Counters of another program",
+        "No kernel name of the counter report occurs in the capture: it was not used.",
+        "Give the reports of this workload.",
+    ),
+    "counters-unused": Entry(
+        INFO, "Counter results that fit no kernel",
+        "These results belong to kernels that the timing run did not launch, or not as often.",
+        "Nothing to mend where the reports cover more than the capture.",
+    ),
+})  # fmt: skip
+
+CORRELATION, PATH_ORDER, PATH_NAME, NAME_ORDER, NAME_SHAPE, NAME_MEAN, UNMATCHED = STEPS = (
+    "correlation",  # the same launch: the report knows its correlation id
+    "path and order",  # range path, order within it, name
+    "path and name",  # range path, k-th of that name within it
+    "name and order",  # k-th of that name within the iteration, equally many in both
+    "name and launch dimensions",  # mean over results of that name and grid and block
+    "name",  # mean over results of that name
+    "none",
+)
+MOST_EXTRA_METRICS = 40  # of the tool's own names, beside our quantities
+_CAST = re.compile(r"\((?:unsigned |signed )?(?:int|bool|char|short|long|long long|unsigned)\)(?=[-\d])")
+_SUFFIX = re.compile(r"(?<=\d)(?:ull|ul|ll|u|l)\b", re.IGNORECASE)
+_WARMUP = re.compile(r"^warmup:")
+_KEYS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
+
+@dataclass
+class _Side:
+    """Kernels or results, in launch order, with the integer keys they are compared by (−1: has none)."""
+
+    ids: np.ndarray  # kernel_id or action_id
+    group: np.ndarray  # iteration of a kernel; 0 for results
+    path: np.ndarray
+    name: np.ndarray
+    shape: np.ndarray  # name and launch dimensions
+    correlation: np.ndarray
+    may_repeat: bool = False  # the iterations of the capture were not told apart
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def join(
+    kernels: pd.DataFrame,
+    nodes: pd.DataFrame,
+    reports: Sequence[CounterReport],
+    *,
+    devices: pd.DataFrame | None = None,
+    extra_metrics: Sequence[str] | None = None,
+) -> tuple[pd.DataFrame, list[Finding], pd.DataFrame]:
+    """Counters of all kernels: (kernel_metrics, findings, steps).
+
+    `kernels` and `nodes` are tables of an Analysis; `devices` lets unlike GPUs be told. `extra_metrics` names the
+    tool's own metrics to keep beside our quantities (default: those of a report that has at most 40 more than our
+    quantities need). kernel_metrics: at most one row per kernel and metric; where several reports give one, the
+    better step, then the earlier report. steps: report_name, capture_id, step, kernel_count, kernel_ns; per report
+    and capture the counts add up to its kernels.
+    """
+    parts, steps, findings = [], [], list[Finding]()
+    for report in reports:
+        findings += report.findings
+        found = _Report(report, extra_metrics)
+        for capture_id, of_capture in kernels.groupby("capture_id", sort=True):
+            matched, counted, told = found.match(of_capture, nodes[nodes["capture_id"] == capture_id])
+            parts.append(matched)
+            steps.append(counted.assign(report_name=report.report_name, capture_id=capture_id))
+            findings += told
+            findings += _unlike_gpus(report, devices, int(str(capture_id)))
+    metrics = _one_per_kernel(parts)
+    if len(reports) > 1:
+        metrics = _with_flop_over_reports(metrics)
+    columns = ["report_name", "capture_id", "step", "kernel_count", "kernel_ns"]
+    counted = pd.concat(steps, ignore_index=True)[columns] if steps else pd.DataFrame(columns=columns)
+    return metrics, findings, counted
+
+
+class _Report:
+    """One report, ready to be matched with any number of captures."""
+
+    def __init__(self, report: CounterReport, extra_metrics: Sequence[str] | None) -> None:
+        self.report = report
+        self.actions = report.actions[report.actions["workload_type"] == "kernel"]
+        self.values = _values(report, extra_metrics)
+
+    def match(
+        self, kernels: pd.DataFrame, nodes: pd.DataFrame
+    ) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
+        """Counters of one capture's kernels, kernels per step, findings."""
+        order = np.where(kernels["launch_start_ns"] >= 0, kernels["launch_start_ns"], kernels["start_ns"])
+        kernels = kernels.iloc[np.argsort(order, kind="stable")]
+        ours, theirs, paths = _sides(kernels, nodes, self.actions)
+        if len(ours) and len(theirs) and not np.isin(theirs.name, ours.name).any():
+            example = f"{self.report.report_name}: {self.actions['short_name'].iloc[0]}"
+            told = [finding("counters-of-another-program", count=len(theirs), example=example)]
+            return _no_metrics(), _count_steps(kernels, np.full(len(ours), len(STEPS) - 1)), told
+        matching = _Matching(ours, theirs)
+        differing = _differing_paths(ours, theirs, paths)
+        told = self._findings(kernels, matching, differing)
+        return self._metrics(matching), _count_steps(kernels, matching.step), told
+
+    def _metrics(self, matching: _Matching) -> pd.DataFrame:
+        parts = []
+        for step, (kernel_ids, kernel_key, action_ids, action_key) in matching.found.items():
+            members = pd.DataFrame({"action_id": action_ids, "key": action_key})
+            size = members.groupby("key").size().rename("member_count")
+            values = self.values.merge(members, on="action_id")
+            means = values.groupby(["key", "metric_name"], observed=True, sort=False).agg(
+                value=("value", "mean"), unit=("unit", "first"), source=("source", "first")
+            )
+            means = means.reset_index().merge(size, on="key")
+            rows = pd.DataFrame({"kernel_id": kernel_ids, "key": kernel_key}).merge(means, on="key")
+            note = np.where(rows["member_count"] > 1, " (mean of several results)", "")
+            rows["source"] = rows["source"].astype(object) + f"; matched by {STEPS[step]}" + note
+            parts.append(rows.assign(rank=step)[["kernel_id", "metric_name", "value", "unit", "source", "rank"]])
+        return pd.concat(parts, ignore_index=True) if parts else _no_metrics()
+
+    def _findings(self, kernels: pd.DataFrame, matching: _Matching, differing: list[str]) -> list[Finding]:
+        told, name = [], self.report.report_name
+        if differing:
+            told.append(finding("counters-counts-differ", count=len(differing), example="; ".join(differing[:5])))
+        averaged = np.isin(matching.step, [STEPS.index(NAME_SHAPE), STEPS.index(NAME_MEAN)])
+        if averaged.any():
+            told.append(finding("counters-averaged", count=int(averaged.sum()),
+                                example=str(kernels["short_name"].iloc[int(np.argmax(averaged))])))  # fmt: skip
+        missing = matching.step == STEPS.index(UNMATCHED)
+        if missing.any():
+            told.append(finding("counters-kernels-without", count=int(missing.sum()),
+                                example=f"{name}: {kernels['short_name'].iloc[int(np.argmax(missing))]}"))  # fmt: skip
+        if matching.unused_count:
+            told.append(finding("counters-unused", count=matching.unused_count, example=name))
+        return told
+
+
+def _values(report: CounterReport, extra_metrics: Sequence[str] | None) -> pd.DataFrame:
+    """Quantities of each result, and the tool's own metrics that were asked for (or are few)."""
+    own = quantities(report)
+    present = list(report.metrics["metric_name"].cat.categories)
+    if extra_metrics is None:
+        extra = [name for name in present if not is_input(name)]
+        extra = extra if len(extra) <= MOST_EXTRA_METRICS else []
+    else:
+        extra = [name for name in present if name in set(extra_metrics)]
+    others = report.metrics[report.metrics["metric_name"].isin(extra)].copy()
+    others["source"] = others["metric_name"].astype(object)
+    for column in ("metric_name", "unit"):
+        others[column] = others[column].astype(object)
+    return pd.concat([own, others], ignore_index=True)
+
+
+# --- keys -----------------------------------------------------------------------------------------------------
+
+
+def _sides(
+    kernels: pd.DataFrame, nodes: pd.DataFrame, actions: pd.DataFrame
+) -> tuple[_Side, _Side, np.ndarray]:
+    """Both sides with common integer keys; `paths` are the texts of the path keys."""
+    domain = next((d for d in actions["domain"] if d), "")
+    path_texts, path_of_node = _paths_of_nodes(nodes, domain)
+    known = pd.Series(path_of_node, index=nodes["node_id"].to_numpy())
+    path_of_kernel = known.reindex(kernels["node_id"].to_numpy()).fillna(-1).to_numpy().astype(np.int64)
+    number_of = {text: number for number, text in enumerate(path_texts)}
+    folded = _folded_paths(actions["range_path"].to_numpy(dtype=object))
+    path_of_action = np.array([number_of.get(text, -1) if text else -1 for text in folded], dtype=np.int64)
+    kernel_names, action_names = _names(kernels, actions)
+    codes = _common(kernel_names, action_names)
+    shape_keys = [
+        pd.MultiIndex.from_arrays([code, *(frame[key].to_numpy().astype(np.int64) for key in _KEYS)])
+        for code, frame in zip(codes, (kernels, actions))
+    ]
+    shapes = _common(*(key.to_flat_index().to_numpy() for key in shape_keys))
+    group = _iterations(kernels)
+    ours = _Side(kernels["kernel_id"].to_numpy(), group, path_of_kernel, codes[0], shapes[0],
+                 kernels["correlation_id"].to_numpy(), not (kernels["iteration_index"] >= 0).any())  # fmt: skip
+    theirs = _Side(actions.index.to_numpy(), np.zeros(len(actions), np.int64), path_of_action, codes[1], shapes[1],
+                   actions["correlation_id"].to_numpy())  # fmt: skip
+    return ours, theirs, path_texts
+
+
+def _iterations(kernels: pd.DataFrame) -> np.ndarray:
+    """Dense number of each kernel's iteration (kernels outside all of them are one group)."""
+    return pd.factorize(kernels["iteration_index"].to_numpy())[0].astype(np.int64)
+
+
+def _common(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same number for the same value on both sides."""
+    both = np.empty(len(ours) + len(theirs), dtype=object)
+    both[: len(ours)], both[len(ours) :] = ours, theirs
+    codes = pd.factorize(both)[0].astype(np.int64)
+    return codes[: len(ours)], codes[len(ours) :]
+
+
+def _names(kernels: pd.DataFrame, actions: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Names to compare: demangled ones where most of the report's occur in the capture, else function names.
+
+    Demanglers write template arguments differently (``(int)4``, ``4``, ``4u``); what differs is taken out.
+    """
+    ours, theirs = _normalised(kernels["name"]), _normalised(actions["name"])
+    if len(actions) and pd.Series(theirs).isin(ours).mean() >= 0.5:
+        return ours, theirs
+    return kernels["short_name"].astype(object).to_numpy(), actions["short_name"].astype(object).to_numpy()
+
+
+def _normalised(names: pd.Series) -> np.ndarray:
+    codes, unique = pd.factorize(names.astype(object))
+    plain = [_plain(str(name)) for name in unique]
+    return np.array([*plain, ""], dtype=object)[codes]
+
+
+def _plain(name: str) -> str:
+    name = _SUFFIX.sub("", _CAST.sub("", name))
+    name = re.sub(r"\btrue\b", "1", re.sub(r"\bfalse\b", "0", name))
+    return name.replace(" ", "").removeprefix("void")
+
+
+def _fold(texts: np.ndarray) -> np.ndarray:
+    """Range texts without what changes between iterations; warm-up and measured iterations alike."""
+    folded = parse_names(texts)["folded_name"].astype(object).to_numpy()
+    return np.array([_WARMUP.sub("model:", text) for text in folded], dtype=object)
+
+
+def _paths_of_nodes(nodes: pd.DataFrame, domain: str) -> tuple[np.ndarray, np.ndarray]:
+    """Folded path of every node through the ranges of one domain: (texts, number per node); 0 is the empty path.
+
+    Ranges of other domains between them are skipped, as Nsight Compute keeps one stack per domain.
+    """
+    if nodes.empty:
+        return np.array([""], dtype=object), np.zeros(0, np.int64)
+    is_range = (nodes["domain"].astype(object) == domain) & (nodes["level"].astype(object) != "CAPTURE")
+    counts = (is_range & ~nodes["is_inferred"].astype(bool)).to_numpy()
+    codes, names = pd.factorize(nodes["folded_name"].astype(object))
+    alike = np.array([_WARMUP.sub("model:", str(name)) for name in names], dtype=object)
+    unique, inverse = np.unique(alike, return_inverse=True)
+    code = inverse[codes]
+    row_of = pd.Series(np.arange(len(nodes)), index=nodes["node_id"].to_numpy())
+    parent = row_of.reindex(nodes["parent_id"].to_numpy()).fillna(-1).to_numpy().astype(np.int64)
+    path = np.zeros(len(nodes), np.int64)
+    texts = [""]
+    depth = nodes["depth"].to_numpy()
+    by_depth = np.argsort(depth, kind="stable")
+    bounds = np.searchsorted(depth[by_depth], np.arange(int(depth.max()) + 2))
+    for level in range(len(bounds) - 1):
+        rows = by_depth[bounds[level] : bounds[level + 1]]
+        above = np.where(parent[rows] >= 0, path[np.maximum(parent[rows], 0)], 0)
+        path[rows] = above
+        mine = counts[rows]
+        keys = above[mine] * (len(unique) + 1) + code[rows[mine]]
+        new, inverse = np.unique(keys, return_inverse=True)
+        path[rows[mine]] = len(texts) + inverse
+        for key in new.tolist():
+            prefix, name = texts[key // (len(unique) + 1)], unique[key % (len(unique) + 1)]
+            texts.append(f"{prefix}{PATH_SEPARATOR}{name}" if prefix else str(name))
+    # two parents at different depths may give equal texts
+    merged, number = np.unique(np.array(texts, dtype=object), return_inverse=True)
+    return merged, number[path]
+
+
+def _folded_paths(paths: np.ndarray) -> np.ndarray:
+    codes, unique = pd.factorize(paths)
+    parts = [str(path).split(PATH_SEPARATOR) if path else [] for path in unique]
+    flat = np.array([text for path in parts for text in path] or [""], dtype=object)
+    folded = iter(_fold(flat).tolist())
+    joined = [PATH_SEPARATOR.join(next(folded) for _ in path) for path in parts]
+    return np.array(joined, dtype=object)[codes] if len(paths) else np.zeros(0, object)
+
+
+# --- matching -------------------------------------------------------------------------------------------------
+
+
+class _Matching:
+    """Kernels given to results, step by step; a kernel is served at the first step that finds something."""
+
+    def __init__(self, ours: _Side, theirs: _Side) -> None:
+        self.step = np.full(len(ours), len(STEPS) - 1)
+        self.found: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._ours, self._theirs = ours, theirs
+        self._is_used = np.zeros(len(theirs), dtype=bool)
+        same_launch = (ours.correlation, theirs.correlation)
+        self._take(CORRELATION, *_pairs(same_launch, (ours.name, theirs.name)))
+        path_name = _pairs((ours.path, theirs.path), (ours.name, theirs.name))
+        self._take(PATH_ORDER, *_pairs(self._slots((ours.path, theirs.path)), path_name))
+        self._take(PATH_NAME, *self._slots(path_name, is_strict=False))
+        self._take(NAME_ORDER, *self._slots((ours.name, theirs.name)))
+        self._take(NAME_SHAPE, ours.shape, theirs.shape)
+        self._take(NAME_MEAN, ours.name, theirs.name)
+        self.unused_count = int((~self._is_used).sum())
+
+    def _slots(self, keys: tuple[np.ndarray, np.ndarray], *, is_strict: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """Number of (key, place) on both sides, −1 where the counts of a key forbid it.
+
+        Places count within a key and iteration. Results over r iterations hold each place r times, and a capture
+        whose iterations were not told apart repeats them. Where counts do not fit, strict keys are given up; others
+        still pair the k-th with the k-th.
+        """
+        mine, theirs = keys
+        my_place, my_count, usual = _places(mine, self._ours.group)
+        their_place, _, measured = _places(theirs, self._theirs.group)
+        size = max(len(usual), len(measured))
+        usual, measured = _padded(usual, size), _padded(measured, size)
+        period, larger = np.minimum(usual, measured), np.maximum(usual, measured)
+        fits = (period > 0) & _fit(usual, measured, self._ours.may_repeat)
+        if not is_strict:
+            period = np.where(fits, period, larger)
+            fits = larger > 0
+        width = int(period.max(initial=0)) + 1
+        numbers = []
+        for key, place in ((mine, my_place), (theirs, their_place)):
+            at = np.maximum(key, 0)
+            known = (key >= 0) & (fits[at] if size else False)
+            numbers.append(np.where(known, key * width + place % np.maximum(period[at], 1) if size else -1, -1))
+        if is_strict and size:
+            numbers[0][my_count % np.maximum(period[np.maximum(mine, 0)], 1) != 0] = -1
+        return numbers[0], numbers[1]
+
+    def _take(self, step: str, mine: np.ndarray, theirs: np.ndarray) -> None:
+        """Serve the kernels that are still without, and whose key some result has."""
+        rank = STEPS.index(step)
+        waiting = (self.step == len(STEPS) - 1) & (mine >= 0)
+        waiting[waiting] = np.isin(mine[waiting], theirs[theirs >= 0])
+        if not waiting.any():
+            return
+        serving = np.isin(theirs, np.unique(mine[waiting]))
+        self._is_used |= serving
+        self.step[waiting] = rank
+        self.found[rank] = (self._ours.ids[waiting], mine[waiting], self._theirs.ids[serving], theirs[serving])
+
+
+def _pairs(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """A dense number for each pair of keys, the same on both sides; −1 where either has none."""
+    width = int(max(side.max(initial=0) for side in other)) + 1
+    raw = [np.where((a >= 0) & (b >= 0), a * width + b, -1) for a, b in zip(one, other)]
+    unique, inverse = np.unique(np.concatenate(raw), return_inverse=True)
+    dense = inverse.astype(np.int64) - int(len(unique) > 0 and unique[0] < 0)
+    return dense[: len(raw[0])], dense[len(raw[0]) :]
+
+
+def _places(key: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Place of each row within its (key, group), that group's size, and per key its usual size over the groups.
+
+    The usual size is the lower median: robust, and one that occurs. Keys −1 count as a key of their own that has
+    no usual size.
+    """
+    if not len(key):
+        return key, key, np.zeros(0, np.int64)
+    groups = int(group.max()) + 1
+    pair, inverse, count = np.unique(key * groups + group, return_inverse=True, return_counts=True)
+    place = pd.Series(inverse).groupby(inverse).cumcount().to_numpy()
+    of_key = pair // groups
+    known = of_key >= 0
+    of_key, sizes = of_key[known], count[known]
+    order = np.lexsort((sizes, of_key))
+    keys, first, how_many = np.unique(of_key[order], return_index=True, return_counts=True)
+    usual = np.zeros(int(keys.max(initial=-1)) + 1, np.int64)
+    usual[keys] = sizes[order][first + (how_many - 1) // 2]
+    return place, count[inverse], usual
+
+
+def _fit(usual: np.ndarray, measured: np.ndarray, may_repeat: bool) -> np.ndarray:
+    """Which counts per iteration and counts of results are of the same launches, once or several times."""
+    several = (measured > 0) & (measured % np.maximum(usual, 1) == 0)
+    repeated = (measured > 0) & (usual % np.maximum(measured, 1) == 0) & may_repeat
+    return several | repeated
+
+
+def _padded(values: np.ndarray, size: int) -> np.ndarray:
+    return np.concatenate([values, np.zeros(size - len(values), np.int64)])
+
+
+def _differing_paths(ours: _Side, theirs: _Side, paths: np.ndarray) -> list[str]:
+    """Ranges whose kernel counts do not fit each other, as text."""
+    expected = _padded(_places(ours.path, ours.group)[2], len(paths))
+    measured = _padded(_places(theirs.path, theirs.group)[2], len(paths))
+    if not measured.any():
+        return []  # a report without ranges says so itself
+    differs = (expected > 0) & (paths != "") & ~_fit(expected, measured, ours.may_repeat)
+    return [
+        f"{str(paths[row]).rsplit(PATH_SEPARATOR, 1)[-1]}: {expected[row]} kernels, {measured[row]} results"
+        for row in np.flatnonzero(differs)
+    ]
+
+
+# --- results --------------------------------------------------------------------------------------------------
+
+
+def _count_steps(kernels: pd.DataFrame, step: np.ndarray) -> pd.DataFrame:
+    """Kernels and their time by the step that found them; all steps, so that the counts add up in sight."""
+    duration_ns = kernels["duration_ns"].to_numpy()
+    return pd.DataFrame({
+        "step": list(STEPS),
+        "kernel_count": np.bincount(step, minlength=len(STEPS)),
+        "kernel_ns": [int(duration_ns[step == rank].sum()) for rank in range(len(STEPS))],
+    })  # fmt: skip
+
+
+def _unlike_gpus(report: CounterReport, devices: pd.DataFrame | None, capture_id: int) -> list[Finding]:
+    if devices is None or devices.empty:
+        return []
+    ours = {str(name) for name in devices.loc[devices["capture_id"] == capture_id, "gpu_name"] if name}
+    theirs = {str(name) for name in report.actions["gpu_name"] if name}
+    if not ours or not theirs or ours & theirs:
+        return []
+    example = f"{report.report_name}: {', '.join(sorted(theirs))}; timing run: {', '.join(sorted(ours))}"
+    return [finding("counters-of-another-gpu", count=len(report.actions), example=example)]
+
+
+def _no_metrics() -> pd.DataFrame:
+    columns = {"kernel_id": "int64", "metric_name": "object", "value": "float64", "unit": "object",
+               "source": "object", "rank": "int64"}  # fmt: skip
+    return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in columns.items()})
+
+
+def _one_per_kernel(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """One row per kernel and metric: of the best step, then of the first report."""
+    filled = [part for part in parts if len(part)]
+    metrics = pd.concat(filled, ignore_index=True) if filled else _no_metrics()
+    if len(filled) > 1:
+        metrics = metrics.sort_values("rank", kind="stable").drop_duplicates(["kernel_id", "metric_name"])
+    metrics = metrics.drop(columns="rank").sort_values("kernel_id", kind="stable", ignore_index=True)
+    return metrics.astype({"metric_name": "category", "unit": "category", "source": "category"})
+
+
+def _with_flop_over_reports(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Each report totals its own pipes; with one report per metric set the total is over all of them."""
+    total = combined_flop(metrics)
+    if total.empty:
+        return metrics
+    others = metrics[(metrics["metric_name"] != "flop") | ~metrics["kernel_id"].isin(total["kernel_id"])]
+    parts = [frame.astype({"metric_name": object, "unit": object, "source": object}) for frame in (others, total)]
+    merged = pd.concat(parts, ignore_index=True).sort_values("kernel_id", kind="stable", ignore_index=True)
+    return merged.astype({"metric_name": "category", "unit": "category", "source": "category"})
