@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.counters import PATH_SEPARATOR, CounterReport, combined_flop, is_input, quantities
+from xsp_post.counters import PATH_SEPARATOR, CounterReport, combined_flop, is_input, is_tensor_operand, quantities
 from xsp_post.findings import CATALOGUE, ERROR, INFO, WARNING, Entry, Finding, finding
 from xsp_post.names import parse_names
 
@@ -187,7 +187,11 @@ def _values(report: CounterReport, extra_metrics: Sequence[str] | None) -> pd.Da
         extra = extra if len(extra) <= MOST_EXTRA_METRICS else []
     else:
         extra = [name for name in present if name in set(extra_metrics)]
-    others = report.metrics[report.metrics["metric_name"].isin(extra)].copy()
+    # which operand types the tensor cores worked on decides their roof
+    operands = [name for name in present if is_tensor_operand(name)]
+    metrics = report.metrics
+    chosen = metrics["metric_name"].isin(extra) | (metrics["metric_name"].isin(operands) & (metrics["value"] > 0))
+    others = metrics[chosen].copy()
     others["source"] = others["metric_name"].astype(object)
     for column in ("metric_name", "unit"):
         others[column] = others[column].astype(object)

@@ -113,6 +113,12 @@ def is_input(metric_name: str) -> bool:
     return metric_name in _TENSOR_ACTIVE or any(pattern.fullmatch(metric_name) for pattern in patterns)
 
 
+def is_tensor_operand(metric_name: str) -> bool:
+    """Whether a metric counts the tensor operations of one floating-point operand type."""
+    match = _TENSOR_PATH.fullmatch(metric_name)
+    return match is not None and not match["rate"] and not match["type"].startswith("int")
+
+
 class _Wide:
     """The input metrics as columns over actions; and the answers collected so far."""
 

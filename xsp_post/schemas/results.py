@@ -169,6 +169,15 @@ KERNEL_METRICS = register(Table("kernel_metrics", "Counters of kernels", "counte
     C("source", "str", "which metric of the report it was read from, and whether it is an estimate"),
 )))
 
+COUNTER_JOIN = register(Table("counter_join", "How kernels got their counters", "counter report, capture and step", (
+    C("report_name", "str", "file name of the counter report"),
+    C("capture_id", "int64", "capture whose kernels were looked up"),
+    C("step", "str", "by what they were found: correlation, path and order, path and name, name and order, "
+                     "name and launch dimensions, name, none"),
+    C("kernel_count", "int64", "kernels found at this step"),
+    C("kernel_ns", "int64", "their summed duration"),
+)))
+
 DEVICES = register(Table("devices", "Devices", "device of a process", (
     C("capture_id", "int64", "capture"),
     C("process_id", "int64", "process"),
