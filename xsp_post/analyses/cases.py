@@ -112,14 +112,14 @@ def _with_case_index(iterations: pd.DataFrame, captures: pd.DataFrame) -> pd.Dat
     capture_id = iterations["capture_id"]
     own_batch = capture_id.map(owner["batch_size"]).fillna(-1).astype("int64")
     batch = iterations["batch_size"].where(iterations["batch_size"] > 0, own_batch).astype("int64")
-    name = capture_id.map(owner["workload_name"].astype("object")).fillna("")
+    name = _text(capture_id, owner["workload_name"])
     # Captures are repeats of one case only when they say what they ran and how much of it.
     is_named = (name != "") & (batch > 0)
     name_code, _ = text_codes(name)
     own_code = np.where(is_named, name_code, capture_id).astype(np.int64)
     group, _ = dense(is_named.to_numpy().astype(np.int64), own_code)
     iterations = iterations.assign(batch_size=batch, group=group)
-    iterations["phase"] = _unified_phases(iterations, capture_id.map(owner["level"].astype("object")).fillna(""))
+    iterations["phase"] = _unified_phases(iterations, _text(capture_id, owner["level"]))
     phase, _ = text_codes(iterations["phase"])
     batches = batch.to_numpy().astype(np.int64)
     case, first = dense(group, batches, phase)
@@ -156,7 +156,7 @@ def _describe(one_each: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
     owner = captures.set_index("capture_id")
     capture_id = one_each["capture_id"]
     described = {
-        name: capture_id.map(owner[name].astype("object")).fillna("").to_numpy()
+        name: _text(capture_id, owner[name]).to_numpy()
         for name in ("workload_name", "framework", "gpu_name")}
     return pd.DataFrame({
         "batch_size": one_each["batch_size"].to_numpy(np.int64), "phase": one_each["phase"].to_numpy(),
@@ -167,7 +167,7 @@ def _choose(role: str, frame: pd.DataFrame, iterations: pd.DataFrame, captures: 
             allowed: set[int] | None) -> None:
     """Add ``{role}_capture_id``, ``{role}_level`` to the cases and ``is_{role}`` to the iterations, in place."""
     owner = captures.set_index("capture_id")
-    level = iterations["capture_id"].map(owner["level"].astype("object")).fillna("")
+    level = _text(iterations["capture_id"], owner["level"])
     suited = level.map(_SUITED[role]).fillna(_UNKNOWN_LEVEL).astype("float64")
     if allowed is not None:
         suited = suited.where(iterations["capture_id"].isin(allowed), np.inf)
@@ -179,7 +179,12 @@ def _choose(role: str, frame: pd.DataFrame, iterations: pd.DataFrame, captures: 
     first = iterations[chosen].drop_duplicates("case_index").set_index("case_index")["capture_id"]
     capture = frame.index.to_series().map(first)
     frame[f"{role}_capture_id"] = capture.fillna(-1).astype("int64")
-    frame[f"{role}_level"] = capture.map(owner["level"].astype("object")).fillna("")
+    frame[f"{role}_level"] = _text(capture, owner["level"])
     if role == "kernel":  # the roofs are those of the GPU that ran the kernels
-        gpu = capture.map(owner["gpu_name"].astype("object"))
-        frame["gpu_name"] = gpu.where(gpu.notna() & (gpu != ""), frame["gpu_name"])
+        gpu = _text(capture, owner["gpu_name"])
+        frame["gpu_name"] = gpu.where(gpu != "", frame["gpu_name"])
+
+
+def _text(capture_id: pd.Series, owner: pd.Series) -> pd.Series:
+    """The text of each row's capture; '' for one that is not known. A categorical becomes plain text."""
+    return capture_id.map(owner.astype("object")).astype("object").fillna("")

@@ -162,18 +162,18 @@ def _per_case(case: IntArray, value: Mapping[int, float | None]) -> FloatArray:
     return table[case]
 
 
-# Which tensor peak applies, by what the counter or the kernel calls its operands; first match wins.
-_TENSOR_WORDS = (
-    ("fp16_tensor_fp16_accumulate", ("src_fp16_dst_fp16",)),
-    ("fp8_tensor", ("fp8", "e4m3", "e5m2")),
-    ("fp4_tensor", ("fp4", "e2m1")),
-    ("tf32_tensor", ("tf32", "s1688gemm")),
-    ("bf16_tensor", ("bf16",)),
-    ("int8_tensor", ("int8", "imma", "i8816", "i16832")),
-    ("fp64_tensor", ("fp64", "dmma", "d884")),
+# Which tensor peak applies, by what the counter or the kernel calls its operands.
+_TENSOR_WORDS = {
+    "fp16_tensor_fp16_accumulate": r"src_fp16_dst_fp16",
+    "fp8_tensor": r"fp8|e4m3|e5m2",
+    "fp4_tensor": r"fp4|e2m1",
+    "tf32_tensor": r"tf32|s1688gemm",
+    "bf16_tensor": r"bf16|bfloat16",
+    "int8_tensor": r"int8|imma|i8816|i16832",
+    "fp64_tensor": r"fp64|dmma|d884",
     # No "hmma": that instruction multiplies fp16, bf16 and tf32.
-    ("fp16_tensor", ("fp16", "f16", "h884", "h1688", "h16816")),
-)
+    "fp16_tensor": r"fp16|(?<!b)f16|half|h884|h1688|h16816",
+}
 
 
 def tensor_pipe(metric_source: str, kernel_name: str, known: Mapping[str, float] | None = None) -> str:
@@ -194,7 +194,7 @@ def tensor_pipe(metric_source: str, kernel_name: str, known: Mapping[str, float]
 
 def _named_pipe(text: str) -> str:
     """The one tensor pipe whose words are in the text; '' where none or several kinds are named."""
-    found = [pipe for pipe, words in _TENSOR_WORDS if any(word in text for word in words)]
+    found = [pipe for pipe, words in _TENSOR_WORDS.items() if re.search(words, text)]
     if "fp16_tensor_fp16_accumulate" in found and "dst_fp32" in text:
         found.remove("fp16_tensor_fp16_accumulate")
     kinds = {pipe.removesuffix("_fp16_accumulate") for pipe in found}
