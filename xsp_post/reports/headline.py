@@ -88,7 +88,8 @@ def _by_phase(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]
 
 
 def _records(frame: pd.DataFrame, columns: list[str]) -> list[dict[str, Any]]:
-    return frame.reindex(columns=columns).astype(object).to_dict("records") if len(frame) else []
+    rows = frame.reindex(columns=columns).astype(object).to_dict("records") if len(frame) else []
+    return [{str(key): value for key, value in row.items()} for row in rows]
 
 
 def _phase(row: dict[str, Any], several: bool) -> str:

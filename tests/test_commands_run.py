@@ -1,0 +1,142 @@
+"""`xsp-post run` and `doctor` as a user calls them: what is printed, what is left, how failures end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed (extra run)")
+
+NET = """
+import torch
+def net(batch_size):
+    layers = [torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8)]
+    return torch.nn.Sequential(*layers), torch.ones(batch_size, 64)
+def broken():
+    raise ValueError("no such weights")
+def greedy(batch_size):
+    if batch_size > 2:
+        torch.ones(2**46)
+    return net(batch_size)
+def slow():
+    import time
+    time.sleep(60)
+"""
+
+
+def call(*arguments: str, cwd: Path, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "xsp_post.cli", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("commands")
+    (path / "net.py").write_text(NET)
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(folder) -> subprocess.CompletedProcess[str]:
+    return call("run", "--model", "net.py:net", "--batch-size", "2,1", "--iterations", "4", "--warmup", "1",
+                "--repeat", "1", "--deep-at", "2", "--threads", "1", "-o", "out", cwd=folder)  # fmt: skip
+
+
+def test_a_run_ends_with_the_headline_and_the_reports_path(done, folder):
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    assert re.search(r"batch    2 .* inputs/s", text) and re.search(r"batch    1 .* inputs/s", text)
+    assert "0:Linear" in text and "M/L/G" in text and "accurate" in text
+    assert str(folder / "out/report.html") in text and (folder / "out/report.html").stat().st_size > 10_000
+    assert (folder / "out/net-net.xsp.sqlite").is_file()
+    assert "Next: " in done.stderr and "[1/" in done.stderr
+
+
+def test_the_store_of_a_run_holds_the_overhead_table(done, folder):
+    table = call("table", "overhead", "out/net-net.xsp.sqlite", "--format", "json", cwd=folder)
+    assert table.returncode == 0, table.stderr
+    rows = json.loads(table.stdout)
+    rows = rows if isinstance(rows, list) else rows["rows"]
+    levels = [row["level"] for row in rows if row["event_kind"] == "model"]
+    assert levels == ["M", "M/L", "M/L/G"]
+
+
+def test_a_run_directory_is_a_source(done, folder):
+    tree = call("tree", "out", cwd=folder)
+    assert tree.returncode == 0, tree.stderr
+    assert "Linear" in tree.stdout
+
+
+def test_an_existing_run_is_refused_resumed_or_replaced(done, folder):
+    arguments = ("run", "--model", "net.py:net", "--batch-size", "1,2", "--iterations", "4", "--warmup", "1",
+                 "--repeat", "1", "--deep-at", "2", "--threads", "1", "-o", "out")  # fmt: skip
+    refused = call(*arguments, cwd=folder)
+    assert refused.returncode == 6 and "--resume" in refused.stderr
+    resumed = call(*arguments, "--resume", "--json", cwd=folder)
+    assert resumed.returncode == 0 and "[1/" not in resumed.stderr, resumed.stderr
+    told = json.loads(resumed.stdout)
+    assert told["format"] == "xsp-post.run" and {row["batch_size"] for row in told["models"]} == {1, 2}
+    other = call(*arguments, "--resume", "--seed", "9", cwd=folder)
+    assert other.returncode == 2 and "seed is 0 there and 9 here" in other.stderr
+
+
+@pytest.mark.parametrize(("arguments", "code", "says"), [
+    (("--model", "resnet"), 2, "resnet50"),
+    (("--model", "net.py:nett"), 2, "Did you mean net"),
+    (("--model", "none.py:net"), 2, "does not exist"),
+    (("--model", "gpt", "--batch-size", "0"), 2, "at least 1"),
+    (("--model", "gpt", "--batch-size", "x"), 2, "whole numbers"),
+    (("--model", "gpt", "--levels", "K"), 2, "--levels takes"),
+    (("--model", "gpt", "--mode", "play"), 2, "--mode takes"),
+    (("--model", "gpt", "--device", "tpu"), 2, "--device takes"),
+    (("--model", "gpt", "--collector", "nsys"), 3, "nsys"),
+    (("--model", "net.py:broken"), 3, "ValueError: no such weights"),
+    (("--model", "net.py:slow", "--timeout", "3"), 3, "did not end within"),
+])  # fmt: skip
+def test_bad_input_ends_in_one_sentence(folder, tmp_path, arguments, code, says, monkeypatch):
+    monkeypatch.delenv("XSP_NSYS", raising=False)
+    ended = call("run", *arguments, "--device" if "--device" not in arguments else "--seed",
+                 "cpu" if "--device" not in arguments else "0", "-o", str(tmp_path / "out"), cwd=folder)  # fmt: skip
+    assert ended.returncode == code, ended.stderr
+    assert says in ended.stderr and "Traceback" not in ended.stderr.split("ValueError")[0].split("  |")[0]
+
+
+def test_out_of_memory_at_one_size_is_said_and_the_rest_goes_on(folder, tmp_path):
+    ended = call("run", "--model", "net.py:greedy", "--batch-size", "2,4", "--iterations", "2", "--warmup", "0",
+                 "--levels", "M", "--repeat", "1", "-o", str(tmp_path / "out"), cwd=folder)  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    assert "batch size 4 ran out of memory" in ended.stdout
+    assert re.search(r"batch    2 ", ended.stdout) and not re.search(r"batch    4 ", ended.stdout)
+
+
+def test_ctrl_c_ends_with_130_and_leaves_a_directory_to_resume(folder, tmp_path):
+    command = [sys.executable, "-m", "xsp_post.cli", "run", "--model", "net.py:slow", "-o", str(tmp_path / "out")]
+    process = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("out/captures/01*/stderr.log")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and "--resume" in stderr
+    assert json.loads((tmp_path / "out/manifest.json").read_text())["status"] == "interrupted"
+
+
+def test_doctor_says_what_is_here_and_what_each_missing_piece_would_give(tmp_path):
+    answer = call("doctor", cwd=tmp_path)
+    assert answer.returncode == 0
+    for name in ("GPU", "torch", "nvtx", "nsys", "ncu", "GPU counters"):
+        assert re.search(rf"^[✓✗!] {name} ", answer.stdout, re.M), name
+    assert answer.stdout.count("gives: ") == answer.stdout.count("✓") + answer.stdout.count("✗") + (
+        len(re.findall("^!", answer.stdout, re.M))
+    )
+    checks = json.loads(call("doctor", "--json", cwd=tmp_path).stdout)["checks"]
+    assert {check["status"] for check in checks} <= {"ok", "missing", "warning"}
+    assert all(check["remedy"] for check in checks if check["name"] in ("nsys", "ncu") and check["status"] == "missing")

@@ -1,0 +1,273 @@
+"""Leveled latencies: the paper's Figure 2 to the digit, confidence intervals that cover, matching, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xsp_post import reconcile, statistics
+from xsp_post.analysis import Analysis
+from xsp_post.errors import ContradictionError
+from xsp_post.findings import CATALOGUE
+from xsp_post.schemas import column_names
+
+MS = 1_000_000
+M, ML, MLG = "M", "M/L", "M/L/G"
+
+
+def workload(*captures: dict) -> Analysis:
+    """An analysis from captures like ``{"level": M, "model_ms": [1, 2], "layers": {"conv1": [1, 1]}}``: values per
+    measured iteration. Optional: batch, phase, warmup_ms, kernels {layer: names}, source, is_late (device work
+    outlives the layers), workload_name, gpu_name."""
+    frames: dict[str, list[dict]] = {name: [] for name in ("captures", "iterations", "layers", "kernels", "nodes")}
+    for capture_id, capture in enumerate(captures):
+        batch, phase = capture.get("batch", 1), capture.get("phase", "forward")
+        frames["captures"].append({
+            "capture_id": capture_id, "level": capture["level"], "source_name": f"capture{capture_id}",
+            "workload_name": capture.get("workload_name", "net"), "framework": "torch 2.4",
+            "gpu_name": capture.get("gpu_name", "GPU"), "batch_size": batch,
+        })  # fmt: skip
+        latencies = [*capture.get("warmup_ms", []), *capture["model_ms"]]
+        warm = len(latencies) - len(capture["model_ms"])
+        for iteration, latency_ms in enumerate(latencies):
+            frames["iterations"].append({
+                "capture_id": capture_id, "iteration_index": iteration, "phase": phase, "batch_size": batch,
+                "latency_ns": round(latency_ms * MS), "duration_ns": round(latency_ms * MS),
+                "is_warmup": iteration < warm,
+            })  # fmt: skip
+            if iteration < warm:
+                continue
+            for index, (path, values) in enumerate(capture.get("layers", {}).items(), start=1):
+                duration_ns = round(values[iteration - warm] * MS)
+                frames["layers"].append({
+                    "capture_id": capture_id, "iteration_index": iteration, "layer_index": index,
+                    "layer_path": path, "layer_type": "Conv2d", "call_index": 0, "duration_ns": duration_ns,
+                    "latency_ns": duration_ns // 2 if capture.get("is_late") else duration_ns,
+                    "latency_source": "projection" if capture["level"] == MLG else "host",
+                })  # fmt: skip
+                if capture["level"] == MLG:
+                    frames["nodes"].append({"capture_id": capture_id, "level": "LAYER", "end_ns": 100,
+                                            "projected_end_ns": 200 if capture.get("is_late") else 100})  # fmt: skip
+                for order, name in enumerate(capture.get("kernels", {}).get(path, [])):
+                    frames["kernels"].append({
+                        "capture_id": capture_id, "iteration_index": iteration, "layer_index": index,
+                        "launch_start_ns": 1000 * index + order, "start_ns": 1000 * index + order, "name": name,
+                    })  # fmt: skip
+    columns = {
+        "nodes": ["capture_id", "level", "end_ns", "projected_end_ns"],
+        "kernels": ["capture_id", "iteration_index", "layer_index", "launch_start_ns", "start_ns", "name"],
+        "layers": ["capture_id", "iteration_index", "layer_index", "layer_path", "layer_type", "call_index",
+                   "duration_ns", "latency_ns", "latency_source"],
+    }  # fmt: skip
+    return Analysis({name: pd.DataFrame(rows, columns=columns.get(name)) for name, rows in frames.items()})
+
+
+def cell(analysis: Analysis, level: str, path: str = "") -> pd.Series:
+    table = analysis.frame("overhead")
+    rows = table[(table["level"] == level) & (table["layer_path"] == path)]
+    assert len(rows) == 1
+    return rows.iloc[0]
+
+
+def codes(analysis: Analysis) -> list[str]:
+    return [found.code for found in analysis.findings]
+
+
+def test_figure_2_of_the_paper():
+    """ResNet50 v1.5, batch 256, V100: M 275.1 ms, M/L +157, M/L/G 490.3 ms, first convolution 5.1 ms +0.24
+    (XSP.md §2.3, R8)."""
+    kernels = {"conv": ["ShuffleTensor", "OffsetComp", "volta_scudnn_128x64"]}
+    result = reconcile.reconcile(workload(
+        {"level": M, "batch": 256, "model_ms": [275.1] * 5},
+        {"level": ML, "batch": 256, "model_ms": [275.1 + 157] * 5, "layers": {"conv": [5.1] * 5}},
+        {"level": MLG, "batch": 256, "model_ms": [490.3] * 5, "layers": {"conv": [5.34] * 5}, "kernels": kernels},
+    ))  # fmt: skip
+    assert cell(result, M)["latency_ns"] == pytest.approx(275.1 * MS) and cell(result, M)["is_accurate"]
+    assert cell(result, ML)["overhead_ns"] == pytest.approx(157.0 * MS)
+    assert cell(result, ML)["overhead_ratio"] == pytest.approx(0.57, abs=0.005)
+    assert cell(result, MLG)["overhead_ns"] == pytest.approx(58.2 * MS)
+    assert cell(result, MLG)["total_overhead_ns"] == pytest.approx(215.2 * MS)
+    assert cell(result, ML, "conv")["latency_ns"] == pytest.approx(5.1 * MS)
+    assert cell(result, ML, "conv")["is_accurate"] and not cell(result, MLG, "conv")["is_accurate"]
+    assert cell(result, MLG, "conv")["overhead_ns"] == pytest.approx(0.24 * MS)
+    assert list(result.frame("overhead").columns) == column_names("overhead")
+
+
+def test_one_level_alone_shows_no_overhead():
+    table = reconcile.reconcile(workload({"level": MLG, "model_ms": [1, 2], "layers": {"a": [1, 1]}})).frame("overhead")
+    assert table.empty and list(table.columns) == column_names("overhead")
+
+
+def test_batch_sizes_measured_at_one_level_only_are_left_out():
+    result = reconcile.reconcile(workload(
+        {"level": M, "batch": 1, "model_ms": [1, 1.1]}, {"level": M, "batch": 2, "model_ms": [2, 2.1]},
+        {"level": ML, "batch": 2, "model_ms": [3, 3.1]},
+    ))  # fmt: skip
+    assert set(result.frame("overhead")["batch_size"]) == {2}
+
+
+def test_warm_up_does_not_count():
+    result = reconcile.reconcile(workload(
+        {"level": M, "warmup_ms": [500], "model_ms": [10, 10]}, {"level": ML, "model_ms": [12, 12]}
+    ))  # fmt: skip
+    assert cell(result, M)["latency_ns"] == 10 * MS and cell(result, M)["sample_count"] == 2
+
+
+def test_the_interval_is_over_captures_where_there_are_several():
+    """Welch's interval of the captures' means, computed here by hand."""
+    base, deeper = [[10, 10.2], [11, 11.2], [10.5, 10.7]], [[13, 13.2], [14.5, 14.7], [13.5, 13.7]]
+    result = reconcile.reconcile(workload(
+        *({"level": M, "model_ms": values} for values in base),
+        *({"level": ML, "model_ms": values} for values in deeper),
+    ))  # fmt: skip
+    row = cell(result, ML)
+    means = [np.mean(values, axis=1) * MS for values in (base, deeper)]
+    by_hand = statistics.compare_samples(*means, trim_ratio=0.0)
+    assert row["interval_over"] == "captures" and row["capture_count"] == 3 and row["sample_count"] == 6
+    half_width = (row["ci_high_overhead_ns"] - row["ci_low_overhead_ns"]) / 2
+    assert half_width == pytest.approx((by_hand.ci_high - by_hand.ci_low) / 2)
+    centre = (row["ci_high_overhead_ns"] + row["ci_low_overhead_ns"]) / 2
+    assert centre == pytest.approx(row["overhead_ns"])
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says():
+    """200 simulated runs, three captures a level whose means wander by themselves: 95 % of intervals hold 2 ms."""
+    random = np.random.default_rng(0)
+    samples = []
+    for run in range(200):
+        for level, truth in ((M, 10.0), (ML, 12.0)):
+            for _ in range(3):
+                wander = random.normal(0, 0.3)
+                samples.append({"level": level, "phase": f"p{run}",
+                                "model_ms": truth + wander + random.normal(0, 0.2, 10)})  # fmt: skip
+    table = reconcile.reconcile(workload(*samples)).frame("overhead")
+    rows = table[table["level"] == ML]
+    covered = (rows["ci_low_overhead_ns"] <= 2 * MS) & (rows["ci_high_overhead_ns"] >= 2 * MS)
+    assert len(rows) == 200 and 0.90 <= covered.mean() <= 0.99
+    pooled = [
+        statistics.compare_samples(*(np.concatenate([s["model_ms"] for s in samples if s["phase"] == f"p{run}"
+                                                     and s["level"] == level]) for level in (M, ML)))
+        for run in range(200)
+    ]  # fmt: skip
+    assert np.mean([one.ci_low <= 2 <= one.ci_high for one in pooled]) < 0.8, "iterations pooled would claim too much"
+
+
+def test_with_one_capture_a_level_the_interval_is_over_its_iterations():
+    result = reconcile.reconcile(workload(
+        {"level": M, "model_ms": [10, 10.1, 10.2, 9.9]}, {"level": ML, "model_ms": [12, 12.1, 12.2, 11.9]}
+    ))  # fmt: skip
+    row = cell(result, ML)
+    assert row["interval_over"] == "iterations" and row["verdict"] == "overhead" and row["is_significant"]
+
+
+def test_negative_and_insignificant_overheads_are_said_plainly():
+    result = reconcile.reconcile(workload(
+        {"level": M, "model_ms": [10, 10.1, 10.2, 9.9]},
+        {"level": ML, "model_ms": [8, 8.1, 8.2, 7.9]},
+        {"level": MLG, "model_ms": [5, 11.1, 8.2, 7.9]},
+    ))  # fmt: skip
+    assert cell(result, ML)["verdict"].startswith("negative") and cell(result, ML)["overhead_ns"] == -2 * MS
+    assert cell(result, MLG)["verdict"] == "no overhead shown"
+    assert {"overhead-negative", "overhead-not-shown"} <= set(codes(result))
+
+
+def test_a_single_iteration_gives_a_difference_without_an_interval():
+    row = cell(reconcile.reconcile(workload({"level": M, "model_ms": [10]}, {"level": ML, "model_ms": [12]})), ML)
+    assert row["overhead_ns"] == 2 * MS and np.isnan(row["ci_low_overhead_ns"])
+    assert row["verdict"] == "too few samples for an interval" and not row["is_significant"]
+
+
+def test_without_level_m_nothing_is_called_accurate_for_the_model():
+    result = reconcile.reconcile(workload(
+        {"level": ML, "model_ms": [10, 10], "layers": {"a": [4, 4]}},
+        {"level": MLG, "model_ms": [12, 12], "layers": {"a": [5, 5]}},
+    ))  # fmt: skip
+    assert cell(result, ML)["verdict"] == "no accurate level was run" and not cell(result, ML)["is_accurate"]
+    assert cell(result, MLG)["overhead_ns"] == 2 * MS and np.isnan(cell(result, MLG)["total_overhead_ns"])
+    assert cell(result, ML, "a")["is_accurate"]
+
+
+def test_host_time_is_not_set_against_device_time():
+    """On a GPU that runs behind its launches the projection of M/L/G is another measure than M/L's wall time."""
+    result = reconcile.reconcile(workload(
+        {"level": ML, "model_ms": [10, 10], "layers": {"a": [4, 4]}},
+        {"level": MLG, "model_ms": [12, 12], "layers": {"a": [6, 6]}, "is_late": True},
+    ))  # fmt: skip
+    row = cell(result, MLG, "a")
+    assert row["verdict"].startswith("not comparable") and not row["is_significant"]
+    assert row["latency_ns"] == 3 * MS and row["latency_source"] == "projection"
+
+
+def test_layers_without_a_partner_are_counted_and_named():
+    result = reconcile.reconcile(workload(
+        {"level": ML, "model_ms": [10, 10], "layers": {"a": [4, 4], "only_here": [1, 1]}},
+        {"level": MLG, "model_ms": [12, 12], "layers": {"a": [5, 5], "b": [1, 1], "c": [1, 1]}},
+    ))  # fmt: skip
+    found = next(f for f in result.findings if f.code == "layers-unmatched")
+    assert found.count == 3 and "only_here" in found.example
+
+
+def test_kernels_are_matched_by_layer_launch_order_and_name():
+    def run(**kernels):
+        return {"level": MLG, "model_ms": [1, 1], "layers": {"a": [1, 1], "b": [1, 1]}, "kernels": kernels}
+
+    same = reconcile.reconcile(workload(run(a=["x", "y"], b=["x"]), run(a=["x", "y"], b=["x"])))
+    assert "kernels-differ-between-runs" not in codes(same)
+    swapped = reconcile.reconcile(workload(run(a=["x", "y"], b=["x"]), run(a=["y", "x"], b=["x"])))
+    assert next(f for f in swapped.findings if f.code == "kernels-differ-between-runs").count == 4
+    more = reconcile.reconcile(workload(run(a=["x"], b=["x"]), run(a=["x"], b=["x", "x"])))
+    found = next(f for f in more.findings if f.code == "kernels-differ-between-runs")
+    assert found.count == 1 and found.example == "b: x"
+
+
+def test_layers_that_sum_to_more_than_the_model_have_a_finding():
+    serialised = reconcile.reconcile(workload(
+        {"level": M, "model_ms": [10, 10]}, {"level": ML, "model_ms": [14, 14], "layers": {"a": [9, 9], "b": [4, 4]}}
+    ))  # fmt: skip
+    assert "layer-sum-exceeds-model" in codes(serialised) and "layers-overlap" not in codes(serialised)
+    nested = reconcile.reconcile(workload(
+        {"level": M, "model_ms": [20, 20]}, {"level": ML, "model_ms": [14, 14], "layers": {"a": [9, 9], "b": [9, 9]}}
+    ))  # fmt: skip
+    assert "layers-overlap" in codes(nested) and "layer-sum-exceeds-model" not in codes(nested)
+    fine = reconcile.reconcile(workload(
+        {"level": M, "model_ms": [20, 20]}, {"level": ML, "model_ms": [22, 22], "layers": {"a": [9, 9], "b": [9, 9]}}
+    ))  # fmt: skip
+    assert not {"layers-overlap", "layer-sum-exceeds-model"} & set(codes(fine))
+
+
+@pytest.mark.parametrize(("key", "value"), [("workload_name", "vgg16"), ("gpu_name", "Other GPU")])
+def test_unlike_captures_are_refused_with_key_and_both_values(key, value):
+    with pytest.raises(ContradictionError, match=key) as caught:
+        reconcile.reconcile(workload({"level": M, "model_ms": [1]}, {"level": ML, "model_ms": [1], key: value}))
+    assert value in caught.value.message and caught.value.exit_code == 5
+
+
+def test_captures_that_name_no_workload_are_not_compared():
+    result = reconcile.reconcile(workload(
+        {"level": MLG, "model_ms": [1], "workload_name": "", "gpu_name": "A"},
+        {"level": MLG, "model_ms": [1], "workload_name": "", "gpu_name": "B"},
+    ))  # fmt: skip
+    assert result.frame("overhead").empty
+
+
+def test_every_finding_has_its_entry():
+    assert {"layers-unmatched", "layers-overlap", "layer-sum-exceeds-model", "overhead-negative",
+            "overhead-not-shown", "kernels-differ-between-runs"} <= set(CATALOGUE)  # fmt: skip
+
+
+_values = st.lists(st.floats(0.5, 100, allow_nan=False), min_size=1, max_size=6)
+
+
+@settings(deadline=None, max_examples=40)
+@given(_values, _values, _values)
+def test_steps_add_up_to_the_total_whatever_the_numbers(model, layer, kernel):
+    """overhead(M/L on M) + overhead(M/L/G on M/L) = total overhead of M/L/G; latencies are never changed."""
+    result = reconcile.reconcile(workload(
+        {"level": M, "model_ms": model}, {"level": ML, "model_ms": layer}, {"level": MLG, "model_ms": kernel}
+    ))  # fmt: skip
+    first, second = cell(result, ML), cell(result, MLG)
+    assert first["overhead_ns"] + second["overhead_ns"] == pytest.approx(second["total_overhead_ns"], abs=1)
+    assert first["latency_ns"] == pytest.approx(statistics.trimmed_mean([round(v * MS) for v in layer]), abs=1)
