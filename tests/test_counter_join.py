@@ -147,15 +147,29 @@ def test_without_ranges_names_in_order() -> None:
 
 
 def test_too_few_results_give_means_and_say_so() -> None:
-    kernels, nodes = analysis([[(LAYERS[0], "gemm")] * 3 + [(LAYERS[1], "other")]])
-    kernels["grid_x"] = [1, 1, 9, 1]
+    kernels, nodes = analysis([[(LAYERS[0], "gemm")] * 4 + [(LAYERS[1], "other")]])
+    kernels["grid_x"] = [1, 1, 1, 9, 1]
     few = report([("", "gemm"), ("", "gemm")], [10, 20])
     metrics, findings, steps = join(kernels, nodes, [few])
-    assert read_bytes(metrics, 3) == [15, 15, 15]
-    assert used(steps) == {"name and launch dimensions": 2, "name": 1, "none": 1}
+    assert read_bytes(metrics, 4) == [15, 15, 15, 15]
+    assert used(steps) == {"name and launch dimensions": 3, "name": 1, "none": 1}
     told = {finding.code: finding.count for finding in findings}
-    assert told["counters-averaged"] == 3 and told["counters-kernels-without"] == 1
+    assert told["counters-averaged"] == 4 and told["counters-kernels-without"] == 1
     assert sum(used(steps).values()) == len(kernels)
+
+
+def test_one_result_never_stands_for_all_launches_of_a_name_unsaid() -> None:
+    kernels, nodes = analysis([[(LAYERS[0], "gemm")] * 16])
+    kernels["iteration_index"] = -1
+    _, findings, steps = join(kernels, nodes, [report([("", "gemm")])])
+    assert used(steps) == {"name and launch dimensions": 16}
+    assert [finding.code for finding in findings] == ["counters-averaged"]
+
+
+def test_without_launch_dimensions_names_are_enough() -> None:
+    kernels, nodes = analysis([RUN])
+    kernels[["grid_x", "block_x"]] = 0
+    assert used(join(kernels, nodes, [report([("", kernel) for _, kernel in RUN])])[2]) == {"name and order": 5}
 
 
 def test_reports_of_another_program_are_not_used() -> None:

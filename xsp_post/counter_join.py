@@ -59,7 +59,7 @@ CORRELATION, PATH_ORDER, PATH_NAME, NAME_ORDER, NAME_SHAPE, NAME_MEAN, UNMATCHED
     "correlation",  # the same launch: the report knows its correlation id
     "path and order",  # range path, order within it, name
     "path and name",  # range path, k-th of that name within it
-    "name and order",  # k-th of that name within the iteration, equally many in both
+    "name and order",  # k-th of that name and launch dimensions within the iteration, equally many in both
     "name and launch dimensions",  # mean over results of that name and grid and block
     "name",  # mean over results of that name
     "none",
@@ -214,11 +214,13 @@ def _sides(
     path_of_action = np.array([number_of.get(text, -1) if text else -1 for text in folded], dtype=np.int64)
     kernel_names, action_names = _names(kernels, actions)
     codes = _common(kernel_names, action_names)
-    shape_keys = [
-        pd.MultiIndex.from_arrays([code, *(frame[key].to_numpy().astype(np.int64) for key in _KEYS)])
-        for code, frame in zip(codes, (kernels, actions))
-    ]
-    shapes = _common(*(key.to_flat_index().to_numpy() for key in shape_keys))
+    shapes = codes
+    if (kernels["grid_x"] > 0).any() and (actions["grid_x"] > 0).any():
+        keys = [
+            pd.MultiIndex.from_arrays([code, *(frame[key].to_numpy().astype(np.int64) for key in _KEYS)])
+            for code, frame in zip(codes, (kernels, actions))
+        ]
+        shapes = _common(*(key.to_flat_index().to_numpy() for key in keys))
     group = _iterations(kernels)
     ours = _Side(kernels["kernel_id"].to_numpy(), group, path_of_kernel, codes[0], shapes[0],
                  kernels["correlation_id"].to_numpy(), not (kernels["iteration_index"] >= 0).any())  # fmt: skip
@@ -330,12 +332,14 @@ class _Matching:
         path_name = _pairs((ours.path, theirs.path), (ours.name, theirs.name))
         self._take(PATH_ORDER, *_pairs(self._slots((ours.path, theirs.path)), path_name))
         self._take(PATH_NAME, *self._slots(path_name, is_strict=False))
-        self._take(NAME_ORDER, *self._slots((ours.name, theirs.name)))
+        self._take(NAME_ORDER, *self._slots((ours.shape, theirs.shape), may_repeat=False))
         self._take(NAME_SHAPE, ours.shape, theirs.shape)
         self._take(NAME_MEAN, ours.name, theirs.name)
         self.unused_count = int((~self._is_used).sum())
 
-    def _slots(self, keys: tuple[np.ndarray, np.ndarray], *, is_strict: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def _slots(
+        self, keys: tuple[np.ndarray, np.ndarray], *, is_strict: bool = True, may_repeat: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Number of (key, place) on both sides, −1 where the counts of a key forbid it.
 
         Places count within a key and iteration. Results over r iterations hold each place r times, and a capture
@@ -348,7 +352,7 @@ class _Matching:
         size = max(len(usual), len(measured))
         usual, measured = _padded(usual, size), _padded(measured, size)
         period, larger = np.minimum(usual, measured), np.maximum(usual, measured)
-        fits = (period > 0) & _fit(usual, measured, self._ours.may_repeat)
+        fits = (period > 0) & _fit(usual, measured, may_repeat and self._ours.may_repeat)
         if not is_strict:
             period = np.where(fits, period, larger)
             fits = larger > 0
