@@ -122,3 +122,20 @@ def test_rights_are_those_of_any_new_file(tmp_path):
         pass
     (tmp_path / "b").touch()
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "b").stat().st_mode
+
+
+def test_a_folder_with_anything_else_in_it_is_never_replaced(tmp_path):
+    target = tmp_path / "home"
+    target.mkdir()
+    (target / "thesis.tex").write_text("years")
+    with pytest.raises(OutputError) as caught, atomic_folder(target, force=True, owned="*.csv"):
+        raise AssertionError("the block must not start")
+    assert caught.value.code == "output-folder" and "thesis.tex" in caught.value.message
+    assert left_over(target) == ["thesis.tex"]
+    (target / "sub").mkdir()
+    (target / "thesis.tex").unlink()
+    with pytest.raises(OutputError), atomic_folder(target, force=True):
+        pass
+    (tmp_path / "link").symlink_to(target)
+    with pytest.raises(OutputError), atomic_folder(tmp_path / "link", force=True):
+        pass

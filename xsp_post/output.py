@@ -51,21 +51,15 @@ def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator
 
 
 @contextmanager
-def atomic_folder(path: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
+def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str = "*") -> Iterator[Path]:
     """A temporary folder beside ``path`` to fill; on leaving the block it becomes ``path``.
 
-    With ``force`` an existing folder is put aside first and removed after the new one is in place.
-    Raises OutputError as `atomic_output` does.
+    With ``force`` an existing folder of files that match ``owned`` (a pattern such as ``*.csv``) is put aside
+    first and removed after the new one is in place. Raises OutputError as `atomic_output` does, also for an
+    existing folder that holds anything else.
     """
     target = Path(path)
-    if os.path.lexists(target) and not force:
-        raise _exists(target)
-    if target.exists() and not target.is_dir():
-        raise OutputError(
-            f"{target} is a file, and a folder is to be written there.",
-            code="output-folder", hint="Name another folder with -o.",
-        )
-    _check_parent(target)
+    require_free_folder(target, force, owned)
     try:
         temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent))
     except OSError as error:
@@ -103,10 +97,26 @@ def require_free(path: str | os.PathLike[str], force: bool = False) -> None:
     _check_target(Path(path), force)
 
 
-def refuse_existing(path: str | os.PathLike[str], force: bool = False) -> None:
-    """Say early what `atomic_output` would say late: raises OutputError where ``path`` exists, unless ``force``."""
-    if os.path.lexists(path) and not force:
-        raise _exists(Path(path))
+def require_free_folder(path: str | os.PathLike[str], force: bool = False, owned: str = "*") -> None:
+    """`require_free` for `atomic_folder`. An existing folder is only ever replaced when ``force`` is set and it
+    holds nothing but files that match ``owned``: ``-o ~ --force`` must not empty a home folder."""
+    target = Path(path)
+    if os.path.lexists(target) and not force:
+        raise _exists(target)
+    _check_parent(target)
+    if not os.path.lexists(target):
+        return
+    if target.is_symlink() or not target.is_dir():
+        raise OutputError(
+            f"{target} is no folder, and a folder is to be written there.",
+            code="output-folder", hint="Name another folder with -o.",
+        )
+    foreign = next((entry for entry in target.iterdir() if not (entry.is_file() and entry.match(owned))), None)
+    if foreign is not None:
+        raise OutputError(
+            f"{target} holds {foreign.name}, which is not ours; the folder was left as it is.",
+            code="output-folder", hint="Name another folder with -o.",
+        )
 
 
 def _check_target(target: Path, force: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet
@@ -71,6 +72,7 @@ def test_jaeger_spans_nest_and_carry_levels(tmp_path):
     child = layers.merge(rows, left_on="parent", right_on="id", suffixes=("", "_p"))
     assert len(child) == 9 and (child["trace_level_p"] == "MODEL_TRACE").all()
     assert ((child["start"] >= child["start_p"]) & (child["end"] <= child["end_p"])).all()
+    assert len(trace["processes"]) == 3  # no thread at all, and the two that launched
     process = trace["processes"]["p1"]
     assert {t["key"]: t["value"] for t in process["tags"]}["evaluation_trace_level"] == "SYSTEM_LIBRARY_TRACE"
 
@@ -127,7 +129,7 @@ def test_every_format_writes_and_refuses(tmp_path):
 
 
 def test_default_paths(tmp_path):
-    store = tmp_path / "run.xsp.sqlite"
-    assert default_path(store, "chrome") == tmp_path / "run.trace.json.gz"
-    assert default_path(store, "csv") == tmp_path / "run_csv"
-    assert default_path(tmp_path / "a.sqlite", "nvtx_gpu_proj_trace").name == "a_nvtx_gpu_proj_trace.csv"
+    store = tmp_path / "run.xsp.sqlite"  # not beside the source: it may lie in a read-only folder
+    assert default_path(store, "chrome") == Path("run.trace.json.gz")
+    assert default_path(store, "csv") == Path("run_csv")
+    assert default_path(tmp_path / "a.sqlite", "nvtx_gpu_proj_trace") == Path("a_nvtx_gpu_proj_trace.csv")

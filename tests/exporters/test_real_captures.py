@@ -106,3 +106,25 @@ def test_flame_graph_of_a_real_capture_adds_up(captures, tmp_path):
     export(results, "speedscope", tmp_path / "f.json")
     device = json.loads((tmp_path / "f.json").read_text())["profiles"][0]
     assert sum(device["weights"]) == int(np.sum(results.frame("kernels")["duration_ns"]))
+
+
+@pytest.mark.parametrize("name", ["transformer_2.7b_a100_nvtx", "fsdp_2gpu_h100", "transformer_backward_rtx3070ti"])
+def test_our_own_reader_reads_the_jaeger_export_back(captures, tmp_path, name):
+    first = analyze([captures / "nsys" / f"{name}.sqlite"], Options())
+    export(first, "jaeger", tmp_path / "trace.json")
+    second = analyze([tmp_path / "trace.json"], Options())
+    for table in ("kernels", "memory_operations"):
+        one, two = (r.frame(table).sort_values(["start_ns", "name"]) for r in (first, second))
+        assert one["start_ns"].tolist() == two["start_ns"].tolist()
+        assert (one["end_ns"] - one["start_ns"]).sum() == (two["end_ns"] - two["start_ns"]).sum()
+        assert one["name"].astype(str).tolist() == two["name"].astype(str).tolist()
+    synthetic = "span_kind not in ('root', 'unattributed', 'no_launch')"
+    recorded = [r.frame("nodes").query(synthetic) for r in (first, second)]
+    same = ["level", "name", "start_ns", "end_ns", "kernel_count", "kernel_ns", "busy_ns"]
+    one, two = (
+        frame[same].astype({"level": str, "name": str}).sort_values(same[2:], kind="stable").reset_index(drop=True)
+        for frame in recorded
+    )
+    pd.testing.assert_frame_equal(
+        one.sort_values(same).reset_index(drop=True), two.sort_values(same).reset_index(drop=True)
+    )

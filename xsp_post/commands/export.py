@@ -25,7 +25,7 @@ def export(
     to: Annotated[str, typer.Option("--to", "-t", metavar="FORMAT", help=FORMAT_HELP)],
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="File (csv, parquet: folder) to write; else beside the first source."),
+        typer.Option("--output", "-o", help="File (csv, parquet: folder) to write; default: the source's name, here."),
     ] = None,
     capture: Annotated[
         Optional[int],  # noqa: UP045
@@ -44,14 +44,12 @@ def export(
 ) -> None:
     """Write a timeline, flame graph, NVIDIA's own report or all tables for another tool."""
     from xsp_post import exporters
-    from xsp_post.output import refuse_existing
     from xsp_post.progress import step
 
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit} is below 1.", code="bad-limit")
     path = output or exporters.default_path(sources[0], to)
-    exporters.writer_of(to, path)  # a wrong format or an output that exists is said before anything is read
-    refuse_existing(path, force)
+    exporters.require_free_path(to, path, force)
     results = shared.results_of(sources, shared.options_of(model_range, layer_range, layer_depth, no_infer))
     with step(f"writing {path} …"):
         written = exporters.export(results, to, path, capture_id=capture, limit=limit, force=force)

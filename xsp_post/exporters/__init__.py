@@ -10,6 +10,7 @@ from pathlib import Path
 from xsp_post.analysis import Results
 from xsp_post.errors import MESSAGES, UsageError
 from xsp_post.exporters.base import Written
+from xsp_post.output import require_free, require_free_folder
 
 MESSAGES.update({
     "export-format": (
@@ -67,9 +68,18 @@ def writer_of(to: str, path: Path) -> Writer:
     return writer
 
 
+def require_free_path(to: str, path: Path, force: bool = False) -> None:
+    """Raise before any work what the writer would raise after it: unknown format, output that exists."""
+    writer_of(to, path)
+    if FORMATS[to].suffix.endswith("/"):
+        require_free_folder(path, force, f"*.{to}")
+    else:
+        require_free(path, force)
+
+
 def default_path(source: Path, to: str) -> Path:
-    """Beside the store: its stem and the format's suffix."""
+    """The source's stem and the format's suffix, in the current folder: folders of captures may be read-only."""
     stem = source.name
-    for ending in (".xsp.sqlite", ".sqlite", ".db"):
+    for ending in (".xsp.sqlite", ".sqlite", ".nsys-rep", ".gz", ".json", ".pt.trace"):
         stem = stem.removesuffix(ending)
-    return source.with_name(stem + FORMATS[to].suffix.rstrip("/")) if to in FORMATS else source
+    return Path(stem + FORMATS[to].suffix.rstrip("/")) if to in FORMATS else Path(stem)

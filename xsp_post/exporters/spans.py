@@ -32,8 +32,8 @@ _NODE_TAGS = ("domain", "process_id", "thread_id", "layer_type", "shape_text", "
 _KERNEL_TAGS = ("correlation_id", "process_id", "device_id", "stream_id", "attribution", "layer_index")
 _GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
-# One span: number, parent's number (0 none), name, start and end in ns, tags
-Span = tuple[int, int, str, int, int, dict[str, object]]
+# One span: number, parent's number (0 none), name, start and end in ns, (process, thread), tags
+Span = tuple[int, int, str, int, int, tuple[int, int], dict[str, object]]
 
 
 def write_jaeger(
@@ -76,11 +76,11 @@ def spans(selection: Selection) -> Iterator[Span]:
     following = len(nodes) + 1
     for first, part in _chunks(nodes):
         tags = _tags(part, _NODE_TAGS)
-        for i, row in enumerate(zip(part["name"].astype(object), part["level"].astype(object),
-                                    part["start_ns"].tolist(), part["end_ns"].tolist())):
-            name, level, start, end = row
+        columns = (part[name].astype(object).tolist()
+                   for name in ("name", "level", "start_ns", "end_ns", "process_id", "thread_id"))
+        for i, (name, level, start, end, process, thread) in enumerate(zip(*columns)):
             tag = {"trace_level": TRACE_LEVELS.get(level, "FULL_TRACE"), "xsp_level": level, **tags[i]}
-            yield first + i + 1, int(parent[first + i]), str(name), start, end, tag
+            yield first + i + 1, int(parent[first + i]), str(name), start, end, (process, thread), tag
     for frame in (selection.kernels, selection.memory_operations):
         above = number.reindex(frame["node_id"]).fillna(0).to_numpy(dtype=np.int64)
         for first, part in _chunks(frame):
@@ -94,19 +94,20 @@ def _device_spans(part: pd.DataFrame, above: np.ndarray, following: int) -> Iter
     tags = _tags(part, (*_KERNEL_TAGS, "bytes"))
     kinds = ["kernel"] * len(part) if is_kernel else part["kind"].astype(str).tolist()
     geometry = part[list(_GEOMETRY)].to_numpy().tolist() if is_kernel else [[]] * len(part)
-    times = part[["start_ns", "end_ns", "launch_start_ns", "launch_end_ns", "launch_thread_id"]].to_numpy().tolist()
+    times = part[["start_ns", "end_ns", "launch_start_ns", "launch_end_ns", "process_id", "launch_thread_id"]]
+    rows = times.to_numpy().tolist()
     for i, name in enumerate(part["name"].astype(object)):
-        start, end, launch_start, launch_end, thread = times[i]
+        start, end, launch_start, launch_end, process, thread = rows[i]
         common: dict[str, object] = {"trace_level": "SYSTEM_LIBRARY_TRACE", "kernel": str(name), **tags[i]}
         if launch_start >= 0:
-            yield (following, int(above[i]), "cuda_launch", launch_start, launch_end,
+            yield (following, int(above[i]), "cuda_launch", launch_start, launch_end, (process, thread),
                    {**common, "thread_id": thread, "xsp_level": "LAUNCH"})
             following += 1
         shape: dict[str, object] = {}
         if is_kernel:
             shape = {"grid_dim": geometry[i][:3], "block_dim": geometry[i][3:]}
             shape = {k: "[" + " ".join(map(str, v)) + "]" for k, v in shape.items() if isinstance(v, list)}
-        yield (following, int(above[i]), f"gpu_{kinds[i]}", start, end,
+        yield (following, int(above[i]), f"gpu_{kinds[i]}", start, end, (process, thread),
                {**common, "name": str(name), **shape, "xsp_level": "KERNEL"})
         following += 1
 
@@ -143,6 +144,7 @@ def _service(selection: Selection) -> str:
 
 def _jaeger(selection: Selection, file: IO[str]) -> int:
     trace = _trace_id(selection)
+    processes: dict[tuple[int, int], str] = {}  # Jaeger knows no threads: each is a process of its own
 
     def tag(key: str, value: object) -> dict[str, object]:
         if isinstance(value, (int, np.integer)):
@@ -150,21 +152,27 @@ def _jaeger(selection: Selection, file: IO[str]) -> int:
         return {"key": key, "type": "string", "value": str(value)}
 
     def text(span: Span) -> str:
-        number, parent, name, start, end, tags = span
+        number, parent, name, start, end, thread, tags = span
+        process = processes.setdefault(thread, f"p{len(processes) + 1}")
         references = [{"refType": "CHILD_OF", "traceID": trace, "spanID": f"{parent:016x}"}] if parent else []
         return json.dumps({
             "traceID": trace, "spanID": f"{number:016x}", "operationName": name, "references": references,
             # both ends rounded down: a child that lay inside its parent still does
             "startTime": start // 1000, "duration": end // 1000 - start // 1000,
             "tags": [tag(k, v) for k, v in {**tags, "start_ns": start, "duration_ns": end - start}.items()],
-            "logs": [], "processID": "p1",
+            "logs": [], "processID": process,
         })
 
     file.write(f'{{"data":[{{"traceID":"{trace}","spans":[\n')
     count = _join(map(text, spans(selection)), file)
-    tags = [tag(key, value) for key, value in _facts(selection).items()]
-    process = {"p1": {"serviceName": _service(selection), "tags": tags}}
-    file.write(f'\n],"processes":{json.dumps(process)},"warnings":null}}],"total":1}}\n')
+    described = {
+        name: {"serviceName": _service(selection), "tags": [
+            tag(key, value) for key, value in
+            {**_facts(selection), "process_id": process_id, "thread_id": thread_id}.items() if value != -1
+        ]}
+        for (process_id, thread_id), name in processes.items()
+    }
+    file.write(f'\n],"processes":{json.dumps(described)},"warnings":null}}],"total":1}}\n')
     return count
 
 
@@ -177,7 +185,7 @@ def _otlp(selection: Selection, file: IO[str]) -> int:
         return {"key": key, "value": {"stringValue": str(value)}}
 
     def text(span: Span) -> str:
-        number, parent, name, start, end, tags = span
+        number, parent, name, start, end, _, tags = span
         entry: dict[str, Any] = {
             "traceId": trace, "spanId": f"{number:016x}", "name": name, "kind": 1,
             "startTimeUnixNano": str(max(start, 0)), "endTimeUnixNano": str(max(end, 0)),

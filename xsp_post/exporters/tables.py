@@ -34,7 +34,7 @@ def write_parquet(
 
 def _write(results: Results, path: Path, kind: str, force: bool) -> Written:
     counts: dict[str, int] = {}
-    with atomic_folder(path, force) as folder:
+    with atomic_folder(path, force, f"*.{kind}") as folder:
         for name in results.tables():
             frame = _in_order(results.frame(name), name)
             counts[name] = len(frame)

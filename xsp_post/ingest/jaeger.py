@@ -110,7 +110,8 @@ def _spans_of(path: Path) -> pd.DataFrame:
     ]
     if not rows:
         raise CaptureError(f"{path}: holds no span of a Jaeger trace.", code="jaeger-unreadable")
-    columns = ["name", "process", "service", "span_key", "parent_key", "start_us", "duration_us", "tags", "logs"]
+    columns = ["name", "process", "service", "process_id", "thread_id", "span_key", "parent_key", "start_us",
+               "duration_us", "tags", "logs"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -124,9 +125,23 @@ def _row(number: int, span: dict[str, Any], processes: Any) -> tuple[Any, ...]:
     process = str(span.get("processID", ""))
     service = processes.get(process) if isinstance(processes, dict) else None
     name = str(service.get("serviceName", "")) if isinstance(service, dict) else ""
-    return (str(span.get("operationName", "")), f"{number}/{process}", name, f"{number}/{span.get('spanID')}",
+    process_id, thread_id = _host_ids(service)
+    return (str(span.get("operationName", "")), f"{number}/{process}", name, process_id, thread_id,
+            f"{number}/{span.get('spanID')}",
             f"{number}/{parent}" if parent else "", span.get("startTime"), span.get("duration", 0), tags,
             span.get("logs") or [])  # fmt: skip
+
+
+def _host_ids(service: Any) -> tuple[int, int]:
+    """Process and thread that a Jaeger process stands for, where it says so (our own exporter); −1 unknown."""
+    tags = service.get("tags") if isinstance(service, dict) else None
+    found = {
+        tag["key"]: tag.get("value") for tag in tags or () if isinstance(tag, dict) and isinstance(tag.get("key"), str)
+    }
+    ids = (found.get("process_id"), found.get("thread_id", -1))
+    if all(isinstance(i, int) and not isinstance(i, bool) and -1 <= i < 2**63 for i in ids):
+        return ids  # type: ignore[return-value]
+    return -1, -1
 
 
 def _tag(spans: pd.DataFrame, *keys: str) -> list[Any]:
@@ -147,7 +162,10 @@ class _Assembly:
         duration_ns = int_column([t.get("duration_ns", d) for t, d in zip(spans["tags"], duration_ns.tolist())])
         spans = spans.assign(start_ns=start_ns, end_ns=start_ns + np.maximum(duration_ns, 0))
         spans["trace_level"] = [str(level or "").upper() for level in _tag(spans, "trace_level")]
-        spans["process_index"] = pd.factorize(spans["process"])[0].astype(np.int32)
+        # one thread per Jaeger process; several are threads of one process where they name it
+        spans["thread_index"] = pd.factorize(spans["process"])[0].astype(np.int32)
+        owner = np.where(spans["process_id"] >= 0, "pid " + spans["process_id"].astype(str), spans["process"])
+        spans["process_index"] = pd.factorize(owner)[0].astype(np.int32)
         spans["correlation_id"] = int_column(_tag(spans, "correlation_id"), _NO_CORRELATION)
         is_device = spans["trace_level"].isin(_DEVICE_LEVELS)
         is_activity = spans["name"].isin(_ACTIVITIES) & is_device
@@ -243,9 +261,8 @@ class _Assembly:
     def _spans(self) -> pd.DataFrame:
         ranges = self.ranges
         kinds = {Level.LAYER.name: SpanKind.OPERATOR, Level.LIBRARY.name: SpanKind.LIBRARY}
-        frame = ranges[["process_index", "start_ns", "end_ns", "source_row_id"]].assign(
+        frame = ranges[["process_index", "thread_index", "start_ns", "end_ns", "source_row_id"]].assign(
             kind=[int(kinds.get(level, SpanKind.ANNOTATION)) for level in ranges["level"]],
-            thread_index=ranges["process_index"],
             domain_index=-1,
             name_id=self.strings.add(ranges["name"].to_numpy(dtype=object)),
         )
@@ -255,8 +272,7 @@ class _Assembly:
         launches = self.launches
         names = [function or name for function, name in zip(_tag(launches, "function_name"), launches["name"])]
         domains = [str(domain or "") for domain in _tag(launches, "cupti_domain")]
-        frame = launches[["process_index", "correlation_id", "start_ns", "end_ns"]].assign(
-            thread_index=launches["process_index"],
+        frame = launches[["process_index", "thread_index", "correlation_id", "start_ns", "end_ns"]].assign(
             name_id=self.strings.add(names),
             api_class=[int("DRIVER" in domain) for domain in domains],
         )
@@ -305,17 +321,18 @@ class _Assembly:
         return pd.DataFrame(columns, index=pd.RangeIndex(len(ranges)))
 
     def _processes(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Jaeger's processes, numbered from 1 (it tells no operating-system ids), one thread each."""
+        """Processes and threads with the ids the trace tells, else numbered from 1, one thread each."""
         first = self.all.drop_duplicates("process_index").sort_values("process_index")
-        count = len(first)
-        numbers = np.arange(1, count + 1, dtype=np.int64)
+        numbers = _known_or_numbered(first["process_id"].to_numpy())
         processes = pd.DataFrame({
-            "process_id": numbers, "global_id": numbers, "name": first["service"].to_numpy(dtype=object),
-            "rank": np.full(count, -1, dtype=np.int32),
+            "process_id": numbers, "global_id": np.arange(1, len(first) + 1, dtype=np.int64),
+            "name": first["service"].to_numpy(dtype=object), "rank": np.full(len(first), -1, dtype=np.int32),
         })  # fmt: skip
+        first = self.all.drop_duplicates("thread_index").sort_values("thread_index")
+        known = np.where(first["process_id"] >= 0, first["thread_id"], -1)
         threads = pd.DataFrame({
-            "process_index": np.arange(count, dtype=np.int32), "thread_id": numbers,
-            "name": np.full(count, "", dtype=object),
+            "process_index": first["process_index"].to_numpy(dtype=np.int32), "thread_id": _known_or_numbered(known),
+            "name": np.full(len(first), "", dtype=object),
         })  # fmt: skip
         return processes, threads
 
@@ -394,3 +411,8 @@ def _counters(spans: pd.DataFrame, report_name: str) -> CounterReport | None:
         if column not in actions:
             actions[column] = "" if dtype == "object" else -1
     return CounterReport(report_name, "jaeger", actions[list(ACTION_DTYPES)].astype(ACTION_DTYPES), metrics)
+
+
+def _known_or_numbered(ids: np.ndarray) -> np.ndarray:
+    """Ids as they are, −1 replaced by 1, 2, … in order."""
+    return np.where(ids >= 0, ids, np.arange(1, len(ids) + 1)).astype(np.int64)
