@@ -84,6 +84,14 @@ def test_all_warmup_uses_the_last_and_says_so():
     assert [f.code for f in findings] == ["only-warmup-iterations"]
 
 
+def test_a_phase_that_is_warmup_only_is_no_case():
+    found = analysis([("M/L/G", "net", 1)], [(0, 0, "warmup", 900, True), (0, 1, "loop", 100)], kernels=[
+        {"capture_id": 0, "iteration_index": i, "name": "k", "duration_ns": 5} for i in (0, 1)])
+    tables, findings = compute_all(found)
+    assert tables["a01"]["phase"].tolist() == ["loop"] and tables["a15"]["case_index"].tolist() == [0]
+    assert [(f.code, f.count) for f in findings] == [("kernels-outside-iterations", 1)]
+
+
 def test_a_negative_latency_is_unknown():
     found = analysis([("M", "net", 1)], [(0, 0, "", -1), (0, 1, "", 100)])
     assert compute_all(found)[0]["a01"]["sample_count"].tolist() == [1]

@@ -76,7 +76,7 @@ def find_cases(results: Results) -> Cases:
     with_rows = {
         "layer": _captures_in(results, "layers"), "kernel": _captures_in(results, "kernels")}
     iterations = _all_iterations(results, captures, with_rows["layer"] | with_rows["kernel"])
-    iterations = _with_case_index(iterations, captures)
+    iterations = _without_warmup_cases(_with_case_index(iterations, captures))
     iterations, findings = _measured(iterations)
     frame = _describe(iterations.drop_duplicates("case_index"), captures)
     for role in ROLES:
@@ -139,6 +139,16 @@ def _unified_phases(iterations: pd.DataFrame, level: pd.Series) -> pd.Series:
     ordered = suited.sort_values(kind="stable").index
     word = phases.loc[ordered].groupby([key.loc[ordered] for key in keys]).transform("first").loc[iterations.index]
     return phases.where(most > 1, word)
+
+
+def _without_warmup_cases(iterations: pd.DataFrame) -> pd.DataFrame:
+    """Leave out cases that are warm-up only (a phase named so) where their captures measured something else."""
+    measured = ~iterations["is_warmup"]
+    of_capture = measured.groupby(iterations["capture_id"]).transform("any")
+    of_case = measured.groupby(iterations["case_index"]).transform("any")
+    kept = iterations[of_case | ~of_capture].reset_index(drop=True)
+    case, _ = pd.factorize(kept["case_index"])  # rows are ordered by case
+    return kept.assign(case_index=case.astype(np.int64))
 
 
 def _measured(iterations: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
