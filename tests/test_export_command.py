@@ -1,0 +1,70 @@
+"""`xsp-post export` as a person types it: what is printed, what is refused, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from helpers import small_analysis
+
+from xsp_post.exporters import FORMATS
+from xsp_post.store import write_store
+
+
+def xsp_post(*arguments, cwd):
+    command = [sys.executable, "-c", "from xsp_post.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("store") / "small.xsp.sqlite"
+    write_store(small_analysis(), path)
+    return path
+
+
+def test_it_says_what_it_wrote_and_what_opens_it(store, tmp_path):
+    done = xsp_post("export", store, "--to", "perfetto", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Wrote small.perfetto-trace (12 ranges" in done.stderr and "ui.perfetto.dev" in done.stderr
+    assert "info: An export shows one capture of several" in done.stderr
+    assert (tmp_path / "small.perfetto-trace").stat().st_size > 500
+    again = xsp_post("export", store, "--to", "perfetto", cwd=tmp_path)
+    assert again.returncode == 6 and "exists already" in again.stderr and "Traceback" not in again.stderr
+    assert xsp_post("export", store, "--to", "perfetto", "--force", cwd=tmp_path).returncode == 0
+
+
+def test_json_for_programs(store, tmp_path):
+    done = xsp_post("export", store, "--to", "chrome", "--capture", 2, "--limit", 3, "--json", cwd=tmp_path)
+    document = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert document["path"] == "small.trace.json.gz" and document["counts"]["kernels"] == 3
+    assert {f["code"] for f in document["findings"]} == {"export-limited"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("--to", "excel"), 2, "There is no export format 'excel'"),
+        (("--to", "chrome", "--capture", 9), 2, "no capture number 9"),
+        (("--to", "chrome", "--limit", 0), 2, "--limit 0 is below 1"),
+        (("--to", "chrome", "-o", "no/folder/x"), 6, "The folder of no/folder/x does not exist"),
+        (("--to", "csv", "-o", "full"), 6, "full exists already"),
+        (("--to", "csv", "-o", "full", "--force"), 6, "holds thesis.tex"),
+        ((), 2, "--to"),
+    ],
+)
+def test_refusals(store, tmp_path, arguments, code, sentence):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    done = xsp_post("export", store, *arguments, cwd=tmp_path)
+    assert done.returncode == code and sentence in done.stderr
+    assert "Traceback" not in done.stderr and done.stdout == ""
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["full", "thesis.tex"]
+
+
+def test_help_names_every_format(tmp_path):
+    text = " ".join(xsp_post("export", "--help", cwd=tmp_path).stdout.split())
+    assert all(name in text for name in FORMATS)
