@@ -52,11 +52,12 @@ def summary_of(sources: list[Path], options: Options) -> Results:
     from xsp_post.progress import step
 
     options = replace(options, tree=replace(options.tree, with_layers=False))
+    sources = ingest_sources.expand(sources)
     if len(sources) == 1 and ingest_sources.sniff(sources[0]) == ingest_sources.STORE:
         return shared.results_of(sources, options)
     parts = []
     with step("reading captures …"):
-        for path in ingest_sources.expand(sources):
+        for path in sources:
             trace = ingest_sources.load(path, detail=False).trace
             if trace is not None:
                 parts.append(summary_frames(grow(trace, options), len(parts)))
