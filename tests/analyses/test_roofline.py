@@ -103,6 +103,14 @@ def test_parts_without_a_total_are_summed():
     assert row["total_flop"] == pytest.approx(3e11)
 
 
+def test_an_idle_tensor_pipe_is_no_total_of_zero():
+    """A real report of an SGEMM holds the tensor pipe's activity (none) and no other flop counter."""
+    row = tables([(SECOND, {"flop_tensor": 0.0, "dram_bytes": 1e9})])[0]["a08"].iloc[0]
+    assert np.isnan(row["total_flop"]) and row["bound"] == "unknown"
+    row = tables([(SECOND, {"flop_fp32": 0.0, "flop_tensor": 0.0, "dram_bytes": 5e10})])[0]["a08"].iloc[0]
+    assert row["total_flop"] == 0 and row["bound"] == "memory"
+
+
 def test_an_unknown_roof_is_unknown_and_said():
     found, codes = tables([(SECOND, counters(4e11, 2e10))], peaks={})
     assert found["a08"]["bound"].tolist() == ["unknown"] and "peaks-unknown" in codes

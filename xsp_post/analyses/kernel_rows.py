@@ -213,8 +213,11 @@ def _counters(
         origin = _tensor_origin(found, sources["flop_tensor"])
         by_pipe |= _split_tensor(value["flop_tensor"], origin, name[at], names)
     parts = np.array([value[metric] for metric in (*_FLOP_PIPES, "flop_tensor")])
-    any_part = ~np.isnan(parts).all(axis=0)
-    total = np.where(np.isnan(value["flop"]) & any_part, np.nansum(parts, axis=0), value["flop"])
+    # Without a total the parts are one, but never a zero made of what was not recorded: an idle tensor pipe
+    # says nothing about fp32.
+    counted = np.nansum(parts, axis=0)
+    is_total = np.isnan(value["flop"]) & (~np.isnan(value["flop_fp32"]) | (counted > 0))
+    total = np.where(is_total, counted, value["flop"])
     moved = value["dram_read_bytes"] + value["dram_write_bytes"]
     moved = np.where(np.isnan(moved), value["dram_bytes"], moved)
     covered = ~(np.isnan(total) | np.isnan(moved))
