@@ -21,7 +21,7 @@ from xsp_post.reports.text import short_kernels, visible_series
 NODE_LIMIT = 2400
 _NODE_COLUMNS = [
     "node_id", "capture_id", "parent_id", "level", "folded_name", "path_id", "start_ns", "duration_ns",
-    "kernel_ns", "busy_ns", "kernel_count",
+    "kernel_ns", "busy_ns", "kernel_count", "is_inferred",
 ]
 
 
@@ -29,7 +29,7 @@ def data(results: Results, capture_id: int | None = None, limit: int = NODE_LIMI
     """The folded tree of one capture, at most about ``limit`` rows, parents before children.
 
     Columns: parent (row number, −1 root), name, full_name, level (KERNEL for leaves, FOLDED for ``[n more]``),
-    call_count, host_ns (summed host length), kernel_ns, busy_ns (summed over calls), kernel_count, layer_index.
+    call_count, host_ns (summed host length), kernel_ns, busy_ns (summed over calls), kernel_count, layer_index, is_inferred.
     """
     capture_id = pick.deepest_capture(results) if capture_id is None else capture_id
     nodes = frame_or_empty(results, "nodes", _NODE_COLUMNS)
@@ -45,6 +45,7 @@ def data(results: Results, capture_id: int | None = None, limit: int = NODE_LIMI
     leaves["layer_index"] = leaves["parent_path"].map(layer).fillna(-1).astype("int64")
     tree = pd.concat([paths, leaves], ignore_index=True)
     row_of_path = pd.Series(np.arange(len(paths)), index=paths["path_id"])
+    tree["is_inferred"] = tree["is_inferred"].eq(True)
     tree["parent"] = tree["parent_path"].map(row_of_path).fillna(-1).astype("int64")
     return _prune(tree, limit)
 
@@ -57,6 +58,7 @@ def _fold_paths(nodes: pd.DataFrame) -> pd.DataFrame:
         parent_path=("parent_path", "first"), folded_name=("folded_name", "first"), level=("level", "first"),
         call_count=("node_id", "size"), host_ns=("duration_ns", "sum"), kernel_ns=("kernel_ns", "sum"),
         busy_ns=("busy_ns", "sum"), kernel_count=("kernel_count", "sum"), first_ns=("start_ns", "min"),
+        is_inferred=("is_inferred", "max"),
     ).reset_index().astype({"level": object, "folded_name": object})
 
 
@@ -119,7 +121,7 @@ def _prune(tree: pd.DataFrame, limit: int) -> pd.DataFrame:
         busy_ns=("busy_ns", "sum"), kernel_count=("kernel_count", "sum"),
     ).reset_index()
     rest["name"] = "[" + rest["call_count"].astype(str) + " more]"
-    rest = rest.assign(full_name=rest["name"], level="FOLDED", layer_index=-1, first_ns=np.iinfo("int64").max)
+    rest = rest.assign(full_name=rest["name"], level="FOLDED", layer_index=-1, is_inferred=False, first_ns=np.iinfo("int64").max)
     kept = tree[keep]
     new_row = pd.Series(np.arange(len(kept)), index=kept.index)
     result = pd.concat([kept.assign(row=new_row), rest], ignore_index=True)
@@ -129,8 +131,8 @@ def _prune(tree: pd.DataFrame, limit: int) -> pd.DataFrame:
     position = pd.Series(np.arange(len(result)), index=result.index)
     result["parent"] = result["parent"].map(position).fillna(-1).astype("int64")
     columns = ["parent", "name", "full_name", "level", "call_count", "host_ns", "kernel_ns", "busy_ns",
-               "kernel_count", "layer_index"]
-    numbers = {c: "int64" for c in columns if c not in ("name", "full_name", "level")}
+               "kernel_count", "layer_index", "is_inferred"]
+    numbers = {c: "int64" for c in columns if c not in ("name", "full_name", "level", "is_inferred")}
     return result[columns].reset_index(drop=True).astype(numbers)
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 from xsp_post.analysis import Results
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
+from xsp_post.reports.summary import has_iterations
 from xsp_post.reports.text import short_kernel, short_kernels, visible
 from xsp_post.units import format_count, format_ns, format_ratio_percent
 
@@ -62,7 +63,7 @@ def chart(frame: pd.DataFrame) -> Any:
         y=y, tooltip=[alt.Tooltip("full:N", title="kernel"), alt.Tooltip("text:N", title="latency"),
                       alt.Tooltip("share:N", title="of kernel time"), alt.Tooltip("count:N", title="launches")])
     bars = base.mark_bar().encode(
-        x=alt.X("value:Q", title=theme.axis_title("kernel latency per iteration", unit)),
+        x=alt.X("value:Q", title=theme.axis_title("kernel latency", unit)),
         color=alt.condition("datum.part === 'kernel'", alt.value(theme.color("kernel")), alt.value(theme.color("unknown"))))
     labels = base.mark_text(align="left", dx=4, fontSize=11).encode(x="value:Q", text="share:N")
     return alt.layer(bars, labels).properties(width=theme.CHART_WIDTH, height=21 * len(shown) + 10)
@@ -87,11 +88,11 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     if len(by_name):
         top = by_name.iloc[0]
         blocks.append(Note(
-            f"{format_count(by_name['kernel_count'].sum())} launches of {format_count(len(by_name))} different kernels per "
-            f"iteration{cases.of_case(case)}. {short_kernel(str(top['name']))} takes most: {format_ns(top['latency_ns'])}, "
+            f"{format_count(by_name['kernel_count'].sum())} launches of {format_count(len(by_name))} different kernels "
+            f"{'per iteration' if has_iterations(results, case) else 'in the capture'}{cases.of_case(case)}. {short_kernel(str(top['name']))} takes most: {format_ns(top['latency_ns'])}, "
             f"{format_ratio_percent(top['kernel_latency_ratio'])} of the kernel time.", "lead",
         ))
-        blocks.append(Chart("a10", chart(by_name), "A10 · Kernels by name, per iteration. The share is of all kernel time.",
+        blocks.append(Chart("a10", chart(by_name), "A10 · Kernels by name. The share is of all kernel time.",
                             "Kernels by name"))
         blocks.append(Table(
             "a10", "a10", by_name.head(ROW_LIMIT), present(by_name, _BY_NAME), "A10 · Kernels by name", len(by_name),

@@ -63,9 +63,10 @@ def _as_counted(value: pd.Series, original: pd.Series) -> pd.Series:
 def _kernels(results: Results, case: cases.Case | None, index: pd.Series) -> list[list[tuple[str, str, str]]]:
     launches = cases.rows(results, "a08", case, ["layer_index", "name", "latency_ns"])
     launches = launches[launches["layer_index"].isin(set(index))]
-    longest = launches.sort_values("latency_ns", ascending=False, kind="stable").groupby("layer_index", sort=False).head(KERNELS_PER_LAYER)
+    by_name = launches.groupby(["layer_index", "name"], observed=True, sort=False)["latency_ns"].agg(["sum", "size"]).reset_index()
+    longest = by_name.sort_values("sum", ascending=False, kind="stable").groupby("layer_index", sort=False).head(KERNELS_PER_LAYER)
     rows: dict[int, list[tuple[str, str, str]]] = {}
     for layer, short, full, text in zip(longest["layer_index"], short_kernels(longest["name"]),
-                                        [visible(n) for n in longest["name"]], theme.text_of(longest["latency_ns"])):
+                                        [visible(n) for n in longest["name"]], [f"{text} (×{n})" if n > 1 else text for text, n in zip(theme.text_of(longest["sum"], "latency_ns"), longest["size"])]):
         rows.setdefault(int(layer), []).append((short, full, text))
     return [rows.get(int(i), []) for i in index]

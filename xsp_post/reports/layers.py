@@ -14,7 +14,7 @@ from xsp_post.analysis import Results
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.layer_axis import MAX_BARS, bars_over_layers, binned, layer_label
-from xsp_post.reports.text import shorten
+from xsp_post.reports.summary import counted, layer_name
 from xsp_post.units import format_count, format_ns
 
 ROW_LIMIT = 600
@@ -88,8 +88,8 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     top = table.iloc[0]
     inferred = bool(table["is_inferred"].astype(bool).any()) if "is_inferred" in table else False
     blocks.append(Note(
-        f"{format_count(len(table))} layers{cases.of_case(case)}, {format_count(under)} of them under 1 ms. The slowest is "
-        f"layer {top['layer_index']}, {shorten(str(top['layer_name']))} ({format_ns(top['latency_ns'])})."
+        f"{counted(len(table), 'layer', 'layers')}{cases.of_case(case)}, {format_count(under)} of them under 1 ms. The slowest is "
+        f"layer {top['layer_index']}, {layer_name(top['layer_name'])} ({format_ns(top['latency_ns'])})."
         + (" These layers are inferred from repeating kernels, not recorded." if inferred else ""), "lead",
     ))
     latency = latency_data(results, case)

@@ -129,7 +129,7 @@ class PageData:
         frame = data["tree"]
         return {
             **{c: frame[c].tolist() for c in ("parent", "level", "call_count", "host_ns", "kernel_ns", "busy_ns",
-                                             "kernel_count", "layer_index")},
+                                             "kernel_count", "layer_index", "is_inferred")},
             "name": self.strings.numbers(shorten(n, 90) for n in frame["name"]),
             "full_name": self.strings.numbers(frame["full_name"]),
         }

@@ -74,7 +74,7 @@ def _tops(summary: Summary, section_ids: Sequence[str]) -> str:
         parts.append(f"<div><h3>The kernels that take most{where}</h3>{_top_list(summary.top_kernels)}</div>")
     links = [f'<a href="#{anchor}">{text}</a>' for anchor, text in (("layers", "all layers"), ("kernels", "all kernels"), ("tree", "the tree"))
              if anchor in section_ids]
-    return f'<section id="top"><div class="pair">{"".join(parts)}</div><p class="note">See {", ".join(links)}.</p></section>\n' if links \
+    return f'<section id="top"><div class="pair">{"".join(parts)}</div>{_balance_line(summary)}<p class="note">See {", ".join(links)}.</p></section>\n' if links \
         else f'<section id="top"><div class="pair">{"".join(parts)}</div></section>\n'
 
 
@@ -122,12 +122,12 @@ def _finding(found: Shown) -> str:
 
 def _trust(summary: Summary) -> str:
     rows = "".join(
-        f"<tr><td>{escape(r.quantity)}</td><td>{escape(r.level or '–')}</td><td class='num'>{escape(r.n)}</td><td>{escape(r.spread)}</td></tr>"
+        f"<tr><td>{escape(r.quantity)}</td><td>{escape(r.level or '–')}</td><td class='num'>{escape(r.n)}</td><td>{escape(r.spread)}</td><td>{escape(r.overhead)}</td></tr>"
         for r in summary.trust.itertuples()
     )
     table = (
         "<h3>Where each number comes from</h3><div class='scroll plain-table'><table><thead><tr><th>Number</th><th>Taken from level</th>"
-        f"<th class='num'>n</th><th>Spread</th></tr></thead><tbody>{rows}</tbody></table></div>" if rows else ""
+        f"<th class='num'>n</th><th>Spread</th><th>Profiling overhead</th></tr></thead><tbody>{rows}</tbody></table></div>" if rows else ""
     )
     balances = "".join(_balance(b, len({x.capture_id for x in summary.balances}) > 1) for b in summary.balances[:12])
     if not table and not balances:
@@ -137,6 +137,18 @@ def _trust(summary: Summary) -> str:
         '<a class="anchor" href="#trust" aria-label="Link to this section">#</a><p>How far can the numbers be believed, and is every kernel accounted for?</p></header>'
         f"{table}{balances}</section>\n"
     )
+
+
+def _balance_line(summary: Summary) -> str:
+    """Whether every kernel is accounted for, in one line; the trust section says it in full."""
+    parts = [b for b in summary.balances if b.question == "layer"]
+    kernels, time = sum(b.kernel_count for b in parts), sum(b.kernel_ns for b in parts)
+    if not kernels:
+        return ""
+    held = sum(t for b in parts for way, _, t in b.parts if way not in ("none", "no_launch"))
+    return (f'<p class="balance-line">Balance: {escape(format_count(kernels))} kernels, {escape(format_ns(time))} in all; '
+            f"{escape(format_ratio_percent(held / max(time, 1)))} of their time counts for a layer. "
+            '<a href="#trust">The rest</a></p>')
 
 
 def _balance(balance: Balance, several: bool) -> str:

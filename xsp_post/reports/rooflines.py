@@ -21,6 +21,7 @@ from xsp_post.units import (
 )
 
 POINT_LIMIT = 1200
+NO_LAYERS = -2  # of points that are no part of a layer and no kernel outside all: the model's
 _X, _Y = "arithmetic_intensity_flop_per_byte", "arithmetic_throughput_flop_per_s"
 _X_TITLE = "arithmetic intensity [flop/B]"
 _BOUNDS = ("memory", "compute", "latency", "unknown")
@@ -94,12 +95,12 @@ def chart(frame: pd.DataFrame, roofs: pd.DataFrame, *, scale: str = "log", names
         x=x, y=y, tooltip=tooltip, color=bound,
         shape=alt.Shape("bound:N", scale=alt.Scale(domain=list(_BOUNDS), range=[_SHAPES[b] for b in _BOUNDS])),
         size=alt.Size("latency_ns:Q", scale=alt.Scale(range=[26, 380]), legend=None),
-        opacity=alt.condition("selected_layer < 0 || datum.layer_index === selected_layer", alt.value(0.8), alt.value(0.15)),
-        stroke=alt.condition("datum.layer_index === selected_layer", alt.value(theme.color("selected")), alt.value(None)),
+        opacity=alt.condition(f"selected_layer < 0 || datum.layer_index === selected_layer || datum.layer_index === {NO_LAYERS}", alt.value(0.8), alt.value(0.15)),
+        stroke=alt.condition(theme.SELECTED, alt.value(theme.color("selected")), alt.value(None)),
     )
     layers.append(marks)
     if labels:
-        layers.append(alt.Chart(points).mark_text(align="left", dx=9, fontSize=11).encode(x=x, y=y, text="label:N"))
+        layers.append(alt.Chart(points).mark_text(align="center", dy=-13, fontSize=11).encode(x=x, y=y, text="label:N"))
     return alt.layer(*layers).add_params(theme.selected_layer()).properties(width=theme.CHART_WIDTH, height=380)
 
 
@@ -108,7 +109,7 @@ def _points(frame: pd.DataFrame, names: list[str], labels: list[str] | None) -> 
     return pd.DataFrame({
         "x": frame[_X].to_numpy("float64"), "y": frame[_Y].to_numpy("float64") / 1e12,
         "latency_ns": latency.fillna(1.0).to_numpy(),
-        "layer_index": frame["layer_index"].to_numpy() if "layer_index" in frame else -1,
+        "layer_index": frame["layer_index"].to_numpy() if "layer_index" in frame else NO_LAYERS,
         "name": names, "label": labels or "", "latency": [format_ns(v) for v in latency],
         "intensity": [format_flop_per_byte(v) for v in frame[_X]], "throughput": [format_flop_per_s(v) for v in frame[_Y]],
         "bound": frame["bound"].astype(str).to_numpy(), "pipe": [visible(v, 40) for v in frame["pipe"]],

@@ -12,7 +12,7 @@ import pandas as pd
 
 from xsp_post import units
 from xsp_post.analysis import Results
-from xsp_post.levels import RUN_MODEL
+from xsp_post.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.reports import cases
 from xsp_post.reports.blocks import frame_or_empty
 from xsp_post.reports.findings_view import Shown, shown_findings
@@ -22,6 +22,7 @@ from xsp_post.units import format_count, format_ns, format_ratio_percent
 
 TOP = 3
 KERNELS_PER_LAYER = 3
+_UNKNOWN_OVERHEAD = "in it, not measured: xsp-post run --levels M,ML,MLG measures it"
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,8 @@ def _workload(captures: pd.DataFrame, case: cases.Case | None) -> tuple[str, str
 def _facts(results: Results, case: cases.Case | None) -> list[Fact]:
     facts = []
     model, kernels = cases.rows(results, "a01", case), cases.rows(results, "a15", case)
+    if not has_iterations(results, case):
+        return _capture_facts(results)
     if len(model):
         row = model.iloc[0]
         facts.append(Fact("latency", "Model latency", format_ns(row["latency_ns"]), _number(row["latency_ns"]), _latency_trust(row)))
@@ -123,9 +126,13 @@ def _facts(results: Results, case: cases.Case | None) -> list[Fact]:
                               f"{format_ns(row['busy_ns'])} of an iteration of the run that recorded the kernels"))
         facts.append(Fact("kernels", "Kernels per iteration", format_count(row["kernel_count"]), int(row["kernel_count"]),
                           f"{format_ns(row['kernel_latency_ns'])} in all, {format_count(row['unique_kernel_count'])} different"))
-    if not facts:
-        facts = _capture_facts(results)
     return facts
+
+
+def has_iterations(results: Results, case: cases.Case | None) -> bool:
+    """Whether the case is made of iterations; else it is a whole capture taken as one."""
+    named = cases.rows(results, "cases", case)
+    return len(named) > 0 and int(named["iteration_count"].iloc[0]) > 0
 
 
 def _capture_facts(results: Results) -> list[Fact]:
@@ -138,7 +145,7 @@ def _capture_facts(results: Results) -> list[Fact]:
     if count:
         facts += [
             Fact("kernel-time", "Kernel time", format_ns(kernel_ns), kernel_ns, "sum over all kernels"),
-            Fact("busy-time", "GPU busy", format_ns(busy), busy, "union of the device intervals"),
+            Fact("busy-time", "GPU busy", format_ns(busy), busy, "union of the device intervals, summed over devices"),
             Fact("kernels", "Kernels", format_count(count), count, "in the whole capture"),
         ]
     return facts
@@ -161,6 +168,11 @@ def _number(value: Any) -> float | None:
     return None if value != value else float(value)
 
 
+def layer_name(name: object) -> str:
+    """A layer's name for a headline; ``[self]`` says what it is."""
+    return "[self]: the model outside its layers" if str(name) == "[self]" else shorten(visible(name), 60)
+
+
 def _top_layers(results: Results, case: cases.Case | None) -> list[TopRow]:
     layers = cases.rows(results, "a02", case)
     if layers.empty:
@@ -169,27 +181,42 @@ def _top_layers(results: Results, case: cases.Case | None) -> list[TopRow]:
     by_layer = cases.rows(results, "a11", case, ["layer_index", "bound", "kernel_latency_ns", "kernel_count"])
     rows = []
     for row in layers.nlargest(TOP, "latency_ns").itertuples():
-        mine = launches[launches["layer_index"].eq(row.layer_index)].nlargest(KERNELS_PER_LAYER, "latency_ns")
+        mine = longest_names(launches[launches["layer_index"].eq(row.layer_index)], KERNELS_PER_LAYER)
         gathered = by_layer[by_layer["layer_index"].eq(row.layer_index)]
         bound = str(gathered["bound"].iloc[0]) if len(gathered) else ""
         lines = [" · ".join(part for part in (
             f"layer {row.layer_index}", visible(row.layer_type, 60), visible(row.shape_text, 60),
             f"{format_ratio_percent(row.latency_ratio)} of the layers", f"n {row.sample_count}") if part)]
         if len(mine):
-            more = int(gathered["kernel_count"].iloc[0]) - len(mine) if len(gathered) else 0
+            more = int(gathered["kernel_count"].iloc[0]) - int(mine["count"].sum()) if len(gathered) else 0
             lines.append("kernels: " + ", ".join(
-                f"{short_kernel(visible(n), 48)} {format_ns(t)}" for n, t in zip(mine["name"].astype(object), mine["latency_ns"]))
-                + (f" and {more} more" if more > 0 else ""))
-        rows.append(TopRow(shorten(visible(row.layer_name), 60), visible(row.layer_path), float(row.latency_ns),
+                f"{short_kernel(visible(n), 48)} {format_ns(t)}" + (f" (×{c})" if c > 1 else "")
+                for n, t, c in zip(mine["name"].astype(object), mine["latency_ns"], mine["count"])
+            ) + (f" and {counted(more, 'more launch', 'more launches')}" if more > 0 else ""))
+        else:
+            lines.append("no kernels")
+        rows.append(TopRow(layer_name(row.layer_name), visible(row.layer_path), float(row.latency_ns),
                            float(row.latency_ratio), int(row.layer_index), tuple(lines), bound))
     return rows
+
+
+def longest_names(launches: pd.DataFrame, limit: int) -> pd.DataFrame:
+    """Launches joined by kernel name, heaviest first: name, latency_ns (sum), count."""
+    by_name = launches.groupby("name", observed=True, sort=False)["latency_ns"].agg(["sum", "size"]).reset_index()
+    by_name.columns = pd.Index(["name", "latency_ns", "count"])
+    return by_name.nlargest(limit, "latency_ns")
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """``1 launch``, ``2 launches``."""
+    return f"{format_count(count)} {one if count == 1 else many}"
 
 
 def _top_kernels(results: Results, case: cases.Case | None) -> list[TopRow]:
     kernels = cases.rows(results, "a10", case)
     rows = []
     for row in kernels.nlargest(TOP, "latency_ns").itertuples() if len(kernels) else ():
-        line = (f"{format_count(row.kernel_count)} launches · {format_ratio_percent(row.kernel_latency_ratio)} of the kernel time")
+        line = (f"{counted(row.kernel_count, 'launch', 'launches')} · {format_ratio_percent(row.kernel_latency_ratio)} of the kernel time")
         rows.append(TopRow(short_kernel(visible(row.name), 60), visible(row.name), float(row.latency_ns),
                            float(row.kernel_latency_ratio), -1, (line,), str(row.bound)))
     return rows
@@ -213,7 +240,7 @@ def _balances(results: Results) -> list[Balance]:
 
 
 def trust_data(results: Results, case: cases.Case | None) -> pd.DataFrame:
-    """How far each kind of number can be trusted: quantity, taken from, level, samples, spread, profiling."""
+    """How far each kind of number can be trusted: quantity, level it is from, samples, spread, profiling overhead in it."""
     named = cases.rows(results, "cases", case)
     if named.empty:
         return pd.DataFrame()
@@ -224,7 +251,10 @@ def trust_data(results: Results, case: cases.Case | None) -> pd.DataFrame:
     totals = cases.rows(results, "a15", case)
     lines = []
     if len(model):
-        lines.append(("Model latency", str(row["model_level"]), str(model["sample_count"].iloc[0]), _spread(model.iloc[0])))
+        lines.append(("Model latency", str(row["model_level"]), str(model["sample_count"].iloc[0]), _spread(model.iloc[0]),
+                      "none: no profiler was on" if str(row["model_level"]) == RUN_MODEL else _UNKNOWN_OVERHEAD))
+    below = {"Layer latency": "none from kernel profiling: layers are from a run without" if str(row["layer_level"]) == RUN_LAYER
+             else "kernel profiling is in it", "Kernel latency": "launching is disturbed, execution is not"}
     for what, level, frame in (("Layer latency", str(row["layer_level"]), layers), ("Kernel latency", str(row["kernel_level"]), kernels)):
         if len(frame):
             relative = (frame["std_latency_ns"] / frame["latency_ns"]).replace([float("inf")], float("nan"))
@@ -232,10 +262,10 @@ def trust_data(results: Results, case: cases.Case | None) -> pd.DataFrame:
             spread = f"std dev {format_ratio_percent(typical)} of the latency (median over {format_count(len(frame))})" if typical == typical \
                 else "one sample each"
             low, high = int(frame["sample_count"].min()), int(frame["sample_count"].max())
-            lines.append((what, level, str(low) if low == high else f"{low} … {high}", spread))
+            lines.append((what, level, str(low) if low == high else f"{low} … {high}", spread, below[what]))
     if len(totals) and str(totals["counter_source"].iloc[0]) != "none":
         total = totals.iloc[0]
         lines.append(("Flop and bytes", "counters" if str(total["counter_source"]) == "counters" else "counted from the model", "1",
                       f"for {format_ratio_percent(total['counter_coverage_ratio'])} of the kernel time"
-                      if total["counter_coverage_ratio"] == total["counter_coverage_ratio"] else "no kernel was measured"))
-    return pd.DataFrame(lines, columns=["quantity", "level", "n", "spread"])
+                      if total["counter_coverage_ratio"] == total["counter_coverage_ratio"] else "no kernel was measured", "none: no time is taken from the counting run"))
+    return pd.DataFrame(lines, columns=["quantity", "level", "n", "spread", "overhead"])

@@ -195,27 +195,65 @@ def plain(text: str) -> str:
 
 
 def print_frame(console: Console, frame: pd.DataFrame, top: int) -> None:
-    """A table with units in its cells; what is cut off is said."""
+    """A table with units in its cells; rows and columns that do not fit are left out and said."""
     from xsp_post.units import formatter_of
 
     listed = frame if top == 0 else frame.head(top)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in listed.columns:
+    same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique() == 1]
+    skipped = {*same, *_twins(listed)}
+    told = [c for c in listed.columns if c not in skipped and not _says_nothing(listed[c])] or list(listed.columns)
+    if same:
+        console.print(Text(" · ".join(f"{c} {shown(str(listed[c].iloc[0]))}" for c in same), style="dim"))
+    cells = {c: _cells(listed[c], formatter_of(str(c))) for c in told}
+    widths = {c: max([len(str(c)), *(len(cell) for cell in cells[c])]) + 1 for c in told}
+    room = console.width
+    fitting: list = []
+    for column in told:
+        if fitting and widths[column] > room:
+            break
+        fitting.append(column)
+        room -= widths[column]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for column in fitting:
         numeric = pd.api.types.is_numeric_dtype(listed[column].dtype)
-        table.add_column(str(column), justify="right" if numeric else "left", overflow="fold")
-    cells = [_cells(listed[column], formatter_of(str(column))) for column in listed.columns]
-    for row in zip(*cells):
+        table.add_column(Text(str(column)), justify="right" if numeric else "left", overflow="fold")
+    for row in zip(*(cells[c] for c in fitting)):
         table.add_row(*row)
     console.print(table)
     if len(listed) < len(frame):
         console.print(f"… {len(frame) - len(listed):,} more rows (--top 0 prints all)", style="dim")
+    if len(fitting) < len(told):
+        hidden = ", ".join(map(str, told[len(fitting) :]))
+        console.print(f"… {len(told) - len(fitting)} more columns (--format csv has all): {hidden}", style="dim")
     if not len(frame):
         console.print("no rows", style="dim")
 
 
+# Keys that are said once above the table where all rows share them.
+_KEYS = ("case_index", "capture_id", "batch_size", "phase", "call_index", "call_count", "iteration_index")
+
+
+def _twins(frame: pd.DataFrame) -> list[str]:
+    """Columns that only repeat a neighbour for the reader."""
+    twins = ["short_name"] if {"name", "short_name"} <= set(frame) else []
+    if {"layer_name", "layer_path"} <= set(frame) and (
+        frame["layer_name"].astype(str) == frame["layer_path"].astype(str)
+    ).all():
+        twins.append("layer_path")
+    return twins
+
+
+def _says_nothing(values: pd.Series) -> bool:
+    """Whether a column is empty, or holds the one "unknown" value everywhere."""
+    if not len(values):
+        return False
+    first = values.iloc[0]
+    return bool(values.isna().all()) or ((values == first).all() and (isinstance(first, str) and first == ""))
+
+
 def _cells(values: pd.Series, formatter) -> list[Text]:
     if formatter is None:
-        return [Text(shown("" if value is None or value != value else str(value), 80)) for value in values]
+        return [Text(shown("" if value is None or value != value else str(value), 44)) for value in values]
     return [Text(formatter(value)) for value in values]
 
 

@@ -22,9 +22,8 @@ _INVISIBLE = [
     *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0x3164, 0xFEFF, 0xFFA0, *range(0xFFF9, 0xFFFC),
     *range(0xE0000, 0xE0080),
 ]
-_VISIBLE: dict[int, str] = {code: f"⟨U+{code:04X}⟩" for code in (*_INVISIBLE, *range(0x80, 0xA0))}
-_VISIBLE |= {code: chr(0x2400 + code) for code in range(0x20)}  # ␀ … ␟
-_VISIBLE[0x7F] = "␡"
+_VISIBLE: dict[int, str] = {code: f"⟨U+{code:04X}⟩" for code in (*_INVISIBLE, *range(0x20), *range(0x7F, 0xA0))}
+_VISIBLE |= {ord("\n"): "↵", ord("\t"): "⇥"}
 _VISIBLE |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # halves of broken UTF-16, undecodable bytes
 
 
@@ -69,8 +68,8 @@ def short_kernel(name: str, length: int = SHORT_LENGTH) -> str:
     """
     text = _ANONYMOUS.sub("", _RETURN_TYPE.sub("", name.strip()))
     head, bracket, rest = text.partition("<")
-    if not bracket:
-        head = head.partition("(")[0]
+    if "(" in head:  # the arguments come first: there is no template list
+        head, bracket = head.partition("(")[0], ""
     bare = head.rpartition("::")[2].strip() or head.strip() or name
     gist = ""
     if bracket:

@@ -46,8 +46,11 @@ CATEGORIES: list[tuple[str, str]] = [
     ("#d55e00", "#f28a45"), ("#4aa3df", "#8cc9f2"), ("#8a8200", "#d8cf3a"), ("#6a5aa8", "#a79be0"),
     ("#8c939d", "#7b8490"),
 ]
+# Text on a filled mark; all fills of the dark theme are light.
+_ON_FILL = {"light": ("#fffffe", "#10161d"), "dark": ("#14202b", "#10161d")}
 _INK = {"text": ("#1b2128", "#e6eaf0"), "muted": ("#59636f", "#a3adba"), "grid": ("#e3e7ec", "#2a323c")}
 
+SELECTED = "selected_layer >= 0 && datum.layer_index === selected_layer"
 CHART_WIDTH = 760
 CHART_HEIGHT = 230
 
@@ -59,7 +62,14 @@ def color(role: str) -> str:
 
 def dark_colors() -> dict[str, str]:
     """Light colour -> dark colour, for the page's theme switch."""
-    return {light: dark for light, dark in [*PALETTES.values(), *CATEGORIES]}
+    return {light: dark for light, dark in [*PALETTES.values(), *CATEGORIES, *_ON_FILL.values()]}
+
+
+def text_on(fill: str) -> str:
+    """The light-theme text colour that reads best on a fill (WCAG 2 relative luminance)."""
+    channels = [int(fill[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return _ON_FILL["dark" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.3 else "light"][0]
 
 
 def config(dark: bool = False) -> dict[str, Any]:
@@ -187,6 +197,7 @@ def styled(chart: Any, title: str = "") -> Any:
 # name -> (light, dark): everything of the page that is no chart colour
 _PAGE = {
     "ground": ("#f4f6f9", "#0e1318"), "paper": ("#ffffff", "#161c23"), "text": _INK["text"], "muted": _INK["muted"],
+    "inferred": ("#7a3d8f", "#d3a5e6"),
     "edge": ("#dfe4ea", "#2b343f"), "line": ("#eceff3", "#232b34"), "gap": ("#c4603a", "#c98a63"),
     "accent-ink": ("#ffffff", "#0d1520"), "selected-area": ("#fbe6f0", "#3a1a2b"), "bar": ("#d9e9f5", "#1c3a52"),
     "launch": ("#b98aad", "#a86f98"), "launch-ink": ("#1b2128", "#ffffff"),
@@ -219,4 +230,4 @@ def selected_layer() -> alt.Parameter:
 
 def highlight(role: str) -> Any:
     """Colour of a mark with a ``layer_index``: its role's, or the selection's."""
-    return alt.condition("datum.layer_index === selected_layer", alt.value(color("selected")), alt.value(color(role)))
+    return alt.condition(SELECTED, alt.value(color("selected")), alt.value(color(role)))

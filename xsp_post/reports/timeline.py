@@ -87,7 +87,7 @@ def _ranges(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     layer_of = layers[layers["capture_id"].eq(capture_id)].drop_duplicates("node_id").set_index("node_id")["layer_index"]
     full = visible_series(nodes["name"])
     return _frame(
-        "ranges", "thread " + nodes["thread_id"].astype(str), thread, nodes["start_ns"], nodes["end_ns"], full, full,
+        "ranges", _thread(nodes["process_id"], nodes["thread_id"]), thread, nodes["start_ns"], nodes["end_ns"], full, full,
         kind=nodes["level"].astype(object), sub=depth,
         layer_index=nodes["layer_node_id"].map(layer_of).fillna(-1).astype("int64"),
     )
@@ -108,7 +108,7 @@ def _kernels(results: Results, capture_id: int, iteration: int) -> list[pd.DataF
     launched = kernels["launch_start_ns"].ge(0).to_numpy()
     some = kernels[launched]
     launches = _frame(
-        "launches", "launches of thread " + some["launch_thread_id"].astype(str),
+        "launches", "launches of " + _thread(some["process_id"], some["launch_thread_id"]),
         some["process_id"].astype(str) + " / " + some["launch_thread_id"].astype(str), some["launch_start_ns"],
         some["launch_end_ns"], short[launched], full[launched], kind="LAUNCH", layer_index=some["layer_index"],
     )
@@ -123,6 +123,11 @@ def _memory(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     full = visible_series(copies["name"]) + " · " + copies["bytes"].map(units.format_bytes)
     stream = _stream(copies)
     return _frame("streams", stream, stream, copies["start_ns"], copies["end_ns"], full, full, kind="MEMORY")
+
+
+def _thread(process: pd.Series, thread: pd.Series) -> pd.Series:
+    label = "thread " + thread.astype(str)
+    return "process " + process.astype(str) + " · " + label if process.nunique() > 1 else label
 
 
 def _stream(frame: pd.DataFrame) -> pd.Series:
@@ -181,7 +186,8 @@ def _make(results: Results, case: Case | None) -> Section | None:
             "`xsp-post export STORE --to perfetto` writes every one.", "folded",
         ))
     return Section(
-        "timeline", "Timeline of one iteration", "What waits for what?", tuple(blocks), "Tree",
+        "timeline", "Timeline of one iteration" if window.iteration_index >= 0 else "Timeline", "What waits for what?",
+        tuple(blocks), "Tree",
     )
 
 

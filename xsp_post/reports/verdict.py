@@ -61,10 +61,20 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
     if bound == "latency":
         return Verdict(bound, "latency-bound", f"The kernels are far below both roofs: {numbers[1]} at {numbers[0]}, {numbers[2]} of the "
                        f"nearer one. They wait, rather than compute or move data.{sure}", tuple(evidence))
-    gpu = f"The GPU is busy {format_ratio_percent(busy)} of an iteration. " if busy == busy else ""
-    return Verdict("unknown", "bound by the GPU, kind not known" if busy == busy else "not known",
+    gpu = f"The GPU is busy {format_ratio_percent(busy)} of an iteration. " if busy == busy else _capture_busy(results)
+    return Verdict("unknown", "GPU-bound, by memory or compute is not known" if busy == busy else "Bound by what? Not known",
                    f"{gpu}Whether its kernels are memory- or compute-bound is not known: no counters were recorded.",
                    (*evidence, "Add counters: xsp-post run --ncu, or xsp-post ingest this_capture metrics.ncu-rep."))
+
+
+def _capture_busy(results: Results) -> str:
+    captures = frame_or_empty(results, "captures")
+    devices = max(len(frame_or_empty(results, "devices")), 1)
+    if captures.empty or not int(captures["busy_ns"].sum()):
+        return ""
+    among = f" on {devices} devices" if devices > 1 else ""
+    return (f"The GPU was busy {format_ns(captures['busy_ns'].sum())} of the {format_ns(captures['duration_ns'].sum())} "
+            f"recorded{among}. ")
 
 
 def _busy(row: pd.Series) -> list[str]:

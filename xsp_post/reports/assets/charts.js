@@ -42,13 +42,16 @@ async function drawChart(holder, alternative) {
   const target = holder.querySelector(".vega");
   const previous = views.get(holder.dataset.chart);
   if (previous) previous.finalize();
-  const { width: _omitted, ...config } = dark ? DATA.config.dark : DATA.config.light;
+  const config = { ...(dark ? DATA.config.dark : DATA.config.light) };
   const narrow = target.clientWidth < 520;
+  if (narrow) {
+    config.legend = { ...config.legend, columns: 2, labelLimit: 130, labelFontSize: 11 };
+    config.axis = { ...config.axis, labelLimit: 120, titleLimit: 250, labelFontSize: 10.5 };
+  }
   const result = await vegaEmbed(target, spec, {
     mode: "vega-lite", ast: true, renderer: chart.canvas ? "canvas" : "svg", config,
     actions: { export: { svg: true, png: true }, source: false, compiled: false, editor: false },
     downloadFileName: chart.file, tooltip: { theme: dark ? "dark" : "light" },
-    patch: narrow && chart.narrow ? chart.narrow : [],
   });
   views.set(holder.dataset.chart, { view: result.view, alternative: choice, finalize: () => result.finalize() });
   result.view.addEventListener("click", (event, item) => {

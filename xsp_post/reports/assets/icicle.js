@@ -22,6 +22,18 @@ function sizeCanvas(canvas, height) {
   context.textBaseline = "middle";
   return [context, width];
 }
+function hatchPattern(context, color, size) {
+  const tile = document.createElement("canvas");
+  tile.width = tile.height = size;
+  const c = tile.getContext("2d");
+  c.strokeStyle = color;
+  c.lineWidth = 1.2;
+  c.beginPath();
+  c.moveTo(-1, size + 1);
+  c.lineTo(size + 1, -1);
+  c.stroke();
+  return context.createPattern(tile, "repeat");
+}
 const tip = document.getElementById("tip");
 function showTip(x, y, title, lines) {
   tip.replaceChildren(el("strong", { text: title.length > 600 ? title.slice(0, 600) + "…" : title }), ...lines.map((line) => el("div", { text: line })));
@@ -62,6 +74,7 @@ function buildIcicle(holder, data) {
   for (const level of ["MODEL", "MODULE", "LAYER", "OPERATION", "LIBRARY", "KERNEL"]) {
     if (present.has(level)) legend.append(el("span", {}, el("i", { class: LEVEL_INK[level] }), levelWord(level)));
   }
+  if (data.is_inferred.some(Boolean)) legend.append(el("span", {}, el("i", { class: "inferred" }), "inferred, not recorded"));
   let boxes = [];
 
   function find(words) {
@@ -118,6 +131,7 @@ function buildIcicle(holder, data) {
       if (data.host_ns[i] > 0) lines.push(`host time ${formatNs(data.host_ns[i])}`);
       if (data.busy_ns[i] > 0) lines.push(`device busy ${formatNs(data.busy_ns[i])}`);
     }
+    if (data.is_inferred[i]) lines.push("inferred from repeating kernels, not recorded");
     if (data.layer_index[i] >= 0) lines.push(`layer ${data.layer_index[i]}`);
     return lines;
   }
@@ -128,13 +142,20 @@ function buildIcicle(holder, data) {
     const depth = boxes.reduce((most, box) => Math.max(most, box.depth), 0) + 1;
     const [context] = sizeCanvas(canvas, depth * ROW + 2);
     context.clearRect(0, 0, width, depth * ROW + 2);
-    const paper = ink("paper"), selected = ink("selected"), strong = ink("text");
+    const hatch = hatchPattern(context, ink("inferred"), 8);
+    const paint = {};
+    const inkOf = (name) => (paint[name] ??= ink(name));
+    const selected = ink("selected"), strong = ink("text");
     for (const { i, x, w, depth: row, above } of boxes) {
       const dim = state.hits && !state.hits.has(i);
       context.globalAlpha = dim ? 0.22 : above ? 0.6 : 1;
-      context.fillStyle = ink(LEVEL_INK[data.level[i]] || "level-0");
+      context.fillStyle = inkOf(LEVEL_INK[data.level[i]] || "level-0");
       const inner = Math.max(w - 1, 0.6);
       context.fillRect(x, row * ROW + 1, inner, ROW - 2);
+      if (data.is_inferred[i]) {
+        context.fillStyle = hatch;
+        context.fillRect(x, row * ROW + 1, inner, ROW - 2);
+      }
       if (report.layer >= 0 && data.layer_index[i] === report.layer) {
         context.globalAlpha = 1;
         context.strokeStyle = selected;
@@ -142,7 +163,7 @@ function buildIcicle(holder, data) {
         context.strokeRect(x + 1.25, row * ROW + 2.25, Math.max(inner - 2.5, 0.5), ROW - 4.5);
       }
       if (w > 26) {
-        context.fillStyle = ink((LEVEL_INK[data.level[i]] || "level-0") + "-ink");
+        context.fillStyle = inkOf((LEVEL_INK[data.level[i]] || "level-0") + "-ink");
         context.fillText(fitText(context, name(i), w - 10), x + 5, row * ROW + ROW / 2 + 0.5);
       }
       if (i === state.cursor && document.activeElement === canvas) {

@@ -72,7 +72,10 @@ function buildTable(holder, table) {
     for (const column of columns) {
       const cell = el("td", { class: column.align });
       if (column.name) cell.append(longText(cellText(column, row), fullText(column, row)));
-      else cell.append(el("span", { text: cellText(column, row) }));
+      else {
+        cell.append(el("span", { text: cellText(column, row) }));
+        cell.classList.toggle("short", cellText(column, row).length <= 24);
+      }
       if (column.bar) {
         cell.classList.add("bar");
         cell.style.setProperty("--share", String(column.bar[row]));

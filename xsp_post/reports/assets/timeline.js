@@ -43,23 +43,14 @@ function buildTimeline(holder, data) {
     el("span", {}, el("i", { class: "level-3" }), "layer"), el("span", {}, el("i", { class: "level-6" }), "kernel"),
     el("span", {}, el("i", { class: "launch" }), "launch call"), el("span", {}, el("i", { class: "memory" }), "copy, set or graph"),
     el("span", {}, el("i", { class: "hatch" }), "stream idle"), el("span", { text: "line: launch → execution (queue delay)" })));
-  let hover = -1, drag = null, hatch = null;
+  let hover = -1, drag = null;
 
   const px = (ns, width) => ((ns - view.from) / (view.to - view.from)) * width;
-  function makeHatch(context) {
-    const tile = document.createElement("canvas");
-    tile.width = tile.height = 7;
-    const c = tile.getContext("2d");
-    c.strokeStyle = ink("gap");
-    c.lineWidth = 1.2;
-    c.beginPath(); c.moveTo(-1, 8); c.lineTo(8, -1); c.stroke();
-    return context.createPattern(tile, "repeat");
-  }
   const inkOf = (kind) => (kind === "LAUNCH" ? "launch" : kind === "MEMORY" ? "memory" : LEVEL_INK[kind] || "level-0");
   function draw() {
     if (!canvas.clientWidth) return;
     const [context, width] = sizeCanvas(canvas, height);
-    hatch = makeHatch(context);
+    const hatch = hatchPattern(context, ink("gap"), 7);
     context.clearRect(0, 0, width, height);
     const colors = {};
     const paint = (key) => (colors[key] ??= ink(key));
