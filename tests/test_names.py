@@ -69,6 +69,7 @@ benchmark_loop|plain||benchmark_loop|benchmark_loop|
 ExecutionContext::execute|tensorrt|model|ExecutionContext::execute|ExecutionContext::execute|
 /blocks.0/c/Conv + /blocks.0/r/Relu|tensorrt|layer|/blocks.0/c/Conv + /blocks.0/r/Relu|Conv+Relu|/blocks.0
 PWN(PWN(/a/s/Sigmoid), /a/Mul)|tensorrt|layer|PWN(PWN(/a/s/Sigmoid), /a/Mul)|Sigmoid+Mul|/a
+/org.Predict/Open|plain||/org.Predict/Open|/org.Predict/Open|
 /Reshape_10|tensorrt|layer|/Reshape_10|Reshape|
 {ForeignNode[out_masks.../ScatterND_21]}|tensorrt|layer|{ForeignNode[out_masks.../ScatterND_21]}|ForeignNode|
 {'Module': 'model.layers.0.self_attn', 'Inputs': [[1, 4096]]}|dict|module|model.layers.0.self_attn|self_attn|model.layers.0.self_attn

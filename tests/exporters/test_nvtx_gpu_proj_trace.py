@@ -73,11 +73,21 @@ def test_a_capture_that_is_not_there():
     assert len(official.data(small_analysis(), capture_id=0)) == 0  # no device work, no rows
 
 
+def test_ranges_of_a_pytorch_trace_count_as_push_pop():
+    analysis = small_analysis(iterations=1)
+    nodes = analysis.frame("nodes").copy()
+    nodes["span_kind"] = nodes["span_kind"].astype(str).replace("push_pop", "operator")
+    nodes["source_row_id"] = np.where(nodes["source_row_id"] >= 0, 3, -1)  # no key: our own numbers stand in
+    report = official.data(Analysis({**analysis.frames, "nodes": nodes}))
+    assert set(report["Style"]) == {"PushPop"} and len(report) == 8 and report["RangeId"].is_unique
+
+
 def test_no_ranges_at_all(tmp_path):
     kernels = small_analysis().frame("kernels")
     empty = analysis_of(frame_of("nodes", []), kernels)
     assert list(official.data(empty).columns) == COLUMNS
-    official.write_parquet(empty, tmp_path / "a.parquet")
+    written = official.write_parquet(empty, tmp_path / "a.parquet")
+    assert [f.code for f in written.findings] == ["export-empty"]
     assert pyarrow.parquet.read_table(tmp_path / "a.parquet").schema.remove_metadata() == official.PARQUET_SCHEMA
 
 

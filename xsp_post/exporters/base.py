@@ -23,6 +23,12 @@ MESSAGES.update({
 })
 
 CATALOGUE.update({
+    "export-empty": Entry(
+        INFO,
+        "The report has a header and no rows",
+        "No range of the capture launched device work on its own thread.",
+        "Put ranges around what launches kernels (`with xsp_post.ranges(model):`), or look at the timeline.",
+    ),
     "export-limited": Entry(
         WARNING,
         "An export was cut off",

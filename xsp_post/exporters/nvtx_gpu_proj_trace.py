@@ -18,10 +18,13 @@ import pyarrow.parquet
 
 from xsp_post.analysis import Results
 from xsp_post.exporters.base import Selection, Written, select
+from xsp_post.findings import finding
 from xsp_post.intervals import nest
 from xsp_post.output import atomic_output
 
-STYLES = {"push_pop": "PushPop", "start_end": "StartEnd"}
+# A PyTorch or Jaeger trace has no NVTX ranges; what it has instead nests like push/pop ranges.
+STYLES = {"push_pop": "PushPop", "start_end": "StartEnd", "operator": "PushPop", "module": "PushPop",
+          "annotation": "PushPop"}
 # The report in nanoseconds; `nsys stats` prints the unit behind the name, the recipe's Parquet does not.
 _IN_NS = ("Projected Start", "Projected Duration", "Orig Start", "Orig Duration")
 # Types of the recipe's Parquet file: numbers that a row may lack are doubles there.
@@ -52,7 +55,8 @@ def from_selection(selection: Selection) -> pd.DataFrame:
     ranges = nodes[nodes["span_kind"].isin(list(STYLES))]
     # RangeId is the row in NVTX_EVENTS; captures of other tools have none, then our own number stands in
     source = ranges["source_row_id"].to_numpy()
-    range_id = source if len(source) and (source >= 0).all() else ranges["node_id"].to_numpy()
+    is_key = len(source) > 0 and (source >= 0).all() and len(np.unique(source)) == len(source)
+    range_id = source if is_key else ranges["node_id"].to_numpy()
     order = np.argsort(range_id, kind="stable")
     ranges, range_id = ranges.iloc[order].reset_index(drop=True), range_id[order]
     start, end = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
@@ -98,7 +102,7 @@ def write_csv(
     printed = report.rename(columns={name: f"{name} (ns)" for name in _IN_NS})
     with atomic_output(path, force) as temporary:
         printed.to_csv(temporary, index=False, lineterminator="\n")
-    return Written(Path(path), {"ranges": len(report)}, selection.findings)
+    return _written(path, report, selection)
 
 
 def write_parquet(
@@ -111,7 +115,14 @@ def write_parquet(
     table = pa.Table.from_pandas(report, schema=PARQUET_SCHEMA, preserve_index=False)
     with atomic_output(path, force) as temporary:
         pyarrow.parquet.write_table(table, temporary)
-    return Written(Path(path), {"ranges": len(report)}, selection.findings)
+    return _written(path, report, selection)
+
+
+def _written(path: Path, report: pd.DataFrame, selection: Selection) -> Written:
+    findings = list(selection.findings)
+    if not len(report):
+        findings.append(finding("export-empty", example=str(selection.capture.get("source_name", ""))))
+    return Written(Path(path), {"ranges": len(report)}, findings)
 
 
 def _launches(selection: Selection) -> pd.DataFrame:

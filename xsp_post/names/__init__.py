@@ -279,7 +279,9 @@ def _rule_tensorrt(heads: _Heads) -> None:
         r"|^__myl_|^/[^ ]* (?:\+|\|\|) [^ ]|^[A-Za-z][^ /\d]*[/\d][^ ]* (?:\+|\|\|) [^ ]"
         r"|^/[^ ]+ copy$|^[^ ]+ \+ \(Unnamed "
     )
-    rows = heads.take(pattern)
+    # gRPC methods look alike: /package.Service/Method
+    is_rpc = np.asarray(pc.match_substring_regex(heads.texts, r"^/[\w.]+\.[A-Z]\w*/\w+$"))
+    rows = heads.take(pattern, ~is_rpc)
     _by_python(heads, rows, dialects.parse_tensorrt)
 
 
