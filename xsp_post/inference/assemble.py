@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.inference.blocks import class_numbers, places
-from xsp_post.inference.labels import Traits, family_label, guess_type, is_network, with_softmax
+from xsp_post.inference.labels import OPTIMISER, Traits, family_label, guess_type, is_network, with_softmax
 from xsp_post.inference.repetition import PARTIAL, REGULAR
 from xsp_post.inference.turns import (
     BLOCK_ROW,
@@ -96,24 +96,63 @@ def nodes_of(
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """The frame of `build.Inference.nodes` and the innermost node of each launch (int64, −1 none)."""
     gathered = _Rows({name: [] for name in _COLUMNS})
-    iteration_base = 0
-    main_iterations: np.ndarray | None = None
+    below: list[_Below] = []
+    next_iteration = 0
+    main: dict[int, tuple[Sequence, np.ndarray, int]] = {}  # per process: its longest sequence with iterations
     for number, sequence in enumerate(sequences):
-        tops = _add_iterations(gathered, sequence, number, iteration_base)
-        _add_insides(gathered, sequence, number, tops, iteration_base)
-        _add_around(gathered, sequence, number)
-        iteration_base += len(sequence.iterations)
-        main_iterations = tops if main_iterations is None else main_iterations
+        if sequence.process_index not in main:
+            tops = _add_iterations(gathered, sequence, number, next_iteration)
+            if len(tops):
+                main[sequence.process_index] = (sequence, tops, next_iteration)
+            base, next_iteration = next_iteration, next_iteration + len(tops)
+        else:
+            first, tops, base = main[sequence.process_index]
+            tops = _join_iterations(below, sequence, number, first, tops)
+        if len(tops) == len(sequence.iterations):
+            _add_insides(gathered, sequence, number, tops, base)
+        _add_around(gathered, sequence, number, below)
     frame = pd.DataFrame({
         name: np.concatenate(parts).astype(_COLUMNS[name]) if parts else np.empty(0, _COLUMNS[name])
         for name, parts in gathered.columns.items()
     })  # fmt: skip
-    innermost = _innermost(frame, sequences, len(launches))
+    innermost = _innermost(frame, sequences, below, len(launches))
     innermost[covered] = -1
     return _finished(frame, sequences, innermost)
 
 
 # ---------------------------------------------------------------- iterations and what is around them
+
+
+@dataclass
+class _Below:
+    """Launches [starts, ends) of another sequence (a second stream or thread) that lie below nodes of the first."""
+
+    sequence: int
+    nodes: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+
+def _join_iterations(
+    below: list[_Below], sequence: Sequence, number: int, main: Sequence, tops: np.ndarray
+) -> np.ndarray:
+    """Put a second sequence of a process under the iterations of its first one.
+
+    Its own iterations, where it has as many and each lies mostly within its twin's time; else by launch time.
+    Returns the nodes of its own iterations (shape of its iterations), or none.
+    """
+    begin = main.launch_start[main.iterations.starts]
+    own = sequence.iterations
+    if len(own) == len(tops):
+        middle = sequence.launch_start[(own.starts + own.ends - 1) // 2]
+        if (np.searchsorted(begin, middle, side="right") - 1 == np.arange(len(tops))).mean() >= 0.9:
+            below.append(_Below(number, tops, own.starts, own.ends))
+            return tops
+    starts = np.searchsorted(sequence.launch_start, begin)
+    last = np.maximum.accumulate(main.launch_end)[main.iterations.ends - 1]
+    ends = np.minimum(np.searchsorted(sequence.launch_start, last), np.append(starts[1:], len(sequence.rows)))
+    below.append(_Below(number, tops, starts, np.maximum(ends, starts)))
+    return tops[:0]
 
 
 def _add_iterations(gathered: _Rows, sequence: Sequence, number: int, base: int) -> np.ndarray:
@@ -179,16 +218,18 @@ def _series_names(sequence: Sequence) -> list[str]:
     return [f"{n} ({s:,} kernels)" if names.count(n) > 1 else n for n, s in zip(names, sizes, strict=True)]
 
 
-def _add_around(gathered: _Rows, sequence: Sequence, number: int) -> None:
+def _add_around(gathered: _Rows, sequence: Sequence, number: int, below: list[_Below]) -> None:
     """What lies before, between and after the iterations: a node of its own each, never forced into one."""
-    found = sequence.iterations
-    if not len(found):
+    first, last = sequence.iterations.starts, sequence.iterations.ends
+    if below and below[-1].sequence == number:
+        first, last = below[-1].starts, below[-1].ends
+    if not len(first):
         return
     n = len(sequence.rows)
-    starts = np.concatenate([[0], found.ends])
-    ends = np.concatenate([found.starts, [n]])
+    starts = np.concatenate([[0], last])
+    ends = np.concatenate([first, [n]])
     some = np.flatnonzero(ends > starts)
-    where = np.where(some == 0, "before", np.where(some == len(found), "after", "between"))
+    where = np.where(some == 0, "before", np.where(some == len(first), "after", "between"))
     labels = [sequence.label(a, b) for a, b in zip(starts[some].tolist(), ends[some].tolist(), strict=True)]
     count = len(some)
     gathered.add(
@@ -334,7 +375,8 @@ def _describe(sequence: Sequence, drawn: Outline, start: np.ndarray, end: np.nda
     kind_guess[is_phase] = ""
     sure[is_phase] = 0.8
     outermost = (drawn.parent < 0) | (drawn.kind[np.maximum(drawn.parent, 0)] == PHASE)
-    level = np.where(is_phase, "MODULE", np.where(outermost, "LAYER" if network else "MODULE", "OPERATION"))
+    of_layers = ~np.array([drawn.label[p].startswith(OPTIMISER) if p >= 0 else False for p in drawn.parent.tolist()])
+    level = np.where(is_phase, "MODULE", np.where(outermost & of_layers, "LAYER" if network else "MODULE", "OPERATION"))
     return {"name": name, "folded_name": folded, "layer_type": kind_guess, "confidence": sure,
             "level": level.astype(object)}  # fmt: skip
 
@@ -350,20 +392,29 @@ def _name(drawn: Outline, row: int, kind: int, label: str, network: bool) -> tup
 # ---------------------------------------------------------------- launches, times, order
 
 
-def _innermost(frame: pd.DataFrame, sequences: list[Sequence], launch_count: int) -> np.ndarray:
+def _innermost(
+    frame: pd.DataFrame, sequences: list[Sequence], below: list[_Below], launch_count: int
+) -> np.ndarray:
     """Paint the launches of each node, outermost nodes first; int64 (launches,), −1 none."""
     result = np.full(launch_count, -1, np.int64)
     depth, owner = frame["depth"].to_numpy(), frame["sequence"].to_numpy()
     start, end = frame["start"].to_numpy(), frame["end"].to_numpy()
+    for other in below:
+        at, node = _spread(other.starts, other.ends, other.nodes)
+        result[sequences[other.sequence].rows[at]] = node
     for number, sequence in enumerate(sequences):
         for level in range(int(depth.max(initial=-1)) + 1):
             rows = np.flatnonzero((depth == level) & (owner == number))
-            sizes = np.maximum(end[rows] - start[rows], 0)
-            if not sizes.sum():
-                continue
-            at = np.repeat(start[rows] - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
-            result[sequence.rows[at]] = np.repeat(rows, sizes)
+            at, node = _spread(start[rows], end[rows], rows)
+            result[sequence.rows[at]] = node
     return result
+
+
+def _spread(starts: np.ndarray, ends: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every position in the stretches [starts, ends), and the node of its stretch."""
+    sizes = np.maximum(ends - starts, 0)
+    at = np.repeat(starts - (np.cumsum(sizes) - sizes), sizes) + np.arange(sizes.sum())
+    return at, np.repeat(nodes, sizes)
 
 
 def _finished(
@@ -388,6 +439,10 @@ def _finished(
         end_ns[rows] = np.maximum(latest[end[rows] - 1], start_ns[rows])
         thread[rows] = sequence.thread[start[rows]]
         process[rows] = sequence.process_index
+    for level in range(int(depth.max(initial=0)), 0, -1):  # an iteration spans what its other streams launch
+        rows = keep[depth[keep] == level]
+        np.minimum.at(start_ns, parent[rows], start_ns[rows])
+        np.maximum.at(end_ns, parent[rows], end_ns[rows])
     order = keep[np.lexsort((depth[keep], start_ns[keep]))]
     new_row = np.full(count + 1, -1, np.int64)
     new_row[order] = np.arange(len(order))

@@ -18,18 +18,35 @@ def find_phase(
     grams: np.ndarray,
     stats: GramStatistics,
     begin: int,
-    expected: int,
+    cuts: np.ndarray,
+    typical: int,
+    period: int,
     length: int,
 ) -> tuple[int, int]:
-    """The place in a typical turn that corresponds to `begin`, and `begin` moved back over one odd launch.
+    """The place in another turn that corresponds to `begin`, and `begin` moved back over one odd launch.
 
-    expected: about where that place must be. Returns (anchor, begin): symbols from anchor on are what symbols
-    from begin on should be.
+    cuts: one corresponding position per turn (give or take a few launches), typical: the one of a turn to
+    prefer. Returns (anchor, begin): symbols from anchor on are what symbols from begin on should be.
     """
-    gram = grams[begin]
-    places = stats.position[stats.start[gram] : stats.start[gram] + stats.count[gram]]
-    places = places[places != begin] if len(places) > 1 else places
-    anchor = int(places[np.argmin(np.abs(places - expected))])
+    anchor = begin
+    nearest = period
+    for ahead in range(0, 2 * length):
+        if begin + ahead >= len(grams):
+            break
+        gram = grams[begin + ahead]
+        places = stats.position[stats.start[gram] : stats.start[gram] + stats.count[gram]] - ahead
+        places = places[np.abs(places - begin) > period // 2]
+        if not len(places):
+            continue
+        offset = (begin - int(cuts[0])) % period
+        turn = np.clip(np.searchsorted(cuts + offset - period // 2, places, side="right") - 1, 0, len(cuts) - 1)
+        off = np.abs(places - offset - cuts[turn])
+        best = np.lexsort((np.abs(cuts[turn] - typical), off))[0]
+        if off[best] < nearest:
+            anchor, nearest = int(places[best]), int(off[best])
+        # What recurs within a turn (in each block, say) is taken only where no other of its places is as near.
+        if nearest <= max(3, stats.spacing[gram] // 3):
+            break
     # An odd launch near the very start hides up to `length` launches before it.
     fewest = max(2, int(np.ceil(6.0 / max(bits_per_symbol(symbols), 0.1))))  # agreement that is no chance
     for _ in range(2):

@@ -125,8 +125,9 @@ def _summary(iterations: pd.DataFrame, nodes: pd.DataFrame) -> str:
         clause = f"{len(group)} × {name} of {int(group['launch_count'].median()):,} kernels"
         inner = nodes[(nodes["level"] == "LAYER") & (nodes["kind"] == "block")]
         inner = inner[inner["iteration_index"].isin(group["iteration_index"])]
-        if len(inner) and len(group):
-            clause += f", {len(inner) // len(group)} blocks in each"
+        blocks = inner.groupby("iteration_index").size().reindex(group["iteration_index"], fill_value=0).median()
+        if blocks:
+            clause += f", {int(blocks)} blocks in each"
         clauses.append(clause)
     return "; ".join(clauses)
 

@@ -26,6 +26,9 @@ from xsp_post.inference.sequence import (
 
 REGULAR, DIFFERENT, PARTIAL = 0, 1, 2  # kinds of turns
 SHORTEST_PERIOD = 4  # launches
+# What makes a spacing a period: occurrences of each marker, how many grams beyond `length` agree (0: any number), share
+# of what is unexplained, reach over the sequence.
+_EVIDENCE = ((6, 0, 0.03, 0.2), (4, 2, 0.03, 0.2), (3, 2, 0.03, 0.6), (3, 0, 0.3, 0.2), (2, 0, 0.5, 0.6))
 
 
 @dataclass
@@ -78,7 +81,7 @@ def find_repetition(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD) -> 
         return Repetition(
             reason=f"of all stretches of {length} launches only {recurring:.0%} occur more than once"
         )
-    markers = _markers(stats, n, shortest)
+    markers = _markers(stats, n, shortest, length)
     if not markers.any():
         return Repetition(
             reason=f"{recurring:.0%} of the stretches of {length} launches recur, but at no even spacing"
@@ -89,7 +92,7 @@ def find_repetition(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD) -> 
 # ---------------------------------------------------------------- the period
 
 
-def _markers(stats: GramStatistics, n: int, shortest: int) -> np.ndarray:
+def _markers(stats: GramStatistics, n: int, shortest: int, length: int) -> np.ndarray:
     """Grams that mark the outermost period; bool per gram (all False: none).
 
     Candidate spacings are tried from the largest down. One is taken when its grams explain a noticeable part
@@ -110,16 +113,25 @@ def _markers(stats: GramStatistics, n: int, shortest: int) -> np.ndarray:
         near = usable & (np.abs(bins - index) <= 1)
         spacing = int(np.median(stats.spacing[near & (bins == index)]))
         open_count = max(total - explained_below[max(index - 1, 0)], 1.0)
-        for fewest, share, reach in ((4, 0.03, 0.2), (3, 0.03, 0.6), (2, 0.5, 0.6)):
+        for fewest, most, share, reach in _EVIDENCE:
             chosen = near & (stats.count >= fewest)
+            chosen &= stats.count * spacing >= 0.5 * (stats.last - stats.first + spacing)
             if not chosen.any():
                 continue
             span = int((stats.last[chosen] - stats.first[chosen]).max()) + spacing
-            dense = stats.count * spacing >= 0.5 * (stats.last - stats.first + spacing)
-            chosen &= dense
-            if span >= reach * n and stats.count[chosen].sum() >= share * open_count:
+            agreeing = _company(stats, chosen, near, length) if most else chosen
+            if most and int(agreeing.sum()) <= length + most:
+                continue
+            if span >= reach * n and stats.count[agreeing].sum() >= share * open_count:
                 return chosen
     return np.zeros(len(stats.count), dtype=bool)
+
+
+def _company(stats: GramStatistics, chosen: np.ndarray, near: np.ndarray, length: int) -> np.ndarray:
+    """Grams of about the same spacing that first occur around the chosen ones, those that occur twice too."""
+    first = stats.first[chosen]
+    around = (stats.first >= first.min() - 3 * length) & (stats.first <= first.max() + 3 * length)
+    return near & around & (stats.count >= 2)
 
 
 def _votes(
@@ -182,8 +194,8 @@ def _turns(
     shown = _typical_turns(hashed, inside, period)
     is_known = _grams_of(grams, inside[shown], period) & (stats.count >= 2)
     begin, finish = _extent(is_known[grams], first, last, length)
-    expected = int(inside[shown[0]]) + (begin - int(inside[0])) % period
-    anchor, begin = find_phase(hashed.symbols, grams, stats, begin, expected, length)
+    typical = int(inside[shown[0]])
+    anchor, begin = find_phase(hashed.symbols, grams, stats, begin, inside, typical, period, length)
     # The same votes again, for a reference near the start of a turn: less drift between them.
     near = _best_marker_near(stats, markers, anchor, period, length)
     if near >= 0:
@@ -329,7 +341,8 @@ def find_series(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD, most: i
         if end - begin < max(2 * shortest, 16, len(symbols) // 100):
             break
         part = split_in_equals(find_repetition(symbols[begin:end], shortest=shortest), symbols[begin:end])
-        if not len(part) or part.coverage(end - begin) < 0.2:
+        launches = int((part.ends - part.starts).sum())
+        if not len(part) or part.coverage(end - begin) < 0.2 or launches < 0.05 * len(symbols):
             continue
         part = moved(part, begin)
         found.append(part)
