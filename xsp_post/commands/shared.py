@@ -83,7 +83,7 @@ def stdout() -> Console:
     """The console for data: colour on a terminal only, full width when piped."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "140"))
+    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "") or 160)
     return Console(width=width, soft_wrap=False, highlight=False)
 
 

@@ -1,0 +1,180 @@
+"""The command line as a person uses it: exit codes, one sentence, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from builders import ExportBuilder
+
+EXECUTABLE = Path(sys.executable).with_name("xsp-post")
+
+
+def xsp(*arguments, cwd=None, env=None):
+    return subprocess.run(
+        [str(EXECUTABLE), *map(str, arguments)], capture_output=True, text=True, cwd=cwd,
+        env={**os.environ, **(env or {}), "XSP_NSYS": ""}, check=False, timeout=120,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    path = tmp_path_factory.mktemp("capture") / "small.sqlite"
+    builder = ExportBuilder().gpu()
+    for i in range(4):
+        t = i * 1000
+        builder.range(f"model:forward#{i}", t, t + 900, domain="xsp").range("fc:Linear#0", t + 10, t + 80, domain="xsp")
+        builder.kernel("void gemm<float>(int)", launch=(t + 12, t + 15), run=(t + 20, t + 60), short="gemm")
+    return builder.write(path)
+
+
+def test_help_answers_at_once():
+    best = min(_seconds("--help") for _ in range(3))
+    assert best < 0.5, best
+
+
+def _seconds(*arguments):
+    start = time.perf_counter()
+    assert xsp(*arguments).returncode == 0
+    return time.perf_counter() - start
+
+
+def test_ingest_writes_a_store_and_says_what_to_do_next(capture, tmp_path):
+    done = xsp("ingest", capture, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "small.xsp.sqlite").is_file()
+    assert "closes" in done.stdout and "DOES NOT CLOSE" not in done.stdout
+    assert "Next: xsp-post report small.xsp.sqlite" in done.stderr
+    shown = xsp("tree", "small.xsp.sqlite", cwd=tmp_path)
+    assert shown.stdout.splitlines()[3:] == xsp("tree", capture).stdout.splitlines()[3:]
+
+
+def test_any_sqlite_tool_reads_the_store(capture, tmp_path):
+    assert xsp("ingest", capture, "-q", cwd=tmp_path).returncode == 0
+    with sqlite3.connect(tmp_path / "small.xsp.sqlite") as connection:
+        rows = connection.execute(
+            "SELECT k.name, k.attribution, n.level, k.end_ns - k.start_ns FROM kernels k JOIN nodes n USING (node_id)"
+        ).fetchall()
+        assert rows == [("void gemm<float>(int)", "nesting", "LAYER", 40)] * 4
+        assert connection.execute("SELECT value FROM xsp_meta WHERE key = 'schema_version'").fetchone()
+        sql = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'kernel_rows'").fetchone()[0]
+        assert "-- execution start" in sql
+        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'index'").fetchone()[0] >= 4
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json", "md"])
+def test_a_table_in_every_text_format(capture, form):
+    done = xsp("table", "A10", capture, "-f", form)
+    assert done.returncode == 0, done.stderr
+    assert "gemm" in done.stdout
+    if form == "json":
+        assert json.loads(done.stdout)[0]["kernel_count"] == 1
+
+
+def test_a_table_as_parquet(capture, tmp_path):
+    import pandas as pd
+
+    assert xsp("table", "layers", capture, "-f", "parquet", "-o", tmp_path / "l.parquet").returncode == 0
+    assert pd.read_parquet(tmp_path / "l.parquet")["kernel_ns"].tolist() == [40] * 4
+
+
+def test_tree_as_json_adds_up(capture):
+    document = json.loads(xsp("tree", capture, "--json").stdout)
+    assert document["format"] == "xsp-post.tree"
+    assert document["paths"][0]["kernel_ns"] == 160
+    launch = [row for row in document["balance"] if row["question"] == "launch"]
+    assert sum(r["kernel_ns"] for r in launch if r["attribution"] != "total") == 160
+
+
+def bad(tmp_path, capture):
+    """(arguments, exit code, part of the sentence)"""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.sqlite").touch()
+    (tmp_path / "lfs.sqlite").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    (tmp_path / "random.sqlite").write_bytes(bytes(range(256)) * 50)
+    (tmp_path / "cut.sqlite").write_bytes(capture.read_bytes()[: capture.stat().st_size // 2])
+    with sqlite3.connect(tmp_path / "other.sqlite") as connection:
+        connection.execute("CREATE TABLE t (x)")
+    connection.close()
+    (tmp_path / "report.nsys-rep").write_bytes(b"not for us")
+    shutil.copy(capture, tmp_path / "there.xsp.sqlite")
+    return [
+        (("ingest", "folder"), 4, "folder"),
+        (("ingest", "absent.sqlite"), 4, "no such file"),
+        (("ingest", "empty.sqlite"), 4, "empty"),
+        (("ingest", "lfs.sqlite"), 4, "Git LFS pointer"),
+        (("ingest", "random.sqlite"), 4, "no capture"),
+        (("ingest", "cut.sqlite"), 4, "not an intact SQLite database"),
+        (("ingest", "other.sqlite"), 4, "is no Nsight Systems export"),
+        (("ingest", "report.nsys-rep"), 3, "nsys"),
+        (("ingest", capture, "-o", "there.xsp.sqlite"), 6, "exists"),
+        (("ingest", capture, "-o", "absent/x.xsp.sqlite"), 6, "does not exist"),
+        (("table", "A99", capture), 2, "A99"),
+        (("table", "A10", capture, "-f", "yaml"), 2, "yaml"),
+        (("tree", capture, "--layer-range", "("), 2, "regular expression"),
+        (("tree", capture, "--layer-depth", "-1"), 2, "below 1"),
+    ]
+
+
+def test_bad_input_is_one_sentence_and_an_exit_code(tmp_path, capture):
+    for arguments, code, part in bad(tmp_path, capture):
+        before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
+        done = xsp(*arguments, cwd=tmp_path)
+        assert done.returncode == code, (arguments, done.stderr)
+        assert part in done.stderr, (arguments, done.stderr)
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""
+        assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before, arguments
+
+
+def test_a_locked_database(tmp_path, capture):
+    path = tmp_path / "locked.sqlite"
+    shutil.copy(capture, path)
+    path.chmod(0o600)
+    connection = sqlite3.connect(path)
+    connection.execute("BEGIN EXCLUSIVE")
+    done = xsp("tree", path)
+    connection.rollback()
+    connection.close()
+    assert done.returncode == 4 and "locked" in done.stderr
+    assert xsp("tree", path).returncode == 0
+
+
+def test_strict_fails_when_time_lies_outside_every_range(tmp_path, capture):
+    path = ExportBuilder().range("r", 0, 10).kernel("out", launch=(50, 51), run=(60, 70)).write(tmp_path / "c.sqlite")
+    assert xsp("tree", path).returncode == 0
+    done = xsp("tree", path, "--strict")
+    assert done.returncode == 5 and "outside every range" in done.stderr
+    assert xsp("tree", path, "--strict", "--unattributed-limit", "1").returncode == 0
+    assert xsp("tree", capture, "--strict").returncode == 0
+
+
+def test_hostile_text_prints_harmlessly(tmp_path):
+    hostile = "\x1b[31mred\u202egnp.exe [bold]x[/bold]"
+    path = ExportBuilder().range(hostile, 0, 100).kernel(hostile, launch=(1, 2), run=(3, 4)).write(tmp_path / "h.sqlite")
+    done = xsp("tree", path)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout and "\u202e" not in done.stdout
+    assert "\\u001b[31mred\\u202e" in done.stdout and "[bold]x[/bold]" in done.stdout
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    done = xsp("tree", tmp_path / "absent", env={"XSP_POST_DEBUG": "1"})
+    assert "Traceback" in done.stderr
+
+
+def test_a_parquet_folder_gives_the_same_tree(tmp_path, capture):
+    builder = ExportBuilder().gpu().range("model:forward#0", 0, 100, domain="xsp")
+    builder.kernel("k", launch=(1, 2), run=(3, 40)).memcpy(64, launch=(5, 6), run=(41, 50))
+    one = builder.write(tmp_path / "c.sqlite")
+    for folder in (builder.write_parquetdir(tmp_path / "c_pqtdir"), builder.write_arrowdir(tmp_path / "c_arwdir")):
+        assert xsp("tree", folder).stdout.splitlines()[1:] == xsp("tree", one).stdout.splitlines()[1:]
