@@ -93,11 +93,13 @@ def join(
     reports: Sequence[CounterReport],
     *,
     devices: pd.DataFrame | None = None,
+    captures: pd.DataFrame | None = None,
     extra_metrics: Sequence[str] | None = None,
 ) -> tuple[pd.DataFrame, list[Finding], pd.DataFrame]:
     """Counters of all kernels: (kernel_metrics, findings, steps).
 
-    `kernels` and `nodes` are tables of an Analysis; `devices` lets unlike GPUs be told. `extra_metrics` names the
+    `kernels` and `nodes` are tables of an Analysis; `devices` lets unlike GPUs be told, `captures` keeps reports to
+    captures of their batch size (where both are known). `extra_metrics` names the
     tool's own metrics to keep beside our quantities (default: those of a report that has at most 40 more than our
     quantities need). kernel_metrics: at most one row per kernel and metric; where several reports give one, the
     better step, then the earlier report. steps: report_name, capture_id, step, kernel_count, kernel_ns; per report
@@ -108,6 +110,8 @@ def join(
         findings += report.findings
         found = _Report(report, extra_metrics)
         for capture_id, of_capture in kernels.groupby("capture_id", sort=True):
+            if not _is_of_batch(report, captures, int(str(capture_id))):
+                continue
             matched, counted, told = found.match(of_capture, nodes[nodes["capture_id"] == capture_id])
             parts.append(matched)
             steps.append(counted.assign(report_name=report.report_name, capture_id=capture_id))
@@ -444,6 +448,13 @@ def _count_steps(kernels: pd.DataFrame, step: np.ndarray) -> pd.DataFrame:
         "kernel_count": np.bincount(step, minlength=len(STEPS)),
         "kernel_ns": [int(duration_ns[step == rank].sum()) for rank in range(len(STEPS))],
     })  # fmt: skip
+
+
+def _is_of_batch(report: CounterReport, captures: pd.DataFrame | None, capture_id: int) -> bool:
+    if captures is None or report.batch_size < 0:
+        return True
+    sizes = captures.loc[captures["capture_id"] == capture_id, "batch_size"]
+    return bool(sizes.isin([-1, report.batch_size]).all())
 
 
 def _unlike_gpus(report: CounterReport, devices: pd.DataFrame | None, capture_id: int) -> list[Finding]:

@@ -65,6 +65,7 @@ class CounterReport:
     metrics: pd.DataFrame
     device_attributes: dict[int, dict[str, Any]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    batch_size: int = -1  # of the run it was recorded in; −1: unknown, fits any
 
 
 ACTION_DTYPES = {
@@ -99,7 +100,7 @@ _HALF_FACTOR = re.compile(r"derived__smsp__sass_thread_inst_executed_op_(h\w+?)_
 _FIXED_INPUTS = re.compile(
     r"gpu__time_duration\.sum|(?:sm|smsp)__cycles_elapsed\.avg(?:\.per_second)?"
     r"|(?:sm|smsp)__sass_thread_inst_executed_op_[fdh]\w+_pred_on\.sum(?:\.per_cycle_elapsed|\.peak_sustained)?"
-    r"|dram__(?:bytes|bytes_read|bytes_write|sectors_read|sectors_write)\.sum(?:\.per_second|\.peak_sustained)?"
+    r"|dram__(?:bytes|bytes_read|bytes_write|bytes_op_read|bytes_op_write|sectors_read|sectors_write)\.sum(?:\.per_second|\.peak_sustained)?"
     r"|dram__cycles_elapsed\.avg\.per_second|lts__t_(?:bytes|sectors)\.sum(?:\.per_second)?"
     r"|sm__warps_active\.avg\.pct_of_peak_sustained_active|sm__maximum_warps_per_active_cycle_pct"
     r"|(?:sm|smsp)__inst_executed_pipe_tensor(?:_op_\w+)?\.sum(?:\.per_cycle_elapsed)?"
@@ -339,6 +340,7 @@ def _memory(wide: _Wide, seconds: np.ndarray) -> None:
         quantity = f"dram_{direction}_bytes"
         for name, scale, note in (
             (f"dram__bytes_{direction}.sum", 1.0, ""),
+            (f"dram__bytes_op_{direction}.sum", 1.0, ""),  # its name since compute capability 12
             (f"dram__sectors_{direction}.sum", SECTOR_BYTES, f" × {SECTOR_BYTES} B"),
             (f"dram_{direction}_bytes", 1.0, ""),
             (f"dram_{direction}_transactions", SECTOR_BYTES, f" × {SECTOR_BYTES} B"),

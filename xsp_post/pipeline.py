@@ -125,8 +125,9 @@ def with_counters(analysis: Analysis, reports: list) -> Analysis:
     """Join counter reports to the kernels."""
     from xsp_post.counter_join import join
 
+    frames = analysis.frames
     metrics, found, steps = join(
-        analysis.frames["kernels"], analysis.frames["nodes"], reports, devices=analysis.frames.get("devices")
+        frames["kernels"], frames["nodes"], reports, devices=frames.get("devices"), captures=frames.get("captures")
     )
     frames = dict(analysis.frames, kernel_metrics=metrics, counter_join=steps)
     return _with_findings(frames, analysis.findings + list(found))

@@ -63,6 +63,11 @@ def help_text(tool: Tool, arguments: Sequence[str], timeout_s: float = 20.0) -> 
     return _output([str(tool.path), *arguments, "--help"], timeout_s)
 
 
+def output_text(tool: Tool, arguments: Sequence[str], timeout_s: float = 20.0) -> str:
+    """What ``tool ARGUMENTS`` prints on both streams, '' when it fails to start or to end in time."""
+    return _output([str(tool.path), *arguments], timeout_s)
+
+
 def has_flag(text: str, flag: str) -> bool:
     """Whether a help text lists a flag as a word of its own."""
     return re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", text) is not None

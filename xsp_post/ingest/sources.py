@@ -98,41 +98,18 @@ def expand(paths: list[Path]) -> list[Path]:
     return expanded
 
 
-def expand(paths: list[Path]) -> list[Path]:
-    """Sources as files: a run directory stands for the recordings of its captures, in the order they were made."""
-    from xsp_post import capture
-
-    files_of: list[Path] = []
-    for path in paths:
-        if path.is_dir() and capture.is_run_directory(path):
-            captures = capture.load_captures(path)
-            capture.check_alike(captures)
-            files_of += [one.source() for one in captures]
-        else:
-            files_of.append(path)
-    return files_of
-
-
 def load(path: Path, *, detail: bool = True) -> Loaded:
-    """Read one source; what `xsp-post run` knows of a capture is put into its trace."""
+    """Read one source. Without ``detail`` nsys exports are read without launch dimensions and payloads.
+
+    A recording that `xsp-post run` made also gets what the run knows of it (level, batch size, layer facts).
+    """
     from xsp_post.ingest import run_facts
 
     loaded = _load(path, detail)
     if loaded.trace is not None:
         loaded.trace = run_facts.apply(loaded.trace, path)
-    return loaded
-
-
-def _load(path: Path, detail: bool) -> Loaded:
-    """Read one source. Without ``detail`` nsys exports are read without launch dimensions and payloads.
-
-    A recording that `xsp-post run` made also gets what the run knows of it (level, batch size, layer facts).
-    """
-    loaded = _load(path, detail)
-    if loaded.trace is not None:
-        from xsp_post.ingest import run_facts
-
-        loaded.trace = run_facts.apply(loaded.trace, path)
+    if loaded.counters is not None and (made := capture.capture_of(path)) is not None:
+        loaded.counters.batch_size = made.batch_size
     return loaded
 
 
@@ -159,10 +136,6 @@ def _load(path: Path, detail: bool) -> Loaded:
         from xsp_post.ingest.ncu import read_ncu
 
         return Loaded(path, kind, counters=read_ncu(path))
-    if kind == CLOCK:
-        from xsp_post.ingest.clock import read_clock
-
-        return Loaded(path, kind, trace=read_clock(path))
     if kind == KINETO:
         from xsp_post.ingest.kineto import read_kineto
 

@@ -1,0 +1,233 @@
+"""``run`` → capture at level M/L/G+counters with Nsight Compute: one iteration of the child, kernel by kernel.
+
+ncu replays every kernel as often as its metrics need passes, so only one measured iteration is profiled, and
+no time of this run is ever used. Which metrics exist is asked of ``ncu --query-metrics``; where it does not
+say, NVIDIA's own roofline sections are recorded. Clocks are left alone, as in the timing runs; the caches are
+flushed before each pass (ncu's default: reproducible), both recorded with the capture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from xsp_post import tools
+from xsp_post.capture import Capture, CapturePlan
+from xsp_post.collectors.base import (
+    STDERR,
+    STDOUT,
+    Availability,
+    Ended,
+    begin,
+    child_command,
+    conclude,
+    fail,
+    last_lines,
+    run_child,
+)
+from xsp_post.collectors.torch_profiler import GPU_KERNELS
+from xsp_post.errors import MESSAGES, ToolError, UsageError
+from xsp_post.range_text import DOMAIN, MODEL
+from xsp_post.tools import Tool, has_flag
+
+MESSAGES.update({
+    "ncu-missing": (
+        "Nsight Compute was not found, so no hardware counters can be read.",
+        "Install Nsight Compute from NVIDIA, or point XSP_NCU to it; or leave --ncu out.",
+    ),
+    "ncu-needs-gpu": (
+        "Hardware counters are the GPU's; the run measures the CPU.",
+        "Use --device cuda, or leave --ncu out: flop of the layers are then counted from the model.",
+    ),
+    "ncu-no-kernels": (
+        "Nsight Compute ran, but no kernel of the model came under its eyes.",
+        "See its messages in the capture's logs; MIG, a container without the driver's libraries, or another "
+        "profiler on the GPU can be why.",
+    ),
+    "ncu-no-report": (
+        "Nsight Compute wrote no report.",
+        "Its last lines say why; see also xsp-post doctor.",
+    ),
+    "ncu-permission": (
+        "The driver lets only administrators read GPU counters (ERR_NVGPUCTRPERM).",
+        "As root: write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to a file in /etc/modprobe.d, "
+        "rebuild the initramfs and reboot (0 in `grep RmProfilingAdminOnly /proc/driver/nvidia/params` means open); "
+        "or run as root or with CAP_SYS_ADMIN; in a container: --cap-add=SYS_ADMIN. Timing runs need none of this.",
+    ),
+})  # fmt: skip
+
+REPORT = "counters.ncu-rep"
+CLOCK_CONTROL, CACHE_CONTROL, REPLAY_MODE = "none", "all", "kernel"
+_GIVES = "flops, DRAM bytes and occupancy of every kernel: A8…A12, A14, A15 and the rooflines"
+_REMEDY = "Install Nsight Compute from NVIDIA (developer.nvidia.com/nsight-compute), or point XSP_NCU to it"
+_PARAMETERS = Path("/proc/driver/nvidia/params")
+
+# Metrics that counters.quantities reads; only those whose base name ncu lists are asked for.
+_SASS = "sass_thread_inst_executed_op_{}_pred_on.sum"
+WANTED = (
+    "gpu__time_duration.sum",
+    "sm__cycles_elapsed.avg.per_second",
+    "smsp__cycles_elapsed.avg.per_second",
+    *(f"smsp__{_SASS.format(kind + op)}" for kind in "dfh" for op in ("add", "mul", "fma")),
+    *(f"sm__{_SASS.format(kind + 'fma')}.peak_sustained" for kind in "dfh"),
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "dram__bytes_op_read.sum",
+    "dram__bytes_op_write.sum",
+    "dram__bytes.sum.peak_sustained",
+    "dram__cycles_elapsed.avg.per_second",
+    "lts__t_sectors.sum",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "sm__maximum_warps_per_active_cycle_pct",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+)
+# Used only where the tensor cores' operations themselves are not listed (before compute capability 8).
+_TENSOR_INSTEAD = (
+    "sm__inst_executed_pipe_tensor_op_hmma.sum",
+    "sm__inst_executed_pipe_tensor_op_gmma.sum",
+    "sm__inst_executed_pipe_tensor_op_dmma.sum",
+    "sm__inst_executed_pipe_tensor.sum",
+    "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__pipe_tensor_op_imma_cycles_active.avg.pct_of_peak_sustained_active",
+)
+# Computed by ncu from the launch itself, on every GPU; never listed.
+_ALWAYS = ("launch__registers_per_thread", "launch__waves_per_multiprocessor", "launch__occupancy_limit_registers",
+           "launch__occupancy_limit_shared_mem", "launch__occupancy_limit_warps",
+           "launch__occupancy_limit_blocks")  # fmt: skip
+_TENSOR_OPERATIONS = re.compile(r"sm__ops_path_tensor_src_(?!op_)\w+")
+_NAME = re.compile(r"^\s*([a-z0-9]+__\w+)")
+_SECTIONS = ("SpeedOfLight_RooflineChart", "SpeedOfLight_HierarchicalTensorRooflineChart", "SpeedOfLight",
+             "MemoryWorkloadAnalysis_Tables", "ComputeWorkloadAnalysis", "Occupancy", "LaunchStats")  # fmt: skip
+_NO_PERMISSION = "ERR_NVGPUCTRPERM"
+_NO_KERNELS = "No kernels were profiled"
+
+
+class NcuCollector:
+    """``ncu`` around the child."""
+
+    name = "ncu"
+
+    def check(self) -> Availability:
+        tool = tools.find_ncu()
+        if tool is None:
+            return Availability(self.name, False, "", "ncu was not found", _GIVES, _REMEDY)
+        if not tool.version:
+            return Availability(self.name, False, "", f"{tool.path} does not answer --version", _GIVES, _REMEDY)
+        limited = "; the driver lets only administrators read counters" if is_restricted() else ""
+        return Availability(self.name, True, tool.version, f"{tool.path}{limited}", _GIVES, "")
+
+    def collect(self, plan: CapturePlan) -> Capture:
+        tool = tools.find_ncu()
+        if tool is None:
+            raise ToolError("ncu was not found.", code="ncu-missing", hint=f"{_REMEDY}.")
+        flags = profile_flags(tool)
+        capture = begin(
+            plan, self.name, profiler="ncu", kernel_meaning=GPU_KERNELS, is_serialized=True, tool_version=tool.version,
+            tool_flags=flags, clock_control=CLOCK_CONTROL, cache_control=CACHE_CONTROL, replay_mode=REPLAY_MODE,
+            counted_iteration_count=1,
+        )  # fmt: skip
+        if plan.workload.device != "cuda":
+            raise fail(capture, UsageError(
+                f"The capture {plan.name} asks for hardware counters on {plan.workload.device}.", code="ncu-needs-gpu",
+                hint="Use --device cuda, or leave --ncu out.",
+            ))  # fmt: skip
+        ended = _profile(tool, flags, plan)
+        if _said(plan.directory, _NO_KERNELS) and not ended.is_timed_out and "--nvtx-include" in flags:
+            # another ncu may read the range filter differently: cudaProfilerStart/Stop alone limit it well enough
+            ended = _profile(tool, _without_filter(flags), plan)
+        if not ended.is_timed_out:
+            _require_report(capture, ended)
+        return conclude(capture, ended, {"report": REPORT}, is_exit_code_ours=False)
+
+
+def is_restricted() -> bool:
+    """Whether the driver says that only administrators may read counters; False where it says nothing."""
+    try:
+        return "RmProfilingAdminOnly: 1" in _PARAMETERS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def profile_flags(tool: Tool) -> list[str]:
+    """The flags of ``ncu`` that this ncu knows, each value a word of its own."""
+    text = tools.help_text(tool, [])
+    wanted = [
+        ["--target-processes", "all"],
+        ["--replay-mode", REPLAY_MODE],
+        ["--clock-control", CLOCK_CONTROL],
+        ["--cache-control", CACHE_CONTROL],
+        ["--profile-from-start", "off"],  # the child starts and stops the recording itself
+        ["--nvtx"],
+        ["--nvtx-include", f"regex:{DOMAIN}@{MODEL}:.*/"],
+        ["--import-sass", "no"],
+        ["--apply-rules", "no"],
+    ]
+    flags = [word for words in wanted if has_flag(text, words[0]) for word in words]
+    return flags + metric_flags(listed_metrics(tool))
+
+
+def listed_metrics(tool: Tool) -> set[str]:
+    """Base names of the metrics of this machine's GPU, as ``ncu --query-metrics`` lists them."""
+    printed = tools.output_text(tool, ["--query-metrics"], timeout_s=120.0)
+    return {match[1] for line in printed.splitlines() if (match := _NAME.match(line))}
+
+
+def metric_flags(listed: set[str]) -> list[str]:
+    """What to record: those of `WANTED` that exist here; ncu's roofline sections where it lists none."""
+    chosen = [name for name in WANTED if name.partition(".")[0] in listed]
+    if not chosen:
+        return [word for section in _SECTIONS for word in ("--section", section)]
+    operations = sorted(f"{name}.sum" for name in listed if _TENSOR_OPERATIONS.fullmatch(name))
+    instead = [name for name in _TENSOR_INSTEAD if name.partition(".")[0] in listed]
+    return ["--metrics", ",".join([*chosen, *(operations or instead), *_ALWAYS])]
+
+
+def _profile(tool: Tool, flags: Sequence[str], plan: CapturePlan) -> Ended:
+    """Run the child once under ncu: all warm-ups, then one measured iteration."""
+    one = replace(plan, workload=replace(plan.workload, iteration_count=1))
+    target = plan.directory / REPORT
+    return run_child([str(tool.path), *flags, "-f", "-o", str(target), *child_command(one, "cuda")], plan)
+
+
+def _without_filter(flags: Sequence[str]) -> list[str]:
+    at = flags.index("--nvtx-include")
+    return [*flags[:at], *flags[at + 2 :]]
+
+
+def _said(folder: Path, words: str) -> bool:
+    """Whether ncu's messages, which go to the child's own streams, hold some words."""
+    for name in (STDOUT, STDERR):
+        try:
+            if words in (folder / name).read_text(encoding="utf-8", errors="replace"):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _require_report(capture: Capture, ended: Ended) -> None:
+    """ToolError, the capture saved as failed, unless ncu left a report."""
+    folder = capture.directory
+    if _said(folder, _NO_PERMISSION):
+        raise fail(capture, ToolError(
+            f"The driver refused GPU counters for the capture {capture.name} (ERR_NVGPUCTRPERM).",
+            code="ncu-permission",
+            hint=MESSAGES["ncu-permission"][1],
+        ))  # fmt: skip
+    report = folder / REPORT
+    if report.is_file() and report.stat().st_size > 0:
+        if ended.returncode != 0:
+            capture.message = f"ncu ended with {ended.returncode}; its report is there and was used"
+        return
+    if _said(folder, _NO_KERNELS):
+        raise fail(capture, ToolError(
+            f"ncu profiled no kernel in the capture {capture.name}.{last_lines(folder)}", code="ncu-no-kernels",
+            hint=MESSAGES["ncu-no-kernels"][1],
+        ))  # fmt: skip
+    if (folder / "facts.json").is_file():
+        raise fail(capture, ToolError(
+            f"ncu wrote no report for the capture {capture.name} (it ended with {ended.returncode})."
+            f"{last_lines(folder)}", code="ncu-no-report", hint=MESSAGES["ncu-no-report"][1],
+        ))  # fmt: skip
