@@ -143,6 +143,19 @@ def test_interval_covers_the_truth_about_95_times_in_100():
     assert 0.92 < covered < 0.98
 
 
+def test_repeats_are_the_independent_samples():
+    values, repeats = [10, 12, 20, 22, 30, 32, 5], [0, 0, 1, 1, 2, 2, 0]
+    groups = [0] * 6 + [1]
+    frame = s.summarise_repeats(values, groups, repeats, 2)
+    assert frame["trimmed_mean"].tolist() == [s.trimmed_mean(values[:6]), 5]
+    assert frame["standard_error"].iloc[0] == pytest.approx(np.std([11, 21, 31], ddof=1) / math.sqrt(3))
+    assert frame["degrees_of_freedom"].iloc[0] == 2
+    assert math.isnan(frame["ci_low"].iloc[1])  # one value in one repeat
+    one = s.summarise_repeats(values[:6], [0] * 6, [4] * 6, 1)
+    np.testing.assert_array_equal(one, s.summarise_groups(values[:6], [0] * 6, 1))
+    assert len(s.summarise_repeats([], [], [], 0)) == 0
+
+
 def test_digits_survive_a_large_offset():
     row = s.summarise(1.7e18 + np.array([0.0, 1024.0, 2048.0, 4096.0]))  # epoch nanoseconds
     assert row["std"] == pytest.approx(np.std([0, 1024, 2048, 4096], ddof=1), rel=1e-6)

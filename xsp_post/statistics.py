@@ -126,6 +126,30 @@ def summarise_groups(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: 
     })
 
 
+def summarise_repeats(values: npt.ArrayLike, groups: npt.ArrayLike, repeats: npt.ArrayLike, group_count: int,
+                      trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE) -> pd.DataFrame:
+    """`summarise_groups`, with honest errors where a group was measured in several repeats (processes).
+
+    Iterations of one process share clocks and memory layout and are not independent. Where a group's values
+    are of two repeats or more, the standard error is that of the repeats' trimmed means, on (repeats − 1)
+    degrees of freedom, and the interval follows from it; the estimate stays that of all values. Shapes (n,).
+    """
+    value, group, repeat = (np.asarray(x).ravel() for x in (values, groups, repeats))
+    pooled = summarise_groups(value, group, group_count, trim_ratio, confidence)
+    kept = (group >= 0) & ~np.isnan(value.astype(np.float64))
+    if not kept.any() or len(np.unique(repeat[kept])) < 2:
+        return pooled
+    pairs, pair = np.unique(np.column_stack((group[kept], repeat[kept])), axis=0, return_inverse=True)
+    means = summarise_groups(value[kept], pair.ravel(), len(pairs), trim_ratio)["trimmed_mean"]
+    between = summarise_groups(means, pairs[:, 0], group_count, 0.0)
+    several = between["count"].to_numpy() > 1
+    for column in ("standard_error", "degrees_of_freedom"):
+        pooled.loc[several, column] = between.loc[several, column]
+    half_width = t_quantiles(pooled["degrees_of_freedom"], confidence) * pooled["standard_error"]
+    pooled["ci_low"], pooled["ci_high"] = pooled["trimmed_mean"] - half_width, pooled["trimmed_mean"] + half_width
+    return pooled
+
+
 def _singletons(value: FloatArray, group: npt.NDArray[np.int64], n: npt.NDArray[np.int64]) -> pd.DataFrame:
     """Groups of at most one value: the common case of a capture without iterations, in no time."""
     only = np.full(n.size, np.nan)

@@ -18,7 +18,7 @@ from xsp_post.analyses.roofline import Work, aggregate
 from xsp_post.analysis import Results
 from xsp_post.findings import CATALOGUE, WARNING, Entry, Finding, finding
 from xsp_post.hardware import Peaks, peaks_of_device, similar_names
-from xsp_post.statistics import summarise_groups
+from xsp_post.statistics import summarise_groups, summarise_repeats
 
 CATALOGUE.update({
     "peaks-unknown": Entry(
@@ -109,7 +109,9 @@ def prepare(results: Results, options: Options) -> Inputs:
     rows = cases.iterations
     measured = (rows["is_model"] & rows["is_measured"]).to_numpy().astype(bool)
     group = np.where(measured, rows["case_index"].to_numpy(np.int64), -1)
-    model = summarise_groups(rows["latency_ns"].to_numpy(np.float64), group, len(cases), options.trim_ratio)
+    model = summarise_repeats(
+        rows["latency_ns"].to_numpy(np.float64), group, rows["capture_id"].to_numpy(np.int64), len(cases),
+        options.trim_ratio)
     peaks, unknown = _peaks(results, cases, options)
     inputs = Inputs(options, cases, layers, kernels, peaks, model)
     inputs.findings = [*cases.findings, *layers.findings, *kernels.findings]

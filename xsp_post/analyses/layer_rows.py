@@ -25,14 +25,14 @@ from xsp_post.analyses.frames import (
 )
 from xsp_post.analysis import Results
 from xsp_post.findings import CATALOGUE, WARNING, Entry, Finding, finding
-from xsp_post.statistics import summarise_groups
+from xsp_post.statistics import summarise_groups, summarise_repeats
 
 CATALOGUE.update({
-    "layers-unmatched": Entry(
+    "layers-of-kernel-run-only": Entry(
         WARNING,
-        "Layers differ between iterations or runs",
-        "Some layers of the run with kernels, or of some iterations, have no counterpart of the same path and call "
-        "index in the reference iteration: data-dependent control flow, or runs of different programs.",
+        "Layers without a latency",
+        "Some layers of the run with kernels have no counterpart of the same path and call index in the run that "
+        "measures layers: data-dependent control flow, or runs of different programs.",
         "Their kernels are shown with a layer that has no latency; check that all runs executed the same model.",
     ),
 })
@@ -107,8 +107,9 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     group, first = dense(case, path, layers["call_index"].to_numpy(np.int64))
     own = layers["layer_index"].to_numpy(np.int64)
     number = _numbered(case[first], own[first], is_source[first])
-    summary = summarise_groups(
-        layers["latency_ns"].to_numpy(np.float64), np.where(is_source, group, -1), len(first), trim_ratio)
+    summary = summarise_repeats(
+        layers["latency_ns"].to_numpy(np.float64), np.where(is_source, group, -1),
+        layers["capture_id"].to_numpy(np.int64), len(first), trim_ratio)
     frame = _frame(layers, group, first, case, number, is_source, is_kernel, trim_ratio)
     frame["latency_ns"], frame["sample_count"] = summary["trimmed_mean"], summary["count"]
 
@@ -170,4 +171,6 @@ def _frame(layers: pd.DataFrame, group: IntArray, first: IntArray, case: IntArra
 
 def _findings(frame: pd.DataFrame) -> list[Finding]:
     lost = frame[frame["sample_count"].eq(0)]
-    return [finding("layers-unmatched", count=len(lost), example=str(lost["layer_path"].iloc[0]))] if len(lost) else []
+    if lost.empty:
+        return []
+    return [finding("layers-of-kernel-run-only", count=len(lost), example=str(lost["layer_path"].iloc[0]))]

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analysis import Analysis
+from xsp_post.levels import RUN_KERNEL
 from xsp_post.schemas import TABLES
 
 MIB = 2**20
@@ -67,15 +68,15 @@ class Builder:
     """Collects workloads and gives the core tables of an `Analysis`: one capture and one iteration each."""
 
     rows: dict[str, list[dict[str, object]]] = field(default_factory=lambda: {name: [] for name in (
-        "captures", "iterations", "layers", "kernels", "kernel_metrics")})
+        "captures", "iterations", "nodes", "layers", "kernels", "kernel_metrics")})
 
     def add(self, workload: str, batch_size: int, model_latency_ns: float, kernels: Sequence[KernelRow] = (),
-            layers: Sequence[LayerRow] = (), gpu_name: str = "") -> Builder:
-        """One execution of ``workload`` at one batch size."""
+            layers: Sequence[LayerRow] = (), gpu_name: str = "", level: str = RUN_KERNEL) -> Builder:
+        """One execution of ``workload`` at one batch size, with the profilers of ``level`` on."""
         capture_id = len(self.rows["captures"])
         self.rows["captures"].append({
             "capture_id": capture_id, "workload_name": workload, "batch_size": batch_size, "gpu_name": gpu_name,
-            "level": "M/L/G"})
+            "level": level})
         self.rows["iterations"].append({
             "capture_id": capture_id, "iteration_index": 0, "batch_size": batch_size,
             "latency_ns": round(model_latency_ns)})
@@ -83,6 +84,7 @@ class Builder:
             "capture_id": capture_id, "iteration_index": 0, "layer_index": layer.layer_index,
             "layer_path": f"{layer.layer_index} {layer.name}", "layer_name": layer.name, "layer_type": layer.layer_type,
             "call_index": 0, "call_count": 1, "latency_ns": round(layer.latency_ns), "latency_source": "host",
+            "duration_ns": round(layer.latency_ns),
             "allocated_bytes": round(layer.allocated_bytes)} for layer in layers]
         for kernel in kernels:
             self._add_kernel(capture_id, kernel)
