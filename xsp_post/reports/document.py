@@ -67,11 +67,12 @@ def chosen(only: Sequence[str]) -> tuple[Exhibit, ...]:
 
 
 class _Kept:
-    """Results that read each table once; a column subset of a table already read costs nothing."""
+    """Results that read each column once, whatever exhibits ask for it."""
 
     def __init__(self, results: Results) -> None:
         self._results = results
-        self._frames: dict[tuple[str, tuple[str, ...] | None], pd.DataFrame] = {}
+        self._columns: dict[str, dict[str, pd.Series]] = {}
+        self._whole: dict[str, pd.DataFrame] = {}
         self._tables: list[str] | None = None
 
     def tables(self) -> list[str]:
@@ -80,13 +81,15 @@ class _Kept:
         return self._tables
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        whole = self._frames.get((name, None))
-        if whole is not None:
-            return whole if columns is None else whole[list(columns)]
-        key = (name, None if columns is None else tuple(columns))
-        if key not in self._frames:
-            self._frames[key] = self._results.frame(name, columns)
-        return self._frames[key]
+        if columns is None and name not in self._whole:
+            self._whole[name] = self._results.frame(name)
+        if name in self._whole:
+            return self._whole[name] if columns is None else self._whole[name][list(columns or ())]
+        known = self._columns.setdefault(name, {})
+        missing = [column for column in dict.fromkeys(columns or ()) if column not in known]
+        if missing:
+            known.update(self._results.frame(name, missing).items())
+        return pd.DataFrame({column: known[column] for column in columns or ()}, copy=False)
 
 
 __all__ = ["EXHIBITS", "Document", "build", "chosen", "frame_or_empty"]

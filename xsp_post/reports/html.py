@@ -30,16 +30,20 @@ def write_report(results: Results, path: str | os.PathLike[str], *, force: bool 
 
 def render(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> str:
     """The page as text, under 5 MB for any capture."""
-    return render_document(build(results, case=case, only=only))
+    bundle = javascript.VegaBundle()
+    try:
+        return render_document(build(results, case=case, only=only), bundle)
+    finally:
+        bundle.cancel()
 
 
-def render_document(document: Document) -> str:
+def render_document(document: Document, bundle: javascript.VegaBundle | None = None) -> str:
     """A document as a page."""
     data = PageData()
     sections = "".join(_section(section, data) for section in document.sections)
     data.add_layers(document.layers)
     uses_charts = bool(data.charts)
-    vega = javascript.vega_bundle() if uses_charts else ""
+    vega = (bundle or javascript.VegaBundle()).text() if uses_charts else ""
     own = javascript.page_script()
     policy = (
         "default-src 'none'; script-src " + " ".join(javascript.source_hash(s) for s in (vega, own) if s)

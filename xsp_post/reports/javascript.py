@@ -4,20 +4,54 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import subprocess
+import sys
 from functools import cache
 from importlib import resources
+from typing import ClassVar
 
 from xsp_post.reports import theme
 
 _PARTS = ("core.js", "tables.js", "charts.js", "icicle.js", "timeline.js")
 
 
-@cache
-def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert (0.9 MB; made without network)."""
-    import vl_convert
+_MAKE_BUNDLE = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle().encode())"
 
-    return _embeddable(vl_convert.javascript_bundle())
+
+class VegaBundle:
+    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert (0.9 MB; made without network).
+
+    Bundling takes over a second and holds the interpreter, so another process does it while this one reads
+    the store. Made once per process.
+    """
+
+    _text: ClassVar[str] = ""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        if not VegaBundle._text:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", _MAKE_BUNDLE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )
+
+    def text(self) -> str:
+        """The script; waits for it."""
+        if self._process is not None:
+            output, _ = self._process.communicate()
+            if self._process.returncode:  # e.g. no second process is allowed here: then in this one
+                import vl_convert
+
+                output = vl_convert.javascript_bundle().encode()
+            VegaBundle._text = _embeddable(output.decode())
+            self._process = None
+        return VegaBundle._text
+
+    def cancel(self) -> None:
+        """Stop the other process; the page needs no charts, or failed."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
 
 
 @cache
