@@ -73,16 +73,27 @@ def _step_back(symbols: np.ndarray, begin: int, anchor: int, length: int, fewest
     return best[:2] if best else None
 
 
-def end_of_template(symbols: np.ndarray, predicted: np.ndarray, anchor: int, period: int, drift: int) -> int:
-    """Where the turn that begins at the anchor ends: where the next one's head fits best."""
+def best_template(
+    symbols: np.ndarray, predicted: np.ndarray, anchor: int, period: int, drift: int
+) -> tuple[int, int]:
+    """Start and end of a turn whose own beginning and whose successor's are free of odd launches.
+
+    That is the turn at the anchor, unless the next one begins unlike it.
+    """
     n = len(symbols)
-    later = predicted[predicted > anchor + 0.5 * period]
-    expected = int(later[0]) if len(later) and later[0] - anchor < 1.5 * period else anchor + period
-    if expected >= n:
-        return n
     head = symbols[anchor : anchor + min(2 * WINDOW, period)]
-    found, fit = boundary_scores(symbols, np.array([expected]), head[:0], head, min(drift, period // 2))
-    return int(found[0]) if fit[0] >= 0.3 else expected
+    begins, fit = boundary_scores(symbols, predicted, head[:0], head, min(drift, period // 2))
+    order = np.argsort(begins, kind="stable")
+    begins, fit = begins[order], fit[order]
+    usual = np.abs(np.diff(begins) - period) <= max(4, period // 10)
+    both = np.where(usual, np.minimum(fit[:-1], fit[1:]), -1.0)
+    own = int(np.argmin(np.abs(begins - anchor))) if len(begins) else 0
+    if len(both) and own < len(both) and begins[own] == anchor and both[own] >= 0.95:
+        return anchor, int(begins[own + 1])
+    if len(both) and both.max() >= 0.5:
+        best = int(both.argmax())
+        return int(begins[best]), int(begins[best + 1])
+    return anchor, min(anchor + period, n)
 
 
 def step_to_agree(

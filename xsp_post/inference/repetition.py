@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from xsp_post.inference.boundaries import WINDOW, boundary_scores, end_of_template, find_phase, step_to_agree
+from xsp_post.inference.boundaries import WINDOW, best_template, boundary_scores, find_phase, step_to_agree
 from xsp_post.inference.sequence import (
     LONGEST_GRAM,
     GramStatistics,
@@ -28,7 +28,7 @@ REGULAR, DIFFERENT, PARTIAL = 0, 1, 2  # kinds of turns
 SHORTEST_PERIOD = 4  # launches
 # What makes a spacing a period: occurrences of each marker, how many grams beyond `length` agree (0: any number), share
 # of what is unexplained, reach over the sequence.
-_EVIDENCE = ((6, 0, 0.03, 0.2), (4, 2, 0.03, 0.2), (3, 2, 0.03, 0.6), (3, 0, 0.3, 0.2), (2, 0, 0.5, 0.6))
+_EVIDENCE = ((6, 0, 0.03, 0.2), (4, 2, 0.02, 0.2), (3, 2, 0.02, 0.6), (3, 0, 0.3, 0.2), (2, 0, 0.5, 0.6))
 
 
 @dataclass
@@ -208,7 +208,7 @@ def _turns(
         predicted = np.concatenate([cuts + shift - period, cuts[-1:] + shift])
     predicted = predicted[(predicted > begin + 0.3 * period) & (predicted < n - 1)]
     drift = 4 if near >= 0 else max(8, period // 50)
-    end = end_of_template(hashed.symbols, predicted, anchor, period, drift)
+    anchor, end = best_template(hashed.symbols, predicted, anchor, period, drift)
     back, kept = step_to_agree(hashed.symbols, grams, stats, (begin, finish), (anchor, end), predicted, length)
     predicted, begin, template = predicted - back, begin - kept, (anchor - back, end - back)
     return _bounded_turns(hashed, is_known[grams], predicted, begin, finish, template, drift, length)
