@@ -8,7 +8,9 @@ Private values (environment, command line, output, user, host) are never read.
 
 from __future__ import annotations
 
+import ctypes
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -214,40 +216,40 @@ class _Reader:
         device = (
             Want("start", "start_ns"),
             Want("end", "end_ns", NULL),
-            Want("deviceId", "device_id"),
-            Want("streamId", "stream_id"),
+            Want("deviceId", "device_id", is_narrow=True),
+            Want("streamId", "stream_id", is_narrow=True),
             Want("correlationId", "correlation_id", -1),
             Want("globalPid", "global_pid"),
         )
-        kernel = device + graph + (Want("demangledName", "name"),)
+        kernel = device + graph + (Want("demangledName", "name", is_narrow=True),)
         if self.detail:
-            device += (Want("contextId", "context_id"),)
-            kernel += (Want("contextId", "context_id"), Want("shortName", "short_name"))
+            device += (Want("contextId", "context_id", is_narrow=True),)
+            kernel += (Want("contextId", "context_id", is_narrow=True), Want("shortName", "short_name", is_narrow=True))
         elif "demangledName" not in self.source.columns(self._table("CUPTI_ACTIVITY_KIND_KERNEL")):
-            kernel += (Want("shortName", "short_name"),)
-        copy = device + graph + (Want("bytes", "bytes"), Want("copyKind", "copy_kind"))
+            kernel += (Want("shortName", "short_name", is_narrow=True),)
+        copy = device + graph + (Want("bytes", "bytes"), Want("copyKind", "copy_kind", is_narrow=True))
         memset = device + graph + (Want("bytes", "bytes"),)
         api = (
             Want("start", "start_ns"),
             Want("end", "end_ns", NULL),
-            Want("eventClass", "api_class"),
+            Want("eventClass", "api_class", is_narrow=True),
             Want("globalTid", "global_tid"),
             Want("correlationId", "correlation_id", -1),
-            Want("nameId", "name"),
+            Want("nameId", "name", is_narrow=True),
         )
         nvtx = (
             Want("ROWID", "source_row_id"),
             Want("start", "start_ns"),
             Want("end", "end_ns", NULL),
-            Want("eventType", "event_type"),
+            Want("eventType", "event_type", is_narrow=True),
             Want("globalTid", "global_tid"),
             Want("endGlobalTid", "end_global_tid", NULL),
             Want("text", "text", b""),
             Want("textId", "text_number", NULL),
-            Want("domainId", "domain"),
+            Want("domainId", "domain", is_narrow=True),
         )
         if self.detail:
-            kernel += tuple(Want(raw, ours) for raw, ours in _LAUNCH_DETAIL.items())
+            kernel += tuple(Want(raw, ours, is_narrow=True) for raw, ours in _LAUNCH_DETAIL.items())
             nvtx += (
                 Want("jsonText", "json_text", b""),
                 Want("jsonTextId", "json_number", NULL),
@@ -255,7 +257,7 @@ class _Reader:
                 Want("uint64Value", "uint64_value", NULL),
             )
         library = (Want("start", "start_ns"), Want("end", "end_ns", NULL), Want("globalTid", "global_tid"),
-                   Want("nameId", "name"))  # fmt: skip
+                   Want("nameId", "name", is_narrow=True))  # fmt: skip
         return {
             "strings": Request(self._table("StringIds"), (Want("id", "id"), Want("value", "value", b""))),
             "kernel": Request(self._table("CUPTI_ACTIVITY_KIND_KERNEL"), kernel),
@@ -376,7 +378,7 @@ class _Reader:
         if len(devices):
             provenance.gpu_name = " + ".join(dict.fromkeys(n for n in devices["gpu_name"] if n))
         tables.clear()
-        pa.default_memory_pool().release_unused()
+        _give_back_memory()
         if self.strings.bad_bytes_count:
             self.findings.append(finding("non-utf8-text", count=self.strings.bad_bytes_count))
         return Trace(
@@ -472,13 +474,13 @@ class _Reader:
 
     def _device_rows(self, table: pa.Table, kind: ActivityKind) -> pd.DataFrame:
         count = table.num_rows
-        stream = _np(table, "stream_id")
-        stream[(stream == _NONE_32) | (stream < 0)] = -1
+        stream = _np(table, "stream_id", np.int32)
+        stream[stream < 0] = -1
         columns: dict[str, np.ndarray] = {
             "kind": np.full(count, int(kind), np.int8),
             "process_index": self._process_index(_np(table, "global_pid")),
             "device_id": _np(table, "device_id", np.int32),
-            "stream_id": stream.astype(np.int32),
+            "stream_id": stream,
             "correlation_id": _np(table, "correlation_id"),
             "start_ns": _np(table, "start_ns"),
             "end_ns": _np(table, "end_ns"),
@@ -799,6 +801,16 @@ def _np(table: pa.Table, column: str, dtype: type = np.int64) -> np.ndarray:
     if not chunks:
         return np.zeros(0, dtype)
     return np.concatenate(chunks, dtype=dtype, casting="unsafe")
+
+
+def _give_back_memory() -> None:
+    """The Arrow rows of an export are as large as the trace made of them: hand them back before the tree is built."""
+    pa.default_memory_pool().release_unused()
+    if sys.platform == "linux":
+        # the SQLite driver allocates with malloc on its own threads; glibc keeps what they freed
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 def _unique(table: pa.Table, column: str) -> np.ndarray:

@@ -46,17 +46,23 @@ MESSAGES.update({
 
 @dataclass(frozen=True)
 class Want:
-    """One wanted column: name in the table, name in the result, and what an absent column or NULL becomes."""
+    """One wanted column: name in the table, name in the result, and what an absent column or NULL becomes.
+
+    ``is_narrow``: small numbers (ids, kinds), kept as int32 from the first; 0xFFFFFFFF, nsys' "none", wraps to −1.
+    """
 
     column: str
     alias: str
     default: int | bytes | float = 0
+    is_narrow: bool = False
 
     @property
     def arrow_type(self) -> pa.DataType:
         if isinstance(self.default, bytes):
             return pa.binary()
-        return pa.float64() if isinstance(self.default, float) else pa.int64()
+        if isinstance(self.default, float):
+            return pa.float64()
+        return pa.int32() if self.is_narrow else pa.int64()
 
 
 @dataclass(frozen=True)
@@ -174,9 +180,10 @@ class SqliteTables:
                 jobs += [(index, query) for query in self._queries(request)]
         parts: dict[int, list[pa.Table]] = {index: [] for index in range(len(requests))}
         with ThreadPoolExecutor(2) as pool:
-            for (index, _), part in zip(jobs, pool.map(self._fetch, [query for _, query in jobs])):
+            fetched = pool.map(lambda job: self._fetch(requests[job[0]], job[1]), jobs)
+            for (index, _), part in zip(jobs, fetched):
                 parts[index].append(part)
-        return [self._joined(request, parts[index]) for index, request in enumerate(requests)]
+        return [pa.concat_tables(parts[i]) if parts[i] else _empty(request) for i, request in enumerate(requests)]
 
     def _queries(self, request: Request) -> list[str]:
         have = self.columns(request.table)
@@ -202,7 +209,7 @@ class SqliteTables:
             for first in range(low, high + 1, _SLICE_ROWS)
         ]
 
-    def _fetch(self, query: str) -> pa.Table:
+    def _fetch(self, request: Request, query: str) -> pa.Table:
         import adbc_driver_manager
         import adbc_driver_sqlite
 
@@ -215,23 +222,26 @@ class SqliteTables:
                 statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
                 statement.set_sql_query(query)
                 stream, _ = statement.execute_query()
-                return pa.RecordBatchReader._import_from_c(stream.address).read_all()
-        except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+                reader = pa.RecordBatchReader._import_from_c(stream.address)
+                return _typed(self.path, request, reader)
+        except (adbc_driver_manager.Error, OSError) as error:
             raise self._damaged(error) from error
 
-    def _joined(self, request: Request, parts: list[pa.Table]) -> pa.Table:
-        # An all-empty slice has no types of its own; drop it rather than let it decide.
-        parts = [part for part in parts if part.num_rows]
-        if not parts:
-            return _empty(request)
-        wanted = pa.schema([(w.alias, w.arrow_type) for w in request.wants])
-        try:
-            return pa.concat_tables([part.cast(wanted) for part in parts])
-        except pa.ArrowInvalid as error:
-            raise CaptureError(
-                f"{self.path}: table {request.table} holds values of an unexpected type ({error})",
-                code="capture-bad-column",
-            ) from error
+
+def _typed(path: Path, request: Request, batches: pa.RecordBatchReader) -> pa.Table:
+    """The batches with the wanted types, each narrowed as it comes; an empty slice has no types of its own."""
+    wanted = pa.schema([(w.alias, w.arrow_type) for w in request.wants])
+    try:
+        parts = []
+        for batch in batches:
+            if batch.num_rows:
+                columns = [pc.cast(batch.column(k), w.arrow_type, safe=not w.is_narrow) for k, w in enumerate(request.wants)]
+                parts.append(pa.record_batch(columns, schema=wanted))
+        return pa.Table.from_batches(parts, schema=wanted)
+    except pa.ArrowInvalid as error:
+        raise CaptureError(
+            f"{path}: table {request.table} holds values of an unexpected type ({error})", code="capture-bad-column"
+        ) from error
 
 
 class FolderTables:
@@ -292,9 +302,10 @@ class FolderTables:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         try:
-            if want.arrow_type == pa.int64() and pa.types.is_uint64(column.type):
-                column = pc.cast(column, pa.int64(), safe=False)  # 64-bit ids wrap, as they do in SQLite
-            return pc.fill_null(column.cast(want.arrow_type), pa.scalar(want.default, want.arrow_type))
+            # 64-bit ids wrap, as they do in SQLite; so does "none" in narrow columns
+            wraps = want.is_narrow or (want.arrow_type == pa.int64() and pa.types.is_uint64(column.type))
+            typed = pc.cast(column, want.arrow_type, safe=not wraps)
+            return pc.fill_null(typed, pa.scalar(want.default, want.arrow_type))
         except pa.ArrowInvalid as error:
             raise CaptureError(
                 f"{self.path}: table {request.table} holds values of an unexpected type ({error})",
