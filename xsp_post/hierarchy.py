@@ -337,7 +337,11 @@ def _frames(
     for column in ("kind", "name_id", "process_index", "thread_index", "domain_index", "start_ns", "end_ns",
                    "source_row_id", "is_open"):  # fmt: skip
         columns[column][in_span] = spans[column].to_numpy()
-    columns["sequence"][in_span] = names.span("sequence")
+    columns["kind"][in_span][spans["is_cross_thread"].to_numpy()] = int(NodeKind.CROSS_THREAD)
+    sequence = names.span("sequence")
+    if "sequence" in trace.attributes:  # PyTorch traces keep it beside the name
+        sequence = np.where(sequence >= 0, sequence, trace.attributes["sequence"].to_numpy())
+    columns["sequence"][in_span] = sequence
     columns["step_index"][in_span] = names.span("step_index")
     columns["is_backward"][in_span] = names.span("is_backward")
     columns["is_warmup_text"][in_span] = names.span("is_warmup")

@@ -76,6 +76,7 @@ class NodeKind(IntEnum):
     NO_LAUNCH = 8  # device work without a launch row
     GRAPH = 9  # an opaque graph launch
     INFERRED = 10
+    CROSS_THREAD = 11  # a start/end range that another thread ended
 
 
 @dataclass

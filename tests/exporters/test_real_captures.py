@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from builders import ExportBuilder
 from conftest import CANARY
 
 from xsp_post.exporters import FORMATS, export, nvtx_gpu_proj_trace
@@ -128,3 +129,25 @@ def test_our_own_reader_reads_the_jaeger_export_back(captures, tmp_path, name):
     pd.testing.assert_frame_equal(
         one.sort_values(same).reset_index(drop=True), two.sort_values(same).reset_index(drop=True)
     )
+
+
+def test_an_export_with_every_oddity_equals_the_definition(tmp_path):
+    """Ranges that cross, stay open, end on another thread; two API rows for one launch; two processes with the
+    same correlation ids; a kernel without a launch."""
+    path = tmp_path / "odd.sqlite"
+    builder = ExportBuilder().process(100).thread(100)
+    builder.range("model:forward#0", 0, 1000, domain="xsp").range("a", 10, 400).range("b", 20, 300)
+    builder.start_end("crossing", 200, 600).start_end("crossing too", 250, 700).cross_thread("x", 0, 900, end_thread=101)
+    builder.range("open", 800, None)
+    builder.kernel("k1", launch=(30, 40), run=(50, 90)).kernel("k2", launch=(260, 270), run=(280, 500))
+    builder.duplicate_api("cuLaunchKernel", 262, 268)
+    builder.memcpy(64, launch=(620, 630), run=(640, 660)).kernel("k3", launch=(850, 860), run=(900, 950))
+    builder.kernel("orphan", launch=None, run=(1000, 1010))
+    builder.process(200).thread(201).range("other", 0, 500)
+    builder.kernel("k4", launch=(100, 110), run=(120, 700), correlation=1)
+    builder.write(path)
+    ours = nvtx_gpu_proj_trace.data(analyze([path], Options()))
+    expected = by_definition(path)
+    assert set(expected["Text"]) == {"model:forward#0", "a", "b", "crossing", "crossing too", "open", "other"}
+    columns = [c for c in expected.columns if c != "Text"]
+    pd.testing.assert_frame_equal(ours[columns].astype("int64"), expected[columns].astype("int64"))
