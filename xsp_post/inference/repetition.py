@@ -119,7 +119,7 @@ def _markers(stats: GramStatistics, n: int, shortest: int, length: int) -> np.nd
             if not chosen.any():
                 continue
             span = int((stats.last[chosen] - stats.first[chosen]).max()) + spacing
-            agreeing = _company(stats, chosen, near, length) if most else chosen
+            agreeing = _company(stats, chosen, near, length, spacing) if most else chosen
             if most and int(agreeing.sum()) <= length + most:
                 continue
             if span >= reach * n and stats.count[agreeing].sum() >= share * open_count:
@@ -127,10 +127,14 @@ def _markers(stats: GramStatistics, n: int, shortest: int, length: int) -> np.nd
     return np.zeros(len(stats.count), dtype=bool)
 
 
-def _company(stats: GramStatistics, chosen: np.ndarray, near: np.ndarray, length: int) -> np.ndarray:
-    """Grams of about the same spacing that first occur around the chosen ones, those that occur twice too."""
+def _company(
+    stats: GramStatistics, chosen: np.ndarray, near: np.ndarray, length: int, spacing: int
+) -> np.ndarray:
+    """Grams of about the same spacing that stand around the chosen ones in some turn, those that occur twice too."""
     first = stats.first[chosen]
-    around = (stats.first >= first.min() - 3 * length) & (stats.first <= first.max() + 3 * length)
+    place = (stats.first - int(first[0])) % spacing
+    width = int((first - first[0]).max()) + 3 * length
+    around = (place <= width) | (place >= spacing - 3 * length)
     return near & around & (stats.count >= 2)
 
 
