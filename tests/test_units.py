@@ -75,6 +75,7 @@ def test_the_suffix_chooses_the_formatter():
     assert units.formatter_of("layer_count") is units.format_count
     assert units.formatter_of("layer_index") is None
     assert units.formatter_of("name") is None
+    assert units.formatter_of("is_dominant_flop") is None  # a flag, not flop
 
 
 _FACTOR = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}

@@ -155,6 +155,8 @@ def formatter_of(column: str) -> Callable[[Any], str] | None:
 
     ``_ratio`` columns are percent on screen (DESIGN §3), ``_count`` columns get separators.
     """
+    if column.startswith("is_"):
+        return None
     if column.endswith("_ratio"):
         return format_ratio_percent
     if column.endswith("_count"):

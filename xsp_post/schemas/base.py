@@ -54,7 +54,9 @@ def column_names(table: str) -> list[str]:
 
 
 def unit_of(column: str) -> str:
-    """The unit that a column's suffix states ('' for names, ids and text)."""
+    """The unit that a column's suffix states ('' for names, ids, text and flags, whatever a flag ends with)."""
+    if column.startswith("is_"):
+        return ""
     for suffix in sorted(_SUFFIX_UNITS, key=len, reverse=True):
         if column.endswith(suffix):
             return _SUFFIX_UNITS[suffix]
