@@ -146,7 +146,7 @@ def _recorded(ranges: Ranges, _: LevelOptions, __: np.ndarray) -> _Found:
     model, layer = ranges.recorded == Level.MODEL.name, ranges.recorded == Level.LAYER.name
     if not (model.any() or layer.any()):
         return None
-    return ranges.outermost(model), layer, "levels recorded in the trace"
+    return ranges.outermost(model), layer, "trace_level, as the spans record it"
 
 
 def _user_options(ranges: Ranges, options: LevelOptions, library: np.ndarray) -> _Found:

@@ -152,7 +152,7 @@ def test_the_tree_takes_the_recorded_levels(genuine: Trace, paper: Path) -> None
     from xsp_post.hierarchy import build_tree
 
     tree = build_tree(genuine)
-    assert "recorded" in tree.level_rule
+    assert "trace_level" in tree.level_rule
     assert genuine.provenance.clock_offset_ns != 0
 
 

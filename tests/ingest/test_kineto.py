@@ -181,6 +181,26 @@ def test_allocations_count_for_every_open_range_of_their_thread(tmp_path: Path) 
     assert trace.attributes["allocated_bytes"].tolist() == [107, 100]
 
 
+def test_backward_kernels_count_for_their_forward_layer(tmp_path: Path) -> None:
+    """The autograd thread has no module frame: the sequence number leads back to one."""
+    from xsp_post.hierarchy import build_tree
+
+    autograd = {"pid": 7, "tid": 99}
+    trace = read_kineto(write(tmp_path / "train.json", [
+        event("python_function", "nn.Module: Linear_0", 0, 20),
+        event("cpu_op", "aten::addmm", 1, 10, **{"Sequence number": 4, "Fwd thread id": 0}),
+        event("cuda_runtime", "cudaLaunchKernel", 2, 1, correlation=1),
+        event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", 50, 20, autograd,
+              **{"Sequence number": 4, "Fwd thread id": 1}),
+        event("cuda_runtime", "cudaLaunchKernel", 60, 1, autograd, correlation=2),
+        event("kernel", "forward", 30, 5, {"pid": 0, "tid": 7}, correlation=1, device=0, stream=7),
+        event("kernel", "backward", 70, 9, {"pid": 0, "tid": 7}, correlation=2, device=0, stream=7),
+    ]))  # fmt: skip
+    assert trace.attributes["forward_thread_id"].max() == 1
+    tree = build_tree(trace)
+    assert tree.activities["layer_node_id"].nunique() == 1 and (tree.activities["layer_node_id"] > 0).all()
+
+
 def test_merged_processes_with_colliding_ids_are_said(tmp_path: Path) -> None:
     a, b = {"pid": 1, "tid": 1}, {"pid": 2, "tid": 2}
     trace = read_kineto(write(tmp_path / "two.json", [

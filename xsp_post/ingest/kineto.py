@@ -9,7 +9,6 @@ with themselves as launches, and a finding says so.
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from xsp_post import range_text
 from xsp_post.errors import MESSAGES, CaptureError
 from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
 from xsp_post.ingest import interning, trace_events
-from xsp_post.ingest.interning import StringTable, int_column
+from xsp_post.ingest.interning import int_column
+from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, arguments_of
 from xsp_post.intervals import nest
 from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
 
@@ -70,26 +70,8 @@ CATALOGUE.update({
     ),
 })  # fmt: skip
 
-_SPAN_KINDS = {
-    "user_annotation": SpanKind.ANNOTATION,
-    "python_function": SpanKind.MODULE,
-    "cpu_op": SpanKind.OPERATOR,
-}
-_LAUNCH_CLASSES = {"cuda_runtime": 0, "cuda_driver": 1, "hip_runtime": 0, "hip_driver": 1}
-_ACTIVITY_KINDS = {
-    "kernel": ActivityKind.KERNEL,
-    "gpu_memcpy": ActivityKind.MEMCPY,
-    "gpu_memset": ActivityKind.MEMSET,
-}
-# The same numbers as CUPTI and nsys (ENUM_CUDA_MEMCPY_OPER).
-_COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7, "DtoD": 8, "HtoH": 9,
-               "PtoP": 10}  # fmt: skip
-_MODULE_PREFIX = "nn.Module: "
-_NO_CORRELATION = 0
 _CPU_DEVICE = -1
 _WRAPPERS = ("autograd::engine::evaluate_function", "torch::autograd::")  # the engine around the operator
-
-Event = trace_events.Event
 
 
 def sniff_kineto(path: Path) -> bool:
@@ -110,7 +92,7 @@ def read_kineto(path: Path) -> Trace:
     span. ``dynamic_shared_memory_bytes`` is the total per block (the format does not tell static from dynamic).
     Raises CaptureError when the file is damaged or holds no event of a PyTorch profiler.
     """
-    collector = _Collector()
+    collector = Collector()
     metadata = trace_events.read_events(path, collector.add)
     if not (collector.spans or collector.launches or collector.activities):
         raise CaptureError(
@@ -120,151 +102,10 @@ def read_kineto(path: Path) -> Trace:
     return _Assembly(collector, metadata).trace(path.name)
 
 
-class _Collector:
-    """Columns of the wanted events, piece by piece; the events themselves are dropped with their piece."""
-
-    def __init__(self) -> None:
-        self.strings = StringTable()
-        self.spans: list[pd.DataFrame] = []
-        self.launches: list[pd.DataFrame] = []
-        self.activities: list[pd.DataFrame] = []
-        self.allocations: list[pd.DataFrame] = []
-        self.labels: list[Event] = []
-        self.left_out: Counter[str] = Counter()
-        self.unreadable_count = 0
-        self.profiler_range_count = 0
-        self._row = 0
-
-    def add(self, events: list[Event]) -> None:
-        """Take over one piece of the event list."""
-        category = np.array([str(event.get("cat") or event.get("ph") or "") for event in events], dtype=object)
-        codes, names = pd.factorize(category)
-        wanted = {
-            **dict.fromkeys(_SPAN_KINDS, self._add_spans),
-            **dict.fromkeys(_LAUNCH_CLASSES, self._add_launches),
-            **dict.fromkeys(_ACTIVITY_KINDS, self._add_activities),
-            "cpu_instant_event": self._add_allocations,
-        }
-        for code, name in enumerate(names):
-            rows = np.flatnonzero(codes == code)
-            group = [events[row] for row in rows]
-            if name == "M":
-                self.labels += group
-            elif name in wanted:
-                wanted[name](name, group, rows + self._row)
-            else:
-                self.left_out[name] += len(group)
-                self.profiler_range_count += len(group) * (name == "cuda_profiler_range")
-        self._row += len(events)
-
-    def _add_spans(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        if category == "python_function":
-            is_module = np.array([str(event.get("name")).startswith(_MODULE_PREFIX) for event in events], dtype=bool)
-            self.left_out["python_function"] += int((~is_module).sum())
-            rows = rows[is_module]
-            events = [event for event, keep in zip(events, is_module) if keep]
-        frame = self._timed(events, rows)
-        frame["kind"] = int(_SPAN_KINDS[category])
-        frame["external_id"] = _arguments(events, "External id")
-        if category == "cpu_op":
-            frame["sequence"] = _arguments(events, "Sequence number")
-            frame["forward_thread_id"] = _arguments(events, "Fwd thread id")
-            frame["shape_id"] = self.strings.add([_shape_text(_args(event)) for event in events])
-        self._keep(self.spans, frame)
-
-    def _add_launches(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        frame = self._timed(events, rows)
-        frame["api_class"] = _LAUNCH_CLASSES[category]
-        frame["correlation_id"] = _arguments(events, "correlation")
-        self._keep(self.launches, frame)
-
-    def _add_activities(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        frame = self._timed(events, rows)
-        frame["kind"] = int(_ACTIVITY_KINDS[category])
-        frame["short_name_id"] = self._short_names(frame["name_id"].to_numpy(), category)
-        frame["correlation_id"] = _arguments(events, "correlation", _NO_CORRELATION)
-        for column, key in (("device_id", "device"), ("context_id", "context"), ("stream_id", "stream"),
-                            ("bytes", "bytes"), ("registers_per_thread", "registers per thread"),
-                            ("dynamic_shared_memory_bytes", "shared memory"), ("graph_id", "graph id"),
-                            ("graph_node_id", "graph node id")):  # fmt: skip
-            frame[column] = _arguments(events, key, 0)
-        if category == "kernel":
-            for key in ("grid", "block"):
-                sizes = [_triple(_args(event).get(key)) for event in events]
-                frame[[f"{key}_{axis}" for axis in "xyz"]] = np.array(sizes, dtype=np.int64).reshape(-1, 3)
-        if category == "gpu_memcpy":
-            frame["copy_kind"] = [_copy_kind(str(event.get("name"))) for event in events]
-        self._keep(self.activities, frame)
-
-    def _add_allocations(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        is_memory = [event.get("name") == "[memory]" for event in events]
-        self.left_out[category] += is_memory.count(False)
-        kept = [event for event, keep in zip(events, is_memory) if keep]
-        frame = self._timed(kept, rows[np.array(is_memory, dtype=bool)])
-        frame["bytes"] = _arguments(kept, "Bytes", 0)
-        self._keep(self.allocations, frame)
-
-    def _timed(self, events: list[Event], rows: np.ndarray) -> pd.DataFrame:
-        """name, process, thread, start and end of events; `is_readable` marks those with usable times."""
-        start_ns, start_readable = trace_events.nanoseconds([event.get("ts") for event in events])
-        is_open = np.array(["dur" not in event for event in events], dtype=bool)
-        duration_ns, readable = trace_events.nanoseconds([event.get("dur", 0) for event in events])
-        return pd.DataFrame({
-            "name_id": self.strings.add([event.get("name") or "" for event in events]),
-            "process_id": int_column([event.get("pid") for event in events]),
-            "thread_id": int_column([event.get("tid") for event in events]),
-            "start_ns": start_ns,
-            "end_ns": start_ns + duration_ns,
-            "source_row_id": rows.astype(np.int64),
-            "is_open": is_open,
-            "is_readable": start_readable & readable & (duration_ns >= 0),
-        })  # fmt: skip
-
-    def _keep(self, frames: list[pd.DataFrame], frame: pd.DataFrame) -> None:
-        readable = frame.pop("is_readable").to_numpy()
-        self.unreadable_count += int((~readable).sum())
-        if readable.any():
-            frames.append(frame[readable])
-
-    def _short_names(self, name_ids: np.ndarray, category: str) -> np.ndarray:
-        if category != "kernel":
-            return name_ids
-        unique, inverse = np.unique(name_ids, return_inverse=True)
-        texts = self.strings.array()[unique]
-        return self.strings.add([interning.short_kernel_name(text) for text in texts])[inverse]
-
-
-def _args(event: Event) -> dict[str, Any]:
-    args = event.get("args")
-    return args if isinstance(args, dict) else {}
-
-
-def _arguments(events: list[Event], key: str, default: int = -1) -> np.ndarray:
-    return int_column([_args(event).get(key, default) for event in events], default)
-
-
-def _shape_text(args: dict[str, Any]) -> str | None:
-    """Sizes of the inputs as emit_nvtx writes them, e.g. ``[[8, 3], []]``; None where no input has any."""
-    sizes = args.get("Input Dims")
-    return str(sizes) if isinstance(sizes, list) and any(sizes) else None
-
-
-def _triple(value: Any) -> tuple[int, int, int]:
-    if isinstance(value, list) and len(value) == 3 and all(type(item) is int for item in value):
-        return (value[0], value[1], value[2])
-    return (0, 0, 0)
-
-
-def _copy_kind(name: str) -> int:
-    """``Memcpy HtoD (Pageable -> Device)`` → 1."""
-    words = name.split(" ", 2)
-    return _COPY_KINDS.get(words[1], 0) if len(words) > 1 else 0
-
-
 class _Assembly:
     """The collected columns as the frames of a Trace."""
 
-    def __init__(self, collector: _Collector, metadata: dict[str, Any]) -> None:
+    def __init__(self, collector: Collector, metadata: dict[str, Any]) -> None:
         self.strings = collector.strings
         self.metadata = metadata
         self.labels = collector.labels
@@ -325,7 +166,7 @@ class _Assembly:
         for label in self.labels:
             if label.get("name") in named:
                 key = (label.get("pid"), label.get("tid")) if label["name"] == "thread_name" else label.get("pid")
-                named[label["name"]].setdefault(key, str(_args(label).get("name", "")))
+                named[label["name"]].setdefault(key, str(arguments_of(label).get("name", "")))
         distributed = self.metadata.get("distributedInfo")
         rank = distributed.get("rank", -1) if isinstance(distributed, dict) else -1
         count = len(process_ids)
@@ -482,7 +323,7 @@ class _Assembly:
         """Class of an nn.Module frame: ``nn.Module: Linear_3`` → Linear; '' for other spans."""
         unique, inverse = np.unique(self.spans["name_id"].to_numpy(), return_inverse=True)
         classes = [
-            text.removeprefix(_MODULE_PREFIX).rsplit("_", 1)[0] if text.startswith(_MODULE_PREFIX) else ""
+            text.removeprefix(MODULE_PREFIX).rsplit("_", 1)[0] if text.startswith(MODULE_PREFIX) else ""
             for text in texts[unique]
         ]
         return np.array(classes, dtype=object)[inverse]
@@ -561,7 +402,7 @@ def _concatenated(frames: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _collection_findings(collector: _Collector) -> list[Finding]:
+def _collection_findings(collector: Collector) -> list[Finding]:
     found = []
     if collector.unreadable_count:
         found.append(finding("kineto-time-unreadable", count=collector.unreadable_count))

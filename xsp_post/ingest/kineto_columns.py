@@ -1,0 +1,177 @@
+"""Helper of ``ingest.kineto`` (a PyTorch trace → ``Trace``): events → columns, piece by piece.
+
+What is wanted of each event goes into typed columns and the event is dropped, so that a trace of a gigabyte never
+stands in memory as objects.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.ingest import interning, trace_events
+from xsp_post.ingest.interning import StringTable, int_column
+from xsp_post.trace import ActivityKind, SpanKind
+
+_SPAN_KINDS = {
+    "user_annotation": SpanKind.ANNOTATION,
+    "python_function": SpanKind.MODULE,
+    "cpu_op": SpanKind.OPERATOR,
+}
+_LAUNCH_CLASSES = {"cuda_runtime": 0, "cuda_driver": 1, "hip_runtime": 0, "hip_driver": 1}
+_ACTIVITY_KINDS = {
+    "kernel": ActivityKind.KERNEL,
+    "gpu_memcpy": ActivityKind.MEMCPY,
+    "gpu_memset": ActivityKind.MEMSET,
+}
+# The same numbers as CUPTI and nsys (ENUM_CUDA_MEMCPY_OPER).
+_COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7, "DtoD": 8, "HtoH": 9,
+               "PtoP": 10}  # fmt: skip
+MODULE_PREFIX = "nn.Module: "
+_NO_CORRELATION = 0
+
+Event = trace_events.Event
+
+
+class Collector:
+    """Columns of the wanted events, piece by piece; the events themselves are dropped with their piece."""
+
+    def __init__(self) -> None:
+        self.strings = StringTable()
+        self.spans: list[pd.DataFrame] = []
+        self.launches: list[pd.DataFrame] = []
+        self.activities: list[pd.DataFrame] = []
+        self.allocations: list[pd.DataFrame] = []
+        self.labels: list[Event] = []
+        self.left_out: Counter[str] = Counter()
+        self.unreadable_count = 0
+        self.profiler_range_count = 0
+        self._row = 0
+
+    def add(self, events: list[Event]) -> None:
+        """Take over one piece of the event list."""
+        category = np.array([str(event.get("cat") or event.get("ph") or "") for event in events], dtype=object)
+        codes, names = pd.factorize(category)
+        wanted = {
+            **dict.fromkeys(_SPAN_KINDS, self._add_spans),
+            **dict.fromkeys(_LAUNCH_CLASSES, self._add_launches),
+            **dict.fromkeys(_ACTIVITY_KINDS, self._add_activities),
+            "cpu_instant_event": self._add_allocations,
+        }
+        for code, name in enumerate(names):
+            rows = np.flatnonzero(codes == code)
+            group = [events[row] for row in rows]
+            if name == "M":
+                self.labels += group
+            elif name in wanted:
+                wanted[name](name, group, rows + self._row)
+            else:
+                self.left_out[name] += len(group)
+                self.profiler_range_count += len(group) * (name == "cuda_profiler_range")
+        self._row += len(events)
+
+    def _add_spans(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+        if category == "python_function":
+            is_module = np.array([str(event.get("name")).startswith(MODULE_PREFIX) for event in events], dtype=bool)
+            self.left_out["python_function"] += int((~is_module).sum())
+            rows = rows[is_module]
+            events = [event for event, keep in zip(events, is_module) if keep]
+        frame = self._timed(events, rows)
+        frame["kind"] = int(_SPAN_KINDS[category])
+        frame["external_id"] = _arguments(events, "External id")
+        if category == "cpu_op":
+            frame["sequence"] = _arguments(events, "Sequence number")
+            frame["forward_thread_id"] = _arguments(events, "Fwd thread id")
+            frame["shape_id"] = self.strings.add([_shape_text(arguments_of(event)) for event in events])
+        self._keep(self.spans, frame)
+
+    def _add_launches(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+        frame = self._timed(events, rows)
+        frame["api_class"] = _LAUNCH_CLASSES[category]
+        frame["correlation_id"] = _arguments(events, "correlation")
+        self._keep(self.launches, frame)
+
+    def _add_activities(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+        frame = self._timed(events, rows)
+        frame["kind"] = int(_ACTIVITY_KINDS[category])
+        frame["short_name_id"] = self._short_names(frame["name_id"].to_numpy(), category)
+        frame["correlation_id"] = _arguments(events, "correlation", _NO_CORRELATION)
+        for column, key in (("device_id", "device"), ("context_id", "context"), ("stream_id", "stream"),
+                            ("bytes", "bytes"), ("registers_per_thread", "registers per thread"),
+                            ("dynamic_shared_memory_bytes", "shared memory"), ("graph_id", "graph id"),
+                            ("graph_node_id", "graph node id")):  # fmt: skip
+            frame[column] = _arguments(events, key, 0)
+        if category == "kernel":
+            for key in ("grid", "block"):
+                sizes = [_triple(arguments_of(event).get(key)) for event in events]
+                frame[[f"{key}_{axis}" for axis in "xyz"]] = np.array(sizes, dtype=np.int64).reshape(-1, 3)
+        if category == "gpu_memcpy":
+            frame["copy_kind"] = [_copy_kind(str(event.get("name"))) for event in events]
+        self._keep(self.activities, frame)
+
+    def _add_allocations(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+        is_memory = [event.get("name") == "[memory]" for event in events]
+        self.left_out[category] += is_memory.count(False)
+        kept = [event for event, keep in zip(events, is_memory) if keep]
+        frame = self._timed(kept, rows[np.array(is_memory, dtype=bool)])
+        frame["bytes"] = _arguments(kept, "Bytes", 0)
+        self._keep(self.allocations, frame)
+
+    def _timed(self, events: list[Event], rows: np.ndarray) -> pd.DataFrame:
+        """name, process, thread, start and end of events; `is_readable` marks those with usable times."""
+        start_ns, start_readable = trace_events.nanoseconds([event.get("ts") for event in events])
+        is_open = np.array(["dur" not in event for event in events], dtype=bool)
+        duration_ns, readable = trace_events.nanoseconds([event.get("dur", 0) for event in events])
+        return pd.DataFrame({
+            "name_id": self.strings.add([event.get("name") or "" for event in events]),
+            "process_id": int_column([event.get("pid") for event in events]),
+            "thread_id": int_column([event.get("tid") for event in events]),
+            "start_ns": start_ns,
+            "end_ns": start_ns + duration_ns,
+            "source_row_id": rows.astype(np.int64),
+            "is_open": is_open,
+            "is_readable": start_readable & readable & (duration_ns >= 0),
+        })  # fmt: skip
+
+    def _keep(self, frames: list[pd.DataFrame], frame: pd.DataFrame) -> None:
+        readable = frame.pop("is_readable").to_numpy()
+        self.unreadable_count += int((~readable).sum())
+        if readable.any():
+            frames.append(frame[readable])
+
+    def _short_names(self, name_ids: np.ndarray, category: str) -> np.ndarray:
+        if category != "kernel":
+            return name_ids
+        unique, inverse = np.unique(name_ids, return_inverse=True)
+        texts = self.strings.array()[unique]
+        return self.strings.add([interning.short_kernel_name(text) for text in texts])[inverse]
+
+
+def arguments_of(event: Event) -> dict[str, Any]:
+    args = event.get("args")
+    return args if isinstance(args, dict) else {}
+
+
+def _arguments(events: list[Event], key: str, default: int = -1) -> np.ndarray:
+    return int_column([arguments_of(event).get(key, default) for event in events], default)
+
+
+def _shape_text(args: dict[str, Any]) -> str | None:
+    """Sizes of the inputs as emit_nvtx writes them, e.g. ``[[8, 3], []]``; None where no input has any."""
+    sizes = args.get("Input Dims")
+    return str(sizes) if isinstance(sizes, list) and any(sizes) else None
+
+
+def _triple(value: Any) -> tuple[int, int, int]:
+    if isinstance(value, list) and len(value) == 3 and all(type(item) is int for item in value):
+        return (value[0], value[1], value[2])
+    return (0, 0, 0)
+
+
+def _copy_kind(name: str) -> int:
+    """``Memcpy HtoD (Pageable -> Device)`` → 1."""
+    words = name.split(" ", 2)
+    return _COPY_KINDS.get(words[1], 0) if len(words) > 1 else 0
