@@ -137,7 +137,8 @@ def test_an_export_with_every_oddity_equals_the_definition(tmp_path):
     path = tmp_path / "odd.sqlite"
     builder = ExportBuilder().process(100).thread(100)
     builder.range("model:forward#0", 0, 1000, domain="xsp").range("a", 10, 400).range("b", 20, 300)
-    builder.start_end("crossing", 200, 600).start_end("crossing too", 250, 700).cross_thread("x", 0, 900, end_thread=101)
+    builder.start_end("crossing", 200, 600).start_end("crossing too", 250, 700)
+    builder.cross_thread("x", 0, 900, end_thread=101)
     builder.range("open", 800, None)
     builder.kernel("k1", launch=(30, 40), run=(50, 90)).kernel("k2", launch=(260, 270), run=(280, 500))
     builder.duplicate_api("cuLaunchKernel", 262, 268)
