@@ -9,16 +9,14 @@ counter runs: replay serialises and repeats every kernel.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.counter_keys import Side, sides
 from xsp_post.counters import PATH_SEPARATOR, CounterReport, combined_flop, is_input, is_tensor_operand, quantities
 from xsp_post.findings import CATALOGUE, ERROR, INFO, WARNING, Entry, Finding, finding
-from xsp_post.names import parse_names
 
 CATALOGUE.update({
     "counters-averaged": Entry(
@@ -65,26 +63,6 @@ CORRELATION, PATH_ORDER, PATH_NAME, NAME_ORDER, NAME_SHAPE, NAME_MEAN, UNMATCHED
     "none",
 )
 MOST_EXTRA_METRICS = 40  # of the tool's own names, beside our quantities
-_CAST = re.compile(r"\((?:unsigned |signed )?(?:int|bool|char|short|long|long long|unsigned)\)(?=[-\d])")
-_SUFFIX = re.compile(r"(?<=\d)(?:ull|ul|ll|u|l)\b", re.IGNORECASE)
-_WARMUP = re.compile(r"^warmup:")
-_KEYS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-
-
-@dataclass
-class _Side:
-    """Kernels or results, in launch order, with the integer keys they are compared by (−1: has none)."""
-
-    ids: np.ndarray  # kernel_id or action_id
-    group: np.ndarray  # iteration of a kernel; 0 for results
-    path: np.ndarray
-    name: np.ndarray
-    shape: np.ndarray  # name and launch dimensions
-    correlation: np.ndarray
-    may_repeat: bool = False  # the iterations of the capture were not told apart
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 def join(
@@ -139,7 +117,7 @@ class _Report:
         """Counters of one capture's kernels, kernels per step, findings."""
         order = np.where(kernels["launch_start_ns"] >= 0, kernels["launch_start_ns"], kernels["start_ns"])
         kernels = kernels.iloc[np.argsort(order, kind="stable")]
-        ours, theirs, paths = _sides(kernels, nodes, self.actions)
+        ours, theirs, paths = sides(kernels, nodes, self.actions)
         if len(ours) and len(theirs) and not np.isin(theirs.name, ours.name).any():
             example = f"{self.report.report_name}: {self.actions['short_name'].iloc[0]}"
             told = [finding("counters-of-another-program", count=len(theirs), example=example)]
@@ -202,131 +180,13 @@ def _values(report: CounterReport, extra_metrics: Sequence[str] | None) -> pd.Da
     return pd.concat([own, others], ignore_index=True)
 
 
-# --- keys -----------------------------------------------------------------------------------------------------
-
-
-def _sides(
-    kernels: pd.DataFrame, nodes: pd.DataFrame, actions: pd.DataFrame
-) -> tuple[_Side, _Side, np.ndarray]:
-    """Both sides with common integer keys; `paths` are the texts of the path keys."""
-    domain = next((d for d in actions["domain"] if d), "")
-    path_texts, path_of_node = _paths_of_nodes(nodes, domain)
-    known = pd.Series(path_of_node, index=nodes["node_id"].to_numpy())
-    path_of_kernel = known.reindex(kernels["node_id"].to_numpy()).fillna(-1).to_numpy().astype(np.int64)
-    number_of = {text: number for number, text in enumerate(path_texts)}
-    folded = _folded_paths(actions["range_path"].to_numpy(dtype=object))
-    path_of_action = np.array([number_of.get(text, -1) if text else -1 for text in folded], dtype=np.int64)
-    kernel_names, action_names = _names(kernels, actions)
-    codes = _common(kernel_names, action_names)
-    shapes = codes
-    if (kernels["grid_x"] > 0).any() and (actions["grid_x"] > 0).any():
-        keys = [
-            pd.MultiIndex.from_arrays([code, *(frame[key].to_numpy().astype(np.int64) for key in _KEYS)])
-            for code, frame in zip(codes, (kernels, actions))
-        ]
-        shapes = _common(*(key.to_flat_index().to_numpy() for key in keys))
-    group = _iterations(kernels)
-    ours = _Side(kernels["kernel_id"].to_numpy(), group, path_of_kernel, codes[0], shapes[0],
-                 kernels["correlation_id"].to_numpy(), not (kernels["iteration_index"] >= 0).any())  # fmt: skip
-    theirs = _Side(actions.index.to_numpy(), np.zeros(len(actions), np.int64), path_of_action, codes[1], shapes[1],
-                   actions["correlation_id"].to_numpy())  # fmt: skip
-    return ours, theirs, path_texts
-
-
-def _iterations(kernels: pd.DataFrame) -> np.ndarray:
-    """Dense number of each kernel's iteration (kernels outside all of them are one group)."""
-    return pd.factorize(kernels["iteration_index"].to_numpy())[0].astype(np.int64)
-
-
-def _common(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same number for the same value on both sides."""
-    both = np.empty(len(ours) + len(theirs), dtype=object)
-    both[: len(ours)], both[len(ours) :] = ours, theirs
-    codes = pd.factorize(both)[0].astype(np.int64)
-    return codes[: len(ours)], codes[len(ours) :]
-
-
-def _names(kernels: pd.DataFrame, actions: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Names to compare: demangled ones where most of the report's occur in the capture, else function names.
-
-    Demanglers write template arguments differently (``(int)4``, ``4``, ``4u``); what differs is taken out.
-    """
-    ours, theirs = _normalised(kernels["name"]), _normalised(actions["name"])
-    if len(actions) and pd.Series(theirs).isin(ours).mean() >= 0.5:
-        return ours, theirs
-    return kernels["short_name"].astype(object).to_numpy(), actions["short_name"].astype(object).to_numpy()
-
-
-def _normalised(names: pd.Series) -> np.ndarray:
-    codes, unique = pd.factorize(names.astype(object))
-    plain = [_plain(str(name)) for name in unique]
-    return np.array([*plain, ""], dtype=object)[codes]
-
-
-def _plain(name: str) -> str:
-    name = _SUFFIX.sub("", _CAST.sub("", name))
-    name = re.sub(r"\btrue\b", "1", re.sub(r"\bfalse\b", "0", name))
-    return name.replace(" ", "").removeprefix("void")
-
-
-def _fold(texts: np.ndarray) -> np.ndarray:
-    """Range texts without what changes between iterations; warm-up and measured iterations alike."""
-    folded = parse_names(texts)["folded_name"].astype(object).to_numpy()
-    return np.array([_WARMUP.sub("model:", text) for text in folded], dtype=object)
-
-
-def _paths_of_nodes(nodes: pd.DataFrame, domain: str) -> tuple[np.ndarray, np.ndarray]:
-    """Folded path of every node through the ranges of one domain: (texts, number per node); 0 is the empty path.
-
-    Ranges of other domains between them are skipped, as Nsight Compute keeps one stack per domain.
-    """
-    if nodes.empty:
-        return np.array([""], dtype=object), np.zeros(0, np.int64)
-    is_range = (nodes["domain"].astype(object) == domain) & (nodes["level"].astype(object) != "CAPTURE")
-    counts = (is_range & ~nodes["is_inferred"].astype(bool)).to_numpy()
-    codes, names = pd.factorize(nodes["folded_name"].astype(object))
-    alike = np.array([_WARMUP.sub("model:", str(name)) for name in names], dtype=object)
-    unique, inverse = np.unique(alike, return_inverse=True)
-    code = inverse[codes]
-    row_of = pd.Series(np.arange(len(nodes)), index=nodes["node_id"].to_numpy())
-    parent = row_of.reindex(nodes["parent_id"].to_numpy()).fillna(-1).to_numpy().astype(np.int64)
-    path = np.zeros(len(nodes), np.int64)
-    texts = [""]
-    depth = nodes["depth"].to_numpy()
-    by_depth = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[by_depth], np.arange(int(depth.max()) + 2))
-    for level in range(len(bounds) - 1):
-        rows = by_depth[bounds[level] : bounds[level + 1]]
-        above = np.where(parent[rows] >= 0, path[np.maximum(parent[rows], 0)], 0)
-        path[rows] = above
-        mine = counts[rows]
-        keys = above[mine] * (len(unique) + 1) + code[rows[mine]]
-        new, inverse = np.unique(keys, return_inverse=True)
-        path[rows[mine]] = len(texts) + inverse
-        for key in new.tolist():
-            prefix, name = texts[key // (len(unique) + 1)], unique[key % (len(unique) + 1)]
-            texts.append(f"{prefix}{PATH_SEPARATOR}{name}" if prefix else str(name))
-    # two parents at different depths may give equal texts
-    merged, number = np.unique(np.array(texts, dtype=object), return_inverse=True)
-    return merged, number[path]
-
-
-def _folded_paths(paths: np.ndarray) -> np.ndarray:
-    codes, unique = pd.factorize(paths)
-    parts = [str(path).split(PATH_SEPARATOR) if path else [] for path in unique]
-    flat = np.array([text for path in parts for text in path] or [""], dtype=object)
-    folded = iter(_fold(flat).tolist())
-    joined = [PATH_SEPARATOR.join(next(folded) for _ in path) for path in parts]
-    return np.array(joined, dtype=object)[codes] if len(paths) else np.zeros(0, object)
-
-
 # --- matching -------------------------------------------------------------------------------------------------
 
 
 class _Matching:
     """Kernels given to results, step by step; a kernel is served at the first step that finds something."""
 
-    def __init__(self, ours: _Side, theirs: _Side) -> None:
+    def __init__(self, ours: Side, theirs: Side) -> None:
         self.step = np.full(len(ours), len(STEPS) - 1)
         self.found: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = {}
         self._ours, self._theirs = ours, theirs
@@ -424,7 +284,7 @@ def _padded(values: np.ndarray, size: int) -> np.ndarray:
     return np.concatenate([values, np.zeros(size - len(values), np.int64)])
 
 
-def _differing_paths(ours: _Side, theirs: _Side, paths: np.ndarray) -> list[str]:
+def _differing_paths(ours: Side, theirs: Side, paths: np.ndarray) -> list[str]:
     """Ranges whose kernel counts do not fit each other, as text."""
     expected = _padded(_places(ours.path, ours.group)[2], len(paths))
     measured = _padded(_places(theirs.path, theirs.group)[2], len(paths))
