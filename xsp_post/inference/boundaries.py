@@ -17,17 +17,63 @@ def find_phase(
     symbols: np.ndarray,
     grams: np.ndarray,
     stats: GramStatistics,
-    begin: int,
+    members: np.ndarray,
     cuts: np.ndarray,
     typical: int,
     period: int,
     length: int,
 ) -> tuple[int, int]:
-    """The place in another turn that corresponds to `begin`, and `begin` moved back over one odd launch.
+    """Where the first turn begins, and the place in another turn that corresponds to it.
 
-    cuts: one corresponding position per turn (give or take a few launches), typical: the one of a turn to
-    prefer. Returns (anchor, begin): symbols from anchor on are what symbols from begin on should be.
+    members: positions, ascending, whose grams occur in a typical turn, the first one where the repetition may
+    begin; cuts: one corresponding position per turn (give or take a few launches), typical: the one of a turn
+    to prefer. What comes before the first turn may be made of the same parts in another order: the turn begins
+    where the order is that of a turn too. Returns (anchor, begin): symbols from anchor on are what symbols from
+    begin on should be.
     """
+    begin = first = int(members[0])
+    anchor = _corresponding(grams, stats, begin, cuts, typical, period, length)
+    wanted = min(32, max(period // 4, 4))
+    for _ in range(200):
+        if begin == anchor or _in_order(symbols, begin, anchor, wanted) >= 0.6:
+            break
+        later = members[np.searchsorted(members, begin + _equal_run(symbols, begin, anchor, wanted) + 1) :]
+        if not len(later) or later[0] > max(int(cuts[0]), first) + period // 2:
+            begin = first
+            anchor = _corresponding(grams, stats, begin, cuts, typical, period, length)
+            break
+        begin = int(later[0])
+        anchor = _corresponding(grams, stats, begin, cuts, typical, period, length)
+    return _before_an_odd_launch(symbols, begin, anchor, length)
+
+
+def _in_order(symbols: np.ndarray, here: int, there: int, count: int) -> float:
+    """Share of the next launches that are the same in both places, give or take one position."""
+    count = min(count, len(symbols) - max(here, there) - 1)
+    if count <= 0 or min(here, there) < 1:
+        return 1.0
+    own = symbols[here : here + count]
+    same = own == symbols[there : there + count]
+    for move in (-1, 1):
+        same |= own == symbols[there + move : there + move + count]
+    return float(same.mean())
+
+
+def _equal_run(symbols: np.ndarray, here: int, there: int, count: int) -> int:
+    count = min(count, len(symbols) - max(here, there))
+    return int(np.argmin(np.append(symbols[here : here + count] == symbols[there : there + count], False)))
+
+
+def _corresponding(
+    grams: np.ndarray,
+    stats: GramStatistics,
+    begin: int,
+    cuts: np.ndarray,
+    typical: int,
+    period: int,
+    length: int,
+) -> int:
+    """The place in another turn that corresponds to `begin` by its gram, or one just after it; `begin` if none."""
     anchor = begin
     nearest = period
     for ahead in range(0, 2 * length):
@@ -47,7 +93,14 @@ def find_phase(
         # What recurs within a turn (in each block, say) is taken only where no other of its places is as near.
         if nearest <= max(3, stats.spacing[gram] // 3):
             break
-    # An odd launch near the very start hides up to `length` launches before it.
+    return anchor
+
+
+def _before_an_odd_launch(symbols: np.ndarray, begin: int, anchor: int, length: int) -> tuple[int, int]:
+    """(anchor, begin) moved back over one odd launch.
+
+    An odd launch near the very start hides up to `length` launches before it.
+    """
     fewest = max(2, int(np.ceil(6.0 / max(bits_per_symbol(symbols), 0.1))))  # agreement that is no chance
     for _ in range(2):
         step = _step_back(symbols, begin, anchor, length, fewest)

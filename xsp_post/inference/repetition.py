@@ -199,7 +199,8 @@ def _turns(
     is_known = _grams_of(grams, inside[shown], period) & (stats.count >= 2)
     begin, finish = _extent(is_known[grams], first, last, length)
     typical = int(inside[shown[0]])
-    anchor, begin = find_phase(hashed.symbols, grams, stats, begin, inside, typical, period, length)
+    members = begin + np.flatnonzero(is_known[grams[begin : begin + 3 * period]])
+    anchor, begin = find_phase(hashed.symbols, grams, stats, members, inside, typical, period, length)
     # The same votes again, for a reference near the start of a turn: less drift between them.
     near = _best_marker_near(stats, markers, anchor, period, length)
     if near >= 0:
