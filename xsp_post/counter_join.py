@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import union_categoricals
 
 from xsp_post.counter_keys import Side, sides
 from xsp_post.counters import PATH_SEPARATOR, CounterReport, combined_flop, is_input, is_tensor_operand, quantities
@@ -133,15 +134,14 @@ class _Report:
             members = pd.DataFrame({"action_id": action_ids, "key": action_key})
             size = members.groupby("key").size().rename("member_count")
             values = self.values.merge(members, on="action_id")
-            means = values.groupby(["key", "metric_name"], observed=True, sort=False).agg(
+            means = values.groupby(["key", "metric_name"], sort=True).agg(
                 value=("value", "mean"), unit=("unit", "first"), source=("source", "first")
             )
             means = means.reset_index().merge(size, on="key")
-            rows = pd.DataFrame({"kernel_id": kernel_ids, "key": kernel_key}).merge(means, on="key")
-            note = np.where(rows["member_count"] > 1, " (mean of several results)", "")
-            rows["source"] = rows["source"].astype(object) + f"; matched by {STEPS[step]}" + note
-            parts.append(rows.assign(rank=step)[["kernel_id", "metric_name", "value", "unit", "source", "rank"]])
-        return pd.concat(parts, ignore_index=True) if parts else _no_metrics()
+            note = np.where(means["member_count"] > 1, " (mean of several results)", "")
+            means["source"] = means["source"] + f"; matched by {STEPS[step]}" + note
+            parts.append(_spread(means, kernel_ids, kernel_key, step))
+        return _concatenated(parts)
 
     def _findings(self, kernels: pd.DataFrame, matching: _Matching, differing: list[str]) -> list[Finding]:
         told, name = [], self.report.report_name
@@ -177,7 +177,8 @@ def _values(report: CounterReport, extra_metrics: Sequence[str] | None) -> pd.Da
     others["source"] = others["metric_name"].astype(object)
     for column in ("metric_name", "unit"):
         others[column] = others[column].astype(object)
-    return pd.concat([own, others], ignore_index=True)
+    values = pd.concat([own, others], ignore_index=True)
+    return values.astype({"metric_name": object, "unit": object, "source": object})
 
 
 # --- matching -------------------------------------------------------------------------------------------------
@@ -328,20 +329,53 @@ def _unlike_gpus(report: CounterReport, devices: pd.DataFrame | None, capture_id
     return [finding("counters-of-another-gpu", count=len(report.actions), example=example)]
 
 
+_COLUMNS = ("kernel_id", "metric_name", "value", "unit", "source")
+_TEXTS = ("metric_name", "unit", "source")
+
+
+def _spread(means: pd.DataFrame, kernel_ids: np.ndarray, kernel_key: np.ndarray, step: int) -> pd.DataFrame:
+    """The rows of each kernel's key, kernel after kernel; texts as categoricals, made once per different text."""
+    key = means["key"].to_numpy()
+    first, last = np.searchsorted(key, kernel_key, "left"), np.searchsorted(key, kernel_key, "right")
+    count = last - first
+    ends = np.cumsum(count)
+    rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - count), count)
+    data: dict[str, object] = {"kernel_id": np.repeat(kernel_ids, count), "value": means["value"].to_numpy()[rows]}
+    data |= {name: pd.Categorical(means[name])[rows] for name in _TEXTS}
+    return pd.DataFrame({**data, "rank": np.int8(step)})[[*_COLUMNS, "rank"]]
+
+
 def _no_metrics() -> pd.DataFrame:
-    columns = {"kernel_id": "int64", "metric_name": "object", "value": "float64", "unit": "object",
-               "source": "object", "rank": "int64"}  # fmt: skip
+    columns = {"kernel_id": "int64", "metric_name": "category", "value": "float64", "unit": "category",
+               "source": "category", "rank": "int8"}  # fmt: skip
     return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in columns.items()})
 
 
-def _one_per_kernel(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    """One row per kernel and metric: of the best step, then of the first report."""
+def _concatenated(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """Frames below each other; categoricals stay categoricals."""
     filled = [part for part in parts if len(part)]
-    metrics = pd.concat(filled, ignore_index=True) if filled else _no_metrics()
-    if len(filled) > 1:
-        metrics = metrics.sort_values("rank", kind="stable").drop_duplicates(["kernel_id", "metric_name"])
-    metrics = metrics.drop(columns="rank").sort_values("kernel_id", kind="stable", ignore_index=True)
-    return metrics.astype({"metric_name": "category", "unit": "category", "source": "category"})
+    if len(filled) < 2:
+        return filled[0] if filled else _no_metrics()
+    columns = {
+        name: union_categoricals([part[name] for part in filled])
+        if name in _TEXTS
+        else np.concatenate([part[name].to_numpy() for part in filled])
+        for name in filled[0].columns
+    }
+    return pd.DataFrame(columns)
+
+
+def _one_per_kernel(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """One row per kernel and metric: of the best step, then of the first report; kernel after kernel."""
+    metrics = _concatenated(parts)
+    kernel_ids = metrics["kernel_id"].to_numpy()
+    # within one report each kernel has one step, so only rows of several reports can meet
+    if len(parts) > 1:
+        order = np.lexsort((metrics["rank"].to_numpy(), metrics["metric_name"].cat.codes.to_numpy(), kernel_ids))
+        metrics = metrics.iloc[order].drop_duplicates(["kernel_id", "metric_name"])
+    elif (kernel_ids[1:] < kernel_ids[:-1]).any():
+        metrics = metrics.iloc[np.argsort(kernel_ids, kind="stable")]
+    return metrics[list(_COLUMNS)].reset_index(drop=True)
 
 
 def _with_flop_over_reports(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -349,7 +383,7 @@ def _with_flop_over_reports(metrics: pd.DataFrame) -> pd.DataFrame:
     total = combined_flop(metrics)
     if total.empty:
         return metrics
-    others = metrics[(metrics["metric_name"] != "flop") | ~metrics["kernel_id"].isin(total["kernel_id"])]
-    parts = [frame.astype({"metric_name": object, "unit": object, "source": object}) for frame in (others, total)]
-    merged = pd.concat(parts, ignore_index=True).sort_values("kernel_id", kind="stable", ignore_index=True)
-    return merged.astype({"metric_name": "category", "unit": "category", "source": "category"})
+    replaced = (metrics["metric_name"] == "flop") & metrics["kernel_id"].isin(total["kernel_id"])
+    total = total.astype({name: "category" for name in _TEXTS})[list(_COLUMNS)]
+    merged = _concatenated([metrics[~replaced], total])
+    return merged.iloc[np.argsort(merged["kernel_id"].to_numpy(), kind="stable")].reset_index(drop=True)
