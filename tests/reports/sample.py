@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from tests.helpers import frame_of, small_analysis
+from helpers import frame_of, small_analysis
 from xsp_post.analysis import Analysis
 from xsp_post.findings import Finding
 

@@ -1,0 +1,108 @@
+"""What the report's tests share: results by hand, and a page in a real browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from sample import sample
+
+HOSTILE = [
+    '</script><script>window.hacked = 1</script>',
+    '"><img src=x onerror="window.hacked = 2">',
+    "<svg/onload=window.hacked=3>",
+    "{{constructor.constructor('window.hacked=4')()}}",
+    "abc\u202egpj.exe\u2066 isolate",
+    "nul\x00inside and \x1b[31m escape",
+    "broken \ud83d surrogate",
+    "=HYPERLINK(\"http://example.invalid\",\"click\")",
+    "long " + "x" * 10_000,
+    "<!-- <script>",
+    "javascript:window.hacked=5",
+    "'; window.hacked = 6; '",
+]
+
+
+@pytest.fixture(scope="session")
+def results():
+    """A ResNet-like workload with every table."""
+    return sample()
+
+
+@pytest.fixture(scope="session")
+def hostile_results():
+    """The same with names that want to be code."""
+    return sample(names=HOSTILE)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """A headless Chromium; the test is skipped, with the reason, where there is none."""
+    executable = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if executable is None:
+        pytest.skip("no Chromium on this machine")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (extra dev)")
+    with playwright.sync_playwright() as runner:
+        browser = runner.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Page:
+    """A page opened from a file, with everything it complained about and everything it asked for."""
+
+    def __init__(self, browser, path: Path, width: int = 1280, dark: bool = False) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light", reduced_motion="reduce",
+        )
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda r: self.requests.append(r.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_function("window.xspReport !== undefined && document.readyState === 'complete'")
+        self.page.evaluate("xspReport.renderAll()")
+        self.complaints += self.page.evaluate("xspReport.errors")
+
+    def __getattr__(self, name: str):
+        return getattr(self.page, name)
+
+    def foreign_requests(self) -> list[str]:
+        """Requests to anything but the file itself and data inside it."""
+        own = ("data:", "blob:")
+        return [url for url in self.requests[1:] if not url.startswith(own)]
+
+
+@pytest.fixture
+def open_page(chromium, tmp_path):
+    """Open results (or an HTML file) in the browser."""
+    opened: list[Page] = []
+
+    def opener(what, width: int = 1280, dark: bool = False, **options) -> Page:
+        path = what
+        if not isinstance(what, Path):
+            from xsp_post.reports.html import write_report
+
+            path = write_report(what, tmp_path / f"page{len(opened)}.html", **options)
+        opened.append(Page(chromium, path, width, dark))
+        return opened[-1]
+
+    yield opener
+    for page in opened:
+        page.context.close()
+
+
+@pytest.fixture(scope="session")
+def artefacts(tmp_path_factory) -> Path:
+    """Where screenshots go: XSP_POST_ARTEFACTS, else a temporary folder."""
+    folder = os.environ.get("XSP_POST_ARTEFACTS")
+    path = Path(folder) if folder else tmp_path_factory.mktemp("screenshots")
+    path.mkdir(parents=True, exist_ok=True)
+    return path

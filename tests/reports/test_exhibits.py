@@ -1,0 +1,177 @@
+"""The frames behind each exhibit: sorted, cut, joined; never a number that the tables do not hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sample as samples
+from counting import Only
+from xsp_post.analysis import Analysis
+from xsp_post.errors import UsageError
+from xsp_post.reports import cases, document, icicle, kernels, layer_kernels, layers, model, overhead, rooflines, timeline, types
+from xsp_post.reports.layer_axis import MAX_BARS, binned
+
+
+def test_layers_come_slowest_first_with_the_tables_own_numbers(results):
+    frame = layers.data(results)
+    table = results.frame("a02")
+    assert frame["latency_ns"].is_monotonic_decreasing
+    assert frame["latency_ns"].sum() == table["latency_ns"].sum()
+    assert layers.latency_data(results)["layer_index"].is_monotonic_increasing
+
+
+def test_the_case_shown_is_the_optimal_one_with_kernels(results):
+    case = cases.main_case(results)
+    assert (case.index, case.label) == (2, "batch 32")
+    assert cases.main_case(results, 0).index == 0
+    with pytest.raises(UsageError, match="no case 9"):
+        cases.main_case(results, 9)
+
+
+def test_types_join_count_latency_and_memory(results):
+    frame = types.data(results)
+    assert frame["latency_ns"].is_monotonic_decreasing
+    for ratio in ("count_ratio", "latency_ratio", "allocated_ratio"):
+        assert frame[ratio].sum() == pytest.approx(1.0)
+
+
+def test_many_types_are_folded_into_other_without_losing_a_share():
+    frame = pd.DataFrame({"layer_type": [f"t{i}" for i in range(30)], "count_ratio": 1 / 30, "latency_ratio": 1 / 30})
+    shown = pd.DataFrame(_values(types.chart(frame), "from"))
+    assert shown[shown["type"].eq("other")].groupby("of")["share"].sum().tolist() == pytest.approx([22 / 30, 22 / 30])
+    assert shown.groupby("of")["to"].max().tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_bars_of_huge_models_are_joined_and_add_up():
+    count = 5 * MAX_BARS + 3
+    frame = pd.DataFrame({"layer_index": np.arange(1, count + 1), "layer_name": "n", "layer_type": "t",
+                          "latency_ns": np.arange(count, dtype="float64")})
+    rows, size = binned(frame, "latency_ns")
+    assert len(rows) <= MAX_BARS
+    assert size == 6
+    assert rows["latency_ns"].sum() == frame["latency_ns"].sum()
+
+
+def test_kernels_by_name_keep_the_rest_as_other(results):
+    frame = kernels.data(results)
+    wide = pd.concat([frame.assign(name=frame["name"].astype(str) + str(i)) for i in range(10)], ignore_index=True)
+    shown = pd.DataFrame(_values(kernels.chart(wide), "value"))
+    factor = wide["latency_ns"].sum() / shown["value"].sum()
+    assert factor == pytest.approx(1e6, rel=1e-9)
+    assert shown["kernel"].is_unique
+
+
+def test_layers_know_their_longest_kernel(results):
+    frame = layer_kernels.data(results)
+    assert frame["name"].notna().all()
+    assert frame["layer_latency_ns"].is_monotonic_decreasing
+
+
+def test_model_rows_are_by_batch_size(results):
+    assert model.data(results)["batch_size"].tolist() == [8, 16, 32]
+
+
+def test_roofline_points_are_those_with_flop_and_traffic_and_only_the_logarithm_drops_zeros(results):
+    frame = rooflines.data(results)
+    roofs = rooflines.roof_data(results, frame)
+    assert roofs["pipe"].tolist() == ["fp32"]
+    linear = _values(rooflines.chart(frame, roofs, scale="linear"), "intensity")
+    log = _values(rooflines.chart(frame, roofs, scale="log"), "intensity")
+    assert len(linear) == len(frame)
+    assert len(log) == int((frame["arithmetic_intensity_flop_per_byte"] > 0).sum()) < len(linear)
+
+
+def test_the_icicle_holds_every_nanosecond_of_the_capture(results):
+    frame = icicle.data(results)
+    captures = results.frame("captures").set_index("capture_id")
+    total = captures.loc[2, "kernel_ns"]
+    roots = frame[frame["parent"] < 0]
+    leaves = frame[frame["level"].eq("KERNEL")]
+    assert roots["kernel_ns"].sum() == total == leaves["kernel_ns"].sum()
+    assert (frame["parent"] < np.arange(len(frame))).all()
+
+
+@pytest.mark.parametrize("limit", [3, 20, 60])
+def test_a_pruned_icicle_still_adds_up_level_by_level(results, limit):
+    frame = icicle.data(results, limit=limit)
+    whole = icicle.data(results)
+    assert len(frame) < len(whole)
+    assert frame.loc[frame["parent"] < 0, "kernel_ns"].sum() == whole.loc[whole["parent"] < 0, "kernel_ns"].sum()
+    inner = frame.groupby("parent")["kernel_ns"].sum()
+    for parent, kernel_ns in inner[inner.index >= 0].items():
+        assert kernel_ns == frame.loc[parent, "kernel_ns"]
+
+
+def test_the_timeline_shows_a_real_iteration(results):
+    window, events = timeline.data(results)
+    iterations = results.frame("iterations")
+    row = iterations[iterations["capture_id"].eq(2) & iterations["iteration_index"].eq(window.iteration_index)].iloc[0]
+    assert not row["is_warmup"]
+    on_device = events[events["kind"].eq("KERNEL")]
+    assert len(on_device) == row["kernel_count"]
+    assert (on_device["end_ns"] - on_device["start_ns"]).sum() == row["kernel_ns"]
+    assert events["start_ns"].min() == 0
+    assert (on_device["start_ns"] - on_device["launch_start_ns"]).tolist() == on_device["queue_delay_ns"].tolist()
+
+
+def test_a_thinned_timeline_counts_every_event(results):
+    _, whole = timeline.data(results)
+    _, thin = timeline.data(results, limit=30)
+    assert len(thin) < len(whole)
+    assert thin["event_count"].sum() == whole["event_count"].sum()
+    assert thin["end_ns"].max() == whole["end_ns"].max()
+
+
+def test_overhead_stacks_what_each_level_added():
+    rows = [
+        {"event_kind": "model", "layer_index": 0, "level": level, "latency_ns": latency, "is_accurate": level == "M",
+         "compared_level": below, "overhead_ns": added, "overhead_ratio": ratio, "phase": "forward", "batch_size": 32, "verdict": "overhead"}
+        for level, latency, below, added, ratio in (
+            ("M", 275.1e6, "", np.nan, np.nan), ("M/L", 432.1e6, "M", 157.0e6, 0.57), ("M/L/G", 490.3e6, "M/L", 58.2e6, 0.13))
+    ]
+    frame = overhead.data(Analysis({"overhead": samples.frame_of("overhead", rows)}))
+    shown = pd.DataFrame(_values(overhead.chart(frame), "from"))
+    assert shown.groupby("level")["to"].max().to_dict() == pytest.approx({"M": 275.1, "M/L": 432.1, "M/L/G": 490.3})
+    assert shown["part"].unique().tolist() == ["accurate", "added by M/L", "added by M/L/G"]
+
+
+def test_only_takes_analyses_and_sections(results):
+    assert [e.id for e in document.chosen(["A9"])] == ["rooflines"]
+    assert [e.id for e in document.chosen(["tree"])] == ["tree"]
+    with pytest.raises(UsageError, match="called a99"):
+        document.chosen(["A99"])
+
+
+@pytest.mark.parametrize("missing", [
+    "a01", "a02", "a03", "a05", "a08", "a10", "a11", "a12", "a13", "a15", "roofs", "balance", "findings", "devices", "nodes", "kernels",
+    "layers", "iterations", "memory_operations", "dominant_kernels", "cases", "captures",
+])
+@pytest.mark.parametrize("how", ["absent", "empty"])
+def test_any_table_may_be_absent_or_empty(results, missing, how):
+    frames = dict(results.frames)
+    frames[missing] = frames[missing].iloc[:0]
+    if how == "absent":
+        del frames[missing]
+    built = document.build(Analysis(frames))
+    assert built.summary.verdict.sentence
+
+
+def test_nothing_at_all_is_a_document_too():
+    built = document.build(Analysis({}))
+    assert not built.sections
+    assert {e.id for e in built.missing} >= {"layers", "kernels", "rooflines", "tree"}
+    assert built.summary.title == "unnamed workload"
+
+
+def test_each_column_is_read_once(results):
+    counting = Only(results)
+    document.build(counting)
+    assert not [asked for asked, times in counting.columns.items() if times > 1 and asked[0] in ("kernels", "nodes", "a08")]
+
+
+def _values(chart, column: str) -> list[dict]:
+    """The data set of a chart that has the column."""
+    sets = chart.to_dict(validate=False)["datasets"].values()
+    return next(rows for rows in sets if rows and column in rows[0])

@@ -1,0 +1,69 @@
+"""Hostile text becomes visible and short."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp_post.reports.text import StringTable, short_kernel, shorten, visible, visible_series
+
+
+@pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200b", "\u2028", "\x00", "\x1b", "\x7f", "\x85", "\ufeff"])
+def test_invisible_characters_are_shown(character):
+    shown = visible(f"a{character}b")
+    assert character not in shown
+    assert f"U+{ord(character):04X}" in shown
+
+
+def test_broken_surrogates_can_be_encoded():
+    assert visible("a\ud83db").encode("utf-8") == "a\ufffdb".encode()
+
+
+@given(st.text(alphabet=st.characters(), max_size=300))
+def test_nothing_invisible_is_left(text):
+    shown = visible(text)
+    shown.encode("utf-8")
+    assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs")]
+    assert not [c for c in shown if unicodedata.bidirectional(c) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")]
+
+
+@given(st.text(alphabet="abc<>x::()", max_size=200), st.integers(8, 80))
+def test_shorten_keeps_both_ends(text, length):
+    short = shorten(text, length)
+    assert len(short) <= length
+    assert short == text if len(text) <= length else text.startswith(short.partition("…")[0])
+
+
+def test_long_text_says_what_was_left_out():
+    assert visible("x" * 20, 5) == "xxxxx… [15 more characters]"
+    assert visible(None) == visible(float("nan")) == ""
+
+
+def test_a_column_is_made_visible_once_per_value():
+    names = pd.Series(pd.Categorical(["a\x00", "b", "a\x00"]))
+    assert visible_series(names).tolist() == ["a⟨U+0000⟩", "b", "a⟨U+0000⟩"]
+
+
+@pytest.mark.parametrize(("name", "short"), [
+    ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3>>(int)",
+     "vectorized_elementwise_kernel<CUDAFunctor_add>"),
+    ("ampere_sgemm_32x32_sliced1x4_tn", "ampere_sgemm_32x32_sliced1x4_tn"),
+    ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_SendRecv"),
+    ("void (anonymous namespace)::softmax_warp_forward<float, 8>(float*)", "softmax_warp_forward<…>"),
+    ("triton_poi_fused_add_relu_3", "triton_poi_fused_add_relu_3"),
+    ("", ""),
+])
+def test_kernel_names_are_shortened_to_what_tells_them_apart(name, short):
+    assert short_kernel(name) == short
+
+
+def test_string_table_holds_each_text_once_and_keeps_its_budget():
+    table = StringTable(budget=1000)
+    assert table.numbers(["a", "b", "a"]) == [0, 1, 0]
+    table.number("x" * 5000)
+    assert len(table.texts[2]) <= 200
+    assert table.cut_count == 1
