@@ -127,24 +127,16 @@ def test_equal_turns_between_other_work():
     assert (found.kinds == REGULAR).all()
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000), st.sampled_from([(30, 57, 32, 10), (6, 57, 32, 6), (12, 40, 12, 20), (30, 20, 1, 60),
-                                                (10, 10, 4, 50), (30, 200, 1, 8), (20, 40, 12, 8)]))  # fmt: skip
-def test_boundaries_hold_at_one_percent_noise(seed, shape):
-    kinds, block, blocks, turns = shape
-    truth = noisy_turns(seed, kinds=kinds, block=block, blocks=blocks, turns=turns, noise=0.01)
-    found = find_repetition(truth.symbols)
-    off = off_by(truth.iterations, np.concatenate([found.starts, found.ends]))
-    # Odd launches right at a boundary may hide where it is: that one boundary, by the launches concerned.
-    assert (off > 1).mean() <= 0.34
-    assert off.max() <= 12
-    assert len(found) in range(turns - 1, turns + 2)
+SHAPES = [(30, 57, 32, 10), (6, 30, 8, 12), (12, 40, 12, 20), (30, 20, 1, 60), (10, 10, 4, 50), (30, 200, 1, 8),
+          (20, 40, 12, 8), (30, 57, 32, 4)]  # fmt: skip
 
 
-def test_boundaries_are_right_within_a_launch_nearly_always():
+@pytest.mark.parametrize(("kinds", "block", "blocks", "turns"), SHAPES)
+def test_boundaries_hold_at_one_percent_noise(kinds, block, blocks, turns):
+    """Within one launch of the truth, but for those that odd launches right beside them hide."""
     wrong = total = 0
-    for seed in range(100):
-        truth = noisy_turns(seed, kinds=12, block=40, blocks=6, turns=12, noise=0.01)
+    for seed in range(40):
+        truth = noisy_turns(seed, kinds=kinds, block=block, blocks=blocks, turns=turns, noise=0.01)
         found = find_repetition(truth.symbols)
         off = off_by(truth.iterations, np.concatenate([found.starts, found.ends]))
         wrong, total = wrong + int((off > 1).sum()), total + len(off)

@@ -35,7 +35,7 @@ def find_phase(
     anchor = _corresponding(grams, stats, begin, cuts, typical, period, length)
     wanted = min(32, max(period // 4, 4))
     for _ in range(200):
-        if begin == anchor or _in_order(symbols, begin, anchor, wanted) >= 0.6:
+        if begin == anchor or _in_order(symbols, begin, anchor, wanted) >= 0.5:
             break
         later = members[np.searchsorted(members, begin + _equal_run(symbols, begin, anchor, wanted) + 1) :]
         if not len(later) or later[0] > max(int(cuts[0]), first) + period // 2:
@@ -48,13 +48,13 @@ def find_phase(
 
 
 def _in_order(symbols: np.ndarray, here: int, there: int, count: int) -> float:
-    """Share of the next launches that are the same in both places, give or take one position."""
-    count = min(count, len(symbols) - max(here, there) - 1)
-    if count <= 0 or min(here, there) < 1:
+    """Share of the next launches that are the same in both places, give or take two positions."""
+    count = min(count, len(symbols) - max(here, there) - 2)
+    if count <= 0 or there < 2:
         return 1.0
     own = symbols[here : here + count]
     same = own == symbols[there : there + count]
-    for move in (-1, 1):
+    for move in (-2, -1, 1, 2):
         same |= own == symbols[there + move : there + move + count]
     return float(same.mean())
 
@@ -175,19 +175,23 @@ def step_to_agree(
     lacking = end - (int(last) + length)
     if not 0 < lacking <= length or begin == 0 or anchor < lacking:
         return 0, 0
+    known = np.unique(symbols[anchor:end])
     should = symbols[anchor - lacking : anchor]
     best, kept = 0, lacking
     for size in (lacking, lacking - 1, lacking + 1):  # none, one missing, or one added among them
         if not 0 < size <= begin:
             continue
-        here = symbols[begin - size : begin][:lacking]
-        agreeing = int((here == should[: len(here)]).sum())
+        agreeing = _agreement(symbols[begin - size : begin], should, known)
         if agreeing > best:
             best, kept = agreeing, size
-    behind, ought = symbols[finish : finish + lacking], symbols[int(last) + length :][:lacking]
-    shared = min(len(behind), len(ought))
-    at_end = int((behind[:shared] == ought[:shared]).sum())
+    at_end = _agreement(symbols[finish : finish + lacking], symbols[int(last) + length :][:lacking], known)
     return (lacking, kept) if best > at_end else (0, 0)
+
+
+def _agreement(here: np.ndarray, should: np.ndarray, known: np.ndarray) -> int:
+    """Launches that are what they should be count two, others of a kind that a turn has at all one."""
+    size = min(len(here), len(should))
+    return 2 * int((here[:size] == should[:size]).sum()) + int(np.isin(here[:size], known).sum())
 
 
 def boundary_scores(

@@ -130,12 +130,19 @@ def _markers(stats: GramStatistics, n: int, shortest: int, length: int) -> np.nd
 def _company(
     stats: GramStatistics, chosen: np.ndarray, near: np.ndarray, length: int, spacing: int
 ) -> np.ndarray:
-    """Grams of about the same spacing that stand around the chosen ones in some turn, those that occur twice too."""
-    first = stats.first[chosen]
-    place = (stats.first - int(first[0])) % spacing
-    width = int((first - first[0]).max()) + 3 * length
-    around = (place <= width) | (place >= spacing - 3 * length)
-    return near & around & (stats.count >= 2)
+    """Grams of about the same spacing that stand close to a chosen one in some turn, those that occur twice too:
+    the largest such company."""
+    candidates = np.flatnonzero(near & (stats.count >= 2))
+    place = stats.first[candidates] % spacing
+    around = np.zeros((0,), np.int64)
+    reach = 3 * length + 8
+    for center in np.unique(stats.first[chosen] % spacing)[:256]:
+        distance = np.abs(place - center)
+        company = candidates[np.minimum(distance, spacing - distance) <= reach]
+        around = company if len(company) > len(around) else around
+    result = np.zeros_like(near)
+    result[around] = True
+    return result
 
 
 def _votes(
