@@ -7,6 +7,7 @@ Steps, in order, each a function of the frames before it: `_nest_spans`, `attrib
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -555,21 +556,7 @@ def _measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     """Latency, device time and warm-up of each iteration. Latency runs to the end of its last device work."""
     frame, activities = tree.iterations, tree.activities
     count = len(frame)
-    index = activities["iteration_index"].to_numpy()
-    rows = np.flatnonzero(index >= 0)
-    index = index[rows]
-    start, end = activities["start_ns"].to_numpy()[rows], activities["end_ns"].to_numpy()[rows]
-    is_kernel = activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL
-    last = frame["end_ns"].to_numpy().copy()
-    np.maximum.at(last, index, end)
-    order = np.argsort(start, kind="stable")
-    frame = frame.assign(
-        duration_ns=frame["end_ns"] - frame["start_ns"],
-        latency_ns=last - frame["start_ns"].to_numpy(),
-        kernel_ns=rollup.sums_per_node(index[is_kernel], (end - start)[is_kernel], count),
-        busy_ns=grouped_union_length(index[order], start[order], end[order], count),
-        kernel_count=np.bincount(index[is_kernel], minlength=count).astype(np.int64),
-    )
+    frame = frame.assign(duration_ns=frame["end_ns"] - frame["start_ns"], **_iteration_times(tree))
     said = tree.nodes["is_warmup_text"].to_numpy()[frame["node_id"].to_numpy()]
     loading = np.zeros(count, bool)
     at = tree.trace.module_loading_ns
@@ -582,6 +569,50 @@ def _measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     )
     inferred = tree.nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
     return frame.assign(is_warmup=warm, is_inferred=inferred), findings
+
+
+def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
+    """latency_ns, kernel_ns, busy_ns, kernel_count of each iteration."""
+    frame, activities, nodes = tree.iterations, tree.activities, tree.nodes
+    count = len(frame)
+    index = activities["iteration_index"].to_numpy()
+    model = frame["node_id"].to_numpy()
+    began, ended = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    if _lies_below_models(activities, nodes, index):
+        # everything that counts for an iteration lies below its node: that is summed up already
+        last = np.maximum(ended, nodes["projected_end_ns"].to_numpy()[model])
+        return {
+            "latency_ns": last - began,
+            **{c: nodes[c].to_numpy()[model] for c in ("kernel_ns", "busy_ns", "kernel_count")},
+        }
+    rows = np.flatnonzero(index >= 0)
+    index = index[rows]
+    start, end = activities["start_ns"].to_numpy()[rows], activities["end_ns"].to_numpy()[rows]
+    is_kernel = activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL
+    last = ended.copy()
+    np.maximum.at(last, index, end)
+    order = np.argsort(start, kind="stable")
+    return {
+        "latency_ns": last - began,
+        "kernel_ns": rollup.sums_per_node(index[is_kernel], (end - start)[is_kernel], count),
+        "busy_ns": grouped_union_length(index[order], start[order], end[order], count),
+        "kernel_count": np.bincount(index[is_kernel], minlength=count).astype(np.int64),
+    }
+
+
+def _lies_below_models(activities: pd.DataFrame, nodes: pd.DataFrame, index: np.ndarray) -> bool:
+    """Whether all work of iterations was launched by their own thread inside their own node (no autograd thread,
+    no graph): then the node's sums are the iteration's."""
+    node = activities["node_id"].to_numpy()
+    of_node = nodes["iteration_index"].to_numpy()
+    level = nodes["level"].to_numpy()
+    model = np.where(level == int(Level.MODEL), of_node, -1)
+    below = layering.inherit(model, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())
+    return bool(
+        (below == of_node).all()
+        and (activities["launch_node_id"].to_numpy() == node).all()
+        and (index == of_node[node]).all()
+    )
 
 
 def _below_warmup(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
@@ -755,46 +786,58 @@ def _describe_layers(
 
 
 def _roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> None:
-    """Inclusive and own device time of every node (columns added in place)."""
+    """Inclusive and own device time of every node (columns added in place). Sums and unions are independent
+    of one another and NumPy leaves the interpreter free: they run side by side."""
+    with ThreadPoolExecutor(1) as pool:
+        unions = pool.submit(_unions, nodes, activities)
+        sums = _sums(nodes, activities)
+        columns = {**sums, **unions.result()}
+    for name, values in columns.items():
+        nodes[name] = values
+
+
+def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray]:
     parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
     count = len(nodes)
     kind = activities["kind"].to_numpy()
     node = activities["node_id"].to_numpy()
-    start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
-    duration = end - start
+    duration = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
     is_kernel = kind == ActivityKind.KERNEL
+    own: np.ndarray | slice = slice(None) if is_kernel.all() else is_kernel
+    columns = {
+        "self_kernel_ns": rollup.sums_per_node(node[own], duration[own], count),
+        "self_kernel_count": np.bincount(node[own], minlength=count).astype(np.int64),
+    }
+    columns["self_device_ns"] = (
+        columns["self_kernel_ns"] if isinstance(own, slice) else rollup.sums_per_node(node, duration, count)
+    )
+    columns["kernel_ns"] = rollup.add_up(columns["self_kernel_ns"], parent, depth)
+    columns["kernel_count"] = rollup.add_up(columns["self_kernel_count"], parent, depth)
     is_memory = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
-    all_kernels = bool(is_kernel.all())
-    own_kernel = node if all_kernels else node[is_kernel]
-    nodes["self_kernel_ns"] = rollup.sums_per_node(own_kernel, duration if all_kernels else duration[is_kernel], count)
-    nodes["self_kernel_count"] = np.bincount(own_kernel, minlength=count).astype(np.int64)
-    nodes["self_device_ns"] = rollup.sums_per_node(node, duration, count)
-    nodes["kernel_ns"] = rollup.add_up(nodes["self_kernel_ns"].to_numpy(), parent, depth)
-    nodes["kernel_count"] = rollup.add_up(nodes["self_kernel_count"].to_numpy(), parent, depth)
     for column, values in (("memory_ns", duration), ("memory_bytes", activities["bytes"].to_numpy())):
-        own = (
-            rollup.sums_per_node(node[is_memory], values[is_memory], count)
-            if is_memory.any()
-            else np.zeros(count, np.int64)
-        )
-        nodes[column] = rollup.add_up(own, parent, depth) if is_memory.any() else own
+        columns[column] = np.zeros(count, np.int64)
+        if is_memory.any():
+            own_memory = rollup.sums_per_node(node[is_memory], values[is_memory], count)
+            columns[column] = rollup.add_up(own_memory, parent, depth)
+    length = nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy()
+    child = np.flatnonzero(parent > 0)
+    columns["self_ns"] = np.maximum(0, length - rollup.sums_per_node(parent[child], length[child], count))
+    return columns
+
+
+def _unions(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray]:
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    node, launch_node = activities["node_id"].to_numpy(), activities["launch_node_id"].to_numpy()
+    start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     order = _start_order(start)
-    sorted_start, sorted_end = start[order], end[order]
-    launch_node = activities["launch_node_id"].to_numpy()
-    projected = (launch_node > 0) & (kind != ActivityKind.GRAPH)
-    same = bool((launch_node == node).all()) and bool(projected.all())
-    busy, first, last = rollup.busy_and_extent(node[order], sorted_start, sorted_end, parent, depth)
-    nodes["busy_ns"] = busy
-    if not same:
-        chosen = order[projected[order]] if not isinstance(order, slice) else np.flatnonzero(projected)
+    busy, first, last = rollup.busy_and_extent(node[order], start[order], end[order], parent, depth)
+    # NVIDIA's projection knows same-thread launches of kernels and copies only (NSYS B.2)
+    projected = (launch_node > 0) & (activities["kind"].to_numpy() != ActivityKind.GRAPH)
+    if not (projected.all() and (launch_node == node).all()):
+        chosen = np.flatnonzero(projected) if isinstance(order, slice) else order[projected[order]]
         _, first, last = rollup.busy_and_extent(launch_node[chosen], start[chosen], end[chosen], parent, depth)
     first[0] = last[0] = -1
-    nodes["projected_start_ns"], nodes["projected_end_ns"] = first, last
-    child = np.flatnonzero(parent > 0)
-    inner = rollup.sums_per_node(
-        parent[child], (nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy())[child], count
-    )
-    nodes["self_ns"] = np.maximum(0, nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy() - inner)
+    return {"busy_ns": busy, "projected_start_ns": first, "projected_end_ns": last}
 
 
 def _start_order(start: np.ndarray) -> np.ndarray | slice:

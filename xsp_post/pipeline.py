@@ -14,6 +14,7 @@ from xsp_post.findings import Finding
 from xsp_post.folding import fold
 from xsp_post.hierarchy import TreeOptions, build_tree
 from xsp_post.ingest.sources import Loaded, expand, load
+from xsp_post.ingest.tables import SqliteTables
 from xsp_post.intervals import grouped_union_length, union_length
 from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
 from xsp_post.reconcile import reconcile
@@ -33,9 +34,14 @@ class Options:
     analyses: dict[str, object] = field(default_factory=dict)
 
 
-def analyze(paths: list[Path], options: Options | None = None) -> Analysis:
-    """All tables of the captures (and counter reports) of one workload. Raises `CaptureError` and its kin."""
+def analyze(paths: list[Path], options: Options | None = None, begun: SqliteTables | None = None) -> Analysis:
+    """All tables of the captures (and counter reports) of one workload. Raises `CaptureError` and its kin.
+
+    ``begun``: the first source, being read already (`ingest.sources.begin`).
+    """
     options = options or Options()
+    if begun is not None:
+        return analyze_loaded([load(paths[0], begun=begun), *(load(path) for path in expand(paths[1:]))], options)
     return analyze_loaded([load(path) for path in expand(paths)], options)
 
 

@@ -29,17 +29,19 @@ def ingest(
     as_json: shared.AsJson = False,
 ) -> None:
     """Read captures, account for every kernel, print the tree and write one store (and one HTML page)."""
-    options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof)
-    store_path = output or default_store(sources[0])
     from xsp_post.output import require_free
+
+    store_path = output or default_store(sources[0])
+    for target in filter(None, (store_path, report)):
+        require_free(target, force)
+    begun = shared.begin_reading(sources, detail=True)
+    options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof)
     from xsp_post.pipeline import analyze
     from xsp_post.progress import step
     from xsp_post.store import write_store
 
-    for target in filter(None, (store_path, report)):
-        require_free(target, force)
     with step("reading captures …"):
-        analysis = analyze(sources, options)
+        analysis = analyze(sources, options, begun)
     if strict:
         shared.check_strict(analysis, unattributed_limit)
     with step("writing the store …"):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from xsp_post.analysis import Results
+    from xsp_post.ingest.tables import SqliteTables
     from xsp_post.pipeline import Options
 
 MESSAGES.update({
@@ -46,6 +47,13 @@ UnattributedLimit = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist.")]
 Roof = Annotated[str, typer.Option(help="Roof for memory-/compute-bound: pipe (the one that ran) or fp32 (the paper).")]
+
+
+def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
+    """Begin to read a single nsys export before anything heavy is imported; None for every other source."""
+    from xsp_post.ingest.sources import begin
+
+    return begin(paths[0], detail=detail) if len(paths) == 1 and paths[0].is_file() else None
 
 
 def options_of(

@@ -12,6 +12,7 @@ from xsp_post.commands import shared
 
 if TYPE_CHECKING:
     from xsp_post.analysis import Results
+    from xsp_post.ingest.tables import SqliteTables
     from xsp_post.pipeline import Options
 
 JSON_VERSION = 1  # 1: first
@@ -30,8 +31,9 @@ def tree(
     as_json: shared.AsJson = False,
 ) -> None:
     """Print the model → layer → kernel tree with calls, kernel time, busy time and gaps, heaviest first."""
+    begun = shared.begin_reading(sources, detail=False)
     options = shared.options_of(model_range, layer_range, layer_depth, no_infer)
-    results = summary_of(sources, options)
+    results = summary_of(sources, options, begun)
     if as_json:
         names = ("captures", "paths", "balance", "findings")
         document = {name: shared.records(results.frame(name)) for name in names}
@@ -45,7 +47,7 @@ def tree(
         shared.check_strict(results, unattributed_limit)
 
 
-def summary_of(sources: list[Path], options: Options) -> Results:
+def summary_of(sources: list[Path], options: Options, begun: SqliteTables | None = None) -> Results:
     """The folded tree of captures without the rows behind it, or of a store."""
     from xsp_post.ingest import sources as ingest_sources
     from xsp_post.pipeline import grow, merge_summaries, summary_frames
@@ -53,12 +55,12 @@ def summary_of(sources: list[Path], options: Options) -> Results:
 
     options = replace(options, tree=replace(options.tree, with_layers=False))
     sources = ingest_sources.expand(sources)
-    if len(sources) == 1 and ingest_sources.sniff(sources[0]) == ingest_sources.STORE:
+    if begun is None and len(sources) == 1 and ingest_sources.sniff(sources[0]) == ingest_sources.STORE:
         return shared.results_of(sources, options)
     parts = []
     with step("reading captures …"):
         for path in sources:
-            trace = ingest_sources.load(path, detail=False).trace
+            trace = ingest_sources.load(path, detail=False, begun=begun).trace
             if trace is not None:
                 parts.append(summary_frames(grow(trace, options), len(parts)))
     return merge_summaries(parts)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -19,68 +18,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xsp_post.errors import MESSAGES, CaptureError
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
-from xsp_post.ingest.tables import NULL, Request, TableSource, Want, resolve
+from xsp_post.errors import CaptureError
+from xsp_post.findings import Finding, finding
+from xsp_post.ingest import nsys_messages  # noqa: F401  (registers its codes)
+from xsp_post.ingest.nsys_devices import device_frame
+from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, requests
+from xsp_post.ingest.nsys_strings import Interner, interner, numbers
+from xsp_post.ingest.tables import NULL, TableSource, resolve
 from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
-
-MESSAGES.update({
-    "capture-no-export": (
-        "The file is a database or folder, but none of the tables that every Nsight Systems export has are in it.",
-        "Give the output of `nsys export -t sqlite`; DLProf and nvprof databases are not exports.",
-    ),
-})
-
-CATALOGUE.update({
-    "diagnostic-event": Entry(
-        WARNING,
-        "nsys reported a problem while recording",
-        "The capture's DIAGNOSTIC_EVENT table holds warnings or errors of the recording itself.",
-        "Read the example; record again when it says that events were lost or a feature was not available.",
-    ),
-    "partial-export": Entry(
-        WARNING,
-        "The export covers part of the recording only",
-        "nsys export ran with --tables, --times or a time shift, so rows outside are missing.",
-        "Export without those options: nsys export -t sqlite REPORT.nsys-rep",
-    ),
-    "domain-without-name": Entry(
-        INFO,
-        "NVTX domains without a name",
-        "The rows that name a domain are missing, as they are in captures cut to a window.",
-        "Harmless: ranges are shown under domain-N; record the whole run to get names.",
-    ),
-    "open-ranges": Entry(
-        INFO,
-        "Ranges that never closed",
-        "A range was still open when recording stopped (its end is NULL).",
-        "Treated as ending with the last event, as NVIDIA's own reports do; close ranges inside the capture range.",
-    ),
-    "cross-thread-ranges": Entry(
-        INFO,
-        "Start/end ranges closed by another thread",
-        "Such a range belongs to no one thread, so it cannot nest.",
-        "Shown beside the tree, without kernels; use push/pop, or close a range where it was opened.",
-    ),
-    "non-utf8-text": Entry(
-        INFO,
-        "Text that is not UTF-8",
-        "The profiled machine wrote texts in another code page.",
-        "Unreadable bytes are shown as \ufffd; set a UTF-8 locale when recording.",
-    ),
-    "module-loading": Entry(
-        WARNING,
-        "Modules were loaded or compiled while recording",
-        "CUDA loads a kernel's code at its first launch; that time sits in the iterations where it happened.",
-        "Run more warm-up iterations before the capture range opens, or set CUDA_MODULE_LOADING=EAGER.",
-    ),
-    "unknown-schema": Entry(
-        WARNING,
-        "Export schema newer than any we have seen",
-        "The major schema version is above 3; columns may have changed meaning.",
-        "Compare totals with nsys stats, and tell us the version.",
-    ),
-})
 
 _KNOWN_TABLES = (
     "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "META_DATA_EXPORT",
@@ -94,17 +39,6 @@ _PARTIAL_KEYS = ("EXPORT_PARAM_TABLES_TO_EXPORT", "EXPORT_PARAM_TIMES_TO_EXPORT"
 _CAPTURE_KEYS = ("CAPTURE_EVENT_TYPE", "CUDA_GRAPH_TRACE_OPTIONS:MODE")
 _MODULE_LOADING_TYPES = (2, 6, 7)  # driver JIT, runtime-triggered module loading, lazy function loading
 
-_LAUNCH_DETAIL = {
-    "gridX": "grid_x",
-    "gridY": "grid_y",
-    "gridZ": "grid_z",
-    "blockX": "block_x",
-    "blockY": "block_y",
-    "blockZ": "block_z",
-    "registersPerThread": "registers_per_thread",
-    "staticSharedMemory": "static_shared_memory_bytes",
-    "dynamicSharedMemory": "dynamic_shared_memory_bytes",
-}
 COPY_KINDS = {
     0: "[CUDA memcpy]",
     1: "[CUDA memcpy Host-to-Device]",
@@ -138,65 +72,6 @@ def read_trace(source: TableSource, *, detail: bool = True) -> Trace:
     return _Reader(source, detail).trace()
 
 
-@dataclass
-class _Interner:
-    """Collects StringIds numbers and inline texts and hands out dense string ids at the end."""
-
-    ids: np.ndarray  # StringIds.id, ascending
-    values: pa.Array  # binary
-    texts: list[str] = field(default_factory=list)
-    index: dict[str, int] = field(default_factory=dict)
-    bad_bytes_count: int = 0
-
-    def text(self, value: str) -> int:
-        found = self.index.get(value)
-        if found is None:
-            found = self.index[value] = len(self.texts)
-            self.texts.append(value)
-        return found
-
-    def by_number(self, numbers: np.ndarray, transform=None) -> np.ndarray:
-        """StringIds numbers → string ids (int32); numbers without a row become ``string-N``, none (NULL, 0) −1."""
-        codes, unique = pd.factorize(numbers)
-        mapped = np.full(len(unique), -1, np.int32)
-        position = np.searchsorted(self.ids, unique)
-        position[position >= len(self.ids)] = 0
-        for k, number in enumerate(unique.tolist()):
-            if len(self.ids) and self.ids[position[k]] == number:
-                value = self._decode(self.values[int(position[k])].as_py())
-            elif number in (NULL, 0, -1):
-                continue
-            else:
-                value = f"string-{number}"
-            mapped[k] = self.text(transform(value) if transform else value)
-        return mapped[codes]
-
-    def inline(self, texts: pa.ChunkedArray) -> np.ndarray:
-        """Inline texts (binary, empty = none) → string ids (int32), −1 for empty."""
-        encoded = texts.combine_chunks().dictionary_encode() if len(texts) else None
-        if encoded is None:
-            return np.zeros(0, np.int32)
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.combine_chunks()
-        mapped = np.array(
-            [self.text(text) if text else -1 for text in self._decode_all(encoded.dictionary)] or [-1], np.int32
-        )
-        return mapped[encoded.indices.to_numpy(zero_copy_only=False)]
-
-    def _decode_all(self, values: pa.Array) -> list[str]:
-        try:
-            return values.cast(pa.string()).to_pylist()
-        except pa.ArrowInvalid:
-            return [self._decode(value) for value in values.to_pylist()]
-
-    def _decode(self, value: bytes | None) -> str:
-        try:
-            return (value or b"").decode("utf-8")
-        except UnicodeDecodeError:
-            self.bad_bytes_count += 1
-            return (value or b"").decode("utf-8", "replace")
-
-
 class _Reader:
     """One pass over one export: request all wanted columns at once, then shape them."""
 
@@ -206,100 +81,8 @@ class _Reader:
         self.findings: list[Finding] = []
         self.meta, self.options = self._metadata()
 
-    # -- what to read ---------------------------------------------------------------------------
-
     def _table(self, name: str) -> str:
         return resolve(self.source.tables(), name)
-
-    def _requests(self) -> dict[str, Request]:
-        graph = (Want("graphNodeId", "graph_node_id"),)
-        device = (
-            Want("start", "start_ns"),
-            Want("end", "end_ns", NULL),
-            Want("deviceId", "device_id", is_narrow=True),
-            Want("streamId", "stream_id", is_narrow=True),
-            Want("correlationId", "correlation_id", -1),
-            Want("globalPid", "global_pid"),
-        )
-        kernel = device + graph + (Want("demangledName", "name", is_narrow=True),)
-        if self.detail:
-            device += (Want("contextId", "context_id", is_narrow=True),)
-            kernel += (Want("contextId", "context_id", is_narrow=True), Want("shortName", "short_name", is_narrow=True))
-        elif "demangledName" not in self.source.columns(self._table("CUPTI_ACTIVITY_KIND_KERNEL")):
-            kernel += (Want("shortName", "short_name", is_narrow=True),)
-        copy = device + graph + (Want("bytes", "bytes"), Want("copyKind", "copy_kind", is_narrow=True))
-        memset = device + graph + (Want("bytes", "bytes"),)
-        api = (
-            Want("start", "start_ns"),
-            Want("end", "end_ns", NULL),
-            Want("eventClass", "api_class", is_narrow=True),
-            Want("globalTid", "global_tid"),
-            Want("correlationId", "correlation_id", -1),
-            Want("nameId", "name", is_narrow=True),
-        )
-        nvtx = (
-            Want("ROWID", "source_row_id"),
-            Want("start", "start_ns"),
-            Want("end", "end_ns", NULL),
-            Want("eventType", "event_type", is_narrow=True),
-            Want("globalTid", "global_tid"),
-            Want("endGlobalTid", "end_global_tid", NULL),
-            Want("text", "text", b""),
-            Want("textId", "text_number", NULL),
-            Want("domainId", "domain", is_narrow=True),
-        )
-        if self.detail:
-            kernel += tuple(Want(raw, ours, is_narrow=True) for raw, ours in _LAUNCH_DETAIL.items())
-            nvtx += (
-                Want("jsonText", "json_text", b""),
-                Want("jsonTextId", "json_number", NULL),
-                Want("int64Value", "int64_value", NULL),
-                Want("uint64Value", "uint64_value", NULL),
-            )
-        library = (Want("start", "start_ns"), Want("end", "end_ns", NULL), Want("globalTid", "global_tid"),
-                   Want("nameId", "name", is_narrow=True))  # fmt: skip
-        return {
-            "strings": Request(self._table("StringIds"), (Want("id", "id"), Want("value", "value", b""))),
-            "kernel": Request(self._table("CUPTI_ACTIVITY_KIND_KERNEL"), kernel),
-            "api": Request(self._table("CUPTI_ACTIVITY_KIND_RUNTIME"), api),
-            "nvtx": Request(self._table("NVTX_EVENTS"), nvtx),
-            "memcpy": Request(self._table("CUPTI_ACTIVITY_KIND_MEMCPY"), copy),
-            "memset": Request(self._table("CUPTI_ACTIVITY_KIND_MEMSET"), memset),
-            "graph": Request(
-                self._table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"),
-                device + (Want("graphId", "graph_id"), Want("graphExecId", "graph_exec_id")),
-            ),
-            "cudnn": Request(self._table("CUDNN_EVENTS"), library),
-            "cublas": Request(self._table("CUBLAS_EVENTS"), library),
-            "graph_node": self._graph_node_request(),
-            "overhead": self._overhead_request(),
-        }
-
-    def _graph_node_request(self) -> Request:
-        # CUDA_GRAPH_EVENTS held the node rows before schema 3: told apart by its columns.
-        table = self._table("CUDA_GRAPH_NODE_EVENTS")
-        if not self.source.columns(table):
-            old = self._table("CUDA_GRAPH_EVENTS")
-            table = old if "graphNodeId" in self.source.columns(old) else table
-        return Request(
-            table,
-            (
-                Want("start", "start_ns"),
-                Want("globalTid", "global_tid"),
-                Want("graphNodeId", "graph_node_id"),
-                Want("originalGraphNodeId", "original_graph_node_id"),
-            ),
-        )
-
-    def _overhead_request(self) -> Request:
-        table = self._table("CUPTI_ACTIVITY_KIND_OVERHEAD")
-        if not self.source.columns(table):
-            table = self._table("PROFILER_OVERHEAD")
-        if "overheadType" not in self.source.columns(table):
-            table = "-"
-        return Request(
-            table, (Want("start", "start_ns"), Want("end", "end_ns", NULL), Want("overheadType", "overhead_type"))
-        )
 
     # -- small tables ---------------------------------------------------------------------------
 
@@ -362,9 +145,9 @@ class _Reader:
     # -- shaping --------------------------------------------------------------------------------
 
     def trace(self) -> Trace:
-        requests = self._requests()
-        tables = dict(zip(requests, self.source.read(list(requests.values()))))
-        self.strings = _interner(tables["strings"])
+        wanted = requests(self.source, detail=self.detail)
+        tables = dict(zip(wanted, self.source.read(list(wanted.values()))))
+        self.strings = interner(tables["strings"])
         self._number_processes_and_threads(tables)
         provenance = self._provenance()
         self._diagnostics()
@@ -438,7 +221,7 @@ class _Reader:
 
     def _labels(self, numbers: np.ndarray) -> np.ndarray:
         """StringIds numbers → text, without keeping the text in the trace's strings."""
-        aside = _Interner(self.strings.ids, self.strings.values)
+        aside = Interner(self.strings.ids, self.strings.values)
         codes = aside.by_number(numbers)
         return np.array([aside.texts[c] if c >= 0 else "" for c in codes], object)
 
@@ -474,39 +257,39 @@ class _Reader:
 
     def _device_rows(self, table: pa.Table, kind: ActivityKind) -> pd.DataFrame:
         count = table.num_rows
-        stream = _np(table, "stream_id", np.int32)
+        stream = numbers(table, "stream_id", np.int32)
         stream[stream < 0] = -1
         columns: dict[str, np.ndarray] = {
             "kind": np.full(count, int(kind), np.int8),
-            "process_index": self._process_index(_np(table, "global_pid")),
-            "device_id": _np(table, "device_id", np.int32),
+            "process_index": self._process_index(numbers(table, "global_pid")),
+            "device_id": numbers(table, "device_id", np.int32),
             "stream_id": stream,
-            "correlation_id": _np(table, "correlation_id"),
-            "start_ns": _np(table, "start_ns"),
-            "end_ns": _np(table, "end_ns"),
+            "correlation_id": numbers(table, "correlation_id"),
+            "start_ns": numbers(table, "start_ns"),
+            "end_ns": numbers(table, "end_ns"),
         }
         if self.detail:
-            columns["context_id"] = _np(table, "context_id", np.int32)
+            columns["context_id"] = numbers(table, "context_id", np.int32)
         if kind is ActivityKind.KERNEL:
-            columns["name_id"] = self.strings.by_number(_np(table, "name"))
+            columns["name_id"] = self.strings.by_number(numbers(table, "name"))
             columns["short_name_id"] = columns["name_id"]
             if "short_name" in table.column_names:
-                columns["short_name_id"] = self.strings.by_number(_np(table, "short_name"))
+                columns["short_name_id"] = self.strings.by_number(numbers(table, "short_name"))
                 missing = columns["name_id"] < 0
                 columns["name_id"][missing] = columns["short_name_id"][missing]
             if self.detail:
-                for ours in _LAUNCH_DETAIL.values():
-                    columns[ours] = _np(table, ours, np.int32)
+                for ours in LAUNCH_DETAIL.values():
+                    columns[ours] = numbers(table, ours, np.int32)
         else:
             columns["name_id"] = columns["short_name_id"] = self._operation_names(table, kind)
         if kind is not ActivityKind.GRAPH:
-            columns["graph_node_id"] = _no_sentinel(_np(table, "graph_node_id"))
+            columns["graph_node_id"] = _no_sentinel(numbers(table, "graph_node_id"))
         if kind in (ActivityKind.MEMCPY, ActivityKind.MEMSET):
-            columns["bytes"] = _np(table, "bytes")
+            columns["bytes"] = numbers(table, "bytes")
         if kind is ActivityKind.MEMCPY:
-            columns["copy_kind"] = _np(table, "copy_kind", np.int8)
+            columns["copy_kind"] = numbers(table, "copy_kind", np.int8)
         if kind is ActivityKind.GRAPH:
-            columns["graph_id"] = _np(table, "graph_id")
+            columns["graph_id"] = numbers(table, "graph_id")
         for name, kind_type in (("bytes", np.int64), ("copy_kind", np.int8), ("graph_node_id", np.int64),
                                 ("graph_id", np.int64)):  # fmt: skip
             if name not in columns:
@@ -518,40 +301,40 @@ class _Reader:
         if kind is ActivityKind.MEMSET:
             return np.full(table.num_rows, self.strings.text("[CUDA memset]"), np.int32)
         if kind is ActivityKind.MEMCPY:
-            codes, unique = pd.factorize(_np(table, "copy_kind"))
+            codes, unique = pd.factorize(numbers(table, "copy_kind"))
             names = [self.strings.text(COPY_KINDS.get(int(u), f"[CUDA memcpy kind {int(u)}]")) for u in unique]
             return np.array([*names, -1], np.int32)[codes]
-        graph, execution = _np(table, "graph_id"), _np(table, "graph_exec_id")
+        graph, execution = numbers(table, "graph_id"), numbers(table, "graph_exec_id")
         codes, unique = pd.factorize(pd.MultiIndex.from_arrays([graph, execution]))
         names = [self.strings.text(f"CUDA graph {g} exec {x}") for g, x in unique]
         return np.array([*names, -1], np.int32)[codes]
 
     def _launches(self, table: pa.Table) -> pd.DataFrame:
-        api_class = _np(table, "api_class")
+        api_class = numbers(table, "api_class")
         # 67 is a CUDABACKTRACE row: a second row for a call that is there already (NSYS A.3.4)
         keep = (api_class == 0) | (api_class == 1)
         if not keep.all():
             table = table.filter(pa.array(keep))
             api_class = api_class[keep]
         del keep
-        thread = self._thread_index(_np(table, "global_tid"))
+        thread = self._thread_index(numbers(table, "global_tid"))
         process = self.threads["process_index"].to_numpy()[thread] if len(thread) else np.zeros(0, np.int32)
         return pd.DataFrame(
             {
                 "thread_index": thread,
                 "process_index": process,
-                "correlation_id": _np(table, "correlation_id"),
-                "name_id": self.strings.by_number(_np(table, "name"), _without_abi_suffix),
+                "correlation_id": numbers(table, "correlation_id"),
+                "name_id": self.strings.by_number(numbers(table, "name"), _without_abi_suffix),
                 "api_class": api_class.astype(np.int8),
-                "start_ns": _np(table, "start_ns"),
-                "end_ns": _np(table, "end_ns"),
+                "start_ns": numbers(table, "start_ns"),
+                "end_ns": numbers(table, "end_ns"),
             },
             copy=False,
         )
 
     def _spans(self, nvtx: pa.Table, cudnn: pa.Table, cublas: pa.Table) -> tuple[pd.DataFrame, pd.DataFrame]:
         domains = self._domains(nvtx)
-        event_type = _np(nvtx, "event_type")
+        event_type = numbers(nvtx, "event_type")
         push_pop = np.isin(event_type, _PUSH_POP)
         ranges = push_pop | np.isin(event_type, _START_END)
         marks = nvtx.filter(pa.array(event_type == 34)) if (event_type == 34).any() else None
@@ -571,14 +354,14 @@ class _Reader:
         return spans, domains
 
     def _range_rows(self, nvtx: pa.Table, push_pop: np.ndarray) -> pd.DataFrame:
-        thread = self._thread_index(_np(nvtx, "global_tid"))
+        thread = self._thread_index(numbers(nvtx, "global_tid"))
         name = self.strings.inline(nvtx.column("text"))
-        numbers = _np(nvtx, "text_number")
-        by_number = (name < 0) & (numbers != NULL)
+        text_number = numbers(nvtx, "text_number")
+        by_number = (name < 0) & (text_number != NULL)
         if by_number.any():
-            name[by_number] = self.strings.by_number(numbers[by_number])
-        closer = _np(nvtx, "end_global_tid")
-        end = _np(nvtx, "end_ns")
+            name[by_number] = self.strings.by_number(text_number[by_number])
+        closer = numbers(nvtx, "end_global_tid")
+        end = numbers(nvtx, "end_ns")
         frame = pd.DataFrame(
             {
                 "kind": np.where(push_pop, int(SpanKind.PUSH_POP), int(SpanKind.START_END)).astype(np.int8),
@@ -587,11 +370,11 @@ class _Reader:
                 if len(thread)
                 else np.zeros(0, np.int32),
                 "name_id": name,
-                "start_ns": _np(nvtx, "start_ns"),
+                "start_ns": numbers(nvtx, "start_ns"),
                 "end_ns": end,
-                "source_row_id": _np(nvtx, "source_row_id"),
+                "source_row_id": numbers(nvtx, "source_row_id"),
                 "is_open": end == NULL,
-                "is_cross_thread": (closer != NULL) & (closer != 0) & (closer != _np(nvtx, "global_tid")),
+                "is_cross_thread": (closer != NULL) & (closer != 0) & (closer != numbers(nvtx, "global_tid")),
                 "payload_text_id": self._payload(nvtx),
             },
             copy=False,
@@ -604,12 +387,12 @@ class _Reader:
         if not self.detail or not count:
             return payload
         payload = self.strings.inline(nvtx.column("json_text"))
-        numbers = _np(nvtx, "json_number")
-        has = numbers != NULL
+        json_number = numbers(nvtx, "json_number")
+        has = json_number != NULL
         if has.any():
-            payload[has] = self.strings.by_number(numbers[has])
+            payload[has] = self.strings.by_number(json_number[has])
         for column in ("int64_value", "uint64_value"):
-            values = _np(nvtx, column)
+            values = numbers(nvtx, column)
             has = (values != NULL) & (payload < 0)
             if has.any():
                 codes, unique = pd.factorize(values[has])
@@ -622,15 +405,15 @@ class _Reader:
         from xsp_post.intervals import nest
 
         texts = self.strings.inline(marks.column("text"))
-        numbers = _np(marks, "text_number")
-        missing = (texts < 0) & (numbers != NULL)
+        text_number = numbers(marks, "text_number")
+        missing = (texts < 0) & (text_number != NULL)
         if missing.any():
-            texts[missing] = self.strings.by_number(numbers[missing])
+            texts[missing] = self.strings.by_number(text_number[missing])
         is_shape = np.array([c >= 0 and self.strings.texts[c].startswith("shape:") for c in texts.tolist()], bool)
         if not is_shape.any():
             return spans
-        thread = self._thread_index(_np(marks, "global_tid"))[is_shape].astype(np.int64)
-        at = _np(marks, "start_ns")[is_shape]
+        thread = self._thread_index(numbers(marks, "global_tid"))[is_shape].astype(np.int64)
+        at = numbers(marks, "start_ns")[is_shape]
         usable = np.flatnonzero((~spans["is_cross_thread"] & ~spans["is_open"]).to_numpy())
         nested = nest(
             spans["thread_index"].to_numpy()[usable].astype(np.int64),
@@ -644,16 +427,16 @@ class _Reader:
         return spans.assign(shape_text_id=shape)
 
     def _library_rows(self, table: pa.Table, library: str) -> pd.DataFrame:
-        thread = self._thread_index(_np(table, "global_tid"))
+        thread = self._thread_index(numbers(table, "global_tid"))
         count = table.num_rows
-        end = _np(table, "end_ns")
+        end = numbers(table, "end_ns")
         return pd.DataFrame(
             {
                 "kind": np.full(count, int(SpanKind.LIBRARY), np.int8),
                 "thread_index": thread,
                 "process_index": self.threads["process_index"].to_numpy()[thread],
-                "name_id": self.strings.by_number(_np(table, "name"), _without_abi_suffix),
-                "start_ns": _np(table, "start_ns"),
+                "name_id": self.strings.by_number(numbers(table, "name"), _without_abi_suffix),
+                "start_ns": numbers(table, "start_ns"),
                 "end_ns": end,
                 "source_row_id": np.full(count, -1, np.int64),
                 "is_open": end == NULL,
@@ -665,15 +448,15 @@ class _Reader:
 
     def _domains(self, nvtx: pa.Table) -> pd.DataFrame:
         """Every (process, domain number) that has a range, with its name or ``domain-N``."""
-        domain, event_type = _np(nvtx, "domain"), _np(nvtx, "event_type")
-        gpid = _np(nvtx, "global_tid") & ~np.int64(0xFFFFFF)
+        domain, event_type = numbers(nvtx, "domain"), numbers(nvtx, "event_type")
+        gpid = numbers(nvtx, "global_tid") & ~np.int64(0xFFFFFF)
         named: dict[tuple[int, int], str] = {}
         created = np.flatnonzero(event_type == _DOMAIN_CREATE)
         if len(created):
             rows = nvtx.take(pa.array(created))
-            aside = _Interner(self.strings.ids, self.strings.values)
+            aside = Interner(self.strings.ids, self.strings.values)
             text = aside.inline(rows.column("text"))
-            by_number = aside.by_number(_np(rows, "text_number"))
+            by_number = aside.by_number(numbers(rows, "text_number"))
             text = np.where(text < 0, by_number, text)
             for g, d, c in zip(gpid[created].tolist(), domain[created].tolist(), text.tolist()):
                 if c >= 0:
@@ -693,7 +476,7 @@ class _Reader:
         )
 
     def _domain_index(self, nvtx: pa.Table, process: np.ndarray) -> np.ndarray:
-        domain = _np(nvtx, "domain")
+        domain = numbers(nvtx, "domain")
         result = np.full(len(domain), -1, np.int32)
         if not self._domain_keys:
             return result
@@ -718,89 +501,31 @@ class _Reader:
             self.findings.append(finding("open-ranges", count=int(is_open.sum())))
 
     def _module_loading(self, overhead: pa.Table) -> None:
-        kinds = _np(overhead, "overhead_type")
+        kinds = numbers(overhead, "overhead_type")
         loading = np.isin(kinds, _MODULE_LOADING_TYPES)
-        self.module_loading_ns = _np(overhead, "start_ns")[loading]
+        self.module_loading_ns = numbers(overhead, "start_ns")[loading]
         if loading.any():
-            start, end = _np(overhead, "start_ns")[loading], _np(overhead, "end_ns")[loading]
+            start, end = numbers(overhead, "start_ns")[loading], numbers(overhead, "end_ns")[loading]
             spent = int(np.maximum(0, np.where(end == NULL, start, end) - start).sum())
-            self.findings.append(
-                finding("module-loading", count=int(loading.sum()), example=f"{spent} ns spent in it during the capture")
-            )
+            example = f"{spent} ns spent in it during the capture"
+            self.findings.append(finding("module-loading", count=int(loading.sum()), example=example))
 
     def _graph_nodes(self, table: pa.Table) -> pd.DataFrame:
-        thread = self._thread_index(_np(table, "global_tid"))
+        thread = self._thread_index(numbers(table, "global_tid"))
         return pd.DataFrame(
             {
-                "graph_node_id": _no_sentinel(_np(table, "graph_node_id")),
-                "original_graph_node_id": _no_sentinel(_np(table, "original_graph_node_id")),
+                "graph_node_id": _no_sentinel(numbers(table, "graph_node_id")),
+                "original_graph_node_id": _no_sentinel(numbers(table, "original_graph_node_id")),
                 "process_index": self.threads["process_index"].to_numpy()[thread]
                 if len(thread)
                 else np.zeros(0, np.int32),
                 "thread_index": thread,
-                "start_ns": _np(table, "start_ns"),
+                "start_ns": numbers(table, "start_ns"),
             }
         )
 
     def _devices(self) -> pd.DataFrame:
-        return _device_frame(self.source, self._table, self.processes)
-
-
-def _device_frame(source: TableSource, table, processes: pd.DataFrame) -> pd.DataFrame:
-    """Each CUDA device of each process with the hardware facts of its GPU (NSYS A.3.13)."""
-    gpu_columns = ("id", "cuDevice", "name", "smCount", "clockRate", "memoryBandwidth", "totalMemory", "l2CacheSize",
-                   "computeMajor", "computeMinor", "deviceId")  # fmt: skip
-    gpus: dict[int, dict] = {}
-    for row in source.rows(table("TARGET_INFO_GPU"), gpu_columns):
-        facts = dict(zip(gpu_columns, row))
-        number = facts["id"] if facts["id"] is not None else facts["deviceId"]
-        gpus[int(number or 0)] = facts
-    if not gpus:
-        old = ("deviceId", "name", "globalMemoryBandwidth", "numMultiprocessors", "coreClockRate",
-               "computeCapabilityMajor", "computeCapabilityMinor")  # fmt: skip
-        for number, name, bandwidth, sms, clock, major, minor in source.rows(table("TARGET_INFO_CUDA_GPU"), old):
-            gpus[int(number or 0)] = {
-                "name": name, "memoryBandwidth": bandwidth, "smCount": sms, "clockRate": clock,
-                "computeMajor": major, "computeMinor": minor,
-            }  # fmt: skip
-    of_process: dict[tuple[int, int], int] = {}
-    for gpu, cuda, pid in source.rows(table("TARGET_INFO_CUDA_DEVICE"), ("gpuId", "cudaId", "pid")):
-        if gpu is not None and cuda is not None and pid is not None:
-            of_process[int(pid), int(cuda)] = int(gpu)
-    rows = []
-    for index, pid in enumerate(processes["process_id"].tolist()):
-        mine = {cuda: gpu for (p, cuda), gpu in of_process.items() if p == pid} or {g: g for g in gpus}
-        for cuda, gpu in sorted(mine.items()):
-            facts = gpus.get(gpu, {})
-            major, minor = facts.get("computeMajor"), facts.get("computeMinor")
-            rows.append((
-                index, cuda, gpu, str(facts.get("name") or ""), int(facts.get("smCount") or -1),
-                float(facts.get("clockRate") or np.nan), float(facts.get("memoryBandwidth") or np.nan),
-                int(facts.get("totalMemory") or -1), int(facts.get("l2CacheSize") or -1),
-                f"{major}.{minor}" if major is not None else "",
-            ))  # fmt: skip
-    columns = ["process_index", "device_id", "gpu_index", "gpu_name", "sm_count", "clock_hz",
-               "memory_bandwidth_bytes_per_s", "memory_bytes", "l2_bytes", "compute_capability"]  # fmt: skip
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _interner(table: pa.Table) -> _Interner:
-    ids = _np(table, "id")
-    values = table.column("value").combine_chunks() if table.num_rows else pa.array([], pa.binary())
-    if isinstance(values, pa.ChunkedArray):
-        values = values.chunk(0) if values.num_chunks else pa.array([], pa.binary())
-    if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():
-        order = np.argsort(ids, kind="stable")
-        ids, values = ids[order], values.take(pa.array(order))
-    return _Interner(ids, values)
-
-
-def _np(table: pa.Table, column: str, dtype: type = np.int64) -> np.ndarray:
-    """A column as a writable NumPy array of that type, copied once."""
-    chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in table.column(column).chunks]
-    if not chunks:
-        return np.zeros(0, dtype)
-    return np.concatenate(chunks, dtype=dtype, casting="unsafe")
+        return device_frame(self.source, self._table, self.processes)
 
 
 def _give_back_memory() -> None:

@@ -72,7 +72,9 @@ def _export(nsys: str, report: Path, target: Path) -> None:
     part = target.with_name(target.name + ".part")
     command = [nsys, "export", "-t", "sqlite", "-f", "true", "-o", str(part), str(report)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
+        )
         words = (done.stderr or done.stdout).strip().splitlines()
         why = words[-1] if words else f"exit status {done.returncode}"
     except OSError as error:

@@ -10,10 +10,10 @@ from xsp_post import capture
 from xsp_post.errors import CaptureError
 from xsp_post.ingest import files
 from xsp_post.ingest.tables import FolderTables, SqliteTables
-from xsp_post.trace import Trace
 
 if TYPE_CHECKING:
     from xsp_post.counters import CounterReport
+    from xsp_post.trace import Trace
 
 NSYS_SQLITE, NSYS_FOLDER, NSYS_REPORT = "nsys-sqlite", "nsys-folder", "nsys-report"
 NCU_REPORT, KINETO, JAEGER, STORE, CLOCK = "ncu-report", "kineto", "jaeger", "store", "clock"
@@ -53,10 +53,6 @@ def sniff(path: Path) -> str:
         )
     if path.suffix in (".nsys-rep", ".qdrep"):
         return NSYS_REPORT
-    from xsp_post.ingest import clock
-
-    if clock.sniff_clock(path):
-        return CLOCK
     from xsp_post.ingest import clock, jaeger, kineto, ncu
 
     for kind, test in (
@@ -98,14 +94,28 @@ def expand(paths: list[Path]) -> list[Path]:
     return expanded
 
 
-def load(path: Path, *, detail: bool = True) -> Loaded:
+def begin(path: Path, *, detail: bool) -> SqliteTables | None:
+    """Begin to read a SQLite export in the background (None for every other source); hand it to `load`.
+
+    Needs neither pandas nor the rest of the program, which can be imported meanwhile. Raises as `sniff` does.
+    """
+    if sniff(path) != NSYS_SQLITE:
+        return None
+    from xsp_post.ingest.nsys_requests import requests
+
+    tables = SqliteTables(path)
+    tables.read_ahead(list(requests(tables, detail=detail).values()))
+    return tables
+
+
+def load(path: Path, *, detail: bool = True, begun: SqliteTables | None = None) -> Loaded:
     """Read one source. Without ``detail`` nsys exports are read without launch dimensions and payloads.
 
     A recording that `xsp-post run` made also gets what the run knows of it (level, batch size, layer facts).
     """
     from xsp_post.ingest import run_facts
 
-    loaded = _load(path, detail)
+    loaded = _load(path, detail, begun)
     if loaded.trace is not None:
         loaded.trace = run_facts.apply(loaded.trace, path)
     if loaded.counters is not None and (made := capture.capture_of(path)) is not None:
@@ -113,8 +123,8 @@ def load(path: Path, *, detail: bool = True) -> Loaded:
     return loaded
 
 
-def _load(path: Path, detail: bool) -> Loaded:
-    kind = sniff(path)
+def _load(path: Path, detail: bool, begun: SqliteTables | None) -> Loaded:
+    kind = NSYS_SQLITE if begun is not None else sniff(path)
     if kind == CLOCK:
         from xsp_post.ingest.clock import read_clock
 
@@ -129,7 +139,7 @@ def _load(path: Path, detail: bool) -> Loaded:
             trace = nsys.read_trace(SqliteTables(source_path), detail=detail)
             trace.provenance.source_name = path.name
         else:
-            tables = SqliteTables(path) if kind == NSYS_SQLITE else FolderTables(path)
+            tables = begun or (SqliteTables(path) if kind == NSYS_SQLITE else FolderTables(path))
             trace = nsys.read_trace(tables, detail=detail)
         return Loaded(path, kind, trace=trace)
     if kind == NCU_REPORT:

@@ -1,0 +1,48 @@
+"""Captures in: the GPUs of an Nsight Systems export and which process calls them by which number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.ingest.tables import TableSource
+
+
+def device_frame(source: TableSource, table: Callable[[str], str], processes: pd.DataFrame) -> pd.DataFrame:
+    """Each CUDA device of each process with the hardware facts of its GPU (NSYS A.3.13)."""
+    gpu_columns = ("id", "cuDevice", "name", "smCount", "clockRate", "memoryBandwidth", "totalMemory", "l2CacheSize",
+                   "computeMajor", "computeMinor", "deviceId")  # fmt: skip
+    gpus: dict[int, dict] = {}
+    for row in source.rows(table("TARGET_INFO_GPU"), gpu_columns):
+        facts = dict(zip(gpu_columns, row))
+        number = facts["id"] if facts["id"] is not None else facts["deviceId"]
+        gpus[int(number or 0)] = facts
+    if not gpus:
+        old = ("deviceId", "name", "globalMemoryBandwidth", "numMultiprocessors", "coreClockRate",
+               "computeCapabilityMajor", "computeCapabilityMinor")  # fmt: skip
+        for number, name, bandwidth, sms, clock, major, minor in source.rows(table("TARGET_INFO_CUDA_GPU"), old):
+            gpus[int(number or 0)] = {
+                "name": name, "memoryBandwidth": bandwidth, "smCount": sms, "clockRate": clock,
+                "computeMajor": major, "computeMinor": minor,
+            }  # fmt: skip
+    of_process: dict[tuple[int, int], int] = {}
+    for gpu, cuda, pid in source.rows(table("TARGET_INFO_CUDA_DEVICE"), ("gpuId", "cudaId", "pid")):
+        if gpu is not None and cuda is not None and pid is not None:
+            of_process[int(pid), int(cuda)] = int(gpu)
+    rows = []
+    for index, pid in enumerate(processes["process_id"].tolist()):
+        mine = {cuda: gpu for (p, cuda), gpu in of_process.items() if p == pid} or {g: g for g in gpus}
+        for cuda, gpu in sorted(mine.items()):
+            facts = gpus.get(gpu, {})
+            major, minor = facts.get("computeMajor"), facts.get("computeMinor")
+            rows.append((
+                index, cuda, gpu, str(facts.get("name") or ""), int(facts.get("smCount") or -1),
+                float(facts.get("clockRate") or np.nan), float(facts.get("memoryBandwidth") or np.nan),
+                int(facts.get("totalMemory") or -1), int(facts.get("l2CacheSize") or -1),
+                f"{major}.{minor}" if major is not None else "",
+            ))  # fmt: skip
+    columns = ["process_index", "device_id", "gpu_index", "gpu_name", "sm_count", "clock_hz",
+               "memory_bandwidth_bytes_per_s", "memory_bytes", "l2_bytes", "compute_capability"]  # fmt: skip
+    return pd.DataFrame(rows, columns=columns)
