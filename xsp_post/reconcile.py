@@ -27,7 +27,7 @@ from xsp_post.errors import MESSAGES, ContradictionError
 from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
 from xsp_post.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
 from xsp_post.schemas import column_names
-from xsp_post.statistics import compare_summaries, summarise_groups
+from xsp_post.statistics import compare_summaries, summarise_repeats
 from xsp_post.units import format_ns
 
 MESSAGES.update({
@@ -201,22 +201,18 @@ def _cells(samples: pd.DataFrame) -> pd.DataFrame:
     group = samples.groupby([*_EVENT, "level"], sort=False)
     code = group.ngroup().to_numpy()
     first = group.first().reset_index()
-    pooled = summarise_groups(samples["value_ns"], code, len(first))
-    per_capture = samples.assign(code=code).groupby(["code", "capture_id"], sort=True).ngroup().to_numpy()
-    owner = samples.assign(code=code).drop_duplicates(["code", "capture_id"]).sort_values(["code", "capture_id"])
-    means = summarise_groups(samples["value_ns"], per_capture, len(owner))["trimmed_mean"]
-    between = summarise_groups(means, owner["code"], len(first), trim_ratio=0.0)
-    by_capture = between["count"].to_numpy() > 1
-    first = first.assign(
-        sample_count=pooled["count"].astype("int64"),
-        capture_count=between["count"].astype("int64"),
-        trimmed_mean=pooled["trimmed_mean"],
-        standard_error=np.where(by_capture, between["standard_error"], pooled["standard_error"]),
-        degrees_of_freedom=np.where(by_capture, between["degrees_of_freedom"], pooled["degrees_of_freedom"]),
-        is_by_capture=by_capture,
+    capture = samples["capture_id"].to_numpy(np.int64)  # an empty frame beside it makes the column object
+    summary = summarise_repeats(samples["value_ns"], code, capture, len(first))
+    capture_count = samples["capture_id"].groupby(code).nunique().to_numpy()
+    return first.assign(
+        sample_count=summary["count"].astype("int64"),
+        capture_count=capture_count.astype(np.int64),
+        trimmed_mean=summary["trimmed_mean"],
+        standard_error=summary["standard_error"],
+        degrees_of_freedom=summary["degrees_of_freedom"],
+        is_by_capture=capture_count > 1,
         level_order=first["level"].map({level: order for order, level in enumerate(RUN_LEVELS)}),
     )
-    return first
 
 
 @dataclass(frozen=True)
