@@ -28,7 +28,7 @@ __all__ = [
 class AnalysisSpec:
     """One analysis: what it is called, what it needs, what it reproduces, and the function that computes it."""
 
-    id: str  # as typed: A8, stages
+    id: str  # as typed: A8; the table's own name for what the paper did not number
     table: str  # name in the store
     title: str
     levels: str  # least leveled run that has its data (paper, Table I)
@@ -58,11 +58,12 @@ def _specs() -> tuple[AnalysisSpec, ...]:
         AnalysisSpec("A13", "a13", "GPU and non-GPU latency", "L/G", "Figure 8", ("layers", "kernels"), both.a13),
         AnalysisSpec("A14", "a14", "Layer roofline", "L/G", "Figure 9", ("layers", "counters"), both.a14),
         AnalysisSpec("A15", "a15", "Kernels by model", "M/G", "Table VI, Figures 10, 12", ("kernels",), model.a15),
-        AnalysisSpec("summary", "workload_summary", "Summary", "M", "text of §III", (), extra.workload_summary),
+        AnalysisSpec("workload_summary", "workload_summary", "Summary", "M", "text of §III", (),
+                     extra.workload_summary),
         AnalysisSpec("optimal_batch", "optimal_batch", "Optimal batch size", "M", "Figure 3", ("iterations", "batch"),
                      model.optimal_batch),
-        AnalysisSpec("scalability", "throughput_scalability", "Throughput scalability", "M", "arXiv v1 Figure 12",
-                     ("iterations", "batch"), model.throughput_scalability),
+        AnalysisSpec("throughput_scalability", "throughput_scalability", "Throughput scalability", "M",
+                     "arXiv v1 Figure 12", ("iterations", "batch"), model.throughput_scalability),
         AnalysisSpec("stages", "stages", "Stages", "L", "Table IX, Figure 5", ("layers",), extra.stages_table),
         AnalysisSpec("dominant_kernels", "dominant_kernels", "Dominant kernel of each layer", "L/G",
                      "MLModelScope Table 3", ("layers", "kernels"), both.dominant_kernels),
