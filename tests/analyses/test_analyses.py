@@ -185,7 +185,8 @@ def test_why_empty_names_what_to_record():
 
 def test_find():
     assert {find(text).id for text in ("A8", "a8", "a08", "A08", " a8 ")} == {"A8"}
-    assert find("A15").table == "a15" and find("stages").id == "stages" and find("workload_summary").table == "workload_summary"
+    assert find("A15").table == "a15" and find("stages").id == "stages"
+    assert find("workload_summary").table == "workload_summary"
     assert find("A16") is None and find("") is None and find("a") is None
 
 
