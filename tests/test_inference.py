@@ -362,3 +362,10 @@ def test_time_grows_with_the_launches_only():
 
     seconds(5)
     assert seconds(160) < 40 * max(seconds(10), 0.02)
+
+
+@pytest.mark.parametrize("period", [4, 5, 6, 8, 13])
+def test_short_turns_are_found_to_the_last_one(period):
+    found = find_repetition(np.concatenate([[97, 98], np.tile(np.arange(period), 40), [99]]))
+    assert found.starts.tolist() == (2 + period * np.arange(40)).tolist()
+    assert found.ends[-1] == 2 + 40 * period

@@ -218,6 +218,10 @@ def _turns(
     else:
         shift = anchor - int(inside[shown[0]])
         predicted = np.concatenate([cuts + shift - period, cuts[-1:] + shift])
+    # The last grams end before the sequence does: turns shorter than a gram need starts beyond the last vote.
+    more = np.arange(1, length // period + 1) * period
+    later = predicted[-1] + more
+    predicted = np.concatenate([predicted, later[later + 0.8 * period <= finish]])
     predicted = predicted[(predicted > begin + 0.3 * period) & (predicted < n - 1)]
     drift = 4 if near >= 0 else max(8, period // 50)
     anchor, end = best_template(hashed.symbols, predicted, anchor, period, drift)
