@@ -330,6 +330,7 @@ def _frames(
         "is_warmup_text": np.zeros(total, bool),
         "is_open": np.zeros(total, bool),
         "is_inferred": np.zeros(total, bool),
+        "confidence_ratio": np.ones(total),
     }
     columns["parent_id"][0] = -1
     columns["parent_id"][in_span] = span_parent + 1
@@ -470,6 +471,7 @@ def _with_inferred_nodes(
         & (found["kind"] == "iteration").to_numpy(),
         "is_open": np.zeros(count, bool),
         "is_inferred": np.ones(count, bool),
+        "confidence_ratio": found["confidence"].to_numpy(float),
         "depth": np.zeros(count, np.int64),
     }
     joined = {name: np.concatenate([nodes[name].to_numpy(), columns[name]]) for name in nodes.columns}

@@ -276,6 +276,7 @@ def _nodes(tree: Tree, threads: _Threads) -> pd.DataFrame:
         frame[column] = names.node_category(column)
     frame["sequence"] = nodes["sequence"].to_numpy()
     frame["is_inferred"] = nodes["is_inferred"].to_numpy()
+    frame["confidence_ratio"] = nodes["confidence_ratio"].to_numpy()
     frame["is_open"] = nodes["is_open"].to_numpy()
     frame["source_row_id"] = nodes["source_row_id"].to_numpy()
     frame["span_kind"] = _span_kinds(nodes["kind"].to_numpy())

@@ -76,6 +76,7 @@ NODES = register(Table("nodes", "Tree nodes", "node of a tree", (
     C("sequence", "int64", "autograd sequence number, -1 none"),
     C("dialect", "str", "which naming convention was recognised"),
     C("is_inferred", "bool", "inferred, not recorded"),
+    C("confidence_ratio", "float64", "how sure an inferred node and its layer_type are, 0…1; 1 for recorded ones"),
     C("is_open", "bool", "never closed before the capture ended"),
     C("span_kind", "str", "push_pop, start_end, cross_thread (started and ended on different threads), library, operator, module, annotation; root, unattributed, no_launch, graph, inferred for synthetic nodes"),
     C("source_row_id", "int64", "row of the range in the capture's own table (RangeId of nsys stats), -1 synthetic"),
