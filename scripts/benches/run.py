@@ -75,6 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=int, default=5, help="captures of every level")
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--hooks-only", action="store_true", help="only the first table")
+    parser.add_argument("--independent", action="store_true", help="also a plain timing loop, to compare with (CPU)")
     parser.add_argument("--check", action="store_true", help="exit code 1 when a hook costs over 20 µs per layer call")
 
 
@@ -85,6 +86,8 @@ def main(options: argparse.Namespace) -> int:
         print(f"| {name} | {cost_ns / 1000:.2f} µs |")
     if not options.hooks_only:
         collectors(options)
+        if options.independent:
+            independent(options)
     return 1 if options.check and max(costs.values()) > 20_000 else 0
 
 
@@ -126,3 +129,49 @@ def collectors(options: argparse.Namespace) -> None:
             cells = [row['level'], name, format_ns(row['latency_ns']), '' if is_first else added,
                      '' if is_first else interval, f"{row['verdict']}; capture {wall[row['level']]:.1f} s"]
             print(f"| {' | '.join(cells)} |")
+
+
+PLAIN = """
+import json, sys, time
+import torch
+from xsp_post import statistics
+from xsp_post.capture import Workload
+from xsp_post.workload import models, ranges
+
+built = models.build(Workload(sys.argv[1], warmup_count=3), int(sys.argv[2]))
+count, samples = int(sys.argv[3]) + 3, []
+
+def go(layers):
+    for _ in range(count):
+        if layers:
+            layers.begin_iteration()
+        start = time.perf_counter_ns()
+        for phase in built.phases:
+            phase.run()
+        samples.append(time.perf_counter_ns() - start)
+
+with torch.inference_mode():
+    if sys.argv[4] == "profiled":
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+            go(ranges.LayerRanges(built.model, ranges.AnnotationSink()))
+    else:
+        go(None)
+print(json.dumps(statistics.trimmed_mean(samples[3:])))
+"""
+
+
+def independent(options: argparse.Namespace) -> None:
+    """The same model in a plain timing loop without and with torch.profiler: what the table must agree with."""
+    from xsp_post import statistics as summaries
+    from xsp_post.units import format_ns
+
+    means: dict[str, list[float]] = {"plain": [], "profiled": []}
+    for _ in range(options.repeat):
+        for kind, values in means.items():
+            sizes = [str(options.batch_size), str(options.iterations)]
+            command = [sys.executable, "-c", PLAIN, options.model, *sizes, kind]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            values.append(json.loads(done.stdout.splitlines()[-1]))
+    found = summaries.compare_samples(means["plain"], means["profiled"], trim_ratio=0.0)
+    print(f"\nIndependent (plain loop, CPU): {format_ns(found.base)} without and {format_ns(found.other)} with "
+          f"torch.profiler: {format_ns(found.difference)} [{format_ns(found.ci_low)} … {format_ns(found.ci_high)}]")
