@@ -315,3 +315,39 @@ def test_odd_numbers_of_time() -> None:
 )
 def test_short_kernel_names(name: str, short: str) -> None:
     assert short_kernel_name(name) == short
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+_KEYS = st.sampled_from(["name", "ts", "dur", "pid", "tid", "args"])
+_ARGUMENTS = st.dictionaries(
+    st.sampled_from(["correlation", "External id", "Input Dims", "grid", "block", "stream", "device", "bytes", "Bytes",
+                     "Sequence number", "graph id", "name"]), _JSON, max_size=4)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["cpu_op", "kernel", "cuda_runtime", "user_annotation", "gpu_memcpy", "python_function",
+                             "cpu_instant_event", "else"]),
+            st.dictionaries(_KEYS, _JSON, max_size=3), _ARGUMENTS,
+        ), max_size=6),
+    _JSON,
+)  # fmt: skip
+def test_whatever_the_values_are_a_trace_or_a_sentence_comes_out(tmp_path_factory, rows, odd) -> None:
+    events = [{"ph": "X", "cat": cat, "name": "[memory]", "ts": 1, "dur": 1, "pid": 1, "tid": 1, "args": args, **more}
+              for cat, more, args in rows]  # fmt: skip
+    metadata = {"deviceProperties": odd, "distributedInfo": odd, "baseTimeNanoseconds": odd, "schemaVersion": odd}
+    path = write(tmp_path_factory.mktemp("fuzz") / "t.json", [*events, {"ph": "M", "name": "thread_name", "pid": odd}],
+                 **metadata)  # fmt: skip
+    try:
+        trace = read_kineto(path)
+    except CaptureError as error:
+        assert "\n" not in error.message
+    else:
+        kept = len(trace.spans) + len(trace.launches) + len(trace.activities)
+        assert kept > 0 and trace.spans["name_id"].between(0, len(trace.strings) - 1).all()

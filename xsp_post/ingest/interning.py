@@ -34,7 +34,9 @@ class StringTable:
         return result
 
     def add_one(self, text: str) -> int:
-        """The number of one text."""
+        """The number of one text; what no file could hold (lone surrogates) becomes a question mark."""
+        if not text.isascii():
+            text = text.encode("utf-8", "replace").decode("utf-8")
         return self._numbers.setdefault(text, len(self._numbers))
 
     def array(self) -> np.ndarray:
@@ -45,11 +47,15 @@ class StringTable:
 
 
 def int_column(values: Sequence[Any] | np.ndarray, default: int = -1, dtype: str = "int64") -> np.ndarray:
-    """Whole numbers out of JSON values; null, text that is no number and out-of-range values give `default`."""
+    """Whole numbers out of JSON values; null, lists, text that is no number and out-of-range values give `default`."""
     try:
         result = np.asarray(values, dtype=np.int64)
+        is_flat = result.ndim == 1
     except (TypeError, ValueError, OverflowError):
-        numbers = pd.to_numeric(pd.Series(values, dtype=object), errors="coerce").astype("float64")
+        is_flat = False
+    if not is_flat:
+        plain = [value if isinstance(value, (int, float, str)) else None for value in values]
+        numbers = pd.to_numeric(pd.Series(plain, dtype=object), errors="coerce").astype("float64")
         fits = numbers.between(float(_INT64.min), float(_INT64.max), inclusive="left")
         result = numbers.where(fits, default).to_numpy().astype(np.int64)
     if dtype == "int64":
@@ -97,7 +103,11 @@ def conform(frame: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:
         missing = NO_TEXT if name.endswith("_text_id") else 0
         if name in frame.columns:
             # concat leaves NaN where one kind of row has no such column (a copy has no grid)
-            data[name] = frame[name].fillna(missing).to_numpy().astype(dtype)
+            values = frame[name].fillna(missing).to_numpy()
+            if dtype in ("int8", "int32") and len(values):
+                limits = np.iinfo(dtype)
+                values = np.where((values < limits.min) | (values > limits.max), missing, values)
+            data[name] = values.astype(dtype)
         else:
             data[name] = np.full(len(frame), missing, dtype=dtype)
     return pd.DataFrame(data, index=pd.RangeIndex(len(frame)))

@@ -164,9 +164,10 @@ class _Assembly:
     def _name_processes_and_threads(self, process_ids: np.ndarray, threads: pd.DataFrame) -> None:
         named = {"process_name": {}, "thread_name": {}}  # type: dict[str, dict[Any, str]]
         for label in self.labels:
-            if label.get("name") in named:
-                key = (label.get("pid"), label.get("tid")) if label["name"] == "thread_name" else label.get("pid")
-                named[label["name"]].setdefault(key, str(arguments_of(label).get("name", "")))
+            what, pid, tid = label.get("name"), label.get("pid"), label.get("tid")
+            if what in ("process_name", "thread_name") and isinstance(pid, int):
+                key = (pid, tid if isinstance(tid, int) else -1) if what == "thread_name" else pid
+                named[what].setdefault(key, str(arguments_of(label).get("name", "")))
         distributed = self.metadata.get("distributedInfo")
         rank = distributed.get("rank", -1) if isinstance(distributed, dict) else -1
         count = len(process_ids)
@@ -174,7 +175,7 @@ class _Assembly:
             "process_id": process_ids.astype(np.int64),
             "global_id": process_ids.astype(np.int64),
             "name": np.array([named["process_name"].get(p, "") for p in process_ids.tolist()], dtype=object),
-            "rank": np.full(count, int_column([rank])[0], dtype=np.int32),
+            "rank": np.full(count, int_column([rank], dtype="int32")[0], dtype=np.int32),
         })  # fmt: skip
         keys = zip(threads["process_id"].tolist(), threads["thread_id"].tolist())
         self.threads = pd.DataFrame({
@@ -315,7 +316,7 @@ class _Assembly:
             "forward_thread_id": numbers("forward_thread_id"),
             "external_id": numbers("external_id"),
         }
-        if len(self.allocations):
+        if len(self.allocations) and len(spans):
             columns["allocated_bytes"] = self._allocated_bytes()
         return pd.DataFrame(columns, index=spans.index)
 
@@ -348,7 +349,8 @@ class _Assembly:
             used = self.activities[["process_index", "device_id"]].drop_duplicates()
         used = used.sort_values(["process_index", "device_id"], ignore_index=True).astype(np.int32)
         facts = self.metadata.get("deviceProperties")
-        by_id = {f.get("id"): f for f in facts if isinstance(f, dict)} if isinstance(facts, list) else {}
+        listed = [f for f in facts if isinstance(f, dict)] if isinstance(facts, list) else []
+        by_id = {f["id"]: f for f in listed if isinstance(f.get("id"), int)}
         # A trace of one device may number it differently from its properties (HIP_VISIBLE_DEVICES).
         only = next(iter(by_id.values())) if len(by_id) == 1 and used["device_id"].nunique() == 1 else {}
         rows = [by_id.get(device_id, only) for device_id in used["device_id"].tolist()]
@@ -375,6 +377,7 @@ class _Assembly:
         first_ns = min(int(frame["start_ns"].min()) for frame in frames)
         last_ns = max(int(frame["end_ns"].max()) for frame in frames)
         base_ns = int_column([self.metadata.get("baseTimeNanoseconds", 0)], 0)[0]
+        session_start_ns = int(base_ns) + first_ns
         gpu_names = [name for name in devices["gpu_name"] if name]
         options = {key: str(self.metadata[key]) for key in _OPTION_KEYS if key in self.metadata}
         return Provenance(
@@ -385,7 +388,7 @@ class _Assembly:
             framework="torch",
             gpu_name=gpu_names[0] if gpu_names else "",
             driver_version=str(self.metadata.get("cuda_driver_version", "")),
-            session_start_utc_ns=int(base_ns) + first_ns,
+            session_start_utc_ns=session_start_ns if 0 <= session_start_ns < 2**63 else -1,
             capture_duration_ns=last_ns - first_ns,
             options=options,
         )

@@ -125,15 +125,16 @@ class Collector:
         start_ns, start_readable = trace_events.nanoseconds([event.get("ts") for event in events])
         is_open = np.array(["dur" not in event for event in events], dtype=bool)
         duration_ns, readable = trace_events.nanoseconds([event.get("dur", 0) for event in events])
+        end_ns = start_ns + duration_ns
         return pd.DataFrame({
-            "name_id": self.strings.add([event.get("name") or "" for event in events]),
+            "name_id": self.strings.add([_text(event.get("name")) for event in events]),
             "process_id": int_column([event.get("pid") for event in events]),
             "thread_id": int_column([event.get("tid") for event in events]),
             "start_ns": start_ns,
-            "end_ns": start_ns + duration_ns,
+            "end_ns": end_ns,
             "source_row_id": rows.astype(np.int64),
             "is_open": is_open,
-            "is_readable": start_readable & readable & (duration_ns >= 0),
+            "is_readable": start_readable & readable & (end_ns >= start_ns),
         })  # fmt: skip
 
     def _keep(self, frames: list[pd.DataFrame], frame: pd.DataFrame) -> None:
@@ -148,6 +149,12 @@ class Collector:
         unique, inverse = np.unique(name_ids, return_inverse=True)
         texts = self.strings.array()[unique]
         return self.strings.add([interning.short_kernel_name(text) for text in texts])[inverse]
+
+
+def _text(value: Any) -> str:
+    if type(value) is str:
+        return value
+    return "" if value is None else str(value)
 
 
 def arguments_of(event: Event) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def nanoseconds(microseconds: list[Any]) -> tuple[np.ndarray, np.ndarray]:
             return np.where(fits, whole, 0) * 1000, fits
         except OverflowError:
             pass
-    text = pa.array([str(value) for value in microseconds], pa.string())
+    text = pa.array([str(value) if isinstance(value, (int, float, str)) else "" for value in microseconds], pa.string())
     plain = pc.match_substring_regex(text, _DECIMAL).to_numpy(zero_copy_only=False)
     parts = pc.if_else(pa.array(plain), text, "0")
     negative = pc.starts_with(parts, "-").to_numpy(zero_copy_only=False)
