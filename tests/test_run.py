@@ -242,7 +242,7 @@ def test_a_full_disk_is_said(stub, tmp_path):
     {"batch_sizes": (0,)}, {"batch_sizes": ()}, {"repeat_count": 0}, {"timeout_s": 0}, {"levels": ()},
     {"levels": ("X",)}, {"deep_at": "3"}, {"deep_at": "best"}, {"workload": replace(WORKLOAD, iteration_count=0)},
     {"workload": replace(WORKLOAD, warmup_count=-1)}, {"workload": replace(WORKLOAD, model="resnet")},
-    {"workload": replace(WORKLOAD, input_shape=(3, 0))},
+    {"workload": replace(WORKLOAD, input_shape=(3, 0))}, {"levels": run.with_counters(("M",))},
 ])  # fmt: skip
 def test_plans_that_cannot_be_followed_are_refused_before_anything_starts(stub, tmp_path, change):
     made = stub()
@@ -256,6 +256,16 @@ def test_a_compiled_model_has_no_layer_level_and_the_reason_is_kept(stub, tmp_pa
     result = run.execute(RunPlan(replace(WORKLOAD, is_compiled=True), (4,), repeat_count=1), tmp_path / "run")
     assert {level for level, _, _ in made.made} == {RUN_MODEL, RUN_KERNEL}
     assert any("torch.compile" in note for note in result.notes)
+
+
+def test_counters_are_read_once_whatever_the_repeats(stub, tmp_path):
+    made = stub()
+    levels = run.with_counters((RUN_MODEL, RUN_KERNEL))
+    run.execute(
+        RunPlan(replace(WORKLOAD, device="cuda"), (4,), levels, repeat_count=3, collector="torch"), tmp_path / "run"
+    )
+    assert [repeat for level, _, repeat in made.made if level == levels[-1]] == [0]
+    assert len(made.made) == 2 * 3 + 1
 
 
 def test_levels_as_typed():

@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -380,3 +381,46 @@ def test_model_latency_agrees_with_a_plain_timing_loop(tmp_path):
                 plain.append(time.perf_counter_ns() - start)
         ratios.append(min(measured) / min(plain[5:]))
     assert statistics.median(ratios) == pytest.approx(1.0, abs=0.03)
+
+
+def test_models_of_other_packages_are_built_without_weights(monkeypatch):
+    """Stand-ins for the packages: names are checked, nothing is downloaded, inputs have the model's shape."""
+    asked = []
+
+    class Config:
+        vocab_size = 11
+
+    class TinyModel(nn.Module):
+        config_class = Config
+
+        def __init__(self, config):
+            super().__init__()
+            self.config, self.embedding = config, nn.Embedding(11, 2)
+
+        def forward(self, tokens):
+            return self.embedding(tokens)
+
+    def named(name, weights="none asked"):
+        asked.append(weights)
+        return nn.Sequential(nn.Conv2d(3, 1, 3))
+
+    def created(name, pretrained):
+        asked.append(pretrained)
+        model = nn.Sequential(nn.Conv2d(1, 1, 3))
+        model.default_cfg = {"input_size": (1, 8, 8)}
+        return model
+
+    vision = types.SimpleNamespace(list_models=lambda: ["resnet18"], get_model=named)
+    packages = {
+        "torchvision": types.SimpleNamespace(models=vision),
+        "timm": types.SimpleNamespace(list_models=lambda: ["tiny"], create_model=created),
+        "transformers": types.SimpleNamespace(TinyModel=TinyModel),
+    }
+    monkeypatch.setattr(models.importlib, "import_module", packages.__getitem__)
+    with torch.inference_mode():
+        for name, shape in (("torchvision:resnet18", (2, 1, 222, 222)), ("timm:tiny", (2, 1, 6, 6)),
+                            ("transformers:TinyModel", (2, 64, 2))):  # fmt: skip
+            assert models.build(Workload(name), 2).phases[0].run().shape == shape
+    assert asked == [None, False]
+    with pytest.raises(UsageError, match="Did you mean resnet18"):
+        models.build(Workload("torchvision:resnet81"), 1)

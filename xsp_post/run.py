@@ -108,6 +108,10 @@ def check_plan(plan: RunPlan) -> None:
             not plan.levels or any(level not in RUN_LEVELS for level in plan.levels),
             "--levels takes M, ML and MLG",
         ),
+        (
+            RUN_COUNTERS in plan.levels and workload.device == "cpu",
+            "--ncu reads the counters of a GPU, and the CPU is measured",
+        ),
         (any(size < 1 for size in workload.input_shape), "--input-shape must hold sizes of at least 1"),
         (
             plan.deep_at not in (OPTIMAL, ALL) and _number(plan.deep_at) not in plan.batch_sizes,
@@ -226,6 +230,8 @@ class _Run:
     def _steps(self, repeat: int) -> Iterator[Step]:
         """The steps of one repeat. A generator, since the optimal batch size is known only after level M."""
         plan, deep_levels = self.plan, [level for level in self.levels if level != RUN_MODEL]
+        if repeat > 0:  # counters are counts, not times: once is enough, and replay is slow
+            deep_levels = [level for level in deep_levels if level != RUN_COUNTERS]
         has_model = RUN_MODEL in self.levels
         if repeat == 0 and not self.deep and deep_levels:
             if plan.deep_at == OPTIMAL and has_model and len(plan.batch_sizes) > 1:
