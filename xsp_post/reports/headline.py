@@ -40,7 +40,8 @@ def lines(results: Results) -> list[str]:
     several = len({row["phase"] for row in chosen["models"]}) > 1
     text = ["", "Model latency (level M where it was run)"]
     for row in chosen["models"]:
-        optimal = "  ← optimal batch size" if row["is_optimal"] and len(chosen["models"]) > 1 else ""
+        is_sweep = sum(row["phase"] == other["phase"] for other in chosen["models"]) > 1
+        optimal = "  ← optimal batch size" if row["is_optimal"] and is_sweep else ""
         text.append(
             f"  batch {row['batch_size']:>4}{_phase(row, several)}  {format_ns(row['latency_ns']):>9}"
             f" {_interval(row['ci_low_latency_ns'], row['ci_high_latency_ns'])}"

@@ -1,0 +1,72 @@
+"""The last lines of a run: the cells of the tables, in words."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from xsp_post.analysis import Analysis
+from xsp_post.reports import headline
+
+MS = 1e6
+NAN = float("nan")
+
+
+def models(*rows: tuple[int, str, float, bool]) -> pd.DataFrame:
+    return pd.DataFrame([
+        {"batch_size": batch, "phase": phase, "level": "M", "latency_ns": ms * MS, "ci_low_latency_ns": NAN,
+         "ci_high_latency_ns": NAN, "sample_count": 5, "throughput_inputs_per_s": 1000 * batch / ms,
+         "is_optimal": optimal}
+        for batch, phase, ms, optimal in rows
+    ])  # fmt: skip
+
+
+def layers(count: int, batch: int = 4) -> pd.DataFrame:
+    return pd.DataFrame([
+        {"batch_size": batch, "phase": "forward", "layer_index": i, "layer_name": f"layer{i}", "layer_type": "Conv2d",
+         "latency_ns": i * MS, "latency_ratio": i / 100}
+        for i in range(1, count + 1)
+    ])  # fmt: skip
+
+
+def overhead(**change) -> pd.DataFrame:
+    row = {"event_kind": "model", "batch_size": 4, "phase": "forward", "level": "M/L", "compared_level": "M",
+           "latency_ns": 12 * MS, "is_accurate": False, "overhead_ns": 2 * MS, "overhead_ratio": 0.2,
+           "ci_low_overhead_ns": 1 * MS, "ci_high_overhead_ns": 3 * MS, "verdict": "overhead"}  # fmt: skip
+    return pd.DataFrame([{**row, **change}])
+
+
+def text(**frames: pd.DataFrame) -> str:
+    return "\n".join(headline.lines(Analysis(frames)))
+
+
+def test_latency_throughput_top_five_and_overhead_are_said():
+    said = text(a01=models((4, "forward", 10, True)), a02=layers(7), overhead=overhead())
+    assert "batch    4    10.0 ms" in said and "400.0 inputs/s  (n=5)" in said
+    assert [f"layer{i}" in said for i in range(1, 8)] == [False, False, True, True, True, True, True]
+    assert "M/L      12.0 ms  +2.00 ms on M (+20.0 %) [1.00 ms … 3.00 ms]: overhead" in said
+
+
+def test_the_optimum_is_marked_in_a_sweep_only():
+    assert "optimal" in text(a01=models((1, "forward", 10, False), (2, "forward", 11, True)))
+    assert "optimal" not in text(a01=models((2, "prefill", 10, True), (2, "decode", 1, True)))
+
+
+def test_a_negative_overhead_keeps_its_sign():
+    row = overhead(overhead_ns=-2 * MS, overhead_ratio=-0.2, verdict="negative: the deeper run was faster")
+    said = text(overhead=row)
+    assert "-2.00 ms on M (-20.0 %)" in said and "negative" in said
+
+
+def test_top_layers_are_of_the_largest_batch_size_measured():
+    said = text(a02=pd.concat([layers(3, batch=1), layers(3, batch=8)]))
+    assert "batch 8" in said and "batch 1)" not in said
+
+
+def test_names_cannot_drive_the_terminal():
+    frame = layers(1)
+    frame["layer_name"] = "\x1b[2Jevil"
+    assert "\x1b" not in text(a02=frame)
+
+
+def test_nothing_measured_says_nothing_wrong():
+    assert headline.data(Analysis({})) == {"models": [], "layers": [], "overheads": []}
