@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,18 +35,27 @@ class Options:
     analyses: dict[str, object] = field(default_factory=dict)
 
 
-def analyze(paths: list[Path], options: Options | None = None, begun: SqliteTables | None = None) -> Analysis:
+def analyze(
+    paths: list[Path],
+    options: Options | None = None,
+    begun: SqliteTables | None = None,
+    on_core: Callable[[Analysis], None] | None = None,
+) -> Analysis:
     """All tables of the captures (and counter reports) of one workload. Raises `CaptureError` and its kin.
 
-    ``begun``: the first source, being read already (`ingest.sources.begin`).
+    ``begun``: the first source, being read already (`ingest.sources.begin`). ``on_core`` is called with the core
+    tables before the analyses are computed from them: nodes and kernels do not change any more.
     """
     options = options or Options()
     if begun is not None:
-        return analyze_loaded([load(paths[0], begun=begun), *(load(path) for path in expand(paths[1:]))], options)
-    return analyze_loaded([load(path) for path in expand(paths)], options)
+        loaded = [load(paths[0], begun=begun), *(load(path) for path in expand(paths[1:]))]
+        return analyze_loaded(loaded, options, on_core)
+    return analyze_loaded([load(path) for path in expand(paths)], options, on_core)
 
 
-def analyze_loaded(loaded: list[Loaded], options: Options) -> Analysis:
+def analyze_loaded(
+    loaded: list[Loaded], options: Options, on_core: Callable[[Analysis], None] | None = None
+) -> Analysis:
     """The same, for sources that are read already."""
     traces = [one.trace for one in loaded if one.trace is not None]
     reports = [one.counters for one in loaded if one.counters is not None]
@@ -54,6 +64,8 @@ def analyze_loaded(loaded: list[Loaded], options: Options) -> Analysis:
         tree = grow(trace, options)
         parts.append(core_frames(tree, capture_id))
     analysis = reconcile(merge(parts))
+    if on_core is not None:
+        on_core(analysis)
     if reports:
         analysis = with_counters(analysis, reports)
     return with_analyses(analysis, options)
@@ -503,11 +515,14 @@ def _captures(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFrame:
     start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     device = activities["device_id"].to_numpy().astype(np.int64)
     process = activities["process_index"].to_numpy().astype(np.int64)
-    busy = 0
-    for one in np.unique(process * 4096 + device).tolist():
-        mine = (process * 4096 + device) == one
-        busy += union_length(start[mine], end[mine])
     root = tree.nodes.iloc[0]
+    places = pd.unique(process * 4096 + device)
+    busy = int(root["busy_ns"])
+    if len(places) > 1:  # the union is per device; the root's is over all of them
+        busy = 0
+        for one in places.tolist():
+            mine = (process * 4096 + device) == one
+            busy += union_length(start[mine], end[mine])
     known = batches is not None and len(batches) and (batches == batches[0]).all()
     batch = int(batches[0]) if known and batches is not None else provenance.batch_size
     return pd.DataFrame(

@@ -1,8 +1,7 @@
 """Analysis → one SQLite file, ``<stem>.xsp.sqlite``, that any SQLite tool opens (DESIGN §5).
 
-Large tables keep their texts once, in ``strings``: the rows lie in ``<table>_rows`` with ``…_string_id``
-columns, and the view ``<table>`` shows text and what follows from other columns. Everything but bulk rows is
-written with sqlite-utils; bulk rows go in by Arrow. `SCHEMA_VERSION` and its history:
+How large tables lie is in `store_layout`. Everything but bulk rows is written with sqlite-utils; bulk rows go in
+by Arrow. `SCHEMA_VERSION` and its history:
 
 1  first
 """
@@ -10,9 +9,11 @@ written with sqlite-utils; bulk rows go in by Arrow. `SCHEMA_VERSION` and its hi
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
@@ -24,6 +25,17 @@ from xsp_post.analysis import Analysis, Results
 from xsp_post.errors import MESSAGES, CaptureError
 from xsp_post.output import atomic_output
 from xsp_post.schemas import TABLES
+from xsp_post.store_layout import (
+    HIDDEN,
+    LAYOUTS,
+    SQL_TYPES,
+    STRING,
+    Layout,
+    Strings,
+    lay_out,
+    number_array,
+    storable,
+)
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -41,27 +53,14 @@ MESSAGES.update({
     ),
 })
 
-# Tables whose texts are interned, and what their view computes: view column → SQL over the row's columns.
-_INTERNED: dict[str, dict[str, str]] = {
-    "nodes": {"duration_ns": "r.end_ns - r.start_ns"},
-    "kernels": {
-        "duration_ns": "r.end_ns - r.start_ns",
-        "queue_delay_ns": "CASE WHEN r.launch_start_ns = -1 THEN -1 ELSE r.start_ns - r.launch_start_ns END",
-    },
-    "memory_operations": {},
-    "layers": {},
-}
-_PRIMARY_KEYS = {"nodes": "node_id", "kernels": "kernel_id", "memory_operations": "activity_id",
-                 "captures": "capture_id"}  # fmt: skip
+_PRIMARY_KEYS = {"captures": "capture_id"}
 _INDEXES = {
     "node_rows": (("parent_id",),),
     "kernel_rows": (("node_id",), ("layer_index",)),
     "layer_rows": (("layer_index",),),
     "kernel_metrics": (("kernel_id",),),
 }
-_ROW_TABLES = {"nodes": "node_rows", "kernels": "kernel_rows", "memory_operations": "memory_operation_rows",
-               "layers": "layer_rows"}  # fmt: skip
-_SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
+_BEGUN_FIRST = ("kernels", "nodes")  # the two that take time: written while the analyses are computed
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -69,116 +68,119 @@ _SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
 
 def write_store(analysis: Analysis, path: Path, *, force: bool = False) -> None:
     """Write all tables. Raises `OutputError` (exists without force, disk full, no permission): then nothing is left."""
-    from sqlite_utils import Database
+    with StoreWriter(path, force=force) as writer:
+        writer.finish(analysis)
 
-    with atomic_output(path, force) as temporary:
-        connection = sqlite3.connect(temporary)
+
+class StoreWriter:
+    """Writes a store, the large tables in the background if `begin` is given them early.
+
+    A context: what was written becomes ``path`` when the block ends well, and vanishes when it does not.
+    """
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        self._output = atomic_output(path, force)
+        self._strings = Strings()
+        self._pool = ThreadPoolExecutor(1)
+        self._begun: dict[str, pd.DataFrame] = {}
+        self._pending: Future[None] | None = None
+
+    def __enter__(self) -> StoreWriter:
+        self._path = self._output.__enter__()
+        with self._open() as database:
+            database.execute("PRAGMA page_size = 16384")
+            database.execute("CREATE TABLE xsp_meta (key TEXT PRIMARY KEY, value TEXT) -- what wrote this store")
+            meta = {"schema_version": str(SCHEMA_VERSION), "writer": f"xsp-post {__version__}"}
+            database["xsp_meta"].insert_all({"key": k, "value": v} for k, v in meta.items())
+        return self
+
+    def __exit__(self, *failure: Any) -> bool | None:
+        if self._pending is not None:
+            wait([self._pending])
+        self._pool.shutdown()
+        return self._output.__exit__(*failure)
+
+    def begin(self, analysis: Analysis) -> None:
+        """Start to write the large tables, which must not change any more."""
+        self._begun = {name: analysis.frames[name] for name in _BEGUN_FIRST if name in analysis.frames}
+        self._pending = self._pool.submit(self._write, dict(self._begun))
+
+    def finish(self, analysis: Analysis) -> None:
+        """Write everything that `begin` was not given, texts and indexes."""
+        if self._pending is not None:
+            self._pending.result()
+        changed = [name for name, frame in self._begun.items() if analysis.frames.get(name) is not frame]
+        assert not changed, changed
+        self._write({name: analysis.frames[name] for name in analysis.tables() if name not in self._begun})
+        texts = self._strings.texts
+        with self._open() as database:
+            database.execute("CREATE TABLE strings (string_id INTEGER PRIMARY KEY, text TEXT) -- texts of large tables")
+        ids = np.arange(len(texts), dtype=np.int64)
+        self._ingest([("strings", pa.table({"string_id": ids, "text": pa.array(texts, pa.string())}))])
+        with self._open() as database:
+            _create_indexes(database)
+
+    def _write(self, frames: dict[str, pd.DataFrame]) -> None:
+        bulk: list[tuple[str, pa.Table]] = []
+        with self._open() as database:
+            for name, frame in frames.items():
+                if name not in LAYOUTS:
+                    plain = {str(c): _sql_type(frame[c]) for c in frame.columns}
+                    _create(database, name, name, plain, _PRIMARY_KEYS.get(name))
+                    bulk.append((name, _plain_arrow(frame)))
+                    continue
+                laid = lay_out(name, frame, self._strings)
+                for table, types, rows in laid.parts:
+                    key = LAYOUTS[name].key if table == LAYOUTS[name].rows else LAYOUTS[name].kind_id
+                    _create(database, table, name, types, key)
+                    bulk.append((table, rows))
+                database.execute(laid.view)
+        self._ingest(bulk)
+
+    @contextmanager
+    def _open(self) -> Iterator[Database]:
+        from sqlite_utils import Database
+
+        connection = sqlite3.connect(self._path)
         try:
             # the file becomes visible only when it is whole: no journal needed
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = OFF")
-            database = Database(connection)
-            bulk = _create_tables(database, analysis)
-            connection.commit()
-            _ingest(temporary, bulk)
-            _create_indexes(database, analysis)
+            yield Database(connection)
             connection.commit()
         finally:
             connection.close()
 
+    def _ingest(self, bulk: list[tuple[str, pa.Table]]) -> None:
+        """Append Arrow tables to the tables that are there."""
+        import adbc_driver_sqlite.dbapi as adbc
 
-def _create_tables(database: Database, analysis: Analysis) -> list[tuple[str, pa.Table]]:
-    """Create every table and view, insert the small ones, and return what is to go in by Arrow."""
-    database.execute("CREATE TABLE xsp_meta (key TEXT PRIMARY KEY, value TEXT) -- what wrote this store")
-    meta = {"schema_version": str(SCHEMA_VERSION), "writer": f"xsp-post {__version__}"}
-    database["xsp_meta"].insert_all({"key": k, "value": v} for k, v in meta.items())
-    strings = _Strings()
-    bulk: list[tuple[str, pa.Table]] = []
-    for name in analysis.tables():
-        frame = analysis.frames[name]
-        if name in _INTERNED:
-            rows = _ROW_TABLES[name]
-            computed = _INTERNED[name]
-            columns, arrow = strings.interned(frame.drop(columns=[c for c in computed if c in frame]))
-            _create(database, rows, name, columns, _PRIMARY_KEYS.get(name))
-            database.execute(_view(name, rows, frame, columns, computed))
-            bulk.append((rows, arrow))
-        else:
-            plain = {c: _SQL_TYPES.get(np.dtype(t).kind if isinstance(t, np.dtype) else "O", "TEXT")
-                     for c, t in frame.dtypes.items()}  # fmt: skip
-            _create(database, name, name, plain, _PRIMARY_KEYS.get(name))
-            if len(frame):
-                bulk.append((name, _plain_arrow(frame)))
-    database.execute("CREATE TABLE strings (string_id INTEGER PRIMARY KEY, text TEXT) -- texts of the _rows tables")
-    if strings.texts:
-        ids = np.arange(len(strings.texts), dtype=np.int64)
-        bulk.append(("strings", pa.table({"string_id": ids, "text": pa.array(strings.texts, pa.string())})))
-    return bulk
+        uri = f"file:{quote(str(self._path))}"
+        try:
+            with adbc.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
+                cursor.execute("PRAGMA journal_mode = OFF")
+                cursor.execute("PRAGMA synchronous = OFF")
+                for table, rows in bulk:
+                    if rows.num_rows:
+                        cursor.adbc_ingest(table, rows, mode="append")
+        except adbc.Error as error:
+            # the owner of outputs knows SQLite's own errors (disk full, no permission)
+            raise sqlite3.OperationalError(str(error)) from error
 
 
-class _Strings:
-    """Texts of categorical columns, each once."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._index: dict[str, int] = {}
-
-    def interned(self, frame: pd.DataFrame) -> tuple[dict[str, str], pa.Table]:
-        """Column types of the row table, and its rows with string ids in place of text."""
-        types: dict[str, str] = {}
-        columns: dict[str, pa.Array] = {}
-        for name in frame.columns:
-            series = frame[name]
-            if isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind not in "iubf":
-                codes, categories = _codes(series)
-                ids = np.array([self._number(str(text)) for text in categories] or [0], np.int32)
-                types[f"{name}_string_id"] = "INTEGER"
-                columns[f"{name}_string_id"] = pa.array(ids[codes] if len(categories) else codes)
-            else:
-                types[name] = _SQL_TYPES[series.dtype.kind]
-                columns[name] = _number_array(series)
-        return types, pa.table(columns)
-
-    def _number(self, text: str) -> int:
-        found = self._index.get(text)
-        if found is None:
-            found = self._index[text] = len(self.texts)
-            self.texts.append(_storable(text))
-        return found
-
-
-def _codes(series: pd.Series) -> tuple[np.ndarray, Sequence]:
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        codes = series.cat.codes.to_numpy()
-        if (codes < 0).any():
-            series = series.cat.add_categories([""] if "" not in series.cat.categories else []).fillna("")
-            codes = series.cat.codes.to_numpy()
-        return codes, series.cat.categories.tolist()
-    codes, categories = pd.factorize(series.fillna("").to_numpy(object))
-    return codes, list(categories)
-
-
-def _storable(text: str) -> str:
-    """SQLite text ends at a NUL for many readers: show it instead. Lone surrogates cannot be encoded."""
-    return text.replace("\x00", "\u2400").encode("utf-8", "replace").decode("utf-8")
-
-
-def _number_array(series: pd.Series) -> pa.Array:
-    values = series.to_numpy()
-    if values.dtype == bool:
-        values = values.astype(np.int8)
-    return pa.array(values, from_pandas=values.dtype.kind == "f")
+def _sql_type(series: pd.Series) -> str:
+    return SQL_TYPES.get(series.dtype.kind if isinstance(series.dtype, np.dtype) else "O", "TEXT")
 
 
 def _plain_arrow(frame: pd.DataFrame) -> pa.Table:
     columns: dict[str, pa.Array] = {}
     for name in frame.columns:
         series = frame[name]
-        if not isinstance(series.dtype, pd.CategoricalDtype) and series.dtype.kind in "iubf":
-            columns[name] = _number_array(series)
+        if _sql_type(series) != "TEXT":
+            columns[str(name)] = number_array(series.to_numpy())
         else:
-            texts = [None if pd.isna(v) else _storable(str(v)) for v in series.astype(object)]
-            columns[name] = pa.array(texts, pa.string())
+            texts = [None if pd.isna(v) else storable(str(v)) for v in series.astype(object)]
+            columns[str(name)] = pa.array(texts, pa.string())
     return pa.table(columns)
 
 
@@ -187,7 +189,7 @@ def _create(database: Database, table: str, schema: str, columns: dict[str, str]
     meaning = {c.name: c.meaning for c in TABLES[schema].columns} if schema in TABLES else {}
     lines = []
     for position, (name, kind) in enumerate(columns.items()):
-        text = meaning.get(name) or meaning.get(name.removesuffix("_string_id"), "")
+        text = meaning.get(name) or meaning.get(name.removesuffix(STRING), "")
         comma = "," if position < len(columns) - 1 else ""
         primary = " PRIMARY KEY" if name == key else ""
         lines.append(f'  "{name}" {kind}{primary}{comma}' + (f" -- {text}" if text else ""))
@@ -196,37 +198,7 @@ def _create(database: Database, table: str, schema: str, columns: dict[str, str]
     database.execute(f'CREATE TABLE "{table}" ({title}\n{body}\n)')
 
 
-def _view(name: str, rows: str, frame: pd.DataFrame, columns: dict[str, str], computed: dict[str, str]) -> str:
-    select, joins = [], []
-    for column in frame.columns:
-        if column in computed:
-            select.append(f'{computed[column]} AS "{column}"')
-        elif f"{column}_string_id" in columns:
-            alias = f"s{len(joins)}"
-            joins.append(f'LEFT JOIN strings {alias} ON {alias}.string_id = r."{column}_string_id"')
-            select.append(f'{alias}.text AS "{column}"')
-        else:
-            select.append(f'r."{column}"')
-    return f'CREATE VIEW "{name}" AS SELECT ' + ",\n  ".join(select) + f'\nFROM "{rows}" r\n' + "\n".join(joins)
-
-
-def _ingest(path: Path, bulk: list[tuple[str, pa.Table]]) -> None:
-    """Append Arrow tables to the tables that are there."""
-    import adbc_driver_sqlite.dbapi as adbc
-
-    try:
-        with adbc.connect(f"file:{quote(str(path))}", autocommit=True) as connection, connection.cursor() as cursor:
-            cursor.execute("PRAGMA journal_mode = OFF")
-            cursor.execute("PRAGMA synchronous = OFF")
-            for table, rows in bulk:
-                if rows.num_rows:
-                    cursor.adbc_ingest(table, rows, mode="append")
-    except adbc.Error as error:
-        # the owner of outputs knows SQLite's own errors (disk full, no permission)
-        raise sqlite3.OperationalError(str(error)) from error
-
-
-def _create_indexes(database: Database, analysis: Analysis) -> None:
+def _create_indexes(database: Database) -> None:
     present = set(database.table_names())
     for table, indexes in _INDEXES.items():
         for columns in indexes:
@@ -257,70 +229,78 @@ class Store(Results):
         self._strings: np.ndarray | None = None
 
     def tables(self) -> list[str]:
-        hidden = set(_ROW_TABLES.values()) | {"strings", "xsp_meta"}
-        names = {n for n in self._tables.tables() if n not in hidden and not n.startswith("sqlite_")}
-        return sorted(names | {view for view, rows in _ROW_TABLES.items() if rows in self._tables.tables()})
+        names = {n for n in self._tables.tables() if n not in HIDDEN and not n.startswith("sqlite_")}
+        return sorted(names | {view for view, layout in LAYOUTS.items() if layout.rows in self._tables.tables()})
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         if name not in self.tables():
             raise KeyError(name)
-        rows = _ROW_TABLES.get(name, name)
-        connection = self._tables.connect()
-        try:
-            declared = [(r[1], r[2]) for r in connection.execute(f'PRAGMA table_info("{rows}")')]
-        finally:
-            connection.close()
-        frame = self._read(name, rows, declared, columns)
-        return frame if columns is None else frame[list(columns)]
-
-    def _read(
-        self, name: str, rows: str, declared: list[tuple[str, str]], columns: Sequence[str] | None
-    ) -> pd.DataFrame:
-        from xsp_post.ingest.tables import NULL, Request, Want, floats
-
-        computed = set(_INTERNED.get(name, {}))
+        layout = LAYOUTS.get(name, Layout(name))
+        computed = {c for c, _ in layout.computed}
         asked = None if columns is None else set(columns)
         needed = asked
         if asked is not None and asked & computed:
             needed = asked | {"start_ns", "end_ns", "launch_start_ns"}
-        wants, texts, plain = [], [], []
-        for column, kind in declared:
-            shown = column.removesuffix("_string_id") if name in _INTERNED else column
-            if needed is not None and shown not in needed:
+        frame = self._part(layout.rows, needed, layout.kind_id if layout.kinds else "")
+        if layout.kinds in self._tables.tables() and layout.kind_id in frame:
+            kinds = self._part(layout.kinds, needed, layout.kind_id)
+            kind = frame.pop(layout.kind_id).to_numpy()
+            for column in kinds.columns:
+                if column != layout.kind_id:
+                    frame[column] = kinds[column].take(kind).array
+        for column in [c.name for c in TABLES[name].columns if c.dtype == "bool"] if name in TABLES else []:
+            if column in frame:
+                frame[column] = frame[column].to_numpy() == 1
+        self._compute(frame, computed if asked is None else computed & asked)
+        return frame[self._order(name, frame)] if columns is None else frame[list(columns)]
+
+    def _order(self, name: str, frame: pd.DataFrame) -> list[str]:
+        known = [c.name for c in TABLES[name].columns if c.name in frame] if name in TABLES else []
+        return known + [c for c in frame.columns if c not in known]
+
+    @staticmethod
+    def _compute(frame: pd.DataFrame, wanted: set[str]) -> None:
+        if "duration_ns" in wanted:
+            frame["duration_ns"] = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
+        if "queue_delay_ns" in wanted:
+            launch = frame["launch_start_ns"].to_numpy()
+            frame["queue_delay_ns"] = np.where(launch == -1, -1, frame["start_ns"].to_numpy() - launch)
+
+    def _part(self, table: str, needed: set[str] | None, kind_id: str) -> pd.DataFrame:
+        """The wanted columns of one table of the file."""
+        from xsp_post.ingest.tables import NULL, Request, Want, floats
+
+        wants, texts, plain = [], set(), set()
+        for column, kind in self._declared(table):
+            shown = column.removesuffix(STRING) if table in HIDDEN else column
+            if needed is not None and shown not in needed and column != kind_id:
                 continue
             if shown != column:
-                texts.append(shown)
-                wants.append(Want(column, shown, 0))
+                texts.add(shown)
+                wants.append(Want(column, shown, 0, is_narrow=True))
             elif kind == "TEXT":
-                plain.append(shown)
+                plain.add(shown)
                 wants.append(Want(column, shown, b""))
-            elif kind == "FLOAT":
-                wants.append(Want(column, shown, float("nan")))
             else:
-                wants.append(Want(column, shown, NULL))
-        table = self._tables.read([Request(rows, tuple(wants))])[0]
+                wants.append(Want(column, shown, float("nan") if kind == "FLOAT" else NULL))
+        rows = self._tables.read([Request(table, tuple(wants))])[0]
         data: dict[str, object] = {}
         for want in wants:
-            values = table.column(want.alias)
+            values = rows.column(want.alias)
             if want.alias in texts:
                 data[want.alias] = self._categorical(values.to_numpy())
             elif want.alias in plain:
                 data[want.alias] = np.array([v.decode("utf-8", "replace") for v in values.to_pylist()], object)
-            elif isinstance(want.default, float):
-                data[want.alias] = floats(values)
             else:
-                data[want.alias] = values.to_numpy()
-        frame = pd.DataFrame(data, copy=False)
-        booleans = [c.name for c in TABLES[name].columns if c.dtype == "bool"] if name in TABLES else []
-        for column in booleans:
-            if column in frame:
-                frame[column] = frame[column].to_numpy() == 1
-        if "duration_ns" in computed and (asked is None or "duration_ns" in asked):
-            frame["duration_ns"] = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
-        if "queue_delay_ns" in computed and (asked is None or "queue_delay_ns" in asked):
-            launch = frame["launch_start_ns"].to_numpy()
-            frame["queue_delay_ns"] = np.where(launch == -1, -1, frame["start_ns"].to_numpy() - launch)
-        return frame
+                data[want.alias] = floats(values) if isinstance(want.default, float) else values.to_numpy()
+        return pd.DataFrame(data, copy=False)
+
+    def _declared(self, table: str) -> list[tuple[str, str]]:
+        connection = self._tables.connect()
+        try:
+            return [(row[1], row[2]) for row in connection.execute(f'PRAGMA table_info("{table}")')]
+        finally:
+            connection.close()
 
     def _categorical(self, ids: np.ndarray) -> pd.Categorical:
         if self._strings is None:

@@ -38,14 +38,13 @@ def ingest(
     options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof)
     from xsp_post.pipeline import analyze
     from xsp_post.progress import step
-    from xsp_post.store import write_store
+    from xsp_post.store import StoreWriter
 
-    with step("reading captures …"):
-        analysis = analyze(sources, options, begun)
-    if strict:
-        shared.check_strict(analysis, unattributed_limit)
-    with step("writing the store …"):
-        write_store(analysis, store_path, force=force)
+    with step("reading captures and writing the store …"), StoreWriter(store_path, force=force) as writer:
+        analysis = analyze(sources, options, begun, on_core=writer.begin)
+        if strict:
+            shared.check_strict(analysis, unattributed_limit)
+        writer.finish(analysis)
     if report is not None:
         from xsp_post.reports.html import write_report
 

@@ -181,7 +181,9 @@ def print_findings(console: Console, results: Results) -> None:
     for row in frame.to_dict("records"):
         line = Text("  ")
         line.append(f"{row['severity']:8}", style=_SEVERITY_STYLE.get(str(row["severity"]), ""))
-        title = CATALOGUE[row["code"]].title if row["code"] in CATALOGUE else ""
+        # a store may be printed without importing the room that knows the code
+        code = str(row["code"])
+        title = CATALOGUE[code].title if code in CATALOGUE else shown(code.replace("-", " ").capitalize())
         line.append(f"{title} [{row['code']} ×{format_count(row['count'])}]")
         if row["example"]:
             line.append(f"  e.g. {shown(str(row['example']), 90)}", style="dim")

@@ -1,0 +1,184 @@
+"""Analysis → store: how large tables are laid out, so that a million rows are written and read in a second.
+
+Of a large table every text stands once, in ``strings``; what is the same for many rows (a kernel's name, launch
+dimensions, stream; a node's path, domain, thread) stands once, in ``<table>_kinds``; and the rows hold numbers
+only. A view with the table's name shows it as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
+STRING = "_string_id"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One large table: its row table, key, columns that repeat, and columns the view computes (SQL over ``r``)."""
+
+    rows: str
+    kinds: str = ""
+    key: str = ""
+    repeated: tuple[str, ...] = ()
+    computed: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def kind_id(self) -> str:
+        return f"{self.kinds[:-1]}_id"
+
+
+LAYOUTS: dict[str, Layout] = {
+    "nodes": Layout(
+        "node_rows", "node_kinds", "node_id",
+        ("capture_id", "depth", "level", "folded_name", "path_id", "domain", "process_id", "thread_id", "layer_type",
+         "dialect", "is_inferred", "is_open", "span_kind"),
+        (("duration_ns", "r.end_ns - r.start_ns"),),
+    ),
+    "kernels": Layout(
+        "kernel_rows", "kernel_kinds", "kernel_id",
+        ("capture_id", "name", "short_name", "process_id", "device_id", "stream_id", "launch_thread_id", "attribution",
+         "layer_attribution", "graph_node_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
+         "registers_per_thread", "static_shared_memory_bytes", "dynamic_shared_memory_bytes"),
+        (
+            ("duration_ns", "r.end_ns - r.start_ns"),
+            ("queue_delay_ns", "CASE WHEN r.launch_start_ns = -1 THEN -1 ELSE r.start_ns - r.launch_start_ns END"),
+        ),
+    ),
+    "memory_operations": Layout("memory_operation_rows", key="activity_id"),
+    "layers": Layout("layer_rows"),
+}  # fmt: skip
+HIDDEN = frozenset({"strings", "xsp_meta", *(t for one in LAYOUTS.values() for t in (one.rows, one.kinds))})
+
+
+@dataclass
+class Laid:
+    """One large table ready to be written: (table name, column types, rows) of its parts, and its view."""
+
+    parts: list[tuple[str, dict[str, str], pa.Table]]
+    view: str
+
+
+class Strings:
+    """Texts, each once, in the order they were first met."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._index: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        found = self._index.get(text)
+        if found is None:
+            found = self._index[text] = len(self.texts)
+            self.texts.append(storable(text))
+        return found
+
+    def column(self, series: pd.Series) -> np.ndarray:
+        """String ids of a text column (int32)."""
+        codes, categories = text_codes(series)
+        ids = np.array([self.number(str(text)) for text in categories] or [0], np.int32)
+        return ids[codes]
+
+
+def lay_out(name: str, frame: pd.DataFrame, strings: Strings) -> Laid:
+    """Split a large table into rows, kinds and texts."""
+    layout = LAYOUTS[name]
+    frame = frame.drop(columns=[c for c, _ in layout.computed if c in frame])
+    repeated = [c for c in layout.repeated if c in frame]
+    parts = []
+    kind = None
+    if repeated:
+        kind, first = _kinds(frame, repeated)
+        if len(first) * 3 > len(frame) + 3000:  # hardly any row repeats: kinds would cost more than they save
+            kind, repeated = None, []
+    rows = {c: _values(frame[c], strings) for c in frame.columns if c not in repeated}
+    if kind is not None:
+        kinds = {layout.kind_id: np.arange(len(first))}
+        some = frame[repeated].iloc[first]
+        kinds.update({c: _values(some[c], strings) for c in repeated})
+        parts.append(_part(layout.kinds, some, kinds))
+        rows[layout.kind_id] = kind.astype(np.int32)
+    parts.append(_part(layout.rows, frame, rows))
+    return Laid(parts, _view(name, layout, list(frame.columns), frame, repeated))
+
+
+def _kinds(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Number the different combinations of some columns: number per row, and a first row per number."""
+    code = np.zeros(len(frame), np.int64)
+    count = 1
+    for column in columns:
+        values = frame[column]
+        own = values.cat.codes.to_numpy() if isinstance(values.dtype, pd.CategoricalDtype) else values.to_numpy()
+        if not len(own) or (own == own[0]).all():
+            continue
+        own, unique = pd.factorize(own)
+        code, combined = pd.factorize(code * len(unique) + own)
+        count = len(combined)
+    first = np.zeros(count if len(frame) else 0, np.int64)
+    first[code[::-1]] = np.arange(len(frame))[::-1]
+    return code, first
+
+
+def _is_text(series: pd.Series) -> bool:
+    return isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind not in SQL_TYPES
+
+
+def _values(series: pd.Series, strings: Strings) -> np.ndarray:
+    return strings.column(series) if _is_text(series) else series.to_numpy()
+
+
+def _part(table: str, frame: pd.DataFrame, columns: dict[str, np.ndarray]) -> tuple[str, dict[str, str], pa.Table]:
+    types: dict[str, str] = {}
+    arrays: dict[str, pa.Array] = {}
+    for name, values in columns.items():
+        text = name in frame and _is_text(frame[name])
+        stored = name + STRING if text else name
+        types[stored] = SQL_TYPES[values.dtype.kind]
+        arrays[stored] = number_array(values)
+    return table, types, pa.table(arrays)
+
+
+def _view(name: str, layout: Layout, columns: list[str], frame: pd.DataFrame, repeated: list[str]) -> str:
+    select, joins = [], []
+    if repeated:
+        joins.append(f'LEFT JOIN "{layout.kinds}" k ON k."{layout.kind_id}" = r."{layout.kind_id}"')
+    for column in columns:
+        owner = "k" if column in repeated else "r"
+        if _is_text(frame[column]):
+            alias = f"s{len(joins)}"
+            joins.append(f'LEFT JOIN strings {alias} ON {alias}.string_id = {owner}."{column}{STRING}"')
+            select.append(f'{alias}.text AS "{column}"')
+        else:
+            select.append(f'{owner}."{column}"')
+    select += [f'{sql} AS "{column}"' for column, sql in layout.computed]
+    return f'CREATE VIEW "{name}" AS SELECT ' + ",\n  ".join(select) + f'\nFROM "{layout.rows}" r\n' + "\n".join(joins)
+
+
+def text_codes(series: pd.Series) -> tuple[np.ndarray, list]:
+    """Codes and the texts they stand for; missing values are ''."""
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        codes = series.cat.codes.to_numpy()
+        categories = series.cat.categories.tolist()
+        if (codes < 0).any():
+            codes = np.where(codes < 0, len(categories), codes)
+            categories.append("")
+        return codes, categories
+    codes, unique = pd.factorize(series.fillna("").to_numpy(object))
+    return codes, list(unique)
+
+
+def storable(text: str) -> str:
+    """SQLite text ends at a NUL for many readers: show it instead. Lone surrogates cannot be encoded."""
+    return text.replace("\x00", "\u2400").encode("utf-8", "replace").decode("utf-8")
+
+
+def number_array(values: np.ndarray) -> pa.Array:
+    """Numbers as Arrow; booleans as 0/1, NaN as NULL."""
+    if values.dtype == bool:
+        values = values.astype(np.int8)
+    return pa.array(values, from_pandas=values.dtype.kind == "f")
