@@ -398,7 +398,11 @@ def _infer_rest(
     """
     kind, how = activities["kind"].to_numpy(), activities["attribution"].to_numpy()
     working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
-    uncovered = how == int(Attribution.NONE)
+    outside = how == int(Attribution.NONE)
+    # A call of cuDNN or cuBLAS is no structure of the program: what only such ranges hold is open as well.
+    in_library = _library_alone(nodes)
+    node = activities["node_id"].to_numpy().copy()
+    uncovered = outside | in_library[node]
     rows = np.flatnonzero(working)
     if not (working & uncovered).any():
         return nodes, activities, trace.strings, []
@@ -412,20 +416,64 @@ def _infer_rest(
     if not len(inference.nodes):
         return nodes, activities, trace.strings, inference.findings
     home = np.flatnonzero(nodes["kind"].to_numpy() == int(NodeKind.UNATTRIBUTED))
-    nodes, strings = _with_inferred_nodes(trace, names, nodes, inference, int(home[0]))
+    nodes, strings = _with_inferred_nodes(trace, names, nodes, inference, int(home[0]) if len(home) else 0)
     first = len(nodes) - len(inference.nodes)
-    placed = rows[inference.node_of_launch >= 0]
-    node = activities["node_id"].to_numpy().copy()
+    has_place = inference.node_of_launch >= 0
+    placed, target = rows[has_place], first + inference.node_of_launch[has_place]
     launch_node = activities["launch_node_id"].to_numpy().copy()
-    target = first + inference.node_of_launch[inference.node_of_launch >= 0]
     graph = kind[placed] == ActivityKind.GRAPH
-    node[placed[~graph]] = target[~graph]
-    launch_node[placed[~graph]] = target[~graph]
+    bare = outside[placed] & ~graph
+    node[placed[bare]] = target[bare]
+    launch_node[placed[bare]] = target[bare]
     parent = nodes["parent_id"].to_numpy().copy()
-    parent[node[placed[graph]]] = target[graph]  # an opaque graph launch is a leaf of its own
+    leaf = outside[placed] & graph
+    parent[node[placed[leaf]]] = target[leaf]  # an opaque graph launch is a leaf of its own
     nodes = nodes.assign(parent_id=parent)
-    nodes["depth"] = depths(parent)
+    called = ~outside[placed]
+    if called.any():
+        nodes = _with_library_calls_inside(nodes, node[placed[called]], target[called])
+    nodes["depth"] = depths(nodes["parent_id"].to_numpy())
     return nodes, activities.assign(node_id=node, launch_node_id=launch_node), strings, inference.findings
+
+
+def _library_alone(nodes: pd.DataFrame) -> np.ndarray:
+    """Which nodes are library calls, or lie in one, outside every other range; bool per node."""
+    parent, level = nodes["parent_id"].to_numpy(), nodes["level"].to_numpy()
+    alone = (level == int(Level.LIBRARY)) & (parent == 0)
+    if alone.any():
+        for below in rollup.rows_by_depth(nodes["depth"].to_numpy())[2:]:
+            alone[below] = alone[parent[below]]
+    return alone
+
+
+def _with_library_calls_inside(nodes: pd.DataFrame, call: np.ndarray, inferred: np.ndarray) -> pd.DataFrame:
+    """Hang outermost library calls below the innermost inferred node that holds all they launched.
+
+    call, inferred: the library node and the inferred node of each launch. The inferred nodes grow by what the
+    calls did before their first and after their last launch.
+    """
+    parent = nodes["parent_id"].to_numpy().copy()
+    depth = depths(parent)
+    top = call.copy()
+    while (parent[top] != 0).any():
+        top = np.where(parent[top] != 0, parent[top], top)
+    order = np.lexsort((inferred, top))
+    calls, begin = np.unique(top[order], return_index=True)
+    low, high = inferred[order][begin], inferred[order][np.append(begin[1:], len(order)) - 1]
+    while (low != high).any():
+        deeper = depth[low] >= depth[high]
+        low, high = (np.where((low != high) & deeper, parent[low], low),
+                     np.where((low != high) & ~deeper, parent[high], high))  # fmt: skip
+    parent[calls] = low
+    start, end = nodes["start_ns"].to_numpy().copy(), nodes["end_ns"].to_numpy().copy()
+    is_inferred = nodes["is_inferred"].to_numpy()
+    np.minimum.at(start, low[is_inferred[low]], start[calls[is_inferred[low]]])
+    np.maximum.at(end, low[is_inferred[low]], end[calls[is_inferred[low]]])
+    for rows in rollup.rows_by_depth(depths(parent))[:0:-1]:
+        rows = rows[is_inferred[rows] & is_inferred[parent[rows]]]
+        np.minimum.at(start, parent[rows], start[rows])
+        np.maximum.at(end, parent[rows], end[rows])
+    return nodes.assign(parent_id=parent, start_ns=start, end_ns=end)
 
 
 def _hints(trace: Trace) -> pd.DataFrame:

@@ -79,8 +79,6 @@ def assign_layers(
     ):
         how[(attribution == source) & (layer >= 0)] = int(target)
 
-    how[nodes["is_inferred"].to_numpy()[node] & (layer >= 0)] = int(LayerAttribution.INFERRED)
-
     forward = forward_of_backward(nodes)[node]
     by_sequence = (forward >= 0) & (layer_of[np.maximum(forward, 0)] >= 0)
     layer[by_sequence] = layer_of[forward[by_sequence]]
@@ -92,6 +90,8 @@ def assign_layers(
         hit = covering >= 0
         layer[missing[hit]] = covering[hit]
         how[missing[hit]] = int(LayerAttribution.THREAD_TIME)
+    # However it was found: a layer that is inferred is never counted as a measured one.
+    how[(layer >= 0) & nodes["is_inferred"].to_numpy()[np.maximum(layer, 0)]] = int(LayerAttribution.INFERRED)
     return layer, how
 
 
