@@ -220,3 +220,35 @@ def test_many_launches_stay_quick() -> None:
     launch = np.arange(200_000) * 25 + 3
     found = estimate(start, start + 999, launch + 7000, launch + 7005)
     assert found.launch_count == 200_000
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+_TAGS = st.dictionaries(
+    st.sampled_from(["trace_level", "correlation_id", "grid_dim", "start_ns", "duration_ns", "bytes", "device_id",
+                     "name", "op_name", "shape", "xsp_level", "layer_sequence_index", "copy_kind", "batch_size"]),
+    _JSON, max_size=4)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["gpu_kernel", "cuda_launch", "c_predict", "layer"]),
+            st.sampled_from(["SYSTEM_LIBRARY_TRACE", "FRAMEWORK_TRACE", "MODEL_TRACE", "HARDWARE_TRACE"]),
+            st.dictionaries(st.sampled_from(["startTime", "duration", "references", "logs", "tags", "processID",
+                                             "spanID", "operationName"]), _JSON, max_size=2),
+            _TAGS,
+        ), min_size=1, max_size=6),
+)  # fmt: skip
+def test_whatever_the_values_are_a_trace_comes_out(tmp_path_factory, rows) -> None:
+    spans = [{**span(name, 5, 5, n + 1, n, **{"trace_level": level, "correlation_id": n, **tags}), **odd}
+             for n, (name, level, odd, tags) in enumerate(rows)]  # fmt: skip
+    path = write(tmp_path_factory.mktemp("fuzz") / "t.json", spans)
+    trace = read_jaeger(path)
+    assert trace.spans["name_id"].between(0, len(trace.strings) - 1).all()
+    assert len(trace.attributes) == len(trace.spans)
+    read_jaeger_counters(path)

@@ -117,10 +117,10 @@ def _spans_of(path: Path) -> pd.DataFrame:
 
 def _row(number: int, span: dict[str, Any], processes: Any) -> tuple[Any, ...]:
     tags = {}
-    for tag in span.get("tags") or ():
+    for tag in _list(span.get("tags")):
         if isinstance(tag, dict) and isinstance(tag.get("key"), str):
             tags[tag["key"]] = tag.get("value")
-    references = [r for r in span.get("references") or () if isinstance(r, dict) and r.get("refType") == "CHILD_OF"]
+    references = [r for r in _list(span.get("references")) if isinstance(r, dict) and r.get("refType") == "CHILD_OF"]
     parent = str(references[0].get("spanID")) if references else str(span.get("parentSpanID") or "")
     process = str(span.get("processID", ""))
     service = processes.get(process) if isinstance(processes, dict) else None
@@ -129,7 +129,7 @@ def _row(number: int, span: dict[str, Any], processes: Any) -> tuple[Any, ...]:
     return (str(span.get("operationName", "")), f"{number}/{process}", name, process_id, thread_id,
             f"{number}/{span.get('spanID')}",
             f"{number}/{parent}" if parent else "", span.get("startTime"), span.get("duration", 0), tags,
-            span.get("logs") or [])  # fmt: skip
+            _list(span.get("logs")))  # fmt: skip
 
 
 def _host_ids(service: Any) -> tuple[int, int]:
@@ -142,6 +142,10 @@ def _host_ids(service: Any) -> tuple[int, int]:
     if all(isinstance(i, int) and not isinstance(i, bool) and -1 <= i < 2**63 for i in ids):
         return ids  # type: ignore[return-value]
     return -1, -1
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _tag(spans: pd.DataFrame, *keys: str) -> list[Any]:
@@ -161,6 +165,7 @@ class _Assembly:
         start_ns = int_column([tags.get("start_ns", start) for tags, start in zip(spans["tags"], start_ns.tolist())])
         duration_ns = int_column([t.get("duration_ns", d) for t, d in zip(spans["tags"], duration_ns.tolist())])
         spans = spans.assign(start_ns=start_ns, end_ns=start_ns + np.maximum(duration_ns, 0))
+        readable &= also_readable & (spans["end_ns"] >= start_ns).to_numpy()  # an overflow is no time
         spans["trace_level"] = [str(level or "").upper() for level in _tag(spans, "trace_level")]
         # one thread per Jaeger process; several are threads of one process where they name it
         spans["thread_index"] = pd.factorize(spans["process"])[0].astype(np.int32)
@@ -172,8 +177,8 @@ class _Assembly:
         is_launch = is_device & ~is_activity & (spans["correlation_id"] != _NO_CORRELATION)
         # nodes that xsp-post made up for its own tree come back from the kernels
         is_synthetic = np.array([level == "CAPTURE" for level in _tag(spans, "xsp_level")], dtype=bool)
-        usable = readable & also_readable & ~is_synthetic
-        left_out = (is_device & ~is_activity & ~is_launch) | ~(readable & also_readable)
+        usable = readable & ~is_synthetic
+        left_out = (is_device & ~is_activity & ~is_launch) | ~readable
         if left_out.any():
             self.findings.append(
                 finding("jaeger-spans-left-out", count=int(left_out.sum()), example=spans.loc[left_out, "name"].iloc[0])
@@ -389,7 +394,7 @@ def _counters(spans: pd.DataFrame, report_name: str) -> CounterReport | None:
         (number, str(field["key"]), value)
         for number, logs in enumerate(launches["logs"])
         for log in logs if isinstance(log, dict)
-        for field in log.get("fields") or () if isinstance(field, dict) and isinstance(field.get("key"), str)
+        for field in _list(log.get("fields")) if isinstance(field, dict) and isinstance(field.get("key"), str)
         for value in [_number(field.get("value"))]
         if _METRIC_NAME.fullmatch(field["key"]) and np.isfinite(value)
     ]  # fmt: skip
