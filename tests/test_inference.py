@@ -369,3 +369,14 @@ def test_short_turns_are_found_to_the_last_one(period):
     found = find_repetition(np.concatenate([[97, 98], np.tile(np.arange(period), 40), [99]]))
     assert found.starts.tolist() == (2 + period * np.arange(40)).tolist()
     assert found.ends[-1] == 2 + 40 * period
+
+
+def test_opaque_graph_launches_count_by_their_graph():
+    """Graphs have one name, or none; which graph is launched is what repeats."""
+    truth = noisy_turns(16, turns=6, blocks=5, block=12)
+    launches = launch_frame(truth.symbols, graph_id=truth.symbols + 1)
+    launches["name_id"] = -1
+    found = infer(launches, NAMES).iterations
+    assert found["first_launch"].tolist() == truth.iterations[:-1].tolist()
+    again = launch_frame(truth.symbols, graph_id=np.arange(len(truth.symbols)) + 1)  # each made anew
+    assert len(infer(again, NAMES).iterations) == 6

@@ -209,13 +209,16 @@ def _ways_to_split(launches: pd.DataFrame, rows: np.ndarray) -> list[list[str]]:
 
 
 def _symbols(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
-    """Symbols of the rows, finest first: name, grid and block; then the name alone (shapes may grow with each
-    step of a decoder). Kernels of a CUDA graph are told apart from the same ones launched singly."""
+    """Symbols of the rows, finest first: name, grid, block and graph; then the name alone (shapes may grow with
+    each step of a decoder, a graph may be made anew). Work of a CUDA graph is told apart from the same launched
+    singly."""
     name = random_words(launches["name_id"].to_numpy()[rows])
     with np.errstate(over="ignore"):
         if "graph_id" in launches:
             name = name + random_words((launches["graph_id"].to_numpy()[rows] > 0) + np.int64(1 << 40))
         fine = name.copy()
+        if "graph_id" in launches:
+            fine += random_words(launches["graph_id"].to_numpy()[rows].astype(np.int64) + np.int64(1 << 42))
         for number, column in enumerate(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")):
             if column in launches:
                 shape = launches[column].to_numpy()[rows].astype(np.int64)
