@@ -295,3 +295,27 @@ def test_launch_blocking_reaches_the_deeper_levels_only(tmp_path):
     for level, expected in ((RUN_MODEL, None), (RUN_LAYER, "1")):
         environment = base._environment(CapturePlan(workload, level, 1, 0, "clock", tmp_path), None)
         assert environment.get("CUDA_LAUNCH_BLOCKING") == expected
+
+
+@pytest.mark.parametrize("replayed", ["two_kernels_rtx3080", "transformer_2.7b_a100_nvtx"])
+def test_a_real_export_replayed_by_nsys_goes_through_a_whole_run(
+    fake, tmp_path, captures, monkeypatch, replayed
+):
+    """Level M/L/G recorded by nsys (a stand-in that replays a real export) becomes an analysis of the run."""
+    from xsp_post import pipeline, run
+
+    fake()
+    monkeypatch.setenv("FAKE_EXPORT", str(captures / "nsys" / f"{replayed}.sqlite"))
+    plan_of_run = run.RunPlan(Workload("resnet50"), (1,), (RUN_KERNEL,), collector="nsys", repeat_count=1)
+    result = run.execute(plan_of_run, tmp_path / "run")
+    analysis = pipeline.analyze([result.directory])
+    expected = json.loads((captures / "expected" / f"{replayed}.json").read_text())
+    row = analysis.frame("captures").iloc[0]
+    assert (row["level"], row["collector"], row["workload_name"], row["batch_size"]) == (
+        RUN_KERNEL,
+        "nsys",
+        "resnet50",
+        1,
+    )
+    assert row["kernel_count"] == expected["kernels"] == len(analysis.frame("kernels"))
+    assert "xsp-canary" not in (result.directory / "manifest.json").read_text()
