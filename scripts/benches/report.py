@@ -31,7 +31,8 @@ def main(options: argparse.Namespace) -> int:
         for name, source in (("example", EXAMPLE), (f"{options.kernels} kernels", _export(folder, options.kernels))):
             store, page = folder / f"{source.stem}.xsp.sqlite", folder / f"{source.stem}.html"
             if not store.exists():
-                subprocess.run([XSP_POST, "ingest", str(source), "-o", str(store)], check=True, stdout=subprocess.DEVNULL)
+                ingest = [XSP_POST, "ingest", str(source), "-o", str(store)]
+                subprocess.run(ingest, check=True, stdout=subprocess.DEVNULL)
             command = [XSP_POST, "report", str(store), "-o", str(page), "--force"]
             bar = Bar(seconds=LIMIT_S, megabytes=LIMIT_MB)
             rows.append((measure(f"report, {name}", command, repeat=options.repeat), bar))

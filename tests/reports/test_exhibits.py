@@ -5,12 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-
 import sample as samples
 from counting import Only
+
 from xsp_post.analysis import Analysis
 from xsp_post.errors import UsageError
-from xsp_post.reports import cases, document, icicle, kernels, layer_kernels, layers, model, overhead, rooflines, timeline, types
+from xsp_post.reports import (
+    cases,
+    document,
+    icicle,
+    kernels,
+    layer_kernels,
+    layers,
+    model,
+    overhead,
+    rooflines,
+    timeline,
+    types,
+)
 from xsp_post.reports.layer_axis import MAX_BARS, binned
 
 
@@ -46,8 +58,14 @@ def test_many_types_are_folded_into_other_without_losing_a_share():
 
 def test_bars_of_huge_models_are_joined_and_add_up():
     count = 5 * MAX_BARS + 3
-    frame = pd.DataFrame({"layer_index": np.arange(1, count + 1), "layer_name": "n", "layer_type": "t",
-                          "latency_ns": np.arange(count, dtype="float64")})
+    frame = pd.DataFrame(
+        {
+            "layer_index": np.arange(1, count + 1),
+            "layer_name": "n",
+            "layer_type": "t",
+            "latency_ns": np.arange(count, dtype="float64"),
+        }
+    )
     rows, size = binned(frame, "latency_ns")
     assert len(rows) <= MAX_BARS
     assert size == 6
@@ -126,10 +144,24 @@ def test_a_thinned_timeline_counts_every_event(results):
 
 def test_overhead_stacks_what_each_level_added():
     rows = [
-        {"event_kind": "model", "layer_index": 0, "level": level, "latency_ns": latency, "is_accurate": level == "M",
-         "compared_level": below, "overhead_ns": added, "overhead_ratio": ratio, "phase": "forward", "batch_size": 32, "verdict": "overhead"}
+        {
+            "event_kind": "model",
+            "layer_index": 0,
+            "level": level,
+            "latency_ns": latency,
+            "is_accurate": level == "M",
+            "compared_level": below,
+            "overhead_ns": added,
+            "overhead_ratio": ratio,
+            "phase": "forward",
+            "batch_size": 32,
+            "verdict": "overhead",
+        }
         for level, latency, below, added, ratio in (
-            ("M", 275.1e6, "", np.nan, np.nan), ("M/L", 432.1e6, "M", 157.0e6, 0.57), ("M/L/G", 490.3e6, "M/L", 58.2e6, 0.13))
+            ("M", 275.1e6, "", np.nan, np.nan),
+            ("M/L", 432.1e6, "M", 157.0e6, 0.57),
+            ("M/L/G", 490.3e6, "M/L", 58.2e6, 0.13),
+        )
     ]
     frame = overhead.data(Analysis({"overhead": samples.frame_of("overhead", rows)}))
     shown = pd.DataFrame(_values(overhead.chart(frame), "from"))
@@ -144,10 +176,33 @@ def test_only_takes_analyses_and_sections(results):
         document.chosen(["A99"])
 
 
-@pytest.mark.parametrize("missing", [
-    "a01", "a02", "a03", "a05", "a08", "a10", "a11", "a12", "a13", "a15", "roofs", "balance", "findings", "devices", "nodes", "kernels",
-    "layers", "iterations", "memory_operations", "dominant_kernels", "cases", "captures",
-])
+@pytest.mark.parametrize(
+    "missing",
+    [
+        "a01",
+        "a02",
+        "a03",
+        "a05",
+        "a08",
+        "a10",
+        "a11",
+        "a12",
+        "a13",
+        "a15",
+        "roofs",
+        "balance",
+        "findings",
+        "devices",
+        "nodes",
+        "kernels",
+        "layers",
+        "iterations",
+        "memory_operations",
+        "dominant_kernels",
+        "cases",
+        "captures",
+    ],
+)
 @pytest.mark.parametrize("how", ["absent", "empty"])
 def test_any_table_may_be_absent_or_empty(results, missing, how):
     frames = dict(results.frames)
@@ -168,7 +223,9 @@ def test_nothing_at_all_is_a_document_too():
 def test_each_column_is_read_once(results):
     counting = Only(results)
     document.build(counting)
-    assert not [asked for asked, times in counting.columns.items() if times > 1 and asked[0] in ("kernels", "nodes", "a08")]
+    assert not [
+        asked for asked, times in counting.columns.items() if times > 1 and asked[0] in ("kernels", "nodes", "a08")
+    ]
 
 
 def _values(chart, column: str) -> list[dict]:

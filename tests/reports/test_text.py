@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from xsp_post.reports.text import StringTable, short_kernel, shorten, visible, visible_series
 
 
-@pytest.mark.parametrize("character", ["\u202e", "\u2066", "\u200b", "\u2028", "\x00", "\x1b", "\x7f", "\x85", "\ufeff"])
+@pytest.mark.parametrize(
+    "character", ["\u202e", "\u2066", "\u200b", "\u2028", "\x00", "\x1b", "\x7f", "\x85", "\ufeff"]
+)
 def test_invisible_characters_are_shown(character):
     shown = visible(f"a{character}b")
     assert character not in shown
@@ -28,7 +30,11 @@ def test_nothing_invisible_is_left(text):
     shown = visible(text)
     shown.encode("utf-8")
     assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs")]
-    assert not [c for c in shown if unicodedata.bidirectional(c) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")]
+    assert not [
+        c
+        for c in shown
+        if unicodedata.bidirectional(c) in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+    ]
 
 
 @given(st.text(alphabet="abc<>x::()", max_size=200), st.integers(8, 80))
@@ -48,15 +54,21 @@ def test_a_column_is_made_visible_once_per_value():
     assert visible_series(names).tolist() == ["a⟨U+0000⟩", "b", "a⟨U+0000⟩"]
 
 
-@pytest.mark.parametrize(("name", "short"), [
-    ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3>>(int)",
-     "vectorized_elementwise_kernel<CUDAFunctor_add>"),
-    ("ampere_sgemm_32x32_sliced1x4_tn", "ampere_sgemm_32x32_sliced1x4_tn"),
-    ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_SendRecv"),
-    ("void (anonymous namespace)::softmax_warp_forward<float, 8>(float*)", "softmax_warp_forward<…>"),
-    ("triton_poi_fused_add_relu_3", "triton_poi_fused_add_relu_3"),
-    ("", ""),
-])
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array"
+            "<char*, 3>>(int)",
+            "vectorized_elementwise_kernel<CUDAFunctor_add>",
+        ),
+        ("ampere_sgemm_32x32_sliced1x4_tn", "ampere_sgemm_32x32_sliced1x4_tn"),
+        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_SendRecv"),
+        ("void (anonymous namespace)::softmax_warp_forward<float, 8>(float*)", "softmax_warp_forward<…>"),
+        ("triton_poi_fused_add_relu_3", "triton_poi_fused_add_relu_3"),
+        ("", ""),
+    ],
+)
 def test_kernel_names_are_shortened_to_what_tells_them_apart(name, short):
     assert short_kernel(name) == short
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,23 +14,36 @@ from xsp_post.errors import MESSAGES, UsageError
 if TYPE_CHECKING:
     from xsp_post.analysis import Results
 
-MESSAGES.update({
-    "report-format": ("That format of a report is not offered.", "Use html, json, png or svg."),
-    "report-no-chart": (
-        "The part of the report that was asked for has no chart: its data was not recorded, or it is a table.",
-        "xsp-post report STORE --json lists the charts there are; xsp-post table prints a table.",
-    ),
-    "report-no-section": ("No part of the report has that name.", "Use A1 … A15 or a section: layers, tree, kernels …"),
-    "report-no-case": ("The store has no such case.", "Leave --case out; xsp-post table cases lists them."),
-})
+MESSAGES.update(
+    {
+        "report-format": ("That format of a report is not offered.", "Use html, json, png or svg."),
+        "report-no-chart": (
+            "The part of the report that was asked for has no chart: its data was not recorded, or it is a table.",
+            "xsp-post report STORE --json lists the charts there are; xsp-post table prints a table.",
+        ),
+        "report-no-section": (
+            "No part of the report has that name.",
+            "Use A1 … A15 or a section: layers, tree, kernels …",
+        ),
+        "report-no-case": ("The store has no such case.", "Leave --case out; xsp-post table cases lists them."),
+    }
+)
 FORMATS = ("html", "json", "png", "svg")
 
 
 def report(
     sources: shared.StoreOrSource,
-    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="File to write (default: STORE's name with "  # noqa: UP045
-                                                   ".html); for several pictures a folder.")] = None,
-    only: Annotated[Optional[list[str]], typer.Option("--only", help="Only these: A1 … A15, layers, tree, kernels …")] = None,  # noqa: UP045
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write (default: STORE's name with .html); for several pictures a folder.",
+        ),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Only these: A1 … A15, layers, tree, kernels …")
+    ] = None,
     format: Annotated[str, typer.Option("--format", "-f", help="html, json, png or svg.")] = "html",
     case: Annotated[int, typer.Option("--case", help="Case to go deep into (default: the optimal batch size).")] = -1,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
@@ -66,8 +79,18 @@ def _load_finding_texts() -> None:
     """A store's findings were raised by rooms that need not be loaded to read it; their texts are there."""
     from importlib import import_module
 
-    for room in ("pipeline", "analyses", "reconcile", "iterations", "inference", "ingest.nsys", "ingest.kineto", "ingest.jaeger",
-                 "ingest.ncu", "counter_join"):
+    for room in (
+        "pipeline",
+        "analyses",
+        "reconcile",
+        "iterations",
+        "inference",
+        "ingest.nsys",
+        "ingest.kineto",
+        "ingest.jaeger",
+        "ingest.ncu",
+        "counter_join",
+    ):
         try:
             import_module(f"xsp_post.{room}")
         except ModuleNotFoundError as error:  # a reader whose extra is not installed raised none of them
@@ -107,19 +130,25 @@ def _json(results: Results, output: Path | None, only: list[str], case: int | No
     from xsp_post.output import atomic_output
 
     with atomic_output(output, force) as temporary:
-        temporary.write_text(json.dumps(content, ensure_ascii=True, allow_nan=False, default=shared._plain) + "\n", encoding="ascii")
+        temporary.write_text(
+            json.dumps(content, ensure_ascii=True, allow_nan=False, default=shared._plain) + "\n", encoding="ascii"
+        )
     shared.say(f"Wrote {output}")
 
 
-def _pictures(results: Results, output: Path | None, source: Path, kind: str, only: list[str], case: int | None,
-              force: bool) -> None:
+def _pictures(
+    results: Results, output: Path | None, source: Path, kind: str, only: list[str], case: int | None, force: bool
+) -> None:
     from xsp_post.output import atomic_output
     from xsp_post.reports.images import charts, to_png, to_svg
 
     found = charts(results, case=case, only=only)
     if not found:
-        raise UsageError(f"No chart of {', '.join(only) or 'this store'} can be drawn from {source}.", code="report-no-chart",
-                         hint=MESSAGES["report-no-chart"][1])
+        raise UsageError(
+            f"No chart of {', '.join(only) or 'this store'} can be drawn from {source}.",
+            code="report-no-chart",
+            hint=MESSAGES["report-no-chart"][1],
+        )
     single = len(found) == 1 and output is not None and not output.is_dir()
     folder = output if output is not None else source.parent
     if not single:

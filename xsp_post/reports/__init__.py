@@ -9,8 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 _PUBLIC = {
-    "charts": "images", "to_png": "images", "to_svg": "images", "write_report": "html", "render": "html",
-    "report_dict": "json_form", "build": "document",
+    "charts": "images",
+    "to_png": "images",
+    "to_svg": "images",
+    "write_report": "html",
+    "render": "html",
+    "report_dict": "json_form",
+    "build": "document",
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -69,7 +69,7 @@ class Note:
     kind: str = "note"  # note, lead, missing, folded
 
 
-Block = Union[Chart, Table, Drawing, Note]
+Block = Chart | Table | Drawing | Note
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,11 @@ class Exhibit:
     analyses: tuple[str, ...] = ()  # the ids `--only` takes: A3 …
 
 
+def rows_of(frame: pd.DataFrame) -> list[Any]:
+    """The few rows of a frame that are shown one by one, as named tuples."""
+    return list(frame.itertuples(index=False, name="Row"))
+
+
 def frame_or_empty(results: Results, name: str, columns: list[str] | None = None) -> pd.DataFrame:
     """A table, or one without rows but with the columns of its schema where it is not there."""
     if name in results.tables():
@@ -115,7 +120,9 @@ def _says_nothing(values: pd.Series) -> bool:
         return False
     if pd.api.types.is_float_dtype(values.dtype) and values.isna().all():
         return True
-    if values.name not in ("bound", "counter_source") and (values.dtype == object or isinstance(values.dtype, (pd.CategoricalDtype, pd.StringDtype))):
+    if values.name not in ("bound", "counter_source") and (
+        values.dtype == object or isinstance(values.dtype, (pd.CategoricalDtype, pd.StringDtype))
+    ):
         return bool((values.isna() | (values.astype(str) == "")).all())
     if values.name == "bound":
         return bool((values.astype(str) == "unknown").all())

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: what the numbers were made from: captures, devices, iterations, and what each profiler cost."""
+"""On the arrow ``reports``: what the numbers were made from: captures, devices, iterations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,26 @@ from xsp_post.reports.text import visible
 from xsp_post.units import format_ns
 
 ITERATION_LIMIT = 1500
-_CAPTURES = ("capture_id", "level", "collector", "source_name", "tool_version", "schema_version", "workload_name",
-             "framework", "gpu_name", "batch_size", "kernel_count", "kernel_ns", "busy_ns", "duration_ns", "process_count",
-             "level_rule", "clock_offset_ns", "is_partial")
+_CAPTURES = (
+    "capture_id",
+    "level",
+    "collector",
+    "source_name",
+    "tool_version",
+    "schema_version",
+    "workload_name",
+    "framework",
+    "gpu_name",
+    "batch_size",
+    "kernel_count",
+    "kernel_ns",
+    "busy_ns",
+    "duration_ns",
+    "process_count",
+    "level_rule",
+    "clock_offset_ns",
+    "is_partial",
+)
 
 
 def data(results: Results) -> pd.DataFrame:
@@ -33,21 +50,37 @@ def chart(frame: pd.DataFrame) -> Any:
     measured = shown.loc[~shown["is_warmup"].astype(bool), "latency_ns"]
     # a warm-up of ten times the latency would flatten everything else: it is drawn at the upper edge instead
     top = float((measured if len(measured) else shown["latency_ns"]).max()) * 1.25 / factor
-    points = pd.DataFrame({
-        "order": shown.groupby("capture_id").cumcount(), "value": shown["latency_ns"] / factor,
-        "kind": shown["is_warmup"].astype(bool).map({True: "warm-up", False: "measured"}),
-        "capture": "capture " + shown["capture_id"].astype(str), "phase": [visible(p, 60) for p in shown["phase"]],
-        "text": [format_ns(v) for v in shown["latency_ns"]],
-    })
+    points = pd.DataFrame(
+        {
+            "order": shown.groupby("capture_id").cumcount(),
+            "value": shown["latency_ns"] / factor,
+            "kind": shown["is_warmup"].astype(bool).map({True: "warm-up", False: "measured"}),
+            "capture": "capture " + shown["capture_id"].astype(str),
+            "phase": [visible(p, 60) for p in shown["phase"]],
+            "text": [format_ns(v) for v in shown["latency_ns"]],
+        }
+    )
     encoding: dict[str, Any] = {
         "x": alt.X("order:Q", title="iteration, in order", axis=alt.Axis(format="d", tickMinStep=1)),
-        "y": alt.Y("value:Q", title=theme.axis_title("latency", unit), scale=alt.Scale(domain=[0, top], clamp=True, nice=False)),
-        "shape": alt.Shape("kind:N", title=None, scale=alt.Scale(domain=["measured", "warm-up"], range=["circle", "cross"])),
-        "tooltip": [alt.Tooltip(f"{c}:N", title=t) for c, t in (("capture", "capture"), ("phase", "phase"), ("text", "latency"), ("kind", "kind"))],
+        "y": alt.Y(
+            "value:Q", title=theme.axis_title("latency", unit), scale=alt.Scale(domain=[0, top], clamp=True, nice=False)
+        ),
+        "shape": alt.Shape(
+            "kind:N", title=None, scale=alt.Scale(domain=["measured", "warm-up"], range=["circle", "cross"])
+        ),
+        "tooltip": [
+            alt.Tooltip(f"{c}:N", title=t)
+            for c, t in (("capture", "capture"), ("phase", "phase"), ("text", "latency"), ("kind", "kind"))
+        ],
     }
     if several:
         encoding["color"] = alt.Color("capture:N", title=None)
-    return alt.Chart(points).mark_point(filled=True, opacity=0.8).encode(**encoding).properties(width=theme.CHART_WIDTH, height=180)
+    return (
+        alt.Chart(points)
+        .mark_point(filled=True, opacity=0.8)
+        .encode(**encoding)
+        .properties(width=theme.CHART_WIDTH, height=180)
+    )
 
 
 def _make(results: Results, case: cases.Case | None) -> Section | None:
@@ -58,18 +91,67 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     iterations = data(results)
     if len(iterations) > 1:
         every = -(-len(iterations) // ITERATION_LIMIT)
-        blocks.append(Chart("iterations", chart(iterations), "Latency of each iteration in the order it ran. Warm-up is left out of "
-                            "all statistics, and drawn at the upper edge where it took longer." + (f" Every {every}th is drawn." if every > 1 else ""), "Iterations"))
-    blocks.append(Table("captures", "captures", captures.head(100), present(captures, _CAPTURES), "Captures", len(captures), titles={
-        "capture_id": "id", "source_name": "file", "kernel_ns": "kernel time", "busy_ns": "GPU busy", "duration_ns": "recorded",
-        "process_count": "processes", "clock_offset_ns": "clock offset", "is_partial": "partial"}))
+        blocks.append(
+            Chart(
+                "iterations",
+                chart(iterations),
+                "Latency of each iteration in the order it ran. Warm-up is left out of "
+                "all statistics, and drawn at the upper edge where it took longer."
+                + (f" Every {every}th is drawn." if every > 1 else ""),
+                "Iterations",
+            )
+        )
+    blocks.append(
+        Table(
+            "captures",
+            "captures",
+            captures.head(100),
+            present(captures, _CAPTURES),
+            "Captures",
+            len(captures),
+            titles={
+                "capture_id": "id",
+                "source_name": "file",
+                "kernel_ns": "kernel time",
+                "busy_ns": "GPU busy",
+                "duration_ns": "recorded",
+                "process_count": "processes",
+                "clock_offset_ns": "clock offset",
+                "is_partial": "partial",
+            },
+        )
+    )
     roofs = frame_or_empty(results, "roofs")
     if len(roofs):
-        blocks.append(Table("roofs", "roofs", roofs.head(60), present(roofs, (
-            "gpu_name", "pipe", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "ideal_intensity_flop_per_byte", "origin", "source")),
-            "Roofs: the peaks behind the verdicts", len(roofs), titles={"peak_flop_per_s": "peak", "memory_bandwidth_bytes_per_s": "bandwidth",
-                                                                        "ideal_intensity_flop_per_byte": "ideal intensity"}))
-    return Section("captures", "Captures and iterations", "What was measured, and how steady was it?", tuple(blocks), "Trust")
+        blocks.append(
+            Table(
+                "roofs",
+                "roofs",
+                roofs.head(60),
+                present(
+                    roofs,
+                    (
+                        "gpu_name",
+                        "pipe",
+                        "peak_flop_per_s",
+                        "memory_bandwidth_bytes_per_s",
+                        "ideal_intensity_flop_per_byte",
+                        "origin",
+                        "source",
+                    ),
+                ),
+                "Roofs: the peaks behind the verdicts",
+                len(roofs),
+                titles={
+                    "peak_flop_per_s": "peak",
+                    "memory_bandwidth_bytes_per_s": "bandwidth",
+                    "ideal_intensity_flop_per_byte": "ideal intensity",
+                },
+            )
+        )
+    return Section(
+        "captures", "Captures and iterations", "What was measured, and how steady was it?", tuple(blocks), "Trust"
+    )
 
 
 EXHIBIT = Exhibit("captures", "Captures and iterations", ("captures",), _make, "")

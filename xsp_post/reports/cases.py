@@ -41,17 +41,22 @@ def main_case(results: Results, wanted: int | None = None) -> Case | None:
             known = ", ".join(str(i) for i in cases["case_index"])
             raise UsageError(
                 f"There is no case {wanted} in this store; its cases are {known}.",
-                code="report-no-case", hint="Leave --case out to see the one at the optimal batch size.",
+                code="report-no-case",
+                hint="Leave --case out to see the one at the optimal batch size.",
             )
         return _case(rows.iloc[0], _several_phases(cases))
     optimal = frame_or_empty(results, "a01", ["case_index", "is_optimal"])
     best = set(optimal.loc[optimal["is_optimal"].astype(bool), "case_index"])
     weight = frame_or_empty(results, "a15", ["case_index", "kernel_latency_ns"])
     heavy = dict(zip(weight["case_index"], weight["kernel_latency_ns"].fillna(0)))
-    ranked = pd.DataFrame({
-        "kernels": cases["kernel_capture_id"].ge(0), "layers": cases["layer_capture_id"].ge(0),
-        "optimal": cases["case_index"].isin(best), "weight": cases["case_index"].map(heavy).fillna(0),
-    })
+    ranked = pd.DataFrame(
+        {
+            "kernels": cases["kernel_capture_id"].ge(0),
+            "layers": cases["layer_capture_id"].ge(0),
+            "optimal": cases["case_index"].isin(best),
+            "weight": cases["case_index"].map(heavy).fillna(0),
+        }
+    )
     order = ranked.sort_values(["kernels", "layers", "optimal", "weight"], ascending=False, kind="stable").index
     return _case(cases.loc[order[0]], _several_phases(cases))
 

@@ -13,7 +13,17 @@ import pandas as pd
 from xsp_post.analysis import Results
 from xsp_post.errors import UsageError
 from xsp_post.reports import (
-    captures, cases, icicle, kernels, layer_kernels, layers, model, overhead, rooflines, timeline, types,
+    captures,
+    cases,
+    icicle,
+    kernels,
+    layer_kernels,
+    layers,
+    model,
+    overhead,
+    rooflines,
+    timeline,
+    types,
 )
 from xsp_post.reports.blocks import Exhibit, Section, frame_or_empty
 from xsp_post.reports.layer_facts import LayerFacts, layer_facts
@@ -21,8 +31,18 @@ from xsp_post.reports.summary import Summary, summarize
 
 # In the order of the page: from the model inwards, then what it rests on.
 EXHIBITS: tuple[Exhibit, ...] = (
-    overhead.EXHIBIT, model.EXHIBIT, layers.EXHIBIT, types.EXHIBIT, layers.STAGES, icicle.EXHIBIT, timeline.EXHIBIT,
-    kernels.EXHIBIT, layer_kernels.EXHIBIT, layer_kernels.GPU_SHARE, rooflines.EXHIBIT, captures.EXHIBIT,
+    overhead.EXHIBIT,
+    model.EXHIBIT,
+    layers.EXHIBIT,
+    types.EXHIBIT,
+    layers.STAGES,
+    icicle.EXHIBIT,
+    timeline.EXHIBIT,
+    kernels.EXHIBIT,
+    layer_kernels.EXHIBIT,
+    layer_kernels.GPU_SHARE,
+    rooflines.EXHIBIT,
+    captures.EXHIBIT,
 )
 
 
@@ -60,7 +80,8 @@ def chosen(only: Sequence[str]) -> tuple[Exhibit, ...]:
     unknown = sorted(wanted - known)
     if unknown:
         raise UsageError(
-            f"No part of the report is called {unknown[0]}.", code="report-no-section",
+            f"No part of the report is called {unknown[0]}.",
+            code="report-no-section",
             hint="Its parts are " + ", ".join([*(f"A{i}" for i in range(1, 16)), *(e.id for e in EXHIBITS)]) + ".",
         )
     return found
@@ -88,7 +109,8 @@ class _Kept:
         known = self._columns.setdefault(name, {})
         missing = [column for column in dict.fromkeys(columns or ()) if column not in known]
         if missing:
-            known.update(self._results.frame(name, missing).items())
+            frame = self._results.frame(name, missing)
+            known.update({column: frame[column] for column in missing})
         return pd.DataFrame({column: known[column] for column in columns or ()}, copy=False)
 
 

@@ -36,9 +36,15 @@ def shown_findings(results: Results) -> list[Shown]:
         severity = min(rows["severity"], key=lambda s: order.get(s, len(order)))
         examples = dict.fromkeys(visible(text, 300) for text in rows["example"].astype(str) if text)
         hints = list(dict.fromkeys(visible(text, 600) for text in rows["hint"].astype(str) if text))
-        found.append(Shown(
-            str(code), severity if severity in order else catalogue.INFO, entry.title if entry else visible(code, 80).replace("-", " ").capitalize(),
-            entry.cause if entry else "", " ".join(hints[:2]) or (entry.cure if entry else ""), int(rows["count"].sum()),
-            tuple(examples)[:3],
-        ))
+        found.append(
+            Shown(
+                str(code),
+                severity if severity in order else catalogue.INFO,
+                entry.title if entry else visible(code, 80).replace("-", " ").capitalize(),
+                entry.cause if entry else "",
+                " ".join(hints[:2]) or (entry.cure if entry else ""),
+                int(rows["count"].sum()),
+                tuple(examples)[:3],
+            )
+        )
     return sorted(found, key=lambda f: (order[f.severity], -f.count, f.code))

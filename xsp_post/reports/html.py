@@ -20,8 +20,14 @@ from xsp_post.reports.document import Document, build
 from xsp_post.reports.page_data import PageData
 
 
-def write_report(results: Results, path: str | os.PathLike[str], *, force: bool = False, case: int | None = None,
-                 only: Sequence[str] = ()) -> Path:
+def write_report(
+    results: Results,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    case: int | None = None,
+    only: Sequence[str] = (),
+) -> Path:
     """Write the page and return its path. OutputError when the path exists (without ``force``) or cannot be written."""
     with atomic_output(path, force) as temporary:
         temporary.write_text(render(results, case=case, only=only), encoding="utf-8")
@@ -46,31 +52,42 @@ def render_document(document: Document, bundle: javascript.VegaBundle | None = N
     vega = (bundle or javascript.VegaBundle()).text() if uses_charts else ""
     own = javascript.page_script()
     policy = (
-        "default-src 'none'; script-src " + " ".join(javascript.source_hash(s) for s in (vega, own) if s)
+        "default-src 'none'; script-src "
+        + " ".join(javascript.source_hash(s) for s in (vega, own) if s)
         + "; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     summary = document.summary
-    return "".join((
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
-        '<meta name="referrer" content="no-referrer">\n<meta name="generator" content="xsp-post">\n',
-        f"<title>{escape(summary.title)} · xsp-post</title>\n<style>\n{javascript.page_style()}</style>\n</head>\n<body>\n",
-        '<a class="skip" href="#summary">Skip to the summary</a>\n<div class="shell">\n',
-        page_top.header(summary),
-        '<div class="frame">\n', _contents(document), "<main>\n",
-        page_top.first_screen(summary, [s.id for s in document.sections]), sections,
-        page_top.missing(document.missing), page_top.footer(summary, data.strings.cut_count),
-        "</main>\n</div>\n</div>\n",
-        '<aside id="layer-bar" aria-live="polite" aria-label="Selected layer" hidden></aside>\n<div id="tip" role="tooltip" hidden></div>\n',
-        f'<script type="application/json" id="xsp-data">{data.to_json()}</script>\n',
-        f"<script>{vega}</script>\n" if vega else "",
-        f"<script>{own}</script>\n</body>\n</html>\n",
-    ))
+    return "".join(
+        (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
+            '<meta name="referrer" content="no-referrer">\n<meta name="generator" content="xsp-post">\n',
+            f"<title>{escape(summary.title)} · xsp-post</title>\n<style>\n{javascript.page_style()}</style>\n"
+            f"</head>\n<body>\n",
+            '<a class="skip" href="#summary">Skip to the summary</a>\n<div class="shell">\n',
+            page_top.header(summary),
+            '<div class="frame">\n',
+            _contents(document),
+            "<main>\n",
+            page_top.first_screen(summary, [s.id for s in document.sections]),
+            sections,
+            page_top.missing(document.missing),
+            page_top.footer(summary, data.strings.cut_count),
+            "</main>\n</div>\n</div>\n",
+            '<aside id="layer-bar" aria-live="polite" aria-label="Selected layer" hidden></aside>\n<div '
+            'id="tip" role="tooltip" hidden></div>\n',
+            f'<script type="application/json" id="xsp-data">{data.to_json()}</script>\n',
+            f"<script>{vega}</script>\n" if vega else "",
+            f"<script>{own}</script>\n</body>\n</html>\n",
+        )
+    )
 
 
 def _contents(document: Document) -> str:
-    groups: dict[str, list[tuple[str, str]]] = {"": [("summary", "Summary"), ("findings", "Findings"), ("trust", "Trust and balance")]}
+    groups: dict[str, list[tuple[str, str]]] = {
+        "": [("summary", "Summary"), ("findings", "Findings"), ("trust", "Trust and balance")]
+    }
     for section in document.sections:
         groups.setdefault(section.group, []).append((section.id, section.title))
     if document.missing:
@@ -80,7 +97,10 @@ def _contents(document: Document) -> str:
         head = f'<div class="group">{escape(group)}</div>' if group and len(links) > 1 else ""
         items = "".join(f'<li><a href="#{escape(anchor)}">{escape(title)}</a></li>' for anchor, title in links)
         parts.append(f"{head}<ul>{items}</ul>")
-    return f'<nav id="toc" aria-label="Contents"><details open><summary>Contents</summary>{"".join(parts)}</details></nav>\n'
+    return (
+        f'<nav id="toc" aria-label="Contents"><details open><summary>Contents</summary>{"".join(parts)}'
+        f"</details></nav>\n"
+    )
 
 
 def _section(section: Section, data: PageData) -> str:
@@ -88,7 +108,8 @@ def _section(section: Section, data: PageData) -> str:
     return (
         f'<section id="{escape(section.id)}" aria-labelledby="{escape(section.id)}-title"><header>'
         f'<h2 id="{escape(section.id)}-title">{escape(section.title)}</h2>'
-        f'<a class="anchor" href="#{escape(section.id)}" aria-label="Link to this section">#</a><p>{escape(section.question)}</p></header>'
+        f'<a class="anchor" href="#{escape(section.id)}" aria-label="Link to this section">#</a>'
+        f"<p>{escape(section.question)}</p></header>"
         f"{body}</section>\n"
     )
 
@@ -101,8 +122,10 @@ def _block(block: Block, data: PageData) -> str:
         return f'<div class="table" data-table="{escape(block.id)}"></div>'
     if isinstance(block, Drawing):
         data.add_drawing(block)
-        return (f'<figure class="drawing"><div data-drawing="{escape(block.kind)}" data-id="{escape(block.id)}"></div>'
-                f"<figcaption>{escape(block.caption)}</figcaption></figure>")
+        return (
+            f'<figure class="drawing"><div data-drawing="{escape(block.kind)}" data-id="{escape(block.id)}"></div>'
+            f"<figcaption>{escape(block.caption)}</figcaption></figure>"
+        )
     return _chart(block, data)
 
 
@@ -110,14 +133,22 @@ def _chart(block: Chart, data: PageData) -> str:
     data.add_chart(block)
     switch = ""
     if block.alternatives:
-        first = "Log" if block.alternatives[0][0] == "Linear" else "Linear" if block.alternatives[0][0] == "Log" else "Chart"
+        first = (
+            "Log"
+            if block.alternatives[0][0] == "Linear"
+            else "Linear"
+            if block.alternatives[0][0] == "Log"
+            else "Chart"
+        )
         buttons = "".join(
-            f'<button type="button" data-alternative="{i}" aria-pressed="{str(i == 0).lower()}">{escape(label)}</button>'
+            f'<button type="button" data-alternative="{i}" aria-pressed="{str(i == 0).lower()}">{escape(label)}'
+            f"</button>"
             for i, label in enumerate([first, *(label for label, _ in block.alternatives)])
         )
         switch = f'<span class="switch alternatives" role="group" aria-label="Scale">{buttons}</span>'
     heading = f"<h3>{escape(block.label)}</h3>" if block.label else ""
     return (
-        f'<figure data-chart="{escape(block.id)}" id="chart-{escape(block.id)}"><div class="chart-head">{heading}{switch}</div>'
+        f'<figure data-chart="{escape(block.id)}" id="chart-{escape(block.id)}"><div '
+        f'class="chart-head">{heading}{switch}</div>'
         f'<div class="vega"></div><figcaption>{escape(block.caption)}</figcaption></figure>'
     )

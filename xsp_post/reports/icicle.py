@@ -20,8 +20,18 @@ from xsp_post.reports.text import short_kernels, visible_series
 
 NODE_LIMIT = 2400
 _NODE_COLUMNS = [
-    "node_id", "capture_id", "parent_id", "level", "folded_name", "path_id", "start_ns", "duration_ns",
-    "kernel_ns", "busy_ns", "kernel_count", "is_inferred",
+    "node_id",
+    "capture_id",
+    "parent_id",
+    "level",
+    "folded_name",
+    "path_id",
+    "start_ns",
+    "duration_ns",
+    "kernel_ns",
+    "busy_ns",
+    "kernel_count",
+    "is_inferred",
 ]
 
 
@@ -29,7 +39,8 @@ def data(results: Results, capture_id: int | None = None, limit: int = NODE_LIMI
     """The folded tree of one capture, at most about ``limit`` rows, parents before children.
 
     Columns: parent (row number, −1 root), name, full_name, level (KERNEL for leaves, FOLDED for ``[n more]``),
-    call_count, host_ns (summed host length), kernel_ns, busy_ns (summed over calls), kernel_count, layer_index, is_inferred.
+    call_count, host_ns (summed host length), kernel_ns, busy_ns (summed over calls), kernel_count,
+    layer_index, is_inferred.
     """
     capture_id = pick.deepest_capture(results) if capture_id is None else capture_id
     nodes = frame_or_empty(results, "nodes", _NODE_COLUMNS)
@@ -54,39 +65,80 @@ def _fold_paths(nodes: pd.DataFrame) -> pd.DataFrame:
     """One row per folded path: sums over its nodes, and the path of its parent (−1 for roots)."""
     path_of_node = nodes.set_index("node_id")["path_id"]
     parent_path = nodes["parent_id"].map(path_of_node).fillna(-1).astype("int64")
-    return nodes.assign(parent_path=parent_path).groupby("path_id", sort=False, observed=True).agg(
-        parent_path=("parent_path", "first"), folded_name=("folded_name", "first"), level=("level", "first"),
-        call_count=("node_id", "size"), host_ns=("duration_ns", "sum"), kernel_ns=("kernel_ns", "sum"),
-        busy_ns=("busy_ns", "sum"), kernel_count=("kernel_count", "sum"), first_ns=("start_ns", "min"),
-        is_inferred=("is_inferred", "max"),
-    ).reset_index().astype({"level": object, "folded_name": object})
+    return (
+        nodes.assign(parent_path=parent_path)
+        .groupby("path_id", sort=False, observed=True)
+        .agg(
+            parent_path=("parent_path", "first"),
+            folded_name=("folded_name", "first"),
+            level=("level", "first"),
+            call_count=("node_id", "size"),
+            host_ns=("duration_ns", "sum"),
+            kernel_ns=("kernel_ns", "sum"),
+            busy_ns=("busy_ns", "sum"),
+            kernel_count=("kernel_count", "sum"),
+            first_ns=("start_ns", "min"),
+            is_inferred=("is_inferred", "max"),
+        )
+        .reset_index()
+        .astype({"level": object, "folded_name": object})
+    )
 
 
 def _fold_kernels(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd.DataFrame:
     """One row per (folded path, kernel name): the leaves."""
-    empty = pd.DataFrame({
-        "parent_path": np.array([], "int64"), "full_name": [], "name": [], "level": [], "call_count": [],
-        "host_ns": [], "kernel_ns": [], "busy_ns": [], "kernel_count": [], "first_ns": [],
-    })
+    empty = pd.DataFrame(
+        {
+            "parent_path": np.array([], "int64"),
+            "full_name": [],
+            "name": [],
+            "level": [],
+            "call_count": [],
+            "host_ns": [],
+            "kernel_ns": [],
+            "busy_ns": [],
+            "kernel_count": [],
+            "first_ns": [],
+        }
+    )
     kernels = frame_or_empty(results, "kernels", ["capture_id", "node_id", "name", "duration_ns", "start_ns"])
     kernels = kernels[kernels["capture_id"].eq(capture_id)]
     if kernels.empty:
         return empty
     path_of_node = nodes.set_index("node_id")["path_id"]
     codes, names = pd.factorize(kernels["name"])
-    keyed = pd.DataFrame({
-        "parent_path": kernels["node_id"].map(path_of_node).fillna(-1).astype("int64").to_numpy(), "code": codes,
-        "kernel_ns": kernels["duration_ns"].to_numpy(), "first_ns": kernels["start_ns"].to_numpy(),
-    })
-    leaves = keyed.groupby(["parent_path", "code"], sort=False).agg(
-        kernel_ns=("kernel_ns", "sum"), kernel_count=("kernel_ns", "size"), first_ns=("first_ns", "min"),
-    ).reset_index()
+    keyed = pd.DataFrame(
+        {
+            "parent_path": kernels["node_id"].map(path_of_node).fillna(-1).astype("int64").to_numpy(),
+            "code": codes,
+            "kernel_ns": kernels["duration_ns"].to_numpy(),
+            "first_ns": kernels["start_ns"].to_numpy(),
+        }
+    )
+    leaves = (
+        keyed.groupby(["parent_path", "code"], sort=False)
+        .agg(
+            kernel_ns=("kernel_ns", "sum"),
+            kernel_count=("kernel_ns", "size"),
+            first_ns=("first_ns", "min"),
+        )
+        .reset_index()
+    )
     full = pd.Series(np.asarray(names, dtype=object)[leaves["code"].to_numpy()])
-    return pd.DataFrame({
-        "parent_path": leaves["parent_path"], "full_name": visible_series(full), "name": short_kernels(full),
-        "level": "KERNEL", "call_count": leaves["kernel_count"], "host_ns": 0, "kernel_ns": leaves["kernel_ns"],
-        "busy_ns": leaves["kernel_ns"], "kernel_count": leaves["kernel_count"], "first_ns": leaves["first_ns"],
-    })
+    return pd.DataFrame(
+        {
+            "parent_path": leaves["parent_path"],
+            "full_name": visible_series(full),
+            "name": short_kernels(full),
+            "level": "KERNEL",
+            "call_count": leaves["kernel_count"],
+            "host_ns": 0,
+            "kernel_ns": leaves["kernel_ns"],
+            "busy_ns": leaves["kernel_ns"],
+            "kernel_count": leaves["kernel_count"],
+            "first_ns": leaves["first_ns"],
+        }
+    )
 
 
 def _layer_of_path(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd.Series:
@@ -116,12 +168,21 @@ def _prune(tree: pd.DataFrame, limit: int) -> pd.DataFrame:
         keep[ancestors] = True
     # a dropped row whose parent is dropped too is inside that parent's sums already
     dropped = tree[~keep & keep[np.maximum(parent, 0)]]
-    rest = dropped.groupby("parent").agg(
-        call_count=("call_count", "size"), host_ns=("host_ns", "sum"), kernel_ns=("kernel_ns", "sum"),
-        busy_ns=("busy_ns", "sum"), kernel_count=("kernel_count", "sum"),
-    ).reset_index()
+    rest = (
+        dropped.groupby("parent")
+        .agg(
+            call_count=("call_count", "size"),
+            host_ns=("host_ns", "sum"),
+            kernel_ns=("kernel_ns", "sum"),
+            busy_ns=("busy_ns", "sum"),
+            kernel_count=("kernel_count", "sum"),
+        )
+        .reset_index()
+    )
     rest["name"] = "[" + rest["call_count"].astype(str) + " more]"
-    rest = rest.assign(full_name=rest["name"], level="FOLDED", layer_index=-1, is_inferred=False, first_ns=np.iinfo("int64").max)
+    rest = rest.assign(
+        full_name=rest["name"], level="FOLDED", layer_index=-1, is_inferred=False, first_ns=np.iinfo("int64").max
+    )
     kept = tree[keep]
     new_row = pd.Series(np.arange(len(kept)), index=kept.index)
     result = pd.concat([kept.assign(row=new_row), rest], ignore_index=True)
@@ -130,8 +191,19 @@ def _prune(tree: pd.DataFrame, limit: int) -> pd.DataFrame:
     result = result.sort_values(["depth", "first_ns"], kind="stable")
     position = pd.Series(np.arange(len(result)), index=result.index)
     result["parent"] = result["parent"].map(position).fillna(-1).astype("int64")
-    columns = ["parent", "name", "full_name", "level", "call_count", "host_ns", "kernel_ns", "busy_ns",
-               "kernel_count", "layer_index", "is_inferred"]
+    columns = [
+        "parent",
+        "name",
+        "full_name",
+        "level",
+        "call_count",
+        "host_ns",
+        "kernel_ns",
+        "busy_ns",
+        "kernel_count",
+        "layer_index",
+        "is_inferred",
+    ]
     numbers = {c: "int64" for c in columns if c not in ("name", "full_name", "level", "is_inferred")}
     return result[columns].reset_index(drop=True).astype(numbers)
 
@@ -155,18 +227,33 @@ def _make(results: Results, case: Case | None) -> Section | None:
     if frame.empty:
         return None
     folded = int(frame.loc[frame["level"].eq("FOLDED"), "call_count"].sum())
-    blocks: list[Any] = [Drawing("tree", "icicle", {"tree": frame}, (
-        "Width is time: on the device (summed kernel durations) or on the host (length of the ranges). Repeated calls "
-        "of one path are one box; below the ranges hang their kernels."
-    ))]
+    blocks: list[Any] = [
+        Drawing(
+            "tree",
+            "icicle",
+            {"tree": frame},
+            (
+                "Width is time: on the device (summed kernel durations) or on the host (length of the ranges). "
+                "Repeated calls "
+                "of one path are one box; below the ranges hang their kernels."
+            ),
+        )
+    ]
     if folded:
-        blocks.append(Note(
-            f"{units.format_count(folded)} paths too small to draw are folded into “[n more]” boxes under their "
-            "parents; `xsp-post tree STORE` prints them all.", "folded",
-        ))
+        blocks.append(
+            Note(
+                f"{units.format_count(folded)} paths too small to draw are folded into “[n more]” boxes under their "
+                "parents; `xsp-post tree STORE` prints them all.",
+                "folded",
+            )
+        )
     return Section("tree", "The tree", "Where in the model does the time go?", tuple(blocks), "Tree")
 
 
 EXHIBIT = Exhibit(
-    "tree", "The tree", ("nodes",), _make, "Record a capture with NVTX ranges: nsys profile --trace=cuda,nvtx …",
+    "tree",
+    "The tree",
+    ("nodes",),
+    _make,
+    "Record a capture with NVTX ranges: nsys profile --trace=cuda,nvtx …",
 )

@@ -31,7 +31,9 @@ class VegaBundle:
         self._process: subprocess.Popen[bytes] | None = None
         if not VegaBundle._text:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", _MAKE_BUNDLE], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                [sys.executable, "-I", "-c", _MAKE_BUNDLE],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
 
     def text(self) -> str:
@@ -41,7 +43,7 @@ class VegaBundle:
             if self._process.returncode:  # e.g. no second process is allowed here: then in this one
                 import vl_convert
 
-                output = vl_convert.javascript_bundle().encode()
+                output = vl_convert.javascript_bundle().encode()  # type: ignore[call-arg]
             VegaBundle._text = _embeddable(output.decode())
             self._process = None
         return VegaBundle._text

@@ -33,8 +33,12 @@ def to_dict(document: Document) -> dict[str, Any]:
     """A document as JSON-ready values. Numbers are raw, in the unit of their column; texts are made visible."""
     summary = document.summary
     return {
-        "format": "xsp-post report", "version": JSON_VERSION, "generator": f"xsp-post {__version__}",
-        "title": summary.title, "machine": summary.machine, "sources": summary.sources,
+        "format": "xsp-post report",
+        "version": JSON_VERSION,
+        "generator": f"xsp-post {__version__}",
+        "title": summary.title,
+        "machine": summary.machine,
+        "sources": summary.sources,
         "case": None if summary.case is None else {"case_index": summary.case.index, "label": summary.case.label},
         "facts": [asdict(fact) for fact in summary.facts],
         "verdict": {**asdict(summary.verdict), "evidence": list(summary.verdict.evidence)},
@@ -42,38 +46,62 @@ def to_dict(document: Document) -> dict[str, Any]:
         "top_kernels": [_top(row) for row in summary.top_kernels],
         "findings": [{**asdict(f), "examples": list(f.examples)} for f in summary.findings],
         "balance": [
-            {"capture_id": b.capture_id, "question": b.question, "kernel_count": b.kernel_count, "kernel_ns": b.kernel_ns,
-             "parts": [{"attribution": a, "kernel_count": n, "kernel_ns": t} for a, n, t in b.parts]}
+            {
+                "capture_id": b.capture_id,
+                "question": b.question,
+                "kernel_count": b.kernel_count,
+                "kernel_ns": b.kernel_ns,
+                "parts": [{"attribution": a, "kernel_count": n, "kernel_ns": t} for a, n, t in b.parts],
+            }
             for b in summary.balances
         ],
         "trust": _rows(summary.trust),
         "sections": [_section(section) for section in document.sections],
-        "missing": [{"id": e.id, "title": e.title, "analyses": list(e.analyses), "recorded_by": e.recorded_by}
-                    for e in document.missing],
+        "missing": [
+            {"id": e.id, "title": e.title, "analyses": list(e.analyses), "recorded_by": e.recorded_by}
+            for e in document.missing
+        ],
     }
 
 
 def _top(row: Any) -> dict[str, Any]:
-    return {"name": row.full_name, "short_name": row.name, "latency_ns": row.latency_ns, "share_ratio": _plain(row.share),
-            "layer_index": row.layer_index, "bound": row.bound, "text": list(row.lines)}
+    return {
+        "name": row.full_name,
+        "short_name": row.name,
+        "latency_ns": row.latency_ns,
+        "share_ratio": _plain(row.share),
+        "layer_index": row.layer_index,
+        "bound": row.bound,
+        "text": list(row.lines),
+    }
 
 
 def _section(section: Section) -> dict[str, Any]:
     blocks = section.blocks
     return {
-        "id": section.id, "title": section.title, "question": section.question,
+        "id": section.id,
+        "title": section.title,
+        "question": section.question,
         "notes": [block.text for block in blocks if isinstance(block, Note)],
         "charts": [{"id": block.id, "caption": block.caption} for block in blocks if isinstance(block, Chart)],
-        "drawings": [{"id": block.id, "kind": block.kind, "caption": block.caption, **_drawing(block)}
-                     for block in blocks if isinstance(block, Drawing)],
+        "drawings": [
+            {"id": block.id, "kind": block.kind, "caption": block.caption, **_drawing(block)}
+            for block in blocks
+            if isinstance(block, Drawing)
+        ],
         "tables": [_table(block) for block in blocks if isinstance(block, Table)],
     }
 
 
 def _table(table: Table) -> dict[str, Any]:
     return {
-        "id": table.id, "table": table.table, "caption": table.caption, "row_count": table.row_count,
-        "columns": [{"name": c, "unit": unit_of(c), "meaning": theme.meaning_of(table.table, c)} for c in table.columns],
+        "id": table.id,
+        "table": table.table,
+        "caption": table.caption,
+        "row_count": table.row_count,
+        "columns": [
+            {"name": c, "unit": unit_of(c), "meaning": theme.meaning_of(table.table, c)} for c in table.columns
+        ],
         "rows": _rows(table.frame[list(table.columns)]),
     }
 

@@ -16,17 +16,55 @@ from xsp_post.units import format_count, format_ns, format_ratio_percent
 
 ROW_LIMIT = 250
 TOP = 15
-_BY_NAME = ("name", "kernel_count", "latency_ns", "latency_ratio", "kernel_latency_ratio", "total_flop",
-            "dram_read_bytes", "dram_write_bytes", "occupancy_ratio", "arithmetic_intensity_flop_per_byte",
-            "arithmetic_throughput_flop_per_s", "bound", "counter_coverage_ratio")
-_LAUNCHES = ("kernel_index", "name", "layer_index", "layer_name", "latency_ns", "std_latency_ns", "sample_count",
-             "queue_delay_ns", "total_flop", "dram_read_bytes", "dram_write_bytes", "occupancy_ratio",
-             "theoretical_occupancy_ratio", "arithmetic_intensity_flop_per_byte", "arithmetic_throughput_flop_per_s",
-             "bound", "pipe")
-_TITLES = {"kernel_index": "launch", "kernel_count": "launches", "latency_ratio": "of model", "total_flop": "flop",
-           "kernel_latency_ratio": "of kernels", "dram_read_bytes": "DRAM reads", "dram_write_bytes": "DRAM writes",
-           "occupancy_ratio": "occupancy", "theoretical_occupancy_ratio": "possible occupancy", "name": "kernel",
-           "counter_coverage_ratio": "counted", "std_latency_ns": "std dev", "sample_count": "n"}
+_BY_NAME = (
+    "name",
+    "kernel_count",
+    "latency_ns",
+    "latency_ratio",
+    "kernel_latency_ratio",
+    "total_flop",
+    "dram_read_bytes",
+    "dram_write_bytes",
+    "occupancy_ratio",
+    "arithmetic_intensity_flop_per_byte",
+    "arithmetic_throughput_flop_per_s",
+    "bound",
+    "counter_coverage_ratio",
+)
+_LAUNCHES = (
+    "kernel_index",
+    "name",
+    "layer_index",
+    "layer_name",
+    "latency_ns",
+    "std_latency_ns",
+    "sample_count",
+    "queue_delay_ns",
+    "total_flop",
+    "dram_read_bytes",
+    "dram_write_bytes",
+    "occupancy_ratio",
+    "theoretical_occupancy_ratio",
+    "arithmetic_intensity_flop_per_byte",
+    "arithmetic_throughput_flop_per_s",
+    "bound",
+    "pipe",
+)
+_TITLES = {
+    "kernel_index": "launch",
+    "kernel_count": "launches",
+    "latency_ratio": "of model",
+    "total_flop": "flop",
+    "kernel_latency_ratio": "of kernels",
+    "dram_read_bytes": "DRAM reads",
+    "dram_write_bytes": "DRAM writes",
+    "occupancy_ratio": "occupancy",
+    "theoretical_occupancy_ratio": "possible occupancy",
+    "name": "kernel",
+    "counter_coverage_ratio": "counted",
+    "std_latency_ns": "std dev",
+    "sample_count": "n",
+}
 
 
 def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
@@ -46,25 +84,45 @@ def chart(frame: pd.DataFrame) -> Any:
     top = frame.head(TOP)
     rest = frame.iloc[TOP:]
     factor, unit = theme.axis_scale("latency_ns", top["latency_ns"])
-    shown = pd.DataFrame({
-        "kernel": _distinct(short_kernels(top["name"], 46).tolist()), "value": top["latency_ns"].astype("float64") / factor,
-        "full": [visible(n, 400) for n in top["name"]], "text": [format_ns(v) for v in top["latency_ns"]],
-        "share": [format_ratio_percent(v) for v in top["kernel_latency_ratio"]],
-        "count": [format_count(v) for v in top["kernel_count"]], "part": "kernel",
-    })
+    shown = pd.DataFrame(
+        {
+            "kernel": _distinct(short_kernels(top["name"], 46).tolist()),
+            "value": top["latency_ns"].astype("float64") / factor,
+            "full": [visible(n, 400) for n in top["name"]],
+            "text": [format_ns(v) for v in top["latency_ns"]],
+            "share": [format_ratio_percent(v) for v in top["kernel_latency_ratio"]],
+            "count": [format_count(v) for v in top["kernel_count"]],
+            "part": "kernel",
+        }
+    )
     if len(rest):
         shown.loc[len(shown)] = {
-            "kernel": f"{format_count(len(rest))} other names", "value": float(rest["latency_ns"].sum()) / factor, "full": "all others",
-            "text": format_ns(rest["latency_ns"].sum()), "share": format_ratio_percent(rest["kernel_latency_ratio"].sum()),
-            "count": format_count(rest["kernel_count"].sum()), "part": "other",
+            "kernel": f"{format_count(len(rest))} other names",
+            "value": float(rest["latency_ns"].sum()) / factor,
+            "full": "all others",
+            "text": format_ns(rest["latency_ns"].sum()),
+            "share": format_ratio_percent(rest["kernel_latency_ratio"].sum()),
+            "count": format_count(rest["kernel_count"].sum()),
+            "part": "other",
         }
-    y = alt.Y("kernel:N", sort=shown["kernel"].tolist(), title=None, axis=alt.Axis(labelLimit=300, domain=False, ticks=False))
+    y = alt.Y(
+        "kernel:N", sort=shown["kernel"].tolist(), title=None, axis=alt.Axis(labelLimit=300, domain=False, ticks=False)
+    )
     base = alt.Chart(shown).encode(
-        y=y, tooltip=[alt.Tooltip("full:N", title="kernel"), alt.Tooltip("text:N", title="latency"),
-                      alt.Tooltip("share:N", title="of kernel time"), alt.Tooltip("count:N", title="launches")])
+        y=y,
+        tooltip=[
+            alt.Tooltip("full:N", title="kernel"),
+            alt.Tooltip("text:N", title="latency"),
+            alt.Tooltip("share:N", title="of kernel time"),
+            alt.Tooltip("count:N", title="launches"),
+        ],
+    )
     bars = base.mark_bar().encode(
         x=alt.X("value:Q", title=theme.axis_title("kernel latency", unit)),
-        color=alt.condition("datum.part === 'kernel'", alt.value(theme.color("kernel")), alt.value(theme.color("unknown"))))
+        color=alt.condition(
+            "datum.part === 'kernel'", alt.value(theme.color("kernel")), alt.value(theme.color("unknown"))
+        ),
+    )
     labels = base.mark_text(align="left", dx=4, fontSize=11).encode(x="value:Q", text="share:N")
     return alt.layer(bars, labels).properties(width=theme.CHART_WIDTH, height=21 * len(shown) + 10)
 
@@ -87,28 +145,58 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     blocks: list[Block] = []
     if len(by_name):
         top = by_name.iloc[0]
-        blocks.append(Note(
-            f"{format_count(by_name['kernel_count'].sum())} launches of {format_count(len(by_name))} different kernels "
-            f"{'per iteration' if has_iterations(results, case) else 'in the capture'}{cases.of_case(case)}. {short_kernel(str(top['name']))} takes most: {format_ns(top['latency_ns'])}, "
-            f"{format_ratio_percent(top['kernel_latency_ratio'])} of the kernel time.", "lead",
-        ))
-        blocks.append(Chart("a10", chart(by_name), "A10 · Kernels by name. The share is of all kernel time.",
-                            "Kernels by name"))
-        blocks.append(Table(
-            "a10", "a10", by_name.head(ROW_LIMIT), present(by_name, _BY_NAME), "A10 · Kernels by name", len(by_name),
-            titles=_TITLES, short={"name": short_kernels}, command="xsp-post table A10 STORE --format csv",
-            bars=("latency_ns",),
-        ))
+        blocks.append(
+            Note(
+                f"{format_count(by_name['kernel_count'].sum())} launches of {format_count(len(by_name))} "
+                f"different kernels "
+                f"{'per iteration' if has_iterations(results, case) else 'in the capture'}{cases.of_case(case)}. "
+                f"{short_kernel(str(top['name']))} takes most: {format_ns(top['latency_ns'])}, "
+                f"{format_ratio_percent(top['kernel_latency_ratio'])} of the kernel time.",
+                "lead",
+            )
+        )
+        blocks.append(
+            Chart("a10", chart(by_name), "A10 · Kernels by name. The share is of all kernel time.", "Kernels by name")
+        )
+        blocks.append(
+            Table(
+                "a10",
+                "a10",
+                by_name.head(ROW_LIMIT),
+                present(by_name, _BY_NAME),
+                "A10 · Kernels by name",
+                len(by_name),
+                titles=_TITLES,
+                short={"name": short_kernels},
+                command="xsp-post table A10 STORE --format csv",
+                bars=("latency_ns",),
+            )
+        )
     if len(launches):
         under = int((launches["latency_ns"] < 1_000_000).sum())
-        blocks.append(Table(
-            "a08", "a08", launches.head(ROW_LIMIT), present(launches, _LAUNCHES),
-            f"A8 · Kernel launches, longest first; {format_count(under)} of {format_count(len(launches))} are under 1 ms",
-            len(launches), titles=_TITLES, short={"name": short_kernels}, bars=("latency_ns",),
-            command="xsp-post table A8 STORE --format csv",
-        ))
+        blocks.append(
+            Table(
+                "a08",
+                "a08",
+                launches.head(ROW_LIMIT),
+                present(launches, _LAUNCHES),
+                f"A8 · Kernel launches, longest first; {format_count(under)} of {format_count(len(launches))} "
+                f"are under 1 ms",
+                len(launches),
+                titles=_TITLES,
+                short={"name": short_kernels},
+                bars=("latency_ns",),
+                command="xsp-post table A8 STORE --format csv",
+            )
+        )
     return Section("kernels", "Kernels", "Which kernels take the time?", tuple(blocks), "Kernels")
 
 
-EXHIBIT = Exhibit("kernels", "Kernels", ("a10",), _make, "A capture of the GPU: nsys profile --trace=cuda,nvtx …, "
-                  "or xsp-post run --levels MLG.", ("A8", "A10"))
+EXHIBIT = Exhibit(
+    "kernels",
+    "Kernels",
+    ("a10",),
+    _make,
+    "A capture of the GPU: nsys profile --trace=cuda,nvtx …, or xsp-post run --levels MLG.",
+    ("A8", "A10"),
+)

@@ -42,39 +42,72 @@ def stage_bands(frame: pd.DataFrame) -> pd.DataFrame:
     if "stage" not in frame.columns or frame["stage"].astype(str).eq("").all():
         return pd.DataFrame()
     bands = frame.groupby("stage", observed=True, sort=False)["layer_index"].agg(["min", "max"]).reset_index()
-    return pd.DataFrame({
-        "stage": bands["stage"].astype(str), "first": bands["min"] - 0.5, "last": bands["max"] + 0.5,
-        "middle": (bands["min"] + bands["max"]) / 2,
-    })
+    return pd.DataFrame(
+        {
+            "stage": bands["stage"].astype(str),
+            "first": bands["min"] - 0.5,
+            "last": bands["max"] + 0.5,
+            "middle": (bands["min"] + bands["max"]) / 2,
+        }
+    )
 
 
 def bars_over_layers(
-    frame: pd.DataFrame, value: str, title: str, *, color: str, stages: bool = False, height: int = theme.CHART_HEIGHT,
+    frame: pd.DataFrame,
+    value: str,
+    title: str,
+    *,
+    color: str,
+    stages: bool = False,
+    height: int = theme.CHART_HEIGHT,
 ) -> Any:
     """One bar per layer; x is the layer index, y the value in a unit fit for an axis."""
     rows, size = binned(frame, value)
     factor, unit = theme.axis_scale(value, rows[value])
     formatter = formatter_of(value) or str
     ratio = value.endswith("_ratio")
-    shown = pd.DataFrame({
-        "layer_index": rows["layer_index"], "left": rows["layer_index"] - 0.46 * size,
-        "right": rows["layer_index"] + 0.46 * size, "value": rows[value].astype("float64") / factor,
-        "layer": layer_label(rows), "text": [formatter(v) for v in rows[value]],
-    }).dropna(subset=["value"])
+    shown = pd.DataFrame(
+        {
+            "layer_index": rows["layer_index"],
+            "left": rows["layer_index"] - 0.46 * size,
+            "right": rows["layer_index"] + 0.46 * size,
+            "value": rows[value].astype("float64") / factor,
+            "layer": layer_label(rows),
+            "text": [formatter(v) for v in rows[value]],
+        }
+    ).dropna(subset=["value"])
     low, high = frame["layer_index"].min() - 0.6, frame["layer_index"].max() + 0.6
-    x = alt.X("left:Q", title=_X_TITLE, scale=alt.Scale(domain=[float(low), float(high)], nice=False),
-              axis=alt.Axis(format="d", tickMinStep=1, grid=False))
+    x = alt.X(
+        "left:Q",
+        title=_X_TITLE,
+        scale=alt.Scale(domain=[float(low), float(high)], nice=False),
+        axis=alt.Axis(format="d", tickMinStep=1, grid=False),
+    )
     y = alt.Y("value:Q", title=theme.axis_title(title, unit), axis=alt.Axis(format=".0%") if ratio else alt.Axis())
-    bars = alt.Chart(shown).mark_bar().encode(
-        x=x, x2="right:Q", y=y, y2=alt.datum(0), color=theme.highlight(color),
-        tooltip=[alt.Tooltip("layer:N", title="layer"), alt.Tooltip("text:N", title=title)],
+    bars = (
+        alt.Chart(shown)
+        .mark_bar()
+        .encode(
+            x=x,
+            x2="right:Q",
+            y=y,
+            y2=alt.datum(0),
+            color=theme.highlight(color),
+            tooltip=[alt.Tooltip("layer:N", title="layer"), alt.Tooltip("text:N", title=title)],
+        )
     )
     layers = [bars]
     bands = stage_bands(frame) if stages else pd.DataFrame()
     if len(bands) > 1:
-        area = alt.Chart(bands.iloc[1:2]).mark_rect(color=theme.color("band"), opacity=1).encode(
-            x=alt.X("first:Q", title=_X_TITLE), x2="last:Q")
-        names = alt.Chart(bands).mark_text(baseline="top", dy=3, fontSize=11, opacity=0.75).encode(
-            x="middle:Q", y=alt.value(0), text="stage:N")
+        area = (
+            alt.Chart(bands.iloc[1:2])
+            .mark_rect(color=theme.color("band"), opacity=1)
+            .encode(x=alt.X("first:Q", title=_X_TITLE), x2="last:Q")
+        )
+        names = (
+            alt.Chart(bands)
+            .mark_text(baseline="top", dy=3, fontSize=11, opacity=0.75)
+            .encode(x="middle:Q", y=alt.value(0), text="stage:N")
+        )
         layers = [area, bars, names]
     return alt.layer(*layers).add_params(theme.selected_layer()).properties(width=theme.CHART_WIDTH, height=height)

@@ -14,11 +14,20 @@ LAYER_LIMIT = 3000
 KERNELS_PER_LAYER = 5
 # title, table, column
 _FACTS = (
-    ("latency", "a02", "latency_ns"), ("of the layers", "a02", "latency_ratio"), ("type", "a02", "layer_type"),
-    ("shape", "a02", "shape_text"), ("allocated", "a02", "allocated_bytes"), ("kernels", "a11", "kernel_latency_ns"),
-    ("launches", "a11", "kernel_count"), ("non-GPU", "a13", "non_gpu_by_sum_ns"), ("flop", "a11", "total_flop"),
-    ("intensity", "a11", "arithmetic_intensity_flop_per_byte"), ("throughput", "a11", "arithmetic_throughput_flop_per_s"),
-    ("bound", "a11", "bound"), ("n", "a02", "sample_count"), ("std dev", "a03", "std_latency_ns"),
+    ("latency", "a02", "latency_ns"),
+    ("of the layers", "a02", "latency_ratio"),
+    ("type", "a02", "layer_type"),
+    ("shape", "a02", "shape_text"),
+    ("allocated", "a02", "allocated_bytes"),
+    ("kernels", "a11", "kernel_latency_ns"),
+    ("launches", "a11", "kernel_count"),
+    ("non-GPU", "a13", "non_gpu_by_sum_ns"),
+    ("flop", "a11", "total_flop"),
+    ("intensity", "a11", "arithmetic_intensity_flop_per_byte"),
+    ("throughput", "a11", "arithmetic_throughput_flop_per_s"),
+    ("bound", "a11", "bound"),
+    ("n", "a02", "sample_count"),
+    ("std dev", "a03", "std_latency_ns"),
 )
 
 
@@ -49,8 +58,13 @@ def layer_facts(results: Results, case: cases.Case | None) -> LayerFacts | None:
         if pd.api.types.is_float_dtype(value.dtype) and value.isna().all():
             continue
         facts.append((title, theme.text_of(_as_counted(value, frame[column]), column)))
-    return LayerFacts(index.tolist(), visible_series(layers["layer_name"]).tolist(), visible_series(layers["layer_path"]).tolist(),
-                      facts, _kernels(results, case, index))
+    return LayerFacts(
+        index.tolist(),
+        visible_series(layers["layer_name"]).tolist(),
+        visible_series(layers["layer_path"]).tolist(),
+        facts,
+        _kernels(results, case, index),
+    )
 
 
 def _as_counted(value: pd.Series, original: pd.Series) -> pd.Series:
@@ -63,10 +77,25 @@ def _as_counted(value: pd.Series, original: pd.Series) -> pd.Series:
 def _kernels(results: Results, case: cases.Case | None, index: pd.Series) -> list[list[tuple[str, str, str]]]:
     launches = cases.rows(results, "a08", case, ["layer_index", "name", "latency_ns"])
     launches = launches[launches["layer_index"].isin(set(index))]
-    by_name = launches.groupby(["layer_index", "name"], observed=True, sort=False)["latency_ns"].agg(["sum", "size"]).reset_index()
-    longest = by_name.sort_values("sum", ascending=False, kind="stable").groupby("layer_index", sort=False).head(KERNELS_PER_LAYER)
+    by_name = (
+        launches.groupby(["layer_index", "name"], observed=True, sort=False)["latency_ns"]
+        .agg(["sum", "size"])
+        .reset_index()
+    )
+    longest = (
+        by_name.sort_values("sum", ascending=False, kind="stable")
+        .groupby("layer_index", sort=False)
+        .head(KERNELS_PER_LAYER)
+    )
     rows: dict[int, list[tuple[str, str, str]]] = {}
-    for layer, short, full, text in zip(longest["layer_index"], short_kernels(longest["name"]),
-                                        [visible(n) for n in longest["name"]], [f"{text} (×{n})" if n > 1 else text for text, n in zip(theme.text_of(longest["sum"], "latency_ns"), longest["size"])]):
+    for layer, short, full, text in zip(
+        longest["layer_index"],
+        short_kernels(longest["name"]),
+        [visible(n) for n in longest["name"]],
+        [
+            f"{text} (×{n})" if n > 1 else text
+            for text, n in zip(theme.text_of(longest["sum"], "latency_ns"), longest["size"])
+        ],
+    ):
         rows.setdefault(int(layer), []).append((short, full, text))
     return [rows.get(int(i), []) for i in index]

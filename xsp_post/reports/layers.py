@@ -19,8 +19,19 @@ from xsp_post.units import format_count, format_ns
 
 ROW_LIMIT = 600
 BOX_LIMIT = 60
-_TABLE = ("layer_index", "layer_name", "layer_type", "shape_text", "latency_ns", "latency_ratio", "kernel_latency_ns",
-          "allocated_bytes", "call_count", "layer_path", "bound")
+_TABLE = (
+    "layer_index",
+    "layer_name",
+    "layer_type",
+    "shape_text",
+    "latency_ns",
+    "latency_ratio",
+    "kernel_latency_ns",
+    "allocated_bytes",
+    "call_count",
+    "layer_path",
+    "bound",
+)
 
 
 def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
@@ -57,8 +68,13 @@ def box_chart(frame: pd.DataFrame) -> Any:
     """Spread of the slowest layers over the iterations: min–max line, quartile box, median tick."""
     slowest = frame.nlargest(BOX_LIMIT, "latency_ns").sort_values("layer_index")
     factor, unit = theme.axis_scale("latency_ns", slowest["max_latency_ns"])
-    names = {"min_latency_ns": "low", "q25_latency_ns": "q25", "median_latency_ns": "median", "q75_latency_ns": "q75",
-             "max_latency_ns": "high"}
+    names = {
+        "min_latency_ns": "low",
+        "q25_latency_ns": "q25",
+        "median_latency_ns": "median",
+        "q75_latency_ns": "q75",
+        "max_latency_ns": "high",
+    }
     shown = slowest[["layer_index", *names]].rename(columns=names)
     for column in names.values():
         shown[column] = shown[column] / factor
@@ -68,15 +84,20 @@ def box_chart(frame: pd.DataFrame) -> Any:
         for a, b, c, d, e, n in zip(*(slowest[c] for c in names), slowest["sample_count"])
     ]
     tooltip = [alt.Tooltip("layer:N", title="layer"), alt.Tooltip("text:N", title="min · q25 · median · q75 · max")]
-    base = alt.Chart(shown).encode(x=alt.X("layer_index:O", title="layer", axis=alt.Axis(labelOverlap=True)),
-                                   tooltip=tooltip)
+    base = alt.Chart(shown).encode(
+        x=alt.X("layer_index:O", title="layer", axis=alt.Axis(labelOverlap=True)), tooltip=tooltip
+    )
     title = theme.axis_title("latency", unit)
     fill = theme.highlight("kernel")
-    return alt.layer(
-        base.mark_rule(strokeWidth=1.4).encode(y=alt.Y("low:Q", title=title), y2="high:Q", color=fill),
-        base.mark_bar(opacity=0.75).encode(y=alt.Y("q25:Q", title=title), y2="q75:Q", color=fill),
-        base.mark_tick(thickness=2, width=12, color=theme.color("roof")).encode(y=alt.Y("median:Q", title=title)),
-    ).add_params(theme.selected_layer()).properties(width=theme.CHART_WIDTH, height=210)
+    return (
+        alt.layer(
+            base.mark_rule(strokeWidth=1.4).encode(y=alt.Y("low:Q", title=title), y2="high:Q", color=fill),
+            base.mark_bar(opacity=0.75).encode(y=alt.Y("q25:Q", title=title), y2="q75:Q", color=fill),
+            base.mark_tick(thickness=2, width=12, color=theme.color("roof")).encode(y=alt.Y("median:Q", title=title)),
+        )
+        .add_params(theme.selected_layer())
+        .properties(width=theme.CHART_WIDTH, height=210)
+    )
 
 
 def _make(results: Results, case: cases.Case | None) -> Section | None:
@@ -87,34 +108,56 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     under = int((table["latency_ns"] < 1_000_000).sum())
     top = table.iloc[0]
     inferred = bool(table["is_inferred"].astype(bool).any()) if "is_inferred" in table else False
-    blocks.append(Note(
-        f"{counted(len(table), 'layer', 'layers')}{cases.of_case(case)}, {format_count(under)} of them under 1 ms. The slowest is "
-        f"layer {top['layer_index']}, {layer_name(top['layer_name'])} ({format_ns(top['latency_ns'])})."
-        + (" These layers are inferred from repeating kernels, not recorded." if inferred else ""), "lead",
-    ))
+    blocks.append(
+        Note(
+            f"{counted(len(table), 'layer', 'layers')}{cases.of_case(case)}, {format_count(under)} of them "
+            f"under 1 ms. The slowest is "
+            f"layer {top['layer_index']}, {layer_name(top['layer_name'])} ({format_ns(top['latency_ns'])})."
+            + (" These layers are inferred from repeating kernels, not recorded." if inferred else ""),
+            "lead",
+        )
+    )
     latency = latency_data(results, case)
     if len(latency):
         folded = f" Each bar joins {binned(latency)[1]} consecutive layers." if len(latency) > MAX_BARS else ""
-        blocks.append(Chart(
-            "a03", chart(latency), "A3 · Layer latency in execution order. The shaded thirds are the paper’s "
-            f"beginning, middle and end. Click a bar to follow its layer through the page.{folded}", "Layer latency",
-        ))
+        blocks.append(
+            Chart(
+                "a03",
+                chart(latency),
+                "A3 · Layer latency in execution order. The shaded thirds are the paper’s "
+                f"beginning, middle and end. Click a bar to follow its layer through the page.{folded}",
+                "Layer latency",
+            )
+        )
         if (latency["sample_count"] > 1).any():
-            blocks.append(Chart(
-                "a03-box", box_chart(latency), "A3 · Spread over the measured iterations"
-                + (f", the {BOX_LIMIT} slowest layers" if len(latency) > BOX_LIMIT else "")
-                + ": line from shortest to longest, box between the quartiles, tick at the median.", "Spread",
-            ))
+            blocks.append(
+                Chart(
+                    "a03-box",
+                    box_chart(latency),
+                    "A3 · Spread over the measured iterations"
+                    + (f", the {BOX_LIMIT} slowest layers" if len(latency) > BOX_LIMIT else "")
+                    + ": line from shortest to longest, box between the quartiles, tick at the median.",
+                    "Spread",
+                )
+            )
     memory = memory_data(results, case)
     if len(memory):
         blocks.append(Chart("a04", memory_chart(memory), "A4 · Memory allocated during each layer.", "Layer memory"))
     same = (table["layer_name"].astype(str) == table["layer_path"].astype(str)).all()
     columns = present(table, _TABLE[:-2] if same else _TABLE)
-    blocks.append(Table(
-        "a02", "a02", table.head(ROW_LIMIT), columns, "A2 · Layers, slowest first", len(table),
-        titles={"latency_ratio": "of layers"},
-        command="xsp-post table A2 STORE --format csv", bars=("latency_ns",),
-    ))
+    blocks.append(
+        Table(
+            "a02",
+            "a02",
+            table.head(ROW_LIMIT),
+            columns,
+            "A2 · Layers, slowest first",
+            len(table),
+            titles={"latency_ratio": "of layers"},
+            command="xsp-post table A2 STORE --format csv",
+            bars=("latency_ns",),
+        )
+    )
     return Section("layers", "Layers", "Which layers take the time?", tuple(blocks), "Layers")
 
 
@@ -123,15 +166,33 @@ def _make_stages(results: Results, case: cases.Case | None) -> Section | None:
     if stages.empty:
         return None
     columns = present(stages, ("stage", "layer_count", "latency_ns", "allocated_bytes", "total_flop", "dram_bytes"))
-    return Section("stages", "Stages", "Where in the model is the work?", (Table(
-        "stages", "stages", stages, columns, "Thirds of the layers by execution order (Table IX)", len(stages),
-        bars=("latency_ns", "allocated_bytes", "total_flop", "dram_bytes"),
-        titles={"dram_bytes": "DRAM traffic", "total_flop": "flop"},
-    ),), "Layers")
+    return Section(
+        "stages",
+        "Stages",
+        "Where in the model is the work?",
+        (
+            Table(
+                "stages",
+                "stages",
+                stages,
+                columns,
+                "Thirds of the layers by execution order (Table IX)",
+                len(stages),
+                bars=("latency_ns", "allocated_bytes", "total_flop", "dram_bytes"),
+                titles={"dram_bytes": "DRAM traffic", "total_flop": "flop"},
+            ),
+        ),
+        "Layers",
+    )
 
 
 EXHIBIT = Exhibit(
-    "layers", "Layers", ("a02",), _make, "Ranges around the layers: xsp-post run --levels ML, or NVTX ranges in the "
-    "program (`with xsp_post.ranges(model):`) and --layer-range.", ("A2", "A3", "A4"),
+    "layers",
+    "Layers",
+    ("a02",),
+    _make,
+    "Ranges around the layers: xsp-post run --levels ML, or NVTX ranges in the "
+    "program (`with xsp_post.ranges(model):`) and --layer-range.",
+    ("A2", "A3", "A4"),
 )
 STAGES = Exhibit("stages", "Stages", ("stages",), _make_stages, "The same as for layers.")

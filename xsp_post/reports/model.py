@@ -12,13 +12,45 @@ from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, frame_or_empty, present
 from xsp_post.units import format_inputs_per_s, format_ns, format_ratio_percent
 
-_A1 = ("batch_size", "phase", "latency_ns", "ci_low_latency_ns", "ci_high_latency_ns", "min_latency_ns", "max_latency_ns",
-       "std_latency_ns", "sample_count", "latency_per_input_ns", "throughput_inputs_per_s", "throughput_gain_ratio",
-       "is_optimal", "level", "gpu_name")
-_A15 = ("batch_size", "phase", "model_latency_ns", "kernel_latency_ns", "busy_ns", "kernel_count", "unique_kernel_count",
-        "gpu_latency_ratio", "gpu_busy_ratio", "total_flop", "dram_read_bytes", "dram_write_bytes", "occupancy_ratio",
-        "arithmetic_intensity_flop_per_byte", "arithmetic_throughput_flop_per_s", "bound", "pipe", "roof_ratio",
-        "counter_coverage_ratio", "counter_source")
+_A1 = (
+    "batch_size",
+    "phase",
+    "latency_ns",
+    "ci_low_latency_ns",
+    "ci_high_latency_ns",
+    "min_latency_ns",
+    "max_latency_ns",
+    "std_latency_ns",
+    "sample_count",
+    "latency_per_input_ns",
+    "throughput_inputs_per_s",
+    "throughput_gain_ratio",
+    "is_optimal",
+    "level",
+    "gpu_name",
+)
+_A15 = (
+    "batch_size",
+    "phase",
+    "model_latency_ns",
+    "kernel_latency_ns",
+    "busy_ns",
+    "kernel_count",
+    "unique_kernel_count",
+    "gpu_latency_ratio",
+    "gpu_busy_ratio",
+    "total_flop",
+    "dram_read_bytes",
+    "dram_write_bytes",
+    "occupancy_ratio",
+    "arithmetic_intensity_flop_per_byte",
+    "arithmetic_throughput_flop_per_s",
+    "bound",
+    "pipe",
+    "roof_ratio",
+    "counter_coverage_ratio",
+    "counter_source",
+)
 
 
 def data(results: Results) -> pd.DataFrame:
@@ -40,20 +72,32 @@ def _labels(frame: pd.DataFrame) -> list[str]:
 def chart(frame: pd.DataFrame) -> Any:
     """Throughput over batch size, the optimal one marked (Figure 3)."""
     labels = _labels(frame)
-    shown = pd.DataFrame({
-        "case": labels, "value": frame["throughput_inputs_per_s"].astype("float64"),
-        "optimal": frame["is_optimal"].astype(bool), "throughput": [format_inputs_per_s(v) for v in frame["throughput_inputs_per_s"]],
-        "latency": [format_ns(v) for v in frame["latency_ns"]],
-        "gain": [format_ratio_percent(v) for v in frame["throughput_gain_ratio"]],
-    }).dropna(subset=["value"])
+    shown = pd.DataFrame(
+        {
+            "case": labels,
+            "value": frame["throughput_inputs_per_s"].astype("float64"),
+            "optimal": frame["is_optimal"].astype(bool),
+            "throughput": [format_inputs_per_s(v) for v in frame["throughput_inputs_per_s"]],
+            "latency": [format_ns(v) for v in frame["latency_ns"]],
+            "gain": [format_ratio_percent(v) for v in frame["throughput_gain_ratio"]],
+        }
+    ).dropna(subset=["value"])
     base = alt.Chart(shown).encode(
         x=alt.X("case:O", sort=labels, title="batch size", axis=alt.Axis(labelAngle=0)),
-        tooltip=[alt.Tooltip("case:N", title="batch size"), alt.Tooltip("throughput:N"), alt.Tooltip("latency:N", title="batch latency"),
-                 alt.Tooltip("gain:N", title="gained by doubling")])
+        tooltip=[
+            alt.Tooltip("case:N", title="batch size"),
+            alt.Tooltip("throughput:N"),
+            alt.Tooltip("latency:N", title="batch latency"),
+            alt.Tooltip("gain:N", title="gained by doubling"),
+        ],
+    )
     y = alt.Y("value:Q", title="throughput [inputs/s]")
-    bars = base.mark_bar(size=34).encode(y=y, color=alt.condition(
-        "datum.optimal", alt.value(theme.color("base")), alt.value(theme.color("kernel"))))
-    marks = base.transform_filter("datum.optimal").mark_text(dy=-9, fontWeight=600).encode(y=y, text=alt.value("optimal"))
+    bars = base.mark_bar(size=34).encode(
+        y=y, color=alt.condition("datum.optimal", alt.value(theme.color("base")), alt.value(theme.color("kernel")))
+    )
+    marks = (
+        base.transform_filter("datum.optimal").mark_text(dy=-9, fontWeight=600).encode(y=y, text=alt.value("optimal"))
+    )
     return alt.layer(bars, marks).properties(width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT)
 
 
@@ -61,17 +105,29 @@ def latency_chart(frame: pd.DataFrame) -> Any:
     """Batch latency over batch size with its confidence interval."""
     labels = _labels(frame)
     factor, unit = theme.axis_scale("latency_ns", frame["latency_ns"])
-    shown = pd.DataFrame({
-        "case": labels, "value": frame["latency_ns"] / factor, "low": frame["ci_low_latency_ns"].fillna(frame["latency_ns"]) / factor,
-        "high": frame["ci_high_latency_ns"].fillna(frame["latency_ns"]) / factor,
-        "latency": [format_ns(v) for v in frame["latency_ns"]],
-        "interval": [f"{format_ns(a)} … {format_ns(b)}" for a, b in zip(frame["ci_low_latency_ns"], frame["ci_high_latency_ns"])],
-        "n": frame["sample_count"],
-    })
+    shown = pd.DataFrame(
+        {
+            "case": labels,
+            "value": frame["latency_ns"] / factor,
+            "low": frame["ci_low_latency_ns"].fillna(frame["latency_ns"]) / factor,
+            "high": frame["ci_high_latency_ns"].fillna(frame["latency_ns"]) / factor,
+            "latency": [format_ns(v) for v in frame["latency_ns"]],
+            "interval": [
+                f"{format_ns(a)} … {format_ns(b)}"
+                for a, b in zip(frame["ci_low_latency_ns"], frame["ci_high_latency_ns"])
+            ],
+            "n": frame["sample_count"],
+        }
+    )
     base = alt.Chart(shown).encode(
         x=alt.X("case:O", sort=labels, title="batch size", axis=alt.Axis(labelAngle=0)),
-        tooltip=[alt.Tooltip("case:N", title="batch size"), alt.Tooltip("latency:N"), alt.Tooltip("interval:N", title="95 % interval"),
-                 alt.Tooltip("n:Q")])
+        tooltip=[
+            alt.Tooltip("case:N", title="batch size"),
+            alt.Tooltip("latency:N"),
+            alt.Tooltip("interval:N", title="95 % interval"),
+            alt.Tooltip("n:Q"),
+        ],
+    )
     title = theme.axis_title("batch latency", unit)
     return alt.layer(
         base.mark_bar(size=34).encode(y=alt.Y("value:Q", title=title)),
@@ -87,32 +143,87 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     best = frame[frame["is_optimal"].astype(bool)]
     if len(frame) > 1 and len(best):
         row = best.iloc[0]
-        blocks.append(Note(
-            f"Best at batch {row['batch_size']}: {format_inputs_per_s(row['throughput_inputs_per_s'])}. The rule is the paper’s: "
-            "the first batch size whose doubling gains no more than 5 %.", "lead"))
+        blocks.append(
+            Note(
+                f"Best at batch {row['batch_size']}: {format_inputs_per_s(row['throughput_inputs_per_s'])}. The "
+                f"rule is the paper’s: "
+                "the first batch size whose doubling gains no more than 5 %.",
+                "lead",
+            )
+        )
     if len(frame) > 1 and frame["throughput_inputs_per_s"].notna().any():
         blocks.append(Chart("a01", chart(frame), "A1 · Throughput over batch size.", "Throughput"))
     if len(frame) > 1:
-        blocks.append(Chart("a01-latency", latency_chart(frame), "A1 · Latency of one batch, with the 95 % confidence interval "
-                            "of its trimmed mean.", "Batch latency"))
+        blocks.append(
+            Chart(
+                "a01-latency",
+                latency_chart(frame),
+                "A1 · Latency of one batch, with the 95 % confidence interval of its trimmed mean.",
+                "Batch latency",
+            )
+        )
     columns = present(frame, _A1)
     if (frame["batch_size"] == -1).all():
         columns = tuple(c for c in columns if c not in ("batch_size", "is_optimal"))
-    blocks.append(Table("a01", "a01", frame.head(200), columns, "A1 · Model latency and throughput", len(frame), titles={
-        "ci_low_latency_ns": "95 % from", "ci_high_latency_ns": "to", "min_latency_ns": "min", "max_latency_ns": "max",
-        "std_latency_ns": "std dev", "sample_count": "n", "latency_per_input_ns": "per input", "is_optimal": "optimal",
-        "throughput_gain_ratio": "gain by doubling"}, command="xsp-post table A1 STORE --format csv"))
+    blocks.append(
+        Table(
+            "a01",
+            "a01",
+            frame.head(200),
+            columns,
+            "A1 · Model latency and throughput",
+            len(frame),
+            titles={
+                "ci_low_latency_ns": "95 % from",
+                "ci_high_latency_ns": "to",
+                "min_latency_ns": "min",
+                "max_latency_ns": "max",
+                "std_latency_ns": "std dev",
+                "sample_count": "n",
+                "latency_per_input_ns": "per input",
+                "is_optimal": "optimal",
+                "throughput_gain_ratio": "gain by doubling",
+            },
+            command="xsp-post table A1 STORE --format csv",
+        )
+    )
     kernels = kernel_data(results)
     if len(kernels):
-        blocks.append(Table("a15", "a15", kernels.head(200), present(kernels, _A15), "A15 · The model’s kernels together",
-                            len(kernels), titles={
-            "model_latency_ns": "model", "kernel_latency_ns": "kernels", "busy_ns": "GPU busy", "kernel_count": "launches",
-            "unique_kernel_count": "different", "gpu_latency_ratio": "kernels of model", "gpu_busy_ratio": "busy share",
-            "total_flop": "flop", "dram_read_bytes": "DRAM reads", "dram_write_bytes": "DRAM writes", "occupancy_ratio": "occupancy",
-            "roof_ratio": "of roof", "counter_coverage_ratio": "counted", "counter_source": "counted by"},
-            command="xsp-post table A15 STORE --format csv"))
+        blocks.append(
+            Table(
+                "a15",
+                "a15",
+                kernels.head(200),
+                present(kernels, _A15),
+                "A15 · The model’s kernels together",
+                len(kernels),
+                titles={
+                    "model_latency_ns": "model",
+                    "kernel_latency_ns": "kernels",
+                    "busy_ns": "GPU busy",
+                    "kernel_count": "launches",
+                    "unique_kernel_count": "different",
+                    "gpu_latency_ratio": "kernels of model",
+                    "gpu_busy_ratio": "busy share",
+                    "total_flop": "flop",
+                    "dram_read_bytes": "DRAM reads",
+                    "dram_write_bytes": "DRAM writes",
+                    "occupancy_ratio": "occupancy",
+                    "roof_ratio": "of roof",
+                    "counter_coverage_ratio": "counted",
+                    "counter_source": "counted by",
+                },
+                command="xsp-post table A15 STORE --format csv",
+            )
+        )
     return Section("model", "The model", "How fast is it, and at which batch size?", tuple(blocks), "Model")
 
 
-EXHIBIT = Exhibit("model", "The model", ("a01",), _make,
-                  "Ranges around the model: xsp-post run --levels M, or --model-range for ranges of your own.", ("A1", "A15"))
+EXHIBIT = Exhibit(
+    "model",
+    "The model",
+    ("a01",),
+    _make,
+    "Ranges around the model: xsp-post run --levels M, or --model-range for ranges of your own.",
+    ("A1", "A15"),
+)

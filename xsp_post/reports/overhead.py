@@ -14,14 +14,29 @@ import pandas as pd
 from xsp_post.analysis import Results
 from xsp_post.levels import RUN_LEVELS
 from xsp_post.reports import cases, theme
-from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, frame_or_empty, present
+from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, frame_or_empty, present, rows_of
 from xsp_post.reports.text import shorten, visible
 from xsp_post.units import format_ns, format_ratio_percent
 
 ROW_LIMIT = 400
 LAYER_BARS = 6
-_COLUMNS = ("event", "level", "latency_ns", "is_accurate", "compared_level", "overhead_ns", "overhead_ratio", "ci_low_overhead_ns",
-            "ci_high_overhead_ns", "verdict", "total_overhead_ns", "total_overhead_ratio", "capture_count", "sample_count", "interval_over")
+_COLUMNS = (
+    "event",
+    "level",
+    "latency_ns",
+    "is_accurate",
+    "compared_level",
+    "overhead_ns",
+    "overhead_ratio",
+    "ci_low_overhead_ns",
+    "ci_high_overhead_ns",
+    "verdict",
+    "total_overhead_ns",
+    "total_overhead_ratio",
+    "capture_count",
+    "sample_count",
+    "interval_over",
+)
 
 
 def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
@@ -31,21 +46,36 @@ def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
         return frame
     named = cases.rows(results, "cases", case or cases.main_case(results))
     if len(named):
-        frame = frame[frame["batch_size"].eq(named["batch_size"].iloc[0])
-                      & frame["phase"].astype(str).eq(str(named["phase"].iloc[0]))]
+        frame = frame[
+            frame["batch_size"].eq(named["batch_size"].iloc[0])
+            & frame["phase"].astype(str).eq(str(named["phase"].iloc[0]))
+        ]
     events = ["event_kind", "layer_index", "layer_path", "call_index"]
     keys = frame[events].astype({"event_kind": str, "layer_path": str})
     accurate = frame["latency_ns"].where(frame["is_accurate"].astype(bool))
     weight = accurate.groupby([keys[c] for c in events]).transform("max")
-    rank = pd.DataFrame({
-        "layer": keys["event_kind"].ne("model"), "weight": -weight.fillna(0), "index": keys["layer_index"], "call": keys["call_index"],
-        "level": frame["level"].astype(str).map({level: i for i, level in enumerate(RUN_LEVELS)}),
-    }).sort_values(["layer", "weight", "index", "call", "level"], kind="stable").index
+    rank = (
+        pd.DataFrame(
+            {
+                "layer": keys["event_kind"].ne("model"),
+                "weight": -weight.fillna(0),
+                "index": keys["layer_index"],
+                "call": keys["call_index"],
+                "level": frame["level"].astype(str).map({level: i for i, level in enumerate(RUN_LEVELS)}),
+            }
+        )
+        .sort_values(["layer", "weight", "index", "call", "level"], kind="stable")
+        .index
+    )
     frame = frame.loc[rank].reset_index(drop=True)
-    frame.insert(0, "event", [
-        "model" if kind == "model" else f"layer {index} · {visible(path)}"
-        for kind, index, path in zip(frame["event_kind"], frame["layer_index"], frame["layer_path"])
-    ])
+    frame.insert(
+        0,
+        "event",
+        [
+            "model" if kind == "model" else f"layer {index} · {visible(path)}"
+            for kind, index, path in zip(frame["event_kind"], frame["layer_index"], frame["layer_path"])
+        ],
+    )
     return frame
 
 
@@ -55,10 +85,13 @@ def chart(frame: pd.DataFrame) -> Any:
     factor, unit = theme.axis_scale("latency_ns", ordered["latency_ns"])
     levels = ordered["level"].astype(str).tolist()
     latency = dict(zip(levels, ordered["latency_ns"]))
-    segments, ends = [], []
-    for row in ordered.itertuples():
+    segments: list[dict[str, Any]] = []
+    ends: list[dict[str, Any]] = []
+    for row in rows_of(ordered):
         below = str(row.compared_level)
-        ends.append({"level": str(row.level), "at": max(row.latency_ns, latency.get(below, 0.0)) / factor, "text": _label(row)})
+        ends.append(
+            {"level": str(row.level), "at": max(row.latency_ns, latency.get(below, 0.0)) / factor, "text": _label(row)}
+        )
         chain, at = [], str(row.level)
         while at:  # from this level up to the accurate one; at most one step per level
             chain.append(at)
@@ -66,24 +99,52 @@ def chart(frame: pd.DataFrame) -> Any:
         start = 0.0
         for level in reversed([c for c in chain if c in latency]):
             end = float(latency[level])
-            segments.append({
-                "level": str(row.level), "from": min(start, end) / factor, "to": max(start, end) / factor,
-                "part": "accurate" if start == 0.0 else "saved, by the numbers" if end < start else f"added by {level}",
-                "time": format_ns(end - start), "order": len(segments),
-            })
+            segments.append(
+                {
+                    "level": str(row.level),
+                    "from": min(start, end) / factor,
+                    "to": max(start, end) / factor,
+                    "part": "accurate"
+                    if start == 0.0
+                    else "saved, by the numbers"
+                    if end < start
+                    else f"added by {level}",
+                    "time": format_ns(end - start),
+                    "order": len(segments),
+                }
+            )
             start = end
-    parts = list(dict.fromkeys(s["part"] for s in segments))
-    colors = [theme.color("base") if p == "accurate" else theme.color("other") if p.startswith("saved") else theme.color("overhead") if i < 2
-              else theme.color("latency") for i, p in enumerate(parts)]
+    parts = list(dict.fromkeys(str(s["part"]) for s in segments))
+    colors = [
+        theme.color("base")
+        if p == "accurate"
+        else theme.color("other")
+        if p.startswith("saved")
+        else theme.color("overhead")
+        if i < 2
+        else theme.color("latency")
+        for i, p in enumerate(parts)
+    ]
     y = alt.Y("level:N", sort=levels, title=None, axis=alt.Axis(labelFontSize=13, domain=False, ticks=False))
-    bars = alt.Chart(pd.DataFrame(segments)).mark_bar(height={"band": 0.62}).encode(
-        y=y, x=alt.X("from:Q", title=theme.axis_title("latency", unit)), x2="to:Q",
-        color=alt.Color("part:N", title=None, scale=alt.Scale(domain=parts, range=colors)),
-        tooltip=[alt.Tooltip("level:N"), alt.Tooltip("part:N"), alt.Tooltip("time:N", title="time")])
+    bars = (
+        alt.Chart(pd.DataFrame(segments))
+        .mark_bar(height={"band": 0.62})
+        .encode(
+            y=y,
+            x=alt.X("from:Q", title=theme.axis_title("latency", unit)),
+            x2="to:Q",
+            color=alt.Color("part:N", title=None, scale=alt.Scale(domain=parts, range=colors)),
+            tooltip=[alt.Tooltip("level:N"), alt.Tooltip("part:N"), alt.Tooltip("time:N", title="time")],
+        )
+    )
     # the label stands inside the plot's right end where the bar leaves no room behind it
     top = max(e["at"] for e in ends)
-    bars = bars.encode(x=alt.X("from:Q", title=theme.axis_title("latency", unit), scale=alt.Scale(domain=[0, top * 1.42], nice=False)))
-    labels = alt.Chart(pd.DataFrame(ends)).mark_text(align="left", dx=6, fontSize=12).encode(y=y, x="at:Q", text="text:N")
+    bars = bars.encode(
+        x=alt.X("from:Q", title=theme.axis_title("latency", unit), scale=alt.Scale(domain=[0, top * 1.42], nice=False))
+    )
+    labels = (
+        alt.Chart(pd.DataFrame(ends)).mark_text(align="left", dx=6, fontSize=12).encode(y=y, x="at:Q", text="text:N")
+    )
     return alt.layer(bars, labels).properties(width=theme.CHART_WIDTH, height=46 * len(levels) + 8)
 
 
@@ -99,9 +160,12 @@ def _sentence(model: pd.DataFrame) -> str:
     accurate = model[model["is_accurate"].astype(bool)]
     base = f"The model takes {format_ns(accurate['latency_ns'].iloc[0])} undisturbed. " if len(accurate) else ""
     steps = [
-        f"{visible(row.level)}: {visible(row.verdict)}, {format_ns(row.overhead_ns)} ({format_ratio_percent(row.overhead_ratio)}) on "
-        f"{visible(row.compared_level)}, 95 % within {format_ns(row.ci_low_overhead_ns)} … {format_ns(row.ci_high_overhead_ns)}"
-        for row in model.itertuples() if row.overhead_ns == row.overhead_ns
+        f"{visible(row.level)}: {visible(row.verdict)}, {format_ns(row.overhead_ns)} "
+        f"({format_ratio_percent(row.overhead_ratio)}) on "
+        f"{visible(row.compared_level)}, 95 % within {format_ns(row.ci_low_overhead_ns)} … "
+        f"{format_ns(row.ci_high_overhead_ns)}"
+        for row in rows_of(model)
+        if row.overhead_ns == row.overhead_ns
     ]
     return base + "; ".join(steps) + ("." if steps else "")
 
@@ -114,21 +178,64 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     model = frame[frame["event_kind"].astype(str).eq("model")]
     if len(model):
         blocks.append(Note(_sentence(model), "lead"))
-        blocks.append(Chart("overhead", chart(model), "What profiling added to the model’s latency, level by level (the paper’s Figure 2). "
-                            "Green is the latency to believe.", "The model at each level"))
+        blocks.append(
+            Chart(
+                "overhead",
+                chart(model),
+                "What profiling added to the model’s latency, level by level (the paper’s Figure 2). "
+                "Green is the latency to believe.",
+                "The model at each level",
+            )
+        )
     layers = frame[frame["event_kind"].astype(str).ne("model")]
     if len(layers):
         first = layers["event"].iloc[0]
-        blocks.append(Chart("overhead-layer", chart(layers[layers["event"].eq(first)].drop_duplicates("level")),
-                            f"The same for the slowest layer, {shorten(first, 90)}. Layers are believed at M/L.", "The slowest layer at each level"))
-    blocks.append(Table(
-        "overhead", "overhead", frame.head(ROW_LIMIT), present(frame, _COLUMNS), "Latency of each event at each level", len(frame), titles={
-            "is_accurate": "accurate", "compared_level": "against", "overhead_ns": "overhead", "overhead_ratio": "share",
-            "ci_low_overhead_ns": "95 % from", "ci_high_overhead_ns": "to", "total_overhead_ns": "in all", "total_overhead_ratio": "share in all",
-            "capture_count": "captures", "sample_count": "n", "interval_over": "interval over"},
-        command="xsp-post table overhead STORE --format csv"))
-    return Section("overhead", "What profiling cost", "Which number can be believed, and what did measuring add?", tuple(blocks), "Model")
+        blocks.append(
+            Chart(
+                "overhead-layer",
+                chart(layers[layers["event"].eq(first)].drop_duplicates("level")),
+                f"The same for the slowest layer, {shorten(first, 90)}. Layers are believed at M/L.",
+                "The slowest layer at each level",
+            )
+        )
+    blocks.append(
+        Table(
+            "overhead",
+            "overhead",
+            frame.head(ROW_LIMIT),
+            present(frame, _COLUMNS),
+            "Latency of each event at each level",
+            len(frame),
+            titles={
+                "is_accurate": "accurate",
+                "compared_level": "against",
+                "overhead_ns": "overhead",
+                "overhead_ratio": "share",
+                "ci_low_overhead_ns": "95 % from",
+                "ci_high_overhead_ns": "to",
+                "total_overhead_ns": "in all",
+                "total_overhead_ratio": "share in all",
+                "capture_count": "captures",
+                "sample_count": "n",
+                "interval_over": "interval over",
+            },
+            command="xsp-post table overhead STORE --format csv",
+        )
+    )
+    return Section(
+        "overhead",
+        "What profiling cost",
+        "Which number can be believed, and what did measuring add?",
+        tuple(blocks),
+        "Model",
+    )
 
 
-EXHIBIT = Exhibit("overhead", "What profiling cost", ("overhead",), _make,
-                  "The same workload at rising levels: xsp-post run --model MODEL --levels M,ML,MLG.", ("overhead",))
+EXHIBIT = Exhibit(
+    "overhead",
+    "What profiling cost",
+    ("overhead",),
+    _make,
+    "The same workload at rising levels: xsp-post run --model MODEL --levels M,ML,MLG.",
+    ("overhead",),
+)

@@ -37,11 +37,18 @@ class PageData:
 
     def to_json(self) -> str:
         """The whole, escaped for a script element."""
-        return escape_json({
-            "strings": self.strings.texts, "tables": self.tables, "charts": self.charts, "datasets": self.datasets,
-            "drawings": self.drawings, "layers": self.layers, "dark": theme.dark_colors(),
-            "config": {"light": theme.config(), "dark": theme.config(dark=True)},
-        })
+        return escape_json(
+            {
+                "strings": self.strings.texts,
+                "tables": self.tables,
+                "charts": self.charts,
+                "datasets": self.datasets,
+                "drawings": self.drawings,
+                "layers": self.layers,
+                "dark": theme.dark_colors(),
+                "config": {"light": theme.config(), "dark": theme.config(dark=True)},
+            }
+        )
 
     def add_table(self, table: Table) -> None:
         """A table's columns with text, sort values and full names."""
@@ -52,15 +59,22 @@ class PageData:
         if shown < table.row_count:
             note = f"{shown:,} of {table.row_count:,} rows are on this page; all of them: {table.command}"
         self.tables[table.id] = {
-            "caption": table.caption, "columns": columns, "count": shown, "visible": table.visible_rows, "note": note,
+            "id": table.id,
+            "caption": table.caption,
+            "columns": columns,
+            "count": shown,
+            "visible": table.visible_rows,
+            "note": note,
             "layer": frame["layer_index"].astype("int64").tolist() if "layer_index" in frame else None,
         }
 
     def _table_column(self, table: Table, frame: pd.DataFrame, name: str) -> dict[str, Any]:
         values = frame[name]
         column: dict[str, Any] = {
-            "key": name, "title": table.titles.get(name) or theme.title_of(table.table, name),
-            "help": theme.meaning_of(table.table, name), "align": "text",
+            "key": name,
+            "title": table.titles.get(name) or theme.title_of(table.table, name),
+            "help": theme.meaning_of(table.table, name),
+            "align": "text",
         }
         if theme.is_number(values):
             column |= {"align": "num", "text": theme.text_of(values, name), "raw": _json_numbers(values)}
@@ -72,8 +86,12 @@ class PageData:
             full = [visible(v) for v in values.tolist()]
             shortener = table.short.get(name)
             short = shortener(values).tolist() if shortener else [shorten(v) for v in full]
-            column |= {"align": "name", "name": True, "short": self.strings.numbers(short),
-                       "full": self.strings.numbers(full)}
+            column |= {
+                "align": "name",
+                "name": True,
+                "short": self.strings.numbers(short),
+                "full": self.strings.numbers(full),
+            }
         else:
             column["text"] = theme.text_of(values, name)
             column["tag"] = name == "bound"
@@ -84,10 +102,14 @@ class PageData:
         if layers is None:
             return
         self.layers = {
-            "layer_index": layers.layer_index, "name": self.strings.numbers(shorten(n) for n in layers.name),
-            "full_name": self.strings.numbers(layers.full_name), "facts": layers.facts,
-            "kernels": [[(self.strings.number(short), self.strings.number(full), text) for short, full, text in row]
-                        for row in layers.kernels],
+            "layer_index": layers.layer_index,
+            "name": self.strings.numbers(shorten(n) for n in layers.name),
+            "full_name": self.strings.numbers(layers.full_name),
+            "facts": layers.facts,
+            "kernels": [
+                [(self.strings.number(short), self.strings.number(full), text) for short, full, text in row]
+                for row in layers.kernels
+            ],
         }
 
     def add_chart(self, chart: Chart) -> None:
@@ -106,7 +128,9 @@ class PageData:
             specs.append({"spec": spec, "datasets": names})
         first = specs[0]["spec"]
         self.charts[chart.id] = {
-            "specs": specs, "fluid": isinstance(first.get("width"), (int, float)), "file": f"xsp-{chart.id}",
+            "specs": specs,
+            "fluid": isinstance(first.get("width"), (int, float)),
+            "file": f"xsp-{chart.id}",
             "canvas": marks > _CANVAS_FROM,
         }
 
@@ -115,10 +139,11 @@ class PageData:
         columns: dict[str, Any] = {}
         for name in frame.columns:
             values = [row.get(name) for row in rows]
-            if values and all(isinstance(value, str) for value in values):
-                columns[name] = {"s": self.strings.numbers(values)}
+            texts = [value for value in values if isinstance(value, str)]
+            if texts and len(texts) == len(values):
+                columns[str(name)] = {"s": self.strings.numbers(texts)}
             else:
-                columns[name] = {"v": values}
+                columns[str(name)] = {"v": values}
         return columns
 
     def add_drawing(self, drawing: Drawing) -> None:
@@ -128,8 +153,20 @@ class PageData:
     def _icicle(self, data: dict[str, Any]) -> dict[str, Any]:
         frame = data["tree"]
         return {
-            **{c: frame[c].tolist() for c in ("parent", "level", "call_count", "host_ns", "kernel_ns", "busy_ns",
-                                             "kernel_count", "layer_index", "is_inferred")},
+            **{
+                c: frame[c].tolist()
+                for c in (
+                    "parent",
+                    "level",
+                    "call_count",
+                    "host_ns",
+                    "kernel_ns",
+                    "busy_ns",
+                    "kernel_count",
+                    "layer_index",
+                    "is_inferred",
+                )
+            },
             "name": self.strings.numbers(shorten(n, 90) for n in frame["name"]),
             "full_name": self.strings.numbers(frame["full_name"]),
         }
@@ -137,11 +174,18 @@ class PageData:
     def _timeline(self, data: dict[str, Any]) -> dict[str, Any]:
         events = data["events"]
         order = {"ranges": 0, "launches": 1, "streams": 2}
-        lanes = events.groupby(["group", "lane_key"], sort=False, observed=True).agg(
-            label=("lane", "first"), rows=("sub", "max"), first=("start_ns", "min"),
-        ).reset_index()
-        lanes = lanes.sort_values(["group", "first"], key=lambda s: s.map(order) if s.name == "group" else s,
-                                  kind="stable").reset_index(drop=True)
+        lanes = (
+            events.groupby(["group", "lane_key"], sort=False, observed=True)
+            .agg(
+                label=("lane", "first"),
+                rows=("sub", "max"),
+                first=("start_ns", "min"),
+            )
+            .reset_index()
+        )
+        lanes = lanes.sort_values(
+            ["group", "first"], key=lambda s: s.map(order) if s.name == "group" else s, kind="stable"
+        ).reset_index(drop=True)
         number = pd.Series(lanes.index, index=pd.MultiIndex.from_frame(lanes[["group", "lane_key"]]))
         lane = number.loc[pd.MultiIndex.from_frame(events[["group", "lane_key"]])].tolist()
         return {
@@ -150,9 +194,20 @@ class PageData:
                 {"group": g, "label": label, "rows": int(rows) + 1}
                 for g, label, rows in zip(lanes["group"], lanes["label"], lanes["rows"])
             ],
-            "lane": lane, "launch_lane": _launch_lanes(lanes, events),
-            **{c: events[c].astype("int64").tolist() for c in (
-                "start_ns", "end_ns", "sub", "layer_index", "queue_delay_ns", "launch_start_ns", "event_count")},
+            "lane": lane,
+            "launch_lane": _launch_lanes(lanes, events),
+            **{
+                c: events[c].astype("int64").tolist()
+                for c in (
+                    "start_ns",
+                    "end_ns",
+                    "sub",
+                    "layer_index",
+                    "queue_delay_ns",
+                    "launch_start_ns",
+                    "event_count",
+                )
+            },
             "kind": events["kind"].astype(str).tolist(),
             "name": self.strings.numbers(shorten(n, 90) for n in events["name"]),
             "full_name": self.strings.numbers(events["full_name"]),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 from xsp_post import __version__
-from xsp_post.reports.blocks import Exhibit
+from xsp_post.reports.blocks import Exhibit, rows_of
 from xsp_post.reports.findings_view import Shown
 from xsp_post.reports.summary import Balance, Summary, TopRow
 from xsp_post.units import format_count, format_ns, format_ratio_percent
@@ -31,7 +31,8 @@ def header(summary: Summary) -> str:
     return (
         '<header class="top"><div><div class="brand">xsp-post report</div>'
         f'<h1>{escape(summary.title)}</h1><p class="machine">{escape(summary.machine)}</p></div>'
-        '<div class="controls"><label hidden>Follow a layer <select id="layer-picker"><option value="-1">none</option></select></label>'
+        '<div class="controls"><label hidden>Follow a layer <select id="layer-picker"><option value="-1">none'
+        "</option></select></label>"
         '<button type="button" id="theme">☾ Dark</button></div></header>\n'
         "<noscript><p>Charts, tables and the tree need JavaScript; the summary below does not.</p></noscript>\n"
     )
@@ -48,7 +49,8 @@ def first_screen(summary: Summary, section_ids: Sequence[str]) -> str:
     evidence = "".join(f"<li>{escape(line)}</li>" for line in verdict.evidence)
     return (
         f'<div id="summary" class="facts">{facts}</div>\n'
-        f'<section class="verdict {escape(verdict.kind)}" id="verdict"><p class="said"><strong>{escape(_capital(verdict.word))}.</strong> '
+        f'<section class="verdict {escape(verdict.kind)}" id="verdict"><p class="said">'
+        f"<strong>{escape(_capital(verdict.word))}.</strong> "
         f"{escape(verdict.sentence)}</p><ul>{evidence}</ul></section>\n"
         f"{_tops(summary, section_ids)}{_findings(summary.findings)}{_trust(summary)}"
     )
@@ -72,10 +74,17 @@ def _tops(summary: Summary, section_ids: Sequence[str]) -> str:
         parts.append(f"<div><h3>The slowest layers{where}</h3>{_top_list(summary.top_layers)}</div>")
     if summary.top_kernels:
         parts.append(f"<div><h3>The kernels that take most{where}</h3>{_top_list(summary.top_kernels)}</div>")
-    links = [f'<a href="#{anchor}">{text}</a>' for anchor, text in (("layers", "all layers"), ("kernels", "all kernels"), ("tree", "the tree"))
-             if anchor in section_ids]
-    return f'<section id="top"><div class="pair">{"".join(parts)}</div>{_balance_line(summary)}<p class="note">See {", ".join(links)}.</p></section>\n' if links \
+    links = [
+        f'<a href="#{anchor}">{text}</a>'
+        for anchor, text in (("layers", "all layers"), ("kernels", "all kernels"), ("tree", "the tree"))
+        if anchor in section_ids
+    ]
+    return (
+        f'<section id="top"><div class="pair">{"".join(parts)}</div>{_balance_line(summary)}<p class="note">See '
+        f"{', '.join(links)}.</p></section>\n"
+        if links
         else f'<section id="top"><div class="pair">{"".join(parts)}</div></section>\n'
+    )
 
 
 def _top_list(rows: list[TopRow]) -> str:
@@ -85,13 +94,21 @@ def _top_list(rows: list[TopRow]) -> str:
         name = escape(row.name)
         title = f' title="{escape(row.full_name[:1500])}"' if row.full_name != row.name else ""
         if row.layer_index >= 0:
-            shown = f'<button type="button" class="plain name" data-select-layer="{row.layer_index}" data-layer="{row.layer_index}"{title}>{name}</button>'
+            shown = (
+                f'<button type="button" class="plain name" data-select-layer="{row.layer_index}" '
+                f'data-layer="{row.layer_index}"{title}>{name}</button>'
+            )
         else:
             shown = f'<span class="name"{title}>{name}</span>'
-        tag = f' <span class="tag tag-{escape(row.bound)}">{escape(row.bound)}-bound</span>' if row.bound in ("memory", "compute", "latency") else ""
+        tag = (
+            f' <span class="tag tag-{escape(row.bound)}">{escape(row.bound)}-bound</span>'
+            if row.bound in ("memory", "compute", "latency")
+            else ""
+        )
         lines = "".join(f'<div class="meta">{escape(line)}</div>' for line in row.lines)
         items.append(
-            f'<li><div class="line"><span>{shown}{tag}</span><span class="num">{escape(format_ns(row.latency_ns))}</span></div>'
+            f'<li><div class="line"><span>{shown}{tag}</span><span '
+            f'class="num">{escape(format_ns(row.latency_ns))}</span></div>'
             f'<div class="meter"><i style="width:{100 * row.latency_ns / widest:.1f}%"></i></div>{lines}</li>'
         )
     return f'<ol class="top">{"".join(items)}</ol>'
@@ -104,7 +121,8 @@ def _findings(findings: list[Shown]) -> str:
         body = "".join(_finding(f) for f in findings)
     return (
         '<section id="findings" aria-labelledby="findings-title"><header><h2 id="findings-title">Findings</h2>'
-        f'<a class="anchor" href="#findings" aria-label="Link to this section">#</a><p>What is odd in the data, why, and what to do.</p></header>{body}</section>\n'
+        f'<a class="anchor" href="#findings" aria-label="Link to this section">#</a><p>What is odd in the data, '
+        f"why, and what to do.</p></header>{body}</section>\n"
     )
 
 
@@ -122,19 +140,25 @@ def _finding(found: Shown) -> str:
 
 def _trust(summary: Summary) -> str:
     rows = "".join(
-        f"<tr><td>{escape(r.quantity)}</td><td>{escape(r.level or '–')}</td><td class='num'>{escape(r.n)}</td><td>{escape(r.spread)}</td><td>{escape(r.overhead)}</td></tr>"
-        for r in summary.trust.itertuples()
+        f"<tr><td>{escape(r.quantity)}</td><td>{escape(r.level or '–')}</td><td class='num'>{escape(r.n)}</td>"
+        f"<td>{escape(r.spread)}</td><td>{escape(r.overhead)}</td></tr>"
+        for r in rows_of(summary.trust)
     )
     table = (
-        "<h3>Where each number comes from</h3><div class='scroll plain-table'><table><thead><tr><th>Number</th><th>Taken from level</th>"
-        f"<th class='num'>n</th><th>Spread</th><th>Profiling overhead</th></tr></thead><tbody>{rows}</tbody></table></div>" if rows else ""
+        "<h3>Where each number comes from</h3><div class='scroll plain-table'><table><thead><tr><th>Number</th>"
+        "<th>Taken from level</th>"
+        f"<th class='num'>n</th><th>Spread</th><th>Profiling overhead</th></tr></thead><tbody>{rows}</tbody>"
+        f"</table></div>"
+        if rows
+        else ""
     )
     balances = "".join(_balance(b, len({x.capture_id for x in summary.balances}) > 1) for b in summary.balances[:12])
     if not table and not balances:
         return ""
     return (
         '<section id="trust" aria-labelledby="trust-title"><header><h2 id="trust-title">Trust and balance</h2>'
-        '<a class="anchor" href="#trust" aria-label="Link to this section">#</a><p>How far can the numbers be believed, and is every kernel accounted for?</p></header>'
+        '<a class="anchor" href="#trust" aria-label="Link to this section">#</a><p>How far can the numbers be '
+        "believed, and is every kernel accounted for?</p></header>"
         f"{table}{balances}</section>\n"
     )
 
@@ -146,9 +170,11 @@ def _balance_line(summary: Summary) -> str:
     if not kernels:
         return ""
     held = sum(t for b in parts for way, _, t in b.parts if way not in ("none", "no_launch"))
-    return (f'<p class="balance-line">Balance: {escape(format_count(kernels))} kernels, {escape(format_ns(time))} in all; '
-            f"{escape(format_ratio_percent(held / max(time, 1)))} of their time counts for a layer. "
-            '<a href="#trust">The rest</a></p>')
+    return (
+        f'<p class="balance-line">Balance: {escape(format_count(kernels))} kernels, {escape(format_ns(time))} in all; '
+        f"{escape(format_ratio_percent(held / max(time, 1)))} of their time counts for a layer. "
+        '<a href="#trust">The rest</a></p>'
+    )
 
 
 def _balance(balance: Balance, several: bool) -> str:
@@ -157,15 +183,19 @@ def _balance(balance: Balance, several: bool) -> str:
     for way, kernels, kernel_ns in balance.parts:
         words, role = _WAYS.get(way, (way, "--unknown"))
         strip.append(f'<i style="flex:{max(kernel_ns, total / 400):.0f} 0 0;background:var({role})"></i>')
-        keys.append(f'<span><i style="background:var({role})"></i>{escape(words)}: {escape(format_count(kernels))} kernels, '
-                    f"{escape(format_ns(kernel_ns))} ({escape(format_ratio_percent(kernel_ns / total))})</span>")
+        keys.append(
+            f'<span><i style="background:var({role})"></i>{escape(words)}: {escape(format_count(kernels))} kernels, '
+            f"{escape(format_ns(kernel_ns))} ({escape(format_ratio_percent(kernel_ns / total))})</span>"
+        )
         count, time = count + kernels, time + kernel_ns
     closes = count == balance.kernel_count and time == balance.kernel_ns
     said = "adds up to" if closes else "DOES NOT ADD UP to"
     which = f" · capture {balance.capture_id}" if several else ""
     return (
-        f'<div class="balance" data-balance="{escape(balance.question)}"><h3>{escape(_QUESTIONS.get(balance.question, balance.question))}{which}</h3>'
-        f'<div class="strip">{"".join(strip)}</div><div class="keys">{"".join(keys)}<span>{said} {escape(format_count(balance.kernel_count))} kernels, '
+        f'<div class="balance" data-balance="{escape(balance.question)}">'
+        f"<h3>{escape(_QUESTIONS.get(balance.question, balance.question))}{which}</h3>"
+        f'<div class="strip">{"".join(strip)}</div><div class="keys">{"".join(keys)}<span>{said} '
+        f"{escape(format_count(balance.kernel_count))} kernels, "
         f"{escape(format_ns(balance.kernel_ns))}</span></div></div>"
     )
 
@@ -174,9 +204,15 @@ def missing(exhibits: Sequence[Exhibit]) -> str:
     """What this report could also show, and what would record it."""
     if not exhibits:
         return ""
-    items = "".join(f"<li><strong>{escape(e.title)}</strong>{' (' + ', '.join(e.analyses) + ')' if e.analyses else ''}: {escape(e.recorded_by)}</li>"
-                    for e in exhibits)
-    return f'<section id="missing" class="missing"><header><h2>What is not here</h2><p>Its data was not recorded. What would record it:</p></header><ul>{items}</ul></section>\n'
+    items = "".join(
+        f"<li><strong>{escape(e.title)}</strong>{' (' + ', '.join(e.analyses) + ')' if e.analyses else ''}: "
+        f"{escape(e.recorded_by)}</li>"
+        for e in exhibits
+    )
+    return (
+        f'<section id="missing" class="missing"><header><h2>What is not here</h2><p>Its data was not '
+        f"recorded. What would record it:</p></header><ul>{items}</ul></section>\n"
+    )
 
 
 def footer(summary: Summary, cut_count: int) -> str:

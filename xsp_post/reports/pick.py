@@ -30,10 +30,14 @@ def deepest_capture(results: Results) -> int:
     captures = frame_or_empty(results, "captures")
     if captures.empty:
         return -1
-    ranked = pd.DataFrame({
-        "empty": captures["kernel_count"].eq(0), "depth": captures["level"].map(_DEPTH).fillna(1),
-        "kernels": -captures["kernel_count"], "id": captures["capture_id"],
-    }).sort_values(["empty", "depth", "kernels", "id"], kind="stable")
+    ranked = pd.DataFrame(
+        {
+            "empty": captures["kernel_count"].eq(0),
+            "depth": captures["level"].map(_DEPTH).fillna(1),
+            "kernels": -captures["kernel_count"],
+            "id": captures["capture_id"],
+        }
+    ).sort_values(["empty", "depth", "kernels", "id"], kind="stable")
     return int(ranked["id"].iloc[0])
 
 
@@ -50,7 +54,7 @@ def median_iteration(results: Results, capture_id: int) -> pd.Series | None:
     measured = measured if len(measured) else mine
     if measured.empty:
         return None
-    heaviest = measured.groupby("phase", observed=True, sort=False)["latency_ns"].sum().idxmax()
-    measured = measured[measured["phase"].eq(heaviest)]
+    heaviest = str(measured.groupby("phase", observed=True, sort=False)["latency_ns"].sum().idxmax())
+    measured = measured[measured["phase"].astype(str).eq(heaviest)]
     distance = (measured["latency_ns"] - measured["latency_ns"].median()).abs()
-    return measured.loc[distance.idxmin()]
+    return measured.iloc[int(distance.to_numpy().argmin())]

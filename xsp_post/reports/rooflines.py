@@ -17,7 +17,13 @@ from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, frame_or_empty
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.units import (
-    format_bytes_per_s, format_count, format_flop_per_byte, format_flop_per_s, format_hz, format_ns, format_ratio_percent,
+    format_bytes_per_s,
+    format_count,
+    format_flop_per_byte,
+    format_flop_per_s,
+    format_hz,
+    format_ns,
+    format_ratio_percent,
 )
 
 POINT_LIMIT = 1200
@@ -52,8 +58,11 @@ def roof_data(results: Results, points: pd.DataFrame, gpu_name: str | None = Non
         return roofs
     if gpu_name:
         roofs = roofs[roofs["gpu_name"].astype(str).eq(gpu_name)]
-    weight = points.assign(pipe=points["pipe"].astype(str)).groupby("pipe")["latency_ns"].sum() \
-        if "latency_ns" in points else points["pipe"].astype(str).value_counts()
+    weight = (
+        points.assign(pipe=points["pipe"].astype(str)).groupby("pipe")["latency_ns"].sum()
+        if "latency_ns" in points
+        else points["pipe"].astype(str).value_counts()
+    )
     chosen = roofs[roofs["pipe"].astype(str).isin(weight.nlargest(3).index)].drop_duplicates(["gpu_name", "pipe"])
     return chosen.sort_values("peak_flop_per_s", ascending=False, kind="stable").reset_index(drop=True)
 
@@ -65,8 +74,14 @@ def _heaviest(frame: pd.DataFrame) -> pd.DataFrame:
     return known.sort_values("latency_ns", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def chart(frame: pd.DataFrame, roofs: pd.DataFrame, *, scale: str = "log", names: list[str] | None = None,
-          labels: list[str] | None = None) -> Any:
+def chart(
+    frame: pd.DataFrame,
+    roofs: pd.DataFrame,
+    *,
+    scale: str = "log",
+    names: list[str] | None = None,
+    labels: list[str] | None = None,
+) -> Any:
     """Points under their roofs. ``scale`` log or linear (the paper's); ``names`` of the points for the tooltip,
     ``labels`` written beside them."""
     shown = frame.head(POINT_LIMIT)
@@ -81,22 +96,48 @@ def chart(frame: pd.DataFrame, roofs: pd.DataFrame, *, scale: str = "log", names
     factor, unit = (1e12, "Tflop/s") if top >= 1 else (1e9, "Gflop/s")
     points["y"] = points["y"] * (1e12 / factor)
     limits = _limits(points, roofs, scale, factor)
-    x = alt.X("x:Q", title=_X_TITLE, scale=_scale(scale, limits[0]),
-              axis=alt.Axis(grid=False, format="~g", tickCount=7))
-    y = alt.Y("y:Q", title=f"arithmetic throughput [{unit}]", scale=_scale(scale, limits[1]),
-              axis=alt.Axis(format="~g", tickCount=6))
+    x = alt.X(
+        "x:Q", title=_X_TITLE, scale=_scale(scale, limits[0]), axis=alt.Axis(grid=False, format="~g", tickCount=7)
+    )
+    y = alt.Y(
+        "y:Q",
+        title=f"arithmetic throughput [{unit}]",
+        scale=_scale(scale, limits[1]),
+        axis=alt.Axis(format="~g", tickCount=6),
+    )
     layers = [*_roof_layers(roofs, limits, factor, x, y)]
-    bound = alt.Color("bound:N", title="bound", scale=alt.Scale(
-        domain=list(_BOUNDS), range=[theme.color(b) for b in _BOUNDS]))
-    tooltip = [alt.Tooltip(f"{c}:N", title=t) for c, t in (
-        ("name", "what"), ("latency", "latency"), ("intensity", "intensity"), ("throughput", "throughput"),
-        ("bound", "bound"), ("pipe", "pipe"), ("reached", "of its roof"))]
-    marks = alt.Chart(points).mark_point(filled=True, strokeWidth=1.6).encode(
-        x=x, y=y, tooltip=tooltip, color=bound,
-        shape=alt.Shape("bound:N", scale=alt.Scale(domain=list(_BOUNDS), range=[_SHAPES[b] for b in _BOUNDS])),
-        size=alt.Size("latency_ns:Q", scale=alt.Scale(range=[26, 380]), legend=None),
-        opacity=alt.condition(f"selected_layer < 0 || datum.layer_index === selected_layer || datum.layer_index === {NO_LAYERS}", alt.value(0.8), alt.value(0.15)),
-        stroke=alt.condition(theme.SELECTED, alt.value(theme.color("selected")), alt.value(None)),
+    bound = alt.Color(
+        "bound:N", title="bound", scale=alt.Scale(domain=list(_BOUNDS), range=[theme.color(b) for b in _BOUNDS])
+    )
+    tooltip = [
+        alt.Tooltip(f"{c}:N", title=t)
+        for c, t in (
+            ("name", "what"),
+            ("latency", "latency"),
+            ("intensity", "intensity"),
+            ("throughput", "throughput"),
+            ("bound", "bound"),
+            ("pipe", "pipe"),
+            ("reached", "of its roof"),
+        )
+    ]
+    marks = (
+        alt.Chart(points)
+        .mark_point(filled=True, strokeWidth=1.6)
+        .encode(
+            x=x,
+            y=y,
+            tooltip=tooltip,
+            color=bound,
+            shape=alt.Shape("bound:N", scale=alt.Scale(domain=list(_BOUNDS), range=[_SHAPES[b] for b in _BOUNDS])),
+            size=alt.Size("latency_ns:Q", scale=alt.Scale(range=[26, 380]), legend=None),
+            opacity=alt.condition(
+                f"selected_layer < 0 || datum.layer_index === selected_layer || datum.layer_index === {NO_LAYERS}",
+                alt.value(0.8),
+                alt.value(0.15),
+            ),
+            stroke=alt.condition(theme.SELECTED, alt.value(theme.color("selected")), alt.value(None)),
+        )
     )
     layers.append(marks)
     if labels:
@@ -106,20 +147,29 @@ def chart(frame: pd.DataFrame, roofs: pd.DataFrame, *, scale: str = "log", names
 
 def _points(frame: pd.DataFrame, names: list[str], labels: list[str] | None) -> pd.DataFrame:
     latency = frame["latency_ns"] if "latency_ns" in frame else pd.Series(np.nan, index=frame.index)
-    return pd.DataFrame({
-        "x": frame[_X].to_numpy("float64"), "y": frame[_Y].to_numpy("float64") / 1e12,
-        "latency_ns": latency.fillna(1.0).to_numpy(),
-        "layer_index": frame["layer_index"].to_numpy() if "layer_index" in frame else NO_LAYERS,
-        "name": names, "label": labels or "", "latency": [format_ns(v) for v in latency],
-        "intensity": [format_flop_per_byte(v) for v in frame[_X]], "throughput": [format_flop_per_s(v) for v in frame[_Y]],
-        "bound": frame["bound"].astype(str).to_numpy(), "pipe": [visible(v, 40) for v in frame["pipe"]],
-        "reached": [format_ratio_percent(v) for v in frame["roof_ratio"]],
-    })
+    return pd.DataFrame(
+        {
+            "x": frame[_X].to_numpy("float64"),
+            "y": frame[_Y].to_numpy("float64") / 1e12,
+            "latency_ns": latency.fillna(1.0).to_numpy(),
+            "layer_index": frame["layer_index"].to_numpy() if "layer_index" in frame else NO_LAYERS,
+            "name": names,
+            "label": labels or "",
+            "latency": [format_ns(v) for v in latency],
+            "intensity": [format_flop_per_byte(v) for v in frame[_X]],
+            "throughput": [format_flop_per_s(v) for v in frame[_Y]],
+            "bound": frame["bound"].astype(str).to_numpy(),
+            "pipe": [visible(v, 40) for v in frame["pipe"]],
+            "reached": [format_ratio_percent(v) for v in frame["roof_ratio"]],
+        }
+    )
 
 
 def _names(frame: pd.DataFrame) -> list[str]:
-    layers = [f" · layer {i} {shorten(visible(n, 200), 40)}" if i > 0 else ""
-              for i, n in zip(frame["layer_index"], frame["layer_name"])]
+    layers = [
+        f" · layer {i} {shorten(visible(n, 200), 40)}" if i > 0 else ""
+        for i, n in zip(frame["layer_index"], frame["layer_name"])
+    ]
     if "name" in frame:
         return [kernel + layer for kernel, layer in zip(short_kernels(frame["name"], 60), layers)]
     return [layer.removeprefix(" · ") for layer in layers]
@@ -133,58 +183,97 @@ def _limits(points: pd.DataFrame, roofs: pd.DataFrame, scale: str, factor: float
     ys = [*points["y"].tolist(), *peaks] or [1.0]
     if scale == "log":
         return [min(xs) / 2, max(xs) * 4], [min(ys) / 2, max(ys) * 2]
-    return [0.0, max([np.quantile(points["x"], 0.98) if len(points) else 1.0, *(2.2 * i for i in ideal)])], [0.0, max(ys) * 1.08]
+    return [0.0, max([np.quantile(points["x"], 0.98) if len(points) else 1.0, *(2.2 * i for i in ideal)])], [
+        0.0,
+        max(ys) * 1.08,
+    ]
 
 
 def _scale(scale: str, domain: list[float]) -> alt.Scale:
-    return alt.Scale(type="log" if scale == "log" else "linear", domain=[float(d) for d in domain], nice=False, clamp=True)
+    return alt.Scale(
+        type="log" if scale == "log" else "linear", domain=[float(d) for d in domain], nice=False, clamp=True
+    )
 
 
-def _roof_layers(roofs: pd.DataFrame, limits: tuple[list[float], list[float]], factor: float, x: Any, y: Any) -> list[Any]:
+def _roof_layers(
+    roofs: pd.DataFrame, limits: tuple[list[float], list[float]], factor: float, x: Any, y: Any
+) -> list[Any]:
     if roofs.empty or roofs["ideal_intensity_flop_per_byte"].isna().all():
         return []
-    (left, right), (_, top) = limits
+    left, right = limits[0]
     ridge = float(roofs["ideal_intensity_flop_per_byte"].dropna().iloc[-1])
-    areas = pd.DataFrame({"from": [left, min(ridge, right)], "to": [min(ridge, right), right], "area": ["memory", "compute"]})
+    areas = pd.DataFrame(
+        {"from": [left, min(ridge, right)], "to": [min(ridge, right), right], "area": ["memory", "compute"]}
+    )
     shading = [
-        alt.Chart(areas[areas["area"].eq(name)]).mark_rect(color=theme.color(f"{name}_area"), opacity=0.6).encode(
-            x=alt.X("from:Q", title=_X_TITLE), x2="to:Q")
+        alt.Chart(areas[areas["area"].eq(name)])
+        .mark_rect(color=theme.color(f"{name}_area"), opacity=0.6)
+        .encode(x=alt.X("from:Q", title=_X_TITLE), x2="to:Q")
         for name in ("memory", "compute")
     ]
-    lines, labels = [], []
+    lines: list[dict[str, Any]] = []
+    labels: list[dict[str, Any]] = []
     for gpu, pipe, peak, bandwidth, ideal in zip(
-        roofs["gpu_name"], roofs["pipe"], roofs["peak_flop_per_s"], roofs["memory_bandwidth_bytes_per_s"],
+        roofs["gpu_name"],
+        roofs["pipe"],
+        roofs["peak_flop_per_s"],
+        roofs["memory_bandwidth_bytes_per_s"],
         roofs["ideal_intensity_flop_per_byte"],
     ):
         if ideal != ideal:
             continue
         name = f"{gpu} {pipe}"
-        for at in sorted({max(left, 1e-9), min(ideal, right), right}):
-            lines.append({"roof": name, "x": at, "y": min(peak, bandwidth * at) / factor})
-        labels.append({
-            "x": right, "y": min(peak, bandwidth * right) / factor, "align": "right",
-            "text": f"{visible(pipe, 30)} peak {format_flop_per_s(peak)}",
-        })
+        corners = sorted({max(left, 1e-9), min(ideal, right), right})
+        lines.extend({"roof": name, "x": at, "y": min(peak, bandwidth * at) / factor} for at in corners)
+        labels.append(
+            {
+                "x": right,
+                "y": min(peak, bandwidth * right) / factor,
+                "align": "right",
+                "text": f"{visible(pipe, 30)} peak {format_flop_per_s(peak)}",
+            }
+        )
     bandwidth = float(roofs["memory_bandwidth_bytes_per_s"].dropna().iloc[0])
     ideal_line = pd.DataFrame({"x": [ridge], "text": [f"ideal {format_flop_per_byte(ridge)}"]})
-    roof = alt.Chart(pd.DataFrame(lines)).mark_line(color=theme.color("roof"), strokeWidth=2, clip=True).encode(
-        x=x, y=y, detail="roof:N")
-    peak_text = alt.Chart(pd.DataFrame(labels)).mark_text(align="right", baseline="bottom", dy=-4, dx=-4, fontSize=11.5).encode(
-        x=x, y=y, text="text:N")
+    roof = (
+        alt.Chart(pd.DataFrame(lines))
+        .mark_line(color=theme.color("roof"), strokeWidth=2, clip=True)
+        .encode(x=x, y=y, detail="roof:N")
+    )
+    peak_text = (
+        alt.Chart(pd.DataFrame(labels))
+        .mark_text(align="right", baseline="bottom", dy=-4, dx=-4, fontSize=11.5)
+        .encode(x=x, y=y, text="text:N")
+    )
     vertical = alt.Chart(ideal_line).mark_rule(strokeDash=[5, 4]).encode(x=x)
-    vertical_text = alt.Chart(ideal_line).mark_text(align="left", baseline="bottom", dx=5, fontSize=11).encode(
-        x=x, y=alt.value(374), text="text:N")
+    vertical_text = (
+        alt.Chart(ideal_line)
+        .mark_text(align="left", baseline="bottom", dx=5, fontSize=11)
+        .encode(x=x, y=alt.value(374), text="text:N")
+    )
     slope_at = float(np.sqrt(left * ridge)) if left > 0 else ridge * 0.45
-    slope = pd.DataFrame({"x": [slope_at], "y": [bandwidth * slope_at / factor], "text": [f"DRAM {format_bytes_per_s(bandwidth)}"]})
-    slope_text = alt.Chart(slope).mark_text(align="right", baseline="bottom", dx=-6, dy=-6, fontSize=11.5).encode(
-        x=x, y=y, text="text:N")
+    slope = pd.DataFrame(
+        {"x": [slope_at], "y": [bandwidth * slope_at / factor], "text": [f"DRAM {format_bytes_per_s(bandwidth)}"]}
+    )
+    slope_text = (
+        alt.Chart(slope)
+        .mark_text(align="right", baseline="bottom", dx=-6, dy=-6, fontSize=11.5)
+        .encode(x=x, y=y, text="text:N")
+    )
     return [*shading, vertical, roof, peak_text, slope_text, vertical_text]
 
 
-def _both(identity: str, frame: pd.DataFrame, roofs: pd.DataFrame, caption: str, label: str, first: str = "log", **more: Any) -> Chart:
+def _both(
+    identity: str, frame: pd.DataFrame, roofs: pd.DataFrame, caption: str, label: str, first: str = "log", **more: Any
+) -> Chart:
     second = "linear" if first == "log" else "log"
-    return Chart(identity, chart(frame, roofs, scale=first, **more), caption, label,
-                 ((second.capitalize(), chart(frame, roofs, scale=second, **more)),))
+    return Chart(
+        identity,
+        chart(frame, roofs, scale=first, **more),
+        caption,
+        label,
+        ((second.capitalize(), chart(frame, roofs, scale=second, **more)),),
+    )
 
 
 def _machine(results: Results, roofs: pd.DataFrame) -> str:
@@ -200,8 +289,11 @@ def _sentence(frame: pd.DataFrame, noun: str) -> str:
     bounds = frame["bound"].astype(str)
     time = frame["latency_ns"].fillna(0).groupby(bounds.to_numpy()).sum()
     total = max(float(time.sum()), 1.0)
-    parts = [f"{format_count(int((bounds == b).sum()))} {b}-bound ({format_ratio_percent(time[b] / total)} of their time)"
-             for b in _BOUNDS if b in time.index]
+    parts = [
+        f"{format_count(int((bounds == b).sum()))} {b}-bound ({format_ratio_percent(time[b] / total)} of their time)"
+        for b in _BOUNDS
+        if b in time.index
+    ]
     return f"{format_count(len(frame))} {noun}: " + ", ".join(parts) + "."
 
 
@@ -215,26 +307,46 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
         if frame.empty:
             continue
         roofs = roof_data(results, frame)
-        cut = f" The {format_count(POINT_LIMIT)} longest of {format_count(len(frame))} are drawn." if len(frame) > POINT_LIMIT else ""
+        cut = (
+            f" The {format_count(POINT_LIMIT)} longest of {format_count(len(frame))} are drawn."
+            if len(frame) > POINT_LIMIT
+            else ""
+        )
         if identity == "a14" and (frame["counter_source"].astype(str) == "analytic").any():
             cut += " Flop and bytes are counted from the model, not measured."
         nowhere = int(((frame[_X] <= 0) | (frame[_Y] <= 0)).sum())
         if nowhere:
-            cut += f" {format_count(nowhere)} without flop have no place on logarithmic axes; the linear form shows them."
+            cut += (
+                f" {format_count(nowhere)} without flop have no place on logarithmic axes; the linear form shows them."
+            )
         blocks.append(Note(_sentence(frame, noun), "lead"))
-        blocks.append(_both(identity, frame, roofs, f"{caption}{cut} {_machine(results, roofs)}", f"{noun.capitalize()} roofline"))
+        blocks.append(
+            _both(identity, frame, roofs, f"{caption}{cut} {_machine(results, roofs)}", f"{noun.capitalize()} roofline")
+        )
     if len(model):
         roofs = roof_data(results, model)
         labels = [label or visible(name, 40) for label, name in zip(cases.labels(model), model["workload_name"])]
-        blocks.append(_both("a15", model, roofs, "A15 · The model under its roof, one point per case. " + _machine(results, roofs),
-                            "Model roofline", names=labels, labels=labels))
+        blocks.append(
+            _both(
+                "a15",
+                model,
+                roofs,
+                "A15 · The model under its roof, one point per case. " + _machine(results, roofs),
+                "Model roofline",
+                names=labels,
+                labels=labels,
+            )
+        )
     if not blocks:
         return None
     return Section("rooflines", "Rooflines", "Memory-bound or compute-bound?", tuple(blocks), "Rooflines")
 
 
 EXHIBIT = Exhibit(
-    "rooflines", "Rooflines", ("a09", "a14", "model_roofline"), _make,
+    "rooflines",
+    "Rooflines",
+    ("a09", "a14", "model_roofline"),
+    _make,
     "Counters: xsp-post run --ncu, or add an ncu report to the sources: xsp-post ingest run.sqlite metrics.ncu-rep.",
     ("A9", "A14", "A15"),
 )

@@ -42,8 +42,14 @@ PALETTES: dict[str, tuple[str, str]] = {
 }
 # For categories without a meaning of their own: layer types, stages.
 CATEGORIES: list[tuple[str, str]] = [
-    ("#0072b2", "#4fa8e0"), ("#e08e00", "#f0b13c"), ("#0d9471", "#35b894"), ("#cc79a7", "#e09bc2"),
-    ("#d55e00", "#f28a45"), ("#4aa3df", "#8cc9f2"), ("#8a8200", "#d8cf3a"), ("#6a5aa8", "#a79be0"),
+    ("#0072b2", "#4fa8e0"),
+    ("#e08e00", "#f0b13c"),
+    ("#0d9471", "#35b894"),
+    ("#cc79a7", "#e09bc2"),
+    ("#d55e00", "#f28a45"),
+    ("#4aa3df", "#8cc9f2"),
+    ("#8a8200", "#d8cf3a"),
+    ("#6a5aa8", "#a79be0"),
     ("#8c939d", "#7b8490"),
 ]
 # Text on a filled mark; all fills of the dark theme are light.
@@ -80,14 +86,28 @@ def config(dark: bool = False) -> dict[str, Any]:
         "font": FONT,
         "view": {"stroke": None, "continuousWidth": CHART_WIDTH, "continuousHeight": CHART_HEIGHT},
         "axis": {
-            "labelColor": ink["muted"], "titleColor": ink["text"], "gridColor": ink["grid"],
-            "domainColor": ink["muted"], "tickColor": ink["muted"], "labelFontSize": 11.5, "titleFontSize": 12,
-            "titleFontWeight": 500, "titlePadding": 8, "labelPadding": 4, "labelLimit": 260,
+            "labelColor": ink["muted"],
+            "titleColor": ink["text"],
+            "gridColor": ink["grid"],
+            "domainColor": ink["muted"],
+            "tickColor": ink["muted"],
+            "labelFontSize": 11.5,
+            "titleFontSize": 12,
+            "titleFontWeight": 500,
+            "titlePadding": 8,
+            "labelPadding": 4,
+            "labelLimit": 260,
         },
         "axisX": {"grid": False},
         "legend": {
-            "labelColor": ink["text"], "titleColor": ink["muted"], "labelFontSize": 12, "titleFontSize": 12,
-            "titleFontWeight": 500, "orient": "top", "symbolType": "square", "labelLimit": 240,
+            "labelColor": ink["text"],
+            "titleColor": ink["muted"],
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": 500,
+            "orient": "top",
+            "symbolType": "square",
+            "labelLimit": 240,
         },
         "header": {"labelColor": ink["text"], "titleColor": ink["muted"]},
         "title": {"color": ink["text"], "fontSize": 14, "fontWeight": 600, "anchor": "start", "offset": 10},
@@ -103,8 +123,18 @@ def title_of(table: str, column: str) -> str:
     """A column's name for people: words, without the unit suffix. ``median_duration_ns`` → "median duration"."""
     unit = unit_of(column)
     name = column
-    for suffix in ("_flop_per_byte", "_flop_per_s", "_bytes_per_s", "_inputs_per_s", "_ns", "_bytes", "_flop",
-                   "_hz", "_ratio", "_count"):
+    for suffix in (
+        "_flop_per_byte",
+        "_flop_per_s",
+        "_bytes_per_s",
+        "_inputs_per_s",
+        "_ns",
+        "_bytes",
+        "_flop",
+        "_hz",
+        "_ratio",
+        "_count",
+    ):
         if unit and column.endswith(suffix):
             name = column[: -len(suffix)]
             break
@@ -116,10 +146,20 @@ def title_of(table: str, column: str) -> str:
 
 
 _WORDS = {
-    "layer_index": "layer", "n": "n", "arithmetic_intensity_flop_per_byte": "intensity",
-    "arithmetic_throughput_flop_per_s": "throughput", "throughput_inputs_per_s": "throughput",
-    "is_memory_bound": "memory-bound", "shape_text": "shape", "layer_path": "path", "layer_name": "name", "layer_type": "type",
-    "latency_ratio": "share", "short_name": "kernel", "name": "kernel", "standard_deviation_ns": "std dev",
+    "layer_index": "layer",
+    "n": "n",
+    "arithmetic_intensity_flop_per_byte": "intensity",
+    "arithmetic_throughput_flop_per_s": "throughput",
+    "throughput_inputs_per_s": "throughput",
+    "is_memory_bound": "memory-bound",
+    "shape_text": "shape",
+    "layer_path": "path",
+    "layer_name": "name",
+    "layer_type": "type",
+    "latency_ratio": "share",
+    "short_name": "kernel",
+    "name": "kernel",
+    "standard_deviation_ns": "std dev",
 }
 
 
@@ -151,8 +191,16 @@ def is_number(values: pd.Series) -> bool:
 
 # Columns in which −1 means "not recorded" (schemas.results); a difference may well be −1 ns.
 _MINUS_ONE_IS_UNKNOWN = {
-    "batch_size", "allocated_bytes", "queue_delay_ns", "launch_start_ns", "launch_end_ns", "layer_index",
-    "iteration_index", "sm_count", "projected_start_ns", "projected_end_ns",
+    "batch_size",
+    "allocated_bytes",
+    "queue_delay_ns",
+    "launch_start_ns",
+    "launch_end_ns",
+    "layer_index",
+    "iteration_index",
+    "sm_count",
+    "projected_start_ns",
+    "projected_end_ns",
 }
 
 
@@ -196,14 +244,27 @@ def styled(chart: Any, title: str = "") -> Any:
 
 # name -> (light, dark): everything of the page that is no chart colour
 _PAGE = {
-    "ground": ("#f4f6f9", "#0e1318"), "paper": ("#ffffff", "#161c23"), "text": _INK["text"], "muted": _INK["muted"],
+    "ground": ("#f4f6f9", "#0e1318"),
+    "paper": ("#ffffff", "#161c23"),
+    "text": _INK["text"],
+    "muted": _INK["muted"],
     "inferred": ("#7a3d8f", "#d3a5e6"),
-    "edge": ("#dfe4ea", "#2b343f"), "line": ("#eceff3", "#232b34"), "gap": ("#c4603a", "#c98a63"),
-    "accent-ink": ("#ffffff", "#0d1520"), "selected-area": ("#fbe6f0", "#3a1a2b"), "bar": ("#d9e9f5", "#1c3a52"),
-    "launch": ("#b98aad", "#a86f98"), "launch-ink": ("#1b2128", "#ffffff"),
-    "memory": PALETTES["memory"], "memory-ink": ("#ffffff", "#0d1520"),
-    "level-0": ("#dfe3e9", "#2c3540"), "level-1": ("#c4ccd8", "#3c4856"), "level-2": ("#cbe7dc", "#1f4437"),
-    "level-3": ("#79c4a9", "#2d7a5f"), "level-4": ("#dcefe8", "#1a382e"), "level-5": ("#ecdcae", "#584a20"),
+    "edge": ("#dfe4ea", "#2b343f"),
+    "line": ("#eceff3", "#232b34"),
+    "gap": ("#c4603a", "#c98a63"),
+    "accent-ink": ("#ffffff", "#0d1520"),
+    "selected-area": ("#fbe6f0", "#3a1a2b"),
+    "bar": ("#d9e9f5", "#1c3a52"),
+    "launch": ("#b98aad", "#a86f98"),
+    "launch-ink": ("#1b2128", "#ffffff"),
+    "memory": PALETTES["memory"],
+    "memory-ink": ("#ffffff", "#0d1520"),
+    "level-0": ("#dfe3e9", "#2c3540"),
+    "level-1": ("#c4ccd8", "#3c4856"),
+    "level-2": ("#cbe7dc", "#1f4437"),
+    "level-3": ("#79c4a9", "#2d7a5f"),
+    "level-4": ("#dcefe8", "#1a382e"),
+    "level-5": ("#ecdcae", "#584a20"),
     "level-6": ("#86bfe6", "#22608d"),
 }
 
@@ -212,9 +273,7 @@ def css_variables() -> str:
     """The custom properties of the page's style sheet, for both themes and the switch between them."""
     pairs = {**PALETTES, **_PAGE, "font": (FONT, FONT)}
     pairs |= {f"level-{n}-ink": ("#14202b", "#eef3f8") for n in range(7)}
-    light, dark = (
-        " ".join(f"--{name.replace('_', '-')}: {pair[i]};" for name, pair in pairs.items()) for i in (0, 1)
-    )
+    light, dark = (" ".join(f"--{name.replace('_', '-')}: {pair[i]};" for name, pair in pairs.items()) for i in (0, 1))
     return (
         f":root {{ color-scheme: light; {light} }}\n"
         f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme='light']) {{ color-scheme: dark; {dark} }} }}\n"

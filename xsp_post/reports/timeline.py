@@ -22,15 +22,46 @@ EVENT_LIMIT = 3000  # per kind of lane
 BIN_COUNT = 1200
 
 _KERNEL_COLUMNS = [
-    "capture_id", "iteration_index", "layer_index", "name", "process_id", "device_id", "stream_id", "start_ns",
-    "end_ns", "launch_start_ns", "launch_end_ns", "launch_thread_id", "queue_delay_ns",
+    "capture_id",
+    "iteration_index",
+    "layer_index",
+    "name",
+    "process_id",
+    "device_id",
+    "stream_id",
+    "start_ns",
+    "end_ns",
+    "launch_start_ns",
+    "launch_end_ns",
+    "launch_thread_id",
+    "queue_delay_ns",
 ]
 _RANGE_COLUMNS = [
-    "capture_id", "iteration_index", "node_id", "parent_id", "depth", "level", "name", "process_id", "thread_id",
-    "start_ns", "end_ns", "layer_node_id",
+    "capture_id",
+    "iteration_index",
+    "node_id",
+    "parent_id",
+    "depth",
+    "level",
+    "name",
+    "process_id",
+    "thread_id",
+    "start_ns",
+    "end_ns",
+    "layer_node_id",
 ]
-_MEMORY_COLUMNS = ["capture_id", "iteration_index", "kind", "name", "process_id", "device_id", "stream_id",
-                   "start_ns", "end_ns", "bytes"]
+_MEMORY_COLUMNS = [
+    "capture_id",
+    "iteration_index",
+    "kind",
+    "name",
+    "process_id",
+    "device_id",
+    "stream_id",
+    "start_ns",
+    "end_ns",
+    "bytes",
+]
 
 
 def data(results: Results, limit: int = EVENT_LIMIT) -> tuple[pick.Window, pd.DataFrame] | None:
@@ -53,9 +84,7 @@ def data(results: Results, limit: int = EVENT_LIMIT) -> tuple[pick.Window, pd.Da
         events[column] -= start
     for column in ("launch_start_ns", "launch_end_ns"):
         events[column] = np.where(events[column] >= 0, events[column] - start, -1)
-    parts = [
-        _thin(part.reset_index(drop=True), limit, end - start) for _, part in events.groupby("group", sort=False)
-    ]
+    parts = [_thin(part.reset_index(drop=True), limit, end - start) for _, part in events.groupby("group", sort=False)]
     return window, pd.concat(parts, ignore_index=True)
 
 
@@ -69,7 +98,8 @@ def _select(results: Results, table: str, columns: list[str], capture_id: int, i
 
 def _events(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     parts = [
-        _ranges(results, capture_id, iteration), *_kernels(results, capture_id, iteration),
+        _ranges(results, capture_id, iteration),
+        *_kernels(results, capture_id, iteration),
         _memory(results, capture_id, iteration),
     ]
     parts = [part for part in parts if len(part)]
@@ -84,11 +114,20 @@ def _ranges(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     thread = nodes["process_id"].astype(str) + " / " + nodes["thread_id"].astype(str)
     depth = nodes["depth"] - nodes.groupby(thread)["depth"].transform("min")
     layers = frame_or_empty(results, "layers", ["capture_id", "node_id", "layer_index"])
-    layer_of = layers[layers["capture_id"].eq(capture_id)].drop_duplicates("node_id").set_index("node_id")["layer_index"]
+    layer_of = (
+        layers[layers["capture_id"].eq(capture_id)].drop_duplicates("node_id").set_index("node_id")["layer_index"]
+    )
     full = visible_series(nodes["name"])
     return _frame(
-        "ranges", _thread(nodes["process_id"], nodes["thread_id"]), thread, nodes["start_ns"], nodes["end_ns"], full, full,
-        kind=nodes["level"].astype(object), sub=depth,
+        "ranges",
+        _thread(nodes["process_id"], nodes["thread_id"]),
+        thread,
+        nodes["start_ns"],
+        nodes["end_ns"],
+        full,
+        full,
+        kind=nodes["level"].astype(object),
+        sub=depth,
         layer_index=nodes["layer_node_id"].map(layer_of).fillna(-1).astype("int64"),
     )
 
@@ -100,17 +139,32 @@ def _kernels(results: Results, capture_id: int, iteration: int) -> list[pd.DataF
     full, short = visible_series(kernels["name"]), short_kernels(kernels["name"])
     stream = _stream(kernels)
     executed = _frame(
-        "streams", stream, stream, kernels["start_ns"], kernels["end_ns"], short, full, kind="KERNEL",
-        layer_index=kernels["layer_index"], queue_delay_ns=kernels["queue_delay_ns"],
-        launch_start_ns=kernels["launch_start_ns"], launch_end_ns=kernels["launch_end_ns"],
+        "streams",
+        stream,
+        stream,
+        kernels["start_ns"],
+        kernels["end_ns"],
+        short,
+        full,
+        kind="KERNEL",
+        layer_index=kernels["layer_index"],
+        queue_delay_ns=kernels["queue_delay_ns"],
+        launch_start_ns=kernels["launch_start_ns"],
+        launch_end_ns=kernels["launch_end_ns"],
         launch_key=kernels["process_id"].astype(str) + " / " + kernels["launch_thread_id"].astype(str),
     )
     launched = kernels["launch_start_ns"].ge(0).to_numpy()
     some = kernels[launched]
     launches = _frame(
-        "launches", "launches of " + _thread(some["process_id"], some["launch_thread_id"]),
-        some["process_id"].astype(str) + " / " + some["launch_thread_id"].astype(str), some["launch_start_ns"],
-        some["launch_end_ns"], short[launched], full[launched], kind="LAUNCH", layer_index=some["layer_index"],
+        "launches",
+        "launches of " + _thread(some["process_id"], some["launch_thread_id"]),
+        some["process_id"].astype(str) + " / " + some["launch_thread_id"].astype(str),
+        some["launch_start_ns"],
+        some["launch_end_ns"],
+        short[launched],
+        full[launched],
+        kind="LAUNCH",
+        layer_index=some["layer_index"],
     )
     # one graph launch starts many kernels: it is one call
     return [launches.drop_duplicates(["lane_key", "start_ns", "end_ns"]), executed]
@@ -136,14 +190,31 @@ def _stream(frame: pd.DataFrame) -> pd.Series:
     return "process " + frame["process_id"].astype(str) + " · " + stream if several else stream
 
 
-def _frame(group: str, lane: Any, key: Any, start: pd.Series, end: pd.Series, name: pd.Series, full: pd.Series,
-           **more: Any) -> pd.DataFrame:
-    unset = {"sub": 0, "kind": "", "layer_index": -1, "queue_delay_ns": -1, "launch_start_ns": -1, "launch_end_ns": -1,
-             "launch_key": ""}
-    return pd.DataFrame({
-        "group": group, "lane": lane, "lane_key": key, "start_ns": start, "end_ns": end, "name": name,
-        "full_name": full, "event_count": 1, **(unset | more),
-    }).reset_index(drop=True)
+def _frame(
+    group: str, lane: Any, key: Any, start: pd.Series, end: pd.Series, name: pd.Series, full: pd.Series, **more: Any
+) -> pd.DataFrame:
+    unset = {
+        "sub": 0,
+        "kind": "",
+        "layer_index": -1,
+        "queue_delay_ns": -1,
+        "launch_start_ns": -1,
+        "launch_end_ns": -1,
+        "launch_key": "",
+    }
+    return pd.DataFrame(
+        {
+            "group": group,
+            "lane": lane,
+            "lane_key": key,
+            "start_ns": start,
+            "end_ns": end,
+            "name": name,
+            "full_name": full,
+            "event_count": 1,
+            **(unset | more),
+        }
+    ).reset_index(drop=True)
 
 
 def _thin(events: pd.DataFrame, limit: int, length_ns: int) -> pd.DataFrame:
@@ -156,16 +227,34 @@ def _thin(events: pd.DataFrame, limit: int, length_ns: int) -> pd.DataFrame:
     small = events[~single]
     lanes = max(small.groupby(["lane_key", "sub"]).ngroups, 1)
     bins = max(min(BIN_COUNT, limit // (2 * lanes)), 20)
-    joined = small.assign(bin=small["start_ns"] * bins // max(length_ns, 1)).groupby(
-        ["group", "lane", "lane_key", "sub", "kind", "bin"], sort=False, observed=True,
-    ).agg(start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), event_count=("start_ns", "size"),
-          name=("name", "first"), full_name=("full_name", "first")).reset_index().drop(columns="bin")
+    joined = (
+        small.assign(bin=small["start_ns"] * bins // max(length_ns, 1))
+        .groupby(
+            ["group", "lane", "lane_key", "sub", "kind", "bin"],
+            sort=False,
+            observed=True,
+        )
+        .agg(
+            start_ns=("start_ns", "min"),
+            end_ns=("end_ns", "max"),
+            event_count=("start_ns", "size"),
+            name=("name", "first"),
+            full_name=("full_name", "first"),
+        )
+        .reset_index()
+        .drop(columns="bin")
+    )
     several = joined["event_count"].gt(1)
     label = joined["event_count"].map(units.format_count) + " short " + joined["kind"].str.lower() + " events"
     joined["name"] = joined["name"].where(~several, label)
     joined["full_name"] = joined["full_name"].where(~several, label)
-    unset = {"layer_index": -1, "queue_delay_ns": -1, "launch_start_ns": -1, "launch_end_ns": -1,
-             "launch_key": ""}
+    unset: dict[str, Any] = {
+        "layer_index": -1,
+        "queue_delay_ns": -1,
+        "launch_start_ns": -1,
+        "launch_end_ns": -1,
+        "launch_key": "",
+    }
     return pd.concat([events[single], joined.assign(**unset)], ignore_index=True)
 
 
@@ -174,24 +263,38 @@ def _make(results: Results, case: Case | None) -> Section | None:
     if found is None:
         return None
     window, events = found
-    blocks: list[Any] = [Drawing(
-        "timeline", "timeline", {"events": events, "length_ns": window.end_ns - window.start_ns},
-        f"Shown: {window.title}, the one nearest the median of those measured. "
-        if window.iteration_index >= 0 else "No iteration is known, so the whole capture is shown. ",
-    )]
+    blocks: list[Any] = [
+        Drawing(
+            "timeline",
+            "timeline",
+            {"events": events, "length_ns": window.end_ns - window.start_ns},
+            f"Shown: {window.title}, the one nearest the median of those measured. "
+            if window.iteration_index >= 0
+            else "No iteration is known, so the whole capture is shown. ",
+        )
+    ]
     joined = int(events.loc[events["event_count"].gt(1), "event_count"].sum())
     if joined:
-        blocks.append(Note(
-            f"{units.format_count(joined)} short events are drawn joined into blocks; "
-            "`xsp-post export STORE --to perfetto` writes every one.", "folded",
-        ))
+        blocks.append(
+            Note(
+                f"{units.format_count(joined)} short events are drawn joined into blocks; "
+                "`xsp-post export STORE --to perfetto` writes every one.",
+                "folded",
+            )
+        )
     return Section(
-        "timeline", "Timeline of one iteration" if window.iteration_index >= 0 else "Timeline", "What waits for what?",
-        tuple(blocks), "Tree",
+        "timeline",
+        "Timeline of one iteration" if window.iteration_index >= 0 else "Timeline",
+        "What waits for what?",
+        tuple(blocks),
+        "Tree",
     )
 
 
 EXHIBIT = Exhibit(
-    "timeline", "Timeline of one iteration", ("kernels",), _make,
+    "timeline",
+    "Timeline of one iteration",
+    ("kernels",),
+    _make,
     "Record a capture of the GPU: nsys profile --trace=cuda,nvtx …",
 )

@@ -25,7 +25,10 @@ def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
     if counted.empty and timed.empty:
         return pd.DataFrame()
     merged = counted[["layer_type", "layer_count", "count_ratio"]]
-    for frame, columns in ((timed, ["latency_ns", "latency_ratio"]), (allocated, ["allocated_bytes", "allocated_ratio"])):
+    for frame, columns in (
+        (timed, ["latency_ns", "latency_ratio"]),
+        (allocated, ["allocated_bytes", "allocated_ratio"]),
+    ):
         if len(frame):
             merged = merged.merge(frame[["layer_type", *columns]], on="layer_type", how="left", validate="1:1")
     by = "latency_ns" if "latency_ns" in merged else "layer_count"
@@ -43,10 +46,18 @@ def chart(frame: pd.DataFrame) -> Any:
         share = frame[ratio].fillna(0.0).groupby(types.where(types.isin(top), "other").to_numpy(), sort=False).sum()
         ordered = share.reindex([*top, "other"]).dropna()
         end = ordered.cumsum()
-        parts.append(pd.DataFrame({
-            "of": label, "type": ordered.index, "from": (end - ordered).to_numpy(), "to": end.to_numpy(),
-            "text": [format_ratio_percent(v) for v in ordered], "share": ordered.to_numpy(),
-        }))
+        parts.append(
+            pd.DataFrame(
+                {
+                    "of": label,
+                    "type": ordered.index,
+                    "from": (end - ordered).to_numpy(),
+                    "to": end.to_numpy(),
+                    "text": [format_ratio_percent(v) for v in ordered],
+                    "share": ordered.to_numpy(),
+                }
+            )
+        )
     shown = pd.concat(parts, ignore_index=True)
     order = [label for _, _, label in _SOURCES]
     domain = [*top, *(["other"] if (shown["type"] == "other").any() else [])]
@@ -54,18 +65,24 @@ def chart(frame: pd.DataFrame) -> Any:
         y=alt.Y("of:N", sort=order, title=None, axis=alt.Axis(labelFontSize=13, domain=False, ticks=False)),
         tooltip=[alt.Tooltip("type:N", title="layer type"), alt.Tooltip("text:N", title="share")],
     )
-    x = alt.X("from:Q", title="share of the sum over all layers", axis=alt.Axis(format=".0%"),
-              scale=alt.Scale(domain=[0, 1], nice=False))
+    x = alt.X(
+        "from:Q",
+        title="share of the sum over all layers",
+        axis=alt.Axis(format=".0%"),
+        scale=alt.Scale(domain=[0, 1], nice=False),
+    )
     colors = [light for light, _ in theme.CATEGORIES][: len(domain)]
     bars = base.mark_bar(stroke="#ffffff", strokeWidth=1, height={"band": 0.8}).encode(
-        x=x, x2="to:Q", color=alt.Color("type:N", sort=domain, title=None,
-                                        scale=alt.Scale(domain=domain, range=colors)))
+        x=x, x2="to:Q", color=alt.Color("type:N", sort=domain, title=None, scale=alt.Scale(domain=domain, range=colors))
+    )
     on_fill = {kind: theme.text_on(fill) for kind, fill in zip(domain, colors)}
     labels = [
         base.transform_filter(alt.FieldOneOfPredicate(field="type", oneOf=[k for k in domain if on_fill[k] == text]))
         .transform_calculate(middle="(datum.from + datum.to) / 2")
         .mark_text(color=text, fontWeight=600, fontSize=11)
-        .encode(x="middle:Q", text="text:N", opacity=alt.condition("datum.share * width > 44", alt.value(1), alt.value(0)))
+        .encode(
+            x="middle:Q", text="text:N", opacity=alt.condition("datum.share * width > 44", alt.value(1), alt.value(0))
+        )
         for text in dict.fromkeys(on_fill.values())
     ]
     return alt.layer(bars, *labels).properties(width=theme.CHART_WIDTH, height=46 * shown["of"].nunique() + 10)
@@ -78,17 +95,48 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     top = frame.iloc[0]
     blocks: list[Block] = []
     if "latency_ratio" in frame and top["latency_ratio"] == top["latency_ratio"]:
-        blocks.append(Note(
-            f"{visible(top['layer_type'], 80) or 'Layers without a type'} take {format_ratio_percent(top['latency_ratio'])} of the "
-            f"layer latency with {format_ratio_percent(top['count_ratio'])} of the layers{cases.of_case(case)}.", "lead",
-        ))
-    blocks.append(Chart("a05-a07", chart(frame), "A5, A6, A7 · Shares by layer type, of the sum over all layers (not of "
-                        "the model latency).", "Layer types"))
-    columns = present(frame, ("layer_type", "layer_count", "count_ratio", "latency_ns", "latency_ratio", "allocated_bytes",
-                              "allocated_ratio"))
+        blocks.append(
+            Note(
+                f"{visible(top['layer_type'], 80) or 'Layers without a type'} take "
+                f"{format_ratio_percent(top['latency_ratio'])} of the "
+                f"layer latency with {format_ratio_percent(top['count_ratio'])} of the layers{cases.of_case(case)}.",
+                "lead",
+            )
+        )
+    blocks.append(
+        Chart(
+            "a05-a07",
+            chart(frame),
+            "A5, A6, A7 · Shares by layer type, of the sum over all layers (not of the model latency).",
+            "Layer types",
+        )
+    )
+    columns = present(
+        frame,
+        (
+            "layer_type",
+            "layer_count",
+            "count_ratio",
+            "latency_ns",
+            "latency_ratio",
+            "allocated_bytes",
+            "allocated_ratio",
+        ),
+    )
     titles = {"count_ratio": "of layers", "latency_ratio": "of latency", "allocated_ratio": "of memory"}
-    blocks.append(Table("a06", "a06", frame.head(200), columns, "A5–A7 · Layer types", len(frame), titles=titles,
-                        command="xsp-post table A6 STORE --format csv", bars=("latency_ns",)))
+    blocks.append(
+        Table(
+            "a06",
+            "a06",
+            frame.head(200),
+            columns,
+            "A5–A7 · Layer types",
+            len(frame),
+            titles=titles,
+            command="xsp-post table A6 STORE --format csv",
+            bars=("latency_ns",),
+        )
+    )
     return Section("types", "Layer types", "Which kinds of layers take the time?", tuple(blocks), "Layers")
 
 

@@ -174,16 +174,20 @@ function buildIcicle(holder, data) {
       }
     }
     context.globalAlpha = 1;
+    for (const button of sides.children) button.setAttribute("aria-pressed", String(button.dataset.by === state.by));
+  }
+  // not part of draw(): a crumb that is pressed takes the focus from the canvas, which is drawn again then
+  function drawCrumbs() {
     crumbs.replaceChildren();
     const path = state.focus < 0 ? [] : ancestors(state.focus);
     const crumb = (label, title, target) => el("button", { type: "button", text: label, title, "aria-current": target === state.focus ? "true" : null, onclick: () => zoom(target) });
     crumbs.append(crumb("all", "The whole capture", -1));
     for (const i of path) crumbs.append(el("span", { text: "›", "aria-hidden": "true" }), crumb(name(i).slice(0, 48), full(i).slice(0, 600), i));
-    for (const button of sides.children) button.setAttribute("aria-pressed", String(button.dataset.by === state.by));
   }
   function zoom(i) {
     state.focus = i;
     if (i >= 0) state.cursor = i;
+    drawCrumbs();
     draw();
   }
   function at(event) {
@@ -236,6 +240,6 @@ function buildIcicle(holder, data) {
   themeListeners.push(draw);
   new ResizeObserver(draw).observe(canvas);
   report.icicle = { state, zoom, find: (words) => { search.value = words; find(words); draw(); }, boxes: () => boxes, name, weight, by: (key) => { state.by = key; draw(); }, status };
-  draw();
+  zoom(-1);
 }
 for (const holder of document.querySelectorAll('[data-drawing="icicle"]')) buildIcicle(holder, DATA.drawings[holder.dataset.id]);

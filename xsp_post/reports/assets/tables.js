@@ -98,6 +98,7 @@ function buildTable(holder, table) {
     more.textContent = state.all ? `Show the first ${table.visible}` : `Show all ${formatCount(rows.length)}`;
     status.textContent = (rows.length === count ? "" : `${formatCount(rows.length)} of ${formatCount(count)} rows match. `) + (table.note || "");
   }
+  (report.tables ??= {})[table.id] = table;
   table.csv = csv;
   table.showAll = () => { state.all = true; draw(); };
   table.fold = () => { state.all = false; draw(); };

@@ -1,0 +1,286 @@
+"""The page in a real browser: every section renders, nothing is asked of a server, selection, sorting and zoom work."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from conftest import HOSTILE
+from sample import sample
+
+from xsp_post import units
+from xsp_post.analysis import Analysis
+
+pytestmark = pytest.mark.browser
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/resnet50_generated.sqlite"
+REAL = ("transformer_2.7b_a100_nvtx", "fsdp_2gpu_h100", "nvtx_only_titanrtx", "cloverleaf_a100")
+
+
+def check_renders(page) -> None:
+    """Every chart drawn, every table filled, no complaint, no request, no sideways scrolling."""
+    assert page.complaints == []
+    assert page.foreign_requests() == []
+    for holder in page.locator("[data-chart]").all():
+        assert holder.locator("svg, canvas").count() >= 1, holder.get_attribute("data-chart")
+    for holder in page.locator("[data-table]").all():
+        assert holder.locator("tbody tr").count() >= 1, holder.get_attribute("data-table")
+    for canvas in page.locator(".drawing canvas").all():
+        assert canvas.evaluate("c => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v > 0)")
+    for anchor in page.locator("#toc a").all():
+        assert page.locator(anchor.get_attribute("href")).count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_section_renders(open_page, results, artefacts, width, dark):
+    page = open_page(results, width, dark)
+    check_renders(page)
+    page.screenshot(path=artefacts / f"report_{width}_{'dark' if dark else 'light'}.png", full_page=True)
+
+
+@pytest.mark.parametrize("name", ["example", *REAL])
+def test_captures_render(open_page, artefacts, tmp_path, name):
+    from xsp_post.pipeline import analyze
+
+    shared = Path(os.environ.get("XSP_POST_CAPTURES") or ROOT.parent / "shared/captures")
+    source = EXAMPLE if name == "example" else shared / "nsys" / f"{name}.sqlite"
+    if not source.exists():
+        pytest.skip(f"no capture {source.name} here (set XSP_POST_CAPTURES)")
+    analysis = analyze([source])
+    for width in (1280, 390):
+        page = open_page(analysis, width)
+        check_renders(page)
+        page.screenshot(path=artefacts / f"{name}_{width}.png", full_page=True)
+    assert "xsp-canary" not in page.content()
+
+
+def test_hostile_text_is_shown_and_never_runs(open_page, hostile_results):
+    page = open_page(hostile_results)
+    page.evaluate("for (const t of Object.values(document.querySelectorAll('[data-table] .unfold'))) t.click()")
+    for index in range(1, len(HOSTILE) + 1):
+        page.evaluate(f"xspReport.select({index})")
+    page.locator("[data-drawing=icicle] canvas").hover(position={"x": 200, "y": 60})
+    page.evaluate("xspReport.icicle.find('script')")
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.hacked") is None
+    assert page.complaints == []
+    assert page.locator("img").count() == 0
+    body = page.locator("body").inner_text()
+    assert "</script><script>window.hacked = 1</script>" in body
+    assert "⟨U+202E⟩" in body and "\u202e" not in body
+    assert "⟨U+0000⟩" in body or "␀" in body
+
+
+def test_the_full_text_of_a_long_name_is_there_on_demand(open_page, hostile_results):
+    page = open_page(hostile_results)
+    table = page.locator("[data-table=a02]")
+    assert "x" * 200 not in table.inner_text()
+    table.get_by_label("Search in A2").fill("long xxxx")
+    table.locator("button.more").first.click()
+    assert "x" * 9000 in table.inner_text()
+
+
+def test_numbers_read_back_from_the_page_equal_the_tables(open_page, results):
+    page = open_page(results)
+    row = results.frame("a01").set_index("case_index").loc[2]
+    assert page.locator("[data-fact=latency] .value").inner_text() == units.format_ns(row["latency_ns"])
+    assert page.locator("[data-fact=throughput] .value").inner_text() == units.format_inputs_per_s(
+        row["throughput_inputs_per_s"]
+    )
+    page.locator("[data-table=a02] .unfold").click()
+    table = results.frame("a02").sort_values("latency_ns", ascending=False, kind="stable")
+    heads = page.locator("[data-table=a02] thead th").all_inner_texts()
+    at = heads.index("latency")
+    shown = page.locator("[data-table=a02] tbody tr").evaluate_all(
+        "(rows, at) => rows.map(r => r.cells[at].innerText)", at
+    )
+    assert shown == [units.format_ns(v) for v in table["latency_ns"]]
+    layers = page.locator("[data-table=a02] tbody tr").evaluate_all("rows => rows.map(r => Number(r.dataset.layer))")
+    assert layers == table["layer_index"].tolist()
+
+
+def test_a_layer_selected_in_a_table_is_highlighted_everywhere(open_page, results):
+    page = open_page(results)
+    slowest = int(results.frame("a02").nlargest(1, "latency_ns")["layer_index"].iloc[0])
+    page.locator(f"[data-table=a02] tr[data-layer='{slowest}']").click()
+    assert page.evaluate("xspReport.layer") == slowest
+    assert f"Layer {slowest}" in page.locator("#layer-bar").inner_text()
+    assert page.locator("#layer-picker").input_value() == str(slowest)
+    for table in ("a02", "a11", "a13"):
+        assert page.locator(f"[data-table={table}] tr.selected").count() == 1
+    signals = page.evaluate("""[...xspReport.views].filter(([, v]) => { try { v.view.signal('selected_layer');
+        return true; } catch { return false; } })
+        .map(([id, v]) => [id, v.view.signal('selected_layer')])""")
+    assert {"a03", "a04", "a09", "a13", "a14"} <= {name for name, _ in signals}
+    assert {value for _, value in signals} == {slowest}
+    page.keyboard.press("Escape")
+    assert page.evaluate("xspReport.layer") == -1
+    assert page.locator("#layer-bar").is_hidden()
+
+
+def test_a_click_on_a_bar_selects_its_layer_within_a_tenth_of_a_second(open_page, results):
+    page = open_page(results)
+    bar = page.locator("#chart-a03 path[aria-roledescription=bar]").nth(4)
+    bar.scroll_into_view_if_needed()
+    bar.click()
+    chosen = page.evaluate("xspReport.layer")
+    assert chosen > 0
+    took = page.evaluate(
+        "(() => { const t = performance.now(); xspReport.select(7); return performance.now() - t; })()"
+    )
+    assert took < 100
+
+
+def test_tables_sort_search_and_copy_csv(open_page, results):
+    page = open_page(results)
+    holder = page.locator("[data-table=a08]")
+    holder.locator(".unfold").click()
+
+    def column(title: str) -> list:
+        return page.evaluate(
+            """title => { const t = document.querySelector('[data-table=a08] table');
+            const at = [...t.tHead.rows[0].cells].findIndex(c => c.innerText.split(' ')[0] === title);
+            return [...t.tBodies[0].rows].map(r => r.cells[at].innerText); }""",
+            title,
+        )
+
+    holder.get_by_role("button", name="launch", exact=True).click()
+    holder.get_by_role("button", name="launch", exact=True).click()
+    launches = [int(v) for v in column("launch")]
+    assert launches == sorted(launches)
+    assert holder.locator("th[aria-sort=ascending]").count() == 1
+    holder.get_by_label("Search in A8").fill("cutlass")
+    names = results.frame("a08")["name"].astype(str)
+    assert holder.locator("tbody tr").count() == int(names.str.contains("cutlass").sum())
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    holder.get_by_role("button", name="Copy as CSV").click()
+    page.wait_for_function("[...document.querySelectorAll('button')].some(b => b.textContent === 'Copied')")
+    lines = page.evaluate("navigator.clipboard.readText()").strip().splitlines()
+    assert lines[0].startswith("kernel_index,name,")
+    assert len(lines) == 1 + int(names.str.contains("cutlass").sum())
+
+
+def test_csv_cannot_become_a_formula(open_page, hostile_results):
+    page = open_page(hostile_results)
+    csv = page.evaluate("xspReport.tables.a02.csv()")
+    assert "\"'=HYPERLINK(" in csv
+
+
+def test_the_tree_zooms_searches_and_goes_back(open_page, results):
+    page = open_page(results)
+    canvas = page.locator("[data-drawing=icicle] canvas")
+    canvas.scroll_into_view_if_needed()
+    before = page.evaluate("xspReport.icicle.boxes().length")
+    box = page.evaluate("""(() => { const b = xspReport.icicle.boxes().filter(b => b.depth === 2)
+        .sort((a, c) => c.w - a.w)[0];
+        return { x: b.x + b.w / 2, y: b.depth * 24 + 12, i: b.i }; })()""")
+    canvas.click(position={"x": box["x"], "y": box["y"]})
+    assert page.evaluate("xspReport.icicle.state.focus") == box["i"]
+    assert page.evaluate("xspReport.icicle.boxes().length") < before
+    assert page.locator(".crumbs button").count() == 4
+    page.locator(".crumbs button").first.click()
+    assert page.evaluate("xspReport.icicle.state.focus") == -1
+    page.get_by_label("Search in the tree").fill("cutlass")
+    total = results.frame("captures").set_index("capture_id").loc[2, "kernel_ns"]
+    kernels = results.frame("kernels")
+    found = kernels.loc[kernels["name"].astype(str).str.contains("cutlass"), "duration_ns"].sum()
+    status = page.evaluate("xspReport.icicle.status.textContent")
+    assert units.format_ns(found) in status and units.format_ratio_percent(found / total) in status
+    page.get_by_role("button", name="Host time").click()
+    assert page.evaluate("xspReport.icicle.state.by") == "host_ns"
+
+
+def test_the_tree_is_reachable_by_keyboard(open_page, results):
+    page = open_page(results)
+    page.locator("[data-drawing=icicle] canvas").focus()
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    assert page.evaluate("xspReport.icicle.state.focus") > 0
+    assert "kernel time" in page.locator("div.said").inner_text()
+    page.keyboard.press("Escape")
+    assert page.evaluate("xspReport.icicle.state.focus") >= 0
+
+
+def test_the_timeline_zooms(open_page, results):
+    page = open_page(results)
+    page.locator("[data-drawing=timeline] canvas").focus()
+    whole = page.evaluate("xspReport.timeline.view.to - xspReport.timeline.view.from")
+    page.keyboard.press("+")
+    assert page.evaluate("xspReport.timeline.view.to - xspReport.timeline.view.from") < whole
+    page.keyboard.press("0")
+    assert page.evaluate("xspReport.timeline.view.to - xspReport.timeline.view.from") == whole
+
+
+def test_rooflines_switch_between_log_and_linear(open_page, results):
+    page = open_page(results)
+    figure = page.locator("#chart-a09")
+    figure.get_by_role("button", name="Linear").click()
+    page.wait_for_function("xspReport.views.get('a09').alternative === 1")
+    assert page.evaluate("xspReport.views.get('a09').view.scale('x').type") == "linear"
+    figure.get_by_role("button", name="Log").click()
+    page.wait_for_function("xspReport.views.get('a09').alternative === 0")
+    assert page.evaluate("xspReport.views.get('a09').view.scale('x').type") == "log"
+    assert page.complaints == []
+
+
+def test_the_theme_button_recolours_page_and_charts(open_page, results):
+    page = open_page(results)
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    fill = "document.querySelector('#chart-a03 path[aria-roledescription=bar]').getAttribute('fill')"
+    before = page.evaluate(fill)
+    page.locator("#theme").click()
+    page.evaluate("xspReport.renderAll()")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    assert page.evaluate(fill) != before
+    assert page.complaints == []
+
+
+def test_everything_is_drawn_for_print(open_page, results, artefacts):
+    page = open_page(results)
+    page.emulate_media(media="print")
+    assert page.locator("#toc").is_hidden()
+    assert page.locator(".table-tools input").first.is_hidden()
+    page.pdf(path=artefacts / "report.pdf", format="A4")
+    assert (artefacts / "report.pdf").stat().st_size > 20_000
+
+
+def test_the_answers_are_on_the_first_screens_without_script(chromium, results, tmp_path):
+    from xsp_post.reports.html import write_report
+
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(write_report(results, tmp_path / "page.html").as_uri())
+    text = page.locator("main").inner_text()
+    slowest = results.frame("a02").nlargest(1, "latency_ns").iloc[0]
+    assert str(slowest["layer_name"]) in text and units.format_ns(slowest["latency_ns"]) in text
+    assert "Memory-bound." in text and "flop/B against" in text and "n 20" in text
+    context.close()
+
+
+@pytest.mark.parametrize("layers", [1, 900])
+def test_one_layer_and_very_many(open_page, layers):
+    check_renders(open_page(sample(layers)))
+
+
+def test_a_report_of_nothing_renders(open_page):
+    page = open_page(Analysis({}))
+    assert page.complaints == []
+    assert "What is not here" in page.locator("main").inner_text()
+
+
+def test_keyboard_focus_is_never_lost_on_something_hidden(open_page, results):
+    page = open_page(results, 390)
+    seen = []
+    for _ in range(25):
+        page.keyboard.press("Tab")
+        seen.append(
+            json.dumps(
+                page.evaluate("[document.activeElement.tagName, !!document.activeElement.getClientRects().length]")
+            )
+        )
+    assert all("true" in entry for entry in seen)
+    assert len(set(seen)) > 1

@@ -1,0 +1,134 @@
+"""The page as a file: self-contained, policy, size, JSON that cannot leave its script, the same numbers as JSON."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+
+import pytest
+from conftest import HOSTILE
+from hypothesis import given
+from hypothesis import strategies as st
+from sample import sample
+
+from xsp_post import units
+from xsp_post.errors import OutputError
+from xsp_post.reports import javascript
+from xsp_post.reports.html import render, write_report
+from xsp_post.reports.json_form import JSON_VERSION, report_dict
+from xsp_post.reports.page_data import escape_json
+
+
+@pytest.fixture(scope="module")
+def page(results):
+    return render(results)
+
+
+def data_of(page: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="xsp-data">(.*?)</script>', page, re.S).group(1))
+
+
+def test_the_page_names_no_address_to_load_from(page):
+    without_scripts = re.sub(r"<script>.*?</script>", "", page, flags=re.S)
+    assert not re.findall(r"""(?:src|href)\s*=\s*["']?(?!#)[^"'>\s]""", without_scripts)
+    assert "@import" not in page.split("</style>")[0]
+    assert not re.search(r"url\((?!#)", page.split("</style>")[0])
+
+
+def test_the_policy_allows_exactly_the_two_inline_scripts(page):
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page).group(1)
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.S)
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in scripts]
+    assert len(scripts) == 2
+    assert re.search(r"script-src ([^;]*);", policy).group(1).split() == hashes
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe-eval" not in policy and "connect-src" not in policy
+
+
+@given(
+    st.recursive(
+        st.text() | st.integers() | st.booleans(), lambda c: st.lists(c) | st.dictionaries(st.text(), c), max_leaves=8
+    )
+)
+def test_json_never_leaves_its_script_element(value):
+    text = escape_json(value)
+    assert "<" not in text and ">" not in text and "&" not in text and text.isascii()
+    assert json.loads(text) == value
+
+
+def test_hostile_names_are_only_in_the_page_as_text(hostile_results):
+    page = render(hostile_results)
+    outside = re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    for name in HOSTILE:
+        assert name not in outside
+    assert "<svg/onload" not in page and "<img src=x" not in page
+    assert len(re.findall(r"<script", re.sub(r"<script>.*?</script>", "", page, flags=re.S))) == 1  # the data
+
+
+def test_long_names_are_kept_whole_but_once(hostile_results):
+    strings = data_of(render(hostile_results))["strings"]
+    assert len(strings) == len(set(strings))
+    assert "long " + "x" * 10_000 in strings
+
+
+@pytest.mark.parametrize("layers", [1, 2, 1500])
+def test_size_stays_under_five_megabytes(layers):
+    assert len(render(sample(layers)).encode()) < 5e6
+
+
+def test_a_page_of_enormous_names_stays_under_five_megabytes():
+    names = [f"{i} " + "template<" * 1200 for i in range(400)]
+    assert len(render(sample(400, names=names)).encode()) < 5e6
+
+
+def test_script_end_tags_cannot_be_in_the_inlined_scripts():
+    for script in (javascript.VegaBundle().text(), javascript.page_script()):
+        assert "</script" not in script.lower() and "<!--" not in script
+
+
+def test_the_numbers_of_the_page_are_those_of_the_tables_to_the_last_digit_shown(results, page):
+    tables = data_of(page)["tables"]
+    for name, formatter in (("a02", units.format_ns), ("a08", units.format_ns), ("a10", units.format_ns)):
+        column = next(c for c in tables[name]["columns"] if c["key"] == "latency_ns")
+        table = results.frame(name)
+        shown = table[table["case_index"].eq(2)].sort_values("latency_ns", ascending=False, kind="stable")["latency_ns"]
+        assert column["raw"] == shown.tolist()
+        assert column["text"] == [formatter(v) for v in shown]
+
+
+def test_the_json_form_holds_the_same_numbers(results, page):
+    report = report_dict(results)
+    text = json.dumps(report, allow_nan=False)
+    assert json.loads(text)["version"] == JSON_VERSION == 1
+    tables = {t["id"]: t for s in report["sections"] for t in s["tables"]}
+    for name, table in data_of(page)["tables"].items():
+        assert len(tables[name]["rows"]) == table["count"]
+        for column in table["columns"]:
+            if "raw" in column:
+                assert [row[column["key"]] for row in tables[name]["rows"]] == column["raw"]
+    assert report["facts"][0]["value"] == results.frame("a01").set_index("case_index").loc[2, "latency_ns"]
+
+
+def test_an_existing_page_is_left_alone(results, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("mine")
+    with pytest.raises(OutputError):
+        write_report(results, path)
+    assert path.read_text() == "mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+    write_report(results, path, force=True)
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_two_reports_of_the_same_results_are_the_same(results, page):
+    assert render(results) == page
+
+
+def test_no_chart_no_vega(results):
+    from xsp_post.analysis import Analysis
+
+    page = render(Analysis({}))
+    assert len(page) < 150_000
+    assert "vegaEmbed=" not in page
