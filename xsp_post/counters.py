@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.findings import Finding
+from xsp_post.hardware import peaks_of_ncu_attributes
 
 ESTIMATE = "estimate"  # a word of `source`; nothing else there contains it
 SECTOR_BYTES = 32
@@ -97,6 +98,7 @@ _INTEGER_ACTIVE = re.compile(
     r"|inst_executed_pipe_tensor_(?:op|subpipe)_imma)\.avg\.pct_of_peak_sustained_(?:active|elapsed)"
 )
 _HALF_FACTOR = re.compile(r"derived__smsp__sass_thread_inst_executed_op_(h\w+?)_pred_on_x(\d+)")
+_CHART_COUNTS_INSTRUCTIONS = re.compile(r"derived__(?:sm|smsp)__inst_executed_pipe_tensor_x512")
 _FIXED_INPUTS = re.compile(
     r"gpu__time_duration\.sum|(?:sm|smsp)__cycles_elapsed\.avg(?:\.per_second)?"
     r"|(?:sm|smsp)__sass_thread_inst_executed_op_[fdh]\w+_pred_on\.sum(?:\.per_cycle_elapsed|\.peak_sustained)?"
@@ -110,7 +112,8 @@ _FIXED_INPUTS = re.compile(
 
 def is_input(metric_name: str) -> bool:
     """Whether `quantities` may look at a metric of the tool."""
-    patterns = (_FIXED_INPUTS, _TENSOR_PATH, _FLOATING_ACTIVE, _INTEGER_ACTIVE, _HALF_FACTOR)
+    patterns = (_FIXED_INPUTS, _TENSOR_PATH, _FLOATING_ACTIVE, _INTEGER_ACTIVE, _HALF_FACTOR,
+                _CHART_COUNTS_INSTRUCTIONS)  # fmt: skip
     return metric_name in _TENSOR_ACTIVE or any(pattern.fullmatch(metric_name) for pattern in patterns)
 
 
@@ -173,14 +176,15 @@ class _Wide:
 def quantities(report: CounterReport, tensor_peak_flop_per_s: float | None = None) -> pd.DataFrame:
     """Our quantities of each action: action_id, metric_name (of `QUANTITIES`), value, unit, source.
 
-    Rows exist only for what the report supports. `tensor_peak_flop_per_s` (dense, of the pipe) lets a report that
-    has only the tensor pipe's share of its peak give an estimate. Shape: at most actions × len(QUANTITIES).
+    Rows exist only for what the report supports. Where it has only the tensor pipe's share of its peak, that peak
+    (dense; by default that of the GPU it names) gives an estimate. Shape: at most actions × len(QUANTITIES).
     """
     wide = _Wide(report)
     seconds = wide.get(DURATION) * 1e-9
     wide.offer("counted_duration_ns", wide.get(DURATION), DURATION)
     _floating_point(wide, seconds)
-    _tensor(wide, seconds, tensor_peak_flop_per_s)
+    given = tensor_peak_flop_per_s
+    _tensor(wide, seconds, _tensor_peaks(report, wide) if given is None else np.full(len(seconds), given))
     _total_flop(wide)
     _memory(wide, seconds)
     _occupancy(wide)
@@ -233,7 +237,7 @@ def _half_factors(wide: _Wide) -> tuple[dict[str, int], str]:
     return factors, f" (hfma × 2: {ESTIMATE}, packed halves may count twice)"
 
 
-def _tensor(wide: _Wide, seconds: np.ndarray, peak_flop_per_s: float | None) -> None:
+def _tensor(wide: _Wide, seconds: np.ndarray, peak_flop_per_s: np.ndarray) -> None:
     """Flop of the tensor cores: counted operations, else instructions, else share of peak."""
     once = np.ones(len(seconds))
     for rate, scale in (("", once), (".per_second", seconds)):
@@ -248,12 +252,30 @@ def _tensor(wide: _Wide, seconds: np.ndarray, peak_flop_per_s: float | None) -> 
     for name in _TENSOR_ACTIVE:
         wide.offer("tensor_active_ratio", wide.get(name) / 100, name)
     _tensor_silent(wide, active)
+    # NVIDIA's chart counts instructions × 512 where it does so at all; elsewhere the share of the pipe says more
+    if any(_CHART_COUNTS_INSTRUCTIONS.fullmatch(name) for name in wide.columns.columns):
+        _tensor_instructions(wide, seconds)
+    floating, integer = _shares(wide, _FLOATING_ACTIVE), np.nan_to_num(_shares(wide, _INTEGER_ACTIVE))
+    part = np.where(floating > 0, floating / np.where(floating > 0, floating + integer, 1), 1.0)
+    wide.offer("flop_tensor", active / 100 * part * peak_flop_per_s * seconds,
+               f"share of the tensor pipe × its fp16 peak × duration ({ESTIMATE}: half that with tf32 operands)")  # fmt: skip
     _tensor_instructions(wide, seconds)
-    if peak_flop_per_s:
-        floating = _shares(wide, _FLOATING_ACTIVE)
-        share = np.where(np.isfinite(floating), floating, active) / 100
-        wide.offer("flop_tensor", share * peak_flop_per_s * seconds,
-                   f"tensor pipe share × peak × duration ({ESTIMATE})")  # fmt: skip
+
+
+def _tensor_peaks(report: CounterReport, wide: _Wide) -> np.ndarray:
+    """Dense fp16 peak of the tensor cores per action at the clock that was measured; NaN for an unknown GPU."""
+    peaks = {}
+    for device_id, attributes in report.device_attributes.items():
+        known = peaks_of_ncu_attributes(attributes)
+        clock_hz = float(attributes.get("clock_rate") or 0) * 1000
+        peak = known.peak("fp16_tensor") if known else None
+        peaks[device_id] = (peak or np.nan, clock_hz or np.nan)
+    unknown = (np.nan, np.nan)
+    pairs = np.array([peaks.get(device_id, unknown) for device_id in report.actions["device_id"].tolist()], dtype=float)
+    peak, nominal_hz = pairs.reshape(-1, 2).T
+    measured_hz = wide.get("sm__cycles_elapsed.avg.per_second")
+    ratio = measured_hz / nominal_hz
+    return peak * np.where(np.isfinite(ratio), ratio, 1.0)
 
 
 def _tensor_path_names(wide: _Wide, rate: str) -> list[str]:

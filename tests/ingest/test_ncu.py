@@ -241,6 +241,28 @@ def test_tensor_flop_by_preference() -> None:
     assert by_peak.loc["flop_tensor", "value"] == pytest.approx(0.5 * 1e12 * 1e-6)
     assert "estimate" in by_peak.loc["flop_tensor", "source"]
     assert "estimate" in by_peak.loc["flop", "source"]
+    # half of the pipe's work was integer: only the other half is flop
+    mixed = {"sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active": 30.0,
+             "sm__pipe_tensor_op_imma_cycles_active.avg.pct_of_peak_sustained_active": 30.0}  # fmt: skip
+    half = quantities(fake({**share, **mixed}), tensor_peak_flop_per_s=1e12).set_index("metric_name")
+    assert half.loc["flop_tensor", "value"] == pytest.approx(0.25 * 1e12 * 1e-6)
+
+
+def test_the_peak_of_the_gpu_that_the_report_names_serves_the_estimate() -> None:
+    """Old reports of A100 tell only the share of the tensor pipe: 50 % of 312 Tflop/s for 1 µs, at half its clock."""
+    device = {"device__attribute_display_name": "NVIDIA A100-SXM4-80GB", "device__attribute_multiprocessor_count": 108,
+              "device__attribute_clock_rate": 1_410_000, "launch__device_id": 0}  # fmt: skip
+    share = {"sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed": 50.0}
+    assert values(fake({**device, **share}), "flop_tensor") == pytest.approx([156e6], rel=0.01)
+    slow = {"sm__cycles_elapsed.avg.per_second": 705e6}
+    assert values(fake({**device, **share, **slow}), "flop_tensor") == pytest.approx([78e6], rel=0.01)
+    # instructions are counted only where NVIDIA's own chart does (…_x512): how many flop one has depends on its shape
+    instructions = {"sm__inst_executed_pipe_tensor.sum": 1000}
+    assert values(fake({**device, **share, **instructions}), "flop_tensor") == pytest.approx([156e6], rel=0.01)
+    chart = {"derived__sm__inst_executed_pipe_tensor_x512": 40960.0}
+    assert values(fake({**device, **share, **instructions, **chart}), "flop_tensor") == [512_000]
+    unknown = {**device, "device__attribute_display_name": "Voodoo 2"}
+    assert values(fake({**unknown, **share, "device__attribute_multiprocessor_count": 1}), "flop_tensor") == []
 
 
 def test_nvprof_names_of_the_paper_are_understood() -> None:
