@@ -59,6 +59,10 @@ def analyze_loaded(
     """The same, for sources that are read already."""
     traces = [one.trace for one in loaded if one.trace is not None]
     reports = [one.counters for one in loaded if one.counters is not None]
+    if not traces and reports:
+        from xsp_post.ingest.ncu_timeline import trace_of_report
+
+        traces = [trace_of_report(report) for report in reports]
     parts = []
     for capture_id, trace in enumerate(traces):
         tree = grow(trace, options)
@@ -502,11 +506,19 @@ def _memory_operations(tree: Tree, threads: _Threads) -> pd.DataFrame:
 
 
 def _devices(tree: Tree) -> pd.DataFrame:
+    """The devices table; what a capture does not say of its GPU is −1, NaN or ''."""
     devices = tree.trace.devices
-    frame = pd.DataFrame({c: devices[c] for c in column_names("devices") if c in devices})
+    unknown = {"int64": -1, "float64": np.nan, "str": ""}
+    frame = pd.DataFrame(index=pd.RangeIndex(len(devices)))
     process = tree.trace.processes["process_id"].to_numpy()
-    index = devices["process_index"].to_numpy(int) if len(devices) else np.zeros(0, int)
-    frame.insert(0, "process_id", process[index] if len(index) else np.zeros(0, np.int64))
+    for column in TABLES["devices"].columns[1:]:
+        if column.name == "process_id":
+            index = devices["process_index"].to_numpy(int) if len(devices) else np.zeros(0, int)
+            frame[column.name] = process[index] if len(index) else np.zeros(0, np.int64)
+        elif column.name in devices:
+            frame[column.name] = devices[column.name].to_numpy()
+        else:
+            frame[column.name] = unknown[column.dtype]
     return frame
 
 

@@ -60,7 +60,12 @@ def summary_of(sources: list[Path], options: Options, begun: SqliteTables | None
     parts = []
     with step("reading captures …"):
         for path in sources:
-            trace = ingest_sources.load(path, detail=False, begun=begun).trace
+            loaded = ingest_sources.load(path, detail=False, begun=begun)
+            trace = loaded.trace
+            if trace is None and loaded.counters is not None:
+                from xsp_post.ingest.ncu_timeline import trace_of_report
+
+                trace = trace_of_report(loaded.counters)
             if trace is not None:
                 parts.append(summary_frames(grow(trace, options), len(parts)))
     return merge_summaries(parts)
