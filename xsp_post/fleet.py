@@ -324,3 +324,13 @@ def _shaped(name: str, frame: pd.DataFrame) -> pd.DataFrame:
         else:
             columns[column.name] = values.to_numpy().astype(column.dtype)
     return pd.DataFrame(columns)
+
+
+def fleet_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The table `fleet` from the rows of all captures, failed ones too; ``capture_index`` is their order."""
+    frame = pd.DataFrame(list(rows))
+    frame["capture_index"] = np.arange(len(frame), dtype=np.int64)
+    for column in TABLES["fleet"].columns:
+        if column.dtype == "int64" and column.name in frame:
+            frame[column.name] = frame[column.name].fillna(-1 if column.name == "rank" else 0)
+    return _shaped("fleet", frame)

@@ -7,8 +7,7 @@ kernel of it is shortest arrived last, and what the others' kernels take longer 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,69 +17,53 @@ from xsp_post.families import families, normalise_kernel_name
 from xsp_post.intervals import union_length
 from xsp_post.schemas import TABLES
 
+CONTRIBUTED = ("ranks", "rank_collectives")
 COMMUNICATION = "communication"
 STRAGGLER_EXCESS_RATIO = 0.05
 # Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
 _POINT_TO_POINT = r"send|recv"
+_CALL_COLUMNS = ["capture_name", "process_id", "device_id", "name", "order", "length_ns"]
 
 
-@dataclass(frozen=True)
-class RankCapture:
-    """One capture of a job: its results, its name, and the rank that its file name states (−1 none)."""
-
-    results: Results
-    capture_name: str
-    rank: int = -1
+# -- one capture --------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Activity:
-    """Device work of one rank: kernels with what they are, and copies."""
+def rank_contribution(results: Results, capture_name: str = "", rank: int = -1) -> dict[str, pd.DataFrame]:
+    """What one capture knows of its ranks, small enough to travel.
 
-    capture_name: str
-    stated_rank: int
-    process_id: int
-    device_id: int
-    kernels: pd.DataFrame  # name, is_communication, start_ns, end_ns; by start
-    copies: pd.DataFrame  # start_ns, end_ns
-
-
-def rank_table(captures: Sequence[RankCapture], job_name: str = "") -> pd.DataFrame:
-    """One row per rank of a job (schemas: ranks), in rank order; no rows where nothing ran on a device."""
-    activities = [activity for capture in captures for activity in _split(capture)]
-    stated = [a.stated_rank for a in activities]
-    # the files' numbers are used where every rank has one of its own
-    ranks = stated if len(set(stated)) == len(stated) and all(r >= 0 for r in stated) else list(range(len(stated)))
-    rows = [_row(activity, rank, job_name) for activity, rank in zip(activities, ranks)]
-    frame = pd.DataFrame(rows, columns=[c.name for c in TABLES["ranks"].columns])
-    frame = _with_waiting(frame, activities)
-    frame["compute_excess_ratio"] = _excess(frame["compute_ns"].to_numpy(np.float64))
-    frame["is_straggler"] = _stragglers(frame)
-    frame = frame.astype({c.name: "object" if c.dtype == "str" else c.dtype for c in TABLES["ranks"].columns})
-    return frame.sort_values("rank", kind="stable").reset_index(drop=True)
+    ``ranks``: a row per device of a process (schemas: ranks) with what needs no other rank filled in; ``rank``
+    is the one the file's name states (−1 none). ``rank_collectives``: capture_name, process_id, device_id, name,
+    order (k-th of that name), length_ns of every communication kernel.
+    """
+    rows, calls = [], []
+    for process, device, kernels, copies in _split(results):
+        talking = kernels[kernels["is_communication"].to_numpy(bool)]
+        rows.append(_row(process, device, kernels, talking, copies) | {"capture_name": capture_name, "rank": rank})
+        name = pd.Series(normalise_kernel_name(talking["name"]), index=talking.index, dtype=object)
+        calls.append(pd.DataFrame({
+            "capture_name": capture_name, "process_id": process, "device_id": device, "name": name,
+            "order": name.groupby(name, sort=False).cumcount(), "length_ns": talking["end_ns"] - talking["start_ns"]}))
+    columns = [c.name for c in TABLES["ranks"].columns]
+    return {"ranks": _typed(pd.DataFrame(rows, columns=columns)),
+            "rank_collectives": pd.concat(calls, ignore_index=True) if calls else pd.DataFrame(columns=_CALL_COLUMNS)}
 
 
-def _split(capture: RankCapture) -> list[_Activity]:
-    """The device work of each (process, device) of a capture's deepest timing run."""
-    capture_id = _deepest_capture(capture.results)
-    kernels = capture.results.frame(
-        "kernels", ["capture_id", "name", "process_id", "device_id", "start_ns", "end_ns"])
+def _split(results: Results) -> Iterator[tuple[int, int, pd.DataFrame, pd.DataFrame]]:
+    """(process, device, kernels, copies) of a capture's deepest timing run, by device and process."""
+    capture_id = _deepest_capture(results)
+    kernels = results.frame("kernels", ["capture_id", "name", "process_id", "device_id", "start_ns", "end_ns"])
     kernels = kernels[kernels["capture_id"] == capture_id]
-    copies = capture.results.frame(
+    copies = results.frame(
         "memory_operations", ["capture_id", "kind", "process_id", "device_id", "start_ns", "end_ns"])
     copies = copies[(copies["capture_id"] == capture_id) & (copies["kind"].astype(object) != "graph")]
     names = kernels["name"].astype(object)
     kernels = kernels.assign(
         is_communication=families(names) == COMMUNICATION, name=names).sort_values("start_ns", kind="stable")
     keys = kernels[["process_id", "device_id"]].drop_duplicates().sort_values(["device_id", "process_id"])
-    of_copy = copies.groupby(["process_id", "device_id"])
-    none = copies.iloc[:0]
-    return [
-        _Activity(capture.capture_name, capture.rank, process, device, rows,
-                  of_copy.get_group((process, device)) if (process, device) in of_copy.groups else none)
-        for process, device in keys.itertuples(index=False)
-        for rows in [kernels[(kernels["process_id"] == process) & (kernels["device_id"] == device)]]
-    ]
+    for process, device in keys.itertuples(index=False):
+        mine, copied = (
+            rows[(rows["process_id"] == process) & (rows["device_id"] == device)] for rows in (kernels, copies))
+        yield int(process), int(device), mine, copied
 
 
 def _deepest_capture(results: Results) -> int:
@@ -90,21 +73,18 @@ def _deepest_capture(results: Results) -> int:
     return int(chosen.sort_values("kernel_count", kind="stable")["capture_id"].iloc[-1]) if len(chosen) else -1
 
 
-def _row(activity: _Activity, rank: int, job_name: str) -> dict[str, object]:
-    kernels, copies = activity.kernels, activity.copies
-    talking = kernels[kernels["is_communication"].to_numpy(bool)]
+def _row(process: int, device: int, kernels: pd.DataFrame, talking: pd.DataFrame,
+         copies: pd.DataFrame) -> dict[str, object]:
     working = kernels[~kernels["is_communication"].to_numpy(bool)]
     communication, compute = _union(talking), _union(working)
-    either = _union(kernels)
-    overlapped = communication + compute - either  # |A ∩ B| = |A| + |B| − |A ∪ B|
-    start = min([*kernels["start_ns"].head(1), *([copies["start_ns"].min()] if len(copies) else [])])
-    end = max(kernels["end_ns"].max(), copies["end_ns"].max() if len(copies) else start)
-    busy = _union(pd.concat([kernels[["start_ns", "end_ns"]], copies[["start_ns", "end_ns"]]]))
+    overlapped = communication + compute - _union(kernels)  # |A ∩ B| = |A| + |B| − |A ∪ B|
+    everything = pd.concat([kernels[["start_ns", "end_ns"]], copies[["start_ns", "end_ns"]]])
+    start, end = int(everything["start_ns"].min()), int(everything["end_ns"].max())
+    busy = _union(everything)
     return {
-        "job_name": job_name, "rank": rank, "capture_name": activity.capture_name,
-        "process_id": activity.process_id, "device_id": activity.device_id, "kernel_count": len(kernels),
-        "communication_count": len(talking), "first_start_ns": int(start), "duration_ns": int(end - start),
-        "busy_ns": busy, "idle_ns": int(end - start) - busy, "compute_ns": compute, "communication_ns": communication,
+        "process_id": process, "device_id": device, "kernel_count": len(kernels),
+        "communication_count": len(talking), "first_start_ns": start, "duration_ns": end - start, "busy_ns": busy,
+        "idle_ns": end - start - busy, "compute_ns": compute, "communication_ns": communication,
         "overlapped_ns": overlapped, "exposed_ns": communication - overlapped,
         "overlap_ratio": overlapped / communication if communication else float("nan"), "memory_ns": _union(copies),
         "waiting_ns": float("nan"), "last_count": -1, "matched_count": -1,
@@ -115,55 +95,72 @@ def _union(rows: pd.DataFrame) -> int:
     return int(union_length(rows["start_ns"].to_numpy(np.int64), rows["end_ns"].to_numpy(np.int64)))
 
 
-def _with_waiting(frame: pd.DataFrame, activities: Sequence[_Activity]) -> pd.DataFrame:
+# -- all ranks of a job -------------------------------------------------------------------------------------
+
+
+def rank_table(contributions: Sequence[Mapping[str, pd.DataFrame]], job_name: str = "") -> pd.DataFrame:
+    """One row per rank of a job (schemas: ranks), in rank order; no rows where nothing ran on a device."""
+    filled = [c["ranks"] for c in contributions if len(c["ranks"])]
+    if not filled:
+        return _typed(pd.DataFrame(columns=[c.name for c in TABLES["ranks"].columns]))
+    frame = pd.concat(filled, ignore_index=True)
+    frame = frame.sort_values(["rank", "device_id", "process_id"], kind="stable").reset_index(drop=True)
+    stated = frame["rank"]
+    # the files' numbers are used where every rank has one of its own
+    if stated.duplicated().any() or (stated < 0).any():
+        frame["rank"] = np.arange(len(frame))
+    frame["job_name"] = job_name
+    calls = [c["rank_collectives"] for c in contributions if len(c["rank_collectives"])]
+    if len(frame) > 1 and calls:
+        frame = _with_waiting(frame, pd.concat(calls, ignore_index=True))
+    frame["compute_excess_ratio"] = _over_others(frame["compute_ns"].to_numpy(np.float64)) - 1
+    frame["is_straggler"] = _stragglers(frame)
+    return _typed(frame)
+
+
+def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
     """Waiting time in the collectives that all ranks launched: same name, same order, same number of them."""
-    if len(activities) < 2:
-        return frame
-    parts = []
-    for position, activity in enumerate(activities):
-        talking = activity.kernels[activity.kernels["is_communication"].to_numpy(bool)]
-        name = pd.Series(normalise_kernel_name(talking["name"]), index=talking.index, dtype=object)
-        parts.append(pd.DataFrame({
-            "position": position, "name": name, "order": name.groupby(name, sort=False).cumcount(),
-            "length": talking["end_ns"] - talking["start_ns"]}))
-    calls = pd.concat(parts, ignore_index=True)
-    if len(activities) > 2:
+    count = len(frame)
+    keys = ["capture_name", "process_id", "device_id"]
+    calls = calls.merge(frame[keys].assign(position=np.arange(count)), on=keys, validate="many_to_one")
+    if count > 2:
         calls = calls[~calls["name"].str.contains(_POINT_TO_POINT, case=False, regex=True)]
-    if calls.empty:
-        return frame
-    table = calls.groupby(["name", "position"]).size().unstack("position")
-    table = table.reindex(columns=range(len(activities)))
+    table = calls.groupby(["name", "position"]).size().unstack("position").reindex(columns=range(count))
     alike = table.index[table.notna().all(axis=1) & table.eq(table.iloc[:, 0], axis=0).all(axis=1)]
     calls = calls[calls["name"].isin(alike)]
     if calls.empty:
         return frame
-    shortest = calls.groupby(["name", "order"])["length"].transform("min")
-    waiting = (calls["length"] - shortest).groupby(calls["position"]).sum()
-    last = calls["length"].eq(shortest).groupby(calls["position"]).sum()
-    frame["waiting_ns"] = waiting.reindex(range(len(frame))).to_numpy(np.float64)
-    frame["last_count"] = last.reindex(range(len(frame))).to_numpy(np.int64)
-    frame["matched_count"] = int(table.loc[alike].iloc[:, 0].sum())
-    return frame
+    shortest = calls.groupby(["name", "order"])["length_ns"].transform("min")
+    waiting = (calls["length_ns"] - shortest).groupby(calls["position"]).sum()
+    last = calls["length_ns"].eq(shortest).groupby(calls["position"]).sum()
+    return frame.assign(
+        waiting_ns=waiting.reindex(range(count)).to_numpy(np.float64),
+        last_count=last.reindex(range(count)).to_numpy(np.int64), matched_count=int(table.loc[alike].iloc[:, 0].sum()))
 
 
-def _excess(compute: np.ndarray) -> np.ndarray:
-    """Each rank's compute over the median of the others' − 1."""
-    count = len(compute)
-    if count < 2:
-        return np.full(count, np.nan)
-    others = np.array([np.median(np.delete(compute, i)) for i in range(count)])
+def _over_others(values: np.ndarray) -> np.ndarray:
+    """Each rank's value over the median of the other ranks'; NaN for a single rank or a median of 0."""
+    if len(values) < 2:
+        return np.full(len(values), np.nan)
+    others = np.array([np.median(np.delete(values, i)) for i in range(len(values))])
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(others > 0, compute / others - 1, np.nan)
+        return np.where(others > 0, values / others, np.nan)
 
 
 def _stragglers(frame: pd.DataFrame) -> np.ndarray:
     """More compute than the others, or last to arrive in most collectives while the others wait for it."""
-    if len(frame) < 2:
-        return np.zeros(len(frame), dtype=bool)
     is_slow = frame["compute_excess_ratio"].to_numpy(np.float64) > STRAGGLER_EXCESS_RATIO
     waiting = frame["waiting_ns"].to_numpy(np.float64)
-    if np.isnan(waiting).any():
+    if len(frame) < 2 or np.isnan(waiting).any():
         return is_slow
-    others = np.array([np.median(np.delete(waiting, i)) for i in range(len(frame))])
     is_last = frame["last_count"].to_numpy() * 2 > frame["matched_count"].to_numpy()
-    return is_slow | (is_last & (waiting * 2 < others))
+    return is_slow | (is_last & (_over_others(waiting) < 0.5))
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns of the schema, in order and dtype."""
+    missing = {"str": "", "int64": -1, "float64": np.nan, "bool": False}
+    columns = TABLES["ranks"].columns
+    filled = {c.name: frame[c.name].astype("object").where(frame[c.name].notna(), missing[c.dtype]) for c in columns}
+    dtypes = {c.name: "object" if c.dtype == "str" else c.dtype for c in columns}
+    return pd.DataFrame(filled).astype(dtypes)

@@ -1,0 +1,167 @@
+"""Outcomes → the output folder: finished captures left alone, the rest worked on, one fleet store and page.
+
+The folder holds ``stores/`` (one store per capture), ``records/`` (what makes a batch resumable), ``batch.json``
+(what the fleet store was made of), ``fleet.xsp.sqlite`` and ``fleet.html``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xsp_post.batch.engines import outcomes
+from xsp_post.batch.jobs import Job
+from xsp_post.batch.work import DONE, FAILED, BatchOptions, Outcome, current_row, read_outcome, record_path
+from xsp_post.errors import MESSAGES, OutputError
+from xsp_post.output import atomic_output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MESSAGES.update({
+    "batch-folder": (
+        "The output folder is there and was not made by xsp-post batch; nothing in it was touched.",
+        "Name another folder with -o, or an empty one.",
+    ),
+})
+
+FLEET_STORE, FLEET_PAGE, STATE = "fleet.xsp.sqlite", "fleet.html", "batch.json"
+Progress = Callable[[Job, Outcome], None]
+
+
+@dataclass
+class BatchResult:
+    """What a batch did. ``rows`` are those of the table fleet, in the order of the jobs."""
+
+    folder: Path
+    rows: list[dict[str, Any]]
+    done_count: int  # analysed now
+    current_count: int  # finished earlier and unchanged
+    is_fleet_current: bool  # nothing was written
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        return [row for row in self.rows if row["status"] == FAILED]
+
+
+def run_batch(jobs: Sequence[Job], folder: Path, options: BatchOptions | None = None, *, workers: int = 1,
+              scheduler: str = "", force: bool = False, page: bool = True,
+              before: Callable[[list[Job]], None] | None = None, progress: Progress | None = None) -> BatchResult:
+    """Analyse what is not finished, then write the fleet store (and page) if anything changed.
+
+    ``force`` redoes everything. ``before`` is told what will be worked on, ``progress`` each outcome as it comes.
+    Raises `OutputError` (folder), `ToolError` (cluster); a capture that fails is a row.
+    """
+    options = options or BatchOptions()
+    folder = _prepared(folder)
+    rows = {} if force else {job.name: row for job in jobs if (row := current_row(folder, job, options)) is not None}
+    to_do = [job for job in jobs if job.name not in rows]
+    if before is not None:
+        before(to_do)
+    current = dict(rows)
+    made: dict[str, Outcome] = {}
+    for job, outcome in outcomes(to_do, str(folder), options, workers=workers, scheduler=scheduler):
+        made[job.name], rows[job.name] = outcome, outcome.row
+        if progress is not None:
+            progress(job, outcome)
+    ordered = [rows[job.name] for job in jobs]
+    state = _state(jobs, rows)
+    is_current = not to_do and _read_state(folder) == state and (folder / FLEET_STORE).is_file() and (
+        not page or (folder / FLEET_PAGE).is_file())
+    if not is_current:
+        found = [made.get(job.name) or read_outcome(record_path(folder, job)) for job in jobs]
+        _write_fleet(folder, found, page)
+        _write_state(folder, state)
+    return BatchResult(folder, ordered, len(to_do), len(current), is_current)
+
+
+def _prepared(folder: Path) -> Path:
+    """The output folder, made if need be; one that holds other things is refused."""
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file, and a folder is to be written there.", code="output-folder",
+                          hint="Name another folder with -o.")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / STATE).is_file():
+        raise OutputError(f"{folder} holds files that are not of xsp-post batch.", code="batch-folder",
+                          hint=MESSAGES["batch-folder"][1])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be made: {os.strerror(error.errno or 0)}.", code="output-denied",
+                          hint="Name an output elsewhere with -o.") from error
+    folder = folder.resolve()
+    if not (folder / STATE).is_file():
+        _write_state(folder, {})  # from now on the folder is a batch's, whenever it is interrupted
+    return folder
+
+
+def _state(jobs: Sequence[Job], rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the fleet store is made of, as a digest that any change of any row changes."""
+    content = json.dumps([[job.name, rows[job.name]] for job in jobs], sort_keys=True)
+    return {"version": 1, "captures": len(jobs), "sha256": hashlib.sha256(content.encode()).hexdigest()}
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _write_state(folder: Path, state: dict[str, Any]) -> None:
+    with atomic_output(folder / STATE, force=True) as temporary:
+        temporary.write_text(json.dumps(state) + "\n", encoding="ascii")
+
+
+# -- the fleet ----------------------------------------------------------------------------------------------
+
+
+def _write_fleet(folder: Path, found: Sequence[Outcome], page: bool) -> None:
+    from xsp_post.analysis import Analysis
+    from xsp_post.store import write_store
+
+    analysis = Analysis(fleet_frames(found))
+    write_store(analysis, folder / FLEET_STORE, force=True)
+    if page:
+        from xsp_post.reports.fleet_page import write_fleet_page
+
+        write_fleet_page(analysis, folder / FLEET_PAGE, force=True)
+
+
+def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
+    """The tables of a fleet store (schemas.fleet) from the outcomes in order; failures are rows of `fleet`."""
+    import numpy as np
+
+    from xsp_post import fleet
+
+    contributions: list[dict[str, pd.DataFrame]] = []
+    ranks: dict[str, list[Outcome]] = {}
+    for index, outcome in enumerate(found):
+        if outcome.row["status"] != DONE:
+            continue
+        frames = {name: outcome.frames[name] for name in fleet.CONTRIBUTED}
+        contributions.append({name: f.assign(capture_index=np.int64(index)) for name, f in frames.items()})
+        ranks.setdefault(outcome.row["job_name"], []).append(outcome)
+    tables = fleet.fleet_tables(contributions)
+    tables["fleet"] = fleet.fleet_rows([outcome.row for outcome in found])
+    tables["ranks"] = _ranks(ranks.items())
+    return tables
+
+
+def _ranks(groups: Iterable[tuple[str, list[Outcome]]]) -> pd.DataFrame:
+    """Ranks of every job that has several: files that state a rank, or several devices in one file."""
+    import pandas as pd
+
+    from xsp_post.ranks import rank_table
+
+    tables = []
+    for job_name, group in groups:
+        # files of one stem that state no rank are not ranks of one job, only its namesakes
+        together = [group] if all(one.row["rank"] >= 0 for one in group) else [[one] for one in group]
+        tables += [rank_table([one.frames for one in part], job_name) for part in together]
+    several = [table for table in tables if len(table) > 1]
+    return pd.concat(several, ignore_index=True) if several else (tables[0] if tables else rank_table([])).iloc[:0]

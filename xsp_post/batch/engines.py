@@ -1,0 +1,185 @@
+"""Jobs → outcomes, with workers that may die: one loop over a process pool here or a Dask cluster elsewhere.
+
+Both engines are `concurrent.futures` executors, so that the code is the same. A job whose worker died is tried
+again: on the pool alone in a fresh process, to find the one that kills; on a cluster by the scheduler, which
+hands it to another worker. Nothing else is lost by it.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from xsp_post.batch.jobs import Job
+from xsp_post.batch.work import BatchOptions, Outcome, failure, process
+from xsp_post.errors import MESSAGES, OutputError, ToolError, XspPostError
+
+MESSAGES.update({
+    "cluster-unreachable": (
+        "The Dask scheduler does not answer at the address given, or refuses us.",
+        "Start one (`dask scheduler`, `dask worker tcp://HOST:8786`), see that its dask version is like ours, and "
+        "that its workers can import xsp_post and see the captures and the output folder under the same paths.",
+    ),
+    "cluster-missing": ("--scheduler needs Dask's distributed package.", "pip install 'xsp-post[cluster]'"),
+})
+
+_CLUSTER_RETRIES = 3
+_CONNECT_TIMEOUT_S = 20
+Work = Callable[[Job], Outcome]
+
+
+def outcomes(jobs: Sequence[Job], folder: str, options: BatchOptions, *, workers: int = 1,
+             scheduler: str = "") -> Iterator[tuple[Job, Outcome]]:
+    """Every job with what came of it, in the order they finish. With ``scheduler`` on that Dask cluster.
+
+    Raises `ToolError` (no cluster) and `OutputError` (the output folder cannot be written: every job would fail).
+    """
+    work = partial(process, folder=folder, options=options)
+    if not jobs:
+        return
+    if scheduler:
+        with _cluster(scheduler) as (executor, width):
+            yield from _on(executor, work, jobs, width * 2)
+        return
+    yield from _on_pool(work, jobs, workers)
+
+
+def _on(executor: Executor, work: Work, jobs: Sequence[Job], window: int) -> Iterator[tuple[Job, Outcome]]:
+    """At most ``window`` jobs are submitted at a time. Raises `BrokenProcessPool` when a worker of a pool died."""
+    waiting = list(reversed(jobs))
+    running: dict[Future[Outcome], Job] = {}
+    while waiting or running:
+        while waiting and len(running) < window:
+            job = waiting.pop()
+            running[executor.submit(work, job)] = job
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            # a broken pool breaks all its futures: those that had finished are handed on first
+            if not isinstance(future.exception(), BrokenProcessPool):
+                job = running.pop(future)
+                yield job, _outcome(job, future)
+        if any(isinstance(future.exception(), BrokenProcessPool) for future in done & running.keys()):
+            raise BrokenProcessPool("a worker died")
+
+
+def _outcome(job: Job, future: Future[Outcome]) -> Outcome:
+    """What a finished future says: an outcome, or why there is none."""
+    try:
+        error = future.exception()
+    except CancelledError as cancelled:
+        error = cancelled
+    if error is None:
+        return future.result()
+    if isinstance(error, (OutputError, KeyboardInterrupt)):
+        raise error
+    if isinstance(error, XspPostError):
+        return failure(job, error)
+    # by its name, so that distributed need not be imported where it is not used
+    died = type(error).__name__ in ("KilledWorker", "CancelledError", "FutureCancelledError")
+    if died or isinstance(error, MemoryError):
+        return _died(job)
+    sentence = f"{job.sources[0]}: xsp-post failed ({type(error).__name__}: {str(error)[:300]})"
+    return failure(job, ToolError(sentence, code="batch-defect"))
+
+
+def _died(job: Job) -> Outcome:
+    return failure(job, ToolError(f"{job.sources[0]}: its worker process died", code="batch-worker-died"))
+
+
+# -- this machine -------------------------------------------------------------------------------------------
+
+
+def _on_pool(work: Work, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Outcome]]:
+    """A process pool; after a death its unfinished jobs go on, those that may have caused it one at a time."""
+    left = list(jobs)
+    suspects: list[Job] = []
+    while left or suspects:
+        if suspects:
+            yield _alone(work, suspects.pop(0))
+            continue
+        pool = _pool(min(workers, len(left)))
+        # one more than workers: a worker that finishes finds the next job waiting
+        window = workers + 1
+        try:
+            for job, outcome in _on(pool, work, list(left), window):
+                left.remove(job)
+                yield job, outcome
+        except BrokenProcessPool:
+            suspects, left = left[:window], left[window:]
+        finally:
+            _stop(pool)
+
+
+def _alone(work: Work, job: Job) -> tuple[Job, Outcome]:
+    """A job that may have killed its worker, in a process of its own."""
+    pool = _pool(1)
+    try:
+        return next(iter(_on(pool, work, [job], 1)))
+    except BrokenProcessPool:
+        return job, _died(job)
+    finally:
+        _stop(pool)
+
+
+def _pool(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin_worker)
+
+
+def _context() -> multiprocessing.context.BaseContext:
+    """Workers are forked from a clean server that has imported everything once: cheap to start, safe to fork."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", "xsp_post.batch.warm"])
+    return context
+
+
+def _begin_worker() -> None:
+    """Ctrl-C is the parent's business: it ends the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from xsp_post.batch import warm
+
+    warm.up()
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """End a pool at once when there is unfinished work (an interrupt, an error), else let it go."""
+    unfinished = bool(getattr(pool, "_pending_work_items", None))
+    processes = list((getattr(pool, "_processes", None) or {}).values())
+    pool.shutdown(wait=not unfinished, cancel_futures=True)
+    if unfinished:
+        for one in processes:
+            one.terminate()
+
+
+# -- a cluster ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
+    """(executor, threads of the cluster). Raises `ToolError` when there is none."""
+    try:
+        from distributed import Client
+    except ModuleNotFoundError as error:
+        raise ToolError("--scheduler needs the package distributed, which is not installed", code="cluster-missing",
+                        hint=MESSAGES["cluster-missing"][1]) from error
+    try:
+        client = Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, ImportError) as error:
+        raise ToolError(f"{address}: no Dask scheduler answers there ({type(error).__name__})",
+                        code="cluster-unreachable", hint=MESSAGES["cluster-unreachable"][1]) from error
+    try:
+        yield client.get_executor(pure=False, retries=_CLUSTER_RETRIES), _width(client)
+    finally:
+        client.close()
+
+
+def _width(client: Any) -> int:
+    """Threads of all workers; a cluster that is still starting counts as eight."""
+    return sum(client.nthreads().values()) or 8

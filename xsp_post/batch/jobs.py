@@ -1,0 +1,242 @@
+"""Paths → jobs: which files are captures, and which of them are one (before anything heavy is imported).
+
+Files that are one capture: a run directory of ``xsp-post run`` (by its manifest); an export and the report it
+was made from (same folder and stem: the export is read); a timeline and the Nsight Compute reports of the same
+folder whose stem differs only by words such as ``ncu`` or ``counters``. The file's name also tells, where the
+capture itself does not: the rank (``rank3``, ``rank_3``) and the batch size (``bs16``, ``batch_16``); what is
+left of the stem then is the workload.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xsp_post.capture import is_run_directory
+from xsp_post.errors import MESSAGES, UsageError
+
+MESSAGES.update({
+    "batch-list": ("The list of captures (@FILE) cannot be read.", "Give a text file with one path a line, UTF-8."),
+    "batch-nothing": (
+        "None of the paths given holds a file that could be a capture.",
+        "Name nsys exports, .nsys-rep, .ncu-rep, PyTorch or Jaeger traces, run directories, or folders of them.",
+    ),
+})
+
+# What is taken from a folder; a file that is named on the command line is taken whatever it is called.
+_EXPORTS = (".sqlite",)
+_FOLDERS = ("_pqtdir", "_arwdir")
+_REPORTS = (".nsys-rep", ".qdrep")
+_COUNTERS = (".ncu-rep",)
+_TRACES = (".pt.trace.json.gz", ".pt.trace.json", ".jaeger.json", ".json.gz", ".json")
+_STORE = ".xsp.sqlite"
+_SUFFIXES = (_STORE, *_EXPORTS, *_REPORTS, *_COUNTERS, *_TRACES)
+# First among files of one stem is read: reading an export needs no nsys.
+_PREFERRED = (*_EXPORTS, *_FOLDERS, *_REPORTS)
+_COUNTER_WORDS = re.compile(r"(?:^|[._-])(?:ncu|nsys|counters?|metrics?|roofline|profile)(?=$|[._-])", re.IGNORECASE)
+_RANK = re.compile(r"(?:^|[._-])rank[._-]?(\d{1,6})(?=$|[._-])", re.IGNORECASE)
+_BATCH = re.compile(r"(?:^|[._-])(?:bs|batch(?:[._-]?size)?)[._=-]?(\d{1,7})(?=$|[._-])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One capture of a batch. ``sources`` are absolute paths, the timeline first; picklable and small."""
+
+    name: str  # unique, a relative path without suffix: names its store
+    sources: tuple[str, ...]
+    shown: str  # the first source as the user would find it, relative to what was given
+    workload: str  # by the file's name
+    job_name: str  # captures that differ by their rank only share it
+    rank: int = -1
+    batch_size: int = -1
+
+
+@dataclass
+class Skipped:
+    """Files of the given folders that are no captures by their name or content."""
+
+    paths: list[str] = field(default_factory=list)
+
+
+def discover(paths: Sequence[str | os.PathLike[str]], *, leave_out: Path | None = None) -> tuple[list[Job], Skipped]:
+    """All captures below the paths, in a stable order, and what was passed over.
+
+    ``paths``: files, folders (searched to any depth), glob patterns (``**`` too), run directories, and ``@FILE``
+    with one path a line. ``leave_out``: the output folder. Raises `UsageError` when nothing is found or a list
+    cannot be read; a named file that does not exist becomes a job (and a row that says so).
+    """
+    skipped = Skipped()
+    found: dict[str, tuple[Path, str]] = {}  # absolute path -> (path, relative name)
+    for root, path in _expanded(paths):
+        for entry in _captures_below(path, leave_out, skipped):
+            absolute = os.path.abspath(entry)
+            found.setdefault(absolute, (entry, _relative(entry, root)))
+    jobs = _unique(_grouped([(absolute, shown) for absolute, (_, shown) in found.items()]))
+    if not jobs:
+        raise UsageError(f"There is no capture in {', '.join(map(str, paths))}", code="batch-nothing",
+                         hint=MESSAGES["batch-nothing"][1])
+    return jobs, skipped
+
+
+def _expanded(paths: Sequence[str | os.PathLike[str]]) -> Iterator[tuple[Path, Path]]:
+    """(what names are relative to, path) for each path, with globs and lists written out."""
+    for given in paths:
+        text = os.fspath(given)
+        path = Path(text)
+        if text.startswith("@") and not os.path.lexists(path):
+            yield from _expanded(_listed(Path(text[1:])))
+        elif not os.path.lexists(path) and glob.has_magic(text):
+            for match in sorted(glob.glob(text, recursive=True)):
+                yield from _expanded([match])
+        else:
+            inside = path.is_dir() and not _is_capture_folder(path)
+            yield (path if inside else path.parent), path
+
+
+def _listed(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: the list of captures cannot be read ({error})", code="batch-list") from error
+    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _is_capture_folder(path: Path) -> bool:
+    return is_run_directory(path) or path.name.endswith(_FOLDERS)
+
+
+def _captures_below(path: Path, leave_out: Path | None, skipped: Skipped) -> Iterator[Path]:
+    """A file as it is; of a folder everything that can be a capture, in name order."""
+    if not path.is_dir() or _is_capture_folder(path):
+        yield path
+        return
+    for folder, folders, files in os.walk(path, followlinks=False):
+        here = Path(folder)
+        yield from (here / name for name in sorted(folders) if _is_capture_folder(here / name))
+        folders[:] = sorted(
+            name for name in folders
+            if not name.startswith(".") and not _is_capture_folder(here / name) and not _same(here / name, leave_out))
+        for name in sorted(files):
+            if _is_capture_name(here / name):
+                yield here / name
+            elif not name.startswith("."):
+                skipped.paths.append(str(here / name))
+
+
+def _same(path: Path, other: Path | None) -> bool:
+    return other is not None and os.path.realpath(path) == os.path.realpath(other)
+
+
+def _is_capture_name(path: Path) -> bool:
+    """Whether a file of a folder is taken: by its suffix; JSON by its first bytes, since most JSON is no trace."""
+    name = path.name
+    if name.startswith(".") or name.endswith(_STORE):
+        return False
+    if name.endswith((*_EXPORTS, *_REPORTS, *_COUNTERS)):
+        return True
+    return name.endswith(_TRACES) and _looks_like_trace(path)
+
+
+def _looks_like_trace(path: Path) -> bool:
+    """A cheap look; the readers' own test decides in the worker."""
+    import gzip
+    import zlib
+
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            head = file.read(4096)
+    except (OSError, EOFError, zlib.error):
+        return True  # damaged: a row that says so
+    words = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"traceID"', b'"spans"', b'"clock"')
+    return not head or any(word in head for word in words) or path.name.endswith(_TRACES[:3])
+
+
+def _relative(path: Path, root: Path) -> str:
+    try:
+        return path.relative_to(root).as_posix()
+    except ValueError:
+        return path.name
+
+
+# -- what belongs together ----------------------------------------------------------------------------------
+
+
+def stem_of(name: str) -> str:
+    """A file's name without what says which format it is."""
+    for suffix in (*_SUFFIXES, *_FOLDERS):
+        if name.lower().endswith(suffix) and len(name) > len(suffix):
+            return name[: -len(suffix)]
+    return name
+
+
+def _grouped(files: Sequence[tuple[str, str]]) -> list[Job]:
+    """Jobs of (absolute path, relative name): reports behind their exports, counters behind their timelines."""
+    timelines: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    counters: list[tuple[str, str]] = []
+    for absolute, shown in files:
+        if absolute.endswith(_COUNTERS):
+            counters.append((absolute, shown))
+            continue
+        folder, name = os.path.split(absolute)
+        # traces of other profilers are captures of their own, whatever they are called
+        kind = stem_of(name) if name.endswith(_PREFERRED) else name
+        timelines.setdefault((folder, kind), []).append((absolute, shown))
+    chosen = [min(group, key=lambda one: _preference(one[0])) for group in timelines.values()]
+    reports: dict[str, list[str]] = {}
+    alone: list[tuple[str, str]] = []
+    for absolute, shown in counters:
+        owners = [one for one, _ in chosen if _key(one) == _key(absolute)]
+        if len(owners) == 1:
+            reports.setdefault(owners[0], []).append(absolute)
+        else:
+            alone.append((absolute, shown))
+    order = {absolute: position for position, (absolute, _) in enumerate(files)}
+    every = sorted([*chosen, *alone], key=lambda one: order[one[0]])
+    return [_job(absolute, shown, reports.get(absolute, [])) for absolute, shown in every]
+
+
+def _preference(path: str) -> int:
+    return next((i for i, suffix in enumerate(_PREFERRED) if path.endswith(suffix)), len(_PREFERRED))
+
+
+def _key(path: str) -> tuple[str, str]:
+    """Folder and stem without the words that tell a counter report from a timeline."""
+    folder, name = os.path.split(path)
+    return folder, _COUNTER_WORDS.sub("", stem_of(name)).strip("._-").lower()
+
+
+def _job(absolute: str, shown: str, reports: Iterable[str]) -> Job:
+    folder, name = os.path.split(shown)
+    stem = stem_of(name)
+    rank, without_rank = _cut(_RANK, stem)
+    batch_size, workload = _cut(_BATCH, without_rank)
+    job_name = os.path.join(folder, without_rank) if without_rank else stem
+    return Job(os.path.join(folder, stem), (absolute, *reports), shown, workload or without_rank or stem, job_name,
+               rank, batch_size)
+
+
+def _cut(pattern: re.Pattern[str], stem: str) -> tuple[int, str]:
+    """The number that the pattern finds (−1 none) and the stem without it."""
+    match = pattern.search(stem)
+    if match is None:
+        return -1, stem
+    return int(match.group(1)), (stem[: match.start()] + stem[match.end():]).strip("._-")
+
+
+def _unique(jobs: Sequence[Job]) -> list[Job]:
+    """Names made unique, and safe as the name of a store below the output folder."""
+    taken: set[str] = set()
+    result = []
+    for job in jobs:
+        parts = [part for part in job.name.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+        name = base = "/".join(part[:120] for part in parts) or "capture"
+        number = 2
+        while name.lower() in taken:  # some file systems do not tell upper from lower case
+            name, number = f"{base}~{number}", number + 1
+        taken.add(name.lower())
+        result.append(Job(name, job.sources, job.shown, job.workload, job.job_name, job.rank, job.batch_size))
+    return result

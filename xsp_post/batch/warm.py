@@ -1,0 +1,23 @@
+"""Imported once by the server that workers are forked from: everything that analysing a capture needs."""
+
+from __future__ import annotations
+
+import importlib
+
+_NEEDED = (
+    "pandas", "pyarrow", "adbc_driver_sqlite.dbapi", "sqlite_utils", "xsp_post.pipeline", "xsp_post.store",
+    "xsp_post.fleet", "xsp_post.ranks", "xsp_post.analyses", "xsp_post.batch.work", "xsp_post.ingest.nsys",
+    "xsp_post.inferred_tree", "xsp_post.inference",
+)
+
+
+def up() -> None:
+    """Import what is there; what is not is said when a job needs it."""
+    for name in _NEEDED:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+
+
+up()

@@ -1,0 +1,170 @@
+"""`xsp-post batch`: folders of captures → one store each, and one fleet store and page over all of them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xsp_post.commands import shared
+from xsp_post.errors import MESSAGES, CaptureError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from xsp_post.batch import BatchResult, Job
+    from xsp_post.batch.work import Outcome
+
+MESSAGES.update({
+    "batch-all-failed": (
+        "Not one capture of the batch could be analysed.",
+        "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
+    ),
+    "batch-some-failed": (
+        "With --strict: some captures of the batch could not be analysed.",
+        "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
+    ),
+    "batch-workers": ("--workers is below 1, or was given together with --scheduler.", "Use one of the two."),
+})
+_SHOWN = 40
+
+
+def batch(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH...", help="Captures, folders of them, globs, run directories, or @LIST."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the stores and the fleet store.")],
+    workers: Annotated[int, typer.Option(help="Processes on this machine (0: one per core).")] = 0,
+    scheduler: Annotated[str, typer.Option(help="Address of a Dask scheduler to use instead: tcp://HOST:8786.")] = "",
+    model_range: shared.ModelRange = "",
+    layer_range: shared.LayerRange = "",
+    layer_depth: shared.LayerDepth = 0,
+    no_infer: shared.NoInfer = False,
+    roof: shared.Roof = "pipe",
+    no_report: Annotated[bool, typer.Option("--no-report", help="Do not write fleet.html.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 4 when any capture fails.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Redo captures that are finished and unchanged.")] = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Analyse many captures; what is finished and unchanged is not done again, what was interrupted goes on."""
+    import os
+
+    from xsp_post.batch import BatchOptions, discover, run_batch
+
+    if workers < 0 or (workers and scheduler):
+        raise UsageError("--workers and --scheduler exclude one another" if workers > 0 else
+                         f"--workers {workers} is below 1", code="batch-workers")
+    jobs, skipped = discover(paths, leave_out=output)
+    options = BatchOptions(model_range, layer_range, layer_depth, not no_infer, roof)
+    with _progress() as (before, progress):
+        result = run_batch(
+            jobs, output, options, workers=workers or os.cpu_count() or 1, scheduler=scheduler, force=force,
+            page=not no_report, before=before, progress=progress)
+    if as_json:
+        shared.print_json({"format": "xsp-post.batch", "version": 1, "folder": str(output),
+                           "analysed_count": result.done_count, "unchanged_count": result.current_count,
+                           "skipped": skipped.paths, "fleet": [_public(row) for row in result.rows]})
+    else:
+        _print(result, output, len(skipped.paths), no_report)
+    _judge(result, strict)
+
+
+def _public(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if value != value else value for name, value in row.items() if name != "exit_code"}
+
+
+def _print(result: BatchResult, output: Path, skipped_count: int, no_report: bool) -> None:
+    """One line per capture, failures with their sentence, then what was done. No pandas: a second call is quick."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from xsp_post.text_safety import shown
+    from xsp_post.units import format_count, format_ns, format_ratio_percent
+
+    console = shared.stdout()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("capture", "GPU"):
+        table.add_column(name, overflow="fold")
+    for name in ("kernels", "kernel time", "iterations", "layers", "in ranges"):
+        table.add_column(name, justify="right")
+    done = [row for row in result.rows if row["status"] == "done"]
+    for row in done[:_SHOWN]:
+        ratio = row["attributed_ratio"]
+        table.add_row(
+            Text(shown(row["capture_name"], 60)), Text(shown(row["system_name"], 30)), format_count(row["kernel_count"]),
+            format_ns(row["kernel_ns"]), format_count(row["iteration_count"]), format_count(row["layer_count"]),
+            format_ratio_percent(ratio) if ratio == ratio else "–")
+    if done:
+        console.print(table)
+    if len(done) > _SHOWN:
+        console.print(f"… {len(done) - _SHOWN:,} more (xsp-post table fleet has all)", style="dim")
+    for row in result.failed[:_SHOWN]:
+        console.print(Text(f"failed  {shown(row['capture_name'], 60)}: {shown(row['message'], 300)} [{row['code']}]",
+                           style="yellow"))
+    if len(result.failed) > _SHOWN:
+        console.print(f"… {len(result.failed) - _SHOWN:,} more failed", style="dim")
+    with_kernels = sum(row["kernel_count"] > 0 for row in done)
+    console.print(Text(f"{len(result.rows)} captures: {with_kernels} with kernels, {len(done) - with_kernels} without, "
+                       f"{len(result.failed)} failed", style="bold"))
+    shared.say(f"{result.done_count} analysed now, {result.current_count} unchanged"
+               + (f", {skipped_count} files passed over as no captures" if skipped_count else ""))
+    store = output / "fleet.xsp.sqlite"
+    if result.is_fleet_current:
+        shared.say(f"Nothing to do: {store} is current")
+    else:
+        shared.say(f"Wrote {store}" + ("" if no_report else f" and {output / 'fleet.html'}"))
+    shared.say(f"Next: xsp-post table fleet_models {store}")
+
+
+def _judge(result: BatchResult, strict: bool) -> None:
+    failed = len(result.failed)
+    if failed and failed == len(result.rows):
+        raise CaptureError(f"None of the {failed} captures could be analysed.", code="batch-all-failed",
+                           hint=MESSAGES["batch-all-failed"][1])
+    if failed and strict:
+        raise CaptureError(f"{failed} of {len(result.rows)} captures could not be analysed.", code="batch-some-failed",
+                           hint=MESSAGES["batch-some-failed"][1])
+
+
+@contextmanager
+def _progress() -> Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Outcome], None]]]:
+    """(before, progress) of `run_batch`: a bar with an estimate on a terminal, by bytes since captures differ."""
+    if not sys.stderr.isatty():
+        yield (lambda jobs: None), (lambda job, outcome: None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    from xsp_post.text_safety import shown
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[finished]}/{task.fields[count]}"),
+               TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task: list[TaskID] = []
+    state = {"finished": 0}
+
+    def before(jobs: list[Job]) -> None:
+        if jobs:
+            total = sum(map(_size, jobs))
+            task.append(bar.add_task("captures", total=total, finished=0, count=len(jobs)))
+
+    def progress(job: Job, outcome: Outcome) -> None:
+        state["finished"] += 1
+        bar.update(task[0], advance=_size(job), finished=state["finished"], description=shown(job.name, 40))
+
+    with bar:
+        yield before, progress
+
+
+def _size(job: Job) -> int:
+    """Bytes of a job, at least one so that a missing file counts too."""
+    total = 1
+    for source in job.sources:
+        path = Path(source)
+        files = path.rglob("*") if path.is_dir() else [path]
+        total += sum(file.stat().st_size for file in files if file.is_file())
+    return total
