@@ -12,7 +12,7 @@ from xsp_post import capture
 from xsp_post.capture import CapturePlan, Workload
 from xsp_post.collectors import ncu
 from xsp_post.collectors.ncu import NcuCollector, metric_flags
-from xsp_post.counters import is_input
+from xsp_post.counter_quantities import is_input
 from xsp_post.errors import ToolError, UsageError
 from xsp_post.levels import RUN_COUNTERS
 

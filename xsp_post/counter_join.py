@@ -16,7 +16,8 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from xsp_post.counter_keys import Side, sides
-from xsp_post.counters import PATH_SEPARATOR, CounterReport, combined_flop, is_input, is_tensor_operand, quantities
+from xsp_post.counter_quantities import combined_flop, is_input, is_tensor_operand, quantities
+from xsp_post.counters import PATH_SEPARATOR, CounterReport
 from xsp_post.findings import CATALOGUE, ERROR, INFO, WARNING, Entry, Finding, finding
 
 CATALOGUE.update({

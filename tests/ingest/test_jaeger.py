@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post.counters import quantities
+from xsp_post.counter_quantities import quantities
 from xsp_post.errors import CaptureError
 from xsp_post.ingest.clock_offset import estimate
 from xsp_post.ingest.jaeger import read_jaeger, read_jaeger_counters, sniff_jaeger

@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 
 from xsp_post import findings
-from xsp_post.counters import QUANTITIES, CounterReport, quantities, roof_fractions
+from xsp_post.counter_quantities import quantities, roof_fractions
+from xsp_post.counters import QUANTITIES, CounterReport
 from xsp_post.errors import CaptureError, ToolError
 from xsp_post.ingest import ncu, ncu_blocks
 from xsp_post.ingest.ncu import read_actions, read_ncu, sniff_ncu

@@ -64,7 +64,7 @@ _GIVES = "flops, DRAM bytes and occupancy of every kernel: A8…A12, A14, A15 an
 _REMEDY = "Install Nsight Compute from NVIDIA (developer.nvidia.com/nsight-compute), or point XSP_NCU to it"
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 
-# Metrics that counters.quantities reads; only those whose base name ncu lists are asked for.
+# Metrics that counter_quantities.quantities reads; only those whose base name ncu lists are asked for.
 _SASS = "sass_thread_inst_executed_op_{}_pred_on.sum"
 WANTED = (
     "gpu__time_duration.sum",

@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 
 from xsp_post import tools
-from xsp_post.counters import ACTION_DTYPES, CounterReport, is_input
+from xsp_post.counter_quantities import is_input
+from xsp_post.counters import ACTION_DTYPES, CounterReport
 from xsp_post.errors import MESSAGES, CaptureError, ToolError
 from xsp_post.findings import finding
 from xsp_post.ingest import ncu_blocks
