@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 from rich.console import Console
@@ -19,6 +21,7 @@ _LEVEL_STYLE = {
     "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
     "OPERATION": "default", "LIBRARY": "magenta", "KERNEL": "yellow",
 }  # fmt: skip
+_DIGITS = re.compile(r"\d+")
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -121,7 +124,7 @@ def headline(capture: pd.Series) -> Text:
 def _tree_table(rows: pd.DataFrame) -> Table:
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     has_device = bool(rows["busy_ns"].max()) if len(rows) else False
-    table.add_column("range", overflow="fold", ratio=1)
+    table.add_column("range", overflow="ellipsis", no_wrap=True, ratio=1)
     device_titles = ("calls", "kernels", "kernel time", "share", "busy", "gap", "host")
     for title in device_titles if has_device else ("calls", "host", "share"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -130,10 +133,9 @@ def _tree_table(rows: pd.DataFrame) -> Table:
     top_level = rows[rows["indent"] == 1][weight].sum() if weight == "duration_ns" else root_ns
     for row in rows.to_dict("records"):
         name = Text("  " * row["indent"])
-        label = shown(str(row["name"]))
-        name.append(label, style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
         if row["repeat_count"] > 1:
-            name.append(f"  ×{row['repeat_count']}", style="bold")
+            name.append(f"{row['repeat_count']} × ", style="bold")
+        name.append(shown(_label(row)), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
         if row["is_inferred"]:
             name.append("  (inferred)", style="italic dim")
         share = format_ratio_percent(row[weight] / top_level) if top_level else ""
@@ -148,6 +150,15 @@ def _tree_table(rows: pd.DataFrame) -> Table:
             cells = (format_count(row["call_count"]), format_ns(host), share if row["indent"] else "")
         table.add_row(name, *cells)
     return table
+
+
+def _label(row: dict) -> str:
+    """A node's text; of folded siblings what they share, with a star for the numbers in which they differ."""
+    first, _, last = str(row["name"]).partition(" … ")
+    if row["repeat_count"] <= 1 or not last:
+        return str(row["name"])
+    numbers = iter(_DIGITS.findall(last))
+    return _DIGITS.sub(lambda found: found[0] if next(numbers, None) == found[0] else "*", first)
 
 
 def balance_line(results: Results, capture_id: int) -> Text:
