@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from xsp_post.counter_quantities import is_input
 from xsp_post.counters import ACTION_DTYPES, PATH_SEPARATOR
 from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
 from xsp_post.range_text import DOMAIN
@@ -67,8 +68,10 @@ def actions_frame(rows: dict[str, list[Any]], ranges: list[dict[str, tuple[str, 
 def report_findings(actions: pd.DataFrame, without_value: dict[str, int]) -> list[Finding]:
     found = []
     if without_value:
-        worst = max(without_value, key=lambda name: without_value[name])
-        found.append(finding("counters-not-a-number", count=sum(without_value.values()), example=worst))
+        worst = max(without_value, key=lambda name: (is_input(name), without_value[name]))
+        severity = WARNING if is_input(worst) else INFO  # metrics that no quantity needs are nobody's loss
+        count = sum(without_value.values())
+        found.append(finding("counters-not-a-number", count=count, example=worst, severity=severity))
     if not (actions["range_path"] != "").any():
         found.append(finding("counters-no-ranges", count=len(actions)))
     several = (actions["workload_type"] != "kernel").sum()
