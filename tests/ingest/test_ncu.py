@@ -279,8 +279,8 @@ def test_a_number_that_is_none_becomes_a_finding_never_a_zero() -> None:
     assert values(report, "l2_bytes") == [0]
     found = {f.code: f.count for f in report.findings}
     assert found["counters-not-a-number"] == 2
-    assert [f.severity for f in report.findings][0] == findings.WARNING
-    assert [f.severity for f in fake({"odd__metric": math.nan}).findings][0] == findings.INFO  # nobody needs it
+    assert report.findings[0].severity == findings.WARNING
+    assert fake({"odd__metric": math.nan}).findings[0].severity == findings.INFO  # nobody needs it
 
 
 def test_our_domain_gives_the_path_whatever_else_is_there() -> None:

@@ -201,6 +201,7 @@ def nanoseconds(microseconds: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     if exact.all():
         return result, exact
     # Exponents and the like: rare, through floating point.
-    others = pd.to_numeric(pd.Series(text.to_pylist()).where(~exact, "0"), errors="coerce").to_numpy() * 1000
-    readable = exact | (np.isfinite(others) & (np.abs(others) < 2**62))
-    return np.where(exact, result, np.where(readable, np.nan_to_num(others), 0).round().astype(np.int64)), readable
+    others = pd.to_numeric(pd.Series(text.to_pylist()).where(~exact, "0"), errors="coerce").to_numpy(dtype=float)
+    readable = exact | (np.abs(others) < _NO_US)
+    others = np.where(readable, others, 0) * 1000
+    return np.where(exact, result, others.round().astype(np.int64)), readable
