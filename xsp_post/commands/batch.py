@@ -95,8 +95,9 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     for row in done[:_SHOWN]:
         ratio = row["attributed_ratio"]
         table.add_row(
-            Text(shown(row["capture_name"], 60)), Text(shown(row["system_name"], 30)), format_count(row["kernel_count"]),
-            format_ns(row["kernel_ns"]), format_count(row["iteration_count"]), format_count(row["layer_count"]),
+            Text(shown(row["capture_name"], 60)), Text(shown(row["system_name"], 30)),
+            format_count(row["kernel_count"]), format_ns(row["kernel_ns"]),
+            format_count(row["iteration_count"]), format_count(row["layer_count"]),
             format_ratio_percent(ratio) if ratio == ratio else "–")
     if done:
         console.print(table)
@@ -141,8 +142,9 @@ def _progress() -> Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Ou
 
     from xsp_post.text_safety import shown
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[finished]}/{task.fields[count]}"),
-               TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[finished]}/{task.fields[count]}"),
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task: list[TaskID] = []
     state = {"finished": 0}
