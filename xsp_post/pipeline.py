@@ -290,6 +290,7 @@ def _nodes(tree: Tree, threads: _Threads) -> pd.DataFrame:
     frame["layer_index"] = nodes["layer_key"].to_numpy() + (nodes["layer_key"].to_numpy() >= 0)
     for column in ("layer_type", "shape_text", "dialect"):
         frame[column] = names.node_category(column)
+    _from_payloads(tree, frame)
     frame["sequence"] = nodes["sequence"].to_numpy()
     frame["is_inferred"] = nodes["is_inferred"].to_numpy()
     frame["confidence_ratio"] = nodes["confidence_ratio"].to_numpy()
@@ -297,6 +298,21 @@ def _nodes(tree: Tree, threads: _Threads) -> pd.DataFrame:
     frame["source_row_id"] = nodes["source_row_id"].to_numpy()
     frame["span_kind"] = _span_kinds(nodes["kind"].to_numpy())
     return frame
+
+
+def _from_payloads(tree: Tree, frame: pd.DataFrame) -> None:
+    """What a range's payload or its operator's record says beats what its text says (columns in place)."""
+    attributes = tree.trace.attributes
+    for column in ("shape_text", "layer_type", "tactic_name"):
+        if column not in attributes or not len(attributes):
+            continue
+        values = attributes[column].dropna()
+        values = values[values.astype(str) != ""]
+        texts = np.full(len(frame), "", object)
+        if column in frame:
+            texts[:] = frame[column].astype(object)
+        texts[values.index.to_numpy(int) + 1] = values.astype(str).to_numpy(object)
+        frame[column] = pd.Categorical(texts)
 
 
 def _span_kinds(codes: np.ndarray) -> pd.Categorical:

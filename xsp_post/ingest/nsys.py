@@ -24,6 +24,7 @@ from xsp_post.ingest import nsys_messages  # noqa: F401  (registers its codes)
 from xsp_post.ingest.nsys_devices import device_frame
 from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, requests
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers
+from xsp_post.ingest.payloads import payload_attributes
 from xsp_post.ingest.tables import NULL, TableSource, resolve
 from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
 
@@ -166,7 +167,7 @@ class _Reader:
             self.findings.append(finding("non-utf8-text", count=self.strings.bad_bytes_count))
         return Trace(
             provenance=provenance,
-            strings=np.array(self.strings.texts, object),
+            strings=self.strings.array(),
             spans=spans,
             launches=launches,
             activities=activities,
@@ -175,6 +176,7 @@ class _Reader:
             processes=self.processes,
             threads=self.threads,
             devices=devices,
+            attributes=payload_attributes(spans, self.strings.array()),
             findings=self.findings,
             module_loading_ns=self.module_loading_ns,
         )

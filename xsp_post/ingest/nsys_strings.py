@@ -41,6 +41,12 @@ class Interner:
     index: dict[str, int] = field(default_factory=dict)
     bad_bytes_count: int = 0
 
+    def array(self) -> np.ndarray:
+        """All texts as an object array; index = string id."""
+        result = np.empty(len(self.texts), object)
+        result[:] = self.texts
+        return result
+
     def text(self, value: str) -> int:
         found = self.index.get(value)
         if found is None:
