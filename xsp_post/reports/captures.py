@@ -42,10 +42,11 @@ def data(results: Results) -> pd.DataFrame:
     return frame.sort_values(["capture_id", "start_ns"], kind="stable").reset_index(drop=True) if len(frame) else frame
 
 
-def chart(frame: pd.DataFrame) -> Any:
+def chart(frame: pd.DataFrame, captures: pd.DataFrame) -> Any:
     """Latency of each iteration in order: drift, warm-up and outliers can be seen."""
     shown = frame.iloc[:: -(-len(frame) // ITERATION_LIMIT)]
     factor, unit = theme.axis_scale("latency_ns", shown["latency_ns"])
+    levels = captures.set_index("capture_id")["level"].astype(str)
     several = shown["capture_id"].nunique() > 1
     measured = shown.loc[~shown["is_warmup"].astype(bool), "latency_ns"]
     # a warm-up of ten times the latency would flatten everything else: it is drawn at the upper edge instead
@@ -56,6 +57,7 @@ def chart(frame: pd.DataFrame) -> Any:
             "value": shown["latency_ns"] / factor,
             "kind": shown["is_warmup"].astype(bool).map({True: "warm-up", False: "measured"}),
             "capture": "capture " + shown["capture_id"].astype(str),
+            "level": shown["capture_id"].map(levels).astype(str).replace("", "level not known"),
             "phase": [visible(p, 60) for p in shown["phase"]],
             "text": [format_ns(v) for v in shown["latency_ns"]],
         }
@@ -70,11 +72,17 @@ def chart(frame: pd.DataFrame) -> Any:
         ),
         "tooltip": [
             alt.Tooltip(f"{c}:N", title=t)
-            for c, t in (("capture", "capture"), ("phase", "phase"), ("text", "latency"), ("kind", "kind"))
+            for c, t in (
+                ("capture", "capture"),
+                ("level", "level"),
+                ("phase", "phase"),
+                ("text", "latency"),
+                ("kind", "kind"),
+            )
         ],
     }
     if several:
-        encoding["color"] = alt.Color("capture:N", title=None)
+        encoding["color"] = alt.Color("level:N", title=None)
     return (
         alt.Chart(points)
         .mark_point(filled=True, opacity=0.8)
@@ -94,7 +102,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
         blocks.append(
             Chart(
                 "iterations",
-                chart(iterations),
+                chart(iterations, captures),
                 "Latency of each iteration in the order it ran. Warm-up is left out of "
                 "all statistics, and drawn at the upper edge where it took longer."
                 + (f" Every {every}th is drawn." if every > 1 else ""),

@@ -47,7 +47,8 @@ def to_dict(document: Document) -> dict[str, Any]:
         "findings": [{**asdict(f), "examples": list(f.examples)} for f in summary.findings],
         "balance": [
             {
-                "capture_id": b.capture_id,
+                "capture_count": b.capture_count,
+                "closes": b.closes,
                 "question": b.question,
                 "kernel_count": b.kernel_count,
                 "kernel_ns": b.kernel_ns,

@@ -13,8 +13,9 @@ import pandas as pd
 from xsp_post.analysis import Results
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
+from xsp_post.reports.facts import counted
 from xsp_post.reports.layer_axis import MAX_BARS, bars_over_layers, binned, layer_label
-from xsp_post.reports.summary import counted, layer_name
+from xsp_post.reports.summary import layer_name
 from xsp_post.units import format_count, format_ns
 
 ROW_LIMIT = 600

@@ -10,8 +10,10 @@ from html import escape
 
 from xsp_post import __version__
 from xsp_post.reports.blocks import Exhibit, rows_of
+from xsp_post.reports.facts import counted
 from xsp_post.reports.findings_view import Shown
-from xsp_post.reports.summary import Balance, Summary, TopRow
+from xsp_post.reports.summary import Summary, TopRow
+from xsp_post.reports.trust import Balance
 from xsp_post.units import format_count, format_ns, format_ratio_percent
 
 _WAYS = {
@@ -41,7 +43,8 @@ def header(summary: Summary) -> str:
 def first_screen(summary: Summary, section_ids: Sequence[str]) -> str:
     """Facts, verdict, top layers and kernels, findings, trust and balance."""
     facts = "".join(
-        f'<div class="fact" data-fact="{escape(fact.id)}"><div class="label">{escape(fact.label)}</div>'
+        f'<div class="fact{" uncertain" if fact.is_uncertain else ""}" data-fact="{escape(fact.id)}"><div '
+        f'class="label">{escape(fact.label)}</div>'
         f'<div class="value">{_value(fact.text)}</div><div class="trust">{escape(fact.trust)}</div></div>'
         for fact in summary.facts
     )
@@ -73,7 +76,10 @@ def _tops(summary: Summary, section_ids: Sequence[str]) -> str:
     if summary.top_layers:
         parts.append(f"<div><h3>The slowest layers{where}</h3>{_top_list(summary.top_layers)}</div>")
     if summary.top_kernels:
-        parts.append(f"<div><h3>The kernels that take most{where}</h3>{_top_list(summary.top_kernels)}</div>")
+        parts.append(
+            f"<div><h3>The {escape(summary.device.work)} that take most{where}"
+            f"</h3>{_top_list(summary.top_kernels)}</div>"
+        )
     links = [
         f'<a href="#{anchor}">{text}</a>'
         for anchor, text in (("layers", "all layers"), ("kernels", "all kernels"), ("tree", "the tree"))
@@ -152,7 +158,7 @@ def _trust(summary: Summary) -> str:
         if rows
         else ""
     )
-    balances = "".join(_balance(b, len({x.capture_id for x in summary.balances}) > 1) for b in summary.balances[:12])
+    balances = "".join(_balance(balance) for balance in summary.balances)
     if not table and not balances:
         return ""
     return (
@@ -177,26 +183,26 @@ def _balance_line(summary: Summary) -> str:
     )
 
 
-def _balance(balance: Balance, several: bool) -> str:
+def _balance(balance: Balance) -> str:
     total = max(balance.kernel_ns, 1)
-    strip, keys, count, time = [], [], 0, 0
+    strip, keys = [], []
     for way, kernels, kernel_ns in balance.parts:
         words, role = _WAYS.get(way, (way, "--unknown"))
+        share = format_ratio_percent(kernel_ns / total)
         strip.append(f'<i style="flex:{max(kernel_ns, total / 400):.0f} 0 0;background:var({role})"></i>')
         keys.append(
-            f'<span><i style="background:var({role})"></i>{escape(words)}: {escape(format_count(kernels))} kernels, '
-            f"{escape(format_ns(kernel_ns))} ({escape(format_ratio_percent(kernel_ns / total))})</span>"
+            f'<span><i style="background:var({role})"></i>{escape(words)}: '
+            f"{escape(counted(kernels, 'kernel', 'kernels'))}, "
+            f"{escape(format_ns(kernel_ns))} ({escape(share)})</span>"
         )
-        count, time = count + kernels, time + kernel_ns
-    closes = count == balance.kernel_count and time == balance.kernel_ns
-    said = "adds up to" if closes else "DOES NOT ADD UP to"
-    which = f" · capture {balance.capture_id}" if several else ""
+    said = "adds up to" if balance.closes else "DOES NOT ADD UP to"
+    over = f" in {balance.capture_count} captures" if balance.capture_count > 1 else ""
+    question = _QUESTIONS.get(balance.question, balance.question)
     return (
-        f'<div class="balance" data-balance="{escape(balance.question)}">'
-        f"<h3>{escape(_QUESTIONS.get(balance.question, balance.question))}{which}</h3>"
-        f'<div class="strip">{"".join(strip)}</div><div class="keys">{"".join(keys)}<span>{said} '
-        f"{escape(format_count(balance.kernel_count))} kernels, "
-        f"{escape(format_ns(balance.kernel_ns))}</span></div></div>"
+        f'<div class="balance" data-balance="{escape(balance.question)}"><h3>{escape(question)}</h3>'
+        f'<div class="strip">{"".join(strip)}</div><div class="keys">{"".join(keys)}'
+        f"<span>{said} {escape(counted(balance.kernel_count, 'kernel', 'kernels'))}, "
+        f"{escape(format_ns(balance.kernel_ns))}{over}</span></div></div>"
     )
 
 

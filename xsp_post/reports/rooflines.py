@@ -290,7 +290,8 @@ def _sentence(frame: pd.DataFrame, noun: str) -> str:
     time = frame["latency_ns"].fillna(0).groupby(bounds.to_numpy()).sum()
     total = max(float(time.sum()), 1.0)
     parts = [
-        f"{format_count(int((bounds == b).sum()))} {b}-bound ({format_ratio_percent(time[b] / total)} of their time)"
+        f"{format_count(int((bounds == b).sum()))} {'of unknown bound' if b == 'unknown' else b + '-bound'} "
+        f"({format_ratio_percent(time[b] / total)} of their time)"
         for b in _BOUNDS
         if b in time.index
     ]

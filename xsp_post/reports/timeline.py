@@ -186,7 +186,9 @@ def _thread(process: pd.Series, thread: pd.Series) -> pd.Series:
 
 def _stream(frame: pd.DataFrame) -> pd.Series:
     several = frame["process_id"].nunique() > 1
-    stream = "GPU " + frame["device_id"].astype(str) + " · stream " + frame["stream_id"].astype(str)
+    gpu = "GPU " + frame["device_id"].astype(str) + " · stream " + frame["stream_id"].astype(str)
+    # device −1: operators of the CPU stand in for kernels, and a stream is a thread of them
+    stream = gpu.where(frame["device_id"].ge(0), "CPU operators · " + frame["stream_id"].astype(str))
     return "process " + frame["process_id"].astype(str) + " · " + stream if several else stream
 
 

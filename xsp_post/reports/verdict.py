@@ -17,10 +17,19 @@ import pandas as pd
 from xsp_post.analysis import Results
 from xsp_post.reports import cases
 from xsp_post.reports.blocks import frame_or_empty
+from xsp_post.reports.facts import Device, device_of
 from xsp_post.reports.text import visible
 from xsp_post.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
 LAUNCH_BOUND_BELOW = 0.6
+_WORDS = {
+    "memory": "At {intensity} the {work} run out of memory bandwidth before arithmetic; they do {throughput}, "
+    "{reached} of that roof.",
+    "compute": "At {intensity} the arithmetic units are the limit, not the memory; the {work} do {throughput}, "
+    "{reached} of that roof.",
+    "latency": "The {work} are far below both roofs: {throughput} at {intensity}, {reached} of the nearer one. They "
+    "wait, rather than compute or move data.",
+}
 
 
 @dataclass(frozen=True)
@@ -44,79 +53,71 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
             ("Record the GPU too: nsys profile --trace=cuda,nvtx …, or xsp-post run --levels MLG.",),
         )
     row = rows.iloc[0]
-    bound = str(row["bound"])
-    busy = float(row["gpu_busy_ratio"])
-    evidence = [*_busy(row), *_roof(results, row, bound)]
-    if busy == busy and busy < LAUNCH_BOUND_BELOW:
-        device = f" While the GPU works, it is {bound}-bound." if bound in ("memory", "compute", "latency") else ""
-        return Verdict(
-            "launch",
-            "launch-bound",
-            f"The GPU is busy only {format_ratio_percent(busy)} of an iteration; the rest of the time "
-            f"it waits for the host.{device}",
-            (*evidence, f"Called launch-bound below {LAUNCH_BOUND_BELOW:.0%} busy."),
+    device = device_of(results)
+    bound, busy = str(row["bound"]), float(row["gpu_busy_ratio"])
+    evidence = (*_busy(row, device), *_roof(results, row, bound))
+    if device.is_gpu and busy == busy and busy < LAUNCH_BOUND_BELOW:
+        then = f" While it works, it is {bound}-bound." if bound in _WORDS else ""
+        said = (
+            f"The GPU is busy only {format_ratio_percent(busy)} of an iteration; the rest it waits for the host.{then}"
         )
-    sure = _how_sure(row)
-    numbers = (
-        format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"]),
-        format_flop_per_s(row["arithmetic_throughput_flop_per_s"]),
-        format_ratio_percent(row["roof_ratio"]),
-    )
-    if bound == "memory":
-        return Verdict(
-            bound,
-            "memory-bound",
-            f"At {numbers[0]} the kernels run out of memory bandwidth before "
-            f"arithmetic; they do {numbers[1]}, {numbers[2]} of that roof.{sure}",
-            tuple(evidence),
+        rule = f"Called launch-bound below {LAUNCH_BOUND_BELOW:.0%} busy."
+        return Verdict("launch", "launch-bound", said, (*evidence, rule))
+    if bound in _WORDS:
+        said = _WORDS[bound].format(
+            work=device.work,
+            intensity=format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"]),
+            throughput=format_flop_per_s(row["arithmetic_throughput_flop_per_s"]),
+            reached=format_ratio_percent(row["roof_ratio"]),
         )
-    if bound == "compute":
-        return Verdict(
-            bound,
-            "compute-bound",
-            f"At {numbers[0]} the arithmetic units are the limit, not the memory; the kernels "
-            f"do {numbers[1]}, {numbers[2]} of that roof.{sure}",
-            tuple(evidence),
-        )
-    if bound == "latency":
-        return Verdict(
-            bound,
-            "latency-bound",
-            f"The kernels are far below both roofs: {numbers[1]} at {numbers[0]}, {numbers[2]} of the "
-            f"nearer one. They wait, rather than compute or move data.{sure}",
-            tuple(evidence),
-        )
-    gpu = f"The GPU is busy {format_ratio_percent(busy)} of an iteration. " if busy == busy else _capture_busy(results)
-    return Verdict(
-        "unknown",
-        "GPU-bound, by memory or compute is not known" if busy == busy else "Bound by what? Not known",
-        f"{gpu}Whether its kernels are memory- or compute-bound is not known: no counters were recorded.",
-        (*evidence, "Add counters: xsp-post run --ncu, or xsp-post ingest this_capture metrics.ncu-rep."),
-    )
+        return Verdict(bound, f"{bound}-bound", said + _how_sure(row), evidence)
+    return _unknown(results, row, device, evidence)
 
 
-def _capture_busy(results: Results) -> str:
+def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[str, ...]) -> Verdict:
+    """No bound: because there are no counters, or because the device's peaks are not known."""
+    busy, intensity = float(row["gpu_busy_ratio"]), row["arithmetic_intensity_flop_per_byte"]
+    said = f"The {device.name} is busy {format_ratio_percent(busy)} of an iteration. " if busy == busy else ""
+    said = said or _capture_busy(results, device)
+    word = f"{device.name}-bound; memory or compute is not known" if busy == busy else "Bound by what is not known"
+    if intensity == intensity:
+        throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
+        said += (
+            f"Its {device.work} do {throughput} at {format_flop_per_byte(intensity)}, but the peaks of this "
+            f"{device.name} are not known, so it cannot be said which limit that is.{_how_sure(row)}"
+        )
+        cure = "Give its peaks: xsp-post doctor --measure-peaks, then --peaks FILE."
+    else:
+        said += f"Whether its {device.work} are memory- or compute-bound is not known: no counters were recorded."
+        cure = "Add counters: xsp-post run --ncu, or xsp-post ingest this_capture metrics.ncu-rep."
+    return Verdict("unknown", word, said, (*evidence, cure))
+
+
+def _capture_busy(results: Results, device: Device) -> str:
     captures = frame_or_empty(results, "captures")
     devices = max(len(frame_or_empty(results, "devices")), 1)
     if captures.empty or not int(captures["busy_ns"].sum()):
         return ""
     among = f" on {devices} devices" if devices > 1 else ""
     return (
-        f"The GPU was busy {format_ns(captures['busy_ns'].sum())} of the {format_ns(captures['duration_ns'].sum())} "
+        f"The {device.name} was busy {format_ns(captures['busy_ns'].sum())} of the "
+        f"{format_ns(captures['duration_ns'].sum())} "
         f"recorded{among}. "
     )
 
 
-def _busy(row: pd.Series) -> list[str]:
+def _busy(row: pd.Series, device: Device) -> list[str]:
     found = []
     if row["gpu_busy_ratio"] == row["gpu_busy_ratio"]:
         found.append(
-            f"GPU busy {format_ns(row['busy_ns'])} per iteration, {format_ratio_percent(row['gpu_busy_ratio'])} "
+            f"{device.name} busy {format_ns(row['busy_ns'])} per iteration, "
+            f"{format_ratio_percent(row['gpu_busy_ratio'])} "
             f"of it (union of device intervals)."
         )
     if row["gpu_latency_ratio"] == row["gpu_latency_ratio"]:
         found.append(
-            f"Kernel time {format_ns(row['kernel_latency_ns'])} in {int(row['kernel_count']):,} launches, "
+            f"{device.work[:-1].capitalize()} time {format_ns(row['kernel_latency_ns'])} in "
+            f"{int(row['kernel_count']):,} launches, "
             f"{format_ratio_percent(row['gpu_latency_ratio'])} of the model latency "
             f"{format_ns(row['model_latency_ns'])} (sum)."
         )

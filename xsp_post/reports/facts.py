@@ -1,0 +1,143 @@
+"""On the arrow ``reports``: the numbers of the headline, each with why one may trust it: cells of tables, chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from xsp_post.analysis import Results
+from xsp_post.levels import RUN_MODEL
+from xsp_post.reports import cases
+from xsp_post.reports.blocks import frame_or_empty
+from xsp_post.units import format_count, format_inputs_per_s, format_ns, format_ratio_percent
+
+# A confidence interval that reaches further than this to either side makes a number one should not rely on.
+UNCERTAIN_RATIO = 0.1
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One number of the headline: label, text, the raw value, why one may trust it, and whether one should not."""
+
+    id: str
+    label: str
+    text: str
+    value: float | int | None
+    trust: str
+    is_uncertain: bool = False
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the kernels ran on, in words: a GPU and kernels, or a CPU and the operators that stand in for them."""
+
+    name: str
+    work: str
+    is_gpu: bool
+
+
+def device_of(results: Results) -> Device:
+    """The words for the device; operators of a CPU have device −1 (`schemas.results`)."""
+    devices = frame_or_empty(results, "devices", ["device_id"])
+    if len(devices) and devices["device_id"].lt(0).all():
+        return Device("CPU", "operators", False)
+    return Device("GPU", "kernels", True)
+
+
+def has_iterations(results: Results, case: cases.Case | None) -> bool:
+    """Whether the case is made of iterations; else it is a whole capture taken as one."""
+    named = cases.rows(results, "cases", case)
+    return len(named) > 0 and int(named["iteration_count"].iloc[0]) > 0
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """``1 launch``, ``2 launches``."""
+    return f"{format_count(count)} {one if count == 1 else many}"
+
+
+def facts(results: Results, case: cases.Case | None) -> list[Fact]:
+    """Model latency, throughput, busy share and kernels of the case; of the capture where it has no iterations."""
+    if not has_iterations(results, case):
+        return _capture_facts(results)
+    model, kernels = cases.rows(results, "a01", case), cases.rows(results, "a15", case)
+    found = _model_facts(results, case, model.iloc[0]) if len(model) else []
+    if len(kernels) and int(kernels["kernel_count"].iloc[0]):
+        found += _device_facts(device_of(results), kernels.iloc[0])
+    return found
+
+
+def _model_facts(results: Results, case: cases.Case | None, row: pd.Series) -> list[Fact]:
+    level, uncertain = str(row["level"]), is_uncertain(row)
+    seen = (
+        "no profiler was on" if level == RUN_MODEL else f"level {level}: profiling overhead is in it" if level else ""
+    )
+    inferred = "iterations are inferred, not recorded" if _is_inferred(results, case) else ""
+    trust = " · ".join(part for part in (f"n {row['sample_count']}", spread(row), seen, inferred) if part)
+    latency, throughput = row["latency_ns"], row["throughput_inputs_per_s"]
+    found = [Fact("latency", "Model latency", format_ns(latency), _number(latency), trust, uncertain)]
+    if throughput == throughput:
+        said = f"batch {row['batch_size']} / model latency"
+        found.append(
+            Fact("throughput", "Throughput", format_inputs_per_s(throughput), _number(throughput), said, uncertain)
+        )
+    return found
+
+
+def _is_inferred(results: Results, case: cases.Case | None) -> bool:
+    named = cases.rows(results, "cases", case)
+    iterations = frame_or_empty(results, "iterations", ["capture_id", "is_inferred"])
+    mine = iterations[iterations["capture_id"].isin(named["model_capture_id"])]
+    return bool(mine["is_inferred"].astype(bool).any())
+
+
+def _device_facts(device: Device, row: pd.Series) -> list[Fact]:
+    found = []
+    busy = row["gpu_busy_ratio"]
+    if busy == busy:
+        said = f"{format_ns(row['busy_ns'])} of an iteration of the run that recorded the {device.work}"
+        found.append(Fact("busy", f"{device.name} busy", format_ratio_percent(busy), _number(busy), said))
+    count = int(row["kernel_count"])
+    said = f"{format_ns(row['kernel_latency_ns'])} in all, {format_count(row['unique_kernel_count'])} different"
+    label = f"{device.work.capitalize()} per iteration"
+    return [*found, Fact("kernels", label, format_count(count), count, said)]
+
+
+def _capture_facts(results: Results) -> list[Fact]:
+    """What can be said of captures without iterations."""
+    captures = frame_or_empty(results, "captures")
+    if captures.empty:
+        return []
+    device = device_of(results)
+    columns = ("kernel_count", "kernel_ns", "busy_ns", "duration_ns")
+    count, kernel_ns, busy, length = (int(captures[column].sum()) for column in columns)
+    found = [Fact("length", "Recorded", format_ns(length), length, "first to last event")]
+    if count:
+        work = device.work.capitalize()
+        said = "union of the device intervals, summed over devices"
+        found += [
+            Fact("kernel-time", f"{work[:-1]} time", format_ns(kernel_ns), kernel_ns, f"sum over all {device.work}"),
+            Fact("busy-time", f"{device.name} busy", format_ns(busy), busy, said),
+            Fact("kernels", work, format_count(count), count, "in the whole capture"),
+        ]
+    return found
+
+
+def spread(row: pd.Series) -> str:
+    """The 95 % interval of a row's latency in words; how wide it is where that matters."""
+    low, high = row["ci_low_latency_ns"], row["ci_high_latency_ns"]
+    if low != low or high != high:
+        return "no interval: one sample" if row["sample_count"] <= 1 else ""
+    text = f"95 % within {format_ns(low)} … {format_ns(high)}"
+    return f"{text}: too uncertain to rely on" if is_uncertain(row) else text
+
+
+def is_uncertain(row: pd.Series) -> bool:
+    """Whether the interval of a row's latency reaches further than UNCERTAIN_RATIO."""
+    low, high, latency = row["ci_low_latency_ns"], row["ci_high_latency_ns"], row["latency_ns"]
+    return bool(high - low > 2 * UNCERTAIN_RATIO * latency)
+
+
+def _number(value: Any) -> float | None:
+    return None if value != value else float(value)

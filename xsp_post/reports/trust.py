@@ -1,0 +1,118 @@
+"""On the arrow ``reports``: how far each number can be trusted, and whether every kernel is accounted for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from xsp_post.analysis import Results
+from xsp_post.levels import RUN_LAYER, RUN_MODEL
+from xsp_post.reports import cases
+from xsp_post.reports.blocks import frame_or_empty
+from xsp_post.reports.facts import spread
+from xsp_post.units import format_count, format_ns, format_ratio_percent
+
+_UNKNOWN_OVERHEAD = "in it, not measured: xsp-post run --levels M,ML,MLG measures it"
+_COLUMNS = ["quantity", "level", "n", "spread", "overhead"]
+
+
+@dataclass(frozen=True)
+class Balance:
+    """Kernels and their time by way of attribution, over all captures; ``closes``: in each of them the parts add up."""
+
+    question: str
+    parts: tuple[tuple[str, int, int], ...]  # attribution, kernel_count, kernel_ns
+    kernel_count: int
+    kernel_ns: int
+    capture_count: int
+    closes: bool
+
+
+def balances(results: Results) -> list[Balance]:
+    """The balance of each question (launch, layer), heaviest way first; none where no capture has kernels."""
+    frame = frame_or_empty(results, "balance")
+    frame = frame.astype({"question": str, "attribution": str})
+    found = []
+    for question in ("launch", "layer"):
+        rows = frame[frame["question"].eq(question)]
+        is_total = rows["attribution"].eq("total")
+        totals = rows[is_total & rows["kernel_count"].gt(0)].set_index("capture_id")[["kernel_count", "kernel_ns"]]
+        if totals.empty:
+            continue
+        parts = rows[~is_total & rows["capture_id"].isin(totals.index)]
+        sums = parts.groupby("capture_id")[["kernel_count", "kernel_ns"]].sum().reindex(totals.index, fill_value=0)
+        ways = parts.groupby("attribution", sort=False)[["kernel_count", "kernel_ns"]].sum()
+        ways = ways[ways["kernel_count"].gt(0)].sort_values("kernel_ns", ascending=False)
+        shown = tuple((str(a), int(n), int(t)) for a, n, t in zip(ways.index, ways["kernel_count"], ways["kernel_ns"]))
+        count, time = int(totals["kernel_count"].sum()), int(totals["kernel_ns"].sum())
+        found.append(Balance(question, shown, count, time, len(totals), bool(sums.eq(totals).all(axis=None))))
+    return found
+
+
+def trust_data(results: Results, case: cases.Case | None) -> pd.DataFrame:
+    """How far each kind of number can be trusted: quantity, level, n, spread, and the overhead that is in it."""
+    named = cases.rows(results, "cases", case)
+    if named.empty:
+        return pd.DataFrame(columns=_COLUMNS)
+    row = named.iloc[0]
+    level = str(row["layer_level"])
+    without = "kernel profiling was off" if level == RUN_LAYER else "kernel profiling is in it"
+    layers = cases.rows(results, "a03", case)
+    kernels = cases.rows(results, "a08", case, ["sample_count", "latency_ns", "std_latency_ns"])
+    lines = [
+        *_model_line(results, case, row),
+        *_spread_line("Layer latency", level, layers, without),
+        *_spread_line("Kernel latency", str(row["kernel_level"]), kernels, "launching is disturbed, execution is not"),
+        *_counter_line(cases.rows(results, "a15", case)),
+    ]
+    return pd.DataFrame(lines, columns=_COLUMNS)
+
+
+def _model_line(results: Results, case: cases.Case | None, named: pd.Series) -> list[tuple[str, ...]]:
+    model = cases.rows(results, "a01", case)
+    if model.empty:
+        return []
+    level = str(named["model_level"])
+    overhead = "none: no profiler was on" if level == RUN_MODEL else _UNKNOWN_OVERHEAD
+    measured = _measured_overhead(results, named)
+    row = model.iloc[0]
+    return [("Model latency", level, str(row["sample_count"]), spread(row), overhead + measured)]
+
+
+def _measured_overhead(results: Results, named: pd.Series) -> str:
+    """``; M/L/G adds 215 ms (78.2 %)``: what the deepest level cost, where it was measured."""
+    table = frame_or_empty(results, "overhead")
+    mine = table[
+        table["event_kind"].astype(str).eq("model")
+        & table["batch_size"].eq(named["batch_size"])
+        & table["phase"].astype(str).eq(str(named["phase"]))
+        & table["total_overhead_ns"].notna()
+        & ~table["is_accurate"].astype(bool)
+    ]
+    if mine.empty:
+        return ""
+    deepest = mine.iloc[-1]
+    cost = f"{format_ns(deepest['total_overhead_ns'])} ({format_ratio_percent(deepest['total_overhead_ratio'])})"
+    return f"; {deepest['level']} adds {cost}"
+
+
+def _spread_line(what: str, level: str, frame: pd.DataFrame, overhead: str) -> list[tuple[str, ...]]:
+    if frame.empty:
+        return []
+    relative = (frame["std_latency_ns"] / frame["latency_ns"]).replace([float("inf")], float("nan"))
+    typical = relative.median()
+    said = f"std dev {format_ratio_percent(typical)} of the latency (median over {format_count(len(frame))})"
+    low, high = int(frame["sample_count"].min()), int(frame["sample_count"].max())
+    n = str(low) if low == high else f"{low} … {high}"
+    return [(what, level, n, said if typical == typical else "one sample each", overhead)]
+
+
+def _counter_line(totals: pd.DataFrame) -> list[tuple[str, ...]]:
+    if totals.empty or str(totals["counter_source"].iloc[0]) == "none":
+        return []
+    total = totals.iloc[0]
+    if str(total["counter_source"]) == "analytic":
+        return [("Flop and bytes", "none", "–", "counted from the model: least possible bytes, no counters", "none")]
+    coverage = f"for {format_ratio_percent(total['counter_coverage_ratio'])} of the kernel time"
+    return [("Flop and bytes", "counters", "1", coverage, "no time is taken from the counting run")]
