@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xsp_post.errors import UsageError
-from xsp_post.hierarchy import TreeOptions, build_tree
+from xsp_post.hierarchy import LevelOptions, TreeOptions, build_tree
 from xsp_post.ingest import nsys
 from xsp_post.ingest.tables import SqliteTables
-from xsp_post.level_rules import LevelOptions
 from xsp_post.levels import Level
 from xsp_post.pipeline import core_frames
 from xsp_post.tree import Attribution, LayerAttribution, balance
@@ -289,7 +288,7 @@ def test_nothing_is_ever_lost(tmp_path_factory, ranges, kernels):
     assert int(nodes["kernel_count"].iloc[0]) == len(kernels) == int(nodes["self_kernel_count"].sum())
     assert int(nodes["kernel_ns"].iloc[0]) == total == int(nodes["self_kernel_ns"].sum())
     for question in ("launch", "layer"):
-        rows = balance(tree).query("question == @question").set_index("attribution")
+        rows = balance(tree).pipe(lambda f, q=question: f[f["question"] == q]).set_index("attribution")
         assert rows.drop("total").sum().loc["kernel_ns"] == rows.loc["total", "kernel_ns"] == total
     parent = nodes["parent_id"].to_numpy()
     inner = np.flatnonzero(parent > 0)

@@ -12,8 +12,7 @@ import pandas as pd
 from xsp_post import findings as findings_module
 from xsp_post.analysis import Analysis
 from xsp_post.findings import Finding
-from xsp_post.folding import fold
-from xsp_post.hierarchy import TreeOptions, build_tree
+from xsp_post.hierarchy import TreeOptions, build_tree, fold
 from xsp_post.ingest.sources import Loaded, expand, load
 from xsp_post.ingest.tables import SqliteTables
 from xsp_post.intervals import grouped_union_length, union_length
@@ -137,7 +136,9 @@ def _concat(frames: list[pd.DataFrame]) -> pd.DataFrame:
     for name in filled[0].columns:
         parts = [f[name] for f in filled]
         if all(isinstance(p.dtype, pd.CategoricalDtype) for p in parts):
-            columns[name] = union_categoricals(parts)
+            # readers make texts of either dtype, object or str
+            texts = [p.cat.rename_categories(p.cat.categories.astype(object)) for p in parts]
+            columns[name] = union_categoricals(texts)
         else:
             columns[name] = pd.concat(parts, ignore_index=True)
     return pd.DataFrame(columns)

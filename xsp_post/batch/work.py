@@ -109,9 +109,8 @@ def failure(job: Job, error: XspPostError) -> Outcome:
 
 def _analyse(job: Job, store: Path, options: BatchOptions) -> Outcome:
     from xsp_post import fleet, ranks
-    from xsp_post.hierarchy import TreeOptions
+    from xsp_post.hierarchy import LevelOptions, TreeOptions
     from xsp_post.ingest import sources
-    from xsp_post.level_rules import LevelOptions
     from xsp_post.pipeline import Options, analyze
     from xsp_post.store import write_store
 

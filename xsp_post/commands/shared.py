@@ -61,8 +61,7 @@ def options_of(
 ) -> Options:
     """Pipeline options from command-line values. Raises `UsageError` for impossible ones."""
     from xsp_post.errors import UsageError
-    from xsp_post.hierarchy import TreeOptions
-    from xsp_post.level_rules import LevelOptions
+    from xsp_post.hierarchy import LevelOptions, TreeOptions
     from xsp_post.pipeline import Options
 
     if layer_depth < 0:

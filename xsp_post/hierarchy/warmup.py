@@ -1,4 +1,4 @@
-"""Trace → Tree, step "which execution": model ranges become iterations, and warm-up is told apart."""
+"""Trace → Tree, step "which execution": warm-up iterations are told apart from measured ones."""
 
 from __future__ import annotations
 
@@ -24,26 +24,6 @@ CATALOGUE.update({
 
 # A leading iteration is warm-up when it takes this much longer than the median of the iterations after it.
 SLOW_START_RATIO = 1.3
-
-
-def covering_model(
-    process: np.ndarray, at: np.ndarray, model_process: np.ndarray, model_start: np.ndarray, model_end: np.ndarray
-) -> np.ndarray:
-    """Index of the model range (any thread) of the same process that is open at a time, −1 for none.
-
-    Model ranges of one process that overlap (threads serving requests side by side): the one opened last.
-    """
-    found = np.full(len(at), -1, np.int64)
-    for p in np.unique(model_process).tolist():
-        mine = np.flatnonzero(model_process == p)
-        mine = mine[np.argsort(model_start[mine], kind="stable")]
-        rows = np.flatnonzero(process == p)
-        position = np.searchsorted(model_start[mine], at[rows], side="right") - 1
-        inside = position >= 0
-        rows, position = rows[inside], position[inside]
-        inside = model_end[mine[position]] >= at[rows]
-        found[rows[inside]] = mine[position[inside]]
-    return found
 
 
 def mark_warmup(

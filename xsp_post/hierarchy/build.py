@@ -1,0 +1,220 @@
+"""Trace → Tree: nest ranges, join launches to executions, assign levels, iterations and layers, roll up.
+
+Steps, in order, each a function of the frames before it: `_nest_spans`, `attribution.attribute`,
+`level_rules.assign_levels`, `make_frames`, `infer_rest`, `number_iterations`, `layering.assign_layers`,
+`number_layers`, `roll_up`, `tree.check_tree`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from xsp_post import rollup
+from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.hierarchy import attribution, layering, level_rules
+from xsp_post.hierarchy.amounts import distinct_operations, roll_up
+from xsp_post.hierarchy.frames import make_frames
+from xsp_post.hierarchy.inferred import infer_rest
+from xsp_post.hierarchy.iterations import measure_iterations, number_iterations
+from xsp_post.hierarchy.layer_keys import number_layers
+from xsp_post.hierarchy.level_rules import LevelOptions
+from xsp_post.hierarchy.node_names import NodeNames
+from xsp_post.intervals import Nesting, nest
+from xsp_post.trace import ActivityKind, Trace
+from xsp_post.tree import Attribution, Tree, check_tree
+
+CATALOGUE.update({
+    "orphan-kernels": Entry(
+        WARNING,
+        "Kernels without a launch row",
+        "The API call that launched them lies outside the exported window, or API tracing was off.",
+        "They are kept under [no launch record]; export the whole recording (no --times) to attribute them.",
+    ),
+    "outside-ranges": Entry(
+        INFO,
+        "Kernels launched outside every range",
+        "No NVTX range of any thread of the process covers the launch.",
+        "They are kept under [unattributed]; put ranges around them: `with xsp_post.ranges(model):`.",
+    ),
+    "other-thread": Entry(
+        INFO,
+        "Kernels launched by a thread without ranges",
+        "PyTorch's autograd thread launches backward work; the range open on another thread at that time covers it.",
+        "They count for that range, marked thread_time; record with emit_nvtx to match them by sequence number.",
+    ),
+    "graph-launches": Entry(
+        WARNING,
+        "CUDA graph launches that hide their kernels",
+        "nsys traced graphs as a whole (its default), so a graph is one opaque block of device time.",
+        "Record with --cuda-graph-trace=node to see the kernels inside.",
+    ),
+    "duplicate-correlation": Entry(
+        INFO,
+        "Correlation ids with several launch rows",
+        "The export holds a driver row and a runtime row for one launch.",
+        "Each kernel is still counted once: the runtime row is used.",
+    ),
+    "negative-duration": Entry(
+        WARNING,
+        "Device work or ranges that end before they start",
+        "Damaged or clipped rows.",
+        "They count with the duration as recorded; export the capture again.",
+    ),
+    "no-kernels": Entry(
+        INFO,
+        "No kernel was recorded",
+        "CUDA was not traced, the program used no GPU, or the capture range never opened.",
+        "Record with: nsys profile -t cuda,nvtx",
+    ),
+    "no-ranges": Entry(
+        INFO,
+        "No range was recorded",
+        "Nothing in the program or the profiler marked models or layers.",
+        "Three lines of Python give true layers: import xsp_post; with xsp_post.ranges(model): run(); "
+        "then nsys profile -t cuda,nvtx python ...",
+    ),
+})
+
+
+@dataclass(frozen=True)
+class TreeOptions:
+    """How a tree is built. ``with_layers`` false leaves out what the printed tree does not need: layer keys,
+    call numbers and nsys' operation counts."""
+
+    levels: LevelOptions = field(default_factory=LevelOptions)
+    with_layers: bool = True
+    infer: bool = True
+
+
+def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
+    """Nest a capture. Every kernel of the trace is in the result once; raises `ContradictionError` otherwise,
+    `UsageError` for patterns of the options that are invalid or match nothing."""
+    options = options or TreeOptions()
+    findings: list[Finding] = list(trace.findings)
+    nesting, usable = _nest_spans(trace)
+    launch_id = attribution.join_launches(trace)
+    owners = attribution.attribute(trace, nesting, usable, launch_id)
+    names = NodeNames(trace)
+    span_parent, span_depth = _span_forest(trace, nesting, usable)
+    level, rule = _levels(trace, names, span_parent, span_depth, owners["span"].to_numpy(), options.levels)
+    nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
+    strings = trace.strings
+    if options.infer:
+        nodes, activities, strings, inferred = infer_rest(trace, names, nodes, activities)
+        findings += inferred
+        if nodes["is_inferred"].any():
+            rule += "; inferred from the launch sequence where no range is"
+    nodes, frame = number_iterations(trace, nodes, activities, names)
+    nodes["layer_node_id"] = layering.layer_of_nodes(
+        nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(), nodes["level"].to_numpy()
+    )
+    activities["layer_node_id"], activities["layer_attribution"] = layering.assign_layers(
+        trace, nodes, activities, launch_id
+    )
+    nodes["path_id"], _ = layering.path_ids(
+        nodes["parent_id"].to_numpy(),
+        nodes["depth"].to_numpy(),
+        nodes["folded_id"].to_numpy(),
+        np.zeros(len(nodes), bool),
+    )
+    keys = number_layers(nodes, activities, names) if options.with_layers else pd.DataFrame()
+    roll_up(nodes, activities)
+    if options.with_layers:
+        nodes["device_operation_count"] = distinct_operations(nodes, activities)
+    tree = Tree(trace, nodes, activities, strings, frame, keys, rule, names, findings)
+    findings += _findings(tree, nesting, launch_id)
+    findings += check_tree(tree)
+    tree.iterations, warm = measure_iterations(tree)
+    findings += warm
+    return tree
+
+
+def _nest_spans(trace: Trace) -> tuple[Nesting, np.ndarray]:
+    """Nest what can nest: spans of one thread (cross-thread ranges belong to none)."""
+    spans = trace.spans
+    crossing = spans["is_cross_thread"].to_numpy()
+    usable = np.flatnonzero(~crossing) if crossing.any() else np.arange(len(spans))
+    chosen = slice(None) if len(usable) == len(spans) else usable
+    nesting = nest(
+        spans["thread_index"].to_numpy()[chosen].astype(np.int64),
+        spans["start_ns"].to_numpy()[chosen],
+        spans["end_ns"].to_numpy()[chosen],
+    )
+    return nesting, usable
+
+
+def _span_forest(trace: Trace, nesting: Nesting, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    count = len(trace.spans)
+    if len(usable) == count:
+        return nesting.parent, nesting.depth
+    parent, depth = np.full(count, -1, np.int64), np.zeros(count, np.int64)
+    has = nesting.parent >= 0
+    parent[usable[has]] = usable[nesting.parent[has]]
+    depth[usable] = nesting.depth
+    return parent, depth
+
+
+def _levels(
+    trace: Trace, names: NodeNames, parent: np.ndarray, depth: np.ndarray, owner: np.ndarray, options: LevelOptions
+) -> tuple[np.ndarray, str]:
+    spans = trace.spans
+    launched = np.bincount(owner[owner >= 0], minlength=len(spans)) > 0
+    domain_names = np.array([str(name).lower() for name in trace.domains["name"]], object)
+    ranges = level_rules.Ranges(
+        parent=parent,
+        depth=depth,
+        kind=spans["kind"].to_numpy(),
+        name_id=names.row,
+        folded_id=names.folded,
+        domain_index=spans["domain_index"].to_numpy(),
+        domain_names=domain_names,
+        has_device_work=rollup.add_up(launched.astype(np.int64), parent, depth) > 0,
+        role_of_string=names.roles_by_string(),
+        strings=_texts_of_rows(trace, names),
+        recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
+    )
+    return level_rules.assign_levels(ranges, options)
+
+
+def _texts_of_rows(trace: Trace, names: NodeNames) -> np.ndarray:
+    """The text of each different name, in the numbering of `NodeNames.row`."""
+    name_id = trace.spans["name_id"].to_numpy()
+    texts = np.full(len(names.parsed), "", object)
+    if len(name_id):
+        known = (name_id >= 0) & bool(len(trace.strings))
+        texts[names.row[known]] = trace.strings[name_id[known]]
+    return texts
+
+
+def _findings(tree: Tree, nesting: Nesting, launch_id: np.ndarray) -> list[Finding]:
+    trace, activities = tree.trace, tree.activities
+    kinds = activities["kind"].to_numpy()
+    is_kernel = kinds == ActivityKind.KERNEL
+    how = activities["attribution"].to_numpy()
+    found: list[Finding] = []
+    if not is_kernel.any():
+        found.append(finding("no-kernels"))
+    if not len(trace.spans):
+        found.append(finding("no-ranges"))
+    for code, member in (
+        ("orphan-kernels", Attribution.NO_LAUNCH),
+        ("outside-ranges", Attribution.NONE),
+        ("other-thread", Attribution.THREAD_TIME),
+    ):
+        chosen = is_kernel & (how == member)
+        if chosen.any() and (code != "outside-ranges" or len(trace.spans)):
+            name = activities["name_id"].to_numpy()[np.flatnonzero(chosen)[0]]
+            found.append(finding(code, count=int(chosen.sum()), example=str(trace.strings[name]) if name >= 0 else ""))
+    graphs = int((kinds == ActivityKind.GRAPH).sum())
+    if graphs:
+        found.append(finding("graph-launches", count=graphs))
+    if nesting.crossing_count:
+        found.append(finding("child-outside-parent", count=nesting.crossing_count))
+    backwards = int((activities["end_ns"].to_numpy() < activities["start_ns"].to_numpy()).sum())
+    backwards += int((trace.spans["end_ns"].to_numpy() < trace.spans["start_ns"].to_numpy()).sum())
+    if backwards:
+        found.append(finding("negative-duration", count=backwards))
+    return found

@@ -1,0 +1,123 @@
+"""Trace → Tree, step "the rows": nodes of root, spans and synthetic nodes; activities with their node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.hierarchy import attribution
+from xsp_post.hierarchy.node_names import NodeNames
+from xsp_post.intervals import depths
+from xsp_post.levels import Level
+from xsp_post.trace import Trace
+from xsp_post.tree import Attribution, NodeKind
+
+
+def make_frames(
+    trace: Trace,
+    names: NodeNames,
+    span_parent: np.ndarray,
+    level: np.ndarray,
+    owners: pd.DataFrame,
+    launch_id: np.ndarray,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Nodes (root, spans in span order, synthetic ones) and activities with their node."""
+    spans, activities = trace.spans, trace.activities
+    count = len(spans)
+    attribution_codes = owners["attribution"].to_numpy()
+    span = owners["span"].to_numpy()
+    node = span + 1  # span k is node k + 1
+    graph = attribution.opaque_graph_launches(trace)
+    graph_parent = node[graph].copy()
+    nowhere = (span < 0) & (attribution_codes == int(Attribution.NONE))
+    lost = (span < 0) & (attribution_codes == int(Attribution.NO_LAUNCH))
+    synthetic: list[tuple[NodeKind, int]] = []
+    next_id = count + 1
+    if nowhere.any():
+        synthetic.append((NodeKind.UNATTRIBUTED, next_id))
+        node[nowhere] = next_id
+        graph_parent[nowhere[graph]] = next_id
+        next_id += 1
+    if lost.any():
+        synthetic.append((NodeKind.NO_LAUNCH, next_id))
+        node[lost] = next_id
+        graph_parent[lost[graph]] = next_id
+        next_id += 1
+    node[graph] = next_id + np.arange(len(graph))
+
+    extra = len(synthetic) + len(graph)
+    start, end = _extent(trace)
+    in_span = slice(1, count + 1)
+    total = count + 1 + extra
+    columns: dict[str, np.ndarray] = {
+        "parent_id": np.zeros(total, np.int64),
+        "kind": np.full(total, int(NodeKind.ROOT), np.int8),
+        "level": np.full(total, int(Level.CAPTURE), np.int8),
+        "name_id": np.full(total, -1, np.int32),
+        "folded_id": np.full(total, names.synthetic(NodeKind.ROOT), np.int64),
+        "process_index": np.full(total, -1, np.int32),
+        "thread_index": np.full(total, -1, np.int32),
+        "domain_index": np.full(total, -1, np.int32),
+        "start_ns": np.full(total, start, np.int64),
+        "end_ns": np.full(total, end, np.int64),
+        "source_row_id": np.full(total, -1, np.int64),
+        "sequence": np.full(total, -1, np.int64),
+        "step_index": np.full(total, -1, np.int64),
+        "is_backward": np.zeros(total, bool),
+        "is_warmup_text": np.zeros(total, bool),
+        "is_open": np.zeros(total, bool),
+        "is_inferred": np.zeros(total, bool),
+        "confidence_ratio": np.ones(total),
+    }
+    columns["parent_id"][0] = -1
+    columns["parent_id"][in_span] = span_parent + 1
+    columns["level"][in_span] = level
+    columns["folded_id"][in_span] = names.folded
+    for column in ("kind", "name_id", "process_index", "thread_index", "domain_index", "start_ns", "end_ns",
+                   "source_row_id", "is_open"):  # fmt: skip
+        columns[column][in_span] = spans[column].to_numpy()
+    columns["kind"][in_span][spans["is_cross_thread"].to_numpy()] = int(NodeKind.CROSS_THREAD)
+    sequence = names.span("sequence")
+    if "sequence" in trace.attributes:  # PyTorch traces keep it beside the name
+        sequence = np.where(sequence >= 0, sequence, trace.attributes["sequence"].to_numpy())
+    columns["sequence"][in_span] = sequence
+    columns["step_index"][in_span] = names.span("step_index")
+    columns["is_backward"][in_span] = names.span("is_backward")
+    columns["is_warmup_text"][in_span] = names.span("is_warmup")
+    for kind, identity in synthetic:
+        columns["kind"][identity] = int(kind)
+        columns["folded_id"][identity] = names.synthetic(kind)
+    if len(graph):
+        rows = slice(next_id, next_id + len(graph))
+        columns["kind"][rows] = int(NodeKind.GRAPH)
+        columns["level"][rows] = int(Level.OPERATION)
+        columns["folded_id"][rows] = names.synthetic(NodeKind.GRAPH)
+        columns["parent_id"][rows] = graph_parent
+        columns["name_id"][rows] = activities["name_id"].to_numpy()[graph]
+        columns["process_index"][rows] = activities["process_index"].to_numpy()[graph]
+        launched = launch_id[graph]
+        has = launched >= 0
+        at = np.arange(next_id, next_id + len(graph))
+        if has.any():
+            for column in ("thread_index", "start_ns", "end_ns"):
+                columns[column][at[has]] = trace.launches[column].to_numpy()[launched[has]]
+        for column in ("start_ns", "end_ns"):
+            columns[column][at[~has]] = activities[column].to_numpy()[graph[~has]]
+    names.with_synthetic(extra)
+    nodes = pd.DataFrame(columns, copy=False)
+    nodes["depth"] = depths(nodes["parent_id"].to_numpy())
+
+    result = dict(activities.items())
+    enlarged = pd.DataFrame(result, copy=False)
+    enlarged["launch_id"] = launch_id
+    enlarged["launch_node_id"] = owners["launch_span"].to_numpy() + 1
+    enlarged["node_id"] = node
+    enlarged["attribution"] = attribution_codes
+    return nodes, enlarged
+
+
+def _extent(trace: Trace) -> tuple[int, int]:
+    """First and last time of ranges and device work (0, 0 when there is nothing)."""
+    starts = [f["start_ns"].to_numpy().min() for f in (trace.spans, trace.activities) if len(f)]
+    ends = [f["end_ns"].to_numpy().max() for f in (trace.spans, trace.activities) if len(f)]
+    return (int(min(starts)), int(max(ends))) if starts else (0, 0)

@@ -1,0 +1,153 @@
+"""Trace → Tree, step "what nobody marked": iterations and blocks inferred for launches outside every range."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post import rollup
+from xsp_post.findings import Finding
+from xsp_post.hierarchy.node_names import NodeNames
+from xsp_post.inference import Inference, infer
+from xsp_post.intervals import depths
+from xsp_post.levels import Level
+from xsp_post.trace import ActivityKind, Trace
+from xsp_post.tree import Attribution, NodeKind
+
+_HINT_WORDS = ("Synchronize", "Memcpy")
+
+
+def infer_rest(
+    trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray, list[Finding]]:
+    """Iterations and blocks for launches outside every range, below [unattributed] and marked inferred.
+
+    Such launches keep their attribution ``none``: no range was recorded around them, whatever repeats.
+    """
+    kind, how = activities["kind"].to_numpy(), activities["attribution"].to_numpy()
+    working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
+    outside = how == int(Attribution.NONE)
+    # A call of cuDNN or cuBLAS is no structure of the program: what only such ranges hold is open as well.
+    in_library = _library_alone(nodes)
+    node = activities["node_id"].to_numpy().copy()
+    uncovered = outside | in_library[node]
+    rows = np.flatnonzero(working)
+    if not (working & uncovered).any():
+        return nodes, activities, trace.strings, []
+    launch_id = activities["launch_id"].to_numpy()[rows]
+    has = launch_id >= 0
+    frame = activities.iloc[rows].assign(is_covered=~uncovered[rows])
+    own_columns = {"launch_start_ns": "start_ns", "launch_end_ns": "end_ns", "thread_index": "thread_index"}
+    for ours, column in own_columns.items():
+        values = trace.launches[column].to_numpy()
+        frame[ours] = np.where(has, values[np.maximum(launch_id, 0)], -1) if len(values) else -1
+    inference = infer(frame, trace.strings, hints=_hints(trace))
+    if not len(inference.nodes):
+        return nodes, activities, trace.strings, inference.findings
+    home = np.flatnonzero(nodes["kind"].to_numpy() == int(NodeKind.UNATTRIBUTED))
+    nodes, strings = _with_inferred_nodes(trace, names, nodes, inference, int(home[0]) if len(home) else 0)
+    first = len(nodes) - len(inference.nodes)
+    has_place = inference.node_of_launch >= 0
+    placed, target = rows[has_place], first + inference.node_of_launch[has_place]
+    launch_node = activities["launch_node_id"].to_numpy().copy()
+    graph = kind[placed] == ActivityKind.GRAPH
+    bare = outside[placed] & ~graph
+    node[placed[bare]] = target[bare]
+    launch_node[placed[bare]] = target[bare]
+    parent = nodes["parent_id"].to_numpy().copy()
+    leaf = outside[placed] & graph
+    parent[node[placed[leaf]]] = target[leaf]  # an opaque graph launch is a leaf of its own
+    nodes = nodes.assign(parent_id=parent)
+    called = ~outside[placed]
+    if called.any():
+        nodes = _with_library_calls_inside(nodes, node[placed[called]], target[called])
+    nodes["depth"] = depths(nodes["parent_id"].to_numpy())
+    return nodes, activities.assign(node_id=node, launch_node_id=launch_node), strings, inference.findings
+
+
+def _library_alone(nodes: pd.DataFrame) -> np.ndarray:
+    """Which nodes are library calls, or lie in one, outside every other range; bool per node."""
+    parent, level = nodes["parent_id"].to_numpy(), nodes["level"].to_numpy()
+    alone = (level == int(Level.LIBRARY)) & (parent == 0)
+    if alone.any():
+        for below in rollup.rows_by_depth(nodes["depth"].to_numpy())[2:]:
+            alone[below] = alone[parent[below]]
+    return alone
+
+
+def _with_library_calls_inside(nodes: pd.DataFrame, call: np.ndarray, inferred: np.ndarray) -> pd.DataFrame:
+    """Hang outermost library calls below the innermost inferred node that holds all they launched.
+
+    call, inferred: the library node and the inferred node of each launch. The inferred nodes grow by what the
+    calls did before their first and after their last launch.
+    """
+    parent = nodes["parent_id"].to_numpy().copy()
+    depth = depths(parent)
+    top = call.copy()
+    while (parent[top] != 0).any():
+        top = np.where(parent[top] != 0, parent[top], top)
+    order = np.lexsort((inferred, top))
+    calls, begin = np.unique(top[order], return_index=True)
+    low, high = inferred[order][begin], inferred[order][np.append(begin[1:], len(order)) - 1]
+    while (low != high).any():
+        deeper = depth[low] >= depth[high]
+        low, high = (np.where((low != high) & deeper, parent[low], low),
+                     np.where((low != high) & ~deeper, parent[high], high))  # fmt: skip
+    parent[calls] = low
+    start, end = nodes["start_ns"].to_numpy().copy(), nodes["end_ns"].to_numpy().copy()
+    is_inferred = nodes["is_inferred"].to_numpy()
+    np.minimum.at(start, low[is_inferred[low]], start[calls[is_inferred[low]]])
+    np.maximum.at(end, low[is_inferred[low]], end[calls[is_inferred[low]]])
+    for rows in rollup.rows_by_depth(depths(parent))[:0:-1]:
+        rows = rows[is_inferred[rows] & is_inferred[parent[rows]]]
+        np.minimum.at(start, parent[rows], start[rows])
+        np.maximum.at(end, parent[rows], end[rows])
+    return nodes.assign(parent_id=parent, start_ns=start, end_ns=end)
+
+
+def _hints(trace: Trace) -> pd.DataFrame:
+    """Host calls that often end an iteration: synchronisations and copies."""
+    name_id = trace.launches["name_id"].to_numpy()
+    codes, used = pd.factorize(name_id)
+    texts = [str(trace.strings[u]) if u >= 0 else "" for u in used.tolist()]
+    wanted = np.array([any(word in text for word in _HINT_WORDS) for text in texts] + [False])
+    rows = np.flatnonzero(wanted[codes]) if len(codes) else np.zeros(0, np.int64)
+    return trace.launches[["process_index", "start_ns"]].iloc[rows]
+
+
+def _with_inferred_nodes(
+    trace: Trace, names: NodeNames, nodes: pd.DataFrame, inference: Inference, home: int
+) -> tuple[pd.DataFrame, np.ndarray]:
+    found = inference.nodes
+    count = len(found)
+    first = len(nodes)
+    parent = found["parent"].to_numpy()
+    text_codes, texts = pd.factorize(found["name"].to_numpy(object))
+    start, end = found["start_ns"].to_numpy(), found["end_ns"].to_numpy()
+    columns: dict[str, np.ndarray] = {
+        "parent_id": np.where(parent >= 0, parent + first, home),
+        "kind": np.full(count, int(NodeKind.INFERRED), np.int8),
+        "level": found["level"].astype(object).map({m.name: int(m) for m in Level}).to_numpy(np.int8),
+        "name_id": (text_codes + len(trace.strings)).astype(np.int32),
+        "folded_id": names.with_inferred(
+            found["folded_name"].to_numpy(object), found["layer_type"].fillna("").to_numpy(object)
+        ),
+        "process_index": found["process_index"].to_numpy(np.int32),
+        "thread_index": found["thread_index"].to_numpy(np.int32),
+        "domain_index": np.full(count, -1, np.int32),
+        "start_ns": start,
+        "end_ns": end,
+        "source_row_id": np.full(count, -1, np.int64),
+        "sequence": np.full(count, -1, np.int64),
+        "step_index": np.full(count, -1, np.int64),
+        "is_backward": np.zeros(count, bool),
+        # what is not a regular iteration is left out of statistics, as warm-up is
+        "is_warmup_text": ~found["iteration_class"].isin(["regular", ""]).to_numpy()
+        & (found["kind"] == "iteration").to_numpy(),
+        "is_open": np.zeros(count, bool),
+        "is_inferred": np.ones(count, bool),
+        "confidence_ratio": found["confidence"].to_numpy(float),
+        "depth": np.zeros(count, np.int64),
+    }
+    joined = {name: np.concatenate([nodes[name].to_numpy(), columns[name]]) for name in nodes.columns}
+    return pd.DataFrame(joined, copy=False), np.concatenate([trace.strings, np.asarray(texts, object)])

@@ -1,0 +1,181 @@
+"""Trace → Tree, step "which execution": model ranges become iterations, with their latency and device time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post import rollup
+from xsp_post.findings import Finding
+from xsp_post.hierarchy import layering
+from xsp_post.hierarchy.node_names import NodeNames
+from xsp_post.hierarchy.warmup import mark_warmup
+from xsp_post.intervals import grouped_union_length
+from xsp_post.levels import Level
+from xsp_post.trace import ActivityKind, Trace
+from xsp_post.tree import Attribution, Tree
+
+
+def number_iterations(
+    trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNames
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """MODEL nodes become iterations in order of their start; nodes and activities inside, or launched by
+    another thread of the process meanwhile, belong to them."""
+    level = nodes["level"].to_numpy()
+    start, end = nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy()
+    models = np.flatnonzero(level == int(Level.MODEL))
+    models = models[np.argsort(start[models], kind="stable")]
+    of_node = np.full(len(nodes), -1, np.int64)
+    of_node[models] = np.arange(len(models))
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    of_node = layering.inherit(of_node, parent, depth)
+    process = nodes["process_index"].to_numpy()
+    if len(models):
+        args = (process[models], start[models], end[models])
+        top = np.flatnonzero((of_node < 0) & (parent == 0) & (process >= 0) & (nodes["kind"].to_numpy() <= 5))
+        of_node[top] = _fully_covered(covering_model(process[top], start[top], *args), end[top], args[2])
+        of_node = layering.inherit(of_node, parent, depth)
+    nodes = nodes.assign(iteration_index=of_node)
+    activities["iteration_index"] = _iteration_of_activities(trace, activities, of_node, process, start, end, models)
+
+    frame = pd.DataFrame(
+        {
+            "node_id": models,
+            "process_index": process[models],
+            "phase": _phases(nodes, models, names),
+            "start_ns": start[models],
+            "end_ns": end[models],
+        }
+    )
+    return nodes, frame
+
+
+def _fully_covered(found: np.ndarray, end: np.ndarray, model_end: np.ndarray) -> np.ndarray:
+    inside = (found >= 0) & (model_end[np.maximum(found, 0)] >= end)
+    return np.where(inside, found, -1)
+
+
+def _iteration_of_activities(
+    trace: Trace,
+    activities: pd.DataFrame,
+    of_node: np.ndarray,
+    process: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    models: np.ndarray,
+) -> np.ndarray:
+    node = activities["node_id"].to_numpy()
+    result = of_node[node].copy()
+    # a graph node counts for the range of its capture, but it ran in the iteration that launched the graph
+    graph = activities["attribution"].to_numpy() == int(Attribution.GRAPH)
+    if graph.any():
+        result[graph] = of_node[activities["launch_node_id"].to_numpy()[graph]]
+    if len(models):
+        launch_id = activities["launch_id"].to_numpy()
+        missing = np.flatnonzero((result < 0) & (launch_id >= 0))
+        if len(missing):
+            at = trace.launches["start_ns"].to_numpy()[launch_id[missing]]
+            result[missing] = covering_model(
+                activities["process_index"].to_numpy()[missing], at, process[models], start[models], end[models]
+            )
+    return result
+
+
+def _phases(nodes: pd.DataFrame, models: np.ndarray, names: NodeNames) -> np.ndarray:
+    """What ran: the phase that the text names, else its folded name."""
+    texts = names.node_text("phase", models)
+    folded = names.folded_names[nodes["folded_id"].to_numpy()[models]]
+    generic = np.isin(texts.astype(str), ["", "warmup"])
+    return np.where(generic, folded, texts)
+
+
+def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
+    """Latency, device time and warm-up of each iteration. Latency runs to the end of its last device work."""
+    frame = tree.iterations
+    count = len(frame)
+    frame = frame.assign(duration_ns=frame["end_ns"] - frame["start_ns"], **_iteration_times(tree))
+    said = tree.nodes["is_warmup_text"].to_numpy()[frame["node_id"].to_numpy()]
+    loading = np.zeros(count, bool)
+    at = tree.trace.module_loading_ns
+    if len(at) and count:
+        position = np.searchsorted(frame["start_ns"].to_numpy(), at, side="right") - 1
+        inside = (position >= 0) & (frame["end_ns"].to_numpy()[np.maximum(position, 0)] >= at)
+        loading[position[inside]] = True
+    warm, findings = mark_warmup(
+        frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said | _below_warmup(tree, frame), loading
+    )
+    inferred = tree.nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
+    return frame.assign(is_warmup=warm, is_inferred=inferred), findings
+
+
+def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
+    """latency_ns, kernel_ns, busy_ns, kernel_count of each iteration."""
+    frame, activities, nodes = tree.iterations, tree.activities, tree.nodes
+    count = len(frame)
+    index = activities["iteration_index"].to_numpy()
+    model = frame["node_id"].to_numpy()
+    began, ended = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    if _lies_below_models(activities, nodes, index):
+        # everything that counts for an iteration lies below its node: that is summed up already
+        last = np.maximum(ended, nodes["projected_end_ns"].to_numpy()[model])
+        return {
+            "latency_ns": last - began,
+            **{c: nodes[c].to_numpy()[model] for c in ("kernel_ns", "busy_ns", "kernel_count")},
+        }
+    rows = np.flatnonzero(index >= 0)
+    index = index[rows]
+    start, end = activities["start_ns"].to_numpy()[rows], activities["end_ns"].to_numpy()[rows]
+    is_kernel = activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL
+    last = ended.copy()
+    np.maximum.at(last, index, end)
+    order = np.argsort(start, kind="stable")
+    return {
+        "latency_ns": last - began,
+        "kernel_ns": rollup.sums_per_node(index[is_kernel], (end - start)[is_kernel], count),
+        "busy_ns": grouped_union_length(index[order], start[order], end[order], count),
+        "kernel_count": np.bincount(index[is_kernel], minlength=count).astype(np.int64),
+    }
+
+
+def _lies_below_models(activities: pd.DataFrame, nodes: pd.DataFrame, index: np.ndarray) -> bool:
+    """Whether all work of iterations was launched by their own thread inside their own node (no autograd thread,
+    no graph): then the node's sums are the iteration's."""
+    node = activities["node_id"].to_numpy()
+    of_node = nodes["iteration_index"].to_numpy()
+    level = nodes["level"].to_numpy()
+    model = np.where(level == int(Level.MODEL), of_node, -1)
+    below = layering.inherit(model, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())
+    return bool(
+        (below == of_node).all()
+        and (activities["launch_node_id"].to_numpy() == node).all()
+        and (index == of_node[node]).all()
+    )
+
+
+def _below_warmup(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
+    """Model ranges inside a range that calls itself warm-up."""
+    nodes = tree.nodes
+    flag = np.where(nodes["is_warmup_text"].to_numpy(), 1, -1)
+    return layering.inherit(flag, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())[
+        frame["node_id"].to_numpy()
+    ] == 1
+
+
+def covering_model(
+    process: np.ndarray, at: np.ndarray, model_process: np.ndarray, model_start: np.ndarray, model_end: np.ndarray
+) -> np.ndarray:
+    """Index of the model range (any thread) of the same process that is open at a time, −1 for none.
+
+    Model ranges of one process that overlap (threads serving requests side by side): the one opened last.
+    """
+    found = np.full(len(at), -1, np.int64)
+    for p in np.unique(model_process).tolist():
+        mine = np.flatnonzero(model_process == p)
+        mine = mine[np.argsort(model_start[mine], kind="stable")]
+        rows = np.flatnonzero(process == p)
+        position = np.searchsorted(model_start[mine], at[rows], side="right") - 1
+        inside = position >= 0
+        rows, position = rows[inside], position[inside]
+        inside = model_end[mine[position]] >= at[rows]
+        found[rows[inside]] = mine[position[inside]]
+    return found

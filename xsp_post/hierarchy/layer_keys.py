@@ -1,0 +1,165 @@
+"""Trace → Tree, step "which layer is which": layers numbered in execution order, alike across iterations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.hierarchy import layering
+from xsp_post.hierarchy.node_names import NodeNames
+from xsp_post.levels import Level
+
+
+def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
+    """Number the layers: ``layer_key`` of nodes and activities, and one row a layer in execution order.
+
+    The key is (path below the model, k-th call of it within the iteration), which holds across iterations
+    and runs; a capture without iterations folds all calls of a path into one layer.
+    """
+    level = nodes["level"].to_numpy()
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    folded = _phase_folded(nodes, names)
+    # our own texts hold the whole module path: what stands around them (containers on or off) must not matter
+    own = (names.node_text("dialect") == "xsp") & (names.node_text("role") == "layer")
+    restart = (level == int(Level.MODEL)) | (parent == 0) | own
+    relative, paths = layering.path_ids(parent, depth, folded, restart)
+    holders = np.unique(activities["layer_node_id"].to_numpy())
+    holders = holders[holders >= 0]
+    is_layer = level == int(Level.LAYER)
+    is_self = np.zeros(len(nodes), bool)
+    is_self[holders] = True
+    is_self &= ~is_layer
+    rows = np.flatnonzero(is_layer | is_self)
+
+    nodes["layer_key"] = np.full(len(nodes), -1, np.int64)
+    nodes["call_index"] = _calls(nodes, nodes["path_id"].to_numpy())
+    iteration = nodes["iteration_index"].to_numpy()[rows]
+    start = nodes["start_ns"].to_numpy()[rows]
+    phase_of_model = _model_folded(nodes, folded)[rows]
+    path_key = (relative[rows] * (int(folded.max(initial=0)) + 2) + phase_of_model + 1) * 2 + is_self[rows]
+    codes, _ = pd.factorize(path_key)
+    call = layering.occurrence(
+        codes * (int(iteration.max(initial=0)) + 2) + iteration + 1, np.argsort(start, kind="stable")
+    )
+    call[iteration < 0] = 0
+    key, first_row = _in_execution_order(codes * (int(call.max(initial=0)) + 1) + call, iteration, start, nodes)
+    nodes.loc[rows, "layer_key"] = key
+    layer_node = activities["layer_node_id"].to_numpy()
+    activities["layer_key"] = np.where(
+        layer_node >= 0, nodes["layer_key"].to_numpy()[np.maximum(layer_node, 0)], -1
+    )
+    representative = rows[first_row]
+    return _describe_layers(nodes, names, paths, relative, folded, own, representative, call[first_row], is_self)
+
+
+def _calls(nodes: pd.DataFrame, path: np.ndarray) -> np.ndarray:
+    iteration = nodes["iteration_index"].to_numpy()
+    group = path * (int(iteration.max(initial=0)) + 2) + iteration + 1
+    return layering.occurrence(group, np.argsort(nodes["start_ns"].to_numpy(), kind="stable"))
+
+
+def _phase_folded(nodes: pd.DataFrame, names: NodeNames) -> np.ndarray:
+    """Folded text per node, with warm-up and measured model ranges of one phase folded together."""
+    folded = nodes["folded_id"].to_numpy().copy()
+    text = names.folded_names
+    known = {t: i for i, t in enumerate(text)}
+    for identity, name in enumerate(text.tolist()):
+        if name.startswith("warmup:"):
+            twin = known.get("model:" + name.removeprefix("warmup:"))
+            if twin is not None:
+                folded[folded == identity] = twin
+    return folded
+
+
+def _model_folded(nodes: pd.DataFrame, folded: np.ndarray) -> np.ndarray:
+    """Folded text of the model that a node lies in (layers of prefill and decode stay apart), −1 none."""
+    level = nodes["level"].to_numpy()
+    own = np.where(level == int(Level.MODEL), folded, -1)
+    return layering.inherit(own, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())
+
+
+def _in_execution_order(
+    key: np.ndarray, iteration: np.ndarray, start: np.ndarray, nodes: pd.DataFrame
+) -> tuple[np.ndarray, np.ndarray]:
+    """Number keys 0… by when they first run inside an iteration (measured iterations before warm-up ones);
+    returns the number of each row and the row that stands for each number."""
+    if not len(key):
+        return key, np.zeros(0, np.int64)
+    codes, _ = pd.factorize(key)
+    count = int(codes.max()) + 1
+    models = nodes[nodes["level"].to_numpy() == int(Level.MODEL)]
+    began = np.zeros(int(iteration.max(initial=-1)) + 2, np.int64)
+    warm = np.zeros(len(began), bool)
+    began[models["iteration_index"].to_numpy()] = models["start_ns"].to_numpy()
+    warm[models["iteration_index"].to_numpy()] = models["is_warmup_text"].to_numpy()
+    inside = iteration >= 0
+    offset = np.where(inside, start - began[iteration], start)
+    # the last of the iterations that has the layer is the steadiest; sort by (warm-up, iteration desc)
+    order = np.lexsort((-iteration, warm[iteration] & inside, codes))
+    first = order[np.flatnonzero(np.r_[True, codes[order][1:] != codes[order][:-1]])]
+    began_at = _by_phase(offset[first], first, nodes, iteration)
+    rank = np.argsort(np.argsort(began_at, kind="stable"), kind="stable")
+    number = np.empty(count, np.int64)
+    number[codes[first]] = rank
+    representative = np.empty(count, np.int64)
+    representative[rank] = first
+    return number[codes], representative
+
+
+def _by_phase(
+    offset: np.ndarray, first: np.ndarray, nodes: pd.DataFrame, iteration: np.ndarray
+) -> np.ndarray:
+    """Sort key of layers: their offset inside the iteration. Phases (prefill, decode) follow one another because
+    the offset of a later phase's layers is raised by the longest offset of all earlier phases."""
+    models = nodes[nodes["level"].to_numpy() == int(Level.MODEL)]
+    if not len(models):
+        return offset
+    phase = pd.factorize(models["folded_id"].to_numpy())[0]
+    of_iteration = np.zeros(int(models["iteration_index"].max()) + 2, np.int64)
+    of_iteration[models["iteration_index"].to_numpy()] = phase
+    span = int(np.abs(offset).max(initial=0)) + 1
+    return np.where(iteration[first] >= 0, of_iteration[iteration[first]] * span, 0) + offset
+
+
+def _describe_layers(
+    nodes: pd.DataFrame,
+    names: NodeNames,
+    paths: pd.DataFrame,
+    relative: np.ndarray,
+    folded: np.ndarray,
+    own: np.ndarray,
+    representative: np.ndarray,
+    call: np.ndarray,
+    is_self: np.ndarray,
+) -> pd.DataFrame:
+    chains = layering.path_chains(paths, np.unique(relative[representative]))
+    text_of_path = names.folded_names[paths["folded_id"].to_numpy()]
+    level = nodes["level"].to_numpy()
+    in_model = nodes["iteration_index"].to_numpy() >= 0
+    parts, last = [], []
+    for node in representative.tolist():
+        chain = chains[int(relative[node])]
+        texts = [str(text_of_path[p]) for p in chain]
+        if in_model[node] and len(texts) > 1 and not own[node]:
+            texts = texts[1:]  # below the model: its own name says nothing about the layer
+        if is_self[node]:
+            texts = [*([] if level[node] == int(Level.MODEL) else texts), layering.SELF]
+        parts.append(layering.SEPARATOR.join(texts))
+        last.append(texts[-1] if not is_self[node] or len(texts) == 1 else f"{texts[-2]} {layering.SELF}")
+    layer_type = names.node_text("layer_type", representative)
+    shape = names.node_text("shape_text", representative)
+    selves = is_self[representative]
+    return pd.DataFrame(
+        {
+            "layer_index": np.arange(1, len(representative) + 1),
+            "node_id": representative,
+            "layer_path": np.array(parts, object),
+            "layer_name": np.array(last, object),
+            "layer_type": np.where(
+                selves, layering.SELF, np.where(layer_type == "", np.array(last, object), layer_type)
+            ),
+            "shape_text": np.where(selves, "", shape),
+            "call_index": call,
+            "is_self": selves,
+        }
+    )

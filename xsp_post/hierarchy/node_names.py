@@ -1,0 +1,90 @@
+"""Trace → Tree, the texts of nodes: parsed once per different text, looked up per span or per node."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.names import parse_names
+from xsp_post.trace import Trace
+from xsp_post.tree import NodeKind
+
+SYNTHETIC = {
+    NodeKind.ROOT: "[capture]",
+    NodeKind.UNATTRIBUTED: "[unattributed]",
+    NodeKind.NO_LAUNCH: "[no launch record]",
+    NodeKind.GRAPH: "[CUDA graph]",
+}
+
+
+class NodeNames:
+    """What the texts of nodes say: parsed once per different text, looked up per span or per node."""
+
+    def __init__(self, trace: Trace) -> None:
+        name_id = trace.spans["name_id"].to_numpy()
+        codes, used = pd.factorize(name_id)
+        texts = trace.strings[np.maximum(used, 0)] if len(trace.strings) else np.full(len(used), "", object)
+        texts = np.where(used >= 0, texts, "[unnamed]") if len(used) else np.zeros(0, object)
+        self.parsed = parse_names(texts.astype(object))
+        self.row = codes
+        folded = self.parsed["folded_name"]
+        self.folded_names = np.array([*folded.cat.categories.astype(str), *SYNTHETIC.values()], object)
+        self._first_synthetic = len(folded.cat.categories)
+        self.folded = folded.cat.codes.to_numpy()[codes].astype(np.int64)
+        self._row_of_node = np.r_[-1, codes]
+        self._guessed_type: np.ndarray = np.zeros(0, object)
+
+    def span(self, column: str) -> np.ndarray:
+        """A parsed number or flag per span."""
+        return self.parsed[column].to_numpy()[self.row]
+
+    def roles_by_string(self) -> np.ndarray:
+        return self.parsed["role"].astype(object).to_numpy()
+
+    def synthetic(self, kind: NodeKind) -> int:
+        """Folded id of a synthetic node's name."""
+        return self._first_synthetic + list(SYNTHETIC).index(kind)
+
+    def with_synthetic(self, count: int) -> None:
+        """So many nodes without a text of their own follow those of the spans."""
+        self._row_of_node = np.r_[self._row_of_node, np.full(count, -1, np.int64)]
+
+    def with_inferred(self, folded: np.ndarray, layer_type: np.ndarray) -> np.ndarray:
+        """Add the nodes of an inference; returns the folded id of each."""
+        codes, unique = pd.factorize(folded)
+        known = {text: number for number, text in enumerate(self.folded_names.tolist())}
+        fresh = [text for text in unique.tolist() if text not in known]
+        known.update({text: len(self.folded_names) + k for k, text in enumerate(fresh)})
+        self.folded_names = np.concatenate([self.folded_names, np.array(fresh, object)])
+        self._row_of_node = np.r_[self._row_of_node, -2 - np.arange(len(folded))]
+        self._guessed_type = layer_type
+        return np.array([known[text] for text in unique.tolist()] or [0], np.int64)[codes]
+
+    def node_text(self, column: str, nodes: np.ndarray | None = None) -> np.ndarray:
+        """A parsed text per node (object, '' for synthetic nodes; an inferred node has its guessed layer_type)."""
+        row = self._row_of_node if nodes is None else self._row_of_node[nodes]
+        values = self.parsed[column].astype(object).to_numpy()
+        result = np.full(len(row), "", object)
+        result[row >= 0] = values[row[row >= 0]]
+        if column == "layer_type" and len(self._guessed_type):
+            guessed = row <= -2
+            result[guessed] = self._guessed_type[-2 - row[guessed]]
+        return result
+
+    def node_category(self, column: str) -> pd.Categorical:
+        """The same as a categorical, for large frames."""
+        values = self.parsed[column]
+        categories = values.cat.categories.astype(str).tolist()
+        code_of = {text: code for code, text in enumerate(categories)}
+        guessed = self._guessed_type if column == "layer_type" else np.full(len(self._guessed_type), "", object)
+        for text in ["", *pd.unique(guessed).tolist()]:
+            if text not in code_of:
+                code_of[text] = len(categories)
+                categories.append(text)
+        row = self._row_of_node
+        codes = np.full(len(row), code_of[""], np.int64)
+        codes[row >= 0] = values.cat.codes.to_numpy()[row[row >= 0]]
+        inferred = row <= -2
+        if inferred.any():
+            codes[inferred] = np.array([code_of[t] for t in guessed.tolist()], np.int64)[-2 - row[inferred]]
+        return pd.Categorical.from_codes(codes, pd.Index(categories, dtype=object))
