@@ -157,7 +157,8 @@ def test_strict_fails_when_time_lies_outside_every_range(tmp_path, capture):
 
 def test_hostile_text_prints_harmlessly(tmp_path):
     hostile = "\x1b[31mred\u202egnp.exe [bold]x[/bold]"
-    path = ExportBuilder().range(hostile, 0, 100).kernel(hostile, launch=(1, 2), run=(3, 4)).write(tmp_path / "h.sqlite")
+    builder = ExportBuilder().range(hostile, 0, 100).kernel(hostile, launch=(1, 2), run=(3, 4))
+    path = builder.write(tmp_path / "h.sqlite")
     done = xsp("tree", path)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout and "\u202e" not in done.stdout

@@ -107,7 +107,7 @@ def test_normal_names(name, normal):
 def test_tile_sizes_go_on_request():
     names = ["ampere_sgemm_128x64_tn", "ampere_sgemm_64x64_tn",
              "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4",
-             "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4"]  # fmt: skip
+             "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4"]  # fmt: skip  # noqa: E501
     bare = normalise_kernel_name(names, drop_tile_sizes=True)
     assert bare[0] == bare[1] == "ampere_sgemm_tn"
     assert bare[2] == bare[3]

@@ -84,7 +84,8 @@ def test_store_holds_everything_and_nothing_private(captures, tmp_path, name):
         assert list(ours.columns) == [c for c in ours.columns if c in theirs.columns], table
         assert len(ours) == len(theirs), table
     for column in ("name", "attribution", "layer_attribution", "duration_ns", "queue_delay_ns"):
-        assert analysis.frame("kernels")[column].astype(str).tolist() == again.frame("kernels")[column].astype(str).tolist()
+        first, second = (a.frame("kernels")[column].astype(str).tolist() for a in (analysis, again))
+        assert first == second
 
 
 def _printed(path):
@@ -153,5 +154,6 @@ def test_the_natural_pair_agrees(captures):
     assert blocks.tolist() == [blocks.iloc[0]] * 4
     assert (frames["kernels"]["layer_attribution"] == "inferred").all()
     assert (frames["kernels"]["attribution"] == "none").all()
-    plain = pipeline.analyze([captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite"], pipeline.Options(infer=False))
+    path = captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite"
+    plain = pipeline.analyze([path], pipeline.Options(infer=False))
     assert not len(plain.frames["iterations"]) and not plain.frames["nodes"]["is_inferred"].any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +138,7 @@ def _concat(frames: list[pd.DataFrame]) -> pd.DataFrame:
         parts = [f[name] for f in filled]
         if all(isinstance(p.dtype, pd.CategoricalDtype) for p in parts):
             # readers make texts of either dtype, object or str
-            texts = [p.cat.rename_categories(p.cat.categories.astype(object)) for p in parts]
+            texts = [p.cat.rename_categories(p.cat.categories.astype(object).tolist()) for p in parts]
             columns[name] = union_categoricals(texts)
         else:
             columns[name] = pd.concat(parts, ignore_index=True)
@@ -221,8 +222,8 @@ def _categorical(codes: np.ndarray, texts: np.ndarray) -> pd.Categorical:
     return pd.Categorical.from_codes(row_of_value[rows] if len(rows) else rows, pd.Index(categories, dtype=object))
 
 
-def _named(codes: np.ndarray, members: type) -> pd.Categorical:
-    return pd.Categorical.from_codes(codes, [m.name.lower() for m in members])
+def _named(codes: np.ndarray, members: type[IntEnum]) -> pd.Categorical[str]:
+    return pd.Categorical.from_codes(codes, pd.Index([m.name.lower() for m in members]))
 
 
 def _iterations(tree: Tree) -> pd.DataFrame:
@@ -269,7 +270,7 @@ def _nodes(tree: Tree, threads: _Threads) -> pd.DataFrame:
             "node_id": np.arange(count, dtype=np.int64),
             "parent_id": nodes["parent_id"].to_numpy(),
             "depth": nodes["depth"].to_numpy(),
-            "level": pd.Categorical.from_codes(nodes["level"].to_numpy(), [m.name for m in Level]),
+            "level": pd.Categorical.from_codes(nodes["level"].to_numpy(), pd.Index([m.name for m in Level])),
             "name": _categorical(code, combined),
             "folded_name": _categorical(nodes["folded_id"].to_numpy(), folded),
             "path_id": nodes["path_id"].to_numpy(),
@@ -316,10 +317,10 @@ def _from_payloads(tree: Tree, frame: pd.DataFrame) -> None:
         frame[column] = pd.Categorical(texts)
 
 
-def _span_kinds(codes: np.ndarray) -> pd.Categorical:
+def _span_kinds(codes: np.ndarray) -> pd.Categorical[str]:
     from xsp_post.tree import NodeKind
 
-    return pd.Categorical.from_codes(codes, [m.name.lower() for m in NodeKind])
+    return pd.Categorical.from_codes(codes, pd.Index([m.name.lower() for m in NodeKind]))
 
 
 def layers_frame(tree: Tree) -> pd.DataFrame:
@@ -525,7 +526,7 @@ def _memory_operations(tree: Tree, threads: _Threads) -> pd.DataFrame:
 def _devices(tree: Tree) -> pd.DataFrame:
     """The devices table; what a capture does not say of its GPU is −1, NaN or ''."""
     devices = tree.trace.devices
-    unknown = {"int64": -1, "float64": np.nan, "str": ""}
+    unknown: dict[str, int | float | str] = {"int64": -1, "float64": np.nan, "str": ""}
     frame = pd.DataFrame(index=pd.RangeIndex(len(devices)))
     process = tree.trace.processes["process_id"].to_numpy()
     for column in TABLES["devices"].columns[1:]:

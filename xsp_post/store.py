@@ -91,7 +91,7 @@ class StoreWriter:
             database.execute("PRAGMA page_size = 16384")
             database.execute("CREATE TABLE xsp_meta (key TEXT PRIMARY KEY, value TEXT) -- what wrote this store")
             meta = {"schema_version": str(SCHEMA_VERSION), "writer": f"xsp-post {__version__}"}
-            database["xsp_meta"].insert_all({"key": k, "value": v} for k, v in meta.items())
+            database.table("xsp_meta").insert_all({"key": k, "value": v} for k, v in meta.items())
         return self
 
     def __exit__(self, *failure: Any) -> bool | None:

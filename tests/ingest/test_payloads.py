@@ -25,7 +25,8 @@ def test_a_tensorrt_layer(tmp_path):
     frames = pipeline.analyze([builder.write(tmp_path / "trt.sqlite")]).frames
     nodes = frames["nodes"].set_index("name")
     row = nodes.loc["/conv/Conv"]
-    assert (row["shape_text"], row["layer_type"], row["tactic_name"]) == ("[1,16,8,8]", "CaskConvolution", "sm80_xmma_fprop")
+    found = (row["shape_text"], row["layer_type"], row["tactic_name"])
+    assert found == ("[1,16,8,8]", "CaskConvolution", "sm80_xmma_fprop")
     assert nodes.loc["/relu/Relu", "tactic_name"] == ""
     layers = frames["layers"].set_index("layer_name")
     assert layers.loc["/conv/Conv", "shape_text"] == "[1,16,8,8]"

@@ -115,7 +115,8 @@ def _plain(value: Any) -> Any:
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON-ready dicts: missing values are None."""
     frame = frame.astype(object)
-    return frame.where(frame.notna(), None).to_dict("records")
+    rows: list[dict[Any, Any]] = frame.where(frame.notna(), None).to_dict("records")
+    return rows
 
 
 def check_strict(results: Results, limit: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -57,7 +57,7 @@ def summary_of(sources: list[Path], options: Options, begun: SqliteTables | None
     sources = ingest_sources.expand(sources)
     if begun is None and len(sources) == 1 and ingest_sources.sniff(sources[0]) == ingest_sources.STORE:
         return shared.results_of(sources, options)
-    parts = []
+    parts: list[Any] = []
     with step("reading captures …"):
         for path in sources:
             loaded = ingest_sources.load(path, detail=False, begun=begun)

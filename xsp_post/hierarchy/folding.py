@@ -31,7 +31,7 @@ def fold(tree: Tree) -> pd.DataFrame:
         "path_id": np.arange(count),
         "parent_path_id": np.where(parent >= 0, path[np.maximum(parent, 0)], -1),
         "depth": nodes["depth"].to_numpy()[first],
-        "level": pd.Categorical.from_codes(nodes["level"].to_numpy()[first], [m.name for m in Level]),
+        "level": pd.Categorical.from_codes(nodes["level"].to_numpy()[first], pd.Index([m.name for m in Level])),
         "name": np.asarray(tree.names.folded_names, object)[nodes["folded_id"].to_numpy()[first]],
         "call_count": np.bincount(path, minlength=count).astype(np.int64),
         "duration_ns": sums_per_node(path, nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy(), count),

@@ -251,7 +251,7 @@ class _Reader:
         # concatenate column by column, with the numpy type of the kernels' column
         columns: dict[str, np.ndarray] = {}
         for name in dict.fromkeys(c for part in filled for c in part.columns):
-            typed = next(p[name] for p in filled if name in p).dtype
+            typed = next(p[name] for p in filled if name in p).to_numpy().dtype
             columns[name] = np.concatenate(
                 [p[name].to_numpy() if name in p else np.zeros(len(p), typed) for p in filled]
             ).astype(typed, copy=False)
@@ -307,8 +307,8 @@ class _Reader:
             names = [self.strings.text(COPY_KINDS.get(int(u), f"[CUDA memcpy kind {int(u)}]")) for u in unique]
             return np.array([*names, -1], np.int32)[codes]
         graph, execution = numbers(table, "graph_id"), numbers(table, "graph_exec_id")
-        codes, unique = pd.factorize(pd.MultiIndex.from_arrays([graph, execution]))
-        names = [self.strings.text(f"CUDA graph {g} exec {x}") for g, x in unique]
+        codes, launched = pd.factorize(pd.MultiIndex.from_arrays([graph, execution]))
+        names = [self.strings.text(f"CUDA graph {g} exec {x}") for g, x in launched]
         return np.array([*names, -1], np.int32)[codes]
 
     def _launches(self, table: pa.Table) -> pd.DataFrame:

@@ -33,7 +33,7 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
     are left out."""
     columns, table = source.columns, _Tables(source)
     graph = (Want("graphNodeId", "graph_node_id"),)
-    device = (
+    device: tuple[Want, ...] = (
         Want("start", "start_ns"),
         Want("end", "end_ns", NULL),
         Want("deviceId", "device_id", is_narrow=True),
@@ -41,7 +41,7 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         Want("correlationId", "correlation_id", -1),
         Want("globalPid", "global_pid"),
     )
-    kernel = device + graph + (Want("demangledName", "name", is_narrow=True),)
+    kernel: tuple[Want, ...] = device + graph + (Want("demangledName", "name", is_narrow=True),)
     if detail:
         device += (Want("contextId", "context_id", is_narrow=True),)
         kernel += (Want("contextId", "context_id", is_narrow=True), Want("shortName", "short_name", is_narrow=True))
@@ -57,7 +57,7 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         Want("correlationId", "correlation_id", -1),
         Want("nameId", "name", is_narrow=True),
     )
-    nvtx = (
+    nvtx: tuple[Want, ...] = (
         Want("ROWID", "source_row_id"),
         Want("start", "start_ns"),
         Want("end", "end_ns", NULL),

@@ -140,7 +140,7 @@ def _tree_table(rows: pd.DataFrame) -> Table:
             name.append("  (inferred)", style="italic dim")
         share = format_ratio_percent(row[weight] / top_level) if top_level else ""
         if has_device:
-            cells = (
+            cells: tuple[str, ...] = (
                 format_count(row["call_count"]), format_count(row["kernel_count"]), format_ns(row["kernel_ns"]), share,
                 format_ns(row["busy_ns"]), format_ns(row["gap_ns"]) if row["gap_ns"] else "",
                 format_ns(row["duration_ns"]),

@@ -79,7 +79,8 @@ NODES = register(Table("nodes", "Tree nodes", "node of a tree", (
     C("is_inferred", "bool", "inferred, not recorded"),
     C("confidence_ratio", "float64", "how sure an inferred node and its layer_type are, 0…1; 1 for recorded ones"),
     C("is_open", "bool", "never closed before the capture ended"),
-    C("span_kind", "str", "push_pop, start_end, cross_thread (started and ended on different threads), library, operator, module, annotation; root, unattributed, no_launch, graph, inferred for synthetic nodes"),
+    C("span_kind", "str", "push_pop, start_end, cross_thread (started and ended on different threads), library, "
+      "operator, module, annotation; root, unattributed, no_launch, graph, inferred for synthetic nodes"),
     C("source_row_id", "int64", "row of the range in the capture's own table (RangeId of nsys stats), -1 synthetic"),
 )))
 
@@ -143,7 +144,8 @@ KERNELS = register(Table("kernels", "Kernel executions", "kernel execution", (
     C("dynamic_shared_memory_bytes", "int64", "per block"),
 )))
 
-MEMORY_OPERATIONS = register(Table("memory_operations", "Copies, sets and opaque graph launches", "device activity that is no kernel", (
+MEMORY_OPERATIONS = register(Table(
+    "memory_operations", "Copies, sets and opaque graph launches", "device activity that is no kernel", (
     C("activity_id", "int64", "id, unique in the store"),
     C("capture_id", "int64", "capture"),
     C("kind", "str", "memcpy, memset, graph"),
@@ -165,7 +167,8 @@ MEMORY_OPERATIONS = register(Table("memory_operations", "Copies, sets and opaque
 
 KERNEL_METRICS = register(Table("kernel_metrics", "Counters of kernels", "counter of a kernel", (
     C("kernel_id", "int64", "kernel"),
-    C("metric_name", "str", "our quantity (flop, dram_read_bytes, dram_write_bytes, l2_bytes, occupancy_ratio …) or the tool's own name"),
+    C("metric_name", "str", "our quantity (flop, dram_read_bytes, dram_write_bytes, l2_bytes, occupancy_ratio …) or "
+      "the tool's own name"),
     C("value", "float64", "value in unit"),
     C("unit", "str", "unit"),
     C("source", "str", "which metric of the report it was read from, and whether it is an estimate"),
