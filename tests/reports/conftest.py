@@ -4,27 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from sample import sample
-
-HOSTILE = [
-    "</script><script>window.hacked = 1</script>",
-    '"><img src=x onerror="window.hacked = 2">',
-    "<svg/onload=window.hacked=3>",
-    "{{constructor.constructor('window.hacked=4')()}}",
-    "abc\u202egpj.exe\u2066 isolate",
-    "nul\x00inside and \x1b[31m escape",
-    '=HYPERLINK("http://example.invalid","click")',
-    "long " + "x" * 10_000,
-    "<!-- <script>",
-    "javascript:window.hacked=5",
-    "'; window.hacked = 6; '",
-]
+from reports.samples import HOSTILE, sample
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import HOSTILE
-from sample import sample
 
+from reports.samples import HOSTILE, sample
 from xsp_post import units
 from xsp_post.analysis import Analysis
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import sample as samples
-from counting import Only
 
+from reports import samples
+from reports.counting import Only
 from xsp_post.analysis import Analysis
 from xsp_post.errors import UsageError
 from xsp_post.reports import (

@@ -8,11 +8,10 @@ import json
 import re
 
 import pytest
-from conftest import HOSTILE
 from hypothesis import given
 from hypothesis import strategies as st
-from sample import sample
 
+from reports.samples import HOSTILE, sample
 from xsp_post import units
 from xsp_post.errors import OutputError
 from xsp_post.reports import javascript

@@ -134,7 +134,9 @@ def spread(row: pd.Series) -> str:
 
 
 def is_uncertain(row: pd.Series) -> bool:
-    """Whether the interval of a row's latency reaches further than UNCERTAIN_RATIO."""
+    """Whether a row's latency is one sample, or its interval reaches further than UNCERTAIN_RATIO."""
+    if row["sample_count"] <= 1:
+        return True
     low, high, latency = row["ci_low_latency_ns"], row["ci_high_latency_ns"], row["latency_ns"]
     return bool(high - low > 2 * UNCERTAIN_RATIO * latency)
 

@@ -209,6 +209,7 @@ class PageData:
                 )
             },
             "kind": events["kind"].astype(str).tolist(),
+            "is_inferred": events["is_inferred"].astype(bool).tolist(),
             "name": self.strings.numbers(shorten(n, 90) for n in events["name"]),
             "full_name": self.strings.numbers(events["full_name"]),
         }

@@ -177,7 +177,8 @@ def _balance_line(summary: Summary) -> str:
         return ""
     held = sum(t for b in parts for way, _, t in b.parts if way not in ("none", "no_launch"))
     return (
-        f'<p class="balance-line">Balance: {escape(format_count(kernels))} kernels, {escape(format_ns(time))} in all; '
+        f'<p class="balance-line">Balance: {escape(counted(kernels, "kernel", "kernels"))}, '
+        f"{escape(format_ns(time))} in all; "
         f"{escape(format_ratio_percent(held / max(time, 1)))} of their time counts for a layer. "
         '<a href="#trust">The rest</a></p>'
     )

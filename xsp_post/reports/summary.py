@@ -122,6 +122,7 @@ def _top_layers(results: Results, case: cases.Case | None) -> list[TopRow]:
                     visible(row.shape_text, 60),
                     f"{format_ratio_percent(row.latency_ratio)} of the layers",
                     _sureness(row, spreads),
+                    "inferred, not recorded" if row.is_inferred else "",
                 )
                 if part
             )

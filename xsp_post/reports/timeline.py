@@ -49,6 +49,7 @@ _RANGE_COLUMNS = [
     "start_ns",
     "end_ns",
     "layer_node_id",
+    "is_inferred",
 ]
 _MEMORY_COLUMNS = [
     "capture_id",
@@ -129,6 +130,7 @@ def _ranges(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
         kind=nodes["level"].astype(object),
         sub=depth,
         layer_index=nodes["layer_node_id"].map(layer_of).fillna(-1).astype("int64"),
+        is_inferred=nodes["is_inferred"].astype(bool),
     )
 
 
@@ -203,6 +205,7 @@ def _frame(
         "launch_start_ns": -1,
         "launch_end_ns": -1,
         "launch_key": "",
+        "is_inferred": False,
     }
     return pd.DataFrame(
         {
@@ -232,7 +235,7 @@ def _thin(events: pd.DataFrame, limit: int, length_ns: int) -> pd.DataFrame:
     joined = (
         small.assign(bin=small["start_ns"] * bins // max(length_ns, 1))
         .groupby(
-            ["group", "lane", "lane_key", "sub", "kind", "bin"],
+            ["group", "lane", "lane_key", "sub", "kind", "is_inferred", "bin"],
             sort=False,
             observed=True,
         )

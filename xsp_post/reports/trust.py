@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from xsp_post.analysis import Results
-from xsp_post.levels import RUN_LAYER, RUN_MODEL
+from xsp_post.levels import RUN_COUNTERS, RUN_LAYER, RUN_MODEL
 from xsp_post.reports import cases
 from xsp_post.reports.blocks import frame_or_empty
 from xsp_post.reports.facts import spread
@@ -63,7 +63,7 @@ def trust_data(results: Results, case: cases.Case | None) -> pd.DataFrame:
     lines = [
         *_model_line(results, case, row),
         *_spread_line("Layer latency", level, layers, without),
-        *_spread_line("Kernel latency", str(row["kernel_level"]), kernels, "launching is disturbed, execution is not"),
+        *_spread_line("Kernel latency", str(row["kernel_level"]), kernels, _kernel_overhead(str(row["kernel_level"]))),
         *_counter_line(cases.rows(results, "a15", case)),
     ]
     return pd.DataFrame(lines, columns=_COLUMNS)
@@ -106,6 +106,12 @@ def _spread_line(what: str, level: str, frame: pd.DataFrame, overhead: str) -> l
     low, high = int(frame["sample_count"].min()), int(frame["sample_count"].max())
     n = str(low) if low == high else f"{low} … {high}"
     return [(what, level, n, said if typical == typical else "one sample each", overhead)]
+
+
+def _kernel_overhead(level: str) -> str:
+    if level == RUN_COUNTERS:
+        return "each kernel was replayed alone under counters: no latency of the program"
+    return "launching is disturbed, execution is not"
 
 
 def _counter_line(totals: pd.DataFrame) -> list[tuple[str, ...]]:

@@ -153,8 +153,11 @@ function buildIcicle(holder, data) {
       const inner = Math.max(w - 1, 0.6);
       context.fillRect(x, row * ROW + 1, inner, ROW - 2);
       if (data.is_inferred[i]) {
+        const alpha = context.globalAlpha;
+        context.globalAlpha = alpha * 0.45;
         context.fillStyle = hatch;
         context.fillRect(x, row * ROW + 1, inner, ROW - 2);
+        context.globalAlpha = alpha;
       }
       if (report.layer >= 0 && data.layer_index[i] === report.layer) {
         context.globalAlpha = 1;

@@ -51,6 +51,7 @@ function buildTimeline(holder, data) {
     if (!canvas.clientWidth) return;
     const [context, width] = sizeCanvas(canvas, height);
     const hatch = hatchPattern(context, ink("gap"), 7);
+    const inferred = hatchPattern(context, ink("inferred"), 8);
     context.clearRect(0, 0, width, height);
     const colors = {};
     const paint = (key) => (colors[key] ??= ink(key));
@@ -100,6 +101,11 @@ function buildTimeline(holder, data) {
         context.globalAlpha = data.event_count[i] > 1 ? 0.55 : 1;
         context.fillStyle = paint(inkOf(kind));
         context.fillRect(x0, top, Math.max(w - (w > 4 ? 0.8 : 0), 0.7), LANE - 2);
+        if (data.is_inferred[i] && w > 2) {
+          context.globalAlpha = 0.4;
+          context.fillStyle = inferred;
+          context.fillRect(x0, top, w, LANE - 2);
+        }
         context.globalAlpha = 1;
         if (report.layer >= 0 && data.layer_index[i] === report.layer) {
           context.fillStyle = paint("selected");

@@ -19,6 +19,19 @@ KERNEL_OF = {
     "Add": "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, float>(int)",
     "Linear": "ampere_sgemm_32x32_sliced1x4_tn",
 }
+HOSTILE = [
+    "</script><script>window.hacked = 1</script>",
+    '"><img src=x onerror="window.hacked = 2">',
+    "<svg/onload=window.hacked=3>",
+    "{{constructor.constructor('window.hacked=4')()}}",
+    "abc\u202egpj.exe\u2066 isolate",
+    "nul\x00inside and \x1b[31m escape",
+    '=HYPERLINK("http://example.invalid","click")',
+    "long " + "x" * 10_000,
+    "<!-- <script>",
+    "javascript:window.hacked=5",
+    "'; window.hacked = 6; '",
+]
 PEAK, BANDWIDTH = 19.5e12, 1.555e12
 
 
