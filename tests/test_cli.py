@@ -20,7 +20,7 @@ EXECUTABLE = Path(sys.executable).with_name("xsp-post")
 def xsp(*arguments, cwd=None, env=None):
     return subprocess.run(
         [str(EXECUTABLE), *map(str, arguments)], capture_output=True, text=True, cwd=cwd,
-        env={**os.environ, **(env or {}), "XSP_NSYS": ""}, check=False, timeout=120,
+        env={**os.environ, "COLUMNS": "160", **(env or {}), "XSP_NSYS": ""}, check=False, timeout=120,
     )  # fmt: skip
 
 
@@ -163,6 +163,16 @@ def test_hostile_text_prints_harmlessly(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout and "\u202e" not in done.stdout
     assert "\\u001b[31mred\\u202e" in done.stdout and "[bold]x[/bold]" in done.stdout
+
+
+def test_a_narrow_terminal_cuts_texts_and_no_numbers(tmp_path):
+    builder = ExportBuilder().range("a very long range text " * 5, 0, 1_000_000).kernel("k", launch=(1, 2), run=(3, 4))
+    done = xsp("tree", builder.write(tmp_path / "c.sqlite"), env={"COLUMNS": "80"})
+    lines = done.stdout.splitlines()
+    head = next(line for line in lines if line.startswith("range"))
+    assert head.split() == ["range", "calls", "kernels", "kernel", "time", "share", "busy", "gap", "host"]
+    row = next(line for line in lines if "a very long" in line)
+    assert "…" in row and row.rstrip().endswith("1.00 ms") and len(row) <= 80
 
 
 def test_debug_shows_the_traceback(tmp_path):

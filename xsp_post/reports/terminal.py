@@ -124,7 +124,8 @@ def headline(capture: pd.Series) -> Text:
 def _tree_table(rows: pd.DataFrame) -> Table:
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     has_device = bool(rows["busy_ns"].max()) if len(rows) else False
-    table.add_column("range", overflow="ellipsis", no_wrap=True, ratio=1)
+    # On a narrow terminal the texts give way, never the numbers: rich takes room from columns that may wrap first.
+    table.add_column("range", overflow="ellipsis")
     device_titles = ("calls", "kernels", "kernel time", "share", "busy", "gap", "host")
     for title in device_titles if has_device else ("calls", "host", "share"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -132,7 +133,7 @@ def _tree_table(rows: pd.DataFrame) -> Table:
     root_ns = int(rows[weight].iloc[0]) if len(rows) else 0
     top_level = rows[rows["indent"] == 1][weight].sum() if weight == "duration_ns" else root_ns
     for row in rows.to_dict("records"):
-        name = Text("  " * row["indent"])
+        name = Text("  " * row["indent"], no_wrap=True, overflow="ellipsis")
         if row["repeat_count"] > 1:
             name.append(f"{row['repeat_count']} × ", style="bold")
         name.append(shown(_label(row)), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
