@@ -138,7 +138,10 @@ def _top_layers(results: Results, case: cases.Case | None) -> list[TopRow]:
                 + (f" and {counted(more, 'more launch', 'more launches')}" if more > 0 else "")
             )
         else:
-            lines.append(f"no {device_of(results).work}")
+            busy = cases.rows(results, "a13", case, ["layer_index", "busy_ns"])
+            busy = busy.loc[busy["layer_index"].eq(row.layer_index) & busy["busy_ns"].gt(0), "busy_ns"]
+            copies = f"; copies keep the device busy {format_ns(busy.iloc[0])}" if len(busy) else ""
+            lines.append(f"no {device_of(results).work}{copies}")
         rows.append(
             TopRow(
                 layer_name(row.layer_name),

@@ -53,7 +53,7 @@ async function drawChart(holder, alternative) {
     actions: { export: { svg: true, png: true }, source: false, compiled: false, editor: false },
     downloadFileName: chart.file, tooltip: { theme: dark ? "dark" : "light" },
   });
-  views.set(holder.dataset.chart, { view: result.view, alternative: choice, finalize: () => result.finalize() });
+  views.set(holder.dataset.chart, { view: result.view, holder, alternative: choice, finalize: () => result.finalize() });
   result.view.addEventListener("click", (event, item) => {
     const datum = item && item.datum;
     const index = datum && Number(datum.layer_index);
@@ -71,7 +71,21 @@ function paintSelection(view) {
     view.signal("selected_layer", report.layer).runAsync();
   } catch { /* this chart has no layers to highlight */ }
 }
-report.onLayer(() => { for (const { view } of views.values()) paintSelection(view); });
+// what is on the screen answers at once, the rest when there is time
+report.onLayer((index) => {
+  const later = [];
+  for (const { view, holder } of views.values()) {
+    const box = holder.getBoundingClientRect();
+    if (box.bottom > 0 && box.top < window.innerHeight) paintSelection(view);
+    else later.push(view);
+  }
+  const paintNext = () => {
+    if (report.layer !== index || !later.length) return;
+    paintSelection(later.shift());
+    (window.requestIdleCallback || setTimeout)(paintNext);
+  };
+  (window.requestIdleCallback || setTimeout)(paintNext);
+});
 
 const chartHolders = [...document.querySelectorAll("[data-chart]")];
 const pending = new Map();
