@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -132,3 +134,32 @@ def test_sums_stay_exact_beyond_float64():
     node = np.zeros(3, np.int64)
     values = np.array([2**53, 1, 1], np.int64)
     assert rollup.sums_per_node(node, values, 1).tolist() == [2**53 + 2]
+
+
+@given(SPANS, QUERIES, st.integers(1, 12))
+def test_partial_overlaps_in_mass_are_looked_up_exactly(rows, calls, copies):
+    """Many clusters beside one another: copies of the same ranges, each later than all before."""
+    thread, start, end = spans_of(rows)
+    shift = np.repeat(np.arange(copies) * 1000, len(rows))
+    many = intervals.nest(np.tile(thread, copies), np.tile(start, copies) + shift, np.tile(end, copies) + shift)
+    one = intervals.nest(thread, start, end)
+    for k in range(copies):
+        part = many.parent[k * len(rows) : (k + 1) * len(rows)]
+        assert np.where(part >= 0, part - k * len(rows), -1).tolist() == one.parent.tolist()
+    call_thread, call_start, call_end = spans_of(calls)
+    last = (copies - 1) * 1000
+    found = many.innermost(call_thread, call_start + last, call_end + last)
+    first = one.innermost(call_thread, call_start, call_end)
+    assert np.where(found >= 0, found - (copies - 1) * len(rows), -1).tolist() == first.tolist()
+
+
+def test_fifty_thousand_ranges_that_all_overlap_take_no_square_of_time():
+    rng = np.random.default_rng(0)
+    count = 50_000
+    start = np.arange(count) * 10
+    end = start + rng.integers(20, 10 * count, count)
+    begun = time.process_time()
+    nesting = intervals.nest(np.zeros(count, np.int64), start, end)
+    at = rng.integers(0, 10 * count, count)
+    nesting.innermost(np.zeros(count, np.int64), at, at + 1)
+    assert time.process_time() - begun < 5

@@ -5,7 +5,7 @@ the same thread with the least slack, `(start−P.start)+(P.end−end)`. Slack i
 constant, so the parent is simply the *shortest* enclosing range; among equals the one opened first is
 the outer one. For properly nested ranges that is the nearest earlier range whose end is not before
 ours, found here by pointer jumping (O((n + climbs)) array operations). Ranges that overlap partially
-(start/end ranges may) are handled exactly, cluster by cluster, by a sweep over the few that do.
+(start/end ranges may) are looked up exactly, in blocks of sorted ends (`_Crossing`).
 Where one range ends in the very nanosecond in which the next one starts, a zero-length query at that
 instant belongs to the later range.
 """
@@ -81,17 +81,11 @@ class Nesting:
             return
         hit = np.flatnonzero(position >= 0)
         hit = hit[self._cluster_crosses[self._cluster[position[hit]]]]
-        cluster_first = np.searchsorted(self._cluster, self._cluster[position[hit]], side="left")
-        for row, first in zip(hit.tolist(), cluster_first.tolist()):
-            low, high = first, int(position[row]) + 1
-            fits = np.flatnonzero(self._end[low:high] >= end[row])
-            if len(fits):
-                fits += low
-                length = self._end[fits] - self._start[fits]
-                shortest = fits[length == length.min()]
-                found[row] = self._order[shortest[-1]]
-            else:
-                found[row] = -1
+        best = self._crossing().shortest(position[hit], end[hit], inclusive=True)
+        found[hit] = np.where(best >= 0, self._order[best], -1)
+
+    def _crossing(self) -> _Crossing:
+        return _Crossing.of(self._start, self._end, self._cluster, self._cluster_crosses)
 
 
 def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
@@ -108,7 +102,9 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
     crosses[cluster[crossing]] = True
     parent_sorted = pointer.copy()
     if crosses.any():
-        _sweep_crossing_clusters(s, e, cluster, crosses, parent_sorted)
+        crossing_ranges = _Crossing.of(s, e, cluster, crosses)
+        rows = crossing_ranges.rows
+        parent_sorted[rows] = crossing_ranges.shortest(rows, np.maximum(s, e)[rows], inclusive=False)
     parent = np.full(n, -1, np.int64)
     has = parent_sorted >= 0
     parent[order[has]] = order[parent_sorted[has]]
@@ -178,25 +174,63 @@ def _runs(values: Int) -> list[tuple[int, int]]:
     return list(zip(edges[:-1].tolist(), edges[1:].tolist()))
 
 
-def _sweep_crossing_clusters(start: Int, end: Int, cluster: Int, crosses: NDArray[np.bool_], parent: Int) -> None:
-    """Exact parents inside clusters with partial overlaps (in place): the shortest enclosing active range."""
-    rows = np.flatnonzero(crosses[cluster])
-    active: list[int] = []
-    current = -1
-    starts, ends = start.tolist(), end.tolist()
-    for row in rows.tolist():
-        if cluster[row] != current:
-            current, active = int(cluster[row]), []
-        row_start, row_end = starts[row], ends[row]
-        active = [a for a in active if ends[a] >= row_start]
-        best, best_length = -1, -1
-        for a in active:
-            if ends[a] >= row_end:
-                length = ends[a] - starts[a]
-                if best < 0 or length <= best_length:
-                    best, best_length = a, length
-        parent[row] = best
-        active.append(row)
+@dataclass
+class _Crossing:
+    """The ranges of clusters with partial overlaps, for exact look-ups: the shortest one around an interval.
+
+    Rows are in sorted order (outer first); ``base`` shifts each cluster's times beyond all earlier ones, so that
+    a range of another cluster never seems to enclose. Look-ups cut the rows before a position into blocks of
+    powers of two; in each block the ends are sorted beside the shortest range from that end on (O(log² n)
+    array operations, no loop over rows).
+    """
+
+    rows: Int  # sorted numbering of each range, ascending
+    end: Int  # shifted
+    base: Int
+    order: Int  # rank by (length, last opened first)
+
+    @classmethod
+    def of(cls, start: Int, end: Int, cluster: Int, crosses: NDArray[np.bool_]) -> _Crossing:
+        rows = np.flatnonzero(crosses[cluster])
+        s, e = start[rows], end[rows]
+        edge = np.flatnonzero(np.r_[True, cluster[rows][1:] != cluster[rows][:-1]])
+        low = np.minimum.reduceat(np.minimum(s, e), edge)
+        high = np.maximum.reduceat(np.maximum(s, e), edge)
+        base = np.repeat(np.r_[0, np.cumsum(high - low + 1)[:-1]] - low, np.diff(np.r_[edge, len(rows)]))
+        order = np.empty(len(rows), np.int64)
+        order[np.lexsort((-np.arange(len(rows)), e - s))] = np.arange(len(rows))
+        return cls(rows, e + base, base, order)
+
+    def shortest(self, row: Int, end: Int, *, inclusive: bool) -> Int:
+        """The shortest range before each of our rows (``inclusive``: or the row itself) whose end is not before
+        ``end``, −1 for none; in the sorted numbering."""
+        count = len(self.rows)
+        upto = np.searchsorted(self.rows, row)
+        wanted = end + self.base[upto]
+        upto = upto + inclusive
+        ends, rank = np.unique(self.end, return_inverse=True)
+        wanted = np.searchsorted(ends, wanted)
+        best = np.full(len(row), count, np.int64)
+        for level in range(count.bit_length()):
+            size = 1 << level
+            asked = np.flatnonzero(upto & size)
+            whole = (count // size) * size
+            if not len(asked) or not whole:
+                continue
+            blocks = rank[:whole].reshape(-1, size)
+            by_end = np.argsort(blocks, axis=1, kind="stable")
+            sorted_rank = np.take_along_axis(blocks, by_end, axis=1)
+            shortest = np.take_along_axis(self.order[:whole].reshape(-1, size), by_end, axis=1)
+            shortest = np.minimum.accumulate(shortest[:, ::-1], axis=1)[:, ::-1].ravel()
+            block = (upto[asked] >> (level + 1)) << 1
+            keys = (sorted_rank + np.arange(len(blocks))[:, None] * len(ends)).ravel()
+            at = np.searchsorted(keys, block * len(ends) + wanted[asked])
+            inside = at < (block + 1) * size
+            asked, at = asked[inside], at[inside]
+            best[asked] = np.minimum(best[asked], shortest[at])
+        row_of = np.full(count + 1, -1, np.int64)
+        row_of[self.order] = self.rows
+        return row_of[best]
 
 
 def depths(parent: Int) -> Int:
