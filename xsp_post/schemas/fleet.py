@@ -199,7 +199,7 @@ _DIFFERENCE = (
     C("base_sample_count", "int64", "measured iterations of the base"),
     C("other_sample_count", "int64", "measured iterations of the other"),
     C("change", "str", "slower, faster, no difference shown, appeared, vanished, changed kernel, not comparable"),
-    C("interval_over", "str", "captures (repeats), or iterations with an allowance for run-to-run spread"),
+    C("interval_over", "str", "captures (repeats), or iterations, whose spread then stands for that of runs"),
 )
 _PAIR = (
     C("pair_index", "int64", "pair of cases, row of compare_cases"),
@@ -217,8 +217,8 @@ COMPARE_CASES = register(Table("compare_cases", "Cases compared", "case of base 
 
 COMPARE_MODELS = register(Table("compare_models", "Model quantities compared", "pair of cases × quantity", (
     *_PAIR,
-    C("quantity", "str", "model_latency, kernel_latency (sum), kernel_count, throughput, gpu_busy"),
-    C("unit", "str", "unit of the values: ns, 1, inputs/s"),
+    C("quantity", "str", "model_latency, kernel_latency (sum), gpu_busy (union), kernel_count"),
+    C("unit", "str", "unit of the values: ns, or 1 for counts"),
     C("base_value", "float64", "trimmed mean of the base"),
     C("other_value", "float64", "trimmed mean of the other"),
     C("difference_value", "float64", "other - base"),
@@ -231,7 +231,7 @@ COMPARE_MODELS = register(Table("compare_models", "Model quantities compared", "
     C("base_sample_count", "int64", "measured iterations of the base"),
     C("other_sample_count", "int64", "measured iterations of the other"),
     C("change", "str", "more, less, no difference shown, equal, not comparable"),
-    C("interval_over", "str", "captures (repeats), or iterations with an allowance for run-to-run spread"),
+    C("interval_over", "str", "captures (repeats), or iterations, whose spread then stands for that of runs; '' exact"),
 ), "Welch's test on trimmed means (Yuen 1974), Holm (1979)"))
 
 COMPARE_LAYERS = register(Table("compare_layers", "Layers compared", "pair of cases × layer", (
@@ -240,6 +240,7 @@ COMPARE_LAYERS = register(Table("compare_layers", "Layers compared", "pair of ca
     C("layer_path", "str", "folded path below the model"),
     C("call_index", "int64", "k-th call of the path within the iteration"),
     C("layer_type", "str", "class or operator type"),
+    C("measure", "str", "latency (what A2 shows; of runs without overlap the host's time), or host_time beside it"),
     *_DIFFERENCE,
     C("is_kernel_change", "bool", "the layer launches other kernels than in the base"),
 ), "layers matched by path and call index"))

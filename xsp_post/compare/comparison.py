@@ -1,0 +1,368 @@
+"""Base and other → the tables of a comparison and what they say in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analysis import Analysis, Results
+from xsp_post.compare import matching
+from xsp_post.compare.differences import CAPTURES, LEAST_SPREAD, SIGNIFICANCE, differences, holm
+from xsp_post.compare.matching import BASE, OTHER, Side
+from xsp_post.compare.structure import Structure, structure
+from xsp_post.schemas import TABLES
+from xsp_post.units import format_count, format_ns, format_ratio_percent
+
+SLOWER, FASTER, NOT_SHOWN = "slower", "faster", "no difference shown"
+APPEARED, VANISHED, CHANGED, UNCOMPARABLE = "appeared", "vanished", "changed kernel", "not comparable"
+_SET_CHANGES = (APPEARED, VANISHED, CHANGED)
+_OPERATORS = "cpu-operators-as-kernels"
+# A kernel that is in fewer of the iterations than this neither appears nor vanishes: it comes and goes.
+_STEADY_SHARE = 0.5
+# How the chance of a false alarm is shared out: the model's own numbers are what most people ask for.
+_SHARES = {"models": 0.5, "layers": 0.25, "kernels": 0.25}
+MORE, LESS, EQUAL = "more", "less", "equal"
+_LAYER = ["pair_index", "layer_path", "call_index"]
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """``least_spread``: run-to-run spread (relative) taken for granted of single captures; None: by the device
+    (`differences.LEAST_SPREAD`)."""
+
+    least_spread: float | None = None
+
+
+def compare(base: Results, other: Results, options: CompareOptions | None = None) -> Analysis:
+    """What differs between two results: tables compare_cases, …_models, …_layers, …_kernels, …_summary.
+
+    Rows are ordered by what matters: significant differences first, the largest first; then the others by how
+    far they stand out of their noise. p-values are corrected over all rows of all tables together.
+    """
+    options = options or CompareOptions()
+    cases, sides = matching.match_cases(base, other)
+    shape = structure(base, other)
+    spread = options.least_spread if options.least_spread is not None else _least_spread(base)
+    layer_samples = _in_both_runs(pd.concat([matching.layer_samples(side) for side in sides], ignore_index=True))
+    renamed = matching.renamed_layers(layer_samples)
+    layer_samples = matching.with_base_paths(layer_samples, renamed)
+    tables = {"models": _models(sides, spread), "layers": _layers(layer_samples, spread)}
+    kernel_samples = _kernel_samples(sides, shape, cases, renamed, tables["layers"])
+    tables["kernels"] = _kernels(kernel_samples, spread)
+    has_operators = any(_has_operators(results) for results in (base, other))
+    models, layers, kernels = (
+        table.assign(change=_change(table, has_operators)) for table in _corrected(tables).values())
+    layers["is_kernel_change"] = _has_kernel_change(layers, kernels)
+    frames = {
+        "compare_cases": cases, "compare_models": _shaped("compare_models", _ordered(models)),
+        "compare_layers": _shaped("compare_layers", _ordered(layers)),
+        "compare_kernels": _shaped("compare_kernels", _ordered(kernels))}
+    frames["compare_summary"] = _shaped("compare_summary", pd.DataFrame(
+        _statements(frames, shape), columns=["subject", "statement", "is_difference"]))
+    return Analysis(frames)
+
+
+def _least_spread(results: Results) -> float:
+    """Of a GPU or of a CPU, by what the captures' kernels are."""
+    has_kernels = bool(results.frame("captures", ["kernel_count"])["kernel_count"].gt(0).any())
+    return LEAST_SPREAD["gpu" if has_kernels and not _has_operators(results) else "cpu"]
+
+
+def _has_operators(results: Results) -> bool:
+    """Whether operators of a CPU stand for kernels. Which of nested operators does the work is decided by its time
+    in each capture, so that their sets are no fact about the program."""
+    return bool((results.frame("findings")["code"].astype(object) == _OPERATORS).any())
+
+
+# -- tables -------------------------------------------------------------------------------------------------
+
+
+def _models(sides: list[Side], spread: float) -> pd.DataFrame:
+    samples = pd.concat([matching.model_samples(side) for side in sides], ignore_index=True)
+    table = _on_both_sides(_tested(samples, ["pair_index", "quantity"], spread))
+    table["unit"] = np.where(table["quantity"] == "kernel_count", "1", "ns")
+    exact = _is_exact(samples, ["pair_index", "quantity"], table) & (table["quantity"] == "kernel_count")
+    table.loc[exact, "p_value"] = np.nan
+    table.loc[exact, "interval_over"] = ""
+    table["is_exact"] = exact
+    order = ["model_latency", "kernel_latency", "gpu_busy", "kernel_count"]
+    table["rank"] = table["quantity"].map({name: i for i, name in enumerate(order)})
+    return table
+
+
+def _on_both_sides(table: pd.DataFrame) -> pd.DataFrame:
+    """Without the rows that one side did not record."""
+    return table[table["base"].notna() & table["other"].notna()].reset_index(drop=True)
+
+
+def _in_both_runs(samples: pd.DataFrame) -> pd.DataFrame:
+    """Samples of the pairs that both sides recorded: what one side did not record has not vanished."""
+    both = samples.groupby("pair_index")["side"].nunique().eq(2)
+    return samples[samples["pair_index"].map(both).to_numpy(bool)].reset_index(drop=True)
+
+
+def _is_exact(samples: pd.DataFrame, keys: list[str], table: pd.DataFrame) -> pd.Series:
+    """Rows whose samples are all alike on each side: counts that do not vary need no test."""
+    varies = samples.groupby([*keys, "side"])["value"].nunique().gt(1).groupby(level=keys).any()
+    return ~table.set_index(keys).index.to_series().map(varies).fillna(True).astype(bool).reset_index(drop=True)
+
+
+def _layers(samples: pd.DataFrame, spread: float) -> pd.DataFrame:
+    keys = [*_LAYER, "measure"]
+    table = _tested(samples, keys, spread)
+    first = samples.drop_duplicates(keys)[[*keys, "layer_index", "layer_type"]]  # the base's come first
+    table = table.merge(first, on=keys, how="left", validate="one_to_one")
+    one_sided = table["base"].isna() | table["other"].isna()
+    # a layer whose latency is of the host on one side and of the device on the other has no partner there
+    return table[~(one_sided & (table["measure"] == matching.HOST_TIME))].reset_index(drop=True)
+
+
+def _kernel_samples(sides: list[Side], shape: Structure, cases: pd.DataFrame, renamed: pd.DataFrame,
+                    layers: pd.DataFrame) -> pd.DataFrame:
+    """Kernels of matched cases; of one sequence of kernels under unlike trees, by the iterations of one of them."""
+    if (cases["status"] == "matched").any():
+        samples = pd.concat([matching.kernel_samples(side) for side in sides], ignore_index=True)
+        return _in_both_runs(_where_layers_match(matching.with_base_paths(samples, renamed), layers))
+    if shape.is_same_sequence and len(shape.order[BASE]):
+        iterations = [frame["iteration_index"].nunique() for frame in shape.order]
+        return matching.aligned_kernel_samples(sides[BASE], sides[OTHER], shape.order, int(np.argmax(iterations)))
+    return matching.kernel_samples(sides[BASE]).iloc[:0]
+
+
+def _kernels(samples: pd.DataFrame, spread: float) -> pd.DataFrame:
+    keys = [*_LAYER, "name"]
+    keys = [*_LAYER, "name"]
+    table = _tested(_with_zeros(samples, keys), keys, spread)
+    steady = _steady(samples, keys)
+    counts = samples.groupby([*keys, "side"], sort=False)["count"].mean().unstack("side").reindex(columns=[BASE, OTHER])
+    table = table.merge(counts.rename(columns={BASE: "base_kernels", OTHER: "other_kernels"}).reset_index(), on=keys,
+                        how="left", validate="one_to_one")
+    first = samples.groupby(keys, sort=False).agg(first=("first", "min"), layer_index=("layer_index", "first"))
+    table = table.merge(first.reset_index(), on=keys, how="left", validate="one_to_one")
+    table = table.merge(steady, on=keys, how="left", validate="one_to_one").assign(other_name="")
+    return _with_changed(table, samples, spread)
+
+
+def _iteration_counts(samples: pd.DataFrame) -> pd.DataFrame:
+    """side, pair_index, capture_id and how many iterations with kernels each has."""
+    keys = ["side", "pair_index", "capture_id"]
+    return samples.drop_duplicates([*keys, "iteration_index"]).groupby(keys, as_index=False).agg(
+        iterations=("iteration_index", "size"))
+
+
+def _with_zeros(samples: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """A kernel that some iterations of its side do not launch took no time there."""
+    known = samples[[*keys, "side"]].drop_duplicates().merge(_iteration_counts(samples), on=["side", "pair_index"])
+    having = samples.groupby([*keys, "side", "capture_id"], as_index=False).agg(found=("value", "size"))
+    known = known.merge(having, on=[*keys, "side", "capture_id"], how="left")
+    missing = (known["iterations"] - known["found"].fillna(0)).clip(lower=0).astype(np.int64)
+    zeros = known.loc[known.index.repeat(missing), [*keys, "side", "capture_id"]].assign(value=0.0)
+    return pd.concat([samples, zeros], ignore_index=True)
+
+
+def _steady(samples: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """keys and ``is_steady``: on a side that has the kernel at all, most iterations of every capture have it."""
+    known = samples[[*keys, "side"]].drop_duplicates().merge(_iteration_counts(samples), on=["side", "pair_index"])
+    having = samples.groupby([*keys, "side", "capture_id"], as_index=False).agg(found=("value", "size"))
+    known = known.merge(having, on=[*keys, "side", "capture_id"], how="left")
+    share = known["found"].fillna(0) / known["iterations"]
+    steady = known.assign(is_steady=share >= _STEADY_SHARE).groupby(keys)["is_steady"].all()
+    return steady.to_frame().reset_index()
+
+
+def _where_layers_match(samples: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
+    """Kernels of layers that one side alone has are compared by name only, outside of layers."""
+    both = layers[layers["base"].notna() & layers["other"].notna()][_LAYER].drop_duplicates()
+    known = samples.merge(both.assign(is_known=True), on=_LAYER, how="left", validate="many_to_one")["is_known"]
+    lost = known.isna().to_numpy()
+    samples = samples.assign(
+        layer_path=samples["layer_path"].where(~lost, ""), call_index=samples["call_index"].where(~lost, 0),
+        layer_index=samples["layer_index"].where(~lost, -1))
+    keys = ["side", "pair_index", "capture_id", "iteration_index", "layer_path", "call_index", "name"]
+    return samples.groupby(keys, sort=False, as_index=False).agg(
+        value=("value", "sum"), count=("count", "sum"), first=("first", "min"), layer_index=("layer_index", "first"))
+
+
+def _with_changed(table: pd.DataFrame, samples: pd.DataFrame, spread: float) -> pd.DataFrame:
+    """Within a layer, the k-th kernel that vanished and the k-th that appeared are one that changed its name."""
+    inside = table["layer_path"] != ""
+    gone, new = (table[inside & table[name].isna()].sort_values([*_LAYER, "first"]) for name in ("other", "base"))
+    gone, new = (rows.assign(order=rows.groupby(_LAYER).cumcount())[[*_LAYER, "order", "name"]] for rows in (gone, new))
+    pairs = gone.merge(new, on=[*_LAYER, "order"], suffixes=("", "_new"), validate="one_to_one")
+    if pairs.empty:
+        return table
+    # the other side's samples are taken for those of the name they replace, and tested like any pair
+    renamed = samples.merge(pairs[[*_LAYER, "name", "name_new"]].rename(columns={"name": "old", "name_new": "name"}),
+                            on=[*_LAYER, "name"], how="left", validate="many_to_one")
+    renamed["name"] = renamed["old"].where((renamed["side"] == OTHER) & renamed["old"].notna(), renamed["name"])
+    keys = [*_LAYER, "name"]
+    chosen = renamed.merge(pairs[keys], on=keys, validate="many_to_one")
+    tested = _tested(chosen, keys, spread).merge(pairs[[*keys, "name_new"]], on=keys, validate="one_to_one")
+    about = table.set_index(keys)
+    new_counts = about["other_kernels"].reindex(pd.MultiIndex.from_frame(
+        tested[[*_LAYER, "name_new"]].rename(columns={"name_new": "name"}))).to_numpy()
+    old = about.loc[pd.MultiIndex.from_frame(tested[keys])]
+    tested = tested.assign(base_kernels=old["base_kernels"].to_numpy(), other_kernels=new_counts,
+                           first=old["first"].to_numpy(), layer_index=old["layer_index"].to_numpy(),
+                           is_steady=old["is_steady"].to_numpy(), other_name=tested["name_new"])
+    used = pd.concat([pairs[keys], pairs[[*_LAYER, "name_new"]].rename(columns={"name_new": "name"})])
+    rest = table.merge(used.assign(is_used=True), on=keys, how="left", validate="one_to_one")
+    return pd.concat([rest[rest["is_used"].isna()].drop(columns="is_used"), tested.drop(columns="name_new")],
+                     ignore_index=True)
+
+
+def _tested(samples: pd.DataFrame, keys: list[str], spread: float) -> pd.DataFrame:
+    """One row per key with the columns of `differences`."""
+    group = samples.groupby(keys, sort=False)
+    count = group.ngroups
+    tested = differences(
+        samples["value"].to_numpy(np.float64), group.ngroup().to_numpy().astype(np.int64),
+        samples["side"].to_numpy(np.int64), samples["capture_id"].to_numpy(np.int64), count, spread)
+    names = samples.drop_duplicates(keys)[keys].reset_index(drop=True)
+    return pd.concat([names, tested], axis=1)
+
+
+# -- verdicts -----------------------------------------------------------------------------------------------
+
+
+def _corrected(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """``adjusted_p_value`` and ``is_significant``: Holm's correction within each table, each with its share of the
+    chance of a false alarm (a table without tests leaves its share to the others)."""
+    tested = [name for name, table in tables.items() if table["p_value"].notna().any()]
+    total = sum(_SHARES[name] for name in tested) or 1.0
+    result = {}
+    for name, table in tables.items():
+        adjusted = np.minimum(holm(table["p_value"].to_numpy(np.float64)) * total / _SHARES[name], 1.0)
+        result[name] = table.assign(adjusted_p_value=adjusted, is_significant=adjusted < SIGNIFICANCE)
+    return result
+
+
+def _change(table: pd.DataFrame, has_operators: bool) -> np.ndarray:
+    is_model = "quantity" in table
+    up, down = (MORE, LESS) if is_model else (SLOWER, FASTER)
+    difference = table["difference"].to_numpy(np.float64)
+    significant = table["is_significant"].to_numpy(bool)
+    no = np.zeros(len(table), bool)
+    exact = table["is_exact"].to_numpy(bool) if is_model else no
+    renamed = table["other_name"].ne("").to_numpy() if "other_name" in table else no
+    base, other = table["base"].isna().to_numpy(), table["other"].isna().to_numpy()
+    comes_and_goes = ~table["is_steady"].to_numpy(bool) & (base | other | renamed) if "is_steady" in table else no
+    is_set = base | other | renamed if "other_name" in table else exact
+    untested = table["p_value"].isna().to_numpy() | (is_set & has_operators & (difference != 0))
+    return np.select(
+        [comes_and_goes, is_set & untested & has_operators, base, other, renamed, exact & (difference == 0),
+         exact & (difference > 0), exact, untested, significant & (difference > 0), significant],
+        [NOT_SHOWN, UNCOMPARABLE, APPEARED, VANISHED, CHANGED, EQUAL, MORE, LESS, UNCOMPARABLE, up, down], NOT_SHOWN)
+
+
+def _ordered(table: pd.DataFrame) -> pd.DataFrame:
+    """What was shown first, largest first; then by how far a difference stands out (p), then by size."""
+    size = table[["base", "other"]].fillna(0).max(axis=1)
+    shown = table["is_significant"] | table["change"].isin(_SET_CHANGES)
+    weight = table["difference"].abs().fillna(size)
+    keys = pd.DataFrame({
+        "rank": table.get("rank", 0), "shown": ~shown,
+        "p": table["p_value"].where(~shown, 0).fillna(1), "weight": -weight}, index=table.index)
+    order = keys.sort_values(["rank", "shown", "p", "weight"], kind="stable").index
+    return table.loc[order].reset_index(drop=True)
+
+
+def _has_kernel_change(layers: pd.DataFrame, kernels: pd.DataFrame) -> np.ndarray:
+    other = kernels[kernels["change"].isin(_SET_CHANGES) & (kernels["layer_path"] != "")]
+    changed = set(zip(*(other[column] for column in _LAYER)))
+    return np.array([key in changed for key in zip(*(layers[column] for column in _LAYER))], dtype=bool)
+
+
+_RENAMED = {
+    "base": "base_latency_ns", "other": "other_latency_ns", "difference": "difference_ns", "ratio": "difference_ratio",
+    "ci_low": "ci_low_difference_ns", "ci_high": "ci_high_difference_ns", "base_count": "base_sample_count",
+    "other_count": "other_sample_count"}
+_RENAMED_MODEL = {
+    "base": "base_value", "other": "other_value", "difference": "difference_value", "ratio": "difference_ratio",
+    "ci_low": "ci_low_value", "ci_high": "ci_high_value", "base_count": "base_sample_count",
+    "other_count": "other_sample_count"}
+
+
+def _shaped(name: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns of the schema in order and dtype."""
+    renamed = frame.rename(columns=_RENAMED_MODEL if name == "compare_models" else _RENAMED)
+    renamed = renamed.rename(columns={"base_kernels": "base_count", "other_kernels": "other_count"})
+    columns = TABLES[name].columns
+    missing = {"str": "", "int64": -1, "float64": np.nan, "bool": False}
+    return pd.DataFrame({
+        c.name: renamed[c.name].astype(object).where(renamed[c.name].notna(), missing[c.dtype]) for c in columns
+    }).astype({c.name: "object" if c.dtype == "str" else c.dtype for c in columns})
+
+
+# -- sentences ----------------------------------------------------------------------------------------------
+
+
+def _statements(frames: dict[str, pd.DataFrame], shape: Structure) -> list[tuple[str, str, bool]]:
+    """The comparison in sentences: the verdict first, then structure, then time."""
+    models, layers, kernels = (frames[f"compare_{name}"] for name in ("models", "layers", "kernels"))
+    said = list(shape.statements)
+    cases = frames["compare_cases"]
+    if (cases["status"] != "matched").all() and len(cases):
+        said.append(("model", "No execution of one is an execution of the other (other phases, batch sizes or "
+                     "amounts of work): model and layers are not compared.", False))
+    for row in models[models["quantity"] == "model_latency"].to_dict("records"):
+        case = cases.iloc[row["pair_index"]]
+        said.append(("model", _model_sentence(row, case, len(cases)), row["change"] in (MORE, LESS)))
+    if len(layers):
+        said.append(("layers", _rows_sentence(layers, "layer", "layer_path"), bool(_is_shown(layers).any())))
+    if len(kernels):
+        said.append(("kernel time", _rows_sentence(kernels, "kernel", "name"), bool(_is_shown(kernels).any())))
+    if not shape.is_ranges_only:
+        said.insert(0, _verdict(models, layers, kernels))
+    return said
+
+
+def _is_shown(table: pd.DataFrame) -> pd.Series:
+    return table["change"].isin([SLOWER, FASTER, *_SET_CHANGES, MORE, LESS])
+
+
+def _verdict(models: pd.DataFrame, layers: pd.DataFrame, kernels: pd.DataFrame) -> tuple[str, str, bool]:
+    count = sum(int(_is_shown(table).sum()) for table in (models, layers, kernels))
+    tested = sum(int(table["p_value"].notna().sum()) for table in (models, layers, kernels))
+    if not count:
+        return ("verdict", f"No significant difference in {format_count(tested)} comparisons (corrected: at most one "
+                "comparison of equals in twenty shows any).", False)
+    return ("verdict", f"{format_count(count)} of {format_count(max(tested, count))} comparisons show a difference.",
+            True)
+
+
+def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) -> str:
+    about = [part for part in (str(case["phase"]), f"batch {case['batch_size']}" if case["batch_size"] > 0 else "")
+             if part]
+    where = f" ({', '.join(about)})" if about and case_count > 1 else ""
+    base = row["base_value"]
+    values = f"{format_ns(base)} → {format_ns(row['other_value'])}"
+    if np.isnan(row["ci_low_value"]):
+        return f"Model latency{where} {values}: too few iterations to say whether that is a difference."
+    interval = (f"{_signed(row['difference_ratio'])}, 95 % interval {_signed(row['ci_low_value'] / base)} … "
+                f"{_signed(row['ci_high_value'] / base)}")
+    over = "" if row["interval_over"] == CAPTURES else "; of single captures: the iterations' spread stands for runs'"
+    verdict = {MORE: "longer", LESS: "shorter"}.get(row["change"], NOT_SHOWN)
+    return f"Model latency{where} {values}: {verdict} ({interval}{over})."
+
+
+def _rows_sentence(table: pd.DataFrame, what: str, column: str) -> str:
+    """How many layers or kernels changed in which way, and the first of them."""
+    shown = table[_is_shown(table)]
+    if shown.empty:
+        return f"No difference shown in any of {format_count(len(table))} {what}s."
+    tally = shown["change"].value_counts()
+    first = shown.iloc[0]
+    parts = ", ".join(f"{format_count(count)} {change}" for change, count in tally.items())
+    by = f" by {format_ns(abs(first['difference_ns']))}" if first["difference_ns"] == first["difference_ns"] else ""
+    return (f"Of {format_count(len(table))} {what}s: {parts}; first {str(first[column])[:120]} "
+            f"({first['change']}{by}).")
+
+
+def _signed(ratio: float) -> str:
+    sign = "+" if ratio > 0 else "−" if ratio < 0 else ""
+    return sign + format_ratio_percent(abs(ratio))

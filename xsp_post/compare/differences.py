@@ -1,0 +1,95 @@
+"""Samples of two sides → differences with intervals, and one correction over all of them.
+
+A run is one process: its iterations share clocks, memory layout and whatever else the machine was doing, so
+that they are not independent (Kalibera & Jones, "Rigorous benchmarking in reasonable time", ISMM 2013). With
+two captures or more on both sides the error of a side is that of its captures' trimmed means, and the test is
+Welch's. With one capture nothing says how runs differ; then the spread *between iterations* (not the smaller
+error of their mean), and at least `LEAST_SPREAD` of the value, stands for it. That is coarse on purpose: a
+single capture of each side can show a large change, never a small one.
+
+Several tests at once are corrected by Holm's step-down procedure (Scand. J. Statist. 6, 1979), valid whatever
+the dependence between rows: of two runs of one program at most one comparison in twenty shows any difference.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from xsp_post.statistics import compare_summaries, summarise_groups, summarise_repeats
+
+SIGNIFICANCE = 0.05
+# Least run-to-run spread (one standard deviation, relative) taken for granted where only one capture is there:
+# clocks and memory placement alone move a GPU by some 2 %, a CPU by some 5 %.
+LEAST_SPREAD = {"gpu": 0.02, "cpu": 0.05}
+# Repeats of one sitting do not show how the machine differs from one sitting to the next, nor what the clock cannot
+# resolve: a part of that spread, and a resolution, stay however alike the repeats are.
+REPEATED_SHARE = 0.25
+RESOLUTION_NS = 500.0
+STAND_IN_FREEDOM = 3.0
+CAPTURES, ITERATIONS = "captures", "iterations"
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def differences(values: FloatArray, groups: IntArray, sides: IntArray, captures: IntArray, count: int,
+                least_spread: float) -> pd.DataFrame:
+    """Per group, other − base with interval and p-value of that row alone. One row per group, shape (count,).
+
+    ``values``, ``groups``, ``sides`` (0 base, 1 other) and ``captures`` have shape (n,). Columns: base, other,
+    difference, ratio, ci_low, ci_high, p_value, base_count, other_count, interval_over. A side without values
+    gives NaN; with a single value the interval and p are NaN.
+    """
+    summaries, repeated = [], []
+    for side in (0, 1):
+        mine = sides == side
+        group, value, capture = groups[mine], values[mine], captures[mine]
+        repeats = _repeats(group, capture, count)
+        summaries.append(summarise_repeats(value, group, capture, count))
+        repeated.append(repeats > 1)
+    both_repeated = repeated[0] & repeated[1]
+    for side, summary in enumerate(summaries):
+        mine = sides == side
+        floor = REPEATED_SHARE * least_spread * summary["trimmed_mean"].to_numpy()
+        summary["standard_error"] = np.sqrt(
+            summary["standard_error"].to_numpy() ** 2 + floor**2 + RESOLUTION_NS**2)
+        pooled = summarise_groups(values[mine], groups[mine], count)
+        stand_in = np.sqrt(pooled["std"].to_numpy() ** 2 + RESOLUTION_NS**2
+                           + (least_spread * pooled["trimmed_mean"].to_numpy()) ** 2)
+        # a spread that was not measured but taken for another has few degrees of freedom, however many iterations
+        freedom = np.minimum(pooled["count"].to_numpy(np.float64) - 1, STAND_IN_FREEDOM)
+        single = ~both_repeated
+        summary.loc[single, "standard_error"] = stand_in[single]
+        summary.loc[single, "degrees_of_freedom"] = np.where(freedom > 0, freedom, np.nan)[single]
+    compared = compare_summaries(summaries[0], summaries[1])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = compared["difference"].to_numpy() / compared["base"].to_numpy()
+    return pd.DataFrame({
+        "base": compared["base"], "other": compared["other"], "difference": compared["difference"],
+        "ratio": np.where(np.isfinite(ratio), ratio, np.nan), "ci_low": compared["ci_low"],
+        "ci_high": compared["ci_high"], "p_value": compared["p_value"],
+        "base_count": summaries[0]["count"].to_numpy(np.int64),
+        "other_count": summaries[1]["count"].to_numpy(np.int64),
+        "interval_over": np.where(both_repeated, CAPTURES, ITERATIONS),
+    })
+
+
+def _repeats(group: IntArray, capture: IntArray, count: int) -> IntArray:
+    """Different captures per group."""
+    if not len(group):
+        return np.zeros(count, np.int64)
+    pairs = np.unique(np.column_stack((group, capture)), axis=0)
+    return np.bincount(pairs[:, 0], minlength=count).astype(np.int64)
+
+
+def holm(p_values: npt.ArrayLike) -> FloatArray:
+    """Holm's adjusted p-values: max over smaller ones of (m − rank)·p, at most 1; NaN stays and does not count."""
+    p = np.asarray(p_values, dtype=np.float64)
+    adjusted = np.full(p.shape, np.nan)
+    known = np.flatnonzero(~np.isnan(p))
+    order = known[np.argsort(p[known], kind="stable")]
+    stepped = np.maximum.accumulate(p[order] * (len(order) - np.arange(len(order))))
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted

@@ -1,0 +1,229 @@
+"""Two results → samples side by side: cases by phase and batch size, layers by path, kernels by layer and name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analyses.cases import Cases, find_cases
+from xsp_post.analyses.frames import core_frame
+from xsp_post.analysis import Results
+from xsp_post.families import normalise_kernel_name
+
+BASE, OTHER = 0, 1
+LATENCY, HOST_TIME = "latency", "host_time"
+_SYNCHRONOUS_SHARE = 0.99
+SAMPLE_COLUMNS = ("side", "pair_index", "capture_id", "value")
+
+
+@dataclass
+class Side:
+    """One of the two results, with its cases and the pair that each case is in (−1 none)."""
+
+    side: int
+    results: Results
+    cases: Cases
+    pair_of_case: np.ndarray
+
+    def iteration_pairs(self, role: str) -> np.ndarray:
+        """Pair of every iteration row that is measured and counts for a role; −1 for the others."""
+        rows = self.cases.iterations
+        wanted = (rows[f"is_{role}"] & rows["is_measured"]).to_numpy(bool)
+        return np.where(wanted, self.pair_of_case[rows["case_index"].to_numpy(np.int64)], -1)
+
+
+def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]]:
+    """Pairs of cases (schemas: compare_cases, without texts of times) and the two sides.
+
+    By phase and batch size; of several workloads in one store by workload, too. One case left on each side is a
+    pair only when both launch equally many kernels an iteration: else an "iteration" means different things.
+    """
+    found = [find_cases(base), find_cases(other)]
+    frames = [_described(cases, results) for cases, results in zip(found, (base, other))]
+    keys = ["phase", "batch_size"]
+    if any(frame.duplicated(keys).any() for frame in frames):
+        keys = ["workload_name", *keys]
+    frames = [frame.assign(again=frame.groupby(keys, sort=False).cumcount()) for frame in frames]
+    table = frames[0].merge(frames[1], on=[*keys, "again"], how="outer", suffixes=("_base", "_other"), sort=False)
+    table = _with_last_pair(table, keys)
+    table["status"] = np.select(
+        [table["case_base"].isna(), table["case_other"].isna()], ["only other", "only base"], "matched")
+    table = table.sort_values(["status", "case_base", "case_other"], kind="stable").reset_index(drop=True)
+    sides = []
+    for side, name, cases, results in zip((BASE, OTHER), ("base", "other"), found, (base, other)):
+        pair = np.full(len(cases), -1, np.int64)
+        rows = table[table["status"] == "matched"]
+        pair[rows[f"case_{name}"].to_numpy(np.int64)] = rows.index.to_numpy()
+        sides.append(Side(side, results, cases, pair))
+    workload = table["workload_name"] if "workload_name" in table else (
+        table["workload_name_base"].where(table["workload_name_base"].fillna("") != "", table["workload_name_other"]))
+    frame = pd.DataFrame({
+        "pair_index": np.arange(len(table)), "workload_name": workload.fillna("").astype(object),
+        "phase": table["phase"].astype(object), "batch_size": table["batch_size"].astype(np.int64),
+        "base_case_index": table["case_base"].fillna(-1).astype(np.int64),
+        "other_case_index": table["case_other"].fillna(-1).astype(np.int64), "status": table["status"].astype(object)})
+    return frame, sides
+
+
+def _described(cases: Cases, results: Results) -> pd.DataFrame:
+    frame = cases.frame[["workload_name", "phase", "batch_size"]].astype(
+        {"workload_name": object, "phase": object}).fillna("")
+    counts = core_frame(results, "a15", ["case_index", "kernel_count"]) if "a15" in results.tables() else None
+    by_case = {} if counts is None else dict(zip(counts["case_index"].tolist(), counts["kernel_count"].tolist()))
+    return frame.assign(case=np.arange(len(frame)), kernels=[by_case.get(i, 0) for i in range(len(frame))])
+
+
+def _with_last_pair(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """A single case left on either side: one pair when they do the same amount of work."""
+    only = [np.flatnonzero(table[name].isna()) for name in ("case_other", "case_base")]
+    if len(only[0]) != 1 or len(only[1]) != 1:
+        return table
+    mine, theirs = only[0][0], only[1][0]
+    same = table["kernels_base"].iloc[mine] == table["kernels_other"].iloc[theirs] > 0
+    if not same:
+        return table
+    for column in ("case_other", "kernels_other", "workload_name_other"):
+        if column in table:
+            table.loc[table.index[mine], column] = table[column].iloc[theirs]
+    return table.drop(index=table.index[theirs]).reset_index(drop=True)
+
+
+# -- samples ------------------------------------------------------------------------------------------------
+
+
+def model_samples(side: Side) -> pd.DataFrame:
+    """``quantity`` and `SAMPLE_COLUMNS`: model latency, busy time, kernel time and count of every iteration."""
+    rows = side.cases.iterations
+    parts = []
+    for role, quantity, column in (("model", "model_latency", "latency_ns"), ("kernel", "gpu_busy", "busy_ns")):
+        parts.append(pd.DataFrame({
+            "quantity": quantity, "side": side.side, "pair_index": side.iteration_pairs(role),
+            "capture_id": rows["capture_id"], "value": rows[column].astype("float64")}))
+    work = kernel_samples(side)
+    if len(work):
+        sums = work.groupby(["pair_index", "capture_id", "iteration_index"], sort=False)[["value", "count"]].sum()
+        sums = sums.reset_index()
+        for quantity, column in (("kernel_latency", "value"), ("kernel_count", "count")):
+            parts.append(pd.DataFrame({
+                "quantity": quantity, "side": side.side, "pair_index": sums["pair_index"],
+                "capture_id": sums["capture_id"], "value": sums[column].astype("float64")}))
+    frame = pd.concat(parts, ignore_index=True)
+    return frame[(frame["pair_index"] >= 0) & frame["value"].notna()].reset_index(drop=True)
+
+
+def layer_samples(side: Side) -> pd.DataFrame:
+    """layer_path, call_index, measure, layer_index, layer_type and `SAMPLE_COLUMNS`, per layer and iteration."""
+    layers = core_frame(side.results, "layers", [
+        "capture_id", "iteration_index", "layer_index", "layer_path", "layer_type", "call_index", "duration_ns",
+        "latency_ns", "latency_source"])
+    row = side.cases.rows_of(layers["capture_id"].to_numpy(np.int64), layers["iteration_index"].to_numpy(np.int64))
+    pair = _of_row(side.iteration_pairs("layer"), row)
+    layers, pair = layers[pair >= 0], pair[pair >= 0]
+    is_host = layers["capture_id"].isin(synchronous_captures(side.results)) | (
+        layers["latency_source"].astype(object) == "host")
+    frame = pd.DataFrame({
+        "layer_path": layers["layer_path"].astype(object), "call_index": layers["call_index"],
+        "layer_index": layers["layer_index"], "layer_type": layers["layer_type"].astype(object),
+        "side": side.side, "pair_index": pair, "capture_id": layers["capture_id"],
+        "iteration_index": layers["iteration_index"], "measure": LATENCY,
+        "value": layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64")})
+    # where the device runs behind the host a layer can be slow on the host alone: waiting, Python, a sleep
+    beside = frame[~is_host].assign(measure=HOST_TIME, value=layers["duration_ns"][~is_host].astype("float64"))
+    return pd.concat([frame, beside], ignore_index=True)
+
+
+# ``6:Conv2d`` → ``6``: a module whose class was replaced is still the same place in the model.
+_CLASS = r":[^:/>\s]+$"
+
+
+def renamed_layers(samples: pd.DataFrame) -> pd.DataFrame:
+    """Layers of the other that stand where a layer of the base stood: pair_index, call_index, ``layer_path`` of the
+    other and ``base_path``. Of layers without a partner of their path: the same module path under another class,
+    else the same position in the model and the same type."""
+    columns = ["pair_index", "layer_path", "call_index"]
+    layers = samples.drop_duplicates(["side", *columns])[["side", *columns, "layer_index", "layer_type"]]
+    alone = layers[~layers.duplicated(columns, keep=False)]
+    alone = alone.assign(stem=alone["layer_path"].str.replace(_CLASS, "", regex=True))
+    base, other = (alone[alone["side"] == side] for side in (BASE, OTHER))
+    found = []
+    for keys in (["pair_index", "stem", "call_index"], ["pair_index", "layer_index", "layer_type"]):
+        pairs = base.drop_duplicates(keys, keep=False).merge(
+            other.drop_duplicates(keys, keep=False), on=keys, suffixes=("_of_base", ""), validate="one_to_one")
+        paths = pairs["layer_path_of_base"]
+        calls = pairs["call_index"]
+        if "call_index_of_base" in pairs:
+            pairs = pairs[pairs["call_index_of_base"] == calls]
+        found.append(pairs.assign(base_path=paths)[[*columns, "base_path"]])
+        base = base[~base["layer_path"].isin(found[-1]["base_path"])]
+        other = other[~other["layer_path"].isin(found[-1]["layer_path"])]
+    return pd.concat(found, ignore_index=True)
+
+
+def with_base_paths(samples: pd.DataFrame, renamed: pd.DataFrame) -> pd.DataFrame:
+    """Samples in which the other's renamed layers go by the base's path."""
+    keys = ["pair_index", "layer_path", "call_index"]
+    base_path = samples[keys].merge(renamed, on=keys, how="left", validate="many_to_one")["base_path"].to_numpy(object)
+    use = (samples["side"] == OTHER).to_numpy() & ~pd.isna(base_path)
+    return samples.assign(layer_path=np.where(use, base_path, samples["layer_path"].to_numpy(object)))
+
+
+def synchronous_captures(results: Results) -> list[int]:
+    """Captures in which almost every layer's device work ended within its range: the host's clock saw it all."""
+    nodes = core_frame(results, "nodes", ["capture_id", "level", "end_ns", "projected_end_ns"])
+    with_work = nodes[(nodes["level"].astype(object) == "LAYER") & (nodes["projected_end_ns"] >= 0)]
+    is_within = with_work["projected_end_ns"] <= with_work["end_ns"]
+    share = is_within.groupby(with_work["capture_id"]).mean()
+    return [int(capture) for capture in share.index[share >= _SYNCHRONOUS_SHARE]]
+
+
+def kernel_samples(side: Side) -> pd.DataFrame:
+    """Kernel time by layer and normalised name of every iteration: layer_path, call_index, name, first (launch
+    order), count, iteration_index and `SAMPLE_COLUMNS`. ``value`` is the summed duration."""
+    kernels = core_frame(side.results, "kernels", [
+        "capture_id", "iteration_index", "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"])
+    row = side.cases.rows_of(kernels["capture_id"].to_numpy(np.int64), kernels["iteration_index"].to_numpy(np.int64))
+    pair = _of_row(side.iteration_pairs("kernel"), row)
+    kernels, pair = kernels[pair >= 0], pair[pair >= 0]
+    return _summed(side, kernels, pair)
+
+
+def _of_row(pairs: np.ndarray, row: np.ndarray) -> np.ndarray:
+    return np.where(row >= 0, np.append(pairs, -1)[row], -1)
+
+
+def _summed(side: Side, kernels: pd.DataFrame, pair: np.ndarray) -> pd.DataFrame:
+    texts = kernels["name"].astype("category")
+    short = pd.Categorical(normalise_kernel_name(texts.cat.categories))
+    name = short.codes[texts.cat.codes.to_numpy()] if len(texts) else np.zeros(0, np.int64)
+    launch = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
+    rows = pd.DataFrame({
+        "pair_index": pair, "capture_id": kernels["capture_id"].to_numpy(),
+        "iteration_index": kernels["iteration_index"].to_numpy(), "layer_index": kernels["layer_index"].to_numpy(),
+        "name_code": name, "value": kernels["duration_ns"].to_numpy(np.float64), "first": launch.to_numpy()})
+    keys = ["pair_index", "capture_id", "iteration_index", "layer_index", "name_code"]
+    grouped = rows.groupby(keys, sort=False, as_index=False).agg(
+        value=("value", "sum"), count=("value", "size"), first=("first", "min"))
+    grouped["first"] = grouped.groupby(keys[:3])["first"].rank(method="dense").astype(np.int64)
+    layers = core_frame(side.results, "layers", ["capture_id", "layer_index", "layer_path", "call_index"])
+    layers = layers.drop_duplicates(["capture_id", "layer_index"]).astype({"layer_path": object})
+    joined = grouped.merge(layers, on=["capture_id", "layer_index"], how="left", validate="many_to_one")
+    return joined.assign(
+        side=side.side, layer_path=joined["layer_path"].fillna("").astype(object),
+        call_index=joined["call_index"].fillna(0).astype(np.int64),
+        name=short.categories.to_numpy(object)[joined["name_code"].to_numpy()] if len(joined) else "")
+
+
+def aligned_kernel_samples(base: Side, other: Side, order: list[pd.DataFrame], donor: int) -> pd.DataFrame:
+    """Kernel samples of two captures with one kernel sequence but unlike trees: the donor's iterations serve both.
+
+    ``order``: the kernels of each side in launch order, equally many, the k-th being the same kernel.
+    """
+    iteration = order[donor]["iteration_index"].to_numpy()
+    parts = []
+    for side, kernels in zip((base, other), order):
+        mine = kernels.assign(iteration_index=iteration, layer_index=-1)
+        known = iteration >= 0 if (iteration >= 0).any() else np.ones(len(mine), bool)
+        parts.append(_summed(side, mine[known], np.zeros(int(known.sum()), np.int64)))
+    return pd.concat(parts, ignore_index=True)
