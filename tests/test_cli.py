@@ -165,6 +165,16 @@ def test_hostile_text_prints_harmlessly(tmp_path):
     assert "\\u001b[31mred\\u202e" in done.stdout and "[bold]x[/bold]" in done.stdout
 
 
+def test_a_store_that_lost_a_table_is_told_apart(tmp_path, capture):
+    store = tmp_path / "s.xsp.sqlite"
+    assert xsp("ingest", capture, "-o", store).returncode == 0
+    with sqlite3.connect(store) as connection:
+        connection.execute("DROP TABLE captures")
+    connection.close()
+    done = xsp("tree", store)
+    assert done.returncode == 4 and "captures" in done.stderr and "ingest" in done.stderr
+
+
 def test_a_narrow_terminal_cuts_texts_and_no_numbers(tmp_path):
     builder = ExportBuilder().range("a very long range text " * 5, 0, 1_000_000).kernel("k", launch=(1, 2), run=(3, 4))
     done = xsp("tree", builder.write(tmp_path / "c.sqlite"), env={"COLUMNS": "80"})

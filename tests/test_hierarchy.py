@@ -80,6 +80,7 @@ def test_a_driver_row_and_a_backtrace_row_never_double_a_kernel(tmp_path):
     tree = tree_of(builder, tmp_path)
     assert len(tree.kernels) == 1
     assert int(tree.nodes["kernel_ns"].iloc[0]) == 10
+    assert [f.count for f in tree.findings if f.code == "duplicate-correlation"] == [1]
     assert core_frames(tree, 0).frames["kernels"]["launch_start_ns"].tolist() == [10]
 
 

@@ -48,11 +48,12 @@ MESSAGES.update({
         "Ingest the captures again with this version.",
     ),
     "store-table-missing": (
-        "The store does not hold the table that was asked for.",
-        "See which it holds: sqlite3 STORE .tables; counters, layers or several runs may not have been recorded.",
+        "The store lacks a table that every store has: it was cut short or changed by another program.",
+        "Ingest the captures again.",
     ),
 })
 
+_ALWAYS_THERE = ("captures", "findings")  # an analysis of any kind of source has them
 _PRIMARY_KEYS = {"captures": "capture_id"}
 _INDEXES = {
     "node_rows": (("parent_id",),),
@@ -227,6 +228,13 @@ class Store(Results):
                 hint="ingest the captures again",
             )
         self._strings: np.ndarray | None = None
+        missing = [name for name in _ALWAYS_THERE if name not in self.tables()]
+        if missing:
+            raise CaptureError(
+                f"{path}: the store lacks the table {missing[0]}: it is incomplete",
+                code="store-table-missing",
+                hint="ingest the captures again",
+            )
 
     def tables(self) -> list[str]:
         names = {n for n in self._tables.tables() if n not in HIDDEN and not n.startswith("sqlite_")}

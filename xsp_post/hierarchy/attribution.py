@@ -35,6 +35,23 @@ def join_launches(trace: Trace) -> np.ndarray:
     return launch_id
 
 
+def shared_correlations(trace: Trace, launch_id: np.ndarray) -> int:
+    """How many correlation ids that started device work are those of several API rows of their process."""
+    taken = launch_id[launch_id >= 0]
+    launches = trace.launches
+    process, correlation = launches["process_index"].to_numpy(), launches["correlation_id"].to_numpy()
+    count = 0
+    for number in range(len(trace.processes)):
+        ids = correlation[_rows(process == number)]
+        if not len(ids) or (ids[1:] > ids[:-1]).all():
+            continue
+        ids = np.sort(ids)
+        several = np.unique(ids[1:][ids[1:] == ids[:-1]])
+        mine = taken[process[taken] == number]
+        count += len(np.intersect1d(several, correlation[mine]))
+    return count
+
+
 def _rows(mask: np.ndarray) -> np.ndarray:
     return np.arange(len(mask)) if mask.all() else np.flatnonzero(mask)
 

@@ -213,6 +213,9 @@ def _findings(tree: Tree, nesting: Nesting, launch_id: np.ndarray) -> list[Findi
         found.append(finding("graph-launches", count=graphs))
     if nesting.crossing_count:
         found.append(finding("child-outside-parent", count=nesting.crossing_count))
+    several = attribution.shared_correlations(trace, launch_id)
+    if several:
+        found.append(finding("duplicate-correlation", count=several))
     backwards = int((activities["end_ns"].to_numpy() < activities["start_ns"].to_numpy()).sum())
     backwards += int((trace.spans["end_ns"].to_numpy() < trace.spans["start_ns"].to_numpy()).sum())
     if backwards:
