@@ -11,7 +11,14 @@ import pandas as pd
 
 from xsp_post.analysis import Analysis, Results
 from xsp_post.compare import matching
-from xsp_post.compare.differences import CAPTURES, LEAST_SPREAD, SIGNIFICANCE, differences, holm
+from xsp_post.compare.differences import (
+    CAPTURES,
+    LEAST_SPREAD,
+    RESOLUTION_NS,
+    SIGNIFICANCE,
+    differences,
+    holm,
+)
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.compare.structure import Structure, structure
 from xsp_post.schemas import TABLES
@@ -82,11 +89,14 @@ def _has_operators(results: Results) -> bool:
 
 
 def _models(sides: list[Side], spread: float) -> pd.DataFrame:
+    keys = ["pair_index", "quantity"]
     samples = pd.concat([matching.model_samples(side) for side in sides], ignore_index=True)
-    table = _on_both_sides(_tested(samples, ["pair_index", "quantity"], spread))
+    is_count = samples["quantity"] == "kernel_count"
+    table = pd.concat([_tested(samples[~is_count], keys, spread), _tested(samples[is_count], keys, spread, 0.0)])
+    table = _on_both_sides(table)
     table["unit"] = np.where(table["quantity"] == "kernel_count", "1", "ns")
-    exact = _is_exact(samples, ["pair_index", "quantity"], table) & (table["quantity"] == "kernel_count")
-    table.loc[exact, "p_value"] = np.nan
+    exact = _is_exact(samples, keys, table) & (table["quantity"] == "kernel_count")
+    table.loc[exact, ["p_value", "ci_low", "ci_high"]] = np.nan
     table.loc[exact, "interval_over"] = ""
     table["is_exact"] = exact
     order = ["model_latency", "kernel_latency", "gpu_busy", "kernel_count"]
@@ -215,13 +225,15 @@ def _with_changed(table: pd.DataFrame, samples: pd.DataFrame, spread: float) -> 
                      ignore_index=True)
 
 
-def _tested(samples: pd.DataFrame, keys: list[str], spread: float) -> pd.DataFrame:
+def _tested(samples: pd.DataFrame, keys: list[str], spread: float,
+            resolution: float = RESOLUTION_NS) -> pd.DataFrame:
     """One row per key with the columns of `differences`."""
     group = samples.groupby(keys, sort=False)
     count = group.ngroups
     tested = differences(
         samples["value"].to_numpy(np.float64), group.ngroup().to_numpy().astype(np.int64),
-        samples["side"].to_numpy(np.int64), samples["capture_id"].to_numpy(np.int64), count, spread)
+        samples["side"].to_numpy(np.int64), samples["capture_id"].to_numpy(np.int64), count, spread,
+        resolution)
     names = samples.drop_duplicates(keys)[keys].reset_index(drop=True)
     return pd.concat([names, tested], axis=1)
 
@@ -316,9 +328,11 @@ def _statements(frames: dict[str, pd.DataFrame], shape: Structure) -> list[tuple
         said.append(("layers", _rows_sentence(layers, "layer", "layer_path"), bool(_is_shown(layers).any())))
     if len(kernels):
         said.append(("kernel time", _rows_sentence(kernels, "kernel", "name"), bool(_is_shown(kernels).any())))
-    if not shape.is_ranges_only:
-        said.insert(0, _verdict(models, layers, kernels))
-    return said
+    verdict = _verdict(models, layers, kernels)
+    if shape.is_ranges_only and not verdict[2]:
+        verdict = ("verdict", "The captures differ in their ranges only: the same "
+                   f"{format_count(len(shape.order[BASE]))} kernels ran, in the same order.", True)
+    return [verdict, *said]
 
 
 def _is_shown(table: pd.DataFrame) -> pd.Series:

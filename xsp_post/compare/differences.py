@@ -35,12 +35,12 @@ IntArray = npt.NDArray[np.int64]
 
 
 def differences(values: FloatArray, groups: IntArray, sides: IntArray, captures: IntArray, count: int,
-                least_spread: float) -> pd.DataFrame:
+                least_spread: float, resolution: float = RESOLUTION_NS) -> pd.DataFrame:
     """Per group, other − base with interval and p-value of that row alone. One row per group, shape (count,).
 
     ``values``, ``groups``, ``sides`` (0 base, 1 other) and ``captures`` have shape (n,). Columns: base, other,
     difference, ratio, ci_low, ci_high, p_value, base_count, other_count, interval_over. A side without values
-    gives NaN; with a single value the interval and p are NaN.
+    gives NaN; with a single value the interval and p are NaN. ``resolution`` is of the values' unit.
     """
     summaries, repeated = [], []
     for side in (0, 1):
@@ -54,9 +54,9 @@ def differences(values: FloatArray, groups: IntArray, sides: IntArray, captures:
         mine = sides == side
         floor = REPEATED_SHARE * least_spread * summary["trimmed_mean"].to_numpy()
         summary["standard_error"] = np.sqrt(
-            summary["standard_error"].to_numpy() ** 2 + floor**2 + RESOLUTION_NS**2)
+            summary["standard_error"].to_numpy() ** 2 + floor**2 + resolution**2)
         pooled = summarise_groups(values[mine], groups[mine], count)
-        stand_in = np.sqrt(pooled["std"].to_numpy() ** 2 + RESOLUTION_NS**2
+        stand_in = np.sqrt(pooled["std"].to_numpy() ** 2 + resolution**2
                            + (least_spread * pooled["trimmed_mean"].to_numpy()) ** 2)
         # a spread that was not measured but taken for another has few degrees of freedom, however many iterations
         freedom = np.minimum(pooled["count"].to_numpy(np.float64) - 1, STAND_IN_FREEDOM)

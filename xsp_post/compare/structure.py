@@ -43,9 +43,6 @@ def structure(base: Results, other: Results) -> Structure:
     ranges_only = same_sequence and same_copies and same_system and not same_ranges and len(order[0]) > 0
     statements = [("kernels", kernels, not same_sequence), ("ranges", ranges, not same_ranges),
                   ("copies", copies, not same_copies), ("system", system, not same_system)]
-    if ranges_only:
-        statements.insert(0, ("verdict", "The captures differ in their ranges only: the same "
-                              f"{format_count(len(order[0]))} kernels ran, in the same order.", True))
     return Structure(order, same_sequence, same_set, ranges_only, statements)
 
 
@@ -78,8 +75,8 @@ def _kernels(order: list[pd.DataFrame]) -> tuple[bool, bool, str]:
     if len(base) == len(other) and bool((names[0] == names[1]).all()):
         shapes = [frame[_SHAPE].to_numpy() for frame in order]
         if bool((shapes[0] == shapes[1]).all()):
-            return True, True, (
-                f"The same {counts[0]} kernels in the same order, with the same launch dimensions.")
+            known = ", with the same launch dimensions" if bool((shapes[0] > 0).any()) else ""
+            return True, True, f"The same {counts[0]} kernels in the same order{known}."
         unlike = int((shapes[0] != shapes[1]).any(axis=1).sum())
         return False, True, (f"The same {counts[0]} kernels in the same order; {format_count(unlike)} of them with "
                              "other launch dimensions.")
@@ -120,6 +117,8 @@ def _copy_rows(results: Results, capture_id: int) -> pd.DataFrame:
 
 
 def _copies(rows: list[pd.DataFrame]) -> tuple[bool, str]:
+    if rows[0].empty and rows[1].empty:
+        return True, "Neither capture has copies or sets of memory."
     if rows[0].equals(rows[1]):
         return True, f"The same {format_count(int(rows[0]['size'].sum()))} copies and sets, of the same bytes."
     told = [f"{format_count(int(r['size'].sum()))} ({format_count(int(r['sum'].sum()))} bytes)" for r in rows]

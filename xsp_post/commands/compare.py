@@ -1,0 +1,131 @@
+"""`xsp-post compare BASE OTHER`: what got slower, faster, appeared, vanished or changed kernel, and how sure it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from xsp_post.commands import shared
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from xsp_post.analysis import Analysis
+
+_TABLES = ("compare_summary", "compare_cases", "compare_models", "compare_layers", "compare_kernels")
+
+
+def compare(
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="Store, capture or run directory to compare with.")],
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="Store, capture or run directory to judge.")],
+    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Also write the HTML page.")] = None,  # noqa: UP045
+    fail_if: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--fail-if", help="Exit 1 when so, e.g. 'model_latency>3%'; may be given several times."),
+    ] = None,
+    top: Annotated[int, typer.Option(help="Layers and kernels to print (0: all).")] = 10,
+    model_range: shared.ModelRange = "",
+    layer_range: shared.LayerRange = "",
+    layer_depth: shared.LayerDepth = 0,
+    no_infer: shared.NoInfer = False,
+    force: shared.Force = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Set two captures of one model side by side; a difference is named as one only when noise cannot explain it."""
+    from xsp_post.compare import check_bars, parse_bar
+    from xsp_post.compare import compare as compared
+    from xsp_post.output import require_free
+    from xsp_post.progress import step
+
+    bars = [parse_bar(text) for text in fail_if or ()]
+    if output is not None:
+        require_free(output, force)
+    options = shared.options_of(model_range, layer_range, layer_depth, no_infer)
+    sides = [shared.results_of([path], options) for path in (base, other)]
+    with step("comparing …"):
+        comparison = compared(*sides)
+    if output is not None:
+        from xsp_post.reports.compare_page import write_compare_page
+
+        write_compare_page(comparison, output, names=(base.name, other.name), force=force)
+    if as_json:
+        tables = {name.removeprefix("compare_"): shared.records(comparison.frame(name)) for name in _TABLES}
+        about = {"format": "xsp-post.compare", "version": 1, "base": base.name, "other": other.name}
+        shared.print_json({**about, **tables})
+    else:
+        _print(comparison, top)
+    if output is not None:
+        shared.say(f"Wrote {output}")
+    for sentence in check_bars(comparison, bars):
+        shared.say(f"--fail-if {sentence}")
+
+
+def _print(comparison: Analysis, top: int) -> None:
+    from rich.text import Text
+
+    from xsp_post.text_safety import shown
+
+    console = shared.stdout()
+    for row in comparison.frame("compare_summary").to_dict("records"):
+        style = ("bold yellow" if row["is_difference"] else "bold green") if row["subject"] == "verdict" else ""
+        console.print(Text(shown(str(row["statement"]), 600), style=style))
+    models = comparison.frame("compare_models")
+    if len(models):
+        _section(console, "Model", _for_print(models, "quantity", "_value"), 0)
+    for title, name, column in (("Layers", "compare_layers", "layer_path"), ("Kernels", "compare_kernels", "name")):
+        frame = comparison.frame(name)
+        if len(frame):
+            _section(console, title, _for_print(frame, column, "_latency_ns"), top)
+
+
+def _section(console, title: str, frame: pd.DataFrame, top: int) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(f"\n{title}", style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in frame.columns:
+        is_text = column in ("what", "in layer", "change")
+        table.add_column(column, justify="left" if is_text else "right", overflow="fold")
+    styles = {"slower": "red", "faster": "green", "more": "red", "less": "green"}
+    listed = frame if top == 0 else frame.head(top)
+    for row in listed.itertuples(index=False):
+        table.add_row(*(Text(str(cell), style=styles.get(str(cell), "")) for cell in row))
+    console.print(table)
+    if len(listed) < len(frame):
+        console.print(f"… {len(frame) - len(listed):,} more (--top 0 prints all)", style="dim")
+
+
+def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
+    """Cells as text: name, both values, the difference with its interval, and what that is."""
+    import pandas as pd
+
+    from xsp_post.text_safety import shown
+    from xsp_post.units import format_count, format_ns, format_ratio_percent
+
+    def amount(value: float, is_count: bool) -> str:
+        return "–" if value != value else format_count(round(value, 1)) if is_count else format_ns(value)
+
+    def percent(value: float) -> str:
+        return "–" if value != value else f"{'+' if value > 0 else ''}{format_ratio_percent(value)}"
+
+    rows = []
+    low, high = ("ci_low_value", "ci_high_value") if suffix == "_value" else (
+        "ci_low_difference_ns", "ci_high_difference_ns")
+    for row in frame.to_dict("records"):
+        base, is_count = row[f"base{suffix}"], row.get("unit") == "1"
+        name = str(row[column]) + (f" → {row['other_name']}" if row.get("other_name") else "")
+        name += " (host time)" if row.get("measure") == "host_time" else ""
+        cells = {"what": shown(name, 70)}
+        if "other_name" in row and (frame["layer_path"] != "").any():
+            cells["in layer"] = shown(str(row["layer_path"]), 40)
+        has_interval = row[low] == row[low] and base == base and base
+        cells |= {
+            "base": amount(base, is_count), "other": amount(row[f"other{suffix}"], is_count),
+            "difference": percent(row["difference_ratio"]),
+            "95 % interval": f"{percent(row[low] / base)} … {percent(row[high] / base)}" if has_interval else "–",
+            "change": row["change"]}
+        rows.append(cells)
+    return pd.DataFrame(rows)

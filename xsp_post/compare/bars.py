@@ -1,0 +1,160 @@
+"""``--fail-if`` conditions: text → bar → met or not, with a sentence either way.
+
+Grammar: ``QUANTITY[(NAME)] OP NUMBER UNIT``, e.g. ``model_latency>3%``, ``kernel_count>0``, ``throughput<-5%``,
+``layer_latency>10%`` (any layer), ``layer_latency(layers.3.mlp)>200us``, ``kernel_time(gemm)>5%``. The value is
+how much the other exceeds the base: relative with %, else absolute (ns, us, ms, s; none for counts). A bar is
+not met when the difference is beyond it *and* is a difference: its interval leaves out zero. Where nothing can
+be said about noise (one iteration) the value alone decides, and the sentence says so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from xsp_post.analysis import Results
+from xsp_post.compare.differences import SIGNIFICANCE
+from xsp_post.errors import MESSAGES, BarNotMetError, UsageError
+from xsp_post.text_safety import shown
+from xsp_post.units import format_count, format_ns, format_ratio_percent
+
+MESSAGES.update({
+    "bar-not-met": (
+        "A condition of --fail-if holds: the other capture is beyond the bar.",
+        "Look at `xsp-post compare BASE OTHER` for the layers and kernels that changed.",
+    ),
+    "bar-syntax": (
+        "A condition of --fail-if cannot be read.",
+        "Write QUANTITY>NUMBER%, e.g. 'model_latency>3%' (in quotes: > is the shell's). Quantities: model_latency, "
+        "throughput, kernel_latency, gpu_busy, kernel_count, layer_latency, kernel_time; the last two take a name.",
+    ),
+    "bar-unknown": (
+        "The quantity of a --fail-if condition is not in both captures, so that nothing can be said about it.",
+        "Record it in both: model executions for model_latency, layers for layer_latency, kernels for kernel_time.",
+    ),
+})
+
+_BAR = re.compile(
+    r"^\s*(?P<quantity>[a-z_]+)\s*(?:\(\s*(?P<name>.*?)\s*\))?\s*(?P<op>>=|<=|>|<)\s*"
+    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s|)\s*$")
+_SCALE = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "": 1.0}
+_MODEL = ("model_latency", "kernel_latency", "gpu_busy", "kernel_count")
+_ROWS = {"layer_latency": ("compare_layers", "layer_path"), "kernel_time": ("compare_kernels", "name")}
+THROUGHPUT = "throughput"
+QUANTITIES = (*_MODEL, THROUGHPUT, *_ROWS)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One condition. ``limit`` is a ratio where ``is_relative``, else ns or a count."""
+
+    text: str
+    quantity: str
+    name: str
+    op: str
+    limit: float
+    is_relative: bool
+
+
+def parse_bar(text: str) -> Bar:
+    """A condition from its text. Raises `UsageError`."""
+    match = _BAR.match(text)
+    if match is None or match["quantity"] not in QUANTITIES or (match["name"] and match["quantity"] not in _ROWS):
+        raise UsageError(f"--fail-if {text!r} cannot be read", code="bar-syntax", hint=MESSAGES["bar-syntax"][1])
+    relative = match["unit"] == "%"
+    is_time = match["quantity"] not in ("kernel_count", THROUGHPUT)
+    if not relative and (match["quantity"] == THROUGHPUT or bool(match["unit"]) != is_time):
+        raise UsageError(f"--fail-if {text!r}: give {'% or a time (us, ms)' if is_time else '%'} as the unit",
+                         code="bar-syntax", hint=MESSAGES["bar-syntax"][1])
+    number = float(match["number"])
+    limit = number / 100 if relative else number * _SCALE[match["unit"]]
+    return Bar(text.strip(), match["quantity"], match["name"] or "", match["op"], limit, relative)
+
+
+def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
+    """A sentence for every bar that is met. Raises `BarNotMetError` naming all that are not, `UsageError` for a
+    quantity that is not in both captures."""
+    met, broken = [], []
+    for bar in bars:
+        beyond, sure = _beyond(comparison, bar)
+        broken += [f"{bar.text}: {_sentence(bar, row)}" for row in beyond[sure].to_dict("records")]
+        if not sure.any():
+            noise = [f"; not shown to be: {_sentence(bar, row)}" for row in beyond.head(1).to_dict("records")]
+            met.append(f"{bar.text}: not so{''.join(noise)}")
+    if broken:
+        more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
+        raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met", hint=MESSAGES["bar-not-met"][1])
+    return met
+
+
+def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:
+    """The rows whose estimate is beyond the bar, and which of them are so by more than noise explains."""
+    rows = _rows_of(comparison, bar)
+    if rows.empty:
+        raise UsageError(f"--fail-if {bar.text!r}: the comparison knows no {bar.quantity}"
+                         + (f" of {bar.name!r}" if bar.name else "") + " on both sides",
+                         code="bar-unknown", hint=MESSAGES["bar-unknown"][1])
+    value = rows["ratio"] if bar.is_relative else rows["difference"]
+    is_beyond = {">": value.gt, ">=": value.ge, "<": value.lt, "<=": value.le}[bar.op](bar.limit)
+    beyond = rows[is_beyond]
+    return beyond, beyond["is_shown"] | beyond["p_value"].isna()
+
+
+def _rows_of(comparison: Results, bar: Bar) -> pd.DataFrame:
+    """label, base, other, difference, ratio, ci_low, ci_high, p_value, is_shown of what the bar is about."""
+    if bar.quantity in _ROWS:
+        return _named_rows(comparison, bar)
+    frame = comparison.frame("compare_models")
+    wanted = "model_latency" if bar.quantity == THROUGHPUT else bar.quantity
+    frame = frame[frame["quantity"] == wanted]
+    rows = pd.DataFrame({
+        "label": bar.quantity.replace("_", " "), "base": frame["base_value"], "other": frame["other_value"],
+        "difference": frame["difference_value"], "ratio": frame["difference_ratio"], "ci_low": frame["ci_low_value"],
+        "ci_high": frame["ci_high_value"], "p_value": frame["p_value"],
+        # one bar asks one question, named beforehand: its own p-value decides
+        "is_shown": frame["p_value"] < SIGNIFICANCE})
+    rows = rows[rows["base"].notna() & rows["other"].notna()]
+    if bar.quantity == THROUGHPUT:
+        rows = rows.assign(ratio=rows["base"] / rows["other"] - 1)
+    return rows
+
+
+def _named_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
+    table, column = _ROWS[bar.quantity]
+    frame = comparison.frame(table)
+    if "measure" in frame:
+        frame = frame[frame["measure"] == "latency"]
+    if bar.name:
+        texts = frame[column].astype(object)
+        exact = texts == bar.name
+        frame = frame[exact if exact.any() else texts.str.contains(re.escape(bar.name), case=False, regex=True)]
+    single = len(frame) == 1
+    rows = pd.DataFrame({
+        "label": frame[column].map(lambda text: f"{bar.quantity.replace('_', ' ')} of {shown(str(text), 80)}"),
+        "base": frame["base_latency_ns"], "other": frame["other_latency_ns"], "difference": frame["difference_ns"],
+        "ratio": frame["difference_ratio"], "ci_low": frame["ci_low_difference_ns"],
+        "ci_high": frame["ci_high_difference_ns"], "p_value": frame["p_value"],
+        "is_shown": (frame["p_value"] if single else frame["adjusted_p_value"]) < SIGNIFICANCE})
+    return rows[rows["base"].notna() & rows["other"].notna()]
+
+
+def _sentence(bar: Bar, row: dict) -> str:
+    is_time = bar.quantity not in ("kernel_count", THROUGHPUT)
+    amount = format_ns if is_time or bar.quantity == THROUGHPUT else format_count
+    what = "model latency" if bar.quantity == THROUGHPUT else row["label"]
+    values = f"{amount(row['base'])} → {amount(row['other'])}"
+    change = f"{'+' if row['ratio'] > 0 else ''}{format_ratio_percent(row['ratio'])}"
+    if math.isnan(row["p_value"]):
+        unsure = "; too few iterations for an interval: judged by the value alone"
+        sure = "" if bar.quantity == "kernel_count" else unsure
+    elif row["base"]:
+        low, high = (format_ratio_percent(row[end] / row["base"]) for end in ("ci_low", "ci_high"))
+        sure = f"; 95 % interval {low} … {high}" if bar.quantity != THROUGHPUT else ""
+    else:
+        sure = ""
+    label = f"{row['label']} " if what != row["label"] else ""
+    return f"{what} {values} ({label}{change}{sure})"
