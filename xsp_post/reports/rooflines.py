@@ -183,10 +183,12 @@ def _limits(points: pd.DataFrame, roofs: pd.DataFrame, scale: str, factor: float
     ys = [*points["y"].tolist(), *peaks] or [1.0]
     if scale == "log":
         return [min(xs) / 2, max(xs) * 4], [min(ys) / 2, max(ys) * 2]
-    return [0.0, max([np.quantile(points["x"], 0.98) if len(points) else 1.0, *(2.2 * i for i in ideal)])], [
-        0.0,
-        max(ys) * 1.08,
-    ]
+    return [0.0, _linear_right(points["x"], ideal)], [0.0, max(ys) * 1.08]
+
+
+def _linear_right(intensity: pd.Series, ideal: list[float]) -> float:
+    """Right end of a linear axis: a few kernels of enormous intensity must not squeeze the rest to the left."""
+    return float(max([np.quantile(intensity, 0.98) if len(intensity) else 1.0, *(2.2 * i for i in ideal)]))
 
 
 def _scale(scale: str, domain: list[float]) -> alt.Scale:
@@ -263,17 +265,14 @@ def _roof_layers(
     return [*shading, vertical, roof, peak_text, slope_text, vertical_text]
 
 
-def _both(
-    identity: str, frame: pd.DataFrame, roofs: pd.DataFrame, caption: str, label: str, first: str = "log", **more: Any
-) -> Chart:
-    second = "linear" if first == "log" else "log"
-    return Chart(
-        identity,
-        chart(frame, roofs, scale=first, **more),
-        caption,
-        label,
-        ((second.capitalize(), chart(frame, roofs, scale=second, **more)),),
-    )
+def _both(identity: str, frame: pd.DataFrame, roofs: pd.DataFrame, caption: str, label: str, **more: Any) -> Chart:
+    """The chart on logarithmic axes, and its linear form (the paper's)."""
+    ideal = roofs["ideal_intensity_flop_per_byte"].dropna().tolist() if len(roofs) else []
+    beyond = int((frame[_X].head(POINT_LIMIT) > _linear_right(frame[_X].head(POINT_LIMIT), ideal)).sum())
+    if beyond:
+        caption += f" The linear form draws {format_count(beyond)} of still higher intensity at its right edge."
+    log, linear = (chart(frame, roofs, scale=scale, **more) for scale in ("log", "linear"))
+    return Chart(identity, log, caption, label, (("Linear", linear),))
 
 
 def _machine(results: Results, roofs: pd.DataFrame) -> str:
