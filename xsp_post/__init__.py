@@ -2,7 +2,8 @@
 
 __version__ = "0.1.0"
 
-_LAZY = {"ranges": "xsp_post.workload.ranges"}  # public name -> module; imported on first use (torch is heavy)
+# public name -> module; imported on first use (torch is heavy)
+_LAZY = {"load": "xsp_post.api", "ranges": "xsp_post.workload.ranges"}
 
 
 def __getattr__(name: str) -> object:

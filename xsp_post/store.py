@@ -228,7 +228,9 @@ class Store(Results):
                 hint="ingest the captures again",
             )
         self._strings: np.ndarray | None = None
-        missing = [name for name in _ALWAYS_THERE if name not in self.tables()]
+        # the store of a batch holds the tables of many captures, not those of one
+        there = () if "fleet" in self.tables() else _ALWAYS_THERE
+        missing = [name for name in there if name not in self.tables()]
         if missing:
             raise CaptureError(
                 f"{path}: the store lacks the table {missing[0]}: it is incomplete",

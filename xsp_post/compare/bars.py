@@ -83,8 +83,8 @@ def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
         beyond, sure = _beyond(comparison, bar)
         broken += [f"{bar.text}: {_sentence(bar, row)}" for row in beyond[sure].to_dict("records")]
         if not sure.any():
-            noise = [f"; not shown to be: {_sentence(bar, row)}" for row in beyond.head(1).to_dict("records")]
-            met.append(f"{bar.text}: not so{''.join(noise)}")
+            noise = [f"noise may be all of it: {_sentence(bar, row)}" for row in beyond.head(1).to_dict("records")]
+            met.append(f"{bar.text}: {''.join(noise) or 'not so'}")
     if broken:
         more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
         raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met", hint=MESSAGES["bar-not-met"][1])

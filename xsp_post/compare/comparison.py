@@ -266,9 +266,9 @@ def _change(table: pd.DataFrame, has_operators: bool) -> np.ndarray:
     is_set = base | other | renamed if "other_name" in table else exact
     untested = table["p_value"].isna().to_numpy() | (is_set & has_operators & (difference != 0))
     return np.select(
-        [comes_and_goes, is_set & untested & has_operators, base, other, renamed, exact & (difference == 0),
+        [comes_and_goes, exact & (difference == 0), is_set & untested & has_operators, base, other, renamed,
          exact & (difference > 0), exact, untested, significant & (difference > 0), significant],
-        [NOT_SHOWN, UNCOMPARABLE, APPEARED, VANISHED, CHANGED, EQUAL, MORE, LESS, UNCOMPARABLE, up, down], NOT_SHOWN)
+        [NOT_SHOWN, EQUAL, UNCOMPARABLE, APPEARED, VANISHED, CHANGED, MORE, LESS, UNCOMPARABLE, up, down], NOT_SHOWN)
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,158 @@
+"""Results → notebooks and scripts: ``xsp_post.load(path)`` gives tables as DataFrames and charts as Altair objects.
+
+    profile = xsp_post.load("run.xsp.sqlite")      # or a capture, a run directory, a batch folder
+    profile.a10.nlargest(5, "latency_ns")          # any table by its name; columns: docs/columns.md
+    profile.chart("A9")                            # an Altair chart
+    profile.compare("other.xsp.sqlite").summary    # what differs, in sentences
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+import pandas as pd
+
+from xsp_post.analyses import find
+from xsp_post.analysis import Results
+from xsp_post.errors import UsageError
+from xsp_post.schemas import TABLES
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from xsp_post.compare import CompareOptions
+    from xsp_post.pipeline import Options
+
+PathLike: TypeAlias = Union[str, "os.PathLike[str]"]
+FLEET_STORE = "fleet.xsp.sqlite"
+
+
+class Profile(Mapping[str, pd.DataFrame]):
+    """The results of one workload (or of a fleet, or a comparison): a mapping from table name to DataFrame.
+
+    Tables are read when first asked for and kept. ``profile["a08"]``, ``profile.a08`` and ``profile.table("A8")``
+    are the same frame. Times are int64 or float64 nanoseconds, texts of large tables categoricals.
+    """
+
+    def __init__(self, results: Results, name: str = "") -> None:
+        self.results = results
+        self.name = name
+        self._names = frozenset(results.tables())
+        self._kept: dict[str, pd.DataFrame] = {}
+
+    # -- tables -----------------------------------------------------------------------------------------------
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """One table by name (``kernels``) or id (``A8``); only some columns of it are read where they are named.
+
+        Raises `UsageError` naming what there is.
+        """
+        key = self._key(name)
+        if columns is not None and key not in self._kept:
+            return self.results.frame(key, columns)
+        if key not in self._kept:
+            self._kept[key] = self.results.frame(key)
+        return self._kept[key] if columns is None else self._kept[key][list(columns)]
+
+    def describe(self, name: str) -> pd.DataFrame:
+        """Columns of a table: name, dtype, meaning. Empty for a table that no schema lists."""
+        listed = TABLES[self._key(name)].columns if self._key(name) in TABLES else ()
+        return pd.DataFrame([(c.name, c.dtype, c.meaning) for c in listed], columns=["column", "dtype", "meaning"])
+
+    def _key(self, name: str) -> str:
+        if name in self._names:
+            return name
+        spec = find(name)
+        if spec is not None and spec.table in self._names:
+            return spec.table
+        raise UsageError(f"table {name!r} is not there; there are: {', '.join(sorted(self._names))}",
+                         code="unknown-table")
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self:
+            raise KeyError(name)
+        return self.table(name)
+
+    def __contains__(self, name: object) -> bool:
+        spec = find(name) if isinstance(name, str) else None
+        return name in self._names or (spec is not None and spec.table in self._names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._names))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        if name.startswith("_") or name not in self._names:
+            raise AttributeError(f"{type(self).__name__} has no table or attribute {name!r}")
+        return self.table(name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self._names})
+
+    def __repr__(self) -> str:
+        captures = self.table("captures", ["capture_id"]) if "captures" in self._names else ()
+        about = f", {len(captures)} captures" if len(captures) else ""
+        return f"<{type(self).__name__} {self.name!r}: {len(self)} tables{about}>"
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """One row per case (or per statement of a comparison, or per capture of a fleet)."""
+        names = ("compare_summary", "fleet", "workload_summary")
+        return self.table(next(name for name in names if name in self._names))
+
+    # -- charts and files -------------------------------------------------------------------------------------
+
+    def charts(self, *only: str, case: int | None = None) -> dict[str, alt.TopLevelMixin]:
+        """Charts by id as Altair objects, of the analyses named (``"A9"``), else all there are."""
+        from xsp_post.reports import charts
+
+        return charts(self.results, case=case, only=only)
+
+    def chart(self, name: str, *, case: int | None = None) -> alt.TopLevelMixin:
+        """The chart of one analysis. Raises `UsageError` where its data was not recorded."""
+        found = self.charts(name, case=case)
+        if not found:
+            from xsp_post.analyses import why_empty
+
+            raise UsageError(why_empty(name, self.results) or f"{name} has no chart", code="report-no-chart")
+        return found.get(name.lower()) or next(iter(found.values()))
+
+    def report(self, path: PathLike, *, force: bool = False) -> Path:
+        """Write the HTML page; raises `OutputError` where ``path`` exists and ``force`` is not set."""
+        from xsp_post.reports import write_report
+
+        return write_report(self.results, path, force=force)
+
+    def compare(self, other: Profile | PathLike, options: CompareOptions | None = None) -> Profile:
+        """What differs in ``other`` (a profile, or a path that `load` takes): tables ``compare_…``."""
+        from xsp_post.compare import compare
+
+        theirs = other if isinstance(other, Profile) else load(other)
+        return Profile(compare(self.results, theirs.results, options), f"{self.name} → {theirs.name}")
+
+
+def load(path: PathLike, *more: PathLike, options: Options | None = None) -> Profile:
+    """A profile from a store, from captures (analysed now), a run directory, or the folder of a batch.
+
+    Several paths are captures and counter reports of one workload. ``options``: `xsp_post.pipeline.Options`.
+    Raises `CaptureError` and its kin, each with a sentence that names the file.
+    """
+    from xsp_post.ingest.files import require_readable
+    from xsp_post.ingest.sources import STORE, sniff
+    from xsp_post.pipeline import analyze
+    from xsp_post.store import open_store
+
+    paths = [Path(one) for one in (path, *more)]
+    first = paths[0]
+    if first.is_dir() and (first / FLEET_STORE).is_file():
+        first = first / FLEET_STORE
+    if len(paths) == 1 and not first.is_dir():
+        require_readable(first)
+        if sniff(first) == STORE:
+            return Profile(open_store(first), first.name)
+    return Profile(analyze(paths, options), first.name)
