@@ -52,6 +52,7 @@ def report(
     layer_depth: shared.LayerDepth = 0,
     no_infer: shared.NoInfer = False,
     roof: shared.Roof = "pipe",
+    peaks: shared.PeaksFile = None,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -61,7 +62,8 @@ def report(
         raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="report-format")
     parts = [name for entry in only or () for name in entry.split(",") if name]
     _load_finding_texts()
-    results = shared.results_of(sources, shared.options_of(model_range, layer_range, layer_depth, no_infer, roof))
+    options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof, peaks)
+    results = shared.results_of(sources, options)
     wanted = None if case < 0 else case
     if chosen == "json":
         _json(results, output, parts, wanted, force)

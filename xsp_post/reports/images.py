@@ -17,15 +17,21 @@ PNG_SCALE = 2.0
 def charts(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> dict[str, alt.TopLevelMixin]:
     """Every chart of the report by its id (a03, a09, a09-linear …), titled and themed for use on its own."""
     blocks = [b for s in build(results, case=case, only=only).sections for b in s.blocks if isinstance(b, Chart)]
-    wanted = {name.lower() for name in only}
-    if any(b.id.startswith(tuple(wanted)) for b in blocks):  # --only A3 asks for A3's charts, not for its section's
-        blocks = [b for b in blocks if b.id.startswith(tuple(wanted))]
+    wanted = {int(name[1:]) for name in only if name[:1] in "aA" and name[1:].isdigit()}
+    if any(_analyses_of(b.id) & wanted for b in blocks):  # --only A3 asks for A3's charts, not for its section's
+        blocks = [b for b in blocks if _analyses_of(b.id) & wanted]
     found: dict[str, alt.TopLevelMixin] = {}
     for block in blocks:
         found[block.id] = theme.styled(block.chart, block.label)
         for label, form in block.alternatives:
             found[f"{block.id}-{label.lower()}"] = theme.styled(form, block.label)
     return found
+
+
+def _analyses_of(chart_id: str) -> set[int]:
+    """Numbers of the analyses a chart shows: ``a03-box`` → {3}, ``a05-a07`` → {5, 6, 7}."""
+    numbers = [int(part[1:]) for part in chart_id.split("-") if part[:1] == "a" and part[1:].isdigit()]
+    return set(range(min(numbers), max(numbers) + 1)) if numbers else set()
 
 
 def to_png(chart: alt.TopLevelMixin) -> bytes:

@@ -1,0 +1,31 @@
+"""Charts as pictures, without a browser."""
+
+from __future__ import annotations
+
+import pytest
+
+from xsp_post.reports.images import charts, to_png, to_svg
+
+
+def test_every_chart_of_the_report_is_there_by_id(results):
+    found = charts(results)
+    assert {"a01", "a03", "a03-box", "a04", "a05-a07", "a09", "a09-linear", "a10", "a13", "a14", "a15"} <= set(found)
+
+
+def test_only_an_analysis_gives_its_charts_alone(results):
+    assert set(charts(results, only=["A3"])) == {"a03", "a03-box"}
+    assert set(charts(results, only=["A6"])) == {"a05-a07"}
+    assert set(charts(results, only=["A9"])) == {"a09", "a09-linear"}
+
+
+@pytest.mark.parametrize("name", ["a03", "a09", "a05-a07"])
+def test_pictures_are_what_they_say(results, name):
+    chart = charts(results)[name]
+    assert to_png(chart).startswith(b"\x89PNG")
+    svg = to_svg(chart).decode()
+    assert svg.startswith("<svg") and "NaN" not in svg
+
+
+def test_hostile_names_are_escaped_in_svg(hostile_results):
+    svg = to_svg(charts(hostile_results)["a10"]).decode()
+    assert "<script" not in svg and "<img" not in svg

@@ -1,0 +1,87 @@
+"""`xsp-post report`: pages, pictures and JSON from the shipped example, and what goes wrong in a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from xsp_post.cli import app, main
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples/resnet50_generated.sqlite"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("store") / "run.xsp.sqlite"
+    from xsp_post.pipeline import analyze
+    from xsp_post.store import write_store
+
+    write_store(analyze([EXAMPLE]), path)
+    return path
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Exit code of a command line, as `main` gives it."""
+
+    def runner(*arguments: object) -> int:
+        monkeypatch.setattr("sys.argv", ["xsp-post", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    return runner
+
+
+def test_the_page_lies_beside_the_store_by_default(store):
+    assert CliRunner().invoke(app, ["report", str(store), "--force"]).exit_code == 0
+    assert store.with_name("run.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_json_holds_the_report(store):
+    result = CliRunner().invoke(app, ["report", str(store), "--json"])
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert report["version"] == 1
+    assert {s["id"] for s in report["sections"]} >= {"layers", "kernels", "tree", "timeline"}
+
+
+def test_pictures_of_one_analysis(store, tmp_path):
+    result = CliRunner().invoke(
+        app, ["report", str(store), "--only", "A10", "--format", "svg", "-o", str(tmp_path / "a10.svg")]
+    )
+    assert result.exit_code == 0
+    assert (tmp_path / "a10.svg").read_text(encoding="utf-8").startswith("<svg")
+
+
+def test_findings_have_their_texts(store):
+    result = CliRunner().invoke(app, ["report", str(store), "--json", "--only", "model"])
+    for found in json.loads(result.stdout)["findings"]:
+        assert found["cause"], found["code"]
+        assert found["title"] != found["code"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--format", "pdf"], 2),
+        (["--only", "A99"], 2),
+        (["--case", "77"], 2),
+        (["--only", "A9", "--format", "png"], 2),
+    ],
+)
+def test_what_cannot_be_shown_is_a_sentence(run, store, tmp_path, capsys, arguments, code):
+    assert run("report", store, "-o", tmp_path / "x", *arguments) == code
+    said = capsys.readouterr().err
+    assert "Traceback" not in said and len(said.splitlines()) <= 3
+    assert not (tmp_path / "x").exists()
+
+
+def test_an_output_that_exists_is_kept(run, store, tmp_path, capsys):
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    assert run("report", store, "-o", page) == 6
+    assert page.read_text() == "mine"
