@@ -165,6 +165,55 @@ def test_hostile_text_prints_harmlessly(tmp_path):
     assert "\\u001b[31mred\\u202e" in done.stdout and "[bold]x[/bold]" in done.stdout
 
 
+def roofs_of(done):
+    assert done.returncode == 0, done.stderr
+    return {(row["pipe"], row["origin"]): row["peak_flop_per_s"] for row in json.loads(done.stdout)}
+
+
+def test_peaks_of_a_file_serve_captures_and_stores(tmp_path, capture):
+    peaks, store = tmp_path / "peaks.json", tmp_path / "s.xsp.sqlite"
+    peaks.write_text(json.dumps({"gpu_name": "*", "memory_bandwidth_bytes_per_s": 1e12, "fp32_flop_per_s": 1.25e13}))
+    ours = {("fp32", "file"): 1.25e13}
+    plain = roofs_of(xsp("table", "roofs", capture, "--json"))
+    assert plain and not ours.items() & plain.items()
+    assert roofs_of(xsp("table", "roofs", capture, "--peaks", peaks, "--json")) == ours
+    assert xsp("ingest", capture, "-o", store, "-q").returncode == 0
+    assert roofs_of(xsp("table", "roofs", store, "--json")) == plain
+    assert roofs_of(xsp("table", "roofs", store, "--peaks", peaks, "--json")) == ours
+    assert xsp("ingest", capture, "-o", store, "-q", "--force", "--peaks", peaks).returncode == 0
+    assert roofs_of(xsp("table", "roofs", store, "--json")) == ours
+    peaks.write_text("no JSON")
+    done = xsp("table", "roofs", store, "--peaks", peaks)
+    assert done.returncode == 2 and "peaks.json" in done.stderr
+
+
+def test_a_finding_about_unknown_peaks_goes_when_they_are_given(tmp_path):
+    builder = ExportBuilder().gpu(name="Unheard of 9000", computeMajor=99, memoryBandwidth=0).range("model:forward#0", 0, 100, domain="xsp")
+    capture = builder.kernel("k", launch=(1, 2), run=(3, 40)).write(tmp_path / "c.sqlite")
+    peaks, store = tmp_path / "peaks.json", tmp_path / "s.xsp.sqlite"
+    peaks.write_text(json.dumps({"gpu_name": "Unheard of 9000", "memory_bandwidth_bytes_per_s": 1e12}))
+    assert xsp("ingest", capture, "-o", store, "-q").returncode == 0
+    before, after = (
+        {row["code"] for row in json.loads(xsp("table", "findings", store, *more, "--json").stdout)}
+        for more in ((), ("--peaks", peaks))
+    )
+    assert before - after == {"peaks-unknown"} and not after - before
+
+
+def test_a_store_keeps_its_levels_and_says_so(tmp_path, capture):
+    store = tmp_path / "s.xsp.sqlite"
+    assert xsp("ingest", capture, "-o", store, "-q").returncode == 0
+    done = xsp("table", "layers", store, "--layer-depth", "2")
+    assert done.returncode == 0 and "give the captures" in done.stderr
+    assert "give the captures" not in xsp("table", "layers", store).stderr
+
+
+def test_an_empty_table_says_what_to_record(capture):
+    done = xsp("table", "A9", capture)
+    assert done.returncode == 0 and "counters" in done.stderr and "--ncu" in done.stderr
+    assert json.loads(xsp("table", "A9", capture, "--json").stdout) == []
+
+
 def test_a_store_that_lost_a_table_is_told_apart(tmp_path, capture):
     store = tmp_path / "s.xsp.sqlite"
     assert xsp("ingest", capture, "-o", store).returncode == 0

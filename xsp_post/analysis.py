@@ -25,6 +25,22 @@ class Results(Protocol):
         """One table. KeyError when it is not there; an empty table is there with zero rows."""
 
 
+@dataclass(frozen=True)
+class Overlay:
+    """Results some of whose tables were made anew, e.g. a store's analyses with other roofs."""
+
+    base: Results
+    frames: dict[str, pd.DataFrame]
+
+    def tables(self) -> list[str]:
+        return sorted({*self.base.tables(), *self.frames})
+
+    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        if name not in self.frames:
+            return self.base.frame(name, columns)
+        return self.frames[name] if columns is None else self.frames[name][list(columns)]
+
+
 @dataclass
 class Analysis:
     """All tables of one workload in memory."""

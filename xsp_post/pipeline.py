@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from xsp_post import findings as findings_module
-from xsp_post.analysis import Analysis
+from xsp_post.analysis import Analysis, Overlay, Results
 from xsp_post.findings import Finding
-from xsp_post.hierarchy import TreeOptions, build_tree, fold
+from xsp_post.hardware import Peaks
+from xsp_post.hierarchy import LevelOptions, TreeOptions, build_tree, fold
 from xsp_post.ingest.sources import Loaded, expand, load
 from xsp_post.ingest.tables import SqliteTables
 from xsp_post.intervals import grouped_union_length, union_length
@@ -32,7 +33,17 @@ class Options:
     tree: TreeOptions = field(default_factory=TreeOptions)
     infer: bool = True
     roof: str = "pipe"  # pipe: the roof of the pipe that ran; fp32: the paper's rule
-    analyses: dict[str, object] = field(default_factory=dict)
+    peaks: Mapping[str, Peaks] = field(default_factory=dict)  # the user's, by GPU name: hardware.load_overrides
+
+    @property
+    def has_default_roofs(self) -> bool:
+        """Whether nothing was chosen that changes the analyses of a finished tree."""
+        return self.roof == Options.roof and not self.peaks
+
+    @property
+    def builds_like_default(self) -> bool:
+        """Whether nothing was chosen that changes the tree."""
+        return self.infer and self.tree.levels == LevelOptions()
 
 
 def analyze(
@@ -161,8 +172,23 @@ def with_analyses(analysis: Analysis, options: Options) -> Analysis:
     """Add the tables A1…A15 and the evaluation tables."""
     from xsp_post.analyses import compute_all
 
-    tables, found = compute_all(analysis, roof=options.roof)
+    tables, found = compute_all(analysis, roof=options.roof, peaks=options.peaks)
     return _with_findings({**analysis.frames, **tables}, analysis.findings + list(found))
+
+
+def reanalyze(results: Results, options: Options) -> Results:
+    """A store's results with its analyses made anew for another roof or other peaks; its core tables stay."""
+    from xsp_post.analyses import compute_all
+
+    tables, found = compute_all(results, roof=options.roof, peaks=options.peaks)
+    old = results.frame("findings")
+    fresh = findings_module.to_frame(f for f in found if f.code == _PEAKS_UNKNOWN)
+    kept = old[old["code"].astype(str) != _PEAKS_UNKNOWN].astype({c: fresh[c].dtype for c in fresh if len(fresh)})
+    return Overlay(results, {**tables, "findings": pd.concat([kept, fresh], ignore_index=True) if len(fresh) else kept})
+
+
+# the one finding of the analyses that hangs on their options
+_PEAKS_UNKNOWN = "peaks-unknown"
 
 
 def _with_findings(frames: dict[str, pd.DataFrame], findings: list[Finding]) -> Analysis:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from xsp_post import __version__
 from xsp_post.batch.jobs import Job
 from xsp_post.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, MESSAGES, CaptureError, XspPostError
+from xsp_post.hardware import Peaks
 from xsp_post.output import atomic_output
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class BatchOptions:
     layer_depth: int = 0
     infer: bool = True
     roof: str = "pipe"
+    peaks: Mapping[str, Peaks] = field(default_factory=dict)
 
     def key(self) -> dict[str, Any]:
         """What decides, beside the sources, whether a finished capture is still current."""
@@ -119,7 +121,8 @@ def _analyse(job: Job, store: Path, options: BatchOptions) -> Outcome:
         raise CaptureError(f"{paths[0]}: holds counters only, and no timeline is beside it",
                            code="counters-without-timeline", hint=MESSAGES["counters-without-timeline"][1])
     levels = LevelOptions(options.model_range, options.layer_range, options.layer_depth)
-    analysis = analyze(paths, Options(tree=TreeOptions(levels), infer=options.infer, roof=options.roof))
+    chosen = Options(tree=TreeOptions(levels), infer=options.infer, roof=options.roof, peaks=options.peaks)
+    analysis = analyze(paths, chosen)
     store.parent.mkdir(parents=True, exist_ok=True)
     write_store(analysis, store, force=True)
     frames = fleet.contribution(analysis, 0, job.name, job.workload, job.batch_size)

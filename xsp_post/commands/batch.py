@@ -45,6 +45,7 @@ def batch(
     layer_depth: shared.LayerDepth = 0,
     no_infer: shared.NoInfer = False,
     roof: shared.Roof = "pipe",
+    peaks: shared.PeaksFile = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not write fleet.html.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 when any capture fails.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Redo captures that are finished and unchanged.")] = False,
@@ -59,7 +60,7 @@ def batch(
         raise UsageError("--workers and --scheduler exclude one another" if workers > 0 else
                          f"--workers {workers} is below 1", code="batch-workers")
     jobs, skipped = discover(paths, leave_out=output)
-    options = BatchOptions(model_range, layer_range, layer_depth, not no_infer, roof)
+    options = BatchOptions(model_range, layer_range, layer_depth, not no_infer, roof, shared.peaks_of(peaks))
     with _progress() as (before, progress):
         result = run_batch(
             jobs, output, options, workers=workers or os.cpu_count() or 1, scheduler=scheduler, force=force,

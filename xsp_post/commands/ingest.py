@@ -22,6 +22,7 @@ def ingest(
     layer_depth: shared.LayerDepth = 0,
     no_infer: shared.NoInfer = False,
     roof: shared.Roof = "pipe",
+    peaks: shared.PeaksFile = None,
     strict: shared.Strict = False,
     unattributed_limit: shared.UnattributedLimit = 0.05,
     force: shared.Force = False,
@@ -35,7 +36,7 @@ def ingest(
     for target in filter(None, (store_path, report)):
         require_free(target, force)
     begun = shared.begin_reading(sources, detail=True)
-    options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof)
+    options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof, peaks)
     from xsp_post.pipeline import analyze
     from xsp_post.progress import step
     from xsp_post.store import StoreWriter

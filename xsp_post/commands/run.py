@@ -10,7 +10,10 @@ import typer
 from xsp_post.commands import shared
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xsp_post.capture import Capture
+    from xsp_post.hardware import Peaks
     from xsp_post.run import RunPlan, RunResult, Step
 
 
@@ -49,6 +52,7 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds that one capture may take.")] = 900.0,
     ncu: Annotated[bool, typer.Option("--ncu", help="Also read hardware counters (a replay run, slow).")] = False,
+    peaks: shared.PeaksFile = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is missing in the output folder.")] = False,
     output: Annotated[
         Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
@@ -63,6 +67,7 @@ def run(
     from xsp_post.workload.catalogue import check_name
 
     check_name(model)
+    known_peaks = shared.peaks_of(peaks)
     if mode not in ("inference", "train"):
         raise _wrong(f"--mode takes inference or train, not {mode!r}")
     workload = Workload(
@@ -83,12 +88,12 @@ def run(
     except KeyboardInterrupt:
         shared.say(f"\nInterrupted. What was captured is in {directory}; go on with the same command and --resume.")
         raise
-    _conclude(plan, result, as_json)
+    _conclude(plan, result, known_peaks, as_json)
 
 
-def _conclude(plan: RunPlan, result: RunResult, as_json: bool) -> None:
+def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_json: bool) -> None:
     """Captures → store and report in the run directory, and the headline."""
-    from xsp_post.pipeline import analyze
+    from xsp_post.pipeline import Options, analyze
     from xsp_post.progress import step
     from xsp_post.reports import headline
     from xsp_post.reports.html import write_report
@@ -97,7 +102,7 @@ def _conclude(plan: RunPlan, result: RunResult, as_json: bool) -> None:
     store = result.directory / f"{_stem(plan.workload.model)}.xsp.sqlite"
     report = result.directory / "report.html"
     with step("analysing the captures …"):
-        analysis = analyze([result.directory])
+        analysis = analyze([result.directory], Options(peaks=peaks))
     with step("writing store and report …"):
         write_store(analysis, store, force=True)
         write_report(analysis, report, force=True)

@@ -6,17 +6,20 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from xsp_post.errors import MESSAGES, ContradictionError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     from rich.console import Console
 
     from xsp_post.analysis import Results
+    from xsp_post.hardware import Peaks
     from xsp_post.ingest.tables import SqliteTables
     from xsp_post.pipeline import Options
 
@@ -49,6 +52,12 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exi
 Roof = Annotated[str, typer.Option(help="Roof for memory-/compute-bound: pipe (the one that ran) or fp32 (the paper).")]
 
 
+PeaksFile = Annotated[
+    Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
+    typer.Option("--peaks", help="Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one)."),
+]
+
+
 def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
     """Begin to read a single nsys export before anything heavy is imported; None for every other source."""
     from xsp_post.ingest.sources import begin
@@ -57,7 +66,12 @@ def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
 
 
 def options_of(
-    model_range: str = "", layer_range: str = "", layer_depth: int = 0, no_infer: bool = False, roof: str = "pipe"
+    model_range: str = "",
+    layer_range: str = "",
+    layer_depth: int = 0,
+    no_infer: bool = False,
+    roof: str = "pipe",
+    peaks: Path | None = None,
 ) -> Options:
     """Pipeline options from command-line values. Raises `UsageError` for impossible ones."""
     from xsp_post.errors import UsageError
@@ -67,21 +81,32 @@ def options_of(
     if layer_depth < 0:
         raise UsageError(f"--layer-depth {layer_depth} is below 1", code="bad-layer-depth")
     levels = LevelOptions(model_range, layer_range, layer_depth)
-    return Options(tree=TreeOptions(levels), infer=not no_infer, roof=roof)
+    return Options(tree=TreeOptions(levels), infer=not no_infer, roof=roof, peaks=peaks_of(peaks))
+
+
+def peaks_of(path: Path | None) -> Mapping[str, Peaks]:
+    """The user's peaks by GPU name. Raises `UsageError` naming the file and the key."""
+    from xsp_post.hardware import load_overrides
+
+    return {} if path is None else load_overrides(path)
 
 
 def results_of(paths: list[Path], options: Options) -> Results:
-    """A store as it is, or captures analysed on the fly."""
+    """A store (its analyses made anew when other roofs or peaks are wanted), or captures analysed on the fly."""
     from xsp_post.ingest.files import require_readable
     from xsp_post.ingest.sources import is_store, sniff
-    from xsp_post.pipeline import analyze
+    from xsp_post.pipeline import analyze, reanalyze
     from xsp_post.progress import step
     from xsp_post.store import open_store
 
     if len(paths) == 1 and not paths[0].is_dir():
         require_readable(paths[0])
         if sniff(paths[0]) == "store" and is_store(paths[0]):
-            return open_store(paths[0])
+            store = open_store(paths[0])
+            if not options.builds_like_default:
+                say(f"Note: {paths[0].name} is a store: ranges got their levels when it was made. To assign them "
+                    "anew give the captures instead.")  # fmt: skip
+            return store if options.has_default_roofs else reanalyze(store, options)
     with step("reading captures …"):
         return analyze(paths, options)
 

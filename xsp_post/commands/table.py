@@ -39,6 +39,7 @@ def table(
     layer_depth: shared.LayerDepth = 0,
     no_infer: shared.NoInfer = False,
     roof: shared.Roof = "pipe",
+    peaks: shared.PeaksFile = None,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -48,8 +49,13 @@ def table(
         raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="unknown-format")
     if chosen == "parquet" and output is None and sys.stdout.isatty():
         raise UsageError("parquet is binary: give a file with -o", code="parquet-needs-file")
-    results = shared.results_of(sources, shared.options_of(model_range, layer_range, layer_depth, no_infer, roof))
+    options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof, peaks)
+    results = shared.results_of(sources, options)
     frame = _frame(results, name)
+    if not len(frame):
+        from xsp_post.analyses import why_empty
+
+        shared.say(why_empty(name, results) or f"Table {name} has no rows.")
     if output is None:
         _to_stdout(frame, chosen, top, name)
         return
