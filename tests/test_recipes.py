@@ -1,0 +1,150 @@
+"""The recipe for `nsys recipe`, run under a stand-in of NVIDIA's base classes in its three modes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from builders import ExportBuilder
+
+from xsp_post.errors import OutputError
+from xsp_post.recipes import RECIPES, install
+
+FAKES = Path(__file__).parent / "fakes"
+
+
+@pytest.fixture
+def reports(tmp_path):
+    """Three reports of two, four and six kernels, and one that is none."""
+    paths = []
+    for count in (1, 2, 3):
+        builder = ExportBuilder().process(100 + count).range("model:forward#0", 0, 100_000, domain="xsp")
+        builder.range("fc:Linear#0", 1_000, 90_000, domain="xsp")
+        for k in range(2 * count):
+            at = 2_000 + 10_000 * k
+            builder.kernel("gemm", launch=(at, at + 1_000), run=(at + 2_000, at + 5_000))
+        paths.append(tmp_path / f"r{count}.sqlite")
+        builder.write(paths[-1])
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(b"no database")
+    return [*paths, broken]
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The recipe as nsys loads it: from the folder of NSYS_RECIPE_PATH, by the name in metadata.json."""
+    folder = install(tmp_path / "recipes") / "xsp_tree"
+    name = json.loads((folder / "metadata.json").read_text())["module_name"]
+    monkeypatch.syspath_prepend(str(FAKES))
+    spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+    loaded = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, loaded)
+    spec.loader.exec_module(loaded)
+    loaded.XspTree._recipe_file = str(folder / f"{name}.py")
+    yield loaded
+    for imported in [m for m in sys.modules if m.split(".")[0] == "nsys_recipe"]:
+        del sys.modules[imported]
+
+
+def run_recipe(module, reports, output, context_of):
+    arguments = ["--input", *map(str, reports), "--output", str(output), "--csv"]
+    parsed = module.XspTree.get_argument_parser().parse_args(arguments)
+    recipe = module.XspTree(parsed)
+    from nsys_recipe.lib import recipe as base
+
+    with context_of(base) as context:
+        recipe.run(context)
+    return output
+
+
+class _Serial:
+    def __init__(self, base):
+        self.context = base.SerialContext()
+
+    def __enter__(self):
+        return self.context
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("mode", ["none", "concurrent", "dask-futures"])
+def test_tree_of_many_reports(module, reports, tmp_path, mode, capfd):
+    if mode == "dask-futures":
+        distributed = pytest.importorskip("distributed")
+        with distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
+            out = run_recipe(module, reports, tmp_path / "out", lambda base: _Wrapped(base.DaskFuturesContext(client)))
+    elif mode == "concurrent":
+        out = run_recipe(module, reports, tmp_path / "out", lambda base: base.ConcurrentContext())
+    else:
+        out = run_recipe(module, reports, tmp_path / "out", _Serial)
+    tree = pd.read_parquet(out / "xsp_tree.parquet")
+    files = pd.read_parquet(out / "files.parquet")
+    assert [Path(name).name for name in files["File"]] == ["r1.sqlite", "r2.sqlite", "r3.sqlite"]
+    roots = tree[tree["depth"] == 0].set_index("Rank")["kernel_count"]
+    assert roots.to_dict() == {0: 2, 1: 4, 2: 6}
+    assert (tree[tree["depth"] == 0]["kernel_ns"] == [6_000, 12_000, 18_000]).all()
+    kernels = pd.read_parquet(out / "a10.parquet")
+    assert set(kernels["Rank"]) == {0, 1, 2}
+    analysis = json.loads((out / "out.nsys-analysis").read_text())
+    assert {"xsp_tree.parquet", "xsp_tree.ipynb", "xsp_tree.csv"} <= set(analysis["Outputs"])
+    assert "broken.sqlite" in capfd.readouterr().err  # named, and the rest went on
+
+
+class _Wrapped(_Serial):
+    def __init__(self, context):
+        self.context = context
+
+
+def test_no_report_that_can_be_read_is_said(module, reports, tmp_path):
+    with pytest.raises(ValueError, match="no report could be analysed"):
+        run_recipe(module, reports[-1:], tmp_path / "out", _Serial)
+
+
+def test_notebook_runs_on_what_the_recipe_writes(module, reports, tmp_path, monkeypatch):
+    out = run_recipe(module, reports[:2], tmp_path / "out", _Serial)
+    notebook = json.loads((out / "xsp_tree.ipynb").read_text())
+    monkeypatch.chdir(out)
+    scope: dict = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), scope)
+    assert len(scope["tree"])
+
+
+def test_recipe_asks_an_interpreter_that_has_xsp_post(module):
+    command, environment = module.XspTree._interpreter()
+    code = "import xsp_post; print(xsp_post.__version__)"
+    done = subprocess.run([*command, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "PYTHONHOME" not in environment
+
+
+def test_installing_again_changes_nothing(tmp_path):
+    first = install(tmp_path / "recipes")
+    before = {p: p.stat().st_mtime_ns for p in first.rglob("*") if p.is_file()}
+    assert install(tmp_path / "recipes") == first
+    assert {p: p.stat().st_mtime_ns for p in first.rglob("*") if p.is_file()} == before
+    assert {p.name for p in first.iterdir()} == set(RECIPES)
+
+
+def test_folder_that_cannot_be_made_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError) as failed:
+        install(tmp_path / "file" / "recipes")
+    assert failed.value.code == "recipe-folder"
+
+
+def test_command_prints_the_folder_alone(tmp_path):
+    command = [sys.executable, "-m", "xsp_post.cli", "recipe-path"]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{(tmp_path / 'xsp-post' / 'recipes').resolve()}\n"
+    assert (tmp_path / "xsp-post/recipes/xsp_tree/metadata.json").is_file()

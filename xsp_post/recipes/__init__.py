@@ -1,0 +1,81 @@
+"""Inside Nsight: a recipe folder for ``NSYS_RECIPE_PATH``, so that ``nsys recipe xsp_tree --input …`` works.
+
+A recipe runs in the Python that comes with Nsight Systems, whose packages are not ours. So the recipe itself
+needs only what every recipe has (pandas), and asks *our* interpreter for the tables (`tables_of`, started as
+``python -m xsp_post.recipes``). Which interpreter that is `install` writes beside the recipe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from xsp_post.errors import MESSAGES, OutputError
+from xsp_post.output import atomic_output
+
+RECIPES = ("xsp_tree",)
+INTERPRETER = "interpreter.json"
+_HERE = Path(__file__).parent
+
+MESSAGES.update({
+    "recipe-folder": (
+        "The folder for the recipes cannot be made or written.",
+        "Name another with -o: xsp-post recipe-path -o FOLDER.",
+    ),
+})
+
+
+def default_folder() -> Path:
+    """Where recipes are put without ``-o``: the user's cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "xsp-post" / "recipes"
+
+
+def install(folder: Path | None = None) -> Path:
+    """Put the recipes and the path of this interpreter into a folder and return it; what is current is left alone.
+
+    Raises `OutputError`.
+    """
+    target = folder or default_folder()
+    for name in RECIPES:
+        place = target / name
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{place} cannot be made: {os.strerror(error.errno or 0)}.", code="recipe-folder",
+                              hint=MESSAGES["recipe-folder"][1]) from error
+        for source in sorted((_HERE / name).iterdir()):
+            if source.suffix in (".py", ".json", ".ipynb"):
+                _put(place / source.name, source.read_text(encoding="utf-8"))
+        _put(place / INTERPRETER, json.dumps({"python": sys.executable, "path": _import_path()}) + "\n")
+    return target.resolve()
+
+
+def _import_path() -> str:
+    """What must be on the interpreter's path to import xsp_post: '' when it is installed there."""
+    package = Path(__file__).resolve().parents[2]
+    return "" if package.name in ("site-packages", "dist-packages") else str(package)
+
+
+def _put(path: Path, text: str) -> None:
+    if not (path.is_file() and path.read_text(encoding="utf-8") == text):
+        with atomic_output(path, force=True) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def tables_of(report: Path, folder: Path, names: Sequence[str]) -> None:
+    """Write tables of a report (anything `pipeline.analyze` reads) as ``<name>.csv`` into a folder.
+
+    CSV, because whatever pandas the other side has can read it. Raises `CaptureError` and its kin; a table that
+    is not there is an empty file with no columns.
+    """
+    from xsp_post.pipeline import analyze
+
+    analysis = analyze([report])
+    for name in names:
+        frame = analysis.frame(name) if name in analysis.tables() else None
+        text = "" if frame is None else frame.to_csv(index=False)
+        (folder / f"{name}.csv").write_text(text, encoding="utf-8", errors="replace")

@@ -1,0 +1,1 @@
+"""The recipe's folder; `xsp_post.recipes.install` copies it."""
