@@ -27,7 +27,8 @@ def join_launches(trace: Trace) -> np.ndarray:
     is_driver = launches["api_class"].to_numpy() != 0
     for process in range(len(trace.processes)):
         mine = _rows(launch_process == process)
-        wanted = _rows(activity_process == process)
+        # −1 stands for NULL, which equals nothing
+        wanted = _rows((activity_process == process) & (activity_correlation != -1))
         if len(mine) and len(wanted):
             found = _lookup(launch_correlation[mine], is_driver[mine], activity_correlation[wanted])
             hit = found >= 0

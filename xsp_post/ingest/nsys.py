@@ -24,8 +24,9 @@ from xsp_post.ingest import nsys_messages  # noqa: F401  (registers its codes)
 from xsp_post.ingest.nsys_devices import device_frame
 from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, requests
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers
+from xsp_post.ingest.nsys_times import close_and_repair, last_time
 from xsp_post.ingest.payloads import payload_attributes
-from xsp_post.ingest.tables import NULL, TableSource, resolve
+from xsp_post.ingest.tables import NULL, TableSource, resolve, whole
 from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
 
 _KNOWN_TABLES = (
@@ -33,6 +34,7 @@ _KNOWN_TABLES = (
     "EXPORT_META_DATA",
 )  # fmt: skip
 _NONE_32 = 0xFFFFFFFF
+_PROCESS_BITS = ~np.int64(0xFFFFFF)  # of a global thread or process id
 _PUSH_POP, _START_END = (59, 70), (60, 71)
 _DOMAIN_CREATE = 75
 _EXPORT_KEYS = ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
@@ -130,8 +132,8 @@ class _Reader:
             collector="nsys",
             tool_version=product,
             schema_version=version,
-            session_start_utc_ns=int(start[0][0]) if start and start[0][0] is not None else -1,
-            capture_duration_ns=int(length[0][0]) if length and length[0][0] is not None else -1,
+            session_start_utc_ns=whole(start[0][0]) if start else -1,
+            capture_duration_ns=whole(length[0][0]) if length else -1,
             is_partial=bool(partial),
             driver_version=driver[0] if driver else "",
             options=self.options,
@@ -155,7 +157,8 @@ class _Reader:
         activities = self._activities(tables)
         launches = self._launches(tables.pop("api"))
         spans, domains = self._spans(tables.pop("nvtx"), tables["cudnn"], tables["cublas"])
-        self._close_open_rows(spans, launches, activities)
+        launches, mended = close_and_repair(spans, launches, activities, self._last_nvtx_ns)
+        self.findings += mended
         self._module_loading(tables["overhead"])
         graph_nodes = self._graph_nodes(tables["graph_node"])
         devices = self._devices()
@@ -186,7 +189,7 @@ class _Reader:
         thread_ids = [_unique(tables[k], "global_tid") for k in ("api", "nvtx", "cudnn", "cublas", "graph_node")]
         gtids = np.unique(np.concatenate(thread_ids)) if thread_ids else np.zeros(0, np.int64)
         device_ids = [_unique(tables[k], "global_pid") for k in ("kernel", "memcpy", "memset", "graph")]
-        gpids = np.unique(np.concatenate([*device_ids, gtids & ~np.int64(0xFFFFFF)]))
+        gpids = np.unique(np.concatenate([*device_ids, gtids]) & _PROCESS_BITS)
         if len(gpids) > 1 and gpids[0] == 0 and len(gpids) == 2:
             # exports of 2019–20 leave globalPid out of device rows: with one process it can only be that one
             gpids = gpids[1:]
@@ -195,9 +198,9 @@ class _Reader:
             self._zero_is = -1
         self._gpids, self._gtids = gpids, gtids
         names = {
-            int(gpid): PurePosixPath(str(name).replace("\\", "/")).name
+            whole(gpid): PurePosixPath(str(name).replace("\\", "/")).name
             for gpid, name in self.source.rows(self._table("PROCESSES"), ("globalPid", "name"))
-            if gpid is not None and name
+            if name
         }
         self.processes = pd.DataFrame(
             {
@@ -208,14 +211,13 @@ class _Reader:
             }
         )
         thread_names = {
-            int(gtid): name
+            whole(gtid): whole(name, NULL)
             for name, gtid in self.source.rows(self._table("ThreadNames"), ("nameId", "globalTid"))
-            if gtid is not None and name is not None
         }
         labels = self._labels(np.array([thread_names.get(int(g), NULL) for g in gtids], np.int64))
         self.threads = pd.DataFrame(
             {
-                "process_index": self._process_index(gtids & ~np.int64(0xFFFFFF)),
+                "process_index": self._process_index(gtids),
                 "thread_id": gtids & 0xFFFFFF,
                 "name": labels,
             }
@@ -230,7 +232,7 @@ class _Reader:
     def _process_index(self, global_pid: np.ndarray) -> np.ndarray:
         if len(self._gpids) == 1:
             return np.zeros(len(global_pid), np.int32)
-        index = np.searchsorted(self._gpids, global_pid).astype(np.int32)
+        index = np.searchsorted(self._gpids, global_pid & _PROCESS_BITS).astype(np.int32)
         return np.minimum(index, len(self._gpids) - 1).astype(np.int32)
 
     def _thread_index(self, global_tid: np.ndarray) -> np.ndarray:
@@ -336,6 +338,7 @@ class _Reader:
 
     def _spans(self, nvtx: pa.Table, cudnn: pa.Table, cublas: pa.Table) -> tuple[pd.DataFrame, pd.DataFrame]:
         domains = self._domains(nvtx)
+        self._last_nvtx_ns = last_time(numbers(nvtx, "start_ns"), numbers(nvtx, "end_ns"))
         event_type = numbers(nvtx, "event_type")
         push_pop = np.isin(event_type, _PUSH_POP)
         ranges = push_pop | np.isin(event_type, _START_END)
@@ -451,7 +454,7 @@ class _Reader:
     def _domains(self, nvtx: pa.Table) -> pd.DataFrame:
         """Every (process, domain number) that has a range, with its name or ``domain-N``."""
         domain, event_type = numbers(nvtx, "domain"), numbers(nvtx, "event_type")
-        gpid = numbers(nvtx, "global_tid") & ~np.int64(0xFFFFFF)
+        gpid = numbers(nvtx, "global_tid") & _PROCESS_BITS
         named: dict[tuple[int, int], str] = {}
         created = np.flatnonzero(event_type == _DOMAIN_CREATE)
         if len(created):
@@ -486,21 +489,6 @@ class _Reader:
         for (g, d), index in self._domain_keys.items():
             result[(domain == d) & (gpid == g)] = index
         return result
-
-    def _close_open_rows(self, spans: pd.DataFrame, launches: pd.DataFrame, activities: pd.DataFrame) -> None:
-        """NULL ends: ranges end with the last NVTX time (NSYS B.1), calls and activities with their start."""
-        for frame in (launches, activities):
-            end = frame["end_ns"].to_numpy()
-            is_null = end == NULL
-            if is_null.any():
-                frame["end_ns"] = np.where(is_null, frame["start_ns"].to_numpy(), end)
-        is_open = spans["is_open"].to_numpy()
-        if is_open.any():
-            last = max(
-                int(spans["end_ns"].to_numpy()[~is_open].max(initial=NULL)), int(spans["start_ns"].to_numpy().max())
-            )
-            spans["end_ns"] = np.where(is_open, last, spans["end_ns"].to_numpy())
-            self.findings.append(finding("open-ranges", count=int(is_open.sum())))
 
     def _module_loading(self, overhead: pa.Table) -> None:
         kinds = numbers(overhead, "overhead_type")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from xsp_post.ingest.tables import TableSource
+from xsp_post.ingest.tables import TableSource, real, whole
 
 
 def device_frame(source: TableSource, table: Callable[[str], str], processes: pd.DataFrame) -> pd.DataFrame:
@@ -17,20 +17,19 @@ def device_frame(source: TableSource, table: Callable[[str], str], processes: pd
     gpus: dict[int, dict] = {}
     for row in source.rows(table("TARGET_INFO_GPU"), gpu_columns):
         facts = dict(zip(gpu_columns, row))
-        number = facts["id"] if facts["id"] is not None else facts["deviceId"]
-        gpus[int(number or 0)] = facts
+        gpus[whole(facts["id"], whole(facts["deviceId"], 0))] = facts
     if not gpus:
         old = ("deviceId", "name", "globalMemoryBandwidth", "numMultiprocessors", "coreClockRate",
                "computeCapabilityMajor", "computeCapabilityMinor")  # fmt: skip
         for number, name, bandwidth, sms, clock, major, minor in source.rows(table("TARGET_INFO_CUDA_GPU"), old):
-            gpus[int(number or 0)] = {
+            gpus[whole(number, 0)] = {
                 "name": name, "memoryBandwidth": bandwidth, "smCount": sms, "clockRate": clock,
                 "computeMajor": major, "computeMinor": minor,
             }  # fmt: skip
     of_process: dict[tuple[int, int], int] = {}
     for gpu, cuda, pid in source.rows(table("TARGET_INFO_CUDA_DEVICE"), ("gpuId", "cudaId", "pid")):
-        if gpu is not None and cuda is not None and pid is not None:
-            of_process[int(pid), int(cuda)] = int(gpu)
+        if whole(gpu) >= 0 and whole(cuda) >= 0 and whole(pid) >= 0:
+            of_process[whole(pid), whole(cuda)] = whole(gpu)
     rows = []
     for index, pid in enumerate(processes["process_id"].tolist()):
         mine = {cuda: gpu for (p, cuda), gpu in of_process.items() if p == pid} or {g: g for g in gpus}
@@ -38,9 +37,9 @@ def device_frame(source: TableSource, table: Callable[[str], str], processes: pd
             facts = gpus.get(gpu, {})
             major, minor = facts.get("computeMajor"), facts.get("computeMinor")
             rows.append((
-                index, cuda, gpu, str(facts.get("name") or ""), int(facts.get("smCount") or -1),
-                float(facts.get("clockRate") or np.nan), float(facts.get("memoryBandwidth") or np.nan),
-                int(facts.get("totalMemory") or -1), int(facts.get("l2CacheSize") or -1),
+                index, cuda, gpu, str(facts.get("name") or ""), whole(facts.get("smCount")) or -1,
+                real(facts.get("clockRate")) or np.nan, real(facts.get("memoryBandwidth")) or np.nan,
+                whole(facts.get("totalMemory")) or -1, whole(facts.get("l2CacheSize")) or -1,
                 f"{major}.{minor}" if major is not None else "",
             ))  # fmt: skip
     columns = ["process_index", "device_id", "gpu_index", "gpu_name", "sm_count", "clock_hz",

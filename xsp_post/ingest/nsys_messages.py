@@ -31,12 +31,6 @@ CATALOGUE.update({
         "The rows that name a domain are missing, as they are in captures cut to a window.",
         "Harmless: ranges are shown under domain-N; record the whole run to get names.",
     ),
-    "open-ranges": Entry(
-        INFO,
-        "Ranges that never closed",
-        "A range was still open when recording stopped (its end is NULL).",
-        "Treated as ending with the last event, as NVIDIA's own reports do; close ranges inside the capture range.",
-    ),
     "cross-thread-ranges": Entry(
         INFO,
         "Start/end ranges closed by another thread",

@@ -34,32 +34,32 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
     columns, table = source.columns, _Tables(source)
     graph = (Want("graphNodeId", "graph_node_id"),)
     device: tuple[Want, ...] = (
-        Want("start", "start_ns"),
+        Want("start", "start_ns", NULL),
         Want("end", "end_ns", NULL),
         Want("deviceId", "device_id", is_narrow=True),
         Want("streamId", "stream_id", is_narrow=True),
         Want("correlationId", "correlation_id", -1),
         Want("globalPid", "global_pid"),
     )
-    kernel: tuple[Want, ...] = device + graph + (Want("demangledName", "name", is_narrow=True),)
+    kernel: tuple[Want, ...] = device + graph + (Want("demangledName", "name", -1, is_narrow=True),)
     if detail:
         device += (Want("contextId", "context_id", is_narrow=True),)
-        kernel += (Want("contextId", "context_id", is_narrow=True), Want("shortName", "short_name", is_narrow=True))
+        kernel += (Want("contextId", "context_id", is_narrow=True), Want("shortName", "short_name", -1, is_narrow=True))
     elif "demangledName" not in columns(table("CUPTI_ACTIVITY_KIND_KERNEL")):
-        kernel += (Want("shortName", "short_name", is_narrow=True),)
+        kernel += (Want("shortName", "short_name", -1, is_narrow=True),)
     copy = device + graph + (Want("bytes", "bytes"), Want("copyKind", "copy_kind", is_narrow=True))
     memset = device + graph + (Want("bytes", "bytes"),)
     api = (
-        Want("start", "start_ns"),
+        Want("start", "start_ns", NULL),
         Want("end", "end_ns", NULL),
         Want("eventClass", "api_class", is_narrow=True),
         Want("globalTid", "global_tid"),
         Want("correlationId", "correlation_id", -1),
-        Want("nameId", "name", is_narrow=True),
+        Want("nameId", "name", -1, is_narrow=True),
     )
     nvtx: tuple[Want, ...] = (
         Want("ROWID", "source_row_id"),
-        Want("start", "start_ns"),
+        Want("start", "start_ns", NULL),
         Want("end", "end_ns", NULL),
         Want("eventType", "event_type", is_narrow=True),
         Want("globalTid", "global_tid"),
@@ -76,8 +76,8 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
             Want("int64Value", "int64_value", NULL),
             Want("uint64Value", "uint64_value", NULL),
         )
-    library = (Want("start", "start_ns"), Want("end", "end_ns", NULL), Want("globalTid", "global_tid"),
-               Want("nameId", "name", is_narrow=True))  # fmt: skip
+    library = (Want("start", "start_ns", NULL), Want("end", "end_ns", NULL), Want("globalTid", "global_tid"),
+               Want("nameId", "name", -1, is_narrow=True))  # fmt: skip
     return {
         "strings": Request(table("StringIds"), (Want("id", "id"), Want("value", "value", b""))),
         "kernel": Request(table("CUPTI_ACTIVITY_KIND_KERNEL"), kernel),

@@ -8,6 +8,7 @@ infers a column's type from its first rows.
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import numpy as np
@@ -152,11 +153,17 @@ class SqliteTables:
         if not self._columns:
             try:
                 with closing(self.connect()) as connection:
-                    names = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall()
-                    for name, sql in names:
-                        info = connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+                    # a view may stand for a table that somebody trimmed with SQL
+                    names = connection.execute(
+                        "SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')"
+                    ).fetchall()
+                    for name, kind, sql in names:
+                        try:
+                            info = connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+                        except sqlite3.OperationalError:
+                            continue  # a view of what is gone, or a virtual table of a module we do not have
                         self._columns[name] = frozenset(row[1] for row in info)
-                        self._sliceable[name] = "WITHOUT ROWID" not in (sql or "").upper()
+                        self._sliceable[name] = kind == "table" and "WITHOUT ROWID" not in (sql or "").upper()
             except sqlite3.DatabaseError as error:
                 raise self._damaged(error) from error
         return frozenset(self._columns)
@@ -204,7 +211,8 @@ class SqliteTables:
 
     def _queries(self, request: Request) -> list[str]:
         have = self.columns(request.table)
-        select = ", ".join(f"{_expression(w, have)} AS {_quoted(w.alias)}" for w in request.wants)
+        row_number = "rowid" if self._sliceable[request.table] else "row_number() OVER ()"
+        select = ", ".join(f"{_expression(w, have, row_number)} AS {_quoted(w.alias)}" for w in request.wants)
         query = f"SELECT {select} FROM {_quoted(request.table)}"
         if not self._sliceable[request.table]:
             return [query]
@@ -253,15 +261,29 @@ def _typed(path: Path, request: Request, batches: pa.RecordBatchReader) -> pa.Ta
         for batch in batches:
             if batch.num_rows:
                 columns = [
-                    pc.cast(batch.column(k), want.arrow_type, safe=not want.is_narrow)
+                    _cast(path, request.table, want, batch.column(k), safe=not want.is_narrow)
                     for k, want in enumerate(request.wants)
                 ]
                 parts.append(pa.record_batch(columns, schema=wanted))
         return pa.Table.from_batches(parts, schema=wanted)
-    except pa.ArrowInvalid as error:
-        raise CaptureError(
-            f"{path}: table {request.table} holds values of an unexpected type ({error})", code="capture-bad-column"
-        ) from error
+    except pa.ArrowInvalid as error:  # the driver's own: a type that changes between its batches
+        raise _bad_column(path, request.table, error) from error
+
+
+def _cast(path: Path, table: str, want: Want, column: Any, *, safe: bool) -> Any:
+    """A column as the wanted type. Raises `CaptureError` that names it when a value is of another kind."""
+    try:
+        return pc.cast(column, want.arrow_type, safe=safe)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise _bad_column(path, f"{table}.{want.column}", error) from error
+
+
+def _bad_column(path: Path, place: str, error: pa.ArrowException) -> CaptureError:
+    return CaptureError(
+        f"{path}: {place} holds values of an unexpected type ({error})",
+        code="capture-bad-column",
+        hint="the capture was edited or damaged: export it again",
+    )
 
 
 class FolderTables:
@@ -283,7 +305,7 @@ class FolderTables:
         if table not in self._files:
             return frozenset()
         if table not in self._schemas:
-            self._schemas[table] = self._open(table, None).schema
+            self._schemas[table] = self._schema(table)
         return frozenset(self._schemas[table].names)
 
     def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple]:
@@ -321,16 +343,27 @@ class FolderTables:
     def _typed(self, request: Request, want: Want, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
+        # 64-bit ids wrap, as they do in SQLite; so does "none" in narrow columns
+        wraps = want.is_narrow or (want.arrow_type == pa.int64() and pa.types.is_uint64(column.type))
+        typed = _cast(self.path, request.table, want, column, safe=not wraps)
+        return pc.fill_null(typed, pa.scalar(want.default, want.arrow_type))
+
+    def _schema(self, table: str) -> pa.Schema:
+        file = self._files[table]
+        if file.suffix != ".parquet":
+            return self._open(table, None).schema  # mapped into memory, not read
+        import pyarrow.parquet as pq
+
         try:
-            # 64-bit ids wrap, as they do in SQLite; so does "none" in narrow columns
-            wraps = want.is_narrow or (want.arrow_type == pa.int64() and pa.types.is_uint64(column.type))
-            typed = pc.cast(column, want.arrow_type, safe=not wraps)
-            return pc.fill_null(typed, pa.scalar(want.default, want.arrow_type))
-        except pa.ArrowInvalid as error:
-            raise CaptureError(
-                f"{self.path}: table {request.table} holds values of an unexpected type ({error})",
-                code="capture-bad-column",
-            ) from error
+            return pq.read_schema(file)
+        except (pa.ArrowException, OSError) as error:
+            raise self._unreadable(file, error) from error
+
+    @staticmethod
+    def _unreadable(file: Path, error: Exception) -> CaptureError:
+        return CaptureError(
+            f"{file}: cannot be read as {file.suffix[1:]} ({str(error).splitlines()[0]})", code="capture-damaged"
+        )
 
     def _open(self, table: str, columns: list[str] | None) -> pa.Table:
         file = self._files[table]
@@ -348,9 +381,7 @@ class FolderTables:
                     whole = (pa.ipc.open_stream if opener is pa.ipc.open_file else pa.ipc.open_file)(source).read_all()
             return whole if columns is None else whole.select(columns)
         except (pa.ArrowException, OSError) as error:
-            raise CaptureError(
-                f"{file}: cannot be read as {file.suffix[1:]} ({str(error).splitlines()[0]})", code="capture-damaged"
-            ) from error
+            raise self._unreadable(file, error) from error
 
 
 def _text(value: object) -> object:
@@ -361,10 +392,10 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _expression(want: Want, have: frozenset[str]) -> str:
+def _expression(want: Want, have: frozenset[str], row_number: str) -> str:
     literal = "x''" if isinstance(want.default, bytes) else repr(want.default)
     if want.column == "ROWID":
-        return "rowid"
+        return row_number
     if want.column not in have:
         return literal
     if isinstance(want.default, bytes):
@@ -373,6 +404,18 @@ def _expression(want: Want, have: frozenset[str]) -> str:
         # NaN cannot be written in SQL: −∞ stands for it and for NULL (see `floats`)
         return f"COALESCE(CAST({_quoted(want.column)} AS REAL), -9e999)"
     return f"COALESCE({_quoted(want.column)}, {literal})"
+
+
+def whole(value: object, default: int = -1) -> int:
+    """A number of a small table, or ``default`` where the file holds NULL, text or what no integer can hold."""
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, float) and math.isfinite(value) else default
+
+
+def real(value: object) -> float:
+    """The same for floats; NaN where there is none."""
+    return float(value) if isinstance(value, (int, float)) else math.nan
 
 
 def floats(column: pa.ChunkedArray) -> np.ndarray:

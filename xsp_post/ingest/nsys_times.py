@@ -1,0 +1,74 @@
+"""Captures in: times of an Nsight Systems export that are missing or that no clock shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.ingest.tables import NULL
+
+CATALOGUE.update({
+    "open-ranges": Entry(
+        INFO,
+        "Ranges that never closed",
+        "A range was still open when recording stopped (its end is NULL).",
+        "Treated as ending with the last event, as NVIDIA's own reports do; close ranges inside the capture range.",
+    ),
+    "implausible-times": Entry(
+        WARNING,
+        "Times that no clock shows",
+        "Rows without a start, or with times more than 73 years from the session's start: damaged, or wrapped numbers.",
+        "Such rows count with no duration, such calls are left out; export the report again.",
+    ),
+})
+
+# Sums and differences of such times stay inside int64. Exports with --ts-normalize=true hold times since 1970.
+_FARTHEST_NS = 2**61
+
+
+def last_time(start: np.ndarray, end: np.ndarray) -> int:
+    """The largest plausible time among starts and ends, 0 where there is none."""
+    both = np.concatenate([start, end])
+    return int(both[~_implausible(both)].max(initial=NULL)) if (~_implausible(both)).any() else 0
+
+
+def close_and_repair(
+    spans: pd.DataFrame, launches: pd.DataFrame, activities: pd.DataFrame, last_nvtx_ns: int
+) -> tuple[pd.DataFrame, list[Finding]]:
+    """Give every row a plausible start and end (in place); returns the launches that are left, and findings.
+
+    NULL ends: ranges end with the last NVTX time of the file (NSYS B.1), calls and activities with their start.
+    """
+    found = []
+    is_open = spans["is_open"].to_numpy()
+    if is_open.any():
+        closed = np.maximum(last_nvtx_ns, spans["start_ns"].to_numpy())
+        spans["end_ns"] = np.where(is_open, closed, spans["end_ns"].to_numpy())
+        found.append(finding("open-ranges", count=int(is_open.sum())))
+    for frame in (launches, activities):
+        end = frame["end_ns"].to_numpy()
+        if (end == NULL).any():
+            frame["end_ns"] = np.where(end == NULL, frame["start_ns"].to_numpy(), end)
+    lost = _implausible(launches["start_ns"].to_numpy())
+    if lost.any():
+        launches = launches[~lost].reset_index(drop=True)
+    count = int(lost.sum()) + sum(_repair(frame) for frame in (spans, launches, activities))
+    if count:
+        found.append(finding("implausible-times", count=count))
+    return launches, found
+
+
+def _implausible(times: np.ndarray) -> np.ndarray:
+    return (times > _FARTHEST_NS) | (times < -_FARTHEST_NS)
+
+
+def _repair(frame: pd.DataFrame) -> int:
+    """Rows with an implausible time get no duration, at the time that is left; returns how many there were."""
+    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    bad_start, bad_end = _implausible(start), _implausible(end)
+    bad = bad_start | bad_end
+    if bad.any():
+        frame["start_ns"] = np.where(bad_start, np.where(bad_end, 0, end), start)
+        frame["end_ns"] = np.where(bad, np.where(bad_start, frame["start_ns"].to_numpy(), start), end)
+    return int(bad.sum())
