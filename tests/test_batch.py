@@ -1,0 +1,400 @@
+"""`xsp-post batch`: which files are captures, one row each, resuming, workers that die, and a Dask cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from builders import ExportBuilder
+from conftest import CANARY
+
+from xsp_post.batch import BatchOptions, discover, engines, run_batch, work
+from xsp_post.batch.jobs import Job
+from xsp_post.errors import CaptureError, OutputError, ToolError, UsageError
+from xsp_post.store import open_store
+
+CLI = [sys.executable, "-m", "xsp_post.cli"]
+
+
+def write_capture(path: Path, kernels: int = 3, *, name: str = "gemm", pid: int = 100) -> Path:
+    builder = ExportBuilder().process(pid).range("model:forward#0", 0, 1_000_000, domain="xsp")
+    builder.range("fc:Linear#0", 1_000, 900_000, domain="xsp")
+    for k in range(kernels):
+        at = 2_000 + 10_000 * k
+        builder.kernel(name, launch=(at, at + 1_000), run=(at + 2_000, at + 5_000))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    builder.write(path)
+    return path
+
+
+def names(jobs):
+    return [job.name for job in jobs]
+
+
+def batch(folder, out, **options):
+    jobs, _ = discover([folder], leave_out=out)
+    return run_batch(jobs, out, page=False, **options)
+
+
+def fleet_of(out: Path) -> pd.DataFrame:
+    return open_store(out / "fleet.xsp.sqlite").frame("fleet")
+
+
+# -- discovery ----------------------------------------------------------------------------------------------
+
+
+def test_folders_globs_lists_and_files_name_the_same_captures(tmp_path):
+    for name in ("a/one.sqlite", "a/b/two.sqlite", "three.sqlite"):
+        write_capture(tmp_path / "in" / name)
+    (tmp_path / "in" / "notes.txt").write_text("no capture")
+    (tmp_path / "in" / "settings.json").write_text("{}\n")
+    jobs, skipped = discover([tmp_path / "in"])
+    assert names(jobs) == ["three", "a/one", "a/b/two"]
+    assert sorted(Path(p).name for p in skipped.paths) == ["notes.txt", "settings.json"]
+    sources = sorted(job.sources for job in jobs)
+    globbed, _ = discover([f"{tmp_path}/in/**/*.sqlite"])
+    assert sorted(job.sources for job in globbed) == sources
+    (tmp_path / "list").write_text("# captures\n" + "\n".join(str(tmp_path / "in" / n) for n in
+                                                            ("three.sqlite", "a/one.sqlite", "a/b/two.sqlite")))
+    listed, _ = discover([f"@{tmp_path}/list"])
+    assert sorted(job.sources for job in listed) == sources
+
+
+def test_what_is_one_capture_is_one_job(tmp_path):
+    for name in ("run.sqlite", "run.nsys-rep", "run_ncu.ncu-rep", "other.ncu-rep", "sweep_bs16_rank1.sqlite",
+                 "sweep_bs16_rank0.sqlite", "gb200_h100.sqlite"):
+        (tmp_path / name).write_bytes(b"x")
+    jobs = {job.name: job for job in discover([tmp_path])[0]}
+    assert [Path(s).name for s in jobs["run"].sources] == ["run.sqlite", "run_ncu.ncu-rep"]
+    assert [Path(s).name for s in jobs["other"].sources] == ["other.ncu-rep"]
+    first = jobs["sweep_bs16_rank1"]
+    assert (first.workload, first.rank, first.batch_size) == ("sweep", 1, 16)
+    assert first.job_name == jobs["sweep_bs16_rank0"].job_name == "sweep_bs16"
+    assert (jobs["gb200_h100"].batch_size, jobs["gb200_h100"].rank) == (-1, -1)  # a GPU's name is no batch size
+    assert len(jobs) == 5
+
+
+def test_same_names_from_different_folders_stay_apart(tmp_path):
+    paths = [write_capture(tmp_path / folder / "x.sqlite") for folder in ("a", "b")]
+    jobs, _ = discover(paths)
+    assert names(jobs) == ["x", "x~2"]
+    assert all(".." not in job.name for job in discover([f"{tmp_path}/a/../b/x.sqlite"])[0])
+
+
+def test_output_folder_and_stores_are_no_input(tmp_path):
+    write_capture(tmp_path / "one.sqlite")
+    batch(tmp_path, tmp_path / "out")
+    assert names(discover([tmp_path], leave_out=tmp_path / "out")[0]) == ["one"]
+
+
+def test_nothing_to_find_is_said(tmp_path):
+    with pytest.raises(UsageError) as failed:
+        discover([tmp_path])
+    assert failed.value.code == "batch-nothing"
+    with pytest.raises(UsageError) as failed:
+        discover([f"@{tmp_path}/missing"])
+    assert failed.value.code == "batch-list"
+
+
+# -- running ------------------------------------------------------------------------------------------------
+
+
+def test_one_row_each_with_failures_as_rows(tmp_path):
+    for k in range(3):
+        write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=k)
+    (tmp_path / "in" / "empty.sqlite").write_bytes(b"")
+    (tmp_path / "in" / "junk.sqlite").write_bytes(b"junk" * 100)
+    result = batch(tmp_path / "in", tmp_path / "out", workers=2)
+    fleet = fleet_of(tmp_path / "out").set_index("capture_name")
+    assert fleet["kernel_count"].to_dict() == {"c0": 0, "c1": 1, "c2": 2, "empty": 0, "junk": 0}
+    assert fleet["code"].to_dict() == {
+        "c0": "", "c1": "", "c2": "", "empty": "capture-empty", "junk": "capture-unknown-format"}
+    assert "empty.sqlite" in fleet["message"]["empty"] and str(tmp_path) not in fleet["message"]["empty"]
+    assert [row["capture_name"] for row in result.failed] == ["empty", "junk"]
+    assert open_store(tmp_path / "out" / fleet["store_name"]["c2"]).frame("kernels").shape[0] == 2
+    assert (fleet["attributed_ratio"].loc[["c1", "c2"]] == 1).all()
+
+
+def test_second_call_does_nothing_and_a_change_redoes_one(tmp_path):
+    paths = [write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=k + 1) for k in range(3)]
+    out = tmp_path / "out"
+    assert batch(tmp_path / "in", out).done_count == 3
+    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    again = batch(tmp_path / "in", out)
+    assert (again.done_count, again.current_count, again.is_fleet_current) == (0, 3, True)
+    assert {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()} == before
+    os.utime(paths[0])  # touched, the same content: read again, not done again
+    assert batch(tmp_path / "in", out).done_count == 0
+    paths[1].unlink()
+    write_capture(paths[1], kernels=9)
+    assert batch(tmp_path / "in", out).done_count == 1
+    assert fleet_of(out)["kernel_count"].tolist() == [1, 9, 3]
+    assert batch(tmp_path / "in", out, options=BatchOptions(infer=False)).done_count == 3  # other options
+    paths[2].unlink()
+    result = batch(tmp_path / "in", out, options=BatchOptions(infer=False))
+    assert (result.done_count, result.is_fleet_current) == (0, False)
+    assert fleet_of(out)["capture_name"].tolist() == ["c0", "c1"]
+
+
+def test_lost_store_and_damaged_record_are_made_again(tmp_path):
+    for k in range(2):
+        write_capture(tmp_path / "in" / f"c{k}.sqlite")
+    out = tmp_path / "out"
+    batch(tmp_path / "in", out)
+    (out / "stores" / "c0.xsp.sqlite").unlink()
+    (out / "records" / "c1.json").write_text("{")
+    assert batch(tmp_path / "in", out).done_count == 2
+
+
+def test_capture_mended_after_failing_is_done(tmp_path):
+    path = tmp_path / "in" / "c.sqlite"
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    out = tmp_path / "out"
+    assert batch(tmp_path / "in", out).failed
+    write_capture(path)
+    result = batch(tmp_path / "in", out)
+    assert (result.done_count, result.failed) == (1, [])
+
+
+def test_report_without_nsys_is_tried_again_when_nsys_comes(tmp_path, monkeypatch):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "r.nsys-rep").write_bytes(b"\x01report")
+    out = tmp_path / "out"
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert batch(tmp_path / "in", out).rows[0]["code"] == "nsys-missing"
+    assert batch(tmp_path / "in", out).done_count == 0
+    tool = tmp_path / "bin" / "nsys"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent))
+    assert batch(tmp_path / "in", out).done_count == 1
+
+
+def test_counter_report_alone_is_a_row_that_says_so(tmp_path, captures):
+    report = captures / "ncu" / "cublas_sgemm_a100_2022.2.ncu-rep"
+    pytest.importorskip("ncu_report")
+    jobs, _ = discover([report])
+    assert run_batch(jobs, tmp_path / "out", page=False).rows[0]["code"] == "counters-without-timeline"
+
+
+def test_folder_of_something_else_is_left_alone(tmp_path):
+    write_capture(tmp_path / "in" / "c.sqlite")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.txt").write_text("mine")
+    with pytest.raises(OutputError) as failed:
+        batch(tmp_path / "in", out)
+    assert failed.value.code == "batch-folder"
+    assert [p.name for p in out.iterdir()] == ["thesis.txt"]
+
+
+def test_rows_are_the_same_with_any_number_of_workers(tmp_path):
+    for k in range(5):
+        write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=k + 1, name=f"kernel_{k}")
+    tables = []
+    for workers in (1, 3):
+        batch(tmp_path / "in", tmp_path / f"out{workers}", workers=workers)
+        store = open_store(tmp_path / f"out{workers}" / "fleet.xsp.sqlite")
+        tables.append({name: store.frame(name) for name in store.tables()})
+    assert tables[0].keys() == tables[1].keys()
+    for name, frame in tables[0].items():
+        pd.testing.assert_frame_equal(frame, tables[1][name])
+
+
+def test_frames_from_a_record_are_those_from_the_worker(tmp_path):
+    write_capture(tmp_path / "in" / "c.sqlite", kernels=4)
+    jobs, _ = discover([tmp_path / "in"])
+    out = tmp_path / "out"
+    out.mkdir()
+    made = work.process(jobs[0], str(out), BatchOptions())
+    read = work.read_outcome(work.record_path(out, jobs[0]))
+    assert read.row == json.loads(json.dumps(made.row))
+    for name, frame in made.frames.items():
+        pd.testing.assert_frame_equal(frame.reset_index(drop=True), read.frames[name], check_dtype=False)
+
+
+# -- accidents ----------------------------------------------------------------------------------------------
+
+
+def _dies_once(job, folder, options):
+    """Stands for `work.process`: kills its own process the first time it is asked for one of the jobs."""
+    if job.name == "c1" and not Path(folder, "died").exists():
+        Path(folder, "died").write_text("")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return work.Outcome({"status": "done", "capture_name": job.name})
+
+
+def _dies_always(job, folder, options):
+    if job.name == "c1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return work.Outcome({"status": "done", "capture_name": job.name})
+
+
+def _defect(job, folder, options):
+    raise RuntimeError(f"defect in {job.name}")
+
+
+def _jobs(count):
+    return [Job(f"c{k}", (f"/c{k}.sqlite",), f"c{k}.sqlite", f"c{k}", f"c{k}") for k in range(count)]
+
+
+@pytest.fixture
+def plain_context(monkeypatch):
+    """Fork, so that workers have this module's functions."""
+    import multiprocessing
+
+    monkeypatch.setattr(engines, "_context", lambda: multiprocessing.get_context("fork"))
+
+
+def _outcomes(monkeypatch, function, tmp_path, workers=2, count=5):
+    monkeypatch.setattr(engines, "process", function)
+    found = list(engines.outcomes(_jobs(count), str(tmp_path), BatchOptions(), workers=workers))
+    assert sorted(job.name for job, _ in found) == [f"c{k}" for k in range(count)]  # each exactly once
+    return {job.name: outcome.row for job, outcome in found}
+
+
+def test_killed_worker_loses_nothing(monkeypatch, tmp_path, plain_context):
+    rows = _outcomes(monkeypatch, _dies_once, tmp_path)
+    assert {row["status"] for row in rows.values()} == {"done"}
+
+
+def test_capture_that_kills_every_worker_is_a_row(monkeypatch, tmp_path, plain_context):
+    rows = _outcomes(monkeypatch, _dies_always, tmp_path)
+    assert rows["c1"]["code"] == "batch-worker-died"
+    assert {row["status"] for name, row in rows.items() if name != "c1"} == {"done"}
+
+
+def test_defect_is_a_row_and_the_rest_goes_on(monkeypatch, tmp_path, plain_context):
+    rows = _outcomes(monkeypatch, _defect, tmp_path, count=2)
+    assert {row["code"] for row in rows.values()} == {"batch-defect"}
+    assert "RuntimeError: defect in c0" in rows["c0"]["message"]
+
+
+def test_interrupted_batch_goes_on_where_it_was(tmp_path):
+    for k in range(6):
+        write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=400)
+    out = tmp_path / "out"
+    command = [*CLI, "batch", str(tmp_path / "in"), "-o", str(out), "--workers", "1", "--no-report"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while len(list((out / "records").glob("*.json"))) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    finished = len(list((out / "records").glob("*.json")))
+    assert 2 <= finished < 6 and not (out / "fleet.xsp.sqlite").exists()
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    printed = json.loads(done.stdout)
+    assert printed["unchanged_count"] >= finished and len(printed["fleet"]) == 6
+    assert not list(out.rglob("*.part*"))
+
+
+# -- a Dask cluster -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster():
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, protocol="tcp://",
+                                  dashboard_address=None) as made:
+        yield made
+
+
+def test_cluster_gives_the_same_rows_and_survives_a_killed_worker(tmp_path, cluster):
+    for k in range(8):
+        write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=200 + k)
+    batch(tmp_path / "in", tmp_path / "here")
+    killed = []
+
+    def kill_one(job, outcome):
+        if not killed:
+            worker = next(iter(cluster.workers.values()))
+            killed.append(worker.pid)
+            os.kill(worker.pid, signal.SIGKILL)
+
+    result = batch(tmp_path / "in", tmp_path / "there", scheduler=cluster.scheduler_address, progress=kill_one)
+    assert killed and result.done_count == 8 and not result.failed
+    here, there = (fleet_of(tmp_path / name) for name in ("here", "there"))
+    pd.testing.assert_frame_equal(here, there)
+
+
+def test_no_scheduler_is_one_sentence(tmp_path, monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(engines, "_CONNECT_TIMEOUT_S", 1)
+    write_capture(tmp_path / "in" / "c.sqlite")
+    with pytest.raises(ToolError) as failed:
+        batch(tmp_path / "in", tmp_path / "out", scheduler="tcp://127.0.0.1:9")
+    assert failed.value.code == "cluster-unreachable"
+
+
+# -- the command --------------------------------------------------------------------------------------------
+
+
+def test_command_ends_4_only_when_nothing_could_be_read(tmp_path):
+    write_capture(tmp_path / "in" / "good.sqlite")
+    (tmp_path / "in" / "bad.sqlite").write_bytes(b"")
+    command = [*CLI, "batch", str(tmp_path / "in"), "--workers", "1", "-o"]
+    done = subprocess.run([*command, str(tmp_path / "a")], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2 captures: 1 with kernels, 0 without, 1 failed" in done.stdout
+    assert (tmp_path / "a" / "fleet.html").read_text().startswith("<!doctype html>")
+    strict = subprocess.run([*command, str(tmp_path / "a"), "--strict"], capture_output=True, text=True, check=False)
+    assert strict.returncode == 4
+    assert "Nothing to do" in strict.stderr
+    (tmp_path / "in" / "good.sqlite").unlink()
+    none = subprocess.run([*command, str(tmp_path / "b")], capture_output=True, text=True, check=False)
+    assert none.returncode == 4
+    assert "batch-all-failed" in none.stderr
+
+
+def test_all_real_captures_one_row_each(tmp_path, captures):
+    """Issue 6: 15 nsys exports (10 with kernels, 5 without) and the others, no crash; a second call is quick."""
+    out = tmp_path / "out"
+    command = [*CLI, "batch", str(captures), "-o", str(out), "--workers", "2"]
+    first = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert first.returncode == 0, first.stderr
+    fleet = fleet_of(out)
+    nsys = fleet[fleet["source_name"].str.startswith("nsys/")]
+    assert len(nsys) == 15 and (nsys["status"] == "done").all()
+    assert (nsys["kernel_count"] > 0).sum() == 10
+    expected = {p.stem: json.loads(p.read_text()) for p in (captures / "expected").glob("*.json")}
+    for row in nsys.itertuples():
+        assert row.kernel_count == expected[Path(row.source_name).stem]["kernels"], row.source_name
+    other = fleet[fleet["source_name"].str.startswith("other/")].set_index("source_name")["code"]
+    assert other.to_dict() == {
+        "other/empty.sqlite": "capture-empty", "other/git_lfs_pointer.sqlite": "capture-lfs-pointer",
+        "other/not_an_nsys_export.sqlite": "capture-no-export", "other/unexported_2025.5.nsys-rep": "nsys-missing"}
+    assert not fleet["capture_name"].duplicated().any()
+    begun = time.perf_counter()
+    second = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert time.perf_counter() - begun < 10  # 2 s on a quiet machine: scripts/bench batch measures it
+    assert "0 analysed now" in second.stderr and "Nothing to do" in second.stderr
+    for path in out.rglob("*"):
+        assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
+
+
+def test_capture_error_survives_the_way_back():
+    import pickle
+
+    error = pickle.loads(pickle.dumps(CaptureError("sentence", code="capture-empty", hint="do this")))
+    assert (error.message, error.code, error.hint, error.exit_code) == ("sentence", "capture-empty", "do this", 4)
+
+
+def test_copied_folder_of_results_is_still_current(tmp_path):
+    """Only what the captures hold decides, not where the output lies."""
+    write_capture(tmp_path / "in" / "c.sqlite")
+    batch(tmp_path / "in", tmp_path / "out")
+    shutil.copytree(tmp_path / "out", tmp_path / "moved")
+    assert batch(tmp_path / "in", tmp_path / "moved").done_count == 0
