@@ -187,19 +187,6 @@ def test_peaks_of_a_file_serve_captures_and_stores(tmp_path, capture):
     assert done.returncode == 2 and "peaks.json" in done.stderr
 
 
-def test_a_finding_about_unknown_peaks_goes_when_they_are_given(tmp_path):
-    builder = ExportBuilder().gpu(name="Unheard of 9000", computeMajor=99, memoryBandwidth=0).range("model:forward#0", 0, 100, domain="xsp")
-    capture = builder.kernel("k", launch=(1, 2), run=(3, 40)).write(tmp_path / "c.sqlite")
-    peaks, store = tmp_path / "peaks.json", tmp_path / "s.xsp.sqlite"
-    peaks.write_text(json.dumps({"gpu_name": "Unheard of 9000", "memory_bandwidth_bytes_per_s": 1e12}))
-    assert xsp("ingest", capture, "-o", store, "-q").returncode == 0
-    before, after = (
-        {row["code"] for row in json.loads(xsp("table", "findings", store, *more, "--json").stdout)}
-        for more in ((), ("--peaks", peaks))
-    )
-    assert before - after == {"peaks-unknown"} and not after - before
-
-
 def test_a_store_keeps_its_levels_and_says_so(tmp_path, capture):
     store = tmp_path / "s.xsp.sqlite"
     assert xsp("ingest", capture, "-o", store, "-q").returncode == 0
