@@ -64,7 +64,15 @@ def test_hostile_text_is_shown_and_never_runs(open_page, hostile_results):
         page.evaluate(f"xspReport.select({index})")
     page.locator("[data-drawing=icicle] canvas").hover(position={"x": 200, "y": 60})
     page.evaluate("xspReport.icicle.find('script')")
-    page.wait_for_timeout(200)
+    page.evaluate("xspReport.select(-1)")
+    bars = page.locator("#chart-a03 path[aria-roledescription=bar]")
+    bars.first.scroll_into_view_if_needed()
+    tips = []
+    for index in range(len(HOSTILE)):
+        bars.nth(index).hover()
+        page.wait_for_timeout(60)
+        tips.append(page.locator("#vg-tooltip-element").inner_text())
+    assert any("<img src=x" in tip for tip in tips)
     assert page.evaluate("window.hacked") is None
     assert page.complaints == []
     assert page.locator("img").count() == 0

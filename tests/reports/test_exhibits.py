@@ -23,6 +23,7 @@ from xsp_post.reports import (
     timeline,
     types,
 )
+from xsp_post.reports.html import render
 from xsp_post.reports.layer_axis import MAX_BARS, binned
 
 
@@ -142,6 +143,19 @@ def test_a_thinned_timeline_counts_every_event(results):
     assert thin["end_ns"].max() == whole["end_ns"].max()
 
 
+def test_a_timeline_of_many_threads_and_streams_says_what_is_not_drawn(results):
+    frames = dict(results.frames)
+    kernels = frames["kernels"].copy()
+    kernels["stream_id"] = np.arange(len(kernels)) % 40
+    frames["kernels"] = kernels
+    _, whole = timeline.data(results)
+    window, events = timeline.data(Analysis(frames))
+    assert events.loc[events["group"].eq("streams"), "lane"].nunique() == timeline.LANE_LIMIT
+    assert events["event_count"].sum() + window.left_out_count == whole["event_count"].sum()
+    section = timeline.EXHIBIT.make(Analysis(frames), None)
+    assert any("not drawn" in getattr(block, "text", "") for block in section.blocks)
+
+
 def test_overhead_stacks_what_each_level_added():
     rows = [
         {
@@ -218,6 +232,15 @@ def test_nothing_at_all_is_a_document_too():
     assert not built.sections
     assert {e.id for e in built.missing} >= {"layers", "kernels", "rooflines", "tree"}
     assert built.summary.title == "unnamed workload"
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, -5.0, 0.0, 1e300])
+def test_absurd_numbers_still_make_a_page(results, number):
+    frames = {}
+    for name, frame in results.frames.items():
+        floats = [c for c in frame.columns if frame[c].dtype == "float64"]
+        frames[name] = frame.assign(**dict.fromkeys(floats, number))
+    assert render(Analysis(frames)).endswith("</html>\n")
 
 
 def test_each_column_is_read_once(results):

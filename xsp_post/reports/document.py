@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from xsp_post.analysis import Results
@@ -103,15 +104,24 @@ class _Kept:
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         if columns is None and name not in self._whole:
-            self._whole[name] = self._results.frame(name)
+            self._whole[name] = _finite(self._results.frame(name))
         if name in self._whole:
             return self._whole[name] if columns is None else self._whole[name][list(columns or ())]
         known = self._columns.setdefault(name, {})
         missing = [column for column in dict.fromkeys(columns or ()) if column not in known]
         if missing:
-            frame = self._results.frame(name, missing)
+            frame = _finite(self._results.frame(name, missing))
             known.update({column: frame[column] for column in missing})
         return pd.DataFrame({column: known[column] for column in columns or ()}, copy=False)
+
+
+def _finite(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with infinite numbers unknown: they have no place on an axis, and JSON has no word for them."""
+    floats = [column for column in frame.columns if frame[column].dtype.kind == "f"]
+    infinite = [column for column in floats if np.isinf(frame[column].to_numpy()).any()]
+    if not infinite:
+        return frame
+    return frame.assign(**{column: frame[column].replace([np.inf, -np.inf], np.nan) for column in infinite})
 
 
 __all__ = ["EXHIBITS", "Document", "build", "chosen", "frame_or_empty"]

@@ -23,6 +23,7 @@ class Window:
     start_ns: int
     end_ns: int
     title: str
+    left_out_count: int = 0  # events of lanes that are not drawn
 
 
 def deepest_capture(results: Results) -> int:

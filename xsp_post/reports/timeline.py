@@ -20,6 +20,8 @@ from xsp_post.reports.text import short_kernels, visible, visible_series
 
 EVENT_LIMIT = 3000  # per kind of lane
 BIN_COUNT = 1200
+LANE_LIMIT = 12  # threads, launching threads and streams: of each the busiest
+DEPTH_LIMIT = 14  # ranges inside ranges
 
 _KERNEL_COLUMNS = [
     "capture_id",
@@ -80,7 +82,9 @@ def data(results: Results, limit: int = EVENT_LIMIT) -> tuple[pick.Window, pd.Da
     else:
         start = min(start, int(iteration["start_ns"]))
         title = f"iteration {int(iteration['iteration_index'])} ({visible(iteration['phase'], 60)})"
-    window = pick.Window(capture_id, -1 if iteration is None else int(iteration["iteration_index"]), start, end, title)
+    index = -1 if iteration is None else int(iteration["iteration_index"])
+    events, left_out = _drawable(events)
+    window = pick.Window(capture_id, index, start, end, title, left_out)
     for column in ("start_ns", "end_ns"):
         events[column] -= start
     for column in ("launch_start_ns", "launch_end_ns"):
@@ -222,6 +226,16 @@ def _frame(
     ).reset_index(drop=True)
 
 
+def _drawable(events: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The events of the busiest lanes of each group, down to a readable depth; and how many that leaves out."""
+    length = (events["end_ns"] - events["start_ns"]).clip(lower=1)
+    by_lane = length.groupby([events["group"], events["lane_key"]], sort=False).sum()
+    rank = by_lane.groupby(level=0).rank(ascending=False, method="first")
+    kept = rank.reindex(pd.MultiIndex.from_frame(events[["group", "lane_key"]])).to_numpy() <= LANE_LIMIT
+    kept &= events["sub"].to_numpy() < DEPTH_LIMIT
+    return events[kept].reset_index(drop=True), int((~kept).sum())
+
+
 def _thin(events: pd.DataFrame, limit: int, length_ns: int) -> pd.DataFrame:
     """At most about ``limit`` rows: the longest single, the others joined per lane and bin of time."""
     if len(events) <= limit:
@@ -284,6 +298,14 @@ def _make(results: Results, case: Case | None) -> Section | None:
             Note(
                 f"{units.format_count(joined)} short events are drawn joined into blocks; "
                 "`xsp-post export STORE --to perfetto` writes every one.",
+                "folded",
+            )
+        )
+    if window.left_out_count:
+        blocks.append(
+            Note(
+                f"{units.format_count(window.left_out_count)} events are on further threads and streams or deeper "
+                "ranges, and are not drawn; `xsp-post export STORE --to perfetto` writes every one.",
                 "folded",
             )
         )

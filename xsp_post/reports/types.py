@@ -103,14 +103,15 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
                 "lead",
             )
         )
-    blocks.append(
-        Chart(
-            "a05-a07",
-            chart(frame),
-            "A5, A6, A7 · Shares by layer type, of the sum over all layers (not of the model latency).",
-            "Layer types",
+    if any(ratio in frame and frame[ratio].notna().any() for _, ratio, _ in _SOURCES):
+        blocks.append(
+            Chart(
+                "a05-a07",
+                chart(frame),
+                "A5, A6, A7 · Shares by layer type, of the sum over all layers (not of the model latency).",
+                "Layer types",
+            )
         )
-    )
     columns = present(
         frame,
         (
