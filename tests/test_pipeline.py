@@ -1,0 +1,50 @@
+"""Sources to tables: what options change, and what they leave alone."""
+
+from __future__ import annotations
+
+from builders import ExportBuilder
+
+from xsp_post.hardware import Peaks
+from xsp_post.hierarchy import LevelOptions, TreeOptions
+from xsp_post.pipeline import Options, analyze, reanalyze
+
+NAME = "Unheard of 9000"
+MINE = {NAME: Peaks(NAME, {"fp32": 1e13}, 1e12)}
+
+
+def analysis_of(tmp_path, options=None):
+    builder = ExportBuilder().gpu(name=NAME, computeMajor=99, memoryBandwidth=0)
+    for i in range(3):
+        builder.range(f"model:forward#{i}", i * 100, i * 100 + 90, domain="xsp")
+        builder.range("fc:Linear#0", i * 100 + 1, i * 100 + 80, domain="xsp")
+        builder.kernel("k", launch=(i * 100 + 2, i * 100 + 3), run=(i * 100 + 4, i * 100 + 40))
+    return analyze([builder.write(tmp_path / "c.sqlite")], options)
+
+
+def codes(results):
+    return results.frame("findings")["code"].astype(str).tolist()
+
+
+def test_analyses_made_anew_leave_the_core_tables_and_settle_what_was_unknown(tmp_path):
+    analysis = analysis_of(tmp_path)
+    analysis.frames["layers"]["analytic_flop"] = 1e6  # a workload that was run says so; then roofs matter
+    unknown = reanalyze(analysis, Options(roof="fp32"))
+    assert codes(unknown).count("peaks-unknown") == 1
+    assert codes(reanalyze(unknown, Options(roof="fp32"))) == codes(unknown)  # told once, not once more
+    known = reanalyze(unknown, Options(peaks=MINE))
+    assert codes(known) == [code for code in codes(unknown) if code != "peaks-unknown"]
+    assert known.frame("roofs")["peak_flop_per_s"].tolist() == [1e13]
+    assert len(analysis.frame("roofs")) == 0
+    assert known.frame("kernels") is analysis.frame("kernels")
+    assert known.tables() == analysis.tables()
+
+
+def test_which_options_change_what():
+    assert Options().has_default_roofs and Options().builds_like_default
+    assert not Options(peaks=MINE).has_default_roofs and not Options(roof="fp32").has_default_roofs
+    for other in (Options(infer=False), Options(tree=TreeOptions(LevelOptions("m", "", 0)))):
+        assert other.has_default_roofs and not other.builds_like_default
+
+
+def test_the_given_peaks_reach_the_analyses(tmp_path):
+    assert analysis_of(tmp_path, Options(peaks=MINE)).frame("roofs")["peak_flop_per_s"].tolist() == [1e13]
