@@ -1,0 +1,143 @@
+"""Ranks: communication, overlap and stragglers of one job, from one file or one per rank."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import ExportBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xsp_post.analysis import Analysis
+from xsp_post.pipeline import analyze
+from xsp_post.ranks import rank_contribution, rank_table
+
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
+GEMM = "ampere_sgemm_128x64_tn"
+
+
+def results(kernels, copies=()) -> Analysis:
+    """Results of one capture from (name, process, device, start, end) rows."""
+    names = ["name", "process_id", "device_id", "start_ns", "end_ns"]
+    kernel_frame = pd.DataFrame(kernels, columns=names).assign(capture_id=0)
+    copy_frame = pd.DataFrame(copies, columns=["kind", *names[1:]]).assign(capture_id=0)
+    captures = pd.DataFrame({"capture_id": [0], "level": ["M/L/G"], "kernel_count": [len(kernels)]})
+    return Analysis({"kernels": kernel_frame, "memory_operations": copy_frame, "captures": captures})
+
+
+def test_overlap_is_what_compute_hides():
+    table = rank_table([rank_contribution(results([
+        (GEMM, 1, 0, 0, 100), (ALL_REDUCE, 1, 0, 60, 160), (GEMM, 1, 0, 150, 200)],
+        [("memcpy", 1, 0, 300, 310)]))], "job")
+    row = table.iloc[0]
+    assert (row["compute_ns"], row["communication_ns"], row["overlapped_ns"], row["exposed_ns"]) == (150, 100, 50, 50)
+    assert row["overlap_ratio"] == 0.5
+    assert (row["busy_ns"], row["duration_ns"], row["idle_ns"], row["memory_ns"]) == (210, 310, 100, 10)
+    assert not row["is_straggler"] and np.isnan(row["compute_excess_ratio"]) and np.isnan(row["waiting_ns"])
+
+
+def test_waiting_is_measured_without_a_common_clock():
+    """Rank 1 arrives 40 late at each of three collectives; its file's clock is years off."""
+    early, late, other_clock = [], [], 10**15
+    for step in range(3):
+        at = step * 1000
+        early += [(GEMM, 1, 0, at, at + 500), (ALL_REDUCE, 1, 0, at + 500, at + 600)]
+        late += [(GEMM, 2, 0, at + other_clock, at + other_clock + 540),
+                 (ALL_REDUCE, 2, 0, at + other_clock + 540, at + other_clock + 600)]
+    parts = [rank_contribution(results(late), "b_rank1", 1), rank_contribution(results(early), "a_rank0", 0)]
+    table = rank_table(parts, "job").set_index("rank")
+    assert table["capture_name"].to_dict() == {0: "a_rank0", 1: "b_rank1"}
+    assert table["waiting_ns"].to_dict() == {0: 120.0, 1: 0.0}
+    assert table["last_count"].to_dict() == {0: 0, 1: 3}
+    assert (table["matched_count"] == 3).all()
+    assert table["compute_excess_ratio"][1] == pytest.approx(0.08)
+    assert table["is_straggler"].to_dict() == {0: False, 1: True}
+
+
+def test_equal_ranks_have_no_straggler():
+    rng = np.random.default_rng(0)
+    kernels = []
+    for rank in range(4):
+        for step in range(50):
+            arrival = step * 1000 + 500 + int(rng.integers(0, 20))
+            kernels += [(GEMM, rank, rank, step * 1000, arrival), (ALL_REDUCE, rank, rank, arrival, step * 1000 + 600)]
+    table = rank_table([rank_contribution(results(kernels))])
+    assert table["rank"].tolist() == [0, 1, 2, 3]
+    assert not table["is_straggler"].any()
+    assert table["last_count"].sum() >= 50
+
+
+def test_collectives_that_differ_in_number_are_not_matched():
+    kernels = [(ALL_REDUCE, 1, 0, 0, 10), (ALL_REDUCE, 2, 1, 0, 10), (ALL_REDUCE, 2, 1, 20, 30)]
+    table = rank_table([rank_contribution(results(kernels))])
+    assert (table["matched_count"] == -1).all() and table["waiting_ns"].isna().all()
+
+
+def test_transfers_of_more_than_two_ranks_are_not_taken_for_collectives():
+    send = "ncclDevKernel_SendRecv(ncclDevComm*)"
+    rows = [(send, rank, rank, 100 * rank, 100 * rank + 50) for rank in range(3)]
+    assert (rank_table([rank_contribution(results(rows))])["matched_count"] == -1).all()
+    assert (rank_table([rank_contribution(results(rows[:2]))])["matched_count"] == 1).all()
+
+
+def test_captures_without_kernels_have_no_ranks():
+    assert rank_table([rank_contribution(results([])), rank_contribution(results([]))]).empty
+    assert rank_table([]).empty
+
+
+intervals = st.lists(st.tuples(st.booleans(), st.integers(0, 500), st.integers(1, 80)), min_size=1, max_size=40)
+
+
+@given(intervals)
+@settings(max_examples=60, deadline=None)
+def test_times_are_those_of_a_brute_force_count(rows):
+    """Every nanosecond counted one by one."""
+    kernels = [(ALL_REDUCE if talks else GEMM, 1, 0, start, start + length) for talks, start, length in rows]
+    talking, working = np.zeros(600, bool), np.zeros(600, bool)
+    for talks, start, length in rows:
+        (talking if talks else working)[start : start + length] = True
+    row = rank_table([rank_contribution(results(kernels))]).iloc[0]
+    assert row["communication_ns"] == talking.sum() and row["compute_ns"] == working.sum()
+    assert row["overlapped_ns"] == (talking & working).sum()
+    assert row["exposed_ns"] == (talking & ~working).sum()
+    assert row["busy_ns"] == (talking | working).sum()
+    assert row["idle_ns"] == row["duration_ns"] - row["busy_ns"]
+
+
+def test_processes_of_one_export(tmp_path):
+    """Two processes in one file with colliding correlation ids."""
+    builder = ExportBuilder()
+    for pid, device, length in ((100, 0, 5_000), (200, 1, 9_000)):
+        builder.process(pid)
+        for k in range(4):
+            at = 20_000 * k
+            builder.kernel(GEMM, launch=(at, at + 500), run=(at + 1_000, at + 1_000 + length), device=device,
+                           correlation=k + 1)
+            builder.kernel(ALL_REDUCE, launch=(at + 600, at + 900), run=(at + 1_000 + length, at + 12_000),
+                           device=device, correlation=k + 101)
+    builder.write(tmp_path / "job.sqlite")
+    table = rank_table([rank_contribution(analyze([tmp_path / "job.sqlite"]), "job")], "job")
+    assert table["process_id"].tolist() == [100, 200]
+    assert table["compute_ns"].tolist() == [20_000, 36_000]
+    assert table["is_straggler"].tolist() == [False, True]
+    assert table["waiting_ns"].tolist() == [16_000.0, 0.0]
+
+
+def test_real_job_of_two_ranks(captures):
+    """fsdp_2gpu_h100: both ranks in one file, so that the shared clock can check what was found without it."""
+    analysis = analyze([captures / "nsys" / "fsdp_2gpu_h100.sqlite"])
+    table = rank_table([rank_contribution(analysis, "fsdp")], "fsdp")
+    assert table["kernel_count"].sum() == 4010 and len(table) == 2
+    assert (table["matched_count"] == 33).all()
+    kernels = analysis.frame("kernels")
+    talking = kernels[kernels["name"].astype(str).str.startswith("nccl")].sort_values("start_ns")
+    first, second = (talking[talking["process_id"] == p] for p in table["process_id"])
+    ends = first["end_ns"].to_numpy() - second["end_ns"].to_numpy()
+    assert np.abs(ends).max() < 50_000  # a collective ends together: the premise of the method
+    arrived_last = (second["start_ns"].to_numpy() > first["start_ns"].to_numpy()).sum()
+    by_clock = first["start_ns"].to_numpy() - second["start_ns"].to_numpy()
+    waited = np.clip(-by_clock, 0, None).sum(), np.clip(by_clock, 0, None).sum()
+    np.testing.assert_allclose(table["waiting_ns"], waited, rtol=0.1)
+    assert abs(table["last_count"][1] - arrived_last) <= 9  # those within the 26 µs of the ends' spread
+    assert table["is_straggler"].tolist() == [False, True]
