@@ -313,3 +313,16 @@ def test_an_empty_capture_has_a_root_and_says_so(tmp_path):
     assert len(tree.nodes) == 1
     assert {"no-kernels", "no-ranges"} <= set(codes(tree))
     assert isinstance(core_frames(tree, 0).frames["layers"], pd.DataFrame)
+
+
+def test_layers_of_the_measured_model_are_numbered_before_those_of_warm_up(tmp_path):
+    builder = ExportBuilder()
+    for i, (model, layers) in enumerate((("warmup", "ab"), ("loop", "cde"))):
+        at = i * 1000
+        builder.range(model, at, at + 900)
+        for k, layer in enumerate(layers):
+            builder.range(layer, at + k * 100, at + k * 100 + 90)
+            builder.kernel("k", launch=(at + k * 100 + 1, at + k * 100 + 2), run=(at + k * 100 + 5, at + k * 100 + 9))
+    keys = tree_of(builder, tmp_path).layer_keys
+    assert keys["layer_index"].tolist() == [1, 2, 3, 4, 5]
+    assert keys["layer_name"].tolist() == ["c", "d", "e", "a", "b"]

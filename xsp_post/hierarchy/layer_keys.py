@@ -21,7 +21,9 @@ def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeName
     folded = _phase_folded(nodes, names)
     # our own texts hold the whole module path: what stands around them (containers on or off) must not matter
     own = (names.node_text("dialect") == "xsp") & (names.node_text("role") == "layer")
-    restart = (level == int(Level.MODEL)) | (parent == 0) | own
+    # a path begins below the model, so that it is the same on the model's thread and on any other one
+    is_model = level == int(Level.MODEL)
+    restart = is_model | is_model[parent] | (parent <= 0) | own
     relative, paths = layering.path_ids(parent, depth, folded, restart)
     holders = np.unique(activities["layer_node_id"].to_numpy())
     holders = holders[holders >= 0]
@@ -38,10 +40,13 @@ def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeName
     phase_of_model = _model_folded(nodes, folded)[rows]
     path_key = (relative[rows] * (int(folded.max(initial=0)) + 2) + phase_of_model + 1) * 2 + is_self[rows]
     codes, _ = pd.factorize(path_key)
-    call = layering.occurrence(
-        codes * (int(iteration.max(initial=0)) + 2) + iteration + 1, np.argsort(start, kind="stable")
-    )
-    call[iteration < 0] = 0
+    # replicas of a module run on threads of their own, and so does what a checkpoint computes again: one layer
+    thread = nodes["thread_index"].to_numpy()[rows].astype(np.int64) + 1
+    group = (codes * (int(iteration.max(initial=0)) + 2) + iteration + 1) * (int(thread.max(initial=0)) + 1) + thread
+    call = layering.occurrence(group, np.argsort(start, kind="stable"))
+    # gradients are accumulated once per parameter: that is one row, not one per parameter
+    accumulates = np.array(["AccumulateGrad" in text for text in names.folded_names.tolist()], bool)
+    call[(iteration < 0) | accumulates[nodes["folded_id"].to_numpy()[rows]]] = 0
     key, first_row = _in_execution_order(codes * (int(call.max(initial=0)) + 1) + call, iteration, start, nodes)
     nodes.loc[rows, "layer_key"] = key
     layer_node = activities["layer_node_id"].to_numpy()
@@ -49,7 +54,7 @@ def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeName
         layer_node >= 0, nodes["layer_key"].to_numpy()[np.maximum(layer_node, 0)], -1
     )
     representative = rows[first_row]
-    return _describe_layers(nodes, names, paths, relative, folded, own, representative, call[first_row], is_self)
+    return _describe_layers(nodes, names, paths, relative, representative, call[first_row], is_self)
 
 
 def _calls(nodes: pd.DataFrame, path: np.ndarray) -> np.ndarray:
@@ -72,10 +77,13 @@ def _phase_folded(nodes: pd.DataFrame, names: NodeNames) -> np.ndarray:
 
 
 def _model_folded(nodes: pd.DataFrame, folded: np.ndarray) -> np.ndarray:
-    """Folded text of the model that a node lies in (layers of prefill and decode stay apart), −1 none."""
-    level = nodes["level"].to_numpy()
-    own = np.where(level == int(Level.MODEL), folded, -1)
-    return layering.inherit(own, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())
+    """Folded text of the model that a node ran in (layers of prefill and decode stay apart), −1 none."""
+    models = np.flatnonzero(nodes["level"].to_numpy() == int(Level.MODEL))
+    iteration = nodes["iteration_index"].to_numpy()
+    of_iteration = np.full(int(iteration.max(initial=-1)) + 2, -1, np.int64)
+    of_iteration[iteration[models]] = folded[models]
+    of_iteration[-1] = -1  # outside every iteration
+    return of_iteration[iteration]
 
 
 def _in_execution_order(
@@ -88,7 +96,7 @@ def _in_execution_order(
     codes, _ = pd.factorize(key)
     count = int(codes.max()) + 1
     models = nodes[nodes["level"].to_numpy() == int(Level.MODEL)]
-    began = np.zeros(int(iteration.max(initial=-1)) + 2, np.int64)
+    began = np.zeros(len(models) + 1, np.int64)
     warm = np.zeros(len(began), bool)
     began[models["iteration_index"].to_numpy()] = models["start_ns"].to_numpy()
     warm[models["iteration_index"].to_numpy()] = models["is_warmup_text"].to_numpy()
@@ -110,11 +118,14 @@ def _by_phase(
     offset: np.ndarray, first: np.ndarray, nodes: pd.DataFrame, iteration: np.ndarray
 ) -> np.ndarray:
     """Sort key of layers: their offset inside the iteration. Phases (prefill, decode) follow one another because
-    the offset of a later phase's layers is raised by the longest offset of all earlier phases."""
+    the offset of a later phase's layers is raised by the longest offset of all earlier phases. What only ever ran
+    as warm-up comes last: no table shows it, and the layers that are shown begin at 1."""
     models = nodes[nodes["level"].to_numpy() == int(Level.MODEL)]
     if not len(models):
         return offset
     phase = pd.factorize(models["folded_id"].to_numpy())[0]
+    measured = np.bincount(phase, weights=~models["is_warmup_text"].to_numpy()) > 0
+    phase = np.argsort(np.argsort(~measured, kind="stable"), kind="stable")[phase]
     of_iteration = np.zeros(int(models["iteration_index"].max()) + 2, np.int64)
     of_iteration[models["iteration_index"].to_numpy()] = phase
     span = int(np.abs(offset).max(initial=0)) + 1
@@ -126,8 +137,6 @@ def _describe_layers(
     names: NodeNames,
     paths: pd.DataFrame,
     relative: np.ndarray,
-    folded: np.ndarray,
-    own: np.ndarray,
     representative: np.ndarray,
     call: np.ndarray,
     is_self: np.ndarray,
@@ -135,13 +144,10 @@ def _describe_layers(
     chains = layering.path_chains(paths, np.unique(relative[representative]))
     text_of_path = names.folded_names[paths["folded_id"].to_numpy()]
     level = nodes["level"].to_numpy()
-    in_model = nodes["iteration_index"].to_numpy() >= 0
     parts, last = [], []
     for node in representative.tolist():
         chain = chains[int(relative[node])]
         texts = [str(text_of_path[p]) for p in chain]
-        if in_model[node] and len(texts) > 1 and not own[node]:
-            texts = texts[1:]  # below the model: its own name says nothing about the layer
         if is_self[node]:
             texts = [*([] if level[node] == int(Level.MODEL) else texts), layering.SELF]
         parts.append(layering.SEPARATOR.join(texts))
