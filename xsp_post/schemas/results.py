@@ -87,7 +87,7 @@ NODES = register(Table("nodes", "Tree nodes", "node of a tree", (
 LAYERS = register(Table("layers", "Layer executions", "layer × iteration", (
     C("capture_id", "int64", "capture"),
     C("iteration_index", "int64", "iteration, -1 when the capture has none"),
-    C("layer_index", "int64", "1-based execution order, phase after phase, warm-up-only ones last; the key that joins tables"),
+    C("layer_index", "int64", "1-based execution order, phase after phase, warm-up last; the key of joins"),
     C("node_id", "int64", "first LAYER node of this layer in this iteration"),
     C("layer_path", "str", "folded path below the model, joined with ' > '"),
     C("layer_name", "str", "last part of the path"),
