@@ -402,7 +402,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
             "layer_type": pd.Categorical.from_codes(*_codes(keys["layer_type"], key)),
             "call_index": keys["call_index"].to_numpy()[key],
             "call_count": np.bincount(of_node, minlength=count).astype(np.int64),
-            "shape_text": pd.Categorical.from_codes(*_codes(keys["shape_text"], key)),
+            "shape_text": _shapes(tree, first_node, is_self),
             "duration_ns": sums_per_node(of_node, duration, count),
             "projection_ns": np.where(is_self, 0, sums_per_node(of_node, projection, count)),
             "kernel_ns": sums_per_node(of_activity[is_kernel], (end - start)[is_kernel], count),
@@ -430,6 +430,12 @@ def _dtype(name: str) -> str:
 
 def _group(iteration: np.ndarray, key: np.ndarray, key_count: int) -> np.ndarray:
     return (iteration + 1) * key_count + key
+
+
+def _shapes(tree: Tree, first_node: np.ndarray, is_self: np.ndarray) -> pd.Categorical:
+    """The shape that the layer had in this iteration: with dynamic shapes it is another one in the next."""
+    texts = tree.names.node_category("shape_text").take(first_node)
+    return pd.Categorical(np.where(is_self, "", np.asarray(texts, object)))
 
 
 def _codes(values: pd.Series, key: np.ndarray) -> tuple[np.ndarray, pd.Index]:

@@ -243,6 +243,13 @@ def test_thread_bits_in_a_device_rows_process_id_do_not_part_it_from_its_launch(
     assert (tree.kernels["attribution"].to_numpy() == Attribution.NESTING).all()
 
 
+def test_iterations_in_which_nothing_ran_may_come_last(tmp_path):
+    builder = steps()
+    for step in range(3, 9):
+        builder.range(f"step {step}", 1000 * step, 1000 * step + 900)
+    assert totals(builder.write(tmp_path / "a.sqlite")) == (KERNELS, KERNEL_NS, 2)
+
+
 def test_hostile_texts_go_all_the_way(tmp_path):
     texts = [
         "\x00nul\x00", "", "x" * 10_000, "a\tb\nc", "\x1b[31mred", "[red]m[/red]", "</script><script>", "\u202eabc",

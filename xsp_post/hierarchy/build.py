@@ -99,7 +99,10 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
     owners = attribution.attribute(trace, nesting, usable, launch_id)
     names = NodeNames(trace)
     span_parent, span_depth = _span_forest(trace, nesting, usable)
-    level, rule = _levels(trace, names, span_parent, span_depth, owners["span"].to_numpy(), options.levels)
+    forward = layering.forward_of_backward(
+        trace.spans, names.sequence(trace), names.span("is_backward"), span_parent, span_depth
+    )
+    level, rule = _levels(trace, names, span_parent, span_depth, forward, owners["span"].to_numpy(), options.levels)
     nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
     strings = trace.strings
     if options.infer:
@@ -112,7 +115,7 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
         nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(), nodes["level"].to_numpy()
     )
     activities["layer_node_id"], activities["layer_attribution"] = layering.assign_layers(
-        trace, nodes, activities, launch_id
+        trace, nodes, activities, launch_id, forward
     )
     nodes["path_id"], _ = layering.path_ids(
         nodes["parent_id"].to_numpy(),
@@ -158,7 +161,13 @@ def _span_forest(trace: Trace, nesting: Nesting, usable: np.ndarray) -> tuple[np
 
 
 def _levels(
-    trace: Trace, names: NodeNames, parent: np.ndarray, depth: np.ndarray, owner: np.ndarray, options: LevelOptions
+    trace: Trace,
+    names: NodeNames,
+    parent: np.ndarray,
+    depth: np.ndarray,
+    forward: np.ndarray,
+    owner: np.ndarray,
+    options: LevelOptions,
 ) -> tuple[np.ndarray, str]:
     spans = trace.spans
     launched = np.bincount(owner[owner >= 0], minlength=len(spans)) > 0
@@ -166,6 +175,7 @@ def _levels(
     ranges = level_rules.Ranges(
         parent=parent,
         depth=depth,
+        forward=forward,
         kind=spans["kind"].to_numpy(),
         name_id=names.row,
         folded_id=names.folded,

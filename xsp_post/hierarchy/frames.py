@@ -77,10 +77,7 @@ def make_frames(
                    "source_row_id", "is_open"):  # fmt: skip
         columns[column][in_span] = spans[column].to_numpy()
     columns["kind"][in_span][spans["is_cross_thread"].to_numpy()] = int(NodeKind.CROSS_THREAD)
-    sequence = names.span("sequence")
-    if "sequence" in trace.attributes:  # PyTorch traces keep it beside the name
-        sequence = np.where(sequence >= 0, sequence, trace.attributes["sequence"].to_numpy())
-    columns["sequence"][in_span] = sequence
+    columns["sequence"][in_span] = names.sequence(trace)
     columns["step_index"][in_span] = names.span("step_index")
     columns["is_backward"][in_span] = names.span("is_backward")
     columns["is_warmup_text"][in_span] = names.span("is_warmup")

@@ -41,32 +41,41 @@ def inherit(values: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.nda
     return result
 
 
-def forward_of_backward(nodes: pd.DataFrame) -> np.ndarray:
-    """For nodes at or below a backward range with a sequence number: the forward node with that number, −1.
+def forward_of_backward(
+    ranges: pd.DataFrame, sequence: np.ndarray, is_backward: np.ndarray, parent: np.ndarray, depth: np.ndarray
+) -> np.ndarray:
+    """For ranges at or below a backward range with a sequence number: the forward range with that number, −1.
 
     PyTorch gives an operator and its gradient one number, unique per process for the forward thread; of
-    several forward ranges with it the last one opened before the backward one is meant (NSYS G.3).
+    several forward ranges with it the last one opened before the backward one is meant (NSYS G.3). What a
+    checkpoint computes again inside its backward range counts for the checkpoint's own forward range.
+    ``ranges`` holds process_index and start_ns; all of shape (ranges,).
     """
-    result = np.full(len(nodes), -1, np.int64)
-    sequence = nodes["sequence"].to_numpy()
-    is_backward = nodes["is_backward"].to_numpy()
+    result = np.full(len(ranges), -1, np.int64)
     backward = np.flatnonzero((sequence >= 0) & is_backward)
     forward = np.flatnonzero((sequence >= 0) & ~is_backward)
     if not len(backward) or not len(forward):
         return result
-    columns = ["process_index", "sequence", "start_ns"]
-    left = nodes[columns].iloc[backward].assign(backward=backward).sort_values("start_ns", kind="stable")
-    right = nodes[columns].iloc[forward].assign(forward=forward).sort_values("start_ns", kind="stable")
+    numbered = ranges[["process_index", "start_ns"]].assign(sequence=sequence)
+    left = numbered.iloc[backward].assign(backward=backward).sort_values("start_ns", kind="stable")
+    right = numbered.iloc[forward].assign(forward=forward).sort_values("start_ns", kind="stable")
     merged = pd.merge_asof(left, right, on="start_ns", by=["process_index", "sequence"], direction="backward")
     hit = merged["forward"].notna().to_numpy()
     result[merged["backward"].to_numpy()[hit]] = merged["forward"].to_numpy()[hit].astype(np.int64)
-    return inherit(result, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())
+    result = inherit(result, parent, depth)
+    for _ in range(8):  # a checkpoint in a checkpoint …; damaged numbers cannot loop for ever
+        further = np.where(result >= 0, result[result], -1)
+        if (further < 0).all():
+            break
+        result = np.where(further >= 0, further, result)
+    return result
 
 
 def assign_layers(
-    trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, launch_id: np.ndarray
+    trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, launch_id: np.ndarray, forward_span: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Layer node (−1 none) and `LayerAttribution` of every activity; shape (activities,) each."""
+    """Layer node (−1 none) and `LayerAttribution` of every activity; shape (activities,) each. ``forward_span``:
+    what `forward_of_backward` found for the spans."""
     node = activities["node_id"].to_numpy()
     attribution = activities["attribution"].to_numpy()
     layer_of = nodes["layer_node_id"].to_numpy()
@@ -79,7 +88,9 @@ def assign_layers(
     ):
         how[(attribution == source) & (layer >= 0)] = int(target)
 
-    forward = forward_of_backward(nodes)[node]
+    forward_node = np.full(len(nodes), -1, np.int64)
+    forward_node[1 : len(forward_span) + 1] = np.where(forward_span >= 0, forward_span + 1, -1)  # span k is node k + 1
+    forward = forward_node[node]
     by_sequence = (forward >= 0) & (layer_of[np.maximum(forward, 0)] >= 0)
     layer[by_sequence] = layer_of[forward[by_sequence]]
     how[by_sequence] = int(LayerAttribution.SEQUENCE)

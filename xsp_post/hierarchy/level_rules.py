@@ -57,6 +57,7 @@ class Ranges:
 
     parent: np.ndarray
     depth: np.ndarray
+    forward: np.ndarray  # the forward range of a backward one, −1 none
     kind: np.ndarray
     name_id: np.ndarray
     folded_id: np.ndarray
@@ -201,6 +202,8 @@ def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
 def _conventions(ranges: Ranges, _: LevelOptions, library: np.ndarray) -> _Found:
     model = _convention_models(ranges, library)
     layer, layers_are = _convention_layers(ranges, model, library)
+    # the gradient of a layer is no layer of its own: its kernels count for the forward one
+    layer &= ~(layer | ranges.inside(layer))[ranges.forward] | (ranges.forward < 0)
     if not model.any() and not layer.any():
         return None
     if model.any() and not layer.any():

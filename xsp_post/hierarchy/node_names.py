@@ -38,6 +38,13 @@ class NodeNames:
         """A parsed number or flag per span."""
         return self.parsed[column].to_numpy()[self.row]
 
+    def sequence(self, trace: Trace) -> np.ndarray:
+        """Autograd sequence number per span, −1 none; PyTorch traces keep it beside the name."""
+        parsed = self.span("sequence")
+        if "sequence" not in trace.attributes:
+            return parsed
+        return np.where(parsed >= 0, parsed, trace.attributes["sequence"].to_numpy())
+
     def roles_by_string(self) -> np.ndarray:
         return self.parsed["role"].astype(object).to_numpy()
 

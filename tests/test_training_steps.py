@@ -1,0 +1,116 @@
+"""Training steps as PyTorch records them: as many layers as the model has, whatever runs on which thread."""
+
+from __future__ import annotations
+
+import pytest
+from builders import ExportBuilder
+
+from xsp_post.pipeline import analyze
+
+LAYERS, STEPS = 3, 3
+ENGINE = "autograd::engine::evaluate_function: "
+KERNELS_PER_STEP = LAYERS * 2 * 3 + 1
+
+
+def training_step(builder, t, step, sequence, *, modules, seq, replicas=1):
+    """Forward on thread 100 (replicas: 101 …), backward and gradient accumulation on thread 200, then an update."""
+    def number(n):
+        return f", seq = {n}" if seq else ""
+
+    begin, done = t, []
+    for layer in range(LAYERS):
+        for replica in range(replicas):
+            builder.thread(100 + replica)
+            at = t + 60 * replica if replicas == 1 else t + replica
+            for k, name in enumerate(("addmm", "gelu")):
+                own = at + 2 + 25 * k
+                text = f"aten::{name}{number(sequence)}, op_id = {sequence}, sizes = [[{step + 8}, 4]]"
+                builder.range(text, own, own + 20)
+                builder.kernel(f"{name}_{layer}", launch=(own + 1, own + 2), run=(own + 5, own + 15), stream=replica)
+                done.append((sequence, name, layer))
+                sequence += 1
+            if modules:
+                builder.range(f"model.layers.{layer}.mlp", at, at + 55)
+        t += 60
+    builder.thread(200)
+    for own, name, layer in reversed(done):
+        gradient = f"{name.title()}Backward0{number(own)}, op_id = {own}"
+        builder.range(f"{ENGINE}{gradient}", t, t + 40).range(gradient, t + 1, t + 39)
+        builder.range(f"aten::mm, op_id = {own}", t + 2, t + 30)
+        builder.kernel(f"{name}_{layer}_backward", launch=(t + 3, t + 4), run=(t + 6, t + 26))
+        t += 42
+        builder.range(f"{ENGINE}torch::autograd::AccumulateGrad, op_id = {own}", t, t + 10)
+        builder.kernel("accumulate", launch=(t + 2, t + 3), run=(t + 4, t + 8))
+        t += 12
+    builder.thread(100).range(f"aten::_foreach_add_, op_id = {sequence}", t, t + 30)
+    builder.kernel("update", launch=(t + 2, t + 3), run=(t + 4, t + 8))
+    builder.range(f"step {step}", begin, t + 35)
+    return t + 100, sequence
+
+
+def layers_of(tmp_path, **options):
+    builder, t, sequence = ExportBuilder(), 0, 100
+    for step in range(STEPS):
+        t, sequence = training_step(builder, t, step, sequence, **options)
+    analysis = analyze([builder.write(tmp_path / "a.sqlite")])
+    return analysis.frame("layers"), analysis
+
+
+@pytest.mark.parametrize("modules", [True, False])
+def test_gradients_count_for_their_layer_and_are_no_layers(tmp_path, modules):
+    layers, analysis = layers_of(tmp_path, modules=modules, seq=True)
+    names = layers[layers["iteration_index"] == 1].sort_values("layer_index")["layer_name"].tolist()
+    model = [f"model.layers.{k}.mlp" for k in range(LAYERS)] if modules else ["aten::addmm", "aten::gelu"] * LAYERS
+    assert names[: len(model)] == model
+    assert names[len(model) :] == [f"{ENGINE}torch::autograd::AccumulateGrad", "aten::_foreach_add_"]
+    forward = layers[layers["layer_name"].isin(model)]
+    # forward 10 ns, backward 20 ns a kernel; each step's work is with that step
+    assert forward.groupby("iteration_index")["kernel_ns"].sum().tolist() == [LAYERS * 2 * 30] * STEPS
+    assert layers.groupby("iteration_index")["kernel_count"].sum().tolist() == [KERNELS_PER_STEP] * STEPS
+    assert int(layers["kernel_ns"].sum()) == int(analysis.frame("kernels")["duration_ns"].sum())
+    how = analysis.frame("kernels")["layer_attribution"].value_counts()
+    assert how["sequence"] == STEPS * LAYERS * 2 and how["none"] == 0
+
+
+def test_without_sequence_numbers_gradients_stay_beside_the_layers(tmp_path):
+    layers, analysis = layers_of(tmp_path, modules=True, seq=False)
+    assert layers.groupby("iteration_index")["kernel_count"].sum().tolist() == [KERNELS_PER_STEP] * STEPS
+    assert set(layers["layer_name"]) > {f"model.layers.{k}.mlp" for k in range(LAYERS)}
+    assert (analysis.frame("kernels")["layer_attribution"] == "nesting").all()
+
+
+def test_replicas_on_threads_of_their_own_are_the_same_layers(tmp_path):
+    """DataParallel runs each replica of a module on a thread of its own."""
+    layers, _ = layers_of(tmp_path, modules=True, seq=True, replicas=2)
+    modules = layers[layers["layer_name"].astype(str).str.startswith("model.layers")]
+    assert modules.groupby("iteration_index")["layer_index"].nunique().tolist() == [LAYERS] * STEPS
+    assert (modules["call_count"] == 2).all()
+
+
+def test_a_layers_shape_is_that_of_its_iteration(tmp_path):
+    layers, _ = layers_of(tmp_path, modules=False, seq=True)
+    shapes = layers[layers["layer_name"] == "aten::addmm"].groupby("iteration_index")["shape_text"].unique()
+    assert [s.tolist() for s in shapes] == [["[[8, 4]]"], ["[[9, 4]]"], ["[[10, 4]]"]]
+
+
+def test_what_a_checkpoint_computes_again_counts_for_the_checkpointed_layer(tmp_path):
+    """The backward range of the checkpoint runs the layer once more, and the gradients of that second run."""
+    builder = ExportBuilder()
+    for step in range(2):
+        t = 1000 * step
+        first = 10 * step
+        builder.thread(100).range(f"step {step}", t, t + 900)
+        builder.range("model.layers.0.mlp", t + 10, t + 90)
+        builder.range(f"CheckpointFunction, seq = {first}", t + 12, t + 80)
+        builder.kernel("gelu", launch=(t + 20, t + 21), run=(t + 30, t + 40))
+        builder.thread(200)
+        builder.range(f"{ENGINE}CheckpointFunctionBackward, seq = {first}", t + 100, t + 400)
+        builder.range("model.layers.0.mlp", t + 110, t + 190)
+        builder.range(f"aten::gelu, seq = {first + 1}", t + 112, t + 180)
+        builder.kernel("gelu", launch=(t + 120, t + 121), run=(t + 130, t + 140))
+        builder.range(f"{ENGINE}GeluBackward0, seq = {first + 1}", t + 200, t + 300)
+        builder.kernel("gelu_backward", launch=(t + 210, t + 211), run=(t + 220, t + 230))
+    analysis = analyze([builder.write(tmp_path / "a.sqlite")])
+    layers = analysis.frame("layers")
+    assert layers["layer_name"].tolist() == ["model.layers.0.mlp"] * 2
+    assert layers["kernel_count"].tolist() == [3, 3] and layers["kernel_ns"].tolist() == [30, 30]
