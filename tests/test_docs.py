@@ -174,3 +174,25 @@ def test_scripts_are_executable_and_say_what_they_do():
         path = ROOT / "scripts" / name
         assert path.stat().st_mode & 0o111, name
         assert path.read_text(encoding="utf-8").startswith("#!"), name
+
+
+def test_architecture_has_a_place_for_every_room():
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    rooms = [f"{p.name}/" for p in PACKAGE.iterdir() if (p / "__init__.py").exists()]
+    rooms += [p.name for p in PACKAGE.glob("*.py") if p.name != "__init__.py"]
+    assert len(rooms) > 30
+    assert not [room for room in rooms if f"`{room}`" not in text]
+    steps = [p.name for p in (PACKAGE / "hierarchy").glob("*.py") if p.name not in ("__init__.py", "build.py")]
+    assert not [step for step in steps if f"`{step}`" not in text]
+    for named in re.findall(r"`([a-z_]+\.py|[a-z_]+/)`", text):
+        assert any(p.name == named.rstrip("/") for p in PACKAGE.rglob("*")), f"architecture.md: no {named}"
+
+
+def test_glossary_has_every_level_and_way_of_attribution():
+    from xsp_post.levels import Level
+    from xsp_post.tree import Attribution, LayerAttribution
+
+    text = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
+    for member in (*Level, *Attribution, *LayerAttribution):
+        if member.name not in ("NONE", "NO_LAUNCH"):  # "unattributed" and "orphan" to a reader
+            assert re.search(rf"\b{member.name.lower()}\b", text), member
