@@ -27,6 +27,12 @@ from xsp_post.reports.html import render
 from xsp_post.reports.layer_axis import MAX_BARS, binned
 
 
+@pytest.fixture(scope="module")
+def few():
+    """Five layers, for tests that build a document many times."""
+    return samples.sample(5)
+
+
 def test_layers_come_slowest_first_with_the_tables_own_numbers(results):
     frame = layers.data(results)
     table = results.frame("a02")
@@ -218,8 +224,8 @@ def test_only_takes_analyses_and_sections(results):
     ],
 )
 @pytest.mark.parametrize("how", ["absent", "empty"])
-def test_any_table_may_be_absent_or_empty(results, missing, how):
-    frames = dict(results.frames)
+def test_any_table_may_be_absent_or_empty(few, missing, how):
+    frames = dict(few.frames)
     frames[missing] = frames[missing].iloc[:0]
     if how == "absent":
         del frames[missing]
@@ -235,9 +241,9 @@ def test_nothing_at_all_is_a_document_too():
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, -5.0, 0.0, 1e300])
-def test_absurd_numbers_still_make_a_page(results, number):
+def test_absurd_numbers_still_make_a_page(few, number):
     frames = {}
-    for name, frame in results.frames.items():
+    for name, frame in few.frames.items():
         floats = [c for c in frame.columns if frame[c].dtype == "float64"]
         frames[name] = frame.assign(**dict.fromkeys(floats, number))
     assert render(Analysis(frames)).endswith("</html>\n")

@@ -119,9 +119,7 @@ def chart(frame: pd.DataFrame) -> Any:
     )
     bars = base.mark_bar().encode(
         x=alt.X("value:Q", title=theme.axis_title("kernel latency", unit)),
-        color=alt.condition(
-            "datum.part === 'kernel'", alt.value(theme.color("kernel")), alt.value(theme.color("unknown"))
-        ),
+        color=theme.either(alt.ColorValue, "datum.part === 'kernel'", theme.color("kernel"), theme.color("unknown")),
     )
     labels = base.mark_text(align="left", dx=4, fontSize=11).encode(x="value:Q", text="share:N")
     return alt.layer(bars, labels).properties(width=theme.CHART_WIDTH, height=21 * len(shown) + 10)

@@ -91,7 +91,7 @@ def bars_over_layers(
             x=x,
             x2="right:Q",
             y=y,
-            y2=alt.datum(0),
+            y2=alt.Y2Datum(0),
             color=theme.highlight(color),
             tooltip=[alt.Tooltip("layer:N", title="layer"), alt.Tooltip("text:N", title=title)],
         )
@@ -107,7 +107,7 @@ def bars_over_layers(
         names = (
             alt.Chart(bands)
             .mark_text(baseline="top", dy=3, fontSize=11, opacity=0.75)
-            .encode(x="middle:Q", y=alt.value(0), text="stage:N")
+            .encode(x="middle:Q", y=alt.YValue(0), text="stage:N")
         )
         layers = [area, bars, names]
     return alt.layer(*layers).add_params(theme.selected_layer()).properties(width=theme.CHART_WIDTH, height=height)

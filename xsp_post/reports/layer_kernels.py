@@ -104,11 +104,11 @@ def chart(frame: pd.DataFrame) -> Any:
         alt.Tooltip("union:N", title="GPU busy (union)"),
     ]
     base = alt.Chart(shown).encode(x=x, x2="right:Q", tooltip=tooltip)
-    gpu = base.mark_bar(clip=True).encode(y=y, y2=alt.datum(0), color=theme.highlight("kernel"))
+    gpu = base.mark_bar(clip=True).encode(y=y, y2=alt.Y2Datum(0), color=theme.highlight("kernel"))
     rest = (
         base.transform_calculate(one="max(1, datum.ratio)")
         .mark_bar(color=theme.color("other"), clip=True)
-        .encode(y=y, y2="one:Q", color=alt.value(theme.color("other")))
+        .encode(y=y, y2="one:Q", color=alt.ColorValue(theme.color("other")))
     )
     line = alt.Chart(pd.DataFrame({"y": [1.0]})).mark_rule(strokeDash=[4, 3]).encode(y="y:Q")
     return (

@@ -93,10 +93,12 @@ def chart(frame: pd.DataFrame) -> Any:
     )
     y = alt.Y("value:Q", title="throughput [inputs/s]")
     bars = base.mark_bar(size=34).encode(
-        y=y, color=alt.condition("datum.optimal", alt.value(theme.color("base")), alt.value(theme.color("kernel")))
+        y=y, color=theme.either(alt.ColorValue, "datum.optimal", theme.color("base"), theme.color("kernel"))
     )
     marks = (
-        base.transform_filter("datum.optimal").mark_text(dy=-9, fontWeight=600).encode(y=y, text=alt.value("optimal"))
+        base.transform_filter("datum.optimal")
+        .mark_text(dy=-9, fontWeight=600)
+        .encode(y=y, text=alt.TextValue("optimal"))
     )
     return alt.layer(bars, marks).properties(width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT)
 

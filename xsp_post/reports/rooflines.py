@@ -131,12 +131,13 @@ def chart(
             color=bound,
             shape=alt.Shape("bound:N", scale=alt.Scale(domain=list(_BOUNDS), range=[_SHAPES[b] for b in _BOUNDS])),
             size=alt.Size("latency_ns:Q", scale=alt.Scale(range=[26, 380]), legend=None),
-            opacity=alt.condition(
+            opacity=theme.either(
+                alt.OpacityValue,
                 f"selected_layer < 0 || datum.layer_index === selected_layer || datum.layer_index === {NO_LAYERS}",
-                alt.value(0.8),
-                alt.value(0.15),
+                0.8,
+                0.15,
             ),
-            stroke=alt.condition(theme.SELECTED, alt.value(theme.color("selected")), alt.value(None)),
+            stroke=theme.either(alt.StrokeValue, theme.SELECTED, theme.color("selected"), None),
         )
     )
     layers.append(marks)
@@ -251,7 +252,7 @@ def _roof_layers(
     vertical_text = (
         alt.Chart(ideal_line)
         .mark_text(align="left", baseline="bottom", dx=5, fontSize=11)
-        .encode(x=x, y=alt.value(374), text="text:N")
+        .encode(x=x, y=alt.YValue(374), text="text:N")
     )
     slope_at = float(np.sqrt(left * ridge)) if left > 0 else ridge * 0.45
     slope = pd.DataFrame(

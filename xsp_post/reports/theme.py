@@ -289,4 +289,9 @@ def selected_layer() -> alt.Parameter:
 
 def highlight(role: str) -> Any:
     """Colour of a mark with a ``layer_index``: its role's, or the selection's."""
-    return alt.condition(SELECTED, alt.value(color("selected")), alt.value(color(role)))
+    return either(alt.ColorValue, SELECTED, color("selected"), color(role))
+
+
+def either(channel: Any, test: str, value: Any, otherwise: Any) -> Any:
+    """``value`` where the test holds, else ``otherwise``. As `alt.condition`, which takes 15 ms to see what it got."""
+    return channel(otherwise, condition={"test": test, "value": value})

@@ -80,9 +80,7 @@ def chart(frame: pd.DataFrame) -> Any:
         base.transform_filter(alt.FieldOneOfPredicate(field="type", oneOf=[k for k in domain if on_fill[k] == text]))
         .transform_calculate(middle="(datum.from + datum.to) / 2")
         .mark_text(color=text, fontWeight=600, fontSize=11)
-        .encode(
-            x="middle:Q", text="text:N", opacity=alt.condition("datum.share * width > 44", alt.value(1), alt.value(0))
-        )
+        .encode(x="middle:Q", text="text:N", opacity=theme.either(alt.OpacityValue, "datum.share * width > 44", 1, 0))
         for text in dict.fromkeys(on_fill.values())
     ]
     return alt.layer(bars, *labels).properties(width=theme.CHART_WIDTH, height=46 * shown["of"].nunique() + 10)
