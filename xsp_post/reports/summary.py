@@ -139,8 +139,8 @@ def _top_layers(results: Results, case: cases.Case | None) -> list[TopRow]:
             )
         else:
             busy = cases.rows(results, "a13", case, ["layer_index", "busy_ns"])
-            busy = busy.loc[busy["layer_index"].eq(row.layer_index) & busy["busy_ns"].gt(0), "busy_ns"]
-            copies = f"; copies keep the device busy {format_ns(busy.iloc[0])}" if len(busy) else ""
+            times = busy.loc[busy["layer_index"].eq(row.layer_index) & busy["busy_ns"].gt(0), "busy_ns"]
+            copies = f"; copies keep the device busy {format_ns(times.iloc[0])}" if len(times) else ""
             lines.append(f"no {device_of(results).work}{copies}")
         rows.append(
             TopRow(
