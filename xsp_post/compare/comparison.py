@@ -57,8 +57,9 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     layer_samples = _in_both_runs(pd.concat([matching.layer_samples(side) for side in sides], ignore_index=True))
     renamed = matching.renamed_layers(layer_samples)
     layer_samples = matching.with_base_paths(layer_samples, renamed)
-    tables = {"models": _models(sides, spread), "layers": _layers(layer_samples, spread)}
-    kernel_samples = _kernel_samples(sides, shape, cases, renamed, tables["layers"])
+    work = [matching.kernel_samples(side) for side in sides]
+    tables = {"models": _models(sides, work, spread), "layers": _layers(layer_samples, spread)}
+    kernel_samples = _kernel_samples(sides, work, shape, cases, renamed, tables["layers"])
     tables["kernels"] = _kernels(kernel_samples, spread)
     has_operators = any(_has_operators(results) for results in (base, other))
     models, layers, kernels = (
@@ -88,9 +89,9 @@ def _has_operators(results: Results) -> bool:
 # -- tables -------------------------------------------------------------------------------------------------
 
 
-def _models(sides: list[Side], spread: float) -> pd.DataFrame:
+def _models(sides: list[Side], work: list[pd.DataFrame], spread: float) -> pd.DataFrame:
     keys = ["pair_index", "quantity"]
-    samples = pd.concat([matching.model_samples(side) for side in sides], ignore_index=True)
+    samples = pd.concat([matching.model_samples(*pair) for pair in zip(sides, work)], ignore_index=True)
     is_count = samples["quantity"] == "kernel_count"
     table = pd.concat([_tested(samples[~is_count], keys, spread), _tested(samples[is_count], keys, spread, 0.0)])
     table = _on_both_sides(table)
@@ -131,16 +132,16 @@ def _layers(samples: pd.DataFrame, spread: float) -> pd.DataFrame:
     return table[~(one_sided & (table["measure"] == matching.HOST_TIME))].reset_index(drop=True)
 
 
-def _kernel_samples(sides: list[Side], shape: Structure, cases: pd.DataFrame, renamed: pd.DataFrame,
-                    layers: pd.DataFrame) -> pd.DataFrame:
+def _kernel_samples(sides: list[Side], work: list[pd.DataFrame], shape: Structure, cases: pd.DataFrame,
+                    renamed: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
     """Kernels of matched cases; of one sequence of kernels under unlike trees, by the iterations of one of them."""
     if (cases["status"] == "matched").any():
-        samples = pd.concat([matching.kernel_samples(side) for side in sides], ignore_index=True)
+        samples = pd.concat(work, ignore_index=True)
         return _in_both_runs(_where_layers_match(matching.with_base_paths(samples, renamed), layers))
     if shape.is_same_sequence and len(shape.order[BASE]):
         iterations = [frame["iteration_index"].nunique() for frame in shape.order]
         return matching.aligned_kernel_samples(sides[BASE], sides[OTHER], shape.order, int(np.argmax(iterations)))
-    return matching.kernel_samples(sides[BASE]).iloc[:0]
+    return work[BASE].iloc[:0]
 
 
 def _kernels(samples: pd.DataFrame, spread: float) -> pd.DataFrame:

@@ -27,7 +27,7 @@ LEAST_SPREAD = {"gpu": 0.02, "cpu": 0.05}
 # resolve: a part of that spread, and a resolution, stay however alike the repeats are.
 REPEATED_SHARE = 0.25
 RESOLUTION_NS = 500.0
-STAND_IN_FREEDOM = 3.0
+STAND_IN_FREEDOM = 4.0
 CAPTURES, ITERATIONS = "captures", "iterations"
 
 FloatArray = npt.NDArray[np.float64]

@@ -93,15 +93,17 @@ def _with_last_pair(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 # -- samples ------------------------------------------------------------------------------------------------
 
 
-def model_samples(side: Side) -> pd.DataFrame:
-    """``quantity`` and `SAMPLE_COLUMNS`: model latency, busy time, kernel time and count of every iteration."""
+def model_samples(side: Side, work: pd.DataFrame) -> pd.DataFrame:
+    """``quantity`` and `SAMPLE_COLUMNS`: model latency, busy time, kernel time and count of every iteration.
+
+    ``work`` are the side's `kernel_samples`.
+    """
     rows = side.cases.iterations
     parts = []
     for role, quantity, column in (("model", "model_latency", "latency_ns"), ("kernel", "gpu_busy", "busy_ns")):
         parts.append(pd.DataFrame({
             "quantity": quantity, "side": side.side, "pair_index": side.iteration_pairs(role),
             "capture_id": rows["capture_id"], "value": rows[column].astype("float64")}))
-    work = kernel_samples(side)
     if len(work):
         sums = work.groupby(["pair_index", "capture_id", "iteration_index"], sort=False)[["value", "count"]].sum()
         sums = sums.reset_index()

@@ -1,0 +1,344 @@
+"""Comparisons: equal runs show nothing, changes are named and ranked, structure is told from time, bars for CI."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import ExportBuilder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp_post import statistics
+from xsp_post.analysis import Analysis
+from xsp_post.compare import check_bars, compare, parse_bar
+from xsp_post.compare.differences import differences, holm
+from xsp_post.errors import BarNotMetError, UsageError
+from xsp_post.pipeline import analyze
+from xsp_post.schemas import TABLES
+
+LAYERS, ITERATIONS = 12, 10
+SHOWN = {"slower", "faster", "appeared", "vanished", "changed kernel", "more", "less"}
+ALL = ("compare_models", "compare_layers", "compare_kernels")
+
+
+def run(seed: int, *, repeats: int = 3, slow: dict[int, float] | None = None, scale: float = 1.0,
+        kernels: dict[int, list[str]] | None = None, layers: list[int] | None = None, run_spread: float = 0.02,
+        paths: dict[int, str] | None = None, iterations: int = ITERATIONS, model_scale: float = 1.0) -> Analysis:
+    """Results of a run: per capture a factor of its own (run-to-run spread), per iteration noise of 3 %.
+
+    ``slow``: layer → factor; ``kernels``: layer → kernel names; ``layers``: which layers there are.
+    """
+    rng = np.random.default_rng(seed)
+    rows: dict[str, list[dict]] = {name: [] for name in ("captures", "iterations", "layers", "kernels", "nodes")}
+    for capture in range(repeats):
+        factor = scale * rng.lognormal(0, run_spread)
+        rows["captures"].append({"capture_id": capture, "level": "M/L/G", "workload_name": "net", "batch_size": 4,
+                                 "gpu_name": "NVIDIA A100", "kernel_count": 1, "framework": "torch 2.8"})
+        for iteration in range(iterations):
+            at, total = iteration * 10**9, 0.0
+            for layer in layers or range(LAYERS):
+                latency = 1e5 * (1 + layer) * factor * rng.lognormal(0, 0.03) * (slow or {}).get(layer, 1.0)
+                names = (kernels or {}).get(layer, [f"void kernel_{chr(97 + layer)}<float>(int)"])
+                total += latency
+                rows["layers"].append({
+                    "capture_id": capture, "iteration_index": iteration, "layer_index": layer + 1,
+                    "layer_path": (paths or {}).get(layer, f"layers.{layer}:Linear"), "layer_type": "Linear",
+                    "duration_ns": int(latency * 0.2), "latency_ns": int(latency), "latency_source": "projection"})
+                for k, name in enumerate(names):
+                    rows["kernels"].append({
+                        "capture_id": capture, "kernel_id": len(rows["kernels"]), "iteration_index": iteration,
+                        "layer_index": layer + 1, "name": name, "short_name": name, "process_id": 1,
+                        "duration_ns": int(latency / len(names)), "start_ns": at + layer * 10**6 + k,
+                        "launch_start_ns": at + layer * 10**6 + k})
+            rows["iterations"].append({
+                "capture_id": capture, "iteration_index": iteration, "batch_size": 4, "phase": "forward",
+                "latency_ns": int(total * 1.1 * model_scale), "busy_ns": int(total)})
+    frames = {name: frame_of(name, rows.get(name, [])) for name in (
+        *rows, "memory_operations", "devices", "findings", "kernel_metrics")}
+    return Analysis(frames)
+
+
+def frame_of(name: str, rows: list[dict]) -> pd.DataFrame:
+    blank = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}
+    return pd.DataFrame({
+        c.name: pd.Series([row.get(c.name, blank[c.dtype]) for row in rows],
+                          dtype="object" if c.dtype == "str" else c.dtype) for c in TABLES[name].columns})
+
+
+def shown(comparison) -> int:
+    return sum(int(comparison.frame(name)["change"].isin(SHOWN).sum()) for name in ALL)
+
+
+# -- statistics ---------------------------------------------------------------------------------------------
+
+
+def test_holm_on_a_worked_example():
+    """Holm (1979): 0.01, 0.04, 0.03, 0.005 → 0.03, 0.06, 0.06, 0.02."""
+    np.testing.assert_allclose(holm([0.01, 0.04, 0.03, 0.005]), [0.03, 0.06, 0.06, 0.02])
+    np.testing.assert_allclose(holm([0.5, np.nan, 0.9]), [1.0, np.nan, 1.0])
+    assert holm([]).shape == (0,)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_holm_lies_between_p_and_bonferroni_and_keeps_the_order(p):
+    adjusted = holm(p)
+    assert (adjusted >= np.array(p)).all()
+    assert (adjusted <= np.minimum(np.array(p) * len(p), 1) + 1e-12).all()
+    assert (np.diff(adjusted[np.argsort(p, kind="stable")]) >= 0).all()
+
+
+def test_repeats_give_welch_on_the_captures_means():
+    """With repeats the interval is as wide as Welch's on one mean per capture."""
+    rng = np.random.default_rng(3)
+    means = [1e6 * rng.lognormal(0, 0.2, 4) for _ in range(2)]
+    values = np.concatenate([np.repeat(m, 10) for m in means])
+    sides = np.repeat([0, 1], 40)
+    captures = np.tile(np.repeat(np.arange(4), 10), 2)
+    row = differences(values, np.zeros(80, np.int64), sides, captures, 1, 0.0, 0.0).iloc[0]
+    expected = statistics.compare_samples(means[0], means[1], trim_ratio=0.0)
+    assert row["ci_high"] - row["ci_low"] == pytest.approx(expected.ci_high - expected.ci_low)
+    assert (row["base_count"], row["other_count"], row["interval_over"]) == (40, 40, "captures")
+
+
+def test_single_values_have_no_interval():
+    nothing = np.zeros(2, np.int64)
+    row = differences(np.array([5.0, 9.0]), nothing, np.array([0, 1]), nothing, 1, 0.02).iloc[0]
+    assert row["difference"] == 4 and np.isnan(row["p_value"]) and np.isnan(row["ci_low"])
+
+
+# -- equal runs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("repeats, run_spread", [(3, 0.02), (3, 0.2), (1, 0.02)])
+def test_equal_runs_show_no_difference_in_19_of_20_tries(repeats, run_spread):
+    tries = 20
+    alarms = sum(shown(compare(run(2 * i, repeats=repeats, run_spread=run_spread),
+                               run(2 * i + 1, repeats=repeats, run_spread=run_spread))) > 0 for i in range(tries))
+    assert alarms <= tries // 20
+
+
+def test_same_results_twice_are_equal():
+    one = run(1)
+    comparison = compare(one, one)
+    assert shown(comparison) == 0
+    summary = comparison.frame("compare_summary")
+    assert not summary["is_difference"].any()
+    assert summary["statement"][0].startswith("No significant difference in ")
+
+
+# -- differences --------------------------------------------------------------------------------------------
+
+
+def test_slowed_layer_is_named_first():
+    for repeats in (1, 3):
+        comparison = compare(run(1, repeats=repeats), run(2, repeats=repeats, slow={4: 2.0}))
+        first = comparison.frame("compare_layers").iloc[0]
+        assert (first["layer_path"], first["change"]) == ("layers.4:Linear", "slower")
+        assert first["difference_ratio"] == pytest.approx(1.0, abs=0.15)
+        assert first["ci_low_difference_ns"] < first["difference_ns"] < first["ci_high_difference_ns"]
+        changes = comparison.frame("compare_layers")["change"].value_counts()
+        assert changes.get("slower") <= 2  # latency and, beside it, host time
+        assert comparison.frame("compare_kernels").iloc[0]["name"] == "kernel_e"
+        assert "layers.4:Linear" in " ".join(comparison.frame("compare_summary")["statement"])
+
+
+def test_faster_run_has_the_other_sign():
+    comparison = compare(run(1), run(2, scale=0.5))
+    model = comparison.frame("compare_models").set_index("quantity")
+    assert model.loc["model_latency", "change"] == "less"
+    assert model.loc["kernel_count", "change"] == "equal"
+    assert (comparison.frame("compare_layers").query("measure == 'latency'")["change"] == "faster").all()
+
+
+def test_host_time_is_compared_where_the_device_runs_behind():
+    layers = compare(run(1), run(2)).frame("compare_layers")
+    assert sorted(layers["measure"].unique()) == ["host_time", "latency"]
+    assert len(layers) == 2 * LAYERS
+
+
+def test_layers_and_kernels_that_appear_vanish_or_change():
+    base = run(1, kernels={3: ["gemm_a", "relu"], 5: ["gemm", "bias"], 6: ["copy"]})
+    other = run(2, kernels={3: ["gemm_b", "relu"], 5: ["gemm"], 6: ["copy", "extra"]}, layers=list(range(11)))
+    comparison = compare(base, other)
+    kernels = comparison.frame("compare_kernels").set_index("name")
+    assert kernels.loc["gemm_a", ["change", "other_name"]].tolist() == ["changed kernel", "gemm_b"]
+    assert kernels.loc["bias", "change"] == "vanished" and kernels.loc["extra", "change"] == "appeared"
+    assert "gemm_b" not in kernels.index
+    layers = comparison.frame("compare_layers").query("measure == 'latency'").set_index("layer_path")
+    assert layers.loc["layers.11:Linear", "change"] == "vanished"
+    assert layers["is_kernel_change"].to_dict() == {
+        path: path in ("layers.3:Linear", "layers.5:Linear", "layers.6:Linear") for path in layers.index}
+    assert comparison.frame("compare_models").set_index("quantity").loc["kernel_count", "change"] in ("less", "equal")
+
+
+def test_layer_of_another_class_at_the_same_place_is_the_same_layer():
+    comparison = compare(run(1), run(2, paths={4: "layers.4:FusedLinear"}, slow={4: 3.0}))
+    layers = comparison.frame("compare_layers")
+    assert (layers.iloc[0]["layer_path"], layers.iloc[0]["change"]) == ("layers.4:Linear", "slower")
+    assert not layers["change"].isin(["appeared", "vanished"]).any()
+
+
+def test_template_arguments_do_not_make_another_kernel():
+    names = {layer: [f"void kernel_{chr(97 + layer)}<double>(int)"] for layer in range(LAYERS)}
+    kernels = compare(run(1), run(2, kernels=names)).frame("compare_kernels")
+    assert set(kernels["change"]) == {"no difference shown"} and len(kernels) == LAYERS
+
+
+def test_what_one_side_did_not_record_has_not_vanished():
+    bare = run(2)
+    for name in ("kernels", "layers"):
+        bare.frames[name] = bare.frames[name].iloc[:0]
+    comparison = compare(run(1), bare)
+    assert comparison.frame("compare_kernels").empty and comparison.frame("compare_layers").empty
+    assert set(comparison.frame("compare_models")["quantity"]) <= {"model_latency", "gpu_busy"}
+
+
+def test_single_iterations_are_not_comparable():
+    comparison = compare(run(1, repeats=1, iterations=1), run(2, repeats=1, iterations=1, scale=3.0))
+    assert (comparison.frame("compare_models").query("quantity == 'model_latency'")["change"] == "not comparable").all()
+
+
+def test_every_table_has_the_columns_of_its_schema():
+    empty = run(1, layers=[0]), run(2)
+    for pair in ((run(1), run(2)), (run(1), run(2, repeats=1)), empty):
+        for name, frame in compare(*pair).frames.items():
+            assert list(frame.columns) == [c.name for c in TABLES[name].columns], name
+
+
+# -- structure ----------------------------------------------------------------------------------------------
+
+
+def test_natural_pair_differs_in_ranges_only(captures):
+    """One workload recorded with and without ranges: 7,328 kernels each (captures/README)."""
+    pair = [analyze([captures / "nsys" / f"transformer_2.7b_a100_{name}.sqlite"]) for name in ("nvtx", "no_nvtx")]
+    comparison = compare(*pair)
+    summary = comparison.frame("compare_summary").set_index("subject")
+    assert summary.loc["verdict", "statement"] == (
+        "The captures differ in their ranges only: the same 7,328 kernels ran, in the same order.")
+    assert not summary.loc["kernels", "is_difference"] and not summary.loc["system", "is_difference"]
+    assert summary.loc["ranges", "statement"].startswith("The base has 516 ranges")
+    assert set(comparison.frame("compare_kernels")["change"]) == {"no difference shown"}
+    assert comparison.frame("compare_kernels")["base_count"].sum() == 1832  # of an iteration
+    assert shown(comparison) == 0
+
+
+def write_export(path, names, ranges=1):
+    builder = ExportBuilder()
+    for i in range(ranges):
+        builder.range(f"part {chr(97 + i)}", 10_000 * i, 10_000 * i + 9_000)
+    for k, name in enumerate(names):
+        builder.kernel(name, launch=(1_000 + 100 * k, 1_050 + 100 * k), run=(2_000 + 100 * k, 2_060 + 100 * k))
+    builder.write(path)
+    return analyze([path])
+
+
+def test_order_and_set_of_kernels_are_told_apart(tmp_path):
+    base = write_export(tmp_path / "a.sqlite", ["x", "y", "x"])
+    swapped = write_export(tmp_path / "b.sqlite", ["y", "x", "x"])
+    fewer = write_export(tmp_path / "c.sqlite", ["x", "y"])
+
+    def says(other):
+        return compare(base, other).frame("compare_summary").set_index("subject").loc["kernels", "statement"]
+
+    assert says(base) == "The same 3 kernels in the same order, with the same launch dimensions."
+    assert says(swapped) == "The same 3 kernels, in another order."
+    assert says(fewer) == "3 kernels of 2 names in the base, 2 of 2 in the other; 2 names in both."
+
+
+def test_captures_without_kernels_or_ranges(tmp_path):
+    base = write_export(tmp_path / "a.sqlite", [], ranges=0)
+    comparison = compare(base, base)
+    statements = comparison.frame("compare_summary")["statement"].tolist()
+    assert "Neither capture has kernels." in statements and "Neither capture has ranges." in statements
+    assert not comparison.frame("compare_summary")["is_difference"].any()
+
+
+# -- bars ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text, quantity, name, op, limit, relative", [
+    ("model_latency>3%", "model_latency", "", ">", 0.03, True),
+    (" throughput < -5 % ", "throughput", "", "<", -0.05, True),
+    ("layer_latency(layers.3.mlp) >= 200us", "layer_latency", "layers.3.mlp", ">=", 200e3, False),
+    ("kernel_count>0", "kernel_count", "", ">", 0.0, False),
+    ("kernel_time(void f<(int)1>(x))>1.5ms", "kernel_time", "void f<(int)1>(x)", ">", 1.5e6, False),
+])
+def test_bars_are_read(text, quantity, name, op, limit, relative):
+    bar = parse_bar(text)
+    assert (bar.quantity, bar.name, bar.op, bar.is_relative) == (quantity, name, op, relative)
+    assert bar.limit == pytest.approx(limit)
+
+
+@pytest.mark.parametrize("text", [
+    "", "model_latency", "model_latency>", "model_latency>3", "latency>3%", "model_latency=3%", "model_latency(x)>3%",
+    "kernel_count>3ms", "throughput<5ms", "model_latency>3%%", "model_latency>nan%"])
+def test_bars_that_cannot_be_read_are_refused(text):
+    with pytest.raises(UsageError) as failed:
+        parse_bar(text)
+    assert failed.value.code == "bar-syntax"
+
+
+def verdict(base, other, *bars):
+    try:
+        return 0, " ".join(check_bars(compare(base, other), [parse_bar(bar) for bar in bars]))
+    except BarNotMetError as error:
+        return error.exit_code, error.message
+
+
+def test_bar_breaks_only_for_a_difference_that_is_one():
+    code, sentence = verdict(run(1), run(2, scale=1.5), "model_latency>3%")
+    assert code == 1 and sentence.startswith("model_latency>3%: model latency ") and "95 % interval" in sentence
+    assert verdict(run(1), run(2), "model_latency>3%")[0] == 0
+    noisy = [run(i, run_spread=0.4) for i in (4, 5)]
+    ratio = compare(*noisy).frame("compare_models").query("quantity == 'model_latency'")["difference_ratio"].iloc[0]
+    base, other = noisy if ratio > 0.03 else noisy[::-1]
+    code, sentence = verdict(base, other, "model_latency>3%")
+    assert code == 0 and "noise may be all of it" in sentence
+
+
+def test_bars_of_every_quantity():
+    base, other = run(1), run(2, slow={4: 2.0}, kernels={3: ["one", "two"]}, model_scale=1.5)
+    for bar, code in (("throughput<-10%", 1), ("throughput<-90%", 0), ("kernel_count>0", 1), ("kernel_count>5", 0),
+                      ("layer_latency>50%", 1), ("layer_latency(layers.4:Linear)>300us", 1), ("gpu_busy>90%", 0),
+                      ("layer_latency(layers.5)>50%", 0), ("kernel_time(kernel_e)>10%", 1), ("kernel_latency>90%", 0)):
+        assert verdict(base, other, bar)[0] == code, bar
+    with pytest.raises(UsageError) as failed:
+        verdict(base, other, "layer_latency(nothing)>1%")
+    assert failed.value.code == "bar-unknown"
+
+
+def test_single_iteration_is_judged_by_its_value_and_says_so():
+    pair = run(1, repeats=1, iterations=1), run(2, repeats=1, iterations=1, scale=3.0)
+    code, sentence = verdict(*pair, "model_latency>3%")
+    assert code == 1 and "too few iterations" in sentence
+
+
+# -- the command --------------------------------------------------------------------------------------------
+
+
+def test_command_in_terminal_json_html_and_ci(tmp_path):
+    from xsp_post.store import write_store
+
+    for name, results in (("base", run(1)), ("same", run(2)), ("slow", run(3, scale=1.6))):
+        write_store(results, tmp_path / f"{name}.xsp.sqlite")
+
+    def command(*arguments):
+        return subprocess.run([sys.executable, "-m", "xsp_post.cli", "compare", *arguments], cwd=tmp_path,
+                              capture_output=True, text=True, check=False)
+
+    done = command("base.xsp.sqlite", "same.xsp.sqlite", "--fail-if", "model_latency>3%")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("No significant difference")
+    failed = command("base.xsp.sqlite", "slow.xsp.sqlite", "--fail-if", "model_latency>3%", "--json", "-o", "c.html")
+    assert failed.returncode == 1 and "[bar-not-met]" in failed.stderr and "Traceback" not in failed.stderr
+    printed = json.loads(failed.stdout)
+    assert printed["format"] == "xsp-post.compare" and printed["models"][0]["change"] == "more"
+    assert (tmp_path / "c.html").read_text().startswith("<!doctype html>")
+    assert command("base.xsp.sqlite", "slow.xsp.sqlite", "--fail-if", "nonsense").returncode == 2
+    assert command("base.xsp.sqlite", "missing.sqlite").returncode == 4
+    assert command("base.xsp.sqlite", "same.xsp.sqlite", "-o", "c.html").returncode == 6
