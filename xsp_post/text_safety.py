@@ -1,18 +1,27 @@
-"""Ground floor: text from a capture as one harmless line."""
+"""Ground floor: text from a capture as one harmless line, and which characters no output may pass on as they are."""
 
 from __future__ import annotations
 
 import unicodedata
 
-# control, format (bidirectional marks among them), surrogate, private and unassigned characters
+# Characters that change how *other* characters look (bidirectional controls: Unicode TR 9 §2; zero width;
+# fillers; line and paragraph separators), and the C0/C1 controls.
+INVISIBLE = frozenset({
+    0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180E, 0x3164, 0xFEFF, 0xFFA0,
+    *range(0x20), *range(0x7F, 0xA0), *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070),
+    *range(0xFFF9, 0xFFFC), *range(0xE0000, 0xE0080),
+})  # fmt: skip
+# what a terminal's font may not have either: control, format, surrogate, private and unassigned characters
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 
 
 def shown(text: str, limit: int = 100) -> str:
     """The text with hidden characters spelled out (``\\u202e``), at most ``limit`` characters long."""
-    if text.isprintable() and len(text) <= limit:
+    if text.isascii() and text.isprintable() and len(text) <= limit:
         return text
-    visible = "".join(
-        c if unicodedata.category(c) not in _HIDDEN else f"\\u{ord(c):04x}" for c in text[: 2 * limit]
-    )
+    visible = "".join(f"\\u{ord(c):04x}" if _is_hidden(c) else c for c in text[: 2 * limit])
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"
+
+
+def _is_hidden(character: str) -> bool:
+    return ord(character) in INVISIBLE or unicodedata.category(character) in _HIDDEN

@@ -11,31 +11,14 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from xsp_post.text_safety import INVISIBLE
+
 # Names longer than this are cut on the page; the full text is kept beside it, up to FULL_LENGTH.
 SHORT_LENGTH = 72
 FULL_LENGTH = 12_000
 
-# Characters that change how *other* characters look (bidirectional controls: Unicode TR 9 §2; zero width;
-# line and paragraph separators), and the C0/C1 controls. Each is replaced by something one can see.
-_INVISIBLE = [
-    0x00AD,
-    0x034F,
-    0x061C,
-    0x115F,
-    0x1160,
-    0x17B4,
-    0x17B5,
-    0x180E,
-    *range(0x200B, 0x2010),
-    *range(0x2028, 0x202F),
-    *range(0x2060, 0x2070),
-    0x3164,
-    0xFEFF,
-    0xFFA0,
-    *range(0xFFF9, 0xFFFC),
-    *range(0xE0000, 0xE0080),
-]
-_VISIBLE: dict[int, str] = {code: f"⟨U+{code:04X}⟩" for code in (*_INVISIBLE, *range(0x20), *range(0x7F, 0xA0))}
+# Every character that nobody can see is replaced by something one can.
+_VISIBLE: dict[int, str] = {code: f"⟨U+{code:04X}⟩" for code in sorted(INVISIBLE)}
 _VISIBLE |= {ord("\n"): "↵", ord("\t"): "⇥"}
 _VISIBLE |= dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # halves of broken UTF-16, undecodable bytes
 
