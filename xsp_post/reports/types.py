@@ -95,7 +95,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     if "latency_ratio" in frame and top["latency_ratio"] == top["latency_ratio"]:
         blocks.append(
             Note(
-                f"{visible(top['layer_type'], 80) or 'Layers without a type'} take "
+                f"{'Layers of type ' + visible(top['layer_type'], 80) if top['layer_type'] else 'Layers without a type'} take "
                 f"{format_ratio_percent(top['latency_ratio'])} of the "
                 f"layer latency with {format_ratio_percent(top['count_ratio'])} of the layers{cases.of_case(case)}.",
                 "lead",
