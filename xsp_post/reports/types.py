@@ -93,9 +93,11 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     top = frame.iloc[0]
     blocks: list[Block] = []
     if "latency_ratio" in frame and top["latency_ratio"] == top["latency_ratio"]:
+        name = visible(top["layer_type"], 80)
+        kind = f"Layers of type {name}" if name else "Layers without a type"
         blocks.append(
             Note(
-                f"{'Layers of type ' + visible(top['layer_type'], 80) if top['layer_type'] else 'Layers without a type'} take "
+                f"{kind} take "
                 f"{format_ratio_percent(top['latency_ratio'])} of the "
                 f"layer latency with {format_ratio_percent(top['count_ratio'])} of the layers{cases.of_case(case)}.",
                 "lead",
