@@ -113,7 +113,7 @@ def test_an_iteration_that_was_not_told_apart_repeats() -> None:
 
 
 def test_the_second_call_of_a_layer_is_not_the_first() -> None:
-    """A defect of XSP (XSP.md §2.4): equal names of one layer shared their samples."""
+    """A defect of XSP's scripts: equal names of one layer shared their samples."""
     twice = [(LAYERS[0], "gemm"), (LAYERS[1], "norm"), (LAYERS[0], "gemm")]
     kernels, nodes = analysis([twice])
     assert read_bytes(join(kernels, nodes, [report(twice)])[0], 3) == [0, 1, 2]

@@ -95,7 +95,7 @@ def test_table_ix_and_figure_12(paper):
     moved = raw["dram_read_GB"] + raw["dram_write_GB"]
     tolerance = 0.0051 + intensity * (0.01 / moved + 0.005 / raw["gpu_gflops"])
     agrees = (intensity - raw["arithmetic_intensity"]).abs() <= tolerance
-    assert raw.index[~agrees].tolist() == [7]  # 24.40 GB is a misprint: Table VI has 24.31 (XSP.md §4.10 E5)
+    assert raw.index[~agrees].tolist() == [7]  # 24.40 GB is a misprint: Table VI has 24.31 (docs/paper.md, E5)
     reached = models["arithmetic_throughput_flop_per_s"] / 1e12
     np.testing.assert_allclose(reached, raw["arithmetic_throughput_TFlops"], atol=0.0051, rtol=1e-3)
     assert (models["bound"].eq("memory") == raw["memory_bound"]).all()

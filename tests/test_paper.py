@@ -1,4 +1,4 @@
-"""The paper reproduced: raw printed columns through the product's own functions (XSP.md §4.11, R1–R9)."""
+"""The paper reproduced: raw printed columns through the product's own functions (checks R1–R9)."""
 
 from collections import Counter
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_without_the_data_there_is_no_page(monkeypatch, tmp_path):
         paper_check.lines()
 
 
-# What needs no data: the paper's own numbers that XSP.md §4 states -----------------------------------------
+# What needs no data: the numbers that the paper itself prints -----------------------------------------
 
 
 def test_a_kernel_without_counters_has_no_verdict():

@@ -78,7 +78,7 @@ def codes(analysis: Analysis) -> list[str]:
 
 def test_figure_2_of_the_paper():
     """ResNet50 v1.5, batch 256, V100: M 275.1 ms, M/L +157, M/L/G 490.3 ms, first convolution 5.1 ms +0.24
-    (XSP.md §2.3, R8)."""
+    (paper, §III-C, R8)."""
     kernels = {"conv": ["ShuffleTensor", "OffsetComp", "volta_scudnn_128x64"]}
     result = reconcile.reconcile(workload(
         {"level": M, "batch": 256, "model_ms": [275.1] * 5},

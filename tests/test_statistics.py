@@ -26,7 +26,7 @@ def test_trim_count_is_not_fooled_by_binary_fractions():
 
 
 def test_the_papers_code_is_asymmetric_and_ours_is_not():
-    # XSP.md §2.5: for n = 4 their slice loses the maximum only; n = 3 is the median.
+    # XSP's code: for n = 4 their slice loses the maximum only; n = 3 is the median.
     assert s.paper_trimmed_mean([1, 2, 3, 100]) == 2.0
     assert s.trimmed_mean([1, 2, 3, 100]) == 26.5
     assert s.paper_trimmed_mean([1, 5, 100]) == 5

@@ -5,7 +5,7 @@ A run directory holds ``manifest.json`` and one folder per capture,
 what the collector wrote: ``spans.json`` (clock readings), ``trace.json.gz`` (torch.profiler),
 ``report.nsys-rep`` and ``report.sqlite`` (nsys); ``facts.json`` says what the child knew about its layers.
 
-Never recorded: environment variables, host and user names, folders of the user (DESIGN §8).
+Never recorded: environment variables, host and user names, folders of the user (docs/architecture.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A counter report names each kernel's ranges and keeps their order, but no correlation id (Jaeger's does). So a
 kernel is looked for by (range path, launch order within it, name); what stays is looked for by ever less (`STEPS`),
-each kernel at the first step that finds it. XSP pooled all equal names of a layer (XSP.md §2.4); here a mean is
+each kernel at the first step that finds it. XSP's scripts pooled all equal names of a layer; here a mean is
 taken only where several results stand for the same launch, and is named as such. Latencies never come from
 counter runs: replay serialises and repeats every kernel.
 """

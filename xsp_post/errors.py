@@ -1,4 +1,4 @@
-"""What ends a command: one family of errors per exit code (DESIGN §4, §7). Raised where the cause is
+"""What ends a command: one family of errors per exit code (docs/architecture.md). Raised where the cause is
 known, caught once, in ``cli.main``."""
 
 from __future__ import annotations

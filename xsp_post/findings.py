@@ -1,4 +1,4 @@
-"""What is odd but survivable: findings travel with the analysis into every table and report (DESIGN §7)."""
+"""What is odd but survivable: findings travel with the analysis into every table and report (docs/architecture.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many results → fleet tables: the paper's Tables VIII–X and Figures 10–12 for any set of captures (XSP.md §3.3).
+"""Many results → fleet tables: the paper's Tables VIII–X and Figures 10–12 for any set of captures (paper, §IV).
 
 `contribution` makes small frames of one capture's results, in whatever process analysed it; `fleet_tables`
 puts the contributions of all captures side by side. Both are pure functions of frames, so that a cluster

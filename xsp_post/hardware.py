@@ -1,4 +1,4 @@
-"""Beside the arrows: what a GPU can do at best, for the roofs of A9, A14, A15 (XSP.md §3, §4.1).
+"""Beside the arrows: what a GPU can do at best, for the roofs of A9, A14, A15 (paper, Tables I and VII).
 
 `find_peaks` answers from, in this order: the user's file, the table of products (`hardware_peaks`), the
 device's own attributes (multiprocessors × rate of its compute capability × clock). What none of them
@@ -36,7 +36,7 @@ class Peaks:
         return self.flop_per_s.get(pipe)
 
     def ideal_intensity(self, pipe: str = "fp32") -> float | None:
-        """Peak ÷ bandwidth in flop per byte: below it a kernel is memory-bound (XSP.md §3). None if unknown."""
+        """Peak ÷ bandwidth in flop per byte: below it a kernel is memory-bound (paper, §III). None if unknown."""
         peak = self.peak(pipe)
         if peak is None or not self.memory_bandwidth_bytes_per_s:
             return None

@@ -227,7 +227,7 @@ GPUS: tuple[Gpu, ...] = (
                    "fp16_tensor_fp16_accumulate": 419, "fp4_tensor": 1676, "int8_tensor": 838}),
 )
 
-# The paper's five systems as its authors' GPU table has them (XSP.md §4.1): system → (GPU, flop/s, B/s).
+# The paper's five systems as its authors' GPU table has them (Table VII): system → (GPU, flop/s, B/s).
 # P4 and M60 reproduce the printed ideal intensities only unrounded; M60 counts both GPUs of the board.
 PAPER_SYSTEMS: dict[str, tuple[str, float, float]] = {
     "Quadro_RTX": ("Quadro RTX 6000", 16_300e9, 624e9),

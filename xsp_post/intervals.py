@@ -1,6 +1,6 @@
 """Arithmetic on int64 time intervals: nesting, containment, union, gaps. NumPy only (ground floor).
 
-Nesting rule (NVIDIA's `nvtx_gpu_proj_trace`, NSYS B.2): the parent of a range is the enclosing range of
+Nesting rule (NVIDIA's `nvtx_gpu_proj_trace`): the parent of a range is the enclosing range of
 the same thread with the least slack, `(start−P.start)+(P.end−end)`. Slack is `P`'s length minus a
 constant, so the parent is simply the *shortest* enclosing range; among equals the one opened first is
 the outer one. For properly nested ranges that is the nearest earlier range whose end is not before

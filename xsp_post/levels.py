@@ -1,4 +1,4 @@
-"""The levels of the tree, outermost first, and the notation of leveled runs (XSP §III; DESIGN §2).
+"""The levels of the tree, outermost first, and the notation of leveled runs (XSP §III).
 
 XSP names three levels (model, layer, GPU kernel) and is explicitly extensible on both sides and in
 between. MODULE (a range between model and layer: a group of layers) and OPERATION (a range inside a

@@ -1,6 +1,6 @@
 """Trace → Tree, step "how much": device time rolled up from activities to nodes, level by level.
 
-Definitions (NSYS B.2/B.3, DESIGN §3): kernel time is a sum; busy time the length of the union of device
+Definitions (docs/glossary.md): kernel time is a sum; busy time the length of the union of device
 intervals; projection the first start … last end of work launched on the range's own thread inside it.
 Each roll-up is one pass per depth of the tree, from the deepest up; nothing is recursive.
 """

@@ -8,7 +8,7 @@ i.e. √(SSD_w / (h·(h − 1))) where SSD_w is the sum of squared deviations of
 h = n − 2g, on h − 1 degrees of freedom. Without trimming both become the textbook Student t
 interval and, between two samples, Welch's test.
 
-XSP.md §2.5 documents what the paper's code did instead (`paper_trimmed_mean`), for reproduction only.
+`paper_trimmed_mean` is what the paper's code did instead, for reproduction only.
 All values keep the unit they come in. NaN values are left out; no value at all gives NaN.
 """
 
@@ -50,7 +50,7 @@ def trimmed_mean(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> float
 
 
 def paper_trimmed_mean(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> float:
-    """The trimmed mean as the paper's code computes it (XSP.md §2.5), slips included; never a default.
+    """The trimmed mean as the paper's code computes it, slips included; never a default.
 
     n < 3: plain mean. n = 3: median. n ≥ 4: the mean of sorted[⌊0.2n⌋ : min(n − 1, n − ⌊0.2n⌋)], so that
     n = 4 loses its maximum only. Rounded to three decimals.

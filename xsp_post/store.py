@@ -1,4 +1,4 @@
-"""Analysis → one SQLite file, ``<stem>.xsp.sqlite``, that any SQLite tool opens (DESIGN §5).
+"""Analysis → one SQLite file, ``<stem>.xsp.sqlite``, that any SQLite tool opens (docs/architecture.md).
 
 How large tables lie is in `store_layout`. Everything but bulk rows is written with sqlite-utils; bulk rows go in
 by Arrow. `SCHEMA_VERSION` and its history:

@@ -34,7 +34,7 @@ class ActivityKind(IntEnum):
 
 @dataclass
 class Provenance:
-    """Where a trace comes from; nothing private (DESIGN §8)."""
+    """Where a trace comes from; nothing private (docs/architecture.md)."""
 
     source_name: str  # file name without its folder
     collector: str  # nsys, torch, jaeger

@@ -42,7 +42,7 @@ CATALOGUE.update({
 
 
 class Attribution(IntEnum):
-    """Where was it launched? (DESIGN §5)"""
+    """Where was it launched? (docs/architecture.md)"""
 
     NESTING = 0
     THREAD_TIME = 1
@@ -52,7 +52,7 @@ class Attribution(IntEnum):
 
 
 class LayerAttribution(IntEnum):
-    """Which layer does it count for, and how was that found? (DESIGN §5)"""
+    """Which layer does it count for, and how was that found? (docs/architecture.md)"""
 
     NESTING = 0
     SEQUENCE = 1
@@ -131,7 +131,7 @@ def balance(tree: Tree) -> pd.DataFrame:
 
 
 def check_tree(tree: Tree) -> list[Finding]:
-    """The invariants of DESIGN §6. Raises `ContradictionError` when kernels or kernel time were lost."""
+    """The invariants of docs/architecture.md. Raises `ContradictionError` when kernels or kernel time were lost."""
     kinds = tree.trace.activities["kind"].to_numpy()
     recorded = kinds == ActivityKind.KERNEL
     source = tree.trace.activities

@@ -3,7 +3,7 @@
 Every function takes a number in the unit its column suffix states (`schemas.base`) and gives text with
 its unit. Unknown values (NaN, None, pandas.NA) give ``UNKNOWN``, never 0. Prefixes of time, flop and
 counts are decimal; of bytes binary and named so (KiB = 1024 B), because the paper's own "MB" meant
-four different things (XSP.md §4.10 E4).
+four different things (docs/paper.md, E4).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ _BY_UNIT: dict[str, Callable[[Any], str]] = {
 def formatter_of(column: str) -> Callable[[Any], str] | None:
     """The formatter that a column's suffix asks for; None for text, ids, indexes and flags.
 
-    ``_ratio`` columns are percent on screen (DESIGN §3), ``_count`` columns get separators.
+    ``_ratio`` columns are percent on screen, ``_count`` columns get separators.
     """
     if column.startswith("is_"):
         return None

@@ -120,7 +120,7 @@ def test_launches_that_some_iteration_lacks_are_counted():
 
 
 def test_equal_names_in_a_layer_are_matched_by_their_order():
-    """Two launches of one name in one layer keep their own latencies (XSP.md §4.10 E11)."""
+    """Two launches of one name in one layer keep their own latencies (docs/paper.md, E11)."""
     kernels = [{"capture_id": 0, "iteration_index": i, "layer_index": 1, "name": "fft", "duration_ns": d + i}
                for i in range(3) for d in (400, 200)]
     table = compute_all(analysis([("", "", -1)], [(0, i, "", 900) for i in range(3)], kernels=kernels))[0]["a08"]

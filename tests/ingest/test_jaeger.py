@@ -48,7 +48,7 @@ def test_all_41_kernels_go_where_the_reference_says(genuine: Trace, paper: Path)
 
 
 def test_without_the_shift_the_published_method_misattributes(genuine: Trace, paper: Path) -> None:
-    """R10, XSP.md §1.6: 39 of 41 contained, 24 right."""
+    """R10: 39 of 41 contained, 24 right."""
     reference = pd.read_csv(paper / "traces" / REFERENCE).set_index("correlation_id")
     found = layer_of_launches(genuine, -genuine.provenance.clock_offset_ns).loc[reference.index]
     assert (found >= 0).sum() == 39

@@ -167,7 +167,7 @@ def test_times_since_1970_are_plausible(tmp_path):
 
 
 def test_an_open_range_lasts_to_the_last_nvtx_time(tmp_path):
-    """NSYS B.1: the largest NVTX time of the file, which may be that of a mark; never that of a cuDNN call."""
+    """The largest NVTX time of the file, which may be that of a mark; never that of a cuDNN call."""
     builder = ExportBuilder().range("open", 10, None).kernel("k", launch=(40, 41), run=(50, 60))
     builder.mark("done", 45).library("cudnnConvolutionForward", 46, 90)
     spans = load(builder.write(tmp_path / "a.sqlite")).trace.spans

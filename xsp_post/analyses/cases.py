@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: which capture each number of a case is taken from (XSP.md §2.2).
+"""On the arrow ``analyses``: which capture each number of a case is taken from (paper, §III-C).
 
 A *case* is one workload at one batch size and phase. Its model latency comes from the run without
 profilers below the model (M), its layer latencies from M/L, its kernels from M/L/G; where a run is missing
@@ -27,7 +27,7 @@ CATALOGUE.update({
 })
 
 ROLES = ("model", "layer", "kernel")
-# Per role, how well a run of a level is suited: smaller first (XSP.md §2.2 "taken from", "never from").
+# Per role, how well a run of a level is suited: smaller first (paper, §III-C "taken from", "never from").
 # A counter run replays kernels: its times are the last resort everywhere.
 _SUITED = {
     "model": {RUN_MODEL: 0, RUN_LAYER: 1, RUN_KERNEL: 2, "": 2, RUN_COUNTERS: 9},

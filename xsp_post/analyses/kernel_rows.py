@@ -1,7 +1,7 @@
 """On the arrow ``analyses``: one row per kernel launch of each case's reference iteration, with its counters.
 
 A launch is the same in another iteration, repeat or counter run when it has the same layer, kernel name and
-is the k-th launch of that name in that layer (XSP.md §2.4; where the sequences are equal this is "same
+is the k-th launch of that name in that layer (where the sequences are equal this is "same
 ordinal in the layer"). Latencies are summarised over the measured iterations, counters over every execution
 that has them, then A9…A15 add up these rows, so that all tables agree.
 """

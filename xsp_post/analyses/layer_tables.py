@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: A2…A7, what the layers alone tell (XSP.md §3.2)."""
+"""On the arrow ``analyses``: A2…A7, what the layers alone tell (paper, Table I)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def layer_columns(inputs: Inputs, rows: IntArray) -> dict[str, Any]:
 def stages(case: IntArray) -> IntArray:
     """0, 1, 2 for the first, second, last third of each case's rows, which are ordered by layer index.
 
-    "Thirds by index" (XSP.md §3.3): the k-th of n layers (from 0) is in third ⌊3k/n⌋: 78 + 78 + 78 of 234.
+    "Thirds by index" (paper, §IV): the k-th of n layers (from 0) is in third ⌊3k/n⌋: 78 + 78 + 78 of 234.
     """
     if not len(case):
         return np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: A1, A15 and what the paper's evaluation makes of batch sizes (XSP.md §3.2, §3.3)."""
+"""On the arrow ``analyses``: A1, A15 and what the paper's evaluation makes of batch sizes (paper, §III and §IV)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gain_per_doubling(batch_size: IntArray, throughput: FloatArray) -> FloatArra
 
 
 def optimal_position(batch_size: IntArray, throughput: FloatArray, policy: str, gain_ratio: float = 0.05) -> int:
-    """Position of the optimal batch size in one ascending sweep (XSP.md §4.10 E2 on why there are four).
+    """Position of the optimal batch size in one ascending sweep (docs/paper.md, E2 on why there are four).
 
     ``first``   the smallest whose doubling gains no more than ``gain_ratio``: the paper's wording
     ``last``    going down from the top, as long as the last doubling gained no more than that

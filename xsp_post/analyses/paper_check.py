@@ -1,9 +1,9 @@
-"""On the arrow ``analyses``: the paper's printed numbers against ours, line by line (XSP.md §4.11 R1–R9).
+"""On the arrow ``analyses``: the paper's printed numbers against ours, line by line (checks R1–R9).
 
 Every line feeds raw columns of the paper through `compute_all`, the function that users' captures go
 through, and compares a derived column. A printed number is a rounded one: a line agrees when ours lies within
 half a unit of the last printed place, widened by what the rounding of the raw columns can do. Where the paper
-itself slips (XSP.md §4.10) the line is expected to differ and says so.
+itself slips the line is expected to differ and says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pandas as pd
 from xsp_post.analyses import compute_all
 from xsp_post.analyses.evaluation import convolution_ratio
 from xsp_post.analyses.options import BATCH_POLICIES
-from xsp_post.analyses.paper_data import MIB, Builder, KernelRow, LayerRow, folder, printed
+from xsp_post.analyses.paper_data import MIB, SLIPS, Builder, KernelRow, LayerRow, folder, printed
 from xsp_post.hardware import paper_system
 from xsp_post.hardware_peaks import PAPER_SYSTEMS
 from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
@@ -389,6 +389,8 @@ def render() -> str | None:
     for section in dict.fromkeys(line.section for line in found):
         parts.append(f"\n## {section}\n\n| | xsp-post | paper | |\n| --- | ---: | ---: | --- |\n")
         parts += [_row(line) for line in found if line.section == section]
+    parts.append("\n## Slips of the paper\n\n")
+    parts += [f"* **E{number}** {sentence}\n" for number, sentence in enumerate(SLIPS, 1)]
     return "".join(parts)
 
 

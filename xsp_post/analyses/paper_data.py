@@ -114,3 +114,19 @@ def _frame(table: str, rows: list[dict[str, object]]) -> pd.DataFrame:
         column.name: pd.Series([row.get(column.name, blank[column.dtype]) for row in rows],
                                dtype="object" if column.dtype == "str" else column.dtype)
         for column in TABLES[table].columns})
+
+# What a re-implementation trips over; the numbers are referred to as E1 … E11 in code and tables.
+SLIPS = (
+    "Table IV's counts are one too few: the authors' code starts a new name at 0. 53 Mul layers ran, 52 are printed.",
+    "The optimal batch size of ResNet50 is printed as 256; by the rule as worded (doubling gains 5 % at most) it is 64. "
+    "Four policies are offered; the wording is the default.",
+    "Table IX's stage columns for model 7 contradict Figure 5; ours follow the figure's own values.",
+    "Units differ by table: MiB in III–VI and Figure 5b, 10^6 bytes in II and Figure 1, 10^9 in IX, 1000 · 2^20 in X.",
+    "Table IX, model 7: reads of 24.40 GB are a misprint of 24.31 (Table VI, and its own intensity).",
+    "Table IX's latencies and Table VIII's throughputs come from different runs, up to 10 % apart.",
+    "\"GPU latency percentage varies 53.68–95.61 %\": the table's own maximum is 96.32.",
+    "The first arXiv version compares throughput with the ideal intensity; the final one intensity, as here.",
+    "Kernels without counters are memory-bound to the authors' code (intensity 0); here they are unknown.",
+    "XSP's spans hold its own conversion work, so that its overheads are upper bounds of the profilers'.",
+    "XSP pools counters of equal kernel names within a layer, and its trimmed mean of four loses the maximum only.",
+)

@@ -1,6 +1,6 @@
 """On the arrow ``analyses``: intensity, throughput, roofs and the verdict memory-/compute-/latency-bound.
 
-XSP.md §3: AI = flop / (DRAM reads + writes); AT = flop / kernel latency; memory-bound ⇔ AI < peak / bandwidth
+paper, §III: AI = flop / (DRAM reads + writes); AT = flop / kernel latency; memory-bound ⇔ AI < peak / bandwidth
 (strictly). Written as times that is: memory-bound ⇔ bytes / bandwidth > flop / peak, which also holds for a
 kernel whose flop went through several pipes: its compute time is that of the pipe that is busy longest, and
 its roof is flop / max(compute time, memory time). What was not measured has no verdict (slip E9 of the paper).

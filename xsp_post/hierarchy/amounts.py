@@ -57,7 +57,7 @@ def _unions(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarr
     start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     order = _start_order(start)
     busy, first, last = rollup.busy_and_extent(node[order], start[order], end[order], parent, depth)
-    # NVIDIA's projection knows same-thread launches of kernels and copies only (NSYS B.2)
+    # NVIDIA's projection knows same-thread launches of kernels and copies only (`nvtx_gpu_proj_trace`)
     projected = (launch_node > 0) & (activities["kind"].to_numpy() != ActivityKind.GRAPH)
     if not (projected.all() and (launch_node == node).all()):
         chosen = np.flatnonzero(projected) if isinstance(order, slice) else order[projected[order]]

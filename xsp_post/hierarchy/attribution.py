@@ -1,7 +1,7 @@
 """Trace → Tree, step "where was it launched": launches joined to executions, and each execution to a range.
 
 Join key is (process, correlation id), never the id alone; an API row counts once even where an export
-holds a driver and a runtime row for one launch, so no kernel is ever doubled (NSYS §0.2, B.2).
+holds a driver and a runtime row for one launch, so no kernel is ever doubled (as in NVIDIA's `nvtx_gpu_proj_trace`).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _attribute_graph_nodes(
 
 def original_creation(graph_nodes: pd.DataFrame) -> pd.DataFrame:
     """Per graph node the thread and time at which its *original* was created: instantiation clones nodes, so
-    ``original_graph_node_id`` is followed to its end (NSYS B.5). One row per (process, node)."""
+    ``original_graph_node_id`` is followed to its end. One row per (process, node)."""
     nodes = graph_nodes.drop_duplicates(["process_index", "graph_node_id"]).reset_index(drop=True)
     keys = pd.MultiIndex.from_arrays([nodes["process_index"], nodes["graph_node_id"]])
     original = nodes["original_graph_node_id"].to_numpy()

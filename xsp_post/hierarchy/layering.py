@@ -47,7 +47,7 @@ def forward_of_backward(
     """For ranges at or below a backward range with a sequence number: the forward range with that number, −1.
 
     PyTorch gives an operator and its gradient one number, unique per process for the forward thread; of
-    several forward ranges with it the last one opened before the backward one is meant (NSYS G.3). What a
+    several forward ranges with it the last one opened before the backward one is meant (torch's emit_nvtx). What a
     checkpoint computes again inside its backward range counts for the checkpoint's own forward range.
     ``ranges`` holds process_index and start_ns; all of shape (ranges,).
     """

@@ -40,7 +40,7 @@ LIBRARY_DOMAINS = frozenset({
 
 @dataclass(frozen=True)
 class LevelOptions:
-    """What the user may say about levels (DESIGN §4)."""
+    """What the user may say about levels."""
 
     model_range: str = ""
     layer_range: str = ""

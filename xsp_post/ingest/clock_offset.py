@@ -1,7 +1,7 @@
 """Helper of ``ingest``: how far apart two clocks of one capture are, told from what must contain what.
 
-XSP's tracers read their own clocks and map each to wall time once (XSP.md §1.2); layers and launches of one
-trace then disagree by a constant, and plain containment gives kernels to the *next* layer (XSP.md §1.6). The
+XSP's tracers read their own clocks and map each to wall time once; layers and launches of one
+trace then disagree by a constant, and plain containment gives kernels to the *next* layer (check R10). The
 offset is the shift of the layer spans under which most launches lie inside a layer. NumPy only.
 """
 

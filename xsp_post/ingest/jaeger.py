@@ -1,6 +1,6 @@
 """``ingest``: an MLModelScope / XSP trace in Jaeger's JSON → ``Trace`` (and its counters → ``CounterReport``).
 
-Spans carry their level (``trace_level``, XSP.md §1.2): application, model and framework spans become ranges,
+Spans carry their level (``trace_level``, MLModelScope's tracer): application, model and framework spans become ranges,
 launches and kernels are joined by the tag ``correlation_id``, metrics sit in the logs of the launches. The trace
 names no host thread, so each Jaeger process is one thread; containment decides, as in XSP. The framework's spans
 may be on another clock than the launches: they are shifted (`clock_offset`), and a finding says by how much.

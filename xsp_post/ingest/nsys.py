@@ -1,6 +1,6 @@
 """Captures in: the tables of an Nsight Systems export → `trace.Trace`.
 
-Any schema from 2020 to 2026.4: absent tables and columns become empty frames and defaults (NSYS A).
+Any schema from 2020 to 2026.4: absent tables and columns become empty frames and defaults.
 Facts relied on: globalTid = HW:8|VM:8|PID:24|TID:24; correlation ids are unique per process only;
 NVTX text is inline or interned; NVTX ``end`` may be NULL; 0, NULL and 0xFFFFFFFF all mean "none".
 Private values (environment, command line, output, user, host) are never read.
@@ -315,7 +315,7 @@ class _Reader:
 
     def _launches(self, table: pa.Table) -> pd.DataFrame:
         api_class = numbers(table, "api_class")
-        # 67 is a CUDABACKTRACE row: a second row for a call that is there already (NSYS A.3.4)
+        # 67 is a CUDABACKTRACE row: a second row for a call that is there already
         keep = (api_class == 0) | (api_class == 1)
         if not keep.all():
             table = table.filter(pa.array(keep))

@@ -11,7 +11,7 @@ from xsp_post.ingest.tables import TableSource, real, whole
 
 
 def device_frame(source: TableSource, table: Callable[[str], str], processes: pd.DataFrame) -> pd.DataFrame:
-    """Each CUDA device of each process with the hardware facts of its GPU (NSYS A.3.13)."""
+    """Each CUDA device of each process with the hardware facts of its GPU."""
     gpu_columns = ("id", "cuDevice", "name", "smCount", "clockRate", "memoryBandwidth", "totalMemory", "l2CacheSize",
                    "computeMajor", "computeMinor", "deviceId")  # fmt: skip
     gpus: dict[int, dict] = {}

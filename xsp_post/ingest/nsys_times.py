@@ -38,7 +38,7 @@ def close_and_repair(
 ) -> tuple[pd.DataFrame, list[Finding]]:
     """Give every row a plausible start and end (in place); returns the launches that are left, and findings.
 
-    NULL ends: ranges end with the last NVTX time of the file (NSYS B.1), calls and activities with their start.
+    NULL ends: ranges end with the last NVTX time of the file, calls and activities with their start.
     """
     found = []
     is_open = spans["is_open"].to_numpy()

@@ -61,7 +61,7 @@ CASES = register(Table("cases", "Cases", "workload × batch size × phase", (
     C("kernel_level", "str", "its level"),
     C("reference_iteration_index", "int64", "iteration of kernel_capture_id whose launches are the rows of A8"),
     C("iteration_count", "int64", "measured iterations the model latency is from"),
-), "leveled experimentation: each latency from the run whose deepest profiler is that level; XSP.md §2.2"))
+), "leveled experimentation: each latency from the run whose deepest profiler is that level; paper, §III-C"))
 
 A01 = register(Table("a01", "A1 Model information", "case", (
     *_CASE, *_CAPTURE,
@@ -160,7 +160,7 @@ A10 = register(Table("a10", "A10 Kernels by name", "case × kernel name", (
     *_CASE,
     C("name", "str", "demangled kernel name, compared exactly"),
     C("short_name", "str", "bare function name"),
-    C("kernel_count", "int64", "launches in one iteration (the paper prints one too few, XSP.md §4.10 E1)"),
+    C("kernel_count", "int64", "launches in one iteration (the paper prints one too few, docs/paper.md, E1)"),
     C("latency_ns", "float64", "sum of the kernels' latencies"),
     C("latency_ratio", "float64", "share of the model latency, NaN when that is unknown"),
     C("kernel_latency_ratio", "float64", "share of the sum of all kernel latencies"),
@@ -240,7 +240,7 @@ OPTIMAL_BATCH = register(Table("optimal_batch", "Optimal batch size", "workload 
     C("throughput_inputs_per_s", "float64", "throughput there"),
     C("latency_ns", "float64", "model latency there"),
     C("is_chosen", "bool", "the policy that a01.is_optimal follows"),
-), "XSP (IPDPS 2020) §III A1; XSP.md §4.10 E2"))
+), "XSP (IPDPS 2020) §III A1; docs/paper.md, E2"))
 
 THROUGHPUT_SCALABILITY = register(Table("throughput_scalability", "Throughput scalability", "case", (
     *_CASE,
