@@ -118,7 +118,7 @@ def _frame(table: str, rows: list[dict[str, object]]) -> pd.DataFrame:
 # What a re-implementation trips over; the numbers are referred to as E1 … E11 in code and tables.
 SLIPS = (
     "Table IV's counts are one too few: the authors' code starts a new name at 0. 53 Mul layers ran, 52 are printed.",
-    "The optimal batch size of ResNet50 is printed as 256; by the rule as worded (doubling gains 5 % at most) it is 64. "
+    "The optimal batch size of ResNet50 is printed as 256; by the rule as worded (a doubling gains 5 %) it is 64. "
     "Four policies are offered; the wording is the default.",
     "Table IX's stage columns for model 7 contradict Figure 5; ours follow the figure's own values.",
     "Units differ by table: MiB in III–VI and Figure 5b, 10^6 bytes in II and Figure 1, 10^9 in IX, 1000 · 2^20 in X.",
