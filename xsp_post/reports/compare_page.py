@@ -1,13 +1,207 @@
-"""On the arrow ``reports``: the tables of a comparison → one self-contained page (placeholder)."""
+"""On the arrow ``reports``: the tables of a comparison → one self-contained page."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+from typing import Any
+
+import altair as alt
+import pandas as pd
 
 from xsp_post.analysis import Results
 from xsp_post.output import atomic_output
+from xsp_post.reports import theme
+from xsp_post.reports.blocks import Block, Chart, Section, Table
+from xsp_post.reports.small_page import Fact, render_page
+from xsp_post.reports.text import short_kernel, shorten, visible
+from xsp_post.units import format_count, format_ns, format_ratio_percent
+
+ROW_LIMIT = 400
+BAR_LIMIT = 25
+# What a change looks like: never by colour alone, the words are in the legend, the table and on hover.
+_COLORS = {"slower": "other", "faster": "base", "no difference shown": "unknown", "changed kernel": "latency"}
+_LAYER_COLUMNS = ("layer_path", "call_index", "layer_type", "measure")
+_KERNEL_COLUMNS = ("name", "other_name", "layer_path", "base_count", "other_count")
+_DIFFERENCE = (
+    "base_latency_ns",
+    "other_latency_ns",
+    "difference_ns",
+    "difference_ratio",
+    "change",
+    "ci_low_difference_ns",
+    "ci_high_difference_ns",
+    "adjusted_p_value",
+    "base_sample_count",
+    "other_sample_count",
+    "interval_over",
+)
+_TITLES = {
+    "layer_path": "layer",
+    "name": "kernel",
+    "other_name": "other's kernel",
+    "base_latency_ns": "base",
+    "other_latency_ns": "other",
+    "difference_ns": "difference",
+    "difference_ratio": "in %",
+    "ci_low_difference_ns": "95 % from",
+    "ci_high_difference_ns": "to",
+    "adjusted_p_value": "p (corrected)",
+    "base_count": "launches",
+    "other_count": "in the other",
+    "base_sample_count": "n base",
+    "other_sample_count": "n other",
+    "call_index": "call",
+    "layer_type": "type",
+    "interval_over": "interval over",
+}
 
 
-def write_compare_page(results: Results, path: Path, *, names: tuple[str, str], force: bool = False) -> None:
+def write_compare_page(
+    results: Results, path: str | os.PathLike[str], *, names: tuple[str, str] = ("base", "other"), force: bool = False
+) -> None:
+    """Write the page of a comparison. Raises `OutputError`."""
     with atomic_output(path, force) as temporary:
-        temporary.write_text("<!doctype html>", encoding="utf-8")
+        temporary.write_text(render(results, names), encoding="utf-8")
+
+
+def render(results: Results, names: tuple[str, str] = ("base", "other")) -> str:
+    """The page of a comparison (tables ``compare_…``) as text."""
+    summary = results.frame("compare_summary")
+    statements = [
+        ("other" if row["is_difference"] else "compute", str(row["statement"])) for row in summary.to_dict("records")
+    ]
+    sections = [
+        section
+        for section in (
+            _section(
+                results,
+                "compare_layers",
+                "layers",
+                "Layers",
+                "Which layers changed, and is it more than noise?",
+                _LAYER_COLUMNS,
+                "layer_path",
+            ),
+            _section(
+                results, "compare_kernels", "kernels", "Kernels", "Which kernels changed?", _KERNEL_COLUMNS, "name"
+            ),
+        )
+        if section is not None
+    ]
+    title = f"{names[0]} → {names[1]}"
+    return render_page(
+        title,
+        "differences of the second against the first",
+        "xsp-post comparison",
+        _facts(results),
+        statements,
+        sections,
+    )
+
+
+def _facts(results: Results) -> list[Fact]:
+    models = results.frame("compare_models")
+    facts = []
+    for row in models.head(8).to_dict("records"):
+        amount = format_count if row["unit"] == "1" else format_ns
+        sign = "+" if row["difference_ratio"] > 0 else ""
+        facts.append(
+            Fact(
+                str(row["quantity"]).replace("_", " "),
+                f"{sign}{format_ratio_percent(row['difference_ratio'])}",
+                f"{amount(row['base_value'])} → {amount(row['other_value'])}: {row['change']}",
+            )
+        )
+    return facts
+
+
+def _section(
+    results: Results, table: str, anchor: str, title: str, question: str, columns: tuple[str, ...], label: str
+) -> Section | None:
+    frame = results.frame(table)
+    if frame.empty:
+        return None
+    blocks: list[Block] = []
+    drawn = frame[frame["difference_ratio"].notna()].head(BAR_LIMIT)
+    if len(drawn):
+        caption = (
+            "Difference of the other against the base with its 95 % interval. A mark whose line crosses zero shows "
+        )
+        caption += "no difference." + (f" The first {BAR_LIMIT} of {len(frame):,}." if len(frame) > BAR_LIMIT else "")
+        blocks.append(Chart(f"{anchor}-differences", _chart(drawn, label), caption, "Differences"))
+    listed = frame.head(ROW_LIMIT).drop(columns=["layer_index"])
+    shown = tuple(c for c in (*columns, *_DIFFERENCE) if c in listed and _says_something(listed[c]))
+    blocks.append(
+        Table(
+            anchor,
+            table,
+            listed,
+            shown,
+            title,
+            len(frame),
+            titles=_TITLES,
+            bars=(),
+            visible_rows=15,
+            short={"name": lambda names: names.map(short_kernel)} if label == "name" else {},
+            command="xsp-post compare BASE OTHER --json",
+        )
+    )
+    return Section(anchor, title, question, tuple(blocks))
+
+
+def _says_something(values: pd.Series) -> bool:
+    if values.dtype.kind in "f":
+        return bool(values.notna().any())
+    return bool((values.astype(str) != "").any()) and not (
+        values.name in ("call_index", "measure") and values.nunique() == 1
+    )
+
+
+def _chart(frame: pd.DataFrame, label: str) -> Any:
+    """One row per layer or kernel: the relative difference as a point, its interval as a line."""
+    base = frame["base_latency_ns"]
+    texts = [shorten(visible(name, 200), 48) for name in frame[label]]
+    points = pd.DataFrame(
+        {
+            "row": [f"{i + 1}. {text}" for i, text in enumerate(texts)],
+            "order": range(len(frame)),
+            "value": frame["difference_ratio"] * 100,
+            "low": frame["ci_low_difference_ns"] / base * 100,
+            "high": frame["ci_high_difference_ns"] / base * 100,
+            "change": frame["change"].astype(str),
+            "base": [format_ns(v) for v in base],
+            "other": [format_ns(v) for v in frame["other_latency_ns"]],
+        }
+    )
+    # an interval of ±300 % would flatten everything else: lines end at the edge of the scale
+    edge = float(max(points["value"].abs().max() * 1.6, points["high"].abs().median() * 1.2, 2.0))
+    points["low"], points["high"] = points["low"].clip(-edge, edge), points["high"].clip(-edge, edge)
+    present = [c for c in dict.fromkeys(points["change"])]
+    scale = alt.Scale(domain=present, range=[theme.color(_COLORS.get(change, "memory")) for change in present])
+    color = alt.Color("change:N", title=None, scale=scale)
+    y = alt.Y("row:N", title=None, sort=points["row"].tolist(), axis=alt.Axis(labelLimit=330))
+    x = alt.X("value:Q", title="difference [% of base]", scale=alt.Scale(domain=[-edge, edge]))
+    tips = [alt.Tooltip(f"{c}:N", title=c) for c in ("row", "change", "base", "other")]
+    interval = (
+        alt.Chart(points)
+        .mark_rule(strokeWidth=2)
+        .encode(
+            y=y,
+            x=alt.X("low:Q", title="difference [% of base]", scale=alt.Scale(domain=[-edge, edge])),
+            x2="high:Q",
+            color=color,
+        )
+    )
+    mark = (
+        alt.Chart(points)
+        .mark_point(filled=True, size=70)
+        .encode(
+            y=y,
+            x=x,
+            color=color,
+            shape=alt.Shape("change:N", title=None, scale=alt.Scale(domain=present)),
+            tooltip=tips,
+        )
+    )
+    zero = alt.Chart(pd.DataFrame({"zero": [0]})).mark_rule(strokeDash=[4, 3]).encode(x="zero:Q")
+    return alt.layer(zero, interval, mark).properties(width=theme.CHART_WIDTH - 320, height=22 * len(points))

@@ -1,10 +1,547 @@
-"""On the arrow ``reports``: fleet tables → one self-contained page (placeholder)."""
+"""On the arrow ``reports``: fleet tables → one self-contained page (Tables VIII–X, Figures 10–12 of the paper)."""
+
 from __future__ import annotations
-from pathlib import Path
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
 from xsp_post.analysis import Results
 from xsp_post.output import atomic_output
+from xsp_post.reports import theme
+from xsp_post.reports.blocks import Block, Chart, Section, Table
+from xsp_post.reports.small_page import Fact, render_page
+from xsp_post.reports.text import shorten, visible
+from xsp_post.units import format_count, format_ns
+
+ROW_LIMIT = 500
+BAR_LIMIT = 40
+_TITLES = {
+    "workload_name": "workload",
+    "system_name": "system",
+    "capture_name": "capture",
+    "source_name": "file",
+    "gpu_latency_ratio": "GPU share",
+    "convolution_latency_ratio": "convolution",
+    "online_latency_ns": "online latency",
+    "max_throughput_inputs_per_s": "most throughput",
+    "optimal_batch_size": "optimal batch",
+    "kernel_ns": "kernel time",
+    "batch_latency_ns": "batch latency",
+    "attributed_ratio": "in ranges",
+    "online_batch_size": "smallest batch",
+    "own_kernel_count": "kernels of its own",
+    "normalized_throughput_ratio": "throughput / base",
+    "normalized_kernel_latency_ratio": "kernel latency / base",
+    "normalized_online_latency_ratio": "latency / base",
+    "normalized_max_throughput_ratio": "throughput / base",
+    "non_gpu_latency_ratio": "not on the GPU",
+    "exposed_ns": "exposed communication",
+    "overlap_ratio": "overlapped",
+    "waiting_ns": "waiting",
+    "compute_excess_ratio": "compute over others",
+    "name": "kernel",
+}
 
 
-def write_fleet_page(results: Results, path: Path, *, force: bool = False) -> None:
+def write_fleet_page(results: Results, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Write the page of a fleet store. Raises `OutputError`."""
     with atomic_output(path, force) as temporary:
-        temporary.write_text("<!doctype html>", encoding="utf-8")
+        temporary.write_text(render(results), encoding="utf-8")
+
+
+def render(results: Results) -> str:
+    """The page of a fleet (tables of `schemas.fleet`) as text."""
+    fleet = results.frame("fleet")
+    done = fleet[fleet["status"] == "done"]
+    failed = fleet[fleet["status"] != "done"]
+    facts = [
+        Fact("captures", format_count(len(fleet)), f"{format_count(len(failed))} failed"),
+        Fact(
+            "with kernels",
+            format_count(int((done["kernel_count"] > 0).sum())),
+            f"{format_count(int(done['kernel_count'].sum()))} kernels",
+        ),
+        Fact("kernel time", format_ns(int(done["kernel_ns"].sum())), "summed over all captures"),
+        Fact("systems", format_count(int(done["system_name"].replace("", pd.NA).nunique())), "by GPU name"),
+    ]
+    statements = [
+        (
+            "compute" if failed.empty else "other",
+            "All captures were analysed."
+            if failed.empty
+            else f"{format_count(len(failed))} of {format_count(len(fleet))} captures could not be analysed.",
+        )
+    ]
+    statements += [
+        ("", f"{row['capture_name']}: {row['message']} [{row['code']}]") for row in failed.head(12).to_dict("records")
+    ]
+    sections = [section for make in _SECTIONS if (section := make(results)) is not None]
+    return render_page(
+        "Fleet of captures",
+        f"{format_count(len(fleet))} captures side by side",
+        "xsp-post fleet",
+        facts,
+        statements,
+        sections,
+    )
+
+
+# -- sections -----------------------------------------------------------------------------------------------
+
+
+def _captures(results: Results) -> Section | None:
+    columns = (
+        "capture_name",
+        "workload_name",
+        "system_name",
+        "framework",
+        "status",
+        "kernel_count",
+        "kernel_ns",
+        "busy_ns",
+        "duration_ns",
+        "iteration_count",
+        "layer_count",
+        "attributed_ratio",
+        "process_count",
+        "finding_count",
+        "code",
+    )
+    return _tabled(results, "fleet", "captures", "Captures", "What was read, and what is in it?", columns)
+
+
+def _models(results: Results) -> Section | None:
+    columns = (
+        "workload_name",
+        "system_name",
+        "framework",
+        "phase",
+        "online_latency_ns",
+        "online_batch_size",
+        "max_throughput_inputs_per_s",
+        "optimal_batch_size",
+        "batch_latency_ns",
+        "gpu_latency_ratio",
+        "total_flop",
+        "occupancy_ratio",
+        "arithmetic_intensity_flop_per_byte",
+        "arithmetic_throughput_flop_per_s",
+        "bound",
+        "convolution_latency_ratio",
+        "latency_stage",
+    )
+    frame = results.frame("fleet_models")
+    timed = frame[frame["batch_latency_ns"].notna()]
+    charts = [
+        Chart(
+            "fleet-roofline",
+            _roofline(points),
+            "Every workload at its optimal batch size; the tick above a "
+            "point is the roof at its intensity (the paper's Figure 12).",
+            "Model roofline",
+        )
+        for points in [frame[frame["arithmetic_intensity_flop_per_byte"] > 0]]
+        if len(points)
+    ]
+    if len(timed) > 1:
+        charts.append(
+            Chart(
+                "fleet-latency",
+                _bars(timed, "batch_latency_ns", "latency"),
+                "Model latency at the optimal (or only) batch size." + _cut(timed),
+                "Model latency",
+            )
+        )
+    return _tabled(
+        results, "fleet_models", "models", "Workloads", "How fast is each, and what bounds it?", columns, charts
+    )
+
+
+def _scalability(results: Results) -> Section | None:
+    frame = results.frame("fleet_scalability")
+    if frame.empty:
+        return None
+    charts = [
+        Chart(
+            "fleet-speedup",
+            _heatmap(frame),
+            "Throughput over that at the smallest batch size (arXiv version of the paper, Figure 12).",
+            "Throughput scalability",
+        ),
+        Chart("fleet-throughput", _lines(frame), "Throughput over batch size.", "Throughput"),
+    ]
+    columns = (
+        "workload_name",
+        "system_name",
+        "framework",
+        "phase",
+        "batch_size",
+        "throughput_inputs_per_s",
+        "speedup_ratio",
+    )
+    return _tabled(
+        results, "fleet_scalability", "scalability", "Batch sizes", "What does a larger batch bring?", columns, charts
+    )
+
+
+def _families(results: Results) -> Section | None:
+    frame = results.frame("fleet_families")
+    if frame.empty:
+        return None
+    chart = Chart(
+        "fleet-families",
+        _shares(frame),
+        "Share of the kernel time by family of kernel names, per capture "
+        "(its heaviest case)." + _cut(frame.drop_duplicates("capture_name")),
+        "Kernel families",
+    )
+    columns = (
+        "capture_name",
+        "workload_name",
+        "system_name",
+        "batch_size",
+        "family",
+        "kernel_count",
+        "latency_ns",
+        "latency_ratio",
+    )
+    return _tabled(
+        results, "fleet_families", "families", "Kernel families", "What kind of work is it?", columns, [chart]
+    )
+
+
+def _systems(results: Results) -> Section | None:
+    columns = (
+        "workload_name",
+        "batch_size",
+        "system_name",
+        "throughput_inputs_per_s",
+        "kernel_latency_ns",
+        "normalized_throughput_ratio",
+        "normalized_kernel_latency_ratio",
+        "unique_kernel_count",
+        "own_kernel_count",
+        "base_system",
+    )
+    section = _tabled(
+        results, "fleet_systems", "systems", "Systems", "How do the systems compare (Figure 11)?", columns
+    )
+    sets = results.frame("fleet_kernel_sets")
+    if section is None or sets.empty:
+        return section
+    unlike = sets[~sets["is_everywhere"]]
+    listed = Table(
+        "kernel-sets",
+        "fleet_kernel_sets",
+        unlike.head(ROW_LIMIT),
+        ("workload_name", "batch_size", "name", "system_name", "kernel_count", "latency_ns", "system_count"),
+        "Kernels that not every system launches",
+        len(unlike),
+        titles=_TITLES,
+        command="xsp-post table fleet_kernel_sets fleet.xsp.sqlite",
+    )
+    return Section(section.id, section.title, section.question, (*section.blocks, listed))
+
+
+def _frameworks(results: Results) -> Section | None:
+    columns = (
+        "workload_name",
+        "system_name",
+        "framework",
+        "normalized_online_latency_ratio",
+        "normalized_max_throughput_ratio",
+        "non_gpu_latency_ratio",
+        "base_framework",
+    )
+    return _tabled(
+        results, "fleet_frameworks", "frameworks", "Frameworks", "How do the frameworks compare (Table X)?", columns
+    )
+
+
+def _ranks(results: Results) -> Section | None:
+    frame = results.frame("ranks")
+    if frame.empty:
+        return None
+    chart = Chart(
+        "fleet-ranks",
+        _rank_bars(frame.head(BAR_LIMIT)),
+        "Where the time of each rank goes; only exposed communication costs time.",
+        "Ranks",
+    )
+    columns = (
+        "job_name",
+        "rank",
+        "device_id",
+        "is_straggler",
+        "duration_ns",
+        "compute_ns",
+        "communication_ns",
+        "exposed_ns",
+        "overlap_ratio",
+        "idle_ns",
+        "waiting_ns",
+        "last_count",
+        "compute_excess_ratio",
+        "kernel_count",
+    )
+    return _tabled(
+        results, "ranks", "ranks", "Ranks", "Who waits for whom, and is communication hidden?", columns, [chart]
+    )
+
+
+_SECTIONS: tuple[Callable[[Results], Section | None], ...] = (
+    _models,
+    _scalability,
+    _families,
+    _systems,
+    _frameworks,
+    _ranks,
+    _captures,
+)
+
+
+def _tabled(
+    results: Results,
+    name: str,
+    anchor: str,
+    title: str,
+    question: str,
+    columns: tuple[str, ...],
+    charts: list[Chart] | None = None,
+) -> Section | None:
+    """A section with a table, charts before it; None for a table without rows."""
+    frame = results.frame(name)
+    if frame.empty:
+        return None
+    shown = tuple(c for c in columns if not _says_nothing(frame[c]))
+    blocks: list[Block] = [
+        *(charts or []),
+        Table(
+            f"table-{anchor}",
+            name,
+            frame.head(ROW_LIMIT),
+            shown,
+            title,
+            len(frame),
+            titles=_TITLES,
+            visible_rows=15,
+            command=f"xsp-post table {name} fleet.xsp.sqlite",
+        ),
+    ]
+    return Section(anchor, title, question, tuple(blocks))
+
+
+def _says_nothing(values: pd.Series) -> bool:
+    if values.dtype.kind == "f":
+        return bool(values.isna().all())
+    if values.name in ("batch_size", "online_batch_size", "optimal_batch_size"):
+        return bool((values == -1).all())
+    return values.dtype.kind not in "iub" and bool(values.astype(str).isin(["", "unknown"]).all())
+
+
+# -- charts -------------------------------------------------------------------------------------------------
+
+
+def _cut(frame: pd.DataFrame) -> str:
+    return f" The first {BAR_LIMIT} of {len(frame):,} are drawn." if len(frame) > BAR_LIMIT else ""
+
+
+def _label(frame: pd.DataFrame) -> list[str]:
+    """Workload, and system and framework where they differ."""
+    several = [c for c in ("system_name", "framework", "phase") if frame[c].nunique() > 1]
+    texts = frame["workload_name"].astype(str)
+    for column in several:
+        texts = texts + frame[column].astype(str).map(lambda value: f" · {value}" if value else "")
+    return [shorten(visible(text, 200), 52) for text in texts]
+
+
+def _bars(frame: pd.DataFrame, column: str, title: str) -> Any:
+    frame = frame.sort_values(column, ascending=False).head(BAR_LIMIT)
+    factor, unit = theme.axis_scale(column, frame[column])
+    shown = pd.DataFrame(
+        {"label": _label(frame), "value": frame[column] / factor, "text": [format_ns(v) for v in frame[column]]}
+    )
+    shown["label"] = _unlike(shown["label"])
+    y = alt.Y("label:N", title=None, sort=shown["label"].tolist(), axis=alt.Axis(labelLimit=330))
+    return (
+        alt.Chart(shown)
+        .mark_bar()
+        .encode(
+            y=y,
+            x=alt.X("value:Q", title=theme.axis_title(title, unit)),
+            tooltip=[alt.Tooltip("label:N", title="workload"), alt.Tooltip("text:N", title=title)],
+        )
+        .properties(width=theme.CHART_WIDTH - 320, height=max(22 * len(shown), 60))
+    )
+
+
+def _unlike(labels: pd.Series) -> pd.Series:
+    """Labels made different, so that no two rows fall on one line."""
+    again = labels.groupby(labels).cumcount()
+    return labels + again.map(lambda n: f" ({n + 1})" if n else "")
+
+
+def _roofline(frame: pd.DataFrame) -> Any:
+    shown = pd.DataFrame(
+        {
+            "label": _label(frame),
+            "intensity": frame["arithmetic_intensity_flop_per_byte"],
+            "reached": frame["arithmetic_throughput_flop_per_s"] / 1e12,
+            "roof": frame["roof_flop_per_s"] / 1e12,
+            "bound": frame["bound"].astype(str),
+        }
+    )
+    present = list(dict.fromkeys(shown["bound"]))
+    color = alt.Color(
+        "bound:N",
+        title=None,
+        scale=alt.Scale(
+            domain=present, range=[theme.color(bound if bound in theme.PALETTES else "unknown") for bound in present]
+        ),
+    )
+    x = alt.X("intensity:Q", title="arithmetic intensity [flop/B]", scale=alt.Scale(type="log"))
+    tips = [
+        alt.Tooltip("label:N", title="workload"),
+        alt.Tooltip("bound:N", title="bound"),
+        alt.Tooltip("intensity:Q", format=".2f", title="flop/B"),
+        alt.Tooltip("reached:Q", format=".2f", title="Tflop/s"),
+    ]
+    points = (
+        alt.Chart(shown)
+        .mark_point(filled=True, size=70)
+        .encode(
+            x=x,
+            y=alt.Y("reached:Q", title="throughput [Tflop/s]", scale=alt.Scale(type="log")),
+            color=color,
+            shape=alt.Shape("bound:N", title=None),
+            tooltip=tips,
+        )
+    )
+    roofs = (
+        alt.Chart(shown[shown["roof"] > 0]).mark_tick(thickness=2, color=theme.color("roof")).encode(x=x, y="roof:Q")
+    )
+    return alt.layer(roofs, points).properties(width=theme.CHART_WIDTH, height=320)
+
+
+def _heatmap(frame: pd.DataFrame) -> Any:
+    frame = frame.assign(label=_label(frame))
+    first = list(dict.fromkeys(frame["label"]))[:BAR_LIMIT]
+    shown = frame[frame["label"].isin(first)][["label", "batch_size", "speedup_ratio"]]
+    base = alt.Chart(shown).encode(
+        x=alt.X("batch_size:O", title="batch size"),
+        y=alt.Y("label:N", title=None, sort=first, axis=alt.Axis(labelLimit=330)),
+    )
+    cells = base.mark_rect().encode(
+        color=alt.Color("speedup_ratio:Q", title="speed-up", scale=alt.Scale(scheme="blues"))
+    )
+    bright = shown["speedup_ratio"].max() * 0.6
+    texts = base.mark_text(fontSize=11).encode(
+        text=alt.Text("speedup_ratio:Q", format=".2f"),
+        color=alt.condition(f"datum.speedup_ratio > {bright}", alt.value("#fffffe"), alt.value("#10161d")),
+    )
+    return alt.layer(cells, texts).properties(width=theme.CHART_WIDTH - 320, height=max(24 * len(first), 60))
+
+
+def _lines(frame: pd.DataFrame) -> Any:
+    frame = frame.assign(label=_label(frame))
+    first = list(dict.fromkeys(frame["label"]))[:12]
+    shown = frame[frame["label"].isin(first)][["label", "batch_size", "throughput_inputs_per_s"]]
+    return (
+        alt.Chart(shown)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("batch_size:Q", title="batch size", scale=alt.Scale(type="log", base=2)),
+            y=alt.Y("throughput_inputs_per_s:Q", title="throughput [inputs/s]", scale=alt.Scale(type="log")),
+            color=alt.Color("label:N", title=None, sort=first),
+            shape=alt.Shape("label:N", title=None, sort=first),
+            tooltip=[
+                alt.Tooltip("label:N", title="workload"),
+                alt.Tooltip("batch_size:Q", title="batch size"),
+                alt.Tooltip("throughput_inputs_per_s:Q", format=".1f", title="inputs/s"),
+            ],
+        )
+        .properties(width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT)
+    )
+
+
+def _shares(frame: pd.DataFrame) -> Any:
+    heaviest = frame.groupby(["capture_index", "case_index"])["latency_ns"].sum().reset_index()
+    heaviest = heaviest.sort_values("latency_ns", ascending=False).drop_duplicates("capture_index")
+    shown = frame.merge(heaviest[["capture_index", "case_index"]], on=["capture_index", "case_index"])
+    names = list(dict.fromkeys(shown["capture_name"]))[:BAR_LIMIT]
+    shown = shown[shown["capture_name"].isin(names)]
+    label = dict(zip(names, _unlike(pd.Series([shorten(visible(n, 200), 48) for n in names]))))
+    shown = pd.DataFrame(
+        {
+            "capture": shown["capture_name"].map(label),
+            "family": shown["family"],
+            "share": shown["latency_ratio"],
+            "time": [format_ns(v) for v in shown["latency_ns"]],
+        }
+    )
+    return (
+        alt.Chart(shown)
+        .mark_bar(stroke="#fffffe", strokeWidth=0.6)
+        .encode(
+            y=alt.Y("capture:N", title=None, sort=list(label.values()), axis=alt.Axis(labelLimit=330)),
+            x=alt.X(
+                "share:Q",
+                title="share of kernel time",
+                axis=alt.Axis(format=".0%"),
+                stack="zero",
+                scale=alt.Scale(domain=[0, 1]),
+            ),
+            color=alt.Color("family:N", title=None, legend=alt.Legend(columns=6)),
+            tooltip=[alt.Tooltip(f"{c}:N", title=c) for c in ("capture", "family", "time")]
+            + [alt.Tooltip("share:Q", format=".1%", title="share")],
+        )
+        .properties(width=theme.CHART_WIDTH - 320, height=max(22 * len(names), 60))
+    )
+
+
+def _rank_bars(frame: pd.DataFrame) -> Any:
+    parts = {
+        "compute": frame["compute_ns"],
+        "exposed communication": frame["exposed_ns"],
+        "other": (frame["duration_ns"] - frame["compute_ns"] - frame["exposed_ns"]).clip(lower=0),
+    }
+    factor, unit = theme.axis_scale("duration_ns", frame["duration_ns"])
+    label = _unlike(
+        pd.Series(
+            [
+                shorten(visible(f"{job} rank {rank}{' (straggler)' if slow else ''}", 200), 52)
+                for job, rank, slow in zip(frame["job_name"], frame["rank"], frame["is_straggler"])
+            ]
+        )
+    )
+    shown = pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "rank": label.to_numpy(),
+                    "part": name,
+                    "value": values.to_numpy() / factor,
+                    "order": order,
+                    "text": [format_ns(v) for v in values],
+                }
+            )
+            for order, (name, values) in enumerate(parts.items())
+        ]
+    )
+    colors = alt.Scale(domain=list(parts), range=[theme.color(role) for role in ("kernel", "other", "band")])
+    return (
+        alt.Chart(shown)
+        .mark_bar()
+        .encode(
+            y=alt.Y("rank:N", title=None, sort=label.tolist(), axis=alt.Axis(labelLimit=330)),
+            x=alt.X("value:Q", title=theme.axis_title("time", unit), stack="zero"),
+            color=alt.Color("part:N", title=None, scale=colors),
+            order=alt.Order("order:Q"),
+            tooltip=[alt.Tooltip(f"{c}:N", title=c) for c in ("rank", "part", "text")],
+        )
+        .properties(width=theme.CHART_WIDTH - 320, height=max(26 * len(label), 60))
+    )

@@ -1,0 +1,80 @@
+"""The pages of a fleet and of a comparison in a real browser: nothing of a capture runs, nothing is asked for."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from xsp_post import fleet
+from xsp_post.analysis import Analysis
+from xsp_post.compare import compare
+from xsp_post.ranks import rank_table
+from xsp_post.reports import compare_page, fleet_page
+from xsp_post.schemas import TABLES
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from test_compare import run
+from test_fleet import small
+
+HOSTILE = '</script><img src=x onerror="window.planted=1">\u202eevil"\'&amp;' + "x" * 300
+
+
+def hostile_comparison() -> Analysis:
+    base = run(1, kernels={3: [HOSTILE, "relu"]}, paths={2: HOSTILE})
+    return compare(base, run(2, kernels={3: ["other" + HOSTILE, "relu"]}, paths={2: HOSTILE}, slow={2: 3.0}))
+
+
+def hostile_fleet() -> Analysis:
+    results = [small(f"{HOSTILE}{name}", batch, 4.0 * batch, gpu=gpu) for name in "ab" for batch in (1, 4)
+               for gpu in ("Tesla V100-SXM2-16GB", HOSTILE)]
+    parts = [fleet.contribution(one, i, HOSTILE + str(i), HOSTILE) for i, one in enumerate(results)]
+    rows = [{"capture_name": HOSTILE + str(i), "status": "done", "kernel_count": 3, "kernel_ns": 5} for i in range(8)]
+    rows.append({"capture_name": HOSTILE, "status": "failed", "code": "capture-empty", "message": HOSTILE})
+    ranks = pd.DataFrame([
+        {c.name: {"int64": 5, "float64": 0.5, "bool": True, "str": HOSTILE}[c.dtype] for c in TABLES["ranks"].columns}])
+    return Analysis({**fleet.fleet_tables(parts), "fleet": fleet.fleet_rows(rows), "ranks": ranks})
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("make, render", [
+    (hostile_comparison, compare_page.write_compare_page), (hostile_fleet, fleet_page.write_fleet_page)])
+def test_page_renders_and_runs_nothing_of_a_capture(chromium, tmp_path, make, render, width):
+    from reports.conftest import Page
+
+    path = tmp_path / "page.html"
+    render(make(), path)
+    page = Page(chromium, path, width)
+    try:
+        page.wait_for_function("document.querySelectorAll('.vega canvas, .vega svg').length > 1")
+        assert page.complaints == []
+        assert page.foreign_requests() == []
+        assert page.evaluate("window.planted") is None
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("document.querySelectorAll('img').length") == 0
+        assert page.evaluate("document.querySelectorAll('.table table tbody tr').length") > 5
+    finally:
+        page.context.close()
+
+
+def test_numbers_and_sentences_of_a_comparison_are_on_its_page():
+    comparison = compare(run(1), run(2, slow={4: 3.0}))
+    page = compare_page.render(comparison, ("a.sqlite", "b.sqlite"))
+    assert "a.sqlite → b.sqlite" in page
+    for sentence in comparison.frame("compare_summary")["statement"]:
+        assert sentence.replace("'", "&#x27;") in page
+    assert "layers.4:Linear" in page
+
+
+def test_empty_tables_give_a_page_all_the_same():
+    comparison = compare(run(1), run(2))
+    bare = Analysis({name: frame.iloc[:0] for name, frame in comparison.frames.items()})
+    assert "xsp-post comparison" in compare_page.render(bare)
+    tables = fleet.fleet_tables([])
+    rows = [{"capture_name": "x", "status": "failed", "code": "capture-empty", "message": "x: the file is empty"}]
+    none = Analysis({**tables, "fleet": fleet.fleet_rows(rows), "ranks": rank_table([])})
+    page = fleet_page.render(none)
+    assert "1 of 1 captures could not be analysed." in page and "x: the file is empty" in page
