@@ -37,6 +37,12 @@ class Nesting:
     _cluster: Int  # connected group of overlapping ranges (sorted numbering)
     _cluster_crosses: NDArray[np.bool_]
 
+    def overlapping(self) -> Int:
+        """Ranges of clusters in which some overlap partially, in the caller's numbering."""
+        if not self.crossing_count:
+            return np.zeros(0, np.int64)
+        return np.sort(self._order[self._cluster_crosses[self._cluster]])
+
     def innermost(self, thread: Int, start: Int, end: Int) -> Int:
         """The shortest range of the same thread around each [start, end] (bounds included), −1 for none."""
         found = np.full(len(start), -1, np.int64)

@@ -435,7 +435,8 @@ def _group(iteration: np.ndarray, key: np.ndarray, key_count: int) -> np.ndarray
 def _shapes(tree: Tree, first_node: np.ndarray, is_self: np.ndarray) -> pd.Categorical:
     """The shape that the layer had in this iteration: with dynamic shapes it is another one in the next."""
     texts = tree.names.node_category("shape_text").take(first_node)
-    return pd.Categorical(np.where(is_self, "", np.asarray(texts, object)))
+    shapes: np.ndarray = np.where(is_self, "", np.asarray(texts, object))
+    return pd.Categorical(shapes)
 
 
 def _codes(values: pd.Series, key: np.ndarray) -> tuple[np.ndarray, pd.Index]:

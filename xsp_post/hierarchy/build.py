@@ -22,6 +22,7 @@ from xsp_post.hierarchy.iterations import measure_iterations, number_iterations
 from xsp_post.hierarchy.layer_keys import number_layers
 from xsp_post.hierarchy.level_rules import LevelOptions
 from xsp_post.hierarchy.node_names import NodeNames
+from xsp_post.hierarchy.projection import project_overlapping
 from xsp_post.intervals import Nesting, nest
 from xsp_post.trace import ActivityKind, Trace
 from xsp_post.tree import Attribution, Tree, check_tree
@@ -127,6 +128,9 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
     roll_up(nodes, activities)
     if options.with_layers:
         nodes["device_operation_count"] = distinct_operations(nodes, activities)
+    overlapping = usable[nesting.overlapping()]
+    if len(overlapping):
+        nodes = nodes.assign(**project_overlapping(trace, nodes, activities, overlapping))
     tree = Tree(trace, nodes, activities, strings, frame, keys, rule, names, findings)
     findings += _findings(tree, nesting, launch_id)
     findings += check_tree(tree)
