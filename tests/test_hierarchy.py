@@ -14,8 +14,8 @@ from xsp_post.hierarchy import LevelOptions, TreeOptions, build_tree
 from xsp_post.ingest import nsys
 from xsp_post.ingest.tables import SqliteTables
 from xsp_post.levels import Level
-from xsp_post.pipeline import core_frames
 from xsp_post.tree import Attribution, LayerAttribution, balance
+from xsp_post.tree_tables import core_frames
 
 
 def tree_of(builder, tmp_path, **levels):

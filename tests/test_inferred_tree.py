@@ -12,8 +12,9 @@ import pytest
 
 from xsp_post.ingest.sources import load
 from xsp_post.levels import Level
-from xsp_post.pipeline import Options, core_frames, grow
+from xsp_post.pipeline import Options, grow
 from xsp_post.tree import Attribution, LayerAttribution, NodeKind, balance
+from xsp_post.tree_tables import core_frames
 
 
 @pytest.fixture(scope="module")

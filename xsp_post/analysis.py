@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pandas as pd
 
-from xsp_post.findings import Finding
+from xsp_post.findings import Finding, to_frame
 
 
 class Results(Protocol):
@@ -54,3 +54,8 @@ class Analysis:
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         frame = self.frames[name]
         return frame if columns is None else frame[list(columns)]
+
+
+def with_findings(frames: dict[str, pd.DataFrame], findings: list[Finding]) -> Analysis:
+    """An analysis whose table ``findings`` says what the list says."""
+    return Analysis({**frames, "findings": to_frame(findings)}, findings)

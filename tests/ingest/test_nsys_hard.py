@@ -13,8 +13,9 @@ from export_schema import PRODUCTS, UNVERSIONED
 from xsp_post.errors import CaptureError
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
-from xsp_post.pipeline import Options, analyze, core_frames
+from xsp_post.pipeline import Options, analyze
 from xsp_post.tree import Attribution
+from xsp_post.tree_tables import core_frames
 
 KERNEL, RUNTIME, NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 KERNELS, KERNEL_NS = 12, 12 * 50

@@ -50,8 +50,9 @@ def tree(
 def summary_of(sources: list[Path], options: Options, begun: SqliteTables | None = None) -> Results:
     """The folded tree of captures without the rows behind it, or of a store."""
     from xsp_post.ingest import sources as ingest_sources
-    from xsp_post.pipeline import grow, merge_summaries, summary_frames
+    from xsp_post.pipeline import grow, merge_summaries
     from xsp_post.progress import step
+    from xsp_post.tree_tables import summary_frames
 
     options = replace(options, tree=replace(options.tree, with_layers=False))
     sources = ingest_sources.expand(sources)

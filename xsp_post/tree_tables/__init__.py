@@ -1,0 +1,56 @@
+"""Tree → Analysis of one capture: the core tables (`schemas.results`) that everything after reads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analysis import Analysis, with_findings
+from xsp_post.hierarchy import fold
+from xsp_post.schemas import column_names
+from xsp_post.tree import Tree, balance
+from xsp_post.tree_tables.captures import captures_frame, devices_frame, iterations_frame
+from xsp_post.tree_tables.columns import Threads
+from xsp_post.tree_tables.kernels import kernels_frame, memory_frame
+from xsp_post.tree_tables.layers import layers_frame
+from xsp_post.tree_tables.nodes import nodes_frame
+
+__all__ = ["core_frames", "summary_frames"]
+
+
+def core_frames(tree: Tree, capture_id: int) -> Analysis:
+    """The core tables (`schemas.results`) of one capture."""
+    found = [replace(f, capture_id=capture_id) for f in tree.findings]
+    threads = Threads(tree)
+    frames = {
+        "iterations": iterations_frame(tree),
+        "nodes": nodes_frame(tree, threads),
+        "paths": fold(tree),
+        "layers": layers_frame(tree),
+        "kernels": kernels_frame(tree, threads),
+        "memory_operations": memory_frame(tree, threads),
+        "devices": devices_frame(tree),
+        "balance": balance(tree),
+        "kernel_metrics": pd.DataFrame(columns=column_names("kernel_metrics")),
+    }
+    frames["captures"] = captures_frame(tree, frames["iterations"]["batch_size"].to_numpy())
+    for name, frame in frames.items():
+        if name == "kernel_metrics":
+            continue
+        if "capture_id" not in frame:
+            frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))
+        frame["capture_id"] = np.full(len(frame), capture_id, np.int64)
+        wanted = [c for c in column_names(name) if c in frame]
+        frames[name] = frame[wanted + [c for c in frame if c not in wanted]]
+    return with_findings(frames, found)
+
+
+def summary_frames(tree: Tree, capture_id: int = 0) -> Analysis:
+    """What `tree` prints, without the million rows behind it: captures, paths, balance, findings."""
+    frames = {"paths": fold(tree), "balance": balance(tree), "captures": captures_frame(tree)}
+    for name, frame in frames.items():
+        frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))
+        frames[name] = frame
+    return with_findings(frames, [replace(f, capture_id=capture_id) for f in tree.findings])

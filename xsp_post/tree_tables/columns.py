@@ -1,0 +1,55 @@
+"""Tree → core tables: columns that several of them share."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.tree import NodeKind, Tree
+
+
+class Threads:
+    """Operating-system ids of dense process and thread indexes (−1 → −1)."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._process = np.append(tree.trace.processes["process_id"].to_numpy(np.int64), -1)
+        self._thread = np.append(tree.trace.threads["thread_id"].to_numpy(np.int64), -1)
+
+    def process_id(self, index: np.ndarray) -> np.ndarray:
+        return self._process[index]
+
+    def thread_id(self, index: np.ndarray) -> np.ndarray:
+        return self._thread[index]
+
+
+class Launches:
+    """Columns of the launching calls of some activities, −1 where there is none."""
+
+    def __init__(self, tree: Tree, launch_id: np.ndarray) -> None:
+        self._launches = tree.trace.launches
+        self.has = launch_id >= 0
+        self._rows = np.maximum(launch_id, 0)
+
+    def column(self, name: str) -> np.ndarray:
+        if not self.has.any():
+            return np.full(len(self.has), -1, np.int64)
+        return np.where(self.has, self._launches[name].to_numpy()[self._rows], -1)
+
+
+def categorical(codes: np.ndarray, texts: np.ndarray) -> pd.Categorical:
+    """Texts by number as a categorical that holds only the texts in use; −1 becomes ''."""
+    rows, unique = pd.factorize(codes)
+    values = [str(texts[u]) if u >= 0 else "" for u in unique.tolist()]
+    row_of_value, categories = pd.factorize(np.array(values, object))
+    return pd.Categorical.from_codes(row_of_value[rows] if len(rows) else rows, pd.Index(categories, dtype=object))
+
+
+def named(codes: np.ndarray, members: type[IntEnum]) -> pd.Categorical[str]:
+    return pd.Categorical.from_codes(codes, pd.Index([m.name.lower() for m in members]))
+
+
+def span_kinds(codes: np.ndarray) -> pd.Categorical[str]:
+
+    return pd.Categorical.from_codes(codes, pd.Index([m.name.lower() for m in NodeKind]))

@@ -1,0 +1,139 @@
+"""Tree → core tables: ``layers``, one row per layer and iteration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.intervals import grouped_union_length
+from xsp_post.rollup import sums_per_node
+from xsp_post.schemas import TABLES
+from xsp_post.trace import ActivityKind
+from xsp_post.tree import LayerAttribution, Tree
+
+
+def layers_frame(tree: Tree) -> pd.DataFrame:
+    """One row per layer and iteration (schemas: layers). Host time comes from the layer's ranges, device time
+    from the kernels counted for it, however they were attributed."""
+    keys = tree.layer_keys
+    key_count = len(keys)
+    if not key_count:
+        return pd.DataFrame({c.name: pd.Series(dtype=_dtype(c.dtype)) for c in TABLES["layers"].columns})
+    nodes, activities = tree.nodes, tree.activities
+    rows = np.flatnonzero(nodes["layer_key"].to_numpy() >= 0)
+    node_group = _group(nodes["iteration_index"].to_numpy()[rows], nodes["layer_key"].to_numpy()[rows], key_count)
+    chosen = np.flatnonzero(activities["layer_key"].to_numpy() >= 0)
+    activity_group = _group(
+        activities["iteration_index"].to_numpy()[chosen], activities["layer_key"].to_numpy()[chosen], key_count
+    )
+    groups = np.unique(np.concatenate([node_group, activity_group]))
+    of_node, of_activity = np.searchsorted(groups, node_group), np.searchsorted(groups, activity_group)
+    count = len(groups)
+    iteration, key = groups // key_count - 1, groups % key_count
+    is_self = keys["is_self"].to_numpy()[key]
+
+    duration = np.where(
+        keys["is_self"].to_numpy()[nodes["layer_key"].to_numpy()[rows]],
+        nodes["self_ns"].to_numpy()[rows],
+        (nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy())[rows],
+    )
+    first, last = nodes["projected_start_ns"].to_numpy()[rows], nodes["projected_end_ns"].to_numpy()[rows]
+    projection = np.where(first >= 0, last - first, 0)
+    first_node = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first_node, of_node, rows)
+    first_node[first_node == np.iinfo(np.int64).max] = keys["node_id"].to_numpy()[
+        key[first_node == np.iinfo(np.int64).max]
+    ]
+
+    start, end = activities["start_ns"].to_numpy()[chosen], activities["end_ns"].to_numpy()[chosen]
+    kind = activities["kind"].to_numpy()[chosen]
+    is_kernel = kind == ActivityKind.KERNEL
+    is_memory = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
+    by_start = np.argsort(start, kind="stable")
+    nested = activities["layer_attribution"].to_numpy()[chosen] == LayerAttribution.NESTING
+    elsewhere = by_start[~nested[by_start]]
+    busy = grouped_union_length(of_activity[by_start], start[by_start], end[by_start], count)
+    busy_elsewhere = grouped_union_length(of_activity[elsewhere], start[elsewhere], end[elsewhere], count)
+
+    frame = pd.DataFrame(
+        {
+            "iteration_index": iteration,
+            "layer_index": key + 1,
+            "node_id": first_node,
+            "layer_path": pd.Categorical.from_codes(*_codes(keys["layer_path"], key)),
+            "layer_name": pd.Categorical.from_codes(*_codes(keys["layer_name"], key)),
+            "layer_type": pd.Categorical.from_codes(*_codes(keys["layer_type"], key)),
+            "call_index": keys["call_index"].to_numpy()[key],
+            "call_count": np.bincount(of_node, minlength=count).astype(np.int64),
+            "shape_text": _shapes(tree, first_node, is_self),
+            "duration_ns": sums_per_node(of_node, duration, count),
+            "projection_ns": np.where(is_self, 0, sums_per_node(of_node, projection, count)),
+            "kernel_ns": sums_per_node(of_activity[is_kernel], (end - start)[is_kernel], count),
+            "busy_ns": busy,
+            "kernel_count": np.bincount(of_activity[is_kernel], minlength=count).astype(np.int64),
+            "memory_ns": sums_per_node(of_activity[is_memory], (end - start)[is_memory], count),
+            "memory_bytes": sums_per_node(
+                of_activity[is_memory], activities["bytes"].to_numpy()[chosen][is_memory], count
+            ),
+        }
+    )
+    projected = frame["projection_ns"].to_numpy()
+    device = np.where(projected > 0, projected + busy_elsewhere, busy)
+    has_device = device > 0
+    frame["latency_ns"] = np.where(has_device, device, frame["duration_ns"].to_numpy())
+    frame["latency_source"] = np.where(projected > 0, "projection", np.where(has_device, "busy", "host"))
+    _add_attributes(tree, frame, rows, of_node)
+    frame["is_inferred"] = nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
+    return frame
+
+
+def _dtype(name: str) -> str:
+    return "object" if name == "str" else name
+
+
+def _group(iteration: np.ndarray, key: np.ndarray, key_count: int) -> np.ndarray:
+    return (iteration + 1) * key_count + key
+
+
+def _shapes(tree: Tree, first_node: np.ndarray, is_self: np.ndarray) -> pd.Categorical:
+    """The shape that the layer had in this iteration: with dynamic shapes it is another one in the next."""
+    texts = tree.names.node_category("shape_text").take(first_node)
+    shapes: np.ndarray = np.where(is_self, "", np.asarray(texts, object))
+    return pd.Categorical(shapes)
+
+
+def _codes(values: pd.Series, key: np.ndarray) -> tuple[np.ndarray, pd.Index]:
+    codes, categories = pd.factorize(values.to_numpy(object))
+    return codes[key], pd.Index(categories, dtype=object)
+
+
+def _add_attributes(tree: Tree, frame: pd.DataFrame, rows: np.ndarray, of_node: np.ndarray) -> None:
+    """What the collector recorded about a layer beside its times (columns added in place)."""
+    attributes = tree.trace.attributes
+    count = len(frame)
+    frame["allocated_bytes"] = np.full(count, -1, np.int64)
+    frame["analytic_flop"] = np.full(count, np.nan)
+    frame["analytic_bytes"] = np.full(count, np.nan)
+    span = rows - 1
+    known = (span >= 0) & (span < len(tree.trace.spans))
+    recorded = {"allocated_bytes": "allocated_bytes", "analytic_flop": "flop_count", "analytic_bytes": "least_bytes"}
+    for column, source in recorded.items():
+        if source in attributes:
+            values = attributes[source].reindex(span[known]).to_numpy(float)
+            use = ~np.isnan(values)
+            summed = np.bincount(of_node[known][use], weights=values[use], minlength=count)
+            seen = np.bincount(of_node[known][use], minlength=count) > 0
+            target = frame[column].to_numpy(float)
+            frame[column] = np.where(seen, summed, target).astype(np.int64 if column == "allocated_bytes" else float)
+    shape = None
+    if "shape_text_id" in tree.trace.spans:
+        ids = tree.trace.spans["shape_text_id"].to_numpy()[span[known]]
+        shape = np.array([str(tree.strings[i]).removeprefix("shape:") if i >= 0 else "" for i in ids.tolist()], object)
+    elif "shape_text" in attributes:
+        shape = attributes["shape_text"].reindex(span[known]).fillna("").to_numpy(object)
+    if shape is not None and len(shape):
+        best = np.full(count, "", object)
+        filled = shape != ""
+        best[of_node[known][filled]] = shape[filled]
+        current = frame["shape_text"].astype(object).to_numpy()
+        frame["shape_text"] = pd.Categorical(np.where(best != "", best, current))
