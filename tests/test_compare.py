@@ -158,7 +158,13 @@ def test_faster_run_has_the_other_sign():
 def test_host_time_is_compared_where_the_device_runs_behind():
     layers = compare(run(1), run(2)).frame("compare_layers")
     assert sorted(layers["measure"].unique()) == ["host_time", "latency"]
-    assert len(layers) == 2 * LAYERS
+    assert len(layers) == 2 * LAYERS + 1  # and what lies outside of layers
+
+
+def test_time_between_layers_is_a_row_of_its_own():
+    """A hook or glue code that got slower is in no layer."""
+    first = compare(run(1), run(2, model_scale=1.5)).frame("compare_layers").iloc[0]
+    assert (first["layer_path"], first["change"]) == ("[outside layers]", "slower")
 
 
 def test_layers_and_kernels_that_appear_vanish_or_change():

@@ -20,14 +20,13 @@ from xsp_post.compare.differences import (
     holm,
 )
 from xsp_post.compare.matching import BASE, OTHER, Side
-from xsp_post.compare.structure import Structure, structure
+from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.schemas import TABLES
 from xsp_post.units import format_count, format_ns, format_ratio_percent
 
 SLOWER, FASTER, NOT_SHOWN = "slower", "faster", "no difference shown"
 APPEARED, VANISHED, CHANGED, UNCOMPARABLE = "appeared", "vanished", "changed kernel", "not comparable"
 _SET_CHANGES = (APPEARED, VANISHED, CHANGED)
-_OPERATORS = "cpu-operators-as-kernels"
 # A kernel that is in fewer of the iterations than this neither appears nor vanishes: it comes and goes.
 _STEADY_SHARE = 0.5
 # How the chance of a false alarm is shared out: the model's own numbers are what most people ask for.
@@ -61,9 +60,9 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     tables = {"models": _models(sides, work, spread), "layers": _layers(layer_samples, spread)}
     kernel_samples = _kernel_samples(sides, work, shape, cases, renamed, tables["layers"])
     tables["kernels"] = _kernels(kernel_samples, spread)
-    has_operators = any(_has_operators(results) for results in (base, other))
+    are_operators = has_operators(base) or has_operators(other)
     models, layers, kernels = (
-        table.assign(change=_change(table, has_operators)) for table in _corrected(tables).values())
+        table.assign(change=_change(table, are_operators)) for table in _corrected(tables).values())
     layers["is_kernel_change"] = _has_kernel_change(layers, kernels)
     frames = {
         "compare_cases": cases, "compare_models": _shaped("compare_models", _ordered(models)),
@@ -77,13 +76,7 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
 def _least_spread(results: Results) -> float:
     """Of a GPU or of a CPU, by what the captures' kernels are."""
     has_kernels = bool(results.frame("captures", ["kernel_count"])["kernel_count"].gt(0).any())
-    return LEAST_SPREAD["gpu" if has_kernels and not _has_operators(results) else "cpu"]
-
-
-def _has_operators(results: Results) -> bool:
-    """Whether operators of a CPU stand for kernels. Which of nested operators does the work is decided by its time
-    in each capture, so that their sets are no fact about the program."""
-    return bool((results.frame("findings")["code"].astype(object) == _OPERATORS).any())
+    return LEAST_SPREAD["gpu" if has_kernels and not has_operators(results) else "cpu"]
 
 
 # -- tables -------------------------------------------------------------------------------------------------
@@ -254,7 +247,7 @@ def _corrected(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     return result
 
 
-def _change(table: pd.DataFrame, has_operators: bool) -> np.ndarray:
+def _change(table: pd.DataFrame, are_operators: bool) -> np.ndarray:
     is_model = "quantity" in table
     up, down = (MORE, LESS) if is_model else (SLOWER, FASTER)
     difference = table["difference"].to_numpy(np.float64)
@@ -265,9 +258,9 @@ def _change(table: pd.DataFrame, has_operators: bool) -> np.ndarray:
     base, other = table["base"].isna().to_numpy(), table["other"].isna().to_numpy()
     comes_and_goes = ~table["is_steady"].to_numpy(bool) & (base | other | renamed) if "is_steady" in table else no
     is_set = base | other | renamed if "other_name" in table else exact
-    untested = table["p_value"].isna().to_numpy() | (is_set & has_operators & (difference != 0))
+    untested = table["p_value"].isna().to_numpy() | (is_set & are_operators & (difference != 0))
     return np.select(
-        [comes_and_goes, exact & (difference == 0), is_set & untested & has_operators, base, other, renamed,
+        [comes_and_goes, exact & (difference == 0), is_set & untested & are_operators, base, other, renamed,
          exact & (difference > 0), exact, untested, significant & (difference > 0), significant],
         [NOT_SHOWN, EQUAL, UNCOMPARABLE, APPEARED, VANISHED, CHANGED, MORE, LESS, UNCOMPARABLE, up, down], NOT_SHOWN)
 

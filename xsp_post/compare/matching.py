@@ -14,6 +14,7 @@ from xsp_post.families import normalise_kernel_name
 
 BASE, OTHER = 0, 1
 LATENCY, HOST_TIME = "latency", "host_time"
+OUTSIDE = "[outside layers]"
 _SYNCHRONOUS_SHARE = 0.99
 SAMPLE_COLUMNS = ("side", "pair_index", "capture_id", "value")
 
@@ -133,7 +134,20 @@ def layer_samples(side: Side) -> pd.DataFrame:
         "value": layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64")})
     # where the device runs behind the host a layer can be slow on the host alone: waiting, Python, a sleep
     beside = frame[~is_host].assign(measure=HOST_TIME, value=layers["duration_ns"][~is_host].astype("float64"))
-    return pd.concat([frame, beside], ignore_index=True)
+    return pd.concat([frame, beside, _outside_layers(side, frame)], ignore_index=True)
+
+
+def _outside_layers(side: Side, layers: pd.DataFrame) -> pd.DataFrame:
+    """What an iteration took beyond its layers, as a layer of its own: hooks, glue code, waiting between them."""
+    keys = ["capture_id", "iteration_index"]
+    inside = layers.groupby(["pair_index", *keys], as_index=False)["value"].sum()
+    rows = side.cases.iterations[[*keys, "latency_ns"]]
+    joined = inside.merge(rows[rows["latency_ns"].notna()], on=keys, validate="one_to_one")
+    return pd.DataFrame({
+        "layer_path": OUTSIDE, "call_index": 0, "layer_index": -1, "layer_type": "", "side": side.side,
+        "pair_index": joined["pair_index"], "capture_id": joined["capture_id"],
+        "iteration_index": joined["iteration_index"], "measure": LATENCY,
+        "value": joined["latency_ns"] - joined["value"]})
 
 
 # ``6:Conv2d`` → ``6``: a module whose class was replaced is still the same place in the model.

@@ -13,6 +13,7 @@ from xsp_post.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.units import format_count
 
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+_OPERATORS = "cpu-operators-as-kernels"
 # Node kinds that somebody recorded; the others are the tree's own.
 _SYNTHETIC = frozenset({"root", "unattributed", "no_launch", "graph", "inferred"})
 
@@ -37,13 +38,22 @@ def structure(base: Results, other: Results) -> Structure:
     ids = [_deepest(results) for results in (base, other)]
     order = [_in_launch_order(results, capture) for results, capture in zip((base, other), ids)]
     same_sequence, same_set, kernels = _kernels(order)
+    are_operators = has_operators(base) or has_operators(other)
+    if are_operators and not same_sequence:
+        kernels += " On a CPU operators stand for kernels, and which of nested ones do is decided by their times."
     same_ranges, ranges = _ranges([_range_counts(r, c) for r, c in zip((base, other), ids)])
     same_copies, copies = _copies([_copy_rows(r, c) for r, c in zip((base, other), ids)])
     same_system, system = _system([_devices(r, c) for r, c in zip((base, other), ids)])
     ranges_only = same_sequence and same_copies and same_system and not same_ranges and len(order[0]) > 0
-    statements = [("kernels", kernels, not same_sequence), ("ranges", ranges, not same_ranges),
+    statements = [("kernels", kernels, not same_sequence and not are_operators), ("ranges", ranges, not same_ranges),
                   ("copies", copies, not same_copies), ("system", system, not same_system)]
     return Structure(order, same_sequence, same_set, ranges_only, statements)
+
+
+def has_operators(results: Results) -> bool:
+    """Whether operators of a CPU stand for kernels. Which of nested operators does the work is decided by its time
+    in each capture, so that their sets are no fact about the program."""
+    return bool((core_frame(results, "findings", ["code"])["code"].astype(object) == _OPERATORS).any())
 
 
 def _deepest(results: Results) -> int:
