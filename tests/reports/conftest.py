@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -52,9 +53,16 @@ class Page:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda r: self.requests.append(r.url))
         self.page.goto(path.as_uri())
-        self.page.wait_for_function("window.xspReport !== undefined && document.readyState === 'complete'")
+        self.wait_for_function("window.xspReport !== undefined && document.readyState === 'complete'")
         self.page.evaluate("xspReport.renderAll()")
         self.complaints += self.page.evaluate("xspReport.errors")
+
+    def wait_for_function(self, expression: str, seconds: float = 20.0) -> None:
+        """Wait until an expression is true. Playwright's own polls with eval, which the page's policy forbids."""
+        last = time.monotonic() + seconds
+        while not self.page.evaluate(expression):
+            assert time.monotonic() < last, f"still not so after {seconds} s: {expression}"
+            self.page.wait_for_timeout(50)
 
     def __getattr__(self, name: str):
         return getattr(self.page, name)

@@ -1,7 +1,7 @@
 """Trace → Tree, step "how much", for ranges that overlap partially: their projections as NVIDIA defines them.
 
 A tree gives each launch one innermost range. Where ranges overlap partially, a launch may lie in two ranges
-neither of which is in the other, and both projections include its work (NSYS B.2).
+neither of which is in the other, and both projections include its work.
 """
 
 from __future__ import annotations
