@@ -336,6 +336,8 @@ def _is_shown(table: pd.DataFrame) -> pd.Series:
 def _verdict(models: pd.DataFrame, layers: pd.DataFrame, kernels: pd.DataFrame) -> tuple[str, str, bool]:
     count = sum(int(_is_shown(table).sum()) for table in (models, layers, kernels))
     tested = sum(int(table["p_value"].notna().sum()) for table in (models, layers, kernels))
+    if not count and not tested:
+        return ("verdict", "Nothing was measured often enough on both sides for its time to be compared.", False)
     if not count:
         return ("verdict", f"No significant difference in {format_count(tested)} comparisons (corrected: at most one "
                 "comparison of equals in twenty shows any).", False)
