@@ -287,16 +287,17 @@ def test_interrupted_batch_goes_on_where_it_was(tmp_path):
     command = [*CLI, "batch", str(tmp_path / "in"), "-o", str(out), "--workers", "1", "--no-report"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
-    while len(list((out / "records").glob("*.json"))) < 2 and time.monotonic() < until:
+    while len(list((out / "records").glob("[!.]*.json"))) < 2 and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "Traceback" not in errors
-    finished = len(list((out / "records").glob("*.json")))
+    finished = len(list((out / "records").glob("[!.]*.json")))
     assert 2 <= finished < 6 and not (out / "fleet.xsp.sqlite").exists()
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
     printed = json.loads(done.stdout)
+    assert not list(out.rglob("*.part*"))
     assert printed["unchanged_count"] >= finished and len(printed["fleet"]) == 6
     assert not list(out.rglob("*.part*"))
 

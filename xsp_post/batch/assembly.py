@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from xsp_post.batch.engines import outcomes
 from xsp_post.batch.jobs import Job
-from xsp_post.batch.work import DONE, FAILED, BatchOptions, Outcome, current_row, read_outcome, record_path
+from xsp_post.batch.work import (
+    DONE,
+    FAILED,
+    RECORDS,
+    STORES,
+    BatchOptions,
+    Outcome,
+    current_row,
+    read_outcome,
+    record_path,
+)
 from xsp_post.errors import MESSAGES, OutputError
 from xsp_post.output import atomic_output
 
@@ -94,6 +104,9 @@ def _prepared(folder: Path) -> Path:
         raise OutputError(f"{folder} cannot be made: {os.strerror(error.errno or 0)}.", code="output-denied",
                           hint="Name an output elsewhere with -o.") from error
     folder = folder.resolve()
+    for left in (folder / part for part in (STORES, RECORDS)):
+        for file in left.rglob(".*.part*"):  # of a worker that was killed; one batch at a time owns a folder
+            file.unlink(missing_ok=True)
     if not (folder / STATE).is_file():
         _write_state(folder, {})  # from now on the folder is a batch's, whenever it is interrupted
     return folder

@@ -141,11 +141,16 @@ def _context() -> multiprocessing.context.BaseContext:
 
 
 def _begin_worker() -> None:
-    """Ctrl-C is the parent's business: it ends the workers."""
+    """Ctrl-C is the parent's business: it ends the workers, which then clear away what is half-written."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
     from xsp_post.batch import warm
 
     warm.up()
+
+
+def _leave(signal_number: int, frame: object) -> None:
+    raise SystemExit(128 + signal_number)
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
