@@ -82,6 +82,27 @@ def test_what_is_one_capture_is_one_job(tmp_path):
     assert len(jobs) == 5
 
 
+def test_names_that_are_hard_to_write(tmp_path):
+    """Bytes that are no UTF-8, line breaks, markup, the longest of names, a pipe, a dangling link, a loop of links."""
+    capture = write_capture(tmp_path / "good.sqlite")
+    folder = os.fsencode(tmp_path / "in")
+    os.makedirs(os.path.join(folder, b"loop"))
+    for name in (b"bad\xff.sqlite", b"new\nline[red].sqlite", b"-o.sqlite", b"l" * 240 + b".sqlite"):
+        shutil.copy(capture, os.path.join(folder, name))
+    os.symlink("..", os.path.join(folder, b"loop", b"up"))
+    os.symlink("/nonexistent", os.path.join(folder, b"dangling.sqlite"))
+    os.mkfifo(os.path.join(folder, b"pipe.sqlite"))
+    result = batch(tmp_path / "in", tmp_path / "out")
+    codes = {row["capture_name"]: row["code"] for row in result.rows}
+    assert codes == {"bad%FF": "", "new\nline[red]": "", "-o": "", "l" * 120: "", "dangling": "capture-not-found",
+                     "pipe": "capture-no-file"}
+    assert sorted(fleet_of(tmp_path / "out")["capture_name"]) == sorted(codes)
+    assert batch(tmp_path / "in", tmp_path / "out").done_count == 0
+    command = [*CLI, "batch", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--no-report"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "new\\u000aline[red]" in printed
+
+
 def test_same_names_from_different_folders_stay_apart(tmp_path):
     paths = [write_capture(tmp_path / folder / "x.sqlite") for folder in ("a", "b")]
     jobs, _ = discover(paths)

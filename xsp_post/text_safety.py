@@ -23,5 +23,13 @@ def shown(text: str, limit: int = 100) -> str:
     return visible if len(visible) <= limit else visible[: limit - 1] + "…"
 
 
+def file_name_text(name: str) -> str:
+    """A file's name as text that can be written anywhere: its bytes that are no UTF-8 as ``%FF``.
+
+    Python reads such bytes as lone surrogates (PEP 383), which no database, JSON or terminal takes.
+    """
+    return "".join(f"%{ord(c) - 0xDC00:02X}" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in name)
+
+
 def _is_hidden(character: str) -> bool:
     return ord(character) in INVISIBLE or unicodedata.category(character) in _HIDDEN

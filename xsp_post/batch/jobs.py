@@ -18,6 +18,7 @@ from pathlib import Path
 
 from xsp_post.capture import is_run_directory
 from xsp_post.errors import MESSAGES, UsageError
+from xsp_post.text_safety import file_name_text
 
 MESSAGES.update({
     "batch-list": ("The list of captures (@FILE) cannot be read.", "Give a text file with one path a line, UTF-8."),
@@ -210,6 +211,7 @@ def _key(path: str) -> tuple[str, str]:
 
 
 def _job(absolute: str, shown: str, reports: Iterable[str]) -> Job:
+    shown = file_name_text(shown)
     folder, name = os.path.split(shown)
     stem = stem_of(name)
     rank, without_rank = _cut(_RANK, stem)

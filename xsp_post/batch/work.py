@@ -21,6 +21,7 @@ from xsp_post.batch.jobs import Job
 from xsp_post.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, MESSAGES, CaptureError, XspPostError
 from xsp_post.hardware import Peaks
 from xsp_post.output import atomic_output
+from xsp_post.text_safety import file_name_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +106,7 @@ def failure(job: Job, error: XspPostError) -> Outcome:
     message = error.message
     for source in job.sources:
         message = message.replace(source, str(Path(job.shown).with_name(Path(source).name)))
-    return Outcome(_named(job) | {"status": FAILED, "code": error.code, "message": message,
+    return Outcome(_named(job) | {"status": FAILED, "code": error.code, "message": file_name_text(message),
                                   "exit_code": error.exit_code})
 
 
@@ -244,7 +245,8 @@ def _is_unchanged(path: Path, known: dict[str, Any]) -> bool:
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
     """(name within the source, file), in a stable order."""
     if not path.is_dir():
-        yield "", path
+        if path.is_file() or not path.exists():  # a pipe would wait for a writer
+            yield "", path
         return
     for folder, folders, names in os.walk(path):
         folders.sort()

@@ -10,6 +10,7 @@ from xsp_post import capture
 from xsp_post.errors import CaptureError
 from xsp_post.ingest import files
 from xsp_post.ingest.tables import FolderTables, SqliteTables
+from xsp_post.text_safety import file_name_text
 
 if TYPE_CHECKING:
     from xsp_post.counters import CounterReport
@@ -118,6 +119,7 @@ def load(path: Path, *, detail: bool = True, begun: SqliteTables | None = None) 
     loaded = _load(path, detail, begun)
     if loaded.trace is not None:
         loaded.trace = run_facts.apply(loaded.trace, path)
+        loaded.trace.provenance.source_name = file_name_text(loaded.trace.provenance.source_name)
     if loaded.counters is not None and (made := capture.capture_of(path)) is not None:
         loaded.counters.batch_size = made.batch_size
     return loaded

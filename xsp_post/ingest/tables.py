@@ -9,6 +9,7 @@ infers a column's type from its first rows.
 from __future__ import annotations
 
 import math
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -115,7 +116,7 @@ class SqliteTables:
         self._ahead: tuple[list[Request], Future[list[pa.Table]]] | None = None
 
     def _readable_uri(self) -> str:
-        base = "file:" + quote(str(self.path.resolve()))
+        base = "file:" + quote(os.fsencode(self.path.resolve()))  # a name need not be UTF-8
         # A write-ahead log or a folder we may not write to makes plain read-only mode fail or create
         # files beside the capture; `immutable` does neither. It also ignores locks, so ask those first.
         for uri in (base + "?mode=ro", base + "?mode=ro&immutable=1"):
