@@ -108,13 +108,13 @@ def spans_of(path):
 
 
 def shortest_around(spans, process, thread, start, end, besides=None):
-    """The shortest range of a thread around an interval; among equals the one opened last."""
+    """The shortest range of a thread around an interval; among equals the one that begins last, then opened last."""
     around = [
-        (e - s, -rid, rid) for rid, (p, t, s, e, crosses) in spans.items()
+        (e - s, -s, -rid, rid) for rid, (p, t, s, e, crosses) in spans.items()
         if (p, t) == (process, thread) and not crosses and s <= start and e >= end and rid != besides
         and not (besides is not None and (s, e) == (start, end) and rid > besides)
     ]  # fmt: skip
-    return min(around)[2] if around else None
+    return min(around)[3] if around else None
 
 
 def covered(intervals):

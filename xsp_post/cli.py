@@ -6,10 +6,16 @@ Commands live in `commands/`, one module each, and import what is heavy inside t
 
 from __future__ import annotations
 
-import importlib
-import os
 import signal
 import sys
+from pathlib import Path
+
+if Path(sys.argv[0]).name == "xsp-post" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is reached: no traceback out of an import
+
+import importlib
+import os
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -68,6 +74,7 @@ def main() -> None:
     """Entry point: every failure a user can understand is one sentence and its exit code."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `xsp-post tree … | head` ends quietly
+    stops = _Stops()
     try:
         app()
     except XspPostError as error:
@@ -75,9 +82,37 @@ def main() -> None:
             raise
         _complain(error)
         sys.exit(error.exit_code)
+    except SystemExit:  # typer's own end, also of an interrupt
+        if not stops.received:
+            raise
     except KeyboardInterrupt:
-        typer.echo("xsp-post: interrupted", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        pass
+    else:
+        return
+    typer.echo("xsp-post: " + ("terminated" if stops.received == signal.SIGTERM else "interrupted"), err=True)
+    sys.exit(128 + stops.received if stops.received else EXIT_INTERRUPTED)
+
+
+class _Stops:
+    """Ctrl-C, kill and a closed terminal end a command in order: what is half-written is cleared away.
+
+    The first such signal becomes a KeyboardInterrupt. The next one is passed over, for clearing away takes a
+    moment; one more ends the process as the system does.
+    """
+
+    def __init__(self) -> None:
+        self.received = 0
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, self._stop)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
+            signal.signal(number, signal.SIG_DFL)
+            return
+        self.received = number
+        raise KeyboardInterrupt
 
 
 def _complain(error: XspPostError) -> None:

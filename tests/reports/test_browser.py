@@ -119,10 +119,12 @@ def test_a_layer_selected_in_a_table_is_highlighted_everywhere(open_page, result
     assert page.locator("#layer-picker").input_value() == str(slowest)
     for table in ("a02", "a11", "a13"):
         assert page.locator(f"[data-table={table}] tr.selected").count() == 1
-    page.wait_for_timeout(500)  # charts off the screen follow when there is time
-    signals = page.evaluate("""[...xspReport.views].filter(([, v]) => { try { v.view.signal('selected_layer');
+    read_signals = """[...xspReport.views].filter(([, v]) => { try { v.view.signal('selected_layer');
         return true; } catch { return false; } })
-        .map(([id, v]) => [id, v.view.signal('selected_layer')])""")
+        .map(([id, v]) => [id, v.view.signal('selected_layer')])"""
+    # Charts off the screen follow when there is time.
+    page.wait_for_function(f"({read_signals}).every(([, layer]) => layer === {slowest})")
+    signals = page.evaluate(read_signals)
     assert {"a03", "a04", "a09", "a13", "a14"} <= {name for name, _ in signals}
     assert {value for _, value in signals} == {slowest}
     page.keyboard.press("Escape")

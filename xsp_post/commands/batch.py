@@ -59,6 +59,7 @@ def batch(
     if workers < 0 or (workers and scheduler):
         raise UsageError("--workers and --scheduler exclude one another" if workers > 0 else
                          f"--workers {workers} is below 1", code="batch-workers")
+    shared.outlive_readers()
     jobs, skipped = discover(paths, leave_out=output)
     options = BatchOptions(model_range, layer_range, layer_depth, not no_infer, roof, shared.peaks_of(peaks))
     with _progress() as (before, progress):

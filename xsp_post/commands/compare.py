@@ -41,6 +41,7 @@ def compare(
 
     bars = [parse_bar(text) for text in fail_if or ()]
     if output is not None:
+        shared.spare_sources([base, other], output)
         require_free(output, force)
     options = shared.options_of(model_range, layer_range, layer_depth, no_infer)
     sides = [shared.results_of([path], options) for path in (base, other)]

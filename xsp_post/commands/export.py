@@ -49,6 +49,7 @@ def export(
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit} is below 1.", code="bad-limit")
     path = output or exporters.default_path(sources[0], to)
+    shared.spare_sources(sources, path)
     exporters.require_free_path(to, path, force)
     results = shared.results_of(sources, shared.options_of(model_range, layer_range, layer_depth, no_infer))
     with step(f"writing {path} …"):

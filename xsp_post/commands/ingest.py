@@ -8,6 +8,11 @@ from typing import Annotated, Optional
 import typer
 
 from xsp_post.commands import shared
+from xsp_post.errors import MESSAGES, UsageError
+
+MESSAGES.update({
+    "outputs-same": ("One name was given for two outputs.", "Name the store with -o and the page with --report."),
+})
 
 
 def ingest(
@@ -33,8 +38,11 @@ def ingest(
     from xsp_post.output import require_free
 
     store_path = output or default_store(sources[0])
+    shared.spare_sources(sources, store_path, report)
     for target in filter(None, (store_path, report)):
         require_free(target, force)
+    if report is not None and report.resolve() == store_path.resolve():
+        raise UsageError(f"{report} is named twice: for the store and for the report", code="outputs-same")
     begun = shared.begin_reading(sources, detail=True)
     options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof, peaks)
     from xsp_post.pipeline import analyze
@@ -64,9 +72,10 @@ def ingest(
         print_tree(shared.stdout(), analysis)
     shared.say(f"Wrote {store_path}" + (f" and {report}" if report else ""))
     if report:
-        shared.say(f"Next: open {report}, or: xsp-post table A10 {store_path}")
+        shared.say(f"Next: open {report}, or: " + shared.command("xsp-post", "table", "A10", store_path))
     else:
-        shared.say(f"Next: xsp-post report {store_path} -o {store_path.name.removesuffix('.xsp.sqlite')}.html")
+        page = f"{store_path.name.removesuffix('.xsp.sqlite')}.html"
+        shared.say("Next: " + shared.command("xsp-post", "report", store_path, "-o", page))
 
 
 def default_store(source: Path) -> Path:

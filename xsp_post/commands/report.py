@@ -57,6 +57,7 @@ def report(
     as_json: shared.AsJson = False,
 ) -> None:
     """Write the report of a store or capture: one HTML file that asks no server for anything."""
+    shared.spare_sources(sources, output)
     chosen = "json" if as_json else format
     if chosen not in FORMATS:
         raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="report-format")

@@ -83,6 +83,7 @@ def run(
         deep_at=deep_at, timeout_s=timeout,
     )  # fmt: skip
     directory = output or Path(f"{_stem(model)}.xsp-run")
+    shared.outlive_readers()
     try:
         result = runs.execute(plan, directory, is_resumed=resume, is_forced=force, on_step=_tell)
     except KeyboardInterrupt:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from xsp_post.pipeline import Options
 
 MESSAGES.update({
+    "output-is-source": (
+        "The output names the capture that is read: writing it would destroy the recording.",
+        "Name another output with -o; --force does not change this.",
+    ),
     "bad-layer-depth": ("--layer-depth is below 1.", "Depth 1 is the first range below the model."),
 })
 
@@ -56,6 +60,38 @@ PeaksFile = Annotated[
     Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
     typer.Option("--peaks", help="Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one)."),
 ]
+
+
+def spare_sources(sources: list[Path], *outputs: Path | None) -> None:
+    """Raise `OutputError` where an output is a source: not even --force may cost somebody a recording."""
+    from xsp_post.errors import OutputError
+
+    for output in filter(None, outputs):
+        for source in sources:
+            try:
+                same = output.samefile(source)
+            except OSError:  # one of them is not there
+                continue
+            if same:
+                raise OutputError(
+                    f"{output} is the capture that is to be read; it was left as it is.",
+                    code="output-is-source", hint="Name another output with -o.",
+                )
+
+
+def outlive_readers() -> None:
+    """A pipe or socket whose other end died is an error again, not the end: for commands with workers."""
+    import signal
+
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
+def command(*words: object) -> str:
+    """A command line that can be pasted into a shell."""
+    import shlex
+
+    return shlex.join(str(word) for word in words)
 
 
 def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
@@ -115,7 +151,8 @@ def stdout() -> Console:
     """The console for data: colour on a terminal only, full width when piped."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "") or 160)
+    columns = os.environ.get("COLUMNS", "")
+    width = None if sys.stdout.isatty() else int(columns) if columns.isdecimal() and int(columns) else 160
     return Console(width=width, soft_wrap=False, highlight=False)
 
 

@@ -44,6 +44,7 @@ def table(
     as_json: shared.AsJson = False,
 ) -> None:
     """Print one table; columns and units are listed in docs/columns.md."""
+    shared.spare_sources(sources, output)
     chosen = "json" if as_json else format
     if chosen not in FORMATS:
         raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="unknown-format")

@@ -73,7 +73,7 @@ def summary_of(sources: list[Path], options: Options, begun: SqliteTables | None
 
 
 def _next(sources: list[Path]) -> str:
-    names = " ".join(str(s) for s in sources)
-    if names.endswith(".xsp.sqlite"):
-        return f"Next: xsp-post report {names} -o report.html"
-    return f"Next: xsp-post ingest {names} -o out.xsp.sqlite --report report.html"
+    if str(sources[-1]).endswith(".xsp.sqlite"):
+        return "Next: " + shared.command("xsp-post", "report", *sources, "-o", "report.html")
+    rest = ("-o", "out.xsp.sqlite", "--report", "report.html")
+    return "Next: " + shared.command("xsp-post", "ingest", *sources, *rest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 from xsp_post.errors import MESSAGES, CaptureError
@@ -21,6 +22,10 @@ MESSAGES.update({
     "capture-is-directory": (
         "A folder was given where one capture was wanted, and it is no exported parquetdir/arrowdir.",
         "Name the file inside it, or use `xsp-post batch` for a folder of captures.",
+    ),
+    "capture-no-file": (
+        "A pipe or a device was given. A database cannot be read from one: it is read in several places at once.",
+        "Save the capture to a file and name that.",
     ),
     "capture-empty": ("The file has zero bytes.", "Export or copy the capture again; the disk may have been full."),
     "capture-lfs-pointer": (
@@ -52,6 +57,12 @@ def require_readable(path: Path) -> None:
             f"{path}: is a folder, not a capture",
             code="capture-is-directory",
             hint=f"name one file in it, or run: xsp-post batch {path}",
+        )
+    if not stat.S_ISREG(status.st_mode):
+        raise CaptureError(
+            f"{path}: is a pipe or device; a capture is read in several places at once",
+            code="capture-no-file",
+            hint="save it to a file first",
         )
     if not os.access(path, os.R_OK):
         raise CaptureError(f"{path}: permission to read is missing", code="capture-unreadable")

@@ -141,7 +141,7 @@ class _Reader:
 
     def _diagnostics(self) -> None:
         rows = self.source.rows(self._table("DIAGNOSTIC_EVENT"), ("severity", "text"))
-        serious = [_without_paths(str(text)) for severity, text in rows if severity in (2, 3)]
+        serious = [" ".join(_without_paths(str(text)).split()) for severity, text in rows if severity in (2, 3)]
         if serious:
             self.findings.append(finding("diagnostic-event", count=len(serious), example=" | ".join(serious[:3])))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xsp_post import capture
-from xsp_post.errors import CaptureError
+from xsp_post.errors import CaptureError, UsageError
 from xsp_post.ingest import files
 from xsp_post.ingest.tables import FolderTables, SqliteTables
 from xsp_post.text_safety import file_name_text
@@ -82,8 +82,17 @@ def is_store(path: Path) -> bool:
 def expand(paths: list[Path]) -> list[Path]:
     """The paths with every run directory (of ``xsp-post run``) replaced by the recordings in it.
 
-    Raises `ContradictionError` when the captures of a run directory are not of one workload.
+    Raises `UsageError` for a source that is given twice, `ContradictionError` when the captures of a run
+    directory are not of one workload.
     """
+    given = [path.resolve() for path in paths]
+    for path, name in zip(paths, given):
+        if given.count(name) > 1:
+            raise UsageError(
+                f"{path} is given twice: its kernels would count twice",
+                code="source-twice",
+                hint="name every capture once",
+            )
     expanded: list[Path] = []
     for path in paths:
         if path.is_dir() and capture.is_run_directory(path):
@@ -164,6 +173,10 @@ def _load(path: Path, detail: bool, begun: SqliteTables | None) -> Loaded:
     )
 
 
+files.MESSAGES["source-twice"] = (
+    "One capture was named twice (perhaps once through a link).",
+    "Name every capture once: each would count as a recording of its own.",
+)
 files.MESSAGES["capture-is-store"] = (
     "A store (.xsp.sqlite) was given where a capture was wanted.",
     "Use tree, table, report or export on a store; ingest takes captures.",

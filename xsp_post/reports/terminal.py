@@ -39,19 +39,20 @@ def tree_rows(results: Results, *, depth: int = 6, top: int = 12) -> pd.DataFram
 def _capture_rows(paths: pd.DataFrame, depth: int, top: int) -> pd.DataFrame:
     folded = fold_repeats(paths)
     weight = "kernel_ns" if int(folded["kernel_ns"].max()) else "duration_ns"
-    children = {
-        parent: rows.sort_values([weight, "duration_ns"], ascending=False, kind="stable")
-        for parent, rows in folded.groupby("parent_path_id", sort=False)
-    }
-    root = children[-1].iloc[0]
+    ordered = folded.sort_values(
+        ["parent_path_id", weight, "duration_ns"], ascending=[True, False, False], kind="stable"
+    )
+    parents = ordered["parent_path_id"].to_numpy()
+    root = ordered.iloc[0]
     rows: list[dict] = []
     stack: list[tuple[dict, int]] = [(root.to_dict(), 0)]
     while stack:
         row, indent = stack.pop()
         rows.append({**row, "indent": indent})
-        inside = children.get(row["path_id"])
-        if inside is None or indent >= depth:
+        first, last = np.searchsorted(parents, [row["path_id"], row["path_id"] + 1])
+        if first == last or row["path_id"] < 0 or indent >= depth:
             continue
+        inside = ordered.iloc[first:last]
         inside = _with_own_work(row, _worth_showing(inside, weight))
         listed = inside.head(top)
         rest = inside.iloc[top:]
@@ -104,7 +105,10 @@ def print_tree(console: Console, results: Results, *, depth: int = 6, top: int =
     for capture_id, capture in captures.iterrows():  # a handful of captures, never events
         mine = rows[rows["capture_id"] == capture_id]
         console.print(headline(capture), highlight=False)
-        console.print(_tree_table(mine), highlight=False)
+        table, left_out = _tree_table(mine, console.width)
+        console.print(table, highlight=False)
+        if left_out:
+            console.print(f"… no room for: {', '.join(left_out)} (a wider terminal shows them)", style="dim")
         console.print(balance_line(results, int(capture_id)), highlight=False)  # type: ignore[call-overload]
     print_findings(console, results)
 
@@ -121,36 +125,55 @@ def headline(capture: pd.Series) -> Text:
     return text
 
 
-def _tree_table(rows: pd.DataFrame) -> Table:
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+# Columns that a narrow terminal does without, first to last: a tree of numbers without names helps nobody.
+_DISPENSABLE = ("gap", "host", "busy", "calls", "kernels", "share")
+_NAME_WIDTH = 14
+
+
+def _tree_table(rows: pd.DataFrame, width: int) -> tuple[Table, list[str]]:
+    """The table, and the titles of the columns that the width leaves no room for."""
     has_device = bool(rows["busy_ns"].max()) if len(rows) else False
-    # On a narrow terminal the texts give way, never the numbers: rich takes room from columns that may wrap first.
-    table.add_column("range", overflow="ellipsis")
-    device_titles = ("calls", "kernels", "kernel time", "share", "busy", "gap", "host")
-    for title in device_titles if has_device else ("calls", "host", "share"):
-        table.add_column(title, justify="right", no_wrap=True)
+    titles = ("calls", "kernels", "kernel time", "share", "busy", "gap", "host") if has_device else (
+        "calls", "host", "share")  # fmt: skip
     weight = "kernel_ns" if has_device else "duration_ns"
     root_ns = int(rows[weight].iloc[0]) if len(rows) else 0
     top_level = rows[rows["indent"] == 1][weight].sum() if weight == "duration_ns" else root_ns
-    for row in rows.to_dict("records"):
+    records = rows.to_dict("records")
+    cells = [_cells_of(row, titles, row[weight] / top_level if top_level else None) for row in records]
+    widths = {title: 2 + max(len(title), *(len(line[title]) for line in cells)) for title in titles}
+    wanted = min(_NAME_WIDTH, max((len(str(row["name"])) + 2 * row["indent"] for row in records), default=0))
+    left_out: list[str] = []
+    for title in _DISPENSABLE:
+        if title in widths and wanted + sum(widths.values()) > width and (has_device or title != "host"):
+            del widths[title]
+            left_out.append(title)
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    # On a narrow terminal the texts give way, never the numbers: rich takes room from columns that may wrap first.
+    table.add_column("range", overflow="ellipsis")
+    for title in widths:
+        table.add_column(title, justify="right", no_wrap=True)
+    for row, line in zip(records, cells):
         name = Text("  " * row["indent"], no_wrap=True, overflow="ellipsis")
         if row["repeat_count"] > 1:
             name.append(f"{row['repeat_count']} × ", style="bold")
         name.append(shown(_label(row)), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
         if row["is_inferred"]:
             name.append("  (inferred)", style="italic dim")
-        share = format_ratio_percent(row[weight] / top_level) if top_level else ""
-        if has_device:
-            cells: tuple[str, ...] = (
-                format_count(row["call_count"]), format_count(row["kernel_count"]), format_ns(row["kernel_ns"]), share,
-                format_ns(row["busy_ns"]), format_ns(row["gap_ns"]) if row["gap_ns"] else "",
-                format_ns(row["duration_ns"]),
-            )  # fmt: skip
-        else:
-            host = row["duration_ns"]
-            cells = (format_count(row["call_count"]), format_ns(host), share if row["indent"] else "")
-        table.add_row(name, *cells)
-    return table
+        table.add_row(name, *(line[title] for title in widths))
+    return table, left_out
+
+
+def _cells_of(row: dict, titles: tuple[str, ...], share: float | None) -> dict[str, str]:
+    has_device = "kernels" in titles
+    return {
+        "calls": format_count(row["call_count"]),
+        "kernels": format_count(row["kernel_count"]),
+        "kernel time": format_ns(row["kernel_ns"]),
+        "share": "" if share is None or not (has_device or row["indent"]) else format_ratio_percent(share),
+        "busy": format_ns(row["busy_ns"]),
+        "gap": format_ns(row["gap_ns"]) if row["gap_ns"] else "",
+        "host": format_ns(row["duration_ns"]),
+    }
 
 
 def _label(row: dict) -> str:
