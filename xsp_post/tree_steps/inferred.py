@@ -7,12 +7,12 @@ import pandas as pd
 
 from xsp_post import rollup
 from xsp_post.findings import Finding
-from xsp_post.hierarchy.node_names import NodeNames
 from xsp_post.inference import Inference, infer
 from xsp_post.intervals import depths
 from xsp_post.levels import Level
 from xsp_post.trace import ActivityKind, Trace
 from xsp_post.tree import Attribution, NodeKind
+from xsp_post.tree_steps.node_names import NodeNames
 
 _HINT_WORDS = ("Synchronize", "Memcpy")
 

@@ -7,13 +7,13 @@ import pandas as pd
 
 from xsp_post import rollup
 from xsp_post.findings import Finding
-from xsp_post.hierarchy import layering
-from xsp_post.hierarchy.node_names import NodeNames
-from xsp_post.hierarchy.warmup import mark_warmup
 from xsp_post.intervals import grouped_union_length
 from xsp_post.levels import Level
 from xsp_post.trace import ActivityKind, Trace
 from xsp_post.tree import Attribution, Tree
+from xsp_post.tree_steps import layering
+from xsp_post.tree_steps.node_names import NodeNames
+from xsp_post.tree_steps.warmup import mark_warmup
 
 
 def number_iterations(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.hierarchy import layering
-from xsp_post.hierarchy.node_names import NodeNames
 from xsp_post.levels import Level
+from xsp_post.tree_steps import layering
+from xsp_post.tree_steps.node_names import NodeNames
 
 
 def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNames) -> pd.DataFrame:

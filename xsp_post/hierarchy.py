@@ -1,8 +1,8 @@
 """Trace → Tree: nest ranges, join launches to executions, assign levels, iterations and layers, roll up.
 
-Steps, in order, each a function of the frames before it: `_nest_spans`, `attribution.attribute`,
+The steps lie in `tree_steps`, each a function of the frames before it: `attribution.attribute`,
 `level_rules.assign_levels`, `make_frames`, `infer_rest`, `number_iterations`, `layering.assign_layers`,
-`number_layers`, `roll_up`, `tree.check_tree`.
+`number_layers`, `roll_up`; last `tree.check_tree`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import pandas as pd
 
 from xsp_post import rollup
 from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
-from xsp_post.hierarchy import attribution, layering, level_rules
-from xsp_post.hierarchy.amounts import distinct_operations, roll_up
-from xsp_post.hierarchy.frames import make_frames
-from xsp_post.hierarchy.inferred import infer_rest
-from xsp_post.hierarchy.iterations import measure_iterations, number_iterations
-from xsp_post.hierarchy.layer_keys import number_layers
-from xsp_post.hierarchy.level_rules import LevelOptions
-from xsp_post.hierarchy.node_names import NodeNames
-from xsp_post.hierarchy.projection import project_overlapping
 from xsp_post.intervals import Nesting, nest
 from xsp_post.trace import ActivityKind, Trace
 from xsp_post.tree import Attribution, Tree, check_tree
+from xsp_post.tree_steps import attribution, layering, level_rules
+from xsp_post.tree_steps.amounts import distinct_operations, roll_up
+from xsp_post.tree_steps.frames import make_frames
+from xsp_post.tree_steps.inferred import infer_rest
+from xsp_post.tree_steps.iterations import measure_iterations, number_iterations
+from xsp_post.tree_steps.layer_keys import number_layers
+from xsp_post.tree_steps.level_rules import LevelOptions
+from xsp_post.tree_steps.node_names import NodeNames
+from xsp_post.tree_steps.projection import project_overlapping
+
+__all__ = ["LevelOptions", "TreeOptions", "build_tree"]
 
 CATALOGUE.update({
     "orphan-kernels": Entry(

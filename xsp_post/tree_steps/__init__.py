@@ -1,0 +1,1 @@
+"""Trace → Tree: the steps of `hierarchy.build_tree`, a module each."""
