@@ -53,7 +53,7 @@ def test_bars(capsys):
 
 def test_the_scan_reads_the_columns_that_are_there(tmp_path):
     source = ingest.export(tmp_path, 500)
-    subprocess.run(ingest.scan_command(source), check=True)
+    subprocess.run(ingest.scan_command(source, "ingest"), check=True)
 
 
 def test_the_dispatcher_knows_its_benchmarks():

@@ -82,8 +82,10 @@ def main() -> None:
             raise
         _complain(error)
         sys.exit(error.exit_code)
-    except SystemExit:  # typer's own end, also of an interrupt
+    except SystemExit as end:  # typer's own end, also of an interrupt
         if not stops.received:
+            if not end.code and sys.argv[1:2] in _ALONE:
+                _leave()
             raise
     except KeyboardInterrupt:
         pass
@@ -91,6 +93,19 @@ def main() -> None:
         return
     typer.echo("xsp-post: " + ("terminated" if stops.received == signal.SIGTERM else "interrupted"), err=True)
     sys.exit(128 + stops.received if stops.received else EXIT_INTERRUPTED)
+
+
+_ALONE = (["tree"], ["ingest"], ["table"])  # one process, no workers: nothing waits for its end but the user
+
+
+def _leave() -> None:
+    """End now: the system takes back the memory of a million rows at once, Python row by row."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        return
+    os._exit(0)
 
 
 class _Stops:

@@ -7,6 +7,7 @@ The steps lie in `tree_steps`, each a function of the frames before it: `attribu
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -97,8 +98,10 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
     `UsageError` for patterns of the options that are invalid or match nothing."""
     options = options or TreeOptions()
     findings: list[Finding] = list(trace.findings)
-    nesting, usable = _nest_spans(trace)
-    launch_id = attribution.join_launches(trace)
+    with ThreadPoolExecutor(1) as pool:  # two joins that know nothing of one another
+        joined = pool.submit(attribution.join_launches, trace)
+        nesting, usable = _nest_spans(trace)
+        launch_id = joined.result()
     owners = attribution.attribute(trace, nesting, usable, launch_id)
     names = NodeNames(trace)
     span_parent, span_depth = _span_forest(trace, nesting, usable)
@@ -106,7 +109,9 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
         trace.spans, names.sequence(trace), names.span("is_backward"), span_parent, span_depth
     )
     level, rule = _levels(trace, names, span_parent, span_depth, forward, owners["span"].to_numpy(), options.levels)
+    overlapping, crossing_count = usable[nesting.overlapping()], nesting.crossing_count
     nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
+    del nesting, owners, level, span_parent, span_depth  # of a million ranges: make room for the roll-up
     strings = trace.strings
     if options.infer:
         nodes, activities, strings, inferred = infer_rest(trace, names, nodes, activities)
@@ -130,11 +135,10 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
     roll_up(nodes, activities)
     if options.with_layers:
         nodes["device_operation_count"] = distinct_operations(nodes, activities)
-    overlapping = usable[nesting.overlapping()]
     if len(overlapping):
         nodes = nodes.assign(**project_overlapping(trace, nodes, activities, overlapping))
     tree = Tree(trace, nodes, activities, strings, frame, keys, rule, names, findings)
-    findings += _findings(tree, nesting, launch_id)
+    findings += _findings(tree, crossing_count, launch_id)
     findings += check_tree(tree)
     tree.iterations, warm = measure_iterations(tree)
     findings += warm
@@ -205,7 +209,7 @@ def _texts_of_rows(trace: Trace, names: NodeNames) -> np.ndarray:
     return texts
 
 
-def _findings(tree: Tree, nesting: Nesting, launch_id: np.ndarray) -> list[Finding]:
+def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Finding]:
     trace, activities = tree.trace, tree.activities
     kinds = activities["kind"].to_numpy()
     is_kernel = kinds == ActivityKind.KERNEL
@@ -227,8 +231,8 @@ def _findings(tree: Tree, nesting: Nesting, launch_id: np.ndarray) -> list[Findi
     graphs = int((kinds == ActivityKind.GRAPH).sum())
     if graphs:
         found.append(finding("graph-launches", count=graphs))
-    if nesting.crossing_count:
-        found.append(finding("child-outside-parent", count=nesting.crossing_count))
+    if crossing_count:
+        found.append(finding("child-outside-parent", count=crossing_count))
     several = attribution.shared_correlations(trace, launch_id)
     if several:
         found.append(finding("duplicate-correlation", count=several))

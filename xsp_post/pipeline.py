@@ -44,22 +44,22 @@ def analyze(
     paths: list[Path],
     options: Options | None = None,
     begun: SqliteTables | None = None,
-    on_core: Callable[[Analysis], None] | None = None,
+    on_rows: Callable[[dict[str, pd.DataFrame]], None] | None = None,
 ) -> Analysis:
     """All tables of the captures (and counter reports) of one workload. Raises `CaptureError` and its kin.
 
-    ``begun``: the first source, being read already (`ingest.sources.begin`). ``on_core`` is called with the core
-    tables before the analyses are computed from them: nodes and kernels do not change any more.
+    ``begun``: the first source, being read already (`ingest.sources.begin`). ``on_rows`` is called with the tables
+    of nodes and kernels as soon as they do not change any more.
     """
     options = options or Options()
     if begun is not None:
         loaded = [load(paths[0], begun=begun), *(load(path) for path in expand(paths[1:]))]
-        return analyze_loaded(loaded, options, on_core)
-    return analyze_loaded([load(path) for path in expand(paths)], options, on_core)
+        return analyze_loaded(loaded, options, on_rows)
+    return analyze_loaded([load(path) for path in expand(paths)], options, on_rows)
 
 
 def analyze_loaded(
-    loaded: list[Loaded], options: Options, on_core: Callable[[Analysis], None] | None = None
+    loaded: list[Loaded], options: Options, on_rows: Callable[[dict[str, pd.DataFrame]], None] | None = None
 ) -> Analysis:
     """The same, for sources that are read already."""
     traces = [one.trace for one in loaded if one.trace is not None]
@@ -69,12 +69,13 @@ def analyze_loaded(
 
         traces = [trace_of_report(report) for report in reports]
     parts = []
+    alone = on_rows if len(traces) == 1 else None  # the ids of several are made unique when all are there
     for capture_id, trace in enumerate(traces):
         tree = grow(trace, options)
-        parts.append(core_frames(tree, capture_id))
+        parts.append(core_frames(tree, capture_id, alone))
     analysis = reconcile(merge(parts))
-    if on_core is not None:
-        on_core(analysis)
+    if on_rows is not None and alone is None:
+        on_rows(analysis.frames)
     if reports:
         analysis = with_counters(analysis, reports)
     return with_analyses(analysis, options)

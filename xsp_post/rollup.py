@@ -31,11 +31,17 @@ def rows_by_depth(depth: np.ndarray) -> list[np.ndarray]:
 
 def _bincount(group: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
     """Exact integer sums per group (`np.bincount` weighs in float64: exact below 2**53, checked)."""
-    if len(values) and float(np.abs(values).sum(dtype=np.float64)) >= 2**53:
+    if len(values) and _exceeds_doubles(values):
         result = np.zeros(count, np.int64)
         np.add.at(result, group, values)
         return result
     return np.bincount(group, weights=values, minlength=count).astype(np.int64)
+
+
+def _exceeds_doubles(values: np.ndarray) -> bool:
+    largest = max(int(values.max()), -int(values.min()))
+    # the cheap bound holds for all but absurd durations
+    return largest * len(values) >= 2**53 and float(np.abs(values).sum(dtype=np.float64)) >= 2**53
 
 
 def sums_per_node(node: np.ndarray, values: np.ndarray, node_count: int) -> np.ndarray:
@@ -96,16 +102,20 @@ def merged_stretches(
 
     ``start`` must be ascending; touching intervals merge.
     """
-    order = np.argsort(group, kind="stable")
-    g, s, e = group[order], start[order], end[order]
-    edge = np.r_[True, g[1:] != g[:-1]]
-    first = np.flatnonzero(edge)
-    low = s[first]
+    if not (group[1:] >= group[:-1]).all():
+        order = np.argsort(group, kind="stable")
+        group, start, end = group[order], start[order], end[order]
+        del order
+    begins = np.r_[True, group[1:] != group[:-1]]
+    first = np.flatnonzero(begins)
+    low = start[first]
     # shift each group to a range of its own, so that one running maximum serves all of them
-    span = np.maximum.reduceat(e, first) - low + 1
-    shift = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - low, np.diff(np.r_[first, len(g)]))
-    reach = np.maximum.accumulate(e + shift) - shift
-    begins = edge
-    begins[1:] |= s[1:] > reach[:-1]
+    span = np.maximum.reduceat(end, first) - low + 1
+    shift = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - low, np.diff(np.r_[first, len(group)]))
+    reach = end + shift  # in place from here on: this is where a tree of a million kernels needs most memory
+    np.maximum.accumulate(reach, out=reach)
+    reach -= shift
+    del shift
+    begins[1:] |= start[1:] > reach[:-1]
     at = np.flatnonzero(begins)
-    return g[at], s[at], reach[np.r_[at[1:] - 1, len(g) - 1]]
+    return group[at], start[at], reach[np.r_[at[1:] - 1, len(group) - 1]]

@@ -91,8 +91,7 @@ def summarise_groups(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: 
     n = np.bincount(group, minlength=group_count)
     if n.size and n.max(initial=0) <= 1:
         return _singletons(value, group, n)
-    order = np.lexsort((value, group))
-    value, group = value[order], group[order]
+    value, group = _sorted_samples(value, group, n)
     start = np.concatenate(([0], np.cumsum(n)[:-1])).astype(np.int64)
     rank = np.arange(value.size) - start[group]
 
@@ -124,6 +123,29 @@ def summarise_groups(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: 
         "standard_error": error, "degrees_of_freedom": np.where(n > 0, freedom, np.nan),
         "ci_low": estimate - half_width, "ci_high": estimate + half_width,
     })
+
+
+def medians(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: int) -> npt.NDArray[np.float64]:
+    """The median of each group (NaN for empty ones), as in `summarise_groups`; shapes (n,) → (group_count,)."""
+    value = np.asarray(values, dtype=np.float64).ravel()
+    group = np.asarray(groups, dtype=np.int64).ravel()
+    kept = (group >= 0) & ~np.isnan(value)
+    if not kept.all():
+        value, group = value[kept], group[kept]
+    n = np.bincount(group, minlength=group_count)
+    value, _ = _sorted_samples(value, group, n)
+    return _at_quantile(value, np.concatenate(([0], np.cumsum(n)[:-1])).astype(np.int64), n, 0.5)
+
+
+def _sorted_samples(value: npt.NDArray[np.float64], group: npt.NDArray[np.int64], n: npt.NDArray[np.int64]
+                    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Values by group, ascending within it. Samples of one size (steady iterations) are sorted as rows of a matrix."""
+    filled = n[n > 0]
+    if not filled.size or (filled != filled[0]).any():
+        order = np.lexsort((value, group))
+        return value[order], group[order]
+    order = np.argsort(group, kind="stable")
+    return np.sort(value[order].reshape(-1, int(filled[0])), axis=1).ravel(), group[order]
 
 
 def summarise_repeats(values: npt.ArrayLike, groups: npt.ArrayLike, repeats: npt.ArrayLike, group_count: int,

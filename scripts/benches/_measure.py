@@ -47,7 +47,7 @@ def measure(work: str, command: Sequence[str], *, repeat: int, before: Callable[
                 errors.seek(0)
                 tail = errors.read().decode(errors="replace")[-2000:]
                 raise SystemExit(f"{work}: exit code {process.returncode}\n{tail}")
-        peaks.append(usage.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3))
+        peaks.append(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6)
     return Measured(work, statistics.median(seconds), max(peaks), max(seconds) - min(seconds))
 
 

@@ -7,20 +7,24 @@ that the tree needs, in the same run on the same machine.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 from benches._measure import ROOT, XSP_POST, Bar, finish, measure, report, work_folder
 
-# What the tree reads: (table, columns). Every value is looked at once; texts by their length.
-SCANNED = (
-    ("NVTX_EVENTS", "start end eventType globalTid endGlobalTid textId domainId length(text)"),
-    ("CUPTI_ACTIVITY_KIND_KERNEL",
-     "start end deviceId streamId correlationId globalPid demangledName shortName graphNodeId"),
-    ("CUPTI_ACTIVITY_KIND_RUNTIME", "start end eventClass globalTid correlationId nameId"),
-    ("StringIds", "id length(value)"),
-)  # fmt: skip
+# The columns that a command asks for, from its own list of them: {table: columns}, those the export has.
+ASKED = """
+import json, sys
+from pathlib import Path
+from xsp_post.ingest.nsys_requests import requests
+from xsp_post.ingest.tables import SqliteTables
+tables = SqliteTables(Path(sys.argv[1]))
+asked = requests(tables, detail=sys.argv[2] == "ingest").values()
+print(json.dumps({r.table: [w.column for w in r.wants if w.column in tables.columns(r.table)] for r in asked}))
+"""
+TEXTS = ("text", "jsonText", "value")  # looked at by their length; of numbers every value is added up
 SCAN = """
 import sqlite3, sys
 connection = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
@@ -57,13 +61,15 @@ def export(folder: Path, kernels: int) -> str:
     return str(path)
 
 
-def scan_command(source: str) -> list[str]:
-    """SQLite's own loop over the columns the tree needs, in a process of its own."""
+def scan_command(source: str, command: str) -> list[str]:
+    """SQLite's own loop over the columns that ``tree`` or ``ingest`` reads, in a process of its own."""
+    asked = subprocess.run([sys.executable, "-c", ASKED, source, command], check=True, capture_output=True, text=True)
     statements = []
-    for table, columns in SCANNED:
+    for table, columns in json.loads(asked.stdout).items():
         # total(), not sum(): global ids add up to more than 64 bits
-        sums = ", ".join(f"total({c})" if "(" in c else f'total("{c}")' for c in columns.split())
-        statements.append(f"SELECT {sums} FROM {table}")
+        sums = ", ".join(f'total(length("{c}"))' if c in TEXTS else f'total("{c}")' for c in columns)
+        if columns:
+            statements.append(f'SELECT {sums} FROM "{table}"')
     return [sys.executable, "-S", "-c", SCAN, source, *statements]
 
 
@@ -71,22 +77,24 @@ def million(folder: Path, kernels: int, repeat: int) -> list[str]:
     """The bars of a million kernels; with another count only the ratios are held."""
     source, store = export(folder, kernels), folder / f"k{kernels}.xsp.sqlite"
     at_million = kernels == MILLION
-    scan = measure(f"SQLite's own scan, {kernels:,} kernels", scan_command(source), repeat=repeat)
+    scans = {
+        command: measure(f"SQLite's scan of what {command} reads", scan_command(source, command), repeat=repeat)
+        for command in ("tree", "ingest")
+    }
+    print(f"{kernels:,} kernels")
     tree = measure("xsp-post tree EXPORT", [XSP_POST, "tree", source], repeat=repeat)
+    missed = report([(tree, Bar(ratio=3, megabytes=700 if at_million else float("inf")))], scans["tree"])
     ingest = measure(
         "xsp-post ingest EXPORT -o STORE",
         [XSP_POST, "ingest", source, "-o", str(store)],
         repeat=repeat,
         before=lambda: store.unlink(missing_ok=True),
     )
-    rows = [
-        (tree, Bar(ratio=3, megabytes=700 if at_million else float("inf"))),
-        (ingest, Bar(ratio=5, megabytes=1200 if at_million else float("inf"))),
-    ]
+    rows = [(ingest, Bar(ratio=5, megabytes=1200 if at_million else float("inf")))]
     for words in (["tree"], ["table", "a08"], ["table", "a10"], ["table", "a11"], ["table", "layers"]):
         name = f"xsp-post {' '.join(words)} STORE"
         rows.append((measure(name, [XSP_POST, *words, str(store)], repeat=repeat), Bar(seconds=1)))
-    return report(rows, scan)
+    return missed + report(rows, scans["ingest"])
 
 
 def small(folder: Path, repeat: int) -> list[str]:

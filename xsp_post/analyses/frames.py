@@ -88,14 +88,18 @@ def dense(*keys: IntArray) -> tuple[IntArray, IntArray]:
 
     Keys are integer arrays of one shape (n,); they are combined pairwise, so that none can overflow.
     """
-    group = np.zeros(len(keys[0]), np.int64)
-    for key in keys:
-        shifted = key - key.min() if len(key) else key
-        width = int(shifted.max()) + 1 if len(key) else 1
-        if int(group.max(initial=0)) + 1 > (1 << 62) // width:
-            shifted, _ = _factorize(shifted)
-            width = int(shifted.max()) + 1
-        group, _ = _factorize(group * width + shifted)
+    group, group_width = np.zeros(len(keys[0]), np.int64), 1
+    for key in keys if len(group) else ():
+        low = int(key.min())
+        width = int(key.max()) - low + 1
+        if group_width > (1 << 62) // width:
+            group, unique = _factorize(group)
+            group_width = len(unique)
+        if group_width > (1 << 62) // width:
+            key, unique = _factorize(key)
+            low, width = 0, len(unique)
+        group, group_width = group * width + (key - low), group_width * width
+    group, _ = _factorize(group)
     count = int(group.max(initial=-1)) + 1
     first = np.full(count, len(group), np.int64)
     # Written from the back, so that the first appearance is what stays.

@@ -30,7 +30,7 @@ from xsp_post.analyses.options import Options
 from xsp_post.analyses.roofline import Work, tensor_pipe
 from xsp_post.analysis import Results
 from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
-from xsp_post.statistics import summarise_groups
+from xsp_post.statistics import medians, summarise_groups
 
 CATALOGUE.update({
     "kernels-outside-iterations": Entry(
@@ -189,7 +189,7 @@ def _queue_delay(kernels: pd.DataFrame, group: IntArray, count: int) -> FloatArr
     delay = kernels["queue_delay_ns"].to_numpy(np.float64)
     # A negative delay is real (clock skew); −1 without a launch row is "unknown".
     known = np.where(_ints(kernels, "launch_start_ns") < 0, np.nan, delay)
-    return summarise_groups(known, group, count)["median"].to_numpy()
+    return medians(known, group, count)
 
 
 # Counters ---------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def ingest(
     from xsp_post.store import StoreWriter
 
     with step("reading captures and writing the store …"), StoreWriter(store_path, force=force) as writer:
-        analysis = analyze(sources, options, begun, on_core=writer.begin)
+        analysis = analyze(sources, options, begun, on_rows=writer.begin)
         if strict:
             shared.check_strict(analysis, unattributed_limit)
         writer.finish(analysis)

@@ -377,7 +377,7 @@ class _Reader:
                 "name_id": name,
                 "start_ns": numbers(nvtx, "start_ns"),
                 "end_ns": end,
-                "source_row_id": numbers(nvtx, "source_row_id"),
+                "source_row_id": numbers(nvtx, "source_row_id") if self.detail else np.full(len(end), -1, np.int64),
                 "is_open": end == NULL,
                 "is_cross_thread": (closer != NULL) & (closer != 0) & (closer != numbers(nvtx, "global_tid")),
                 "payload_text_id": self._payload(nvtx),

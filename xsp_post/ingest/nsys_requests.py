@@ -58,7 +58,6 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         Want("nameId", "name", -1, is_narrow=True),
     )
     nvtx: tuple[Want, ...] = (
-        Want("ROWID", "source_row_id"),
         Want("start", "start_ns", NULL),
         Want("end", "end_ns", NULL),
         Want("eventType", "event_type", is_narrow=True),
@@ -71,6 +70,7 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
     if detail:
         kernel += tuple(Want(raw, ours, is_narrow=True) for raw, ours in LAUNCH_DETAIL.items())
         nvtx += (
+            Want("ROWID", "source_row_id"),
             Want("jsonText", "json_text", b""),
             Want("jsonTextId", "json_number", NULL),
             Want("int64Value", "int64_value", NULL),

@@ -29,10 +29,10 @@ def join_launches(trace: Trace) -> np.ndarray:
         mine = _rows(launch_process == process)
         # −1 stands for NULL, which equals nothing
         wanted = _rows((activity_process == process) & (activity_correlation != -1))
-        if len(mine) and len(wanted):
-            found = _lookup(launch_correlation[mine], is_driver[mine], activity_correlation[wanted])
-            hit = found >= 0
-            launch_id[wanted[hit]] = mine[found[hit]]
+        keys, asked = launch_correlation[mine], activity_correlation[wanted]
+        if len(keys) and len(asked):
+            found = _lookup(keys, is_driver[mine], asked)
+            launch_id[wanted] = found if isinstance(mine, slice) else np.where(found >= 0, mine[found], -1)
     return launch_id
 
 
@@ -53,8 +53,8 @@ def shared_correlations(trace: Trace, launch_id: np.ndarray) -> int:
     return count
 
 
-def _rows(mask: np.ndarray) -> np.ndarray:
-    return np.arange(len(mask)) if mask.all() else np.flatnonzero(mask)
+def _rows(mask: np.ndarray) -> np.ndarray | slice:
+    return slice(None) if mask.all() else np.flatnonzero(mask)
 
 
 def _lookup(keys: np.ndarray, is_driver: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -65,10 +65,15 @@ def _lookup(keys: np.ndarray, is_driver: np.ndarray, wanted: np.ndarray) -> np.n
     if high - low < 8 * len(keys) + 1024:
         # written backwards, the first of equals is the last to be written and stays
         table = np.full(high - low + 1, -1, np.int32)
-        driver, runtime = np.flatnonzero(is_driver)[::-1], np.flatnonzero(~is_driver)[::-1]
-        table[keys[driver] - low] = driver
-        table[keys[runtime] - low] = runtime
-        found = np.full(len(wanted), -1, np.int64)
+        if is_driver.any():
+            driver, runtime = np.flatnonzero(is_driver)[::-1], np.flatnonzero(~is_driver)[::-1]
+            table[keys[driver] - low] = driver
+            table[keys[runtime] - low] = runtime
+        else:
+            table[keys[::-1] - low] = np.arange(len(keys) - 1, -1, -1, dtype=np.int32)
+        if inside.all():
+            return table[wanted - low]
+        found = np.full(len(wanted), -1, np.int32)
         found[inside] = table[wanted[inside] - low]
         return found
     order = np.lexsort((np.arange(len(keys)), is_driver, keys))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -20,31 +21,38 @@ from xsp_post.tree_tables.nodes import nodes_frame
 __all__ = ["core_frames", "summary_frames"]
 
 
-def core_frames(tree: Tree, capture_id: int) -> Analysis:
-    """The core tables (`schemas.results`) of one capture."""
+def core_frames(
+    tree: Tree, capture_id: int, on_rows: Callable[[dict[str, pd.DataFrame]], None] | None = None
+) -> Analysis:
+    """The core tables (`schemas.results`) of one capture. ``on_rows`` is called with the two large ones, ``nodes``
+    and ``kernels``, as soon as they are finished: somebody may begin to write them."""
     found = [replace(f, capture_id=capture_id) for f in tree.findings]
     threads = Threads(tree)
-    frames = {
+    rows = {"nodes": nodes_frame(tree, threads), "kernels": kernels_frame(tree, threads)}
+    frames = {name: _of_capture(name, frame, capture_id) for name, frame in rows.items()}
+    if on_rows is not None:
+        on_rows(dict(frames))
+    rest = {
         "iterations": iterations_frame(tree),
-        "nodes": nodes_frame(tree, threads),
         "paths": fold(tree),
         "layers": layers_frame(tree),
-        "kernels": kernels_frame(tree, threads),
         "memory_operations": memory_frame(tree, threads),
         "devices": devices_frame(tree),
         "balance": balance(tree),
-        "kernel_metrics": pd.DataFrame(columns=column_names("kernel_metrics")),
     }
-    frames["captures"] = captures_frame(tree, frames["iterations"]["batch_size"].to_numpy())
-    for name, frame in frames.items():
-        if name == "kernel_metrics":
-            continue
-        if "capture_id" not in frame:
-            frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))
-        frame["capture_id"] = np.full(len(frame), capture_id, np.int64)
-        wanted = [c for c in column_names(name) if c in frame]
-        frames[name] = frame[wanted + [c for c in frame if c not in wanted]]
+    rest["captures"] = captures_frame(tree, rest["iterations"]["batch_size"].to_numpy())
+    frames |= {name: _of_capture(name, frame, capture_id) for name, frame in rest.items()}
+    frames["kernel_metrics"] = pd.DataFrame(columns=column_names("kernel_metrics"))
     return with_findings(frames, found)
+
+
+def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame:
+    """The frame with its capture, columns in the schema's order."""
+    if "capture_id" not in frame:
+        frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))
+    frame["capture_id"] = np.full(len(frame), capture_id, np.int64)
+    wanted = [c for c in column_names(name) if c in frame]
+    return frame[wanted + [c for c in frame if c not in wanted]]
 
 
 def summary_frames(tree: Tree, capture_id: int = 0) -> Analysis:

@@ -26,8 +26,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     activity_group = _group(
         activities["iteration_index"].to_numpy()[chosen], activities["layer_key"].to_numpy()[chosen], key_count
     )
-    groups = np.unique(np.concatenate([node_group, activity_group]))
-    of_node, of_activity = np.searchsorted(groups, node_group), np.searchsorted(groups, activity_group)
+    groups, of_node, of_activity = _numbered(node_group, activity_group)
     count = len(groups)
     iteration, key = groups // key_count - 1, groups % key_count
     is_self = keys["is_self"].to_numpy()[key]
@@ -40,7 +39,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     first, last = nodes["projected_start_ns"].to_numpy()[rows], nodes["projected_end_ns"].to_numpy()[rows]
     projection = np.where(first >= 0, last - first, 0)
     first_node = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(first_node, of_node, rows)
+    first_node[of_node[::-1]] = rows[::-1]  # written backwards, the first stays
     first_node[first_node == np.iinfo(np.int64).max] = keys["node_id"].to_numpy()[
         key[first_node == np.iinfo(np.int64).max]
     ]
@@ -93,6 +92,19 @@ def _dtype(name: str) -> str:
 
 def _group(iteration: np.ndarray, key: np.ndarray, key_count: int) -> np.ndarray:
     return (iteration + 1) * key_count + key
+
+
+def _numbered(*groups: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The different values of all arrays, ascending, and each array as positions among them."""
+    width = max(int(values.max(initial=-1)) for values in groups) + 1
+    if width > 8 * sum(map(len, groups)) + 1024:
+        present = np.unique(np.concatenate(groups))
+        return present, *(np.searchsorted(present, values) for values in groups)
+    is_there = np.zeros(width, bool)
+    for values in groups:
+        is_there[values] = True
+    position = np.cumsum(is_there) - 1
+    return np.flatnonzero(is_there), *(position[values] for values in groups)
 
 
 def _shapes(tree: Tree, first_node: np.ndarray, is_self: np.ndarray) -> pd.Categorical:
