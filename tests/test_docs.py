@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 from conftest import ROOT
@@ -196,3 +199,15 @@ def test_glossary_has_every_level_and_way_of_attribution():
     for member in (*Level, *Attribution, *LayerAttribution):
         if member.name not in ("NONE", "NO_LAUNCH"):  # "unattributed" and "orphan" to a reader
             assert re.search(rf"\b{member.name.lower()}\b", text), member
+
+
+def test_the_tree_in_the_readme_is_what_is_printed():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"<!-- tree of the example.*?```text\n(.*?)```", text, re.DOTALL)
+    command = re.search(r"`xsp-post (tree\s+examples/[^`]+)`", text)
+    assert shown and command
+    done = subprocess.run(
+        [sys.executable, "-m", "xsp_post.cli", *command.group(1).split()], cwd=ROOT, env={**os.environ, "COLUMNS": "110"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert [line.rstrip() for line in done.stdout.splitlines()] == shown.group(1).splitlines()

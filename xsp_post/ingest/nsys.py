@@ -28,6 +28,7 @@ from xsp_post.ingest.nsys_times import close_and_repair, last_time
 from xsp_post.ingest.payloads import payload_attributes
 from xsp_post.ingest.tables import NULL, TableSource, resolve, whole
 from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
+from xsp_post.units import format_ns
 
 _KNOWN_TABLES = (
     "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "META_DATA_EXPORT",
@@ -497,7 +498,7 @@ class _Reader:
         if loading.any():
             start, end = numbers(overhead, "start_ns")[loading], numbers(overhead, "end_ns")[loading]
             spent = int(np.maximum(0, np.where(end == NULL, start, end) - start).sum())
-            example = f"{spent} ns spent in it during the capture"
+            example = f"{format_ns(spent)} spent in it during the capture"
             self.findings.append(finding("module-loading", count=int(loading.sum()), example=example))
 
     def _graph_nodes(self, table: pa.Table) -> pd.DataFrame:
