@@ -207,7 +207,7 @@ def test_the_tree_in_the_readme_is_what_is_printed():
     command = re.search(r"`xsp-post (tree\s+examples/[^`]+)`", text)
     assert shown and command
     done = subprocess.run(
-        [sys.executable, "-m", "xsp_post.cli", *command.group(1).split()], cwd=ROOT, env={**os.environ, "COLUMNS": "110"},
-        capture_output=True, text=True, check=True,
+        [sys.executable, "-m", "xsp_post.cli", *command.group(1).split()], check=True,
+        cwd=ROOT, env={**os.environ, "COLUMNS": "110"}, capture_output=True, text=True,
     )  # fmt: skip
     assert [line.rstrip() for line in done.stdout.splitlines()] == shown.group(1).splitlines()
