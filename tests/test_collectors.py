@@ -169,6 +169,7 @@ def test_the_newest_installed_nsys_is_found_last(monkeypatch, tmp_path):
 
 
 def test_auto_takes_nsys_only_for_a_gpu(fake):
+    pytest.importorskip("torch")
     fake()
     assert collectors.choose(RUN_KERNEL, "auto", "cuda").name == "nsys"
     assert collectors.choose(RUN_KERNEL, "auto", "cpu").name == "torch"

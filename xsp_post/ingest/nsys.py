@@ -309,6 +309,8 @@ class _Reader:
             codes, unique = pd.factorize(numbers(table, "copy_kind"))
             names = [self.strings.text(COPY_KINDS.get(int(u), f"[CUDA memcpy kind {int(u)}]")) for u in unique]
             return np.array([*names, -1], np.int32)[codes]
+        if not table.num_rows:
+            return np.zeros(0, np.int32)
         graph, execution = numbers(table, "graph_id"), numbers(table, "graph_exec_id")
         codes, launched = pd.factorize(pd.MultiIndex.from_arrays([graph, execution]))
         names = [self.strings.text(f"CUDA graph {g} exec {x}") for g, x in launched]
