@@ -154,6 +154,21 @@ def test_cpu_trace_shows_working_operators_as_kernels(tmp_path: Path) -> None:
     assert trace.attributes["sequence"].max() == 4
 
 
+@pytest.mark.parametrize("allocation_us", [4, 6, 8, 12])
+def test_what_is_a_kernel_of_the_cpu_does_not_hang_on_noise(tmp_path: Path, allocation_us: int) -> None:
+    """`_to_copy` spends about half its time in itself: two runs of one program must have the same kernels."""
+    path = write(tmp_path / "cpu.json", [
+        event("cpu_op", "aten::_to_copy", 0, 20),
+        event("cpu_op", "aten::empty_strided", 1, allocation_us),
+        event("cpu_op", "aten::copy_", 14, 5),
+        event("cpu_op", "aten::native_batch_norm", 30, 20),
+        event("cpu_op", "aten::empty", 31, 2 * allocation_us - 6),
+    ])  # fmt: skip
+    trace = read_kineto(path)
+    names = trace.strings[trace.activities["name_id"]].tolist()
+    assert names == ["aten::empty_strided", "aten::copy_", "aten::native_batch_norm"]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 200)), max_size=30))
 def test_kernels_of_the_cpu_never_overlap_on_a_thread(tmp_path_factory, rows) -> None:

@@ -72,6 +72,13 @@ CATALOGUE.update({
 
 _CPU_DEVICE = -1
 _WRAPPERS = ("autograd::engine::evaluate_function", "torch::autograd::")  # the engine around the operator
+# operators that make or re-shape tensors and compute nothing
+_BOOKKEEPING = frozenset(f"aten::{name}" for name in (
+    "alias", "as_strided", "as_strided_", "chunk", "detach", "empty", "empty_like", "empty_strided", "expand",
+    "flatten", "narrow", "permute", "reshape", "resize_", "resolve_conj", "resolve_neg", "select", "slice", "split",
+    "squeeze", "t", "transpose", "unsqueeze", "view", "_reshape_alias", "_unsafe_view",
+))  # fmt: skip
+_WORKING_SHARE = 0.75  # far from both kinds: who works has above 0.85 of its time in itself, who passes on below 0.55
 
 
 def sniff_kineto(path: Path) -> bool:
@@ -211,11 +218,12 @@ class _Assembly:
         self.findings.append(finding("cpu-operators-as-kernels", count=len(leaves), example=example))
 
     def _is_lowest(self, operators: pd.DataFrame) -> np.ndarray:
-        """Operators that do the work: leaves, and operators that over the whole trace spend most of their
-        time in themselves (``aten::addmm`` calls ``aten::resolve_conj``, but multiplies itself).
+        """Operators that do the work: leaves, operators that call nothing but bookkeeping, and operators that
+        over the whole trace spend most of their time in themselves (``aten::addmm`` calls ``aten::copy_``, but
+        multiplies itself).
 
-        Decided per operator name, so that noise of one call cannot change what is a kernel; none lies within
-        another, so their times add up.
+        Decided per operator name and by times only where names do not tell, so that noise cannot make two runs
+        of one program differ in their kernels; none lies within another, so their times add up.
         """
         start_ns, end_ns = operators["start_ns"].to_numpy(), operators["end_ns"].to_numpy()
         nesting = nest(
@@ -228,8 +236,12 @@ class _Assembly:
         np.subtract.at(self_ns, parent[has_parent], duration_ns[has_parent])
         names, name = np.unique(operators["name_id"].to_numpy(), return_inverse=True)
         share = np.bincount(name, weights=self_ns) / np.maximum(np.bincount(name, weights=duration_ns), 1)
-        is_wrapper = np.array([str(text).startswith(_WRAPPERS) for text in self.strings.array()[names]], dtype=bool)
-        works = ((share >= 0.5) & ~is_wrapper)[name]
+        texts = [str(text) for text in self.strings.array()[names]]
+        is_wrapper = np.array([text.startswith(_WRAPPERS) for text in texts], dtype=bool)
+        is_work = np.array([text not in _BOOKKEEPING for text in texts], dtype=bool)
+        calls_work = np.zeros(len(names), dtype=bool)
+        calls_work[name[parent[has_parent]][is_work[name[has_parent]]]] = True
+        works = ((~calls_work | (share >= _WORKING_SHARE)) & ~is_wrapper)[name]
         is_leaf = np.ones(len(operators), dtype=bool)
         is_leaf[parent[has_parent]] = False
         works |= is_leaf
