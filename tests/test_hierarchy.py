@@ -205,6 +205,16 @@ def test_leading_slow_iterations_are_warm_up(tmp_path):
     assert codes(tree)["warmup-detected"] == 1
 
 
+def test_a_phase_that_names_its_warm_up_keeps_all_its_measured_iterations(tmp_path):
+    builder = ExportBuilder()
+    texts = ["warmup:forward#0", *(f"model:forward#{i}" for i in range(5))]
+    for i, length in enumerate((900, 500, 100, 101, 99, 100)):
+        builder.range(texts[i], i * 1000, i * 1000 + length, domain="xsp")
+    tree = tree_of(builder, tmp_path)
+    assert tree.iterations["is_warmup"].tolist() == [True, False, False, False, False, False]
+    assert "warmup-detected" not in codes(tree)
+
+
 def test_steps_fold_into_as_many_layers_as_the_model_has(tmp_path):
     builder = ExportBuilder()
     for step in range(3):

@@ -210,6 +210,16 @@ def test_layers_without_a_partner_are_counted_and_named():
     assert found.count == 3 and "only_here" in found.example
 
 
+def test_work_between_layers_misses_no_partner():
+    analysis = workload(
+        {"level": ML, "model_ms": [10, 10], "layers": {"a": [4, 4]}},
+        {"level": MLG, "model_ms": [12, 12], "layers": {"a": [5, 5], "[self]": [1, 1]}},
+    )  # fmt: skip
+    layers = analysis.frames["layers"]
+    layers.loc[layers["layer_path"] == "[self]", "layer_type"] = "[self]"
+    assert "layers-unmatched" not in codes(reconcile.reconcile(analysis))
+
+
 def test_kernels_are_matched_by_layer_launch_order_and_name():
     def run(**kernels):
         return {"level": MLG, "model_ms": [1, 1], "layers": {"a": [1, 1], "b": [1, 1]}, "kernels": kernels}

@@ -16,6 +16,7 @@ import pandas as pd
 from xsp_post import rollup
 from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
 from xsp_post.intervals import Nesting, nest
+from xsp_post.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.trace import ActivityKind, Trace
 from xsp_post.tree import Attribution, Tree, check_tree
 from xsp_post.tree_steps import attribution, layering, level_rules
@@ -215,7 +216,7 @@ def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Fi
     is_kernel = kinds == ActivityKind.KERNEL
     how = activities["attribution"].to_numpy()
     found: list[Finding] = []
-    if not is_kernel.any():
+    if not is_kernel.any() and trace.provenance.level not in (RUN_MODEL, RUN_LAYER):  # there, none were wanted
         found.append(finding("no-kernels"))
     if not len(trace.spans):
         found.append(finding("no-ranges"))

@@ -85,6 +85,7 @@ _OWN_LEVEL = {MODEL: RUN_MODEL, LAYER: RUN_LAYER}
 _EVENT = ["batch_size", "phase", "event_kind", "layer_path", "call_index"]
 _SLACK_RATIO = 1.02  # Σ layers may exceed the range around them by clock granularity, not by more
 _SYNCHRONOUS_SHARE = 0.99
+_SELF = "[self]"  # layer_type of work between layers
 
 
 def reconcile(analysis: Analysis) -> Analysis:
@@ -301,6 +302,8 @@ def _verdicts(table: pd.DataFrame, below: np.ndarray, is_alike: np.ndarray) -> n
 def _unmatched_layers(cells: pd.DataFrame) -> list[Finding]:
     """Layers seen at one of the levels that see layers, and not at another that the same case was run at."""
     layers = cells[(cells["event_kind"] == LAYER) & (cells["level"] != RUN_MODEL)]
+    # what a model does between its layers is seen where kernels are, and has no range that M/L could measure
+    layers = layers[layers["layer_type"] != _SELF]
     if layers.empty:
         return []
     case = [layers["batch_size"], layers["phase"]]

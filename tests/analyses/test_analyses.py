@@ -51,6 +51,13 @@ def test_each_latency_is_from_the_run_of_its_level(small, tables):
     assert tables["a02"]["latency_ns"].iloc[0] == ml.mean()
 
 
+def test_no_interval_of_a_latency_reaches_below_zero(small):
+    iterations = small.frames["iterations"]
+    iterations.loc[iterations["capture_id"] == 0, "latency_ns"] = [1, 1000, 2, 3]
+    a01 = compute_all(small)[0]["a01"].iloc[0]
+    assert a01["ci_low_latency_ns"] == 0 and a01["ci_high_latency_ns"] > 2 * a01["latency_ns"]
+
+
 def test_a01_throughput(tables):
     a01 = tables["a01"].iloc[0]
     assert a01["throughput_inputs_per_s"] == pytest.approx(8 / (a01["latency_ns"] * 1e-9))

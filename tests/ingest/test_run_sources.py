@@ -78,6 +78,26 @@ def test_the_facts_reach_the_layer_table(tmp_path):
     assert analysis.frame("captures")["level"].tolist() == ["M/L"]
 
 
+def test_levels_that_want_no_kernels_do_not_miss_them(tmp_path):
+    from xsp_post import pipeline
+
+    analysis = pipeline.analyze([make_run(tmp_path)])
+    assert "no-kernels" not in {found.code for found in analysis.findings}
+
+
+def test_the_cpu_of_a_run_finds_its_peaks_by_its_own_name(tmp_path):
+    from xsp_post.capture import capture_of
+    from xsp_post.ingest.kineto import read_kineto
+    from xsp_post.ingest.run_facts import with_capture
+
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}))
+    made = capture_of(make_run(tmp_path) / "captures/01_ML_b4_r0/spans.json")
+    loaded = with_capture(read_kineto(trace), made)
+    assert loaded.devices["gpu_name"].tolist() == ["A CPU"]
+
+
 def test_a_recording_without_a_run_beside_it_is_read_as_it_is(tmp_path):
     (tmp_path / "spans.json").write_text(json.dumps(SPANS))
     assert sources.load(tmp_path / "spans.json").trace.provenance.level == ""

@@ -44,6 +44,9 @@ _COLUMNS = [
 ]
 
 
+_SELF = "[self]"  # layer_type of work between layers
+
+
 @dataclass
 class LayerRows:
     """Layers of all cases, ordered by (case, layer_index).
@@ -170,7 +173,8 @@ def _frame(layers: pd.DataFrame, group: IntArray, first: IntArray, case: IntArra
 
 
 def _findings(frame: pd.DataFrame) -> list[Finding]:
-    lost = frame[frame["sample_count"].eq(0)]
+    # the [self] of a model has no range of its own, so that M/L cannot measure it
+    lost = frame[frame["sample_count"].eq(0) & (frame["layer_type"] != _SELF)]
     if lost.empty:
         return []
     return [finding("layers-of-kernel-run-only", count=len(lost), example=str(lost["layer_path"].iloc[0]))]

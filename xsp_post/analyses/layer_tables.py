@@ -18,6 +18,8 @@ def statistics_columns(summary: pd.DataFrame) -> dict[str, Any]:
     """The columns that the schema calls statistics, from a frame of `statistics.summarise_groups`."""
     columns = {f"{name}_latency_ns": summary[name].to_numpy()
                for name in ("min", "median", "max", "std", "ci_low", "ci_high")}
+    # no latency is below 0: that end of a wide interval (few repeats, noisy machine) says nothing
+    columns["ci_low_latency_ns"] = np.maximum(columns["ci_low_latency_ns"], 0.0)
     return {**columns, "sample_count": summary["count"].to_numpy()}
 
 

@@ -61,7 +61,11 @@ def with_capture(trace: Trace, made: Capture) -> Trace:
         attributes = _attributes(trace, pd.DataFrame(facts["layers"]), made.batch_size)
         if facts.get("allocated_source") == "output tensors":
             findings.append(finding("allocation-is-output-size"))
-    return replace(trace, provenance=provenance, attributes=attributes, findings=findings)
+    devices = trace.devices
+    is_cpu = devices["device_id"] < 0
+    if provenance.gpu_name and is_cpu.any():  # not just "CPU": its peaks are found by its name
+        devices = devices.assign(gpu_name=devices["gpu_name"].mask(is_cpu, provenance.gpu_name))
+    return replace(trace, provenance=provenance, attributes=attributes, devices=devices, findings=findings)
 
 
 def _attributes(trace: Trace, facts: pd.DataFrame, batch_size: int) -> pd.DataFrame:

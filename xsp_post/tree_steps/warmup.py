@@ -31,15 +31,18 @@ def mark_warmup(
 ) -> tuple[np.ndarray, list[Finding]]:
     """Which iterations are warm-up: by their text, or leading ones of a phase that are slow or load code.
 
+    A phase that names its own warm-up means the rest to be measured: slowness alone takes none of it away, or
+    the level that happened to start slowly would be summarised over fewer iterations than the others.
     At least one iteration of a phase always remains measured, unless all say themselves that they are warm-up.
     """
     warm = said.copy()
     detected = 0
     for name in pd.unique(phase):
         rows = np.flatnonzero((phase == name) & ~said)
+        is_told = bool(said[phase == name].any())
         for position in range(len(rows) - 2):
             rest = rows[position + 1 :]
-            slow = latency_ns[rows[position]] > SLOW_START_RATIO * np.median(latency_ns[rest])
+            slow = not is_told and latency_ns[rows[position]] > SLOW_START_RATIO * np.median(latency_ns[rest])
             if not (slow or (has_loading[rows[position]] and not has_loading[rest].all())):
                 break
             warm[rows[position]] = True
