@@ -232,3 +232,19 @@ def test_a_parquet_folder_gives_the_same_tree(tmp_path, capture):
     one = builder.write(tmp_path / "c.sqlite")
     for folder in (builder.write_parquetdir(tmp_path / "c_pqtdir"), builder.write_arrowdir(tmp_path / "c_arwdir")):
         assert xsp("tree", folder).stdout.splitlines()[1:] == xsp("tree", one).stdout.splitlines()[1:]
+
+
+def test_the_tree_names_what_lies_in_folded_blocks_for_all_of_them(tmp_path):
+    builder = ExportBuilder()
+    at = 0
+    for block in range(3):
+        builder.range(f"model.blocks.{block}", at, at + 90).range(f"blocks.{block}.linear1", at + 10, at + 40)
+        builder.kernel("gemm", launch=(at + 20, at + 25), run=(at + 30, at + 60))
+        builder.kernel("add", launch=(at + 50, at + 55), run=(at + 70, at + 80))
+        at += 100
+    builder.write(tmp_path / "blocks.sqlite")
+    lines = xsp("tree", tmp_path / "blocks.sqlite", "--no-infer").stdout.splitlines()
+    inside = next(line for line in lines if "linear1" in line).split()
+    assert inside[:4] == ["blocks.*.linear1", "3", "3", "90"]
+    own = next(line for line in lines if "[self]" in line).split()
+    assert own == ["[self]", "3", "3", "30", "ns", "25.0", "%"]  # its busy and host time are not known: no zero

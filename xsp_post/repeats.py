@@ -19,11 +19,14 @@ _DIGITS = re.compile(r"\d+")
 def fold_repeats(paths: pd.DataFrame, minimum: int = 3) -> pd.DataFrame:
     """Siblings that differ in numbers only, with equal insides, become one row (24 equal blocks: one line ×24).
 
-    Adds ``repeat_count`` (siblings in the row) and ``shown_name``; numbers are summed. Needs ids in which a
-    parent's path id is smaller than its children's (as `fold` makes them).
+    Adds ``repeat_count`` (siblings in the row), ``shown_name`` and ``is_folded`` (more than one path is in the
+    row: siblings, or what lies inside them); numbers are summed. Needs ids in which a parent's path id is smaller
+    than its children's (as `fold` makes them).
     """
     if not len(paths):
-        return paths.assign(repeat_count=np.zeros(0, np.int64), shown_name=paths["name"])
+        return paths.assign(
+            repeat_count=np.zeros(0, np.int64), shown_name=paths["name"], is_folded=np.zeros(0, np.bool_)
+        )
     paths = paths.sort_values("path_id", kind="stable").reset_index(drop=True)
     position = pd.Series(np.arange(len(paths)), index=paths["path_id"].to_numpy())
     parent = position.reindex(paths["parent_path_id"].to_numpy()).fillna(-1).to_numpy(np.int64)
@@ -53,7 +56,9 @@ def fold_repeats(paths: pd.DataFrame, minimum: int = 3) -> pd.DataFrame:
             parent[keep] >= 0, paths["path_id"].to_numpy()[target[np.maximum(parent[keep], 0)]], -1
         ),
     )
-    result["shown_name"] = np.where(own_fold, _ranges(names, target, keep), names[keep])
+    # a row inside folded siblings sums over all of them too: the name of the first one alone would be wrong
+    result["is_folded"] = repeat[keep] > 1
+    result["shown_name"] = np.where(result["is_folded"], _ranges(names, target, keep), names[keep])
     return result.reset_index(drop=True)
 
 

@@ -95,7 +95,7 @@ def _other(rows: pd.DataFrame, weight: str, label: str = "") -> dict:
     }
     name = label or f"{len(rows)} more"
     return {**summed, "path_id": -2, "level": "", "name": name, "shown_name": name, "repeat_count": 1,
-            "is_inferred": False, "self_kernel_ns": 0, "self_kernel_count": 0}  # fmt: skip
+            "is_folded": False, "is_inferred": False, "self_kernel_ns": 0, "self_kernel_count": 0}  # fmt: skip
 
 
 def print_tree(console: Console, results: Results, *, depth: int = 6, top: int = 12) -> None:
@@ -165,21 +165,23 @@ def _tree_table(rows: pd.DataFrame, width: int) -> tuple[Table, list[str]]:
 
 def _cells_of(row: dict, titles: tuple[str, ...], share: float | None) -> dict[str, str]:
     has_device = "kernels" in titles
+    # the line of a node's own kernels has sums only; a union or a host time of it was not computed, and is not 0
+    is_sum_only = row["kernel_count"] and not row["busy_ns"] and not row["duration_ns"]
     return {
         "calls": format_count(row["call_count"]),
         "kernels": format_count(row["kernel_count"]),
         "kernel time": format_ns(row["kernel_ns"]),
         "share": "" if share is None or not (has_device or row["indent"]) else format_ratio_percent(share),
-        "busy": format_ns(row["busy_ns"]),
+        "busy": "" if is_sum_only else format_ns(row["busy_ns"]),
         "gap": format_ns(row["gap_ns"]) if row["gap_ns"] else "",
-        "host": format_ns(row["duration_ns"]),
+        "host": "" if is_sum_only else format_ns(row["duration_ns"]),
     }
 
 
 def _label(row: dict) -> str:
     """A node's text; of folded siblings what they share, with a star for the numbers in which they differ."""
     first, _, last = str(row["name"]).partition(" … ")
-    if row["repeat_count"] <= 1 or not last:
+    if not row["is_folded"] or not last:
         return str(row["name"])
     numbers = iter(_DIGITS.findall(last))
     return _DIGITS.sub(lambda found: found[0] if next(numbers, None) == found[0] else "*", first)
