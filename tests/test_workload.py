@@ -111,9 +111,10 @@ def test_attention_that_calls_no_children_is_one_layer():
     assert [path for path, _ in ranges.select_layers(model)] == ["0"]
 
 
-def test_ranges_in_a_users_program_reach_torchs_profiler_and_go_afterwards():
+@pytest.mark.parametrize("to", ["torch", "auto"])
+def test_ranges_in_a_users_program_reach_torchs_profiler_and_go_afterwards(to):
     model = Shared()
-    with torch.profiler.profile() as profile, xsp_post.ranges(model, to="torch"):
+    with torch.profiler.profile() as profile, xsp_post.ranges(model, to=to):
         for _ in range(2):
             model(torch.zeros(3, 4))
     names = [event.name for event in profile.events() if event.name.startswith(range_text.PREFIX)]

@@ -42,7 +42,7 @@ MESSAGES.update({
     ),
     "ranges-sink": (
         "Ranges can go to NVTX or to torch.profiler.",
-        "Use to='nvtx' under nsys or ncu, to='torch' under torch.profiler.",
+        "Use to='nvtx' under nsys or ncu, to='torch' under torch.profiler, or leave it out.",
     ),
 })  # fmt: skip
 

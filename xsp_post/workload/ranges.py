@@ -124,6 +124,13 @@ class ClockSink:
         self.end_ns[_stack(self._open).pop()] = now
 
 
+def _is_torch_recording() -> bool:
+    """Whether torch.profiler records now; ``emit_nvtx`` does not count, its annotations leave our domain."""
+    # torch has no public question for this; a version without this one is taken as not recording
+    ask = getattr(torch._C._autograd, "_profiler_type", None)
+    return ask is not None and getattr(ask(), "name", "") == "KINETO"
+
+
 def _stack(local: threading.local) -> list[Any]:
     try:
         return local.stack
@@ -256,11 +263,12 @@ def batch_size_of(inputs: Any) -> int:
 
 @contextmanager
 def ranges(
-    model: nn.Module, *, depth: int = -1, kinds: Sequence[str] = (), phase: str = "forward", to: str = "nvtx"
+    model: nn.Module, *, depth: int = -1, kinds: Sequence[str] = (), phase: str = "forward", to: str = "auto"
 ) -> Iterator[None]:
     """Ranges around every call of ``model`` and of its layers while the block runs; hooks go afterwards.
 
-    ``to``: ``nvtx`` (for nsys and ncu) or ``torch`` (annotations for a running torch.profiler). ``depth``
+    ``to``: ``nvtx`` (for nsys and ncu), ``torch`` (annotations for torch.profiler), or ``auto``: ``torch`` where a
+    torch.profiler is recording when the block begins (say it yourself under a ``schedule``), else ``nvtx``. ``depth``
     and ``kinds`` choose what is a layer (`select_layers`); ``phase`` names the model range. A model that
     ``torch.compile`` has compiled has no module calls left to see: pass the model before compiling, and
     expect graph breaks, or measure it without layer ranges.
@@ -273,13 +281,14 @@ def ranges(
             code="layers-compiled",
             hint="Pass the model as it was before torch.compile.",
         )
-    if to not in ("nvtx", "torch"):
+    if to not in ("auto", "nvtx", "torch"):
         raise UsageError(
-            f"Ranges go to 'nvtx' or 'torch', not {to!r}.",
+            f"Ranges go to 'auto', 'nvtx' or 'torch', not {to!r}.",
             code="ranges-sink",
             hint="Use to='nvtx' under nsys or ncu, to='torch' under torch.profiler.",
         )
-    sink: Sink = NvtxSink() if to == "nvtx" else AnnotationSink()
+    is_for_torch = to == "torch" or (to == "auto" and _is_torch_recording())
+    sink: Sink = AnnotationSink() if is_for_torch else NvtxSink()
     # a model without children is its own only layer; its hooks come after those of the model range
     iteration = 0
 
