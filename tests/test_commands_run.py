@@ -140,3 +140,14 @@ def test_doctor_says_what_is_here_and_what_each_missing_piece_would_give(tmp_pat
     checks = json.loads(call("doctor", "--json", cwd=tmp_path).stdout)["checks"]
     assert {check["status"] for check in checks} <= {"ok", "missing", "warning"}
     assert all(check["remedy"] for check in checks if check["name"] in ("nsys", "ncu") and check["status"] == "missing")
+
+
+def test_a_factory_that_was_mended_is_run_again_without_more_ado(tmp_path):
+    (tmp_path / "net.py").write_text("import torch\ndef net():\n    return torch.nn.Linear(2, 2)\n")
+    asked = ("run", "--model", "net.py:net", "--levels", "M", "--iterations", "3", "--repeat", "1", "-o", "out")
+    failed = call(*asked, cwd=tmp_path)
+    assert failed.returncode != 0 and "… failed\nxsp-post: net.py:net returned Linear" in failed.stderr
+    (tmp_path / "net.py").write_text("import torch\ndef net():\n    return torch.nn.Linear(2, 2), torch.ones(3, 2)\n")
+    assert call(*asked, cwd=tmp_path).returncode == 0
+    again = call(*asked, cwd=tmp_path)
+    assert "run-exists" in again.stderr and "failed" not in again.stderr

@@ -164,7 +164,7 @@ def _prepare(plan: RunPlan, directory: Path, is_resumed: bool, is_forced: bool) 
         _check_resumable(plan, directory)
         return directory
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        if not is_forced or not (capture.is_run_directory(directory)):
+        if not (is_forced and capture.is_run_directory(directory)) and not _is_failed_start(directory):
             raise OutputError(
                 f"{directory} exists already and was left as it is.", code="run-exists",
                 hint="Continue it with --resume, replace a run with --force, or name another folder with -o.",
@@ -173,6 +173,17 @@ def _prepare(plan: RunPlan, directory: Path, is_resumed: bool, is_forced: bool) 
     with _as_output_error(directory):
         (directory / capture.CAPTURES_FOLDER).mkdir(parents=True, exist_ok=True)
     return directory
+
+
+def _is_failed_start(directory: Path) -> bool:
+    """Whether a run came to no capture at all (a mistake in the factory): nothing that the next try could lose."""
+    own = {capture.MANIFEST_NAME, capture.CAPTURES_FOLDER}
+    return (
+        capture.is_run_directory(directory)
+        and {path.name for path in directory.iterdir()} <= own
+        and not capture.load_captures(directory)
+        and capture.read_json(directory / capture.MANIFEST_NAME).get("status") == "failed"
+    )
 
 
 def _check_resumable(plan: RunPlan, directory: Path) -> None:

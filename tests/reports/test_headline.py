@@ -46,6 +46,12 @@ def test_latency_throughput_top_five_and_overhead_are_said():
     assert "M/L      12.0 ms  +2.00 ms on M (+20.0 %) [1.00 ms … 3.00 ms]: overhead" in said
 
 
+def test_a_latency_with_a_wide_interval_is_called_uncertain():
+    row = models((1, "forward", 10, True)).assign(ci_low_latency_ns=-30 * MS, ci_high_latency_ns=50 * MS)
+    assert "(n=5): too uncertain to rely on" in text(a01=row)
+    assert "uncertain" not in text(a01=row.assign(ci_low_latency_ns=9.9 * MS, ci_high_latency_ns=10.1 * MS))
+
+
 def test_the_optimum_is_marked_in_a_sweep_only():
     assert "optimal" in text(a01=models((1, "forward", 10, False), (2, "forward", 11, True)))
     assert "optimal" not in text(a01=models((2, "prefill", 10, True), (2, "decode", 1, True)))

@@ -23,7 +23,7 @@ def run(
         typer.Option(
             "--model", "-m",
             help="resnet50, mobilenet_v1, vgg16, gpt; torchvision:NAME, timm:NAME, transformers:CLASS; "
-            "path/to/file.py:factory.",
+            "path/to/file.py:factory, which returns (module, inputs).",
         ),
     ],
     batch_size: Annotated[str, typer.Option(help="Batch sizes, e.g. 1,2,4.")] = "1",
@@ -64,6 +64,7 @@ def run(
     """Measure a model at rising profiling levels; say what each latency is worth and what profiling cost."""
     from xsp_post import run as runs
     from xsp_post.capture import Workload
+    from xsp_post.errors import XspPostError
     from xsp_post.workload.catalogue import check_name
 
     check_name(model)
@@ -84,10 +85,14 @@ def run(
     )  # fmt: skip
     directory = output or Path(f"{_stem(model)}.xsp-run")
     shared.outlive_readers()
+    told = _Told()
     try:
-        result = runs.execute(plan, directory, is_resumed=resume, is_forced=force, on_step=_tell)
+        result = runs.execute(plan, directory, is_resumed=resume, is_forced=force, on_step=told)
     except KeyboardInterrupt:
         shared.say(f"\nInterrupted. What was captured is in {directory}; go on with the same command and --resume.")
+        raise
+    except XspPostError:
+        told.fail()
         raise
     _conclude(plan, result, known_peaks, as_json)
 
@@ -137,15 +142,26 @@ def _findings(analysis: Any) -> list[str]:
     ]
 
 
-def _tell(number: int, least_count: int, step: Step, made: Capture | None) -> None:
+class _Told:
     """One line on stderr per capture: what is measured, and how long it took."""
-    where = f"[{number}/{max(number, least_count)}] {step.level}, batch {step.batch_size}, repeat {step.repeat + 1}"
-    if made is None:
-        typer.echo(f"{where} … ", err=True, nl=False)
-    elif made.status == "done":
-        typer.echo(f"{made.wall_ns / 1e9:.1f} s ({made.collector})", err=True)
-    else:
-        typer.echo("out of memory: this batch size is left out", err=True)
+
+    def __init__(self) -> None:
+        self._is_line_open = False
+
+    def __call__(self, number: int, least_count: int, step: Step, made: Capture | None) -> None:
+        self._is_line_open = made is None
+        if made is None:
+            where = f"[{number}/{max(number, least_count)}] {step.level}, batch {step.batch_size}"
+            typer.echo(f"{where}, repeat {step.repeat + 1} … ", err=True, nl=False)
+        elif made.status == "done":
+            typer.echo(f"{made.wall_ns / 1e9:.1f} s ({made.collector})", err=True)
+        else:
+            typer.echo("out of memory: this batch size is left out", err=True)
+
+    def fail(self) -> None:
+        """End the line of a capture that did not come about, so that the message stands on its own."""
+        if self._is_line_open:
+            typer.echo("failed", err=True)
 
 
 def device_of(name: str) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from xsp_post.analysis import Results
 from xsp_post.reports.blocks import frame_or_empty
+from xsp_post.reports.facts import is_uncertain
 from xsp_post.text_safety import shown
 from xsp_post.units import format_inputs_per_s, format_ns, format_ratio_percent
 
@@ -46,6 +47,7 @@ def lines(results: Results) -> list[str]:
             f"  batch {row['batch_size']:>4}{_phase(row, several)}  {format_ns(row['latency_ns']):>9}"
             f" {_interval(row['ci_low_latency_ns'], row['ci_high_latency_ns'])}"
             f"  {format_inputs_per_s(row['throughput_inputs_per_s'])}  (n={row['sample_count']}){optimal}"
+            + (": too uncertain to rely on" if is_uncertain(pd.Series(row)) else "")
         )
     for phase, rows in _by_phase(chosen["layers"]):
         of_phase = f" of {phase}" if several else ""

@@ -166,7 +166,8 @@ def _from_factory(
         raise UsageError(
             f"{display_name(f'{file}:{name}')} returned {type(result).__name__}, not (module, inputs).",
             code="model-factory",
-            hint="Return the module and a tuple of its inputs.",
+            hint="Return the module and a tuple of its inputs; parameters named batch_size, device and dtype are "
+                 "filled in.",
         )
     phases = dict(result[2]) if len(result) == 3 else {}
     return result[0], _moved(result[1], device), phases
