@@ -147,8 +147,11 @@ def _pictures(
 
     found = charts(results, case=case, only=only)
     if not found:
+        from xsp_post.analyses import why_empty
+
+        reasons = " ".join(filter(None, (why_empty(name, results) for name in only)))
         raise UsageError(
-            f"No chart of {', '.join(only) or 'this store'} can be drawn from {source}.",
+            f"No chart of {', '.join(only) or 'this store'} can be drawn from {source}. {reasons}".rstrip(),
             code="report-no-chart",
             hint=MESSAGES["report-no-chart"][1],
         )

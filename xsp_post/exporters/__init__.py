@@ -37,8 +37,8 @@ FORMATS: dict[str, Format] = {
     "otlp": Format("spans:write_otlp", ".otlp.json", "OpenTelemetry back ends"),
     "nvtx_gpu_proj_trace": Format("nvtx_gpu_proj_trace:write_csv", "_nvtx_gpu_proj_trace.csv",
                                   "scripts written for nsys stats; Parquet when the output ends in .parquet"),
-    "csv": Format("tables:write_csv", "_csv/", "every table, one file each"),
-    "parquet": Format("tables:write_parquet", "_parquet/", "every table, one file each"),
+    "csv": Format("tables:write_csv", "_csv/", "spreadsheets, pandas"),
+    "parquet": Format("tables:write_parquet", "_parquet/", "pandas, DuckDB, Spark"),
 }
 
 Writer = Callable[..., Written]

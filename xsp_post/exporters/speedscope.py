@@ -31,7 +31,7 @@ def write(
     document = data(selection)
     with atomic_output(path, force) as temporary:
         temporary.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
-    counts = {profile["name"]: len(profile["samples"]) for profile in document["profiles"]}
+    counts = {f"stacks of {profile['name']}": len(profile["samples"]) for profile in document["profiles"]}
     return Written(Path(path), counts, selection.findings)
 
 
