@@ -47,6 +47,13 @@ def test_library_calls_hang_inside_inferred_blocks(without_ranges):
     assert layer["inferred"] == layer["total"] and layer["none"] == 0
 
 
+def test_an_inferred_layer_lasts_as_long_as_its_work(without_ranges):
+    """Its kernels are its own: they were counted once as projection and once more as work launched elsewhere."""
+    layers = core_frames(grow(load(without_ranges).trace, Options()), 0).frames["layers"]
+    assert layers["is_inferred"].all() and (layers["latency_source"] == "projection").all()
+    assert (layers["latency_ns"] == layers["projection_ns"]).all()
+
+
 def test_without_inference_nothing_is_inferred(without_ranges):
     tree = grow(load(without_ranges).trace, Options(infer=False))
     assert not tree.nodes["is_inferred"].any()

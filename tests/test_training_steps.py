@@ -114,3 +114,23 @@ def test_what_a_checkpoint_computes_again_counts_for_the_checkpointed_layer(tmp_
     layers = analysis.frame("layers")
     assert layers["layer_name"].tolist() == ["model.layers.0.mlp"] * 2
     assert layers["kernel_count"].tolist() == [3, 3] and layers["kernel_ns"].tolist() == [30, 30]
+
+
+def test_work_of_another_thread_adds_what_it_does_outside_the_layers_own_time(tmp_path):
+    """The gradients of a phase run on the engine's thread, most of them while the phase's own kernels do."""
+    builder = ExportBuilder().process(100)
+    for step in range(2):
+        t = 1000 * step
+        builder.thread(100).range(f"step {step}", t, t + 900)
+        builder.range("forward", t + 5, t + 300)
+        builder.kernel("gemm", launch=(t + 10, t + 11), run=(t + 20, t + 60))
+        builder.range("backward", t + 310, t + 800)
+        builder.kernel("fill", launch=(t + 320, t + 321), run=(t + 330, t + 340))
+        builder.kernel("sum", launch=(t + 700, t + 701), run=(t + 730, t + 740))
+        builder.thread(200)
+        builder.kernel("gemm_backward", launch=(t + 400, t + 401), run=(t + 410, t + 710), stream=1)
+        builder.kernel("gemm_backward", launch=(t + 500, t + 501), run=(t + 720, t + 760), stream=1)
+    layers = analyze([builder.write(tmp_path / "a.sqlite")]).frame("layers")
+    backward = layers[layers["layer_name"] == "backward"]
+    assert backward["projection_ns"].tolist() == [410, 410] and backward["busy_ns"].tolist() == [350, 350]
+    assert backward["latency_ns"].tolist() == [430, 430]

@@ -9,7 +9,7 @@ from xsp_post.intervals import grouped_union_length
 from xsp_post.rollup import sums_per_node
 from xsp_post.schemas import TABLES
 from xsp_post.trace import ActivityKind
-from xsp_post.tree import LayerAttribution, Tree
+from xsp_post.tree import Tree
 
 
 def layers_frame(tree: Tree) -> pd.DataFrame:
@@ -49,10 +49,14 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     is_kernel = kind == ActivityKind.KERNEL
     is_memory = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
     by_start = np.argsort(start, kind="stable")
-    nested = activities["layer_attribution"].to_numpy()[chosen] == LayerAttribution.NESTING
-    elsewhere = by_start[~nested[by_start]]
+    elsewhere = by_start[~_is_projected(nodes, activities, chosen)[by_start]]
     busy = grouped_union_length(of_activity[by_start], start[by_start], end[by_start], count)
-    busy_elsewhere = grouped_union_length(of_activity[elsewhere], start[elsewhere], end[elsewhere], count)
+    has_work = np.flatnonzero((first >= 0) & ~is_self[of_node])
+    busy_elsewhere = _outside(
+        (of_node[has_work], first[has_work], last[has_work]),
+        (of_activity[elsewhere], start[elsewhere], end[elsewhere]),
+        count,
+    )
 
     frame = pd.DataFrame(
         {
@@ -84,6 +88,32 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     _add_attributes(tree, frame, rows, of_node)
     frame["is_inferred"] = nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
     return frame
+
+
+_Intervals = tuple[np.ndarray, np.ndarray, np.ndarray]  # row of the table, start, end
+
+
+def _outside(projections: _Intervals, work: _Intervals, count: int) -> np.ndarray:
+    """Time that ``work`` adds to the ``projections`` of the same row: what overlaps them is in them already. Shape
+    (count,)."""
+    if not len(work[0]):
+        return np.zeros(count, np.int64)
+
+    def covered(*parts: _Intervals) -> np.ndarray:
+        row, start, end = (np.concatenate(columns) for columns in zip(*parts))
+        order = np.argsort(start, kind="stable")
+        return grouped_union_length(row[order], start[order], end[order], count)
+
+    return covered(projections, work) - covered(projections)
+
+
+def _is_projected(nodes: pd.DataFrame, activities: pd.DataFrame, chosen: np.ndarray) -> np.ndarray:
+    """Whether the projection of its layer's own ranges holds an activity: it was launched inside them, by whatever
+    rule it got the layer (inferred layers hold theirs, too), and is no opaque graph. bool per activity ``chosen``."""
+    launch_node = activities["launch_node_id"].to_numpy()[chosen]
+    layer = activities["layer_node_id"].to_numpy()[chosen]
+    inside = (launch_node > 0) & (nodes["layer_node_id"].to_numpy()[launch_node] == layer)
+    return inside & (activities["kind"].to_numpy()[chosen] != ActivityKind.GRAPH)
 
 
 def _dtype(name: str) -> str:
