@@ -214,6 +214,14 @@ def test_facts_of_one_layer_by_hand():
     assert counted.allocated_bytes[0] == outputs
 
 
+def test_an_embedding_reads_the_rows_it_looks_up_and_not_its_table():
+    built = models.build(Workload("gpt", input_shape=(16,)), 2)
+    counted, _, _ = facts.layer_facts(built, -1, (), True)
+    at = counted.layer_path.index("tokens")
+    width = built.model.get_submodule("tokens").embedding_dim
+    assert counted.least_bytes[at] == 2 * 16 * (8 + 2 * 4 * width)  # indices, rows in, rows out
+
+
 def test_equal_seeds_build_equal_models_and_hooks_do_not_change_the_result():
     one, other = (models.build(Workload("mobilenet_v1", seed=3), 1) for _ in range(2))
     with torch.inference_mode():

@@ -2,7 +2,8 @@
 
 One un-timed pass, apart from every measurement. Flops are `torch.utils.flop_counter`'s (2 per multiply-add;
 matrix products, convolutions and attention; elementwise work counts 0), inclusive, forward only. Least
-bytes are what has to move at the very least: inputs + parameters and buffers + outputs, each once.
+bytes are what has to move at the very least: inputs + parameters and buffers + outputs, each once; of an
+embedding's table the rows that are looked up.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _count(
         facts.call_index.append(call)
         facts.shape_text.append("")
         facts.flop_count.append(0)
-        facts.least_bytes.append(_bytes(inputs) + _own_bytes(module))
+        facts.least_bytes.append(_bytes(inputs) + _own_bytes(module, inputs))
         facts.allocated_bytes.append(0)
 
     def after(output: Any) -> None:
@@ -146,8 +147,11 @@ def _measure_allocations(
         facts.allocated_bytes = allocated
 
 
-def _own_bytes(module: nn.Module) -> int:
+def _own_bytes(module: nn.Module, inputs: Any) -> int:
+    """Bytes of the module's own tensors that one call has to read: all, but of an embedding the rows looked up."""
     held: list[Tensor] = [*module.parameters(), *module.buffers()]
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and (indices := tensors(inputs)):
+        return min(_bytes(held), indices[0].numel() * module.embedding_dim * module.weight.element_size())
     return _bytes(held)
 
 
