@@ -271,6 +271,16 @@ def test_the_answers_are_on_the_first_screens_without_script(chromium, results, 
     context.close()
 
 
+def test_bars_keep_their_room_beside_long_labels_on_a_narrow_screen(open_page, results):
+    page = open_page(results, 390)
+    bars = page.locator('[data-chart="a10"] .mark-rect path').all()
+    holder = page.locator('[data-chart="a10"] .vega').bounding_box()
+    assert max(bar.bounding_box()["width"] for bar in bars) > holder["width"] / 4
+    right = holder["x"] + holder["width"]
+    texts = [t.bounding_box() for t in page.locator('[data-chart="a10"] .mark-text.role-mark text').all()]
+    assert texts and all(box["x"] + box["width"] <= right for box in texts)
+
+
 @pytest.mark.parametrize("layers", [1, 900])
 def test_one_layer_and_very_many(open_page, layers):
     check_renders(open_page(sample(layers)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import small_analysis
 
 from reports import samples
 from reports.counting import Only
@@ -23,8 +24,11 @@ from xsp_post.reports import (
     timeline,
     types,
 )
+from xsp_post.reports import verdict as verdict_module
+from xsp_post.reports.facts import device_of
 from xsp_post.reports.html import render
 from xsp_post.reports.layer_axis import MAX_BARS, binned
+from xsp_post.reports.summary import summarize
 
 
 @pytest.fixture(scope="module")
@@ -261,3 +265,40 @@ def _values(chart, column: str) -> list[dict]:
     """The data set of a chart that has the column."""
     sets = chart.to_dict(validate=False)["datasets"].values()
     return next(rows for rows in sets if rows and column in rows[0])
+
+
+def test_what_lies_outside_of_the_layers_is_no_layer(results):
+    """However long the model's own part takes, the slowest layer is a layer; its own part is said beside them."""
+    table = results.frame("a02").copy()
+    heaviest = table["latency_ns"].idxmax()
+    for column in ("layer_name", "layer_path", "layer_type"):
+        table[column] = table[column].astype(object)
+        table.loc[heaviest, column] = "[self]"
+    changed = Analysis({**results.frames, "a02": table}, results.findings)
+    case = cases.main_case(changed)
+    summary = summarize(changed, case)
+    mine = table[table["case_index"].eq(case.index) & table["layer_name"].ne("[self]")]
+    assert [row.layer_index for row in summary.top_layers] == mine.nlargest(3, "latency_ns")["layer_index"].tolist()
+    if table.loc[heaviest, "case_index"] == case.index:
+        assert summary.outside is not None and summary.outside.name == "the model outside its layers"
+    assert summarize(results, case).outside is None
+    assert "No layer was recorded" not in render(changed)
+
+
+def test_busy_time_of_two_devices_is_no_more_than_the_time_there_was():
+    """541 ms busy in a capture of 300 ms is 90 % of two devices, though the capture describes neither."""
+    small = small_analysis()
+    captures, kernels = small.frames["captures"].copy(), small.frames["kernels"].copy()
+    captures[["busy_ns", "duration_ns"]] = 0
+    captures.loc[0, ["busy_ns", "duration_ns"]] = 541_000_000, 300_000_000
+    kernels["device_id"] = [i % 2 for i in range(len(kernels))]
+    none = {name: small.frames[name].iloc[:0] for name in ("iterations", "devices")}
+    results = Analysis({**small.frames, **none, "captures": captures, "kernels": kernels})
+    said = verdict_module._capture_busy(results, device_of(results))
+    assert said == "2 GPUs were busy 90.2 % of the 300 ms recorded: 541 ms, summed over them. "
+
+
+def test_a_capture_of_nothing_has_no_tree_to_draw():
+    nodes = small_analysis().frames["nodes"].iloc[:1].copy()
+    nodes[["start_ns", "end_ns", "kernel_ns", "busy_ns", "kernel_count"]] = 0
+    assert icicle.EXHIBIT.make(Analysis({"nodes": nodes}), None) is None

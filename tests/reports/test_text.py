@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post.reports.text import StringTable, short_kernel, shorten, visible, visible_series
+from xsp_post.reports.text import StringTable, distinct, short_kernel, shorten, visible, visible_series
 
 
 @pytest.mark.parametrize(
@@ -71,6 +71,10 @@ def test_a_column_is_made_visible_once_per_value():
 )
 def test_kernel_names_are_shortened_to_what_tells_them_apart(name, short):
     assert short_kernel(name) == short
+
+
+def test_equal_short_names_are_told_apart():
+    assert distinct(["gemm<…>", "relu", "gemm<…>", "gemm<…>"]) == ["gemm<…>", "relu", "gemm<…> (2)", "gemm<…> (3)"]
 
 
 def test_string_table_holds_each_text_once_and_keeps_its_budget():

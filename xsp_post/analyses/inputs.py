@@ -23,8 +23,8 @@ from xsp_post.statistics import summarise_groups, summarise_repeats
 CATALOGUE.update({
     "peaks-unknown": Entry(
         WARNING,
-        "The roofs of this GPU are not known",
-        "The GPU is not in xsp-post's table and the capture does not state its multiprocessors, clock and bandwidth.",
+        "The roofs of this device are not known",
+        "The device is not in xsp-post's table of GPUs and the capture does not state its multiprocessors, clock and bandwidth.",
         "Give its peaks in a file (--peaks), for example one written by `xsp-post doctor --measure-peaks`.",
     ),
 })

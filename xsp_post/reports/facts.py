@@ -46,6 +46,12 @@ def device_of(results: Results) -> Device:
     return Device("GPU", "kernels", True)
 
 
+def device_count(results: Results) -> int:
+    """Devices that ran kernels; captures need not describe them."""
+    used = frame_or_empty(results, "kernels", ["capture_id", "device_id"]).drop_duplicates()
+    return max(int(used.groupby("capture_id", observed=True).size().max()) if len(used) else 0, 1)
+
+
 def has_iterations(results: Results, case: cases.Case | None) -> bool:
     """Whether the case is made of iterations; else it is a whole capture taken as one."""
     named = cases.rows(results, "cases", case)
@@ -115,7 +121,9 @@ def _capture_facts(results: Results) -> list[Fact]:
     found = [Fact("length", "Recorded", format_ns(length), length, "first to last event")]
     if count:
         work = device.work.capitalize()
-        said = "union of the device intervals, summed over devices"
+        devices = device_count(results)
+        among = f", summed over {devices} devices" if devices > 1 else ""
+        said = f"union of the device intervals{among}"
         found += [
             Fact("kernel-time", f"{work[:-1]} time", format_ns(kernel_ns), kernel_ns, f"sum over all {device.work}"),
             Fact("busy-time", f"{device.name} busy", format_ns(busy), busy, said),

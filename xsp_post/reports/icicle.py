@@ -224,8 +224,8 @@ def _depths(parent: np.ndarray) -> np.ndarray:
 
 def _make(results: Results, case: Case | None) -> Section | None:
     frame = data(results)
-    if frame.empty:
-        return None
+    if frame.empty or not frame[["host_ns", "kernel_ns"]].to_numpy().any():
+        return None  # a root alone: nothing has a width
     folded = int(frame.loc[frame["level"].eq("FOLDED"), "call_count"].sum())
     blocks: list[Any] = [
         Drawing(

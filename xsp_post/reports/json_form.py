@@ -43,6 +43,7 @@ def to_dict(document: Document) -> dict[str, Any]:
         "facts": [asdict(fact) for fact in summary.facts],
         "verdict": {**asdict(summary.verdict), "evidence": list(summary.verdict.evidence)},
         "top_layers": [_top(row) for row in summary.top_layers],
+        "outside_layers": None if summary.outside is None else _top(summary.outside),
         "top_kernels": [_top(row) for row in summary.top_kernels],
         "findings": [{**asdict(f), "examples": list(f.examples)} for f in summary.findings],
         "balance": [

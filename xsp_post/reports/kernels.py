@@ -11,7 +11,7 @@ from xsp_post.analysis import Results
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.facts import has_iterations
-from xsp_post.reports.text import short_kernel, short_kernels, visible
+from xsp_post.reports.text import distinct, short_kernel, short_kernels, visible
 from xsp_post.units import format_count, format_ns, format_ratio_percent
 
 ROW_LIMIT = 250
@@ -86,7 +86,7 @@ def chart(frame: pd.DataFrame) -> Any:
     factor, unit = theme.axis_scale("latency_ns", top["latency_ns"])
     shown = pd.DataFrame(
         {
-            "kernel": _distinct(short_kernels(top["name"], 46).tolist()),
+            "kernel": distinct(short_kernels(top["name"], 46).tolist()),
             "value": top["latency_ns"].astype("float64") / factor,
             "full": [visible(n, 400) for n in top["name"]],
             "text": [format_ns(v) for v in top["latency_ns"]],
@@ -118,21 +118,16 @@ def chart(frame: pd.DataFrame) -> Any:
         ],
     )
     bars = base.mark_bar().encode(
-        x=alt.X("value:Q", title=theme.axis_title("kernel latency", unit)),
+        # room on the right for the share beside the longest bar
+        x=alt.X(
+            "value:Q",
+            title=theme.axis_title("kernel latency", unit),
+            scale=alt.Scale(rangeMax=alt.ExprRef("width - 44"), nice=False),
+        ),
         color=theme.either(alt.ColorValue, "datum.part === 'kernel'", theme.color("kernel"), theme.color("unknown")),
     )
     labels = base.mark_text(align="left", dx=4, fontSize=11).encode(x="value:Q", text="share:N")
     return alt.layer(bars, labels).properties(width=theme.CHART_WIDTH, height=21 * len(shown) + 10)
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """Names told apart by a number where shortening made two equal (an axis would join them)."""
-    seen: dict[str, int] = {}
-    result = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return result
 
 
 def _make(results: Results, case: cases.Case | None) -> Section | None:

@@ -15,7 +15,7 @@ from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.facts import counted
 from xsp_post.reports.layer_axis import MAX_BARS, bars_over_layers, binned, layer_label
-from xsp_post.reports.summary import layer_name
+from xsp_post.reports.summary import is_outside, layer_name
 from xsp_post.units import format_count, format_ns
 
 ROW_LIMIT = 600
@@ -106,14 +106,12 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     if table.empty:
         return None
     blocks: list[Block] = []
-    under = int((table["latency_ns"] < 1_000_000).sum())
-    top = table.iloc[0]
+    no_layer = is_outside(table)
+    real, outside = table[~no_layer], table[no_layer]
     inferred = bool(table["is_inferred"].astype(bool).any()) if "is_inferred" in table else False
     blocks.append(
         Note(
-            f"{counted(len(table), 'layer', 'layers')}{cases.of_case(case)}, {format_count(under)} of them "
-            f"under 1 ms. The slowest is "
-            f"layer {top['layer_index']}, {layer_name(top['layer_name'])} ({format_ns(top['latency_ns'])})."
+            _lead(real, outside, cases.of_case(case))
             + (" These layers are inferred from repeating kernels, not recorded." if inferred else ""),
             "lead",
         )
@@ -160,6 +158,20 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
         )
     )
     return Section("layers", "Layers", "Which layers take the time?", tuple(blocks), "Layers")
+
+
+def _lead(layers: pd.DataFrame, outside: pd.DataFrame, where: str) -> str:
+    """How many layers, the slowest, and what the model does outside of them (``outside``: none or one row of A2)."""
+    said = "No range is a layer of the model."
+    if len(layers):
+        under, top = int((layers["latency_ns"] < 1_000_000).sum()), layers.iloc[0]
+        said = (
+            f"{counted(len(layers), 'layer', 'layers')}{where}, {format_count(under)} of them under 1 ms. The slowest "
+            f"is layer {top['layer_index']}, {layer_name(top['layer_name'])} ({format_ns(top['latency_ns'])})."
+        )
+    if len(outside):
+        said += f" Outside of its layers the model takes {format_ns(outside['latency_ns'].iloc[0])} ([self])."
+    return said
 
 
 def _make_stages(results: Results, case: cases.Case | None) -> Section | None:

@@ -69,12 +69,14 @@ def _value(text: str) -> str:
 
 
 def _tops(summary: Summary, section_ids: Sequence[str]) -> str:
-    if not summary.top_layers and not summary.top_kernels:
+    if not summary.top_layers and not summary.top_kernels and not summary.outside:
         return ""
     where = f" ({escape(summary.case.label)})" if summary.case and summary.case.label else ""
     parts = []
-    if summary.top_layers:
-        parts.append(f"<div><h3>The slowest layers{where}</h3>{_top_list(summary.top_layers)}</div>")
+    if summary.top_layers or summary.outside:
+        outside = [summary.outside] if summary.outside else []
+        title = "The slowest layers" if summary.top_layers else "No layer was recorded"
+        parts.append(f"<div><h3>{title}{where}</h3>{_top_list(summary.top_layers, outside)}</div>")
     if summary.top_kernels:
         parts.append(
             f"<div><h3>The {escape(summary.device.work)} that take most{where}"
@@ -93,10 +95,11 @@ def _tops(summary: Summary, section_ids: Sequence[str]) -> str:
     )
 
 
-def _top_list(rows: list[TopRow]) -> str:
-    widest = max((row.latency_ns for row in rows), default=1.0) or 1.0
-    items = []
-    for row in rows:
+def _top_list(rows: list[TopRow], unranked: Sequence[TopRow] = ()) -> str:
+    """Rows with rank and bar; below them, on the same scale, those that have no rank."""
+    widest = max((row.latency_ns for row in (*rows, *unranked)), default=1.0) or 1.0
+    items, unranked_class = [], ' class="unranked"'
+    for row in (*rows, *unranked):
         name = escape(row.name)
         title = f' title="{escape(row.full_name[:1500])}"' if row.full_name != row.name else ""
         if row.layer_index >= 0:
@@ -113,7 +116,7 @@ def _top_list(rows: list[TopRow]) -> str:
         )
         lines = "".join(f'<div class="meta">{escape(line)}</div>' for line in row.lines)
         items.append(
-            f'<li><div class="line"><span>{shown}{tag}</span><span '
+            f'<li{"" if row in rows else unranked_class}><div class="line"><span>{shown}{tag}</span><span '
             f'class="num">{escape(format_ns(row.latency_ns))}</span></div>'
             f'<div class="meter"><i style="width:{100 * row.latency_ns / widest:.1f}%"></i></div>{lines}</li>'
         )
@@ -172,14 +175,16 @@ def _trust(summary: Summary) -> str:
 def _balance_line(summary: Summary) -> str:
     """Whether every kernel is accounted for, in one line; the trust section says it in full."""
     parts = [b for b in summary.balances if b.question == "layer"]
+    work = summary.device.work
     kernels, time = sum(b.kernel_count for b in parts), sum(b.kernel_ns for b in parts)
     if not kernels:
         return ""
     held = sum(t for b in parts for way, _, t in b.parts if way not in ("none", "no_launch"))
     return (
-        f'<p class="balance-line">Balance: {escape(counted(kernels, "kernel", "kernels"))}, '
+        f'<p class="balance-line">Balance: {escape(counted(kernels, work[:-1], work))}, '
         f"{escape(format_ns(time))} in all; "
-        f"{escape(format_ratio_percent(held / max(time, 1)))} of their time counts for a layer. "
+        f"{escape(format_ratio_percent(held / max(time, 1)))} of their time counts for a layer, "
+        "or for the [self] of a model. "
         '<a href="#trust">The rest</a></p>'
     )
 

@@ -15,13 +15,15 @@ from xsp_post.reports import cases
 from xsp_post.reports.blocks import frame_or_empty, rows_of
 from xsp_post.reports.facts import Device, Fact, counted, device_of, facts
 from xsp_post.reports.findings_view import Shown, shown_findings
-from xsp_post.reports.text import short_kernel, shorten, visible
+from xsp_post.reports.text import distinct, short_kernel, shorten, visible
 from xsp_post.reports.trust import Balance, balances, trust_data
 from xsp_post.reports.verdict import Verdict, verdict
 from xsp_post.units import format_ns, format_ratio_percent
 
 TOP = 3
 KERNELS_PER_LAYER = 3
+# The name of the row of A2 that holds what a model does outside of its layers; it is no layer, and none is slower.
+MODEL_SELF = "[self]"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Summary:
     facts: list[Fact]
     verdict: Verdict
     top_layers: list[TopRow]
+    outside: TopRow | None
     top_kernels: list[TopRow]
     device: Device
     balances: list[Balance]
@@ -59,13 +62,15 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
     """Everything the first screen says."""
     captures = frame_or_empty(results, "captures")
     title, machine = _workload(captures, case)
+    top_layers, outside = _top_layers(results, case)
     return Summary(
         title,
         machine,
         case,
         facts(results, case),
         verdict(results, case),
-        _top_layers(results, case),
+        top_layers,
+        outside,
         _top_kernels(results, case),
         device_of(results),
         balances(results),
@@ -98,18 +103,26 @@ def _workload(captures: pd.DataFrame, case: cases.Case | None) -> tuple[str, str
 
 def layer_name(name: object) -> str:
     """A layer's name for a headline; ``[self]`` says what it is."""
-    return "[self]: the model outside its layers" if str(name) == "[self]" else shorten(visible(name), 60)
+    return "the model outside its layers" if str(name) == MODEL_SELF else shorten(visible(name), 60)
 
 
-def _top_layers(results: Results, case: cases.Case | None) -> list[TopRow]:
+def is_outside(layers: pd.DataFrame) -> pd.Series:
+    """Which rows of A2 are no layer, but what the model does outside of them. Shape (rows,)."""
+    return layers["layer_name"].astype(str).eq(MODEL_SELF)
+
+
+def _top_layers(results: Results, case: cases.Case | None) -> tuple[list[TopRow], TopRow | None]:
+    """The slowest layers, and the model's own work outside of them."""
     layers = cases.rows(results, "a02", case)
     if layers.empty:
-        return []
+        return [], None
+    no_layer = is_outside(layers)
+    shown = pd.concat([layers[~no_layer].nlargest(TOP, "latency_ns"), layers[no_layer].nlargest(1, "latency_ns")])
     launches = cases.rows(results, "a08", case, ["layer_index", "name", "latency_ns"])
     by_layer = cases.rows(results, "a11", case, ["layer_index", "bound", "kernel_latency_ns", "kernel_count"])
     spreads = cases.rows(results, "a03", case, ["layer_index", "std_latency_ns"]).set_index("layer_index")
     rows = []
-    for row in rows_of(layers.nlargest(TOP, "latency_ns")):
+    for row in rows_of(shown):
         mine = longest_names(launches[launches["layer_index"].eq(row.layer_index)], KERNELS_PER_LAYER)
         gathered = by_layer[by_layer["layer_index"].eq(row.layer_index)]
         bound = str(gathered["bound"].iloc[0]) if len(gathered) else ""
@@ -117,10 +130,16 @@ def _top_layers(results: Results, case: cases.Case | None) -> list[TopRow]:
             " · ".join(
                 part
                 for part in (
-                    f"layer {row.layer_index}",
-                    visible(row.layer_type, 60),
-                    visible(row.shape_text, 60),
-                    f"{format_ratio_percent(row.latency_ratio)} of the layers",
+                    *(
+                        (
+                            f"layer {row.layer_index}",
+                            visible(row.layer_type, 60),
+                            visible(row.shape_text, 60),
+                            f"{format_ratio_percent(row.latency_ratio)} of the layers",
+                        )
+                        if row.layer_name != MODEL_SELF
+                        else (f"{format_ratio_percent(row.latency_ratio)} of the layers and this",)
+                    ),
                     _sureness(row, spreads),
                     "inferred, not recorded" if row.is_inferred else "",
                 )
@@ -153,7 +172,7 @@ def _top_layers(results: Results, case: cases.Case | None) -> list[TopRow]:
                 bound,
             )
         )
-    return rows
+    return (rows[:-1], rows[-1]) if no_layer.any() else (rows, None)
 
 
 def _sureness(row: Any, spreads: pd.DataFrame) -> str:
@@ -171,16 +190,17 @@ def longest_names(launches: pd.DataFrame, limit: int) -> pd.DataFrame:
 
 
 def _top_kernels(results: Results, case: cases.Case | None) -> list[TopRow]:
-    kernels = cases.rows(results, "a10", case)
+    kernels = cases.rows(results, "a10", case).nlargest(TOP, "latency_ns")
+    work = device_of(results).work[:-1]
     rows = []
-    for row in rows_of(kernels.nlargest(TOP, "latency_ns")):
+    for row, name in zip(rows_of(kernels), distinct(short_kernel(visible(n), 60) for n in kernels["name"])):
         line = (
             f"{counted(row.kernel_count, 'launch', 'launches')} · "
-            f"{format_ratio_percent(row.kernel_latency_ratio)} of the kernel time"
+            f"{format_ratio_percent(row.kernel_latency_ratio)} of the {work} time"
         )
         rows.append(
             TopRow(
-                short_kernel(visible(row.name), 60),
+                name,
                 visible(row.name),
                 float(row.latency_ns),
                 float(row.kernel_latency_ratio),

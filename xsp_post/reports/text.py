@@ -81,6 +81,16 @@ def short_kernels(names: pd.Series, length: int = SHORT_LENGTH) -> pd.Series:
     return pd.Series(pd.Series(short, dtype=object).to_numpy()[codes], index=names.index, dtype=object)
 
 
+def distinct(names: Iterable[str]) -> list[str]:
+    """Names told apart by a number where shortening made two equal: neither a reader nor an axis may join them."""
+    seen: dict[str, int] = {}
+    result = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return result
+
+
 class StringTable:
     """Distinct texts of a page by number, so that a kernel name of 3 kB is in the file once.
 

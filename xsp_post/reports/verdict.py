@@ -17,7 +17,7 @@ import pandas as pd
 from xsp_post.analysis import Results
 from xsp_post.reports import cases
 from xsp_post.reports.blocks import frame_or_empty
-from xsp_post.reports.facts import Device, device_of
+from xsp_post.reports.facts import Device, device_count, device_of
 from xsp_post.reports.text import visible
 from xsp_post.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
@@ -79,7 +79,7 @@ def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[s
     busy, intensity = float(row["gpu_busy_ratio"]), row["arithmetic_intensity_flop_per_byte"]
     said = f"The {device.name} is busy {format_ratio_percent(busy)} of an iteration. " if busy == busy else ""
     said = said or _capture_busy(results, device)
-    word = f"{device.name}-bound; memory or compute is not known" if busy == busy else "Bound by what is not known"
+    word = f"{device.name}-bound; memory or compute is not known" if busy == busy else "what bounds it is not known"
     if intensity == intensity:
         throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
         said += (
@@ -88,22 +88,27 @@ def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[s
         )
         cure = "Give its peaks: xsp-post doctor --measure-peaks, then --peaks FILE."
     else:
-        said += f"Whether its {device.work} are memory- or compute-bound is not known: no counters were recorded."
+        why = "no counters were recorded"
+        if str(row["counter_source"]) == "counters":
+            why = f"the counters fit only {format_ratio_percent(row['counter_coverage_ratio'])} of the kernel time"
+        said += f"Whether its {device.work} are memory- or compute-bound is not known: {why}."
         cure = "Add counters: xsp-post run --ncu, or xsp-post ingest this_capture metrics.ncu-rep."
     return Verdict("unknown", word, said, (*evidence, cure))
 
 
 def _capture_busy(results: Results, device: Device) -> str:
     captures = frame_or_empty(results, "captures")
-    devices = max(len(frame_or_empty(results, "devices")), 1)
+    devices = device_count(results)
     if captures.empty or not int(captures["busy_ns"].sum()):
         return ""
-    among = f" on {devices} devices" if devices > 1 else ""
-    return (
-        f"The {device.name} was busy {format_ns(captures['busy_ns'].sum())} of the "
-        f"{format_ns(captures['duration_ns'].sum())} "
-        f"recorded{among}. "
-    )
+    busy, length = captures["busy_ns"].sum(), captures["duration_ns"].sum()
+    if devices > 1:  # the busy time is summed over the devices
+        share = format_ratio_percent(busy / max(length * devices, 1))
+        return (
+            f"{devices} {device.name}s were busy {share} of the {format_ns(length)} recorded: "
+            f"{format_ns(busy)}, summed over them. "
+        )
+    return f"The {device.name} was busy {format_ns(busy)} of the {format_ns(length)} recorded. "
 
 
 def _busy(row: pd.Series, device: Device) -> list[str]:

@@ -29,21 +29,28 @@ function recolored(value) {
   if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, recolored(v)]));
   return value;
 }
+// on a narrow screen labels may not take the room of the bars, whatever the chart allows them on a wide one
+function withShortLabels(value) {
+  if (Array.isArray(value)) return value.map(withShortLabels);
+  if (!value || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, key === "labelLimit" ? Math.min(v, 120) : withShortLabels(v)]));
+}
 
 async function drawChart(holder, alternative) {
   const chart = DATA.charts[holder.dataset.chart];
   const choice = alternative ?? views.get(holder.dataset.chart)?.alternative ?? 0;
   const dark = isDark();
   const source = chart.specs[choice].spec;
-  const spec = dark ? recolored(source) : structuredClone(source);
+  const target = holder.querySelector(".vega");
+  const narrow = target.clientWidth < 520;
+  const wide = dark ? recolored(source) : structuredClone(source);
+  const spec = narrow ? withShortLabels(wide) : wide;
   spec.datasets = {};
   for (const name of chart.specs[choice].datasets) spec.datasets[name] = dataset(name).map((row) => ({ ...row }));
   if (chart.fluid) spec.width = "container";
-  const target = holder.querySelector(".vega");
   const previous = views.get(holder.dataset.chart);
   if (previous) previous.finalize();
   const config = { ...(dark ? DATA.config.dark : DATA.config.light) };
-  const narrow = target.clientWidth < 520;
   if (narrow) {
     config.legend = { ...config.legend, columns: 2, labelLimit: 130, labelFontSize: 11 };
     config.axis = { ...config.axis, labelLimit: 120, titleLimit: 250, labelFontSize: 10.5 };
