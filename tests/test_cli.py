@@ -248,3 +248,18 @@ def test_the_tree_names_what_lies_in_folded_blocks_for_all_of_them(tmp_path):
     assert inside[:4] == ["blocks.*.linear1", "3", "3", "90"]
     own = next(line for line in lines if "[self]" in line).split()
     assert own == ["[self]", "3", "3", "30", "ns", "25.0", "%"]  # its busy and host time are not known: no zero
+
+
+def test_long_kernel_names_of_one_beginning_are_told_apart_in_a_printed_table(tmp_path):
+    builder = ExportBuilder()
+    names = [f"void at::native::vectorized_elementwise_kernel<(int)4, at::native::{functor}, std::array<char *>>(int)"
+             for functor in ("CUDAFunctor_add<float>", "BUnaryFunctor<float>")] * 2
+    names[2] = names[2].replace("float", "half")
+    for at, name in enumerate(names):
+        builder.kernel(name, launch=(at * 100, at * 100 + 5), run=(at * 100 + 10, at * 100 + 60 - at))
+    builder.write(tmp_path / "names.sqlite")
+    text = xsp("table", "kernels", tmp_path / "names.sqlite").stdout
+    assert text.count("vectorized_elementwise_kernel<BUnaryFunctor> ") == 2  # one kernel, twice
+    assert text.count("<CUDAFunctor_add> ") == 2 and text.count("<CUDAFunctor_add> (2) ") == 1  # two kernels
+    csv = xsp("table", "kernels", tmp_path / "names.sqlite", "-f", "csv").stdout
+    assert csv.count("void at::native::vectorized_elementwise_kernel<(int)4") >= 4  # for programs: in full

@@ -237,7 +237,7 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int) -> None:
     """A table with units in its cells; rows and columns that do not fit are left out and said."""
     from xsp_post.units import formatter_of
 
-    listed = frame if top == 0 else frame.head(top)
+    listed = _with_short_names(frame if top == 0 else frame.head(top))
     same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique() == 1]
     skipped = {*same, *_twins(listed)}
     told = [c for c in listed.columns if c not in skipped and not _says_nothing(listed[c])] or list(listed.columns)
@@ -268,6 +268,23 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int) -> None:
         console.print("no rows", style="dim")
 
 
+_TEXT_WIDTH = 52
+
+
+def _with_short_names(listed: pd.DataFrame) -> pd.DataFrame:
+    """Demangled kernel names too long for a cell by their gist, told apart: their first letters are all alike."""
+    if not {"name", "short_name"} <= set(listed):
+        return listed
+    from xsp_post.reports.text import distinct, short_kernel, visible
+
+    full = pd.unique(listed["name"].astype(object))
+    gist = distinct(
+        short_kernel(visible(name, 2000), _TEXT_WIDTH - 5) if len(str(name)) > _TEXT_WIDTH else str(name)
+        for name in full
+    )
+    return listed.assign(name=listed["name"].astype(object).map(dict(zip(full, gist))))
+
+
 # Keys that are said once above the table where all rows share them.
 _KEYS = ("case_index", "capture_id", "batch_size", "phase", "call_index", "call_count", "iteration_index")
 
@@ -292,7 +309,7 @@ def _says_nothing(values: pd.Series) -> bool:
 
 def _cells(values: pd.Series, formatter) -> list[Text]:
     if formatter is None:
-        return [Text(shown("" if value is None or value != value else str(value), 44)) for value in values]
+        return [Text(shown("" if value is None or value != value else str(value), _TEXT_WIDTH)) for value in values]
     return [Text(formatter(value)) for value in values]
 
 
