@@ -10,11 +10,12 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from xsp_post.hierarchy import TreeOptions
 from xsp_post.ingest.sources import load
 from xsp_post.levels import Level
-from xsp_post.pipeline import Options, grow
+from xsp_post.pipeline import Options, analyze, grow
 from xsp_post.tree import Attribution, LayerAttribution, NodeKind, balance
-from xsp_post.tree_tables import core_frames
+from xsp_post.tree_tables import core_frames, summary_frames
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +88,39 @@ def test_recorded_layers_are_never_called_inferred(captures):
     recorded = nodes["kind"].to_numpy() <= int(NodeKind.ANNOTATION)
     below = recorded & nodes["is_inferred"].to_numpy()[parent]
     assert set(nodes["level"].to_numpy()[below].tolist()) <= {int(Level.LIBRARY)}
+
+
+def test_what_was_inferred_is_a_table_of_its_own(captures, without_ranges):
+    """Equal blocks, their order, the guess and how sure it is, by node: for one capture and for two in one store."""
+    first = captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite"
+    results = analyze([without_ranges, first])
+    nodes, inferred = results.frame("nodes"), results.frame("inferred")
+    assert inferred["node_id"].tolist() == nodes.loc[nodes["is_inferred"], "node_id"].tolist()
+    mine = inferred[inferred["capture_id"] == 1].merge(nodes[["node_id", "level", "parent_id"]], on="node_id")
+    assert (mine["kind"] == "iteration").sum() == 4
+    blocks = mine[(mine["kind"] == "block") & (mine["level"] == "LAYER")]
+    assert blocks.groupby("parent_id")["block_index"].agg(list).tolist() == [[*range(1, 33)]] * 4
+    assert blocks["equal_class"].nunique() == 1 and set(blocks["layer_type"]) == {"attention"}
+    assert blocks["confidence_ratio"].between(0.5, 1).all()
+    recorded = analyze([captures / "nsys" / "two_kernels_rtx3080.sqlite"]).frame("inferred")
+    assert not len(recorded)
+
+
+def test_the_three_lines_are_printed_as_lines_and_once(captures):
+    capture = captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite"
+    command = [sys.executable, "-m", "xsp_post.cli", "tree", str(capture)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    lines = [line.strip() for line in printed.splitlines()]
+    first = lines.index("import xsp_post")
+    assert lines[first + 1 : first + 3] == ["with xsp_post.ranges(model):", "model(inputs)"]
+    assert lines[first + 3].startswith("and run: nsys profile -t cuda,nvtx")
+    assert lines.count("import xsp_post") == 1 and "As above." in lines
+    assert any(line.startswith("no ranges; what no range covers is inferred") for line in lines)
+
+
+def test_a_printed_tree_says_the_same_level_as_the_store(captures):
+    capture = captures / "nsys" / "tensorrt_nvtx_only_titanrtx.sqlite"
+    trace = load(capture).trace
+    quick = summary_frames(grow(trace, Options(tree=TreeOptions(with_layers=False))))
+    assert quick.frame("captures")["level"].tolist() == ["M/L"]
+    assert analyze([capture]).frame("captures")["level"].tolist() == ["M/L"]

@@ -8,6 +8,13 @@ from dataclasses import asdict, dataclass
 import pandas as pd
 
 ERROR, WARNING, INFO = "error", "warning", "info"
+
+# The cure of findings about missing ranges. Lines that are indented are code, to be shown as lines.
+HOW_TO_RECORD = """To record true layers, put three lines into the program:
+    import xsp_post
+    with xsp_post.ranges(model):
+        model(inputs)
+and run: nsys profile -t cuda,nvtx,cublas,cudnn --cuda-graph-trace=node -o report python program.py"""
 SEVERITIES = (ERROR, WARNING, INFO)
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from xsp_post import rollup
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.findings import CATALOGUE, HOW_TO_RECORD, INFO, WARNING, Entry, Finding, finding
 from xsp_post.intervals import Nesting, nest
 from xsp_post.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.trace import ActivityKind, Trace
-from xsp_post.tree import Attribution, Tree, check_tree
+from xsp_post.tree import INFERRED_COLUMNS, Attribution, Tree, check_tree
 from xsp_post.tree_steps import attribution, layering, level_rules
 from xsp_post.tree_steps.amounts import distinct_operations, roll_up
 from xsp_post.tree_steps.frames import make_frames
@@ -78,8 +78,7 @@ CATALOGUE.update({
         INFO,
         "No range was recorded",
         "Nothing in the program or the profiler marked models or layers.",
-        "Three lines of Python give true layers: import xsp_post; with xsp_post.ranges(model): run(); "
-        "then nsys profile -t cuda,nvtx python ...",
+        HOW_TO_RECORD,
     ),
 })
 
@@ -113,12 +112,12 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
     overlapping, crossing_count = usable[nesting.overlapping()], nesting.crossing_count
     nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
     del nesting, owners, level, span_parent, span_depth  # of a million ranges: make room for the roll-up
-    strings = trace.strings
+    strings, inferred = trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS))
     if options.infer:
-        nodes, activities, strings, inferred = infer_rest(trace, names, nodes, activities)
-        findings += inferred
-        if nodes["is_inferred"].any():
-            rule += "; inferred from the launch sequence where no range is"
+        nodes, activities, strings, inferred, told = infer_rest(trace, names, nodes, activities)
+        findings += told
+        if len(inferred):
+            rule += "; what no range covers is inferred from the launch sequence"
     nodes, frame = number_iterations(trace, nodes, activities, names)
     nodes["layer_node_id"] = layering.layer_of_nodes(
         nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(), nodes["level"].to_numpy()
@@ -138,7 +137,7 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
         nodes["device_operation_count"] = distinct_operations(nodes, activities)
     if len(overlapping):
         nodes = nodes.assign(**project_overlapping(trace, nodes, activities, overlapping))
-    tree = Tree(trace, nodes, activities, strings, frame, keys, rule, names, findings)
+    tree = Tree(trace, nodes, activities, strings, frame, keys, rule, names, findings, inferred)
     findings += _findings(tree, crossing_count, launch_id)
     findings += check_tree(tree)
     tree.iterations, warm = measure_iterations(tree)

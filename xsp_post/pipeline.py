@@ -107,8 +107,9 @@ def merge(parts: list[Analysis]) -> Analysis:
             ("memory_operations", ("node_id",)),
             ("layers", ("node_id",)),
             ("iterations", ("node_id",)),
+            ("inferred", ("node_id",)),
         ):
-            for column in columns:
+            for column in columns if table in frames else ():  # made by hand, an analysis may lack one
                 values = frames[table][column]
                 frames[table][column] = values.where(values < 0, values + node_offset)
         frames["kernels"]["kernel_id"] += kernel_offset

@@ -79,6 +79,13 @@ class NodeKind(IntEnum):
     CROSS_THREAD = 11  # a start/end range that another thread ended
 
 
+# What is known of an inferred node beside what all nodes have (`inference.Inference` says what they mean).
+INFERRED_COLUMNS = (
+    "node_id", "kind", "iteration_class", "series_index", "block_index", "block_count", "equal_class",
+    "matched_block_index", "layer_type", "confidence",
+)  # fmt: skip
+
+
 @dataclass
 class Tree:
     """The nodes and device activities of one capture. Node 0 is the capture.
@@ -93,6 +100,7 @@ class Tree:
                 layer_key (−1), iteration_index (−1)
     strings     trace strings followed by texts that only the tree needs (folded names, synthetic nodes)
     texts       per string id: what `names.parse_names` read in it (rows in the order of strings)
+    inferred    one row per inferred node: `INFERRED_COLUMNS`
     """
 
     trace: Trace
@@ -104,6 +112,7 @@ class Tree:
     level_rule: str = ""
     names: Any = None  # hierarchy's look-up of parsed range texts
     findings: list[Finding] = field(default_factory=list)
+    inferred: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
 
     @property
     def kernels(self) -> pd.DataFrame:

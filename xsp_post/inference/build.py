@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from xsp_post.findings import CATALOGUE, INFO, Entry, Finding, finding
+from xsp_post.findings import CATALOGUE, HOW_TO_RECORD, INFO, Entry, Finding, finding
 from xsp_post.inference.assemble import Sequence, nodes_of
 from xsp_post.inference.blocks import tandem_repeats
 from xsp_post.inference.labels import Traits, is_network
@@ -20,10 +20,6 @@ FEWEST_LAUNCHES = 20
 _LEAST_COVERAGE = 0.4
 _GOOD_SCORE = 0.9
 
-HOW_TO_RECORD = (
-    "Record true ranges: import xsp_post; model = ...; with xsp_post.ranges(model): model(inputs) — then "
-    "nsys profile -t cuda,nvtx,cublas,cudnn --cuda-graph-trace=node -o report python program.py"
-)
 CATALOGUE.update({
     "inferred-structure": Entry(
         INFO,

@@ -35,7 +35,7 @@ def shown_findings(results: Results) -> list[Shown]:
         entry = catalogue.CATALOGUE.get(str(code))
         severity = min(rows["severity"], key=lambda s: order.get(s, len(order)))
         examples = dict.fromkeys(visible(text, 300) for text in rows["example"].astype(str) if text)
-        hints = list(dict.fromkeys(visible(text, 600) for text in rows["hint"].astype(str) if text))
+        hints = list(dict.fromkeys(_lines(text) for text in rows["hint"].astype(str) if text))
         found.append(
             Shown(
                 str(code),
@@ -48,3 +48,8 @@ def shown_findings(results: Results) -> list[Shown]:
             )
         )
     return sorted(found, key=lambda f: (order[f.severity], -f.count, f.code))
+
+
+def _lines(text: str) -> str:
+    """A hint with the line breaks of the code in it."""
+    return "\n".join(visible(line, 600) for line in text.splitlines()[:8])

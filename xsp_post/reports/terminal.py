@@ -121,7 +121,8 @@ def headline(capture: pd.Series) -> Text:
         str(capture["gpu_name"]), str(capture["level"]),
     ]  # fmt: skip
     text = Text(" · ".join(shown(f) for f in facts if f), style="bold")
-    text.append(f"\nlevels by {shown(str(capture['level_rule']), 160)}", style="dim")
+    rule = str(capture["level_rule"])
+    text.append(f"\n{'' if rule.startswith('no ranges') else 'levels by '}{shown(rule, 160)}", style="dim")
     return text
 
 
@@ -215,6 +216,7 @@ def print_findings(console: Console, results: Results) -> None:
         console.print("No findings.", style="dim")
         return
     console.print("Findings", style="bold")
+    told: set[str] = set()
     for row in frame.to_dict("records"):
         line = Text("  ")
         line.append(f"{row['severity']:8}", style=_SEVERITY_STYLE.get(str(row["severity"]), ""))
@@ -224,7 +226,9 @@ def print_findings(console: Console, results: Results) -> None:
         line.append(f"{title} [{row['code']} ×{format_count(row['count'])}]")
         if row["example"]:
             line.append(f"  e.g. {shown(str(row['example']), 90)}", style="dim")
-        line.append(f"\n           {shown(str(row['hint']), 220)}", style="dim")
+        for hint in ["As above."] if row["hint"] in told else str(row["hint"]).splitlines()[:8]:
+            line.append(f"\n           {shown(hint, 220)}", style="dim")
+        told.add(row["hint"])
         console.print(line, highlight=False)
 
 

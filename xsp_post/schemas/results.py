@@ -84,6 +84,21 @@ NODES = register(Table("nodes", "Tree nodes", "node of a tree", (
     C("source_row_id", "int64", "row of the range in the capture's own table (RangeId of nsys stats), -1 synthetic"),
 )))
 
+INFERRED = register(Table("inferred", "What was inferred", "inferred node", (
+    C("capture_id", "int64", "capture"),
+    C("node_id", "int64", "nodes.node_id: its place in the tree, its times, its kernels"),
+    C("kind", "str", "iteration, around (before, between and after iterations), phase (forward, backward, optimiser), "
+      "block (repeats), part (of a block), stretch (what fits no block)"),
+    C("iteration_class", "str", "of an iteration: regular, warm-up, odd, tail; '' for other kinds"),
+    C("series_index", "int64", "iterations of one repetition have the same number"),
+    C("block_index", "int64", "k of n equal blocks in a row, 1-based, 0 none"),
+    C("block_count", "int64", "n of them"),
+    C("equal_class", "int64", "same number = the same launches in the same order, -1 none"),
+    C("matched_block_index", "int64", "of a backward block: block_index of its forward block, 0 none"),
+    C("layer_type", "str", "guess from the kernels: attention, matrix product, convolution, normalisation …"),
+    C("confidence_ratio", "float64", "how sure the node and that guess are, 0…1"),
+)))
+
 LAYERS = register(Table("layers", "Layer executions", "layer × iteration", (
     C("capture_id", "int64", "capture"),
     C("iteration_index", "int64", "iteration, -1 when the capture has none"),

@@ -11,7 +11,7 @@ from xsp_post.inference import Inference, infer
 from xsp_post.intervals import depths
 from xsp_post.levels import Level
 from xsp_post.trace import ActivityKind, Trace
-from xsp_post.tree import Attribution, NodeKind
+from xsp_post.tree import INFERRED_COLUMNS, Attribution, NodeKind
 from xsp_post.tree_steps.node_names import NodeNames
 
 _HINT_WORDS = ("Synchronize", "Memcpy")
@@ -19,10 +19,12 @@ _HINT_WORDS = ("Synchronize", "Memcpy")
 
 def infer_rest(
     trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame
-) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray, list[Finding]]:
+) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray, pd.DataFrame, list[Finding]]:
     """Iterations and blocks for launches outside every range, below [unattributed] and marked inferred.
 
-    Such launches keep their attribution ``none``: no range was recorded around them, whatever repeats.
+    Such launches keep their attribution ``none``: no range was recorded around them, whatever repeats. Returns the
+    nodes, activities and strings of the tree, what is known of the inferred nodes (`tree.INFERRED_COLUMNS`), and
+    findings.
     """
     kind, how = activities["kind"].to_numpy(), activities["attribution"].to_numpy()
     working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
@@ -33,7 +35,7 @@ def infer_rest(
     uncovered = outside | in_library[node]
     rows = np.flatnonzero(working)
     if not (working & uncovered).any():
-        return nodes, activities, trace.strings, []
+        return nodes, activities, trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), []
     launch_id = activities["launch_id"].to_numpy()[rows]
     has = launch_id >= 0
     frame = activities.iloc[rows].assign(is_covered=~uncovered[rows])
@@ -43,7 +45,7 @@ def infer_rest(
         frame[ours] = np.where(has, values[np.maximum(launch_id, 0)], -1) if len(values) else -1
     inference = infer(frame, trace.strings, hints=_hints(trace))
     if not len(inference.nodes):
-        return nodes, activities, trace.strings, inference.findings
+        return nodes, activities, trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), inference.findings
     home = np.flatnonzero(nodes["kind"].to_numpy() == int(NodeKind.UNATTRIBUTED))
     nodes, strings = _with_inferred_nodes(trace, names, nodes, inference, int(home[0]) if len(home) else 0)
     first = len(nodes) - len(inference.nodes)
@@ -62,7 +64,9 @@ def infer_rest(
     if called.any():
         nodes = _with_library_calls_inside(nodes, node[placed[called]], target[called])
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
-    return nodes, activities.assign(node_id=node, launch_node_id=launch_node), strings, inference.findings
+    activities = activities.assign(node_id=node, launch_node_id=launch_node)
+    known = inference.nodes.assign(node_id=first + np.arange(len(inference.nodes)))[list(INFERRED_COLUMNS)]
+    return nodes, activities, strings, known, inference.findings
 
 
 def _library_alone(nodes: pd.DataFrame) -> np.ndarray:

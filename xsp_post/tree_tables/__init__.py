@@ -39,6 +39,7 @@ def core_frames(
         "memory_operations": memory_frame(tree, threads),
         "devices": devices_frame(tree),
         "balance": balance(tree),
+        "inferred": tree.inferred.rename(columns={"confidence": "confidence_ratio"}),
     }
     rest["captures"] = captures_frame(tree, rest["iterations"]["batch_size"].to_numpy())
     frames |= {name: _of_capture(name, frame, capture_id) for name, frame in rest.items()}

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.intervals import union_length
-from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
+from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
 from xsp_post.schemas import TABLES, column_names
 from xsp_post.tree import Tree
 
@@ -55,7 +55,7 @@ def _level_of(tree: Tree) -> str:
     """The deepest profiler that was on, judged by what is in the capture."""
     if len(tree.activities):
         return RUN_KERNEL
-    return RUN_LAYER if len(tree.layer_keys) else RUN_MODEL
+    return RUN_LAYER if (tree.nodes["level"].to_numpy() == int(Level.LAYER)).any() else RUN_MODEL
 
 
 def iterations_frame(tree: Tree) -> pd.DataFrame:
