@@ -57,6 +57,15 @@ def test_pictures_of_one_analysis(store, tmp_path):
     assert (tmp_path / "a10.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
+def test_further_charts_lie_beside_the_file_that_was_asked_for(store, tmp_path):
+    """``-o a3.svg`` is a file, never a folder of that name, though A3 has two charts."""
+    result = CliRunner().invoke(
+        app, ["report", str(store), "--only", "A3", "--format", "svg", "-o", str(tmp_path / "a3.svg")]
+    )
+    assert result.exit_code == 0
+    assert [p.name for p in sorted(tmp_path.iterdir())] == ["a3.a03-box.svg", "a3.svg"]
+
+
 def test_findings_have_their_texts(store):
     result = CliRunner().invoke(app, ["report", str(store), "--json", "--only", "model"])
     for found in json.loads(result.stdout)["findings"]:

@@ -11,8 +11,9 @@ import pytest
 from xsp_post import fleet
 from xsp_post.analysis import Analysis
 from xsp_post.compare import compare
+from xsp_post.families import FAMILIES
 from xsp_post.ranks import rank_table
-from xsp_post.reports import compare_page, fleet_page
+from xsp_post.reports import compare_page, fleet_page, theme
 from xsp_post.schemas import TABLES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -78,3 +79,10 @@ def test_empty_tables_give_a_page_all_the_same():
     none = Analysis({**tables, "fleet": fleet.fleet_rows(rows), "ranks": rank_table([])})
     page = fleet_page.render(none)
     assert "1 of 1 captures could not be analysed." in page and "x: the file is empty" in page
+
+
+def test_no_two_kernel_families_have_one_colour():
+    colors = theme.category_colors(FAMILIES)
+    assert len(set(colors)) == len(FAMILIES)
+    dark = theme.dark_colors()
+    assert len({dark[light] for light in colors}) == len(FAMILIES)

@@ -139,6 +139,17 @@ def _json(results: Results, output: Path | None, only: list[str], case: int | No
     shared.say(f"Wrote {output}")
 
 
+def _picture_paths(names: list[str], output: Path | None, source: Path, kind: str) -> list[Path]:
+    """Where each chart goes: the file asked for and, where there are more, files beside it; else into a folder."""
+    is_file = output is not None and not output.is_dir() and (len(names) == 1 or output.suffix == f".{kind}")
+    if output is not None and is_file:
+        return [output, *(output.with_name(f"{output.stem}.{name}{output.suffix}") for name in names[1:])]
+    folder = output if output is not None else source.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = _beside(source, "").name
+    return [folder / f"{stem}.{name}.{kind}" for name in names]
+
+
 def _pictures(
     results: Results, output: Path | None, source: Path, kind: str, only: list[str], case: int | None, force: bool
 ) -> None:
@@ -155,13 +166,7 @@ def _pictures(
             code="report-no-chart",
             hint=MESSAGES["report-no-chart"][1],
         )
-    single = len(found) == 1 and output is not None and not output.is_dir()
-    folder = output if output is not None else source.parent
-    if not single:
-        folder.mkdir(parents=True, exist_ok=True)
-    stem = _beside(source, "").name
-    for name, chart in found.items():
-        path = output if single and output is not None else folder / f"{stem}.{name}.{kind}"
+    for path, chart in zip(_picture_paths(list(found), output, source, kind), found.values()):
         with atomic_output(path, force) as temporary:
             temporary.write_bytes(to_png(chart) if kind == "png" else to_svg(chart))
         print(path, file=sys.stdout)

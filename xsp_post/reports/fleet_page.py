@@ -10,6 +10,7 @@ import altair as alt
 import pandas as pd
 
 from xsp_post.analysis import Results
+from xsp_post.families import FAMILIES
 from xsp_post.output import atomic_output
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Section, Table
@@ -475,10 +476,14 @@ def _shares(frame: pd.DataFrame) -> Any:
     names = list(dict.fromkeys(shown["capture_name"]))[:BAR_LIMIT]
     shown = shown[shown["capture_name"].isin(names)]
     label = dict(zip(names, _unlike(pd.Series([shorten(visible(n, 200), 48) for n in names]))))
+    found = list(dict.fromkeys(shown["family"].astype(str)))
+    present = [f for f in FAMILIES if f in found] + [f for f in found if f not in FAMILIES]
+    colors = dict(zip((*FAMILIES, *present), theme.category_colors((*FAMILIES, *present))))
     shown = pd.DataFrame(
         {
             "capture": shown["capture_name"].map(label),
-            "family": shown["family"],
+            "family": shown["family"].astype(str),
+            "rank": [present.index(family) for family in shown["family"].astype(str)],
             "share": shown["latency_ratio"],
             "time": [format_ns(v) for v in shown["latency_ns"]],
         }
@@ -495,7 +500,13 @@ def _shares(frame: pd.DataFrame) -> Any:
                 stack="zero",
                 scale=alt.Scale(domain=[0, 1]),
             ),
-            color=alt.Color("family:N", title=None, legend=alt.Legend(columns=6)),
+            color=alt.Color(
+                "family:N",
+                title=None,
+                legend=alt.Legend(columns=6),
+                scale=alt.Scale(domain=present, range=[colors[family] for family in present]),
+            ),
+            order=alt.Order("rank:Q"),
             tooltip=[alt.Tooltip(f"{c}:N", title=c) for c in ("capture", "family", "time")]
             + [alt.Tooltip("share:Q", format=".1%", title="share")],
         )

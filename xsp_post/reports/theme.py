@@ -8,6 +8,7 @@ colour-vision deficiencies; what a colour says is always said by a shape, a labe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -52,6 +53,8 @@ CATEGORIES: list[tuple[str, str]] = [
     ("#6a5aa8", "#a79be0"),
     ("#8c939d", "#7b8490"),
 ]
+# For more categories than CATEGORIES has (kernel families): its hues without the grey of "other", then these.
+MORE_CATEGORIES: list[tuple[str, str]] = [("#7a4a2b", "#c4926f"), ("#34435c", "#bccae2"), ("#97c15c", "#bfe08f")]
 # Text on a filled mark; all fills of the dark theme are light.
 _ON_FILL = {"light": ("#fffffe", "#10161d"), "dark": ("#14202b", "#10161d")}
 _INK = {"text": ("#1b2128", "#e6eaf0"), "muted": ("#59636f", "#a3adba"), "grid": ("#e3e7ec", "#2a323c")}
@@ -66,9 +69,16 @@ def color(role: str) -> str:
     return PALETTES[role][0]
 
 
+def category_colors(names: Sequence[str], other: str = "other") -> list[str]:
+    """A light-theme colour for each name, unlike the others for up to eleven names; grey for ``other``."""
+    hues = [light for light, _ in (*CATEGORIES[:-1], *MORE_CATEGORIES)]
+    rest = [name for name in names if name != other]
+    return [CATEGORIES[-1][0] if name == other else hues[rest.index(name) % len(hues)] for name in names]
+
+
 def dark_colors() -> dict[str, str]:
     """Light colour -> dark colour, for the page's theme switch."""
-    return {light: dark for light, dark in [*PALETTES.values(), *CATEGORIES, *_ON_FILL.values()]}
+    return {light: dark for light, dark in [*PALETTES.values(), *CATEGORIES, *MORE_CATEGORIES, *_ON_FILL.values()]}
 
 
 def text_on(fill: str) -> str:
