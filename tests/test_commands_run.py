@@ -106,6 +106,7 @@ def test_bad_input_ends_in_one_sentence(folder, tmp_path, arguments, code, says,
     ended = call("run", *arguments, "--device" if "--device" not in arguments else "--seed",
                  "cpu" if "--device" not in arguments else "0", "-o", str(tmp_path / "out"), cwd=folder)  # fmt: skip
     assert ended.returncode == code, ended.stderr
+    assert "\\u000a" not in ended.stderr
     assert says in ended.stderr and "Traceback" not in ended.stderr.split("ValueError")[0].split("  |")[0]
 
 

@@ -131,7 +131,7 @@ class CapturePlan:
     @property
     def name(self) -> str:
         """What messages call it: ``M/L, batch 8, repeat 1``."""
-        return f"{self.level}, batch {self.batch_size}, repeat {self.repeat}"
+        return f"{self.level}, batch {self.batch_size}, repeat {self.repeat + 1}"
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Capture:
 
     @property
     def name(self) -> str:
-        return f"{self.level}, batch {self.batch_size}, repeat {self.repeat}"
+        return f"{self.level}, batch {self.batch_size}, repeat {self.repeat + 1}"
 
     def path(self, role: str) -> Path | None:
         """The file of a role, None where the capture has none."""

@@ -130,10 +130,17 @@ class _Stops:
         raise KeyboardInterrupt
 
 
+_CHILD_LINE = "\n  | "
+
+
 def _complain(error: XspPostError) -> None:
     from xsp_post.text_safety import shown
 
-    typer.echo(f"xsp-post: {shown(error.message, 2000)} [{error.code}]", err=True)
+    # the lines a child process left are lines of their own (collectors.base.last_lines); nothing else breaks one
+    message, *lines = error.message.split(_CHILD_LINE)
+    typer.echo(f"xsp-post: {shown(message, 2000)} [{error.code}]", err=True)
+    for line in lines:
+        typer.echo(f"{_CHILD_LINE[1:]}{shown(line, 2000)}", err=True)
     if error.hint:
         typer.echo(f"  {shown(error.hint, 2000)}", err=True)
 
