@@ -128,6 +128,17 @@ def test_any_row_numbers(tmp_path, change):
     assert totals(path) == (KERNELS, KERNEL_NS, 2)
 
 
+@pytest.mark.parametrize("name", [b"N\xe4TX_EVENTS", b"NVTX_EVENTS"])
+def test_a_damaged_schema_is_one_sentence_whatever_bytes_are_in_it(tmp_path, name):
+    path = steps().write(tmp_path / "a.sqlite")
+    damaged = path.read_bytes().replace(b"NVTX_EVENTS", name)
+    path.write_bytes(damaged.replace(b'CREATE TABLE "' + name, b'CREATE TABLX "' + name))
+    with pytest.raises(CaptureError) as caught:
+        load(path)
+    assert caught.value.code == "capture-damaged" and caught.value.exit_code == 4
+    assert "codec" not in caught.value.message
+
+
 def test_null_joins_nothing_and_names_nothing(tmp_path):
     """NULL = NULL is no match in SQL either; and StringIds row 0 is a name like any other."""
     builder = steps().kernel("lost", run=(5000, 5010)).set_last(KERNEL, correlationId=None)

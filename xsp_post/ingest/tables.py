@@ -93,6 +93,10 @@ class TableSource(Protocol):
         """One Arrow table a request (rows in file order); an absent table gives zero rows."""
 
 
+# SQLite's message may quote a damaged schema, whose bytes are no text to Python.
+_DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
+
+
 def resolve(tables: frozenset[str], wanted: str) -> str:
     """The table of that name, else its newest ``_V2``/``_V3`` form, else ``wanted`` itself."""
     if wanted in tables:
@@ -131,15 +135,16 @@ class SqliteTables:
                         code="capture-locked",
                         hint="wait for the export to end, or ingest a copy",
                     ) from error
-                problem: sqlite3.Error = error
-            except sqlite3.DatabaseError as error:
+                problem: Exception = error
+            except _DAMAGE as error:
                 problem = error
                 break
         raise self._damaged(problem)
 
     def _damaged(self, error: BaseException) -> CaptureError:
+        said = "its schema is damaged" if isinstance(error, UnicodeDecodeError) else error
         return CaptureError(
-            f"{self.path}: not an intact SQLite database ({error})",
+            f"{self.path}: not an intact SQLite database ({said})",
             code="capture-damaged",
             hint="export the report again: nsys export -t sqlite REPORT.nsys-rep",
         )
@@ -165,7 +170,7 @@ class SqliteTables:
                             continue  # a view of what is gone, or a virtual table of a module we do not have
                         self._columns[name] = frozenset(row[1] for row in info)
                         self._sliceable[name] = kind == "table" and "WITHOUT ROWID" not in (sql or "").upper()
-            except sqlite3.DatabaseError as error:
+            except _DAMAGE as error:
                 raise self._damaged(error) from error
         return frozenset(self._columns)
 
@@ -182,7 +187,7 @@ class SqliteTables:
         try:
             with closing(self.connect()) as connection:
                 return connection.execute(f"SELECT {select} FROM {_quoted(table)} LIMIT {int(limit)}").fetchall()
-        except sqlite3.DatabaseError as error:
+        except _DAMAGE as error:
             raise self._damaged(error) from error
 
     def read_ahead(self, requests: Sequence[Request]) -> None:
@@ -224,7 +229,7 @@ class SqliteTables:
                 low, high = connection.execute(
                     f"SELECT (SELECT min(rowid) FROM {table}), (SELECT max(rowid) FROM {table})"
                 ).fetchone()
-        except sqlite3.DatabaseError as error:
+        except _DAMAGE as error:
             raise self._damaged(error) from error
         if low is None:
             return []
@@ -250,7 +255,7 @@ class SqliteTables:
                 stream, _ = statement.execute_query()
                 reader = pa.RecordBatchReader._import_from_c(stream.address)
                 return _typed(self.path, request, reader)
-        except (adbc_driver_manager.Error, OSError) as error:
+        except (adbc_driver_manager.Error, UnicodeDecodeError, OSError) as error:
             raise self._damaged(error) from error
 
 
