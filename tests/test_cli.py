@@ -250,6 +250,13 @@ def test_the_tree_names_what_lies_in_folded_blocks_for_all_of_them(tmp_path):
     assert own == ["[self]", "3", "3", "30", "ns", "25.0", "%"]  # its busy and host time are not known: no zero
 
 
+def test_a_finding_of_several_captures_is_said_once(tmp_path):
+    for name in ("one.sqlite", "two.sqlite"):
+        ExportBuilder().kernel("k", launch=(0, 5), run=(10, 60)).write(tmp_path / name)
+    text = xsp("ingest", tmp_path / "one.sqlite", tmp_path / "two.sqlite", "-o", tmp_path / "o.xsp.sqlite").stdout
+    assert text.count("[no-ranges") == 1 and "[no-ranges ×2 in 2 captures]" in text
+
+
 def test_long_kernel_names_of_one_beginning_are_told_apart_in_a_printed_table(tmp_path):
     builder = ExportBuilder()
     names = [f"void at::native::vectorized_elementwise_kernel<(int)4, at::native::{functor}, std::array<char *>>(int)"

@@ -210,20 +210,24 @@ def balance_line(results: Results, capture_id: int) -> Text:
 
 
 def print_findings(console: Console, results: Results) -> None:
-    """Each finding with its count, an example and what to do."""
+    """Each finding with its count, an example and what to do; said once, however many captures it was met in."""
     frame = results.frame("findings")
     if not len(frame):
         console.print("No findings.", style="dim")
         return
     console.print("Findings", style="bold")
     told: set[str] = set()
-    for row in frame.to_dict("records"):
+    alike = frame.astype({"severity": object, "code": object}).groupby(
+        ["severity", "code", "example", "hint"], sort=False, dropna=False)
+    folded = alike.agg(count=("count", "sum"), captures=("capture_id", "nunique")).reset_index()
+    for row in folded.to_dict("records"):
         line = Text("  ")
         line.append(f"{row['severity']:8}", style=_SEVERITY_STYLE.get(str(row["severity"]), ""))
         # a store may be printed without importing the room that knows the code
         code = str(row["code"])
         title = CATALOGUE[code].title if code in CATALOGUE else shown(code.replace("-", " ").capitalize())
-        line.append(f"{title} [{row['code']} ×{format_count(row['count'])}]")
+        where = f" in {row['captures']} captures" if row["captures"] > 1 else ""
+        line.append(f"{title} [{row['code']} ×{format_count(row['count'])}{where}]")
         if row["example"]:
             line.append(f"  e.g. {shown(str(row['example']), 90)}", style="dim")
         for hint in ["As above."] if row["hint"] in told else str(row["hint"]).splitlines()[:8]:
