@@ -71,7 +71,7 @@ def render(results: Results) -> str:
     ]
     statements = [
         (
-            "compute" if failed.empty else "other",
+            "unknown" if failed.empty else "launch",
             "All captures were analysed."
             if failed.empty
             else f"{format_count(len(failed))} of {format_count(len(fleet))} captures could not be analysed.",
@@ -550,7 +550,7 @@ def _rank_bars(frame: pd.DataFrame) -> Any:
         .encode(
             y=alt.Y("rank:N", title=None, sort=label.tolist(), axis=alt.Axis(labelLimit=330)),
             x=alt.X("value:Q", title=theme.axis_title("time", unit), stack="zero"),
-            color=alt.Color("part:N", title=None, scale=colors),
+            color=alt.Color("part:N", title=None, scale=colors, legend=alt.Legend(columns=3)),
             order=alt.Order("order:Q"),
             tooltip=[alt.Tooltip(f"{c}:N", title=c) for c in ("rank", "part", "text")],
         )

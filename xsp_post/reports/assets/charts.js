@@ -29,11 +29,12 @@ function recolored(value) {
   if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, recolored(v)]));
   return value;
 }
-// on a narrow screen labels may not take the room of the bars, whatever the chart allows them on a wide one
+// on a narrow screen labels and legends may not take the room of the bars, whatever the chart allows on a wide one
+const NARROW = { labelLimit: 120, columns: 1 };
 function withShortLabels(value) {
   if (Array.isArray(value)) return value.map(withShortLabels);
   if (!value || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, key === "labelLimit" ? Math.min(v, 120) : withShortLabels(v)]));
+  return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, key in NARROW && typeof v === "number" ? Math.min(v, NARROW[key]) : withShortLabels(v)]));
 }
 
 async function drawChart(holder, alternative) {
