@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from builders import ExportBuilder
 
 from xsp_post.hardware import Peaks
@@ -48,3 +49,20 @@ def test_which_options_change_what():
 
 def test_the_given_peaks_reach_the_analyses(tmp_path):
     assert analysis_of(tmp_path, Options(peaks=MINE)).frame("roofs")["peak_flop_per_s"].tolist() == [1e13]
+
+
+def test_a_capture_of_our_ranges_says_its_analytic_work_itself(tmp_path):
+    """No counters, no facts beside it: flop and least bytes stand in the marks of the ranges."""
+    from generators.resnet50 import layers, write_resnet50_export
+
+    path = write_resnet50_export(tmp_path / "somebody_elses.sqlite", batch_size=4, iterations=4, warmup=1)
+    results = analyze([path])
+    a14 = results.frame("a14").set_index("layer_name")
+    said = {layer.path: layer.least for layer in layers(4)}
+    flop, least = said["layer1.0.conv1"]
+    row = a14.loc["layer1.0.conv1:Conv2d"]
+    assert row["counter_source"] == "analytic" and row["bound"] in ("memory", "compute", "latency")
+    assert row["arithmetic_intensity_flop_per_byte"] == pytest.approx(flop / least)
+    shapes = results.frame("layers").drop_duplicates("layer_path").set_index("layer_path")["shape_text"]
+    assert shapes["layer1.0.conv1"] == "[4,64,56,56]"
+    assert set(results.frame("a15")["counter_source"]) == {"analytic"}

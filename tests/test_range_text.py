@@ -16,6 +16,11 @@ def test_the_four_texts_read_as_documented():
     assert parse("layer1.0.conv1:Conv2d#2") == RangeText("layer", "layer1.0.conv1", "Conv2d", 2)
     assert parse("shape:[8,64,112,112]") == RangeText("shape", shape=(8, 64, 112, 112))
     assert parse("shape:[]") == RangeText("shape")
+    text = format_shape((8, 2), (1024, 96))
+    assert text == "shape:[8,2] flop:1024 bytes:96"
+    assert parse(text) == RangeText("shape", shape=(8, 2), flop_count=1024, least_bytes=96)
+    assert parse("shape:[8,2] flop:0 bytes:96").flop_count == 0
+    assert parse("shape:[8,2] flop:1024") is None
     assert parse(range_text.PREFIX + "model:decode#1") == RangeText("model", "decode", "", 1)
 
 

@@ -152,10 +152,46 @@ def test_ranges_go_to_the_domain_xsp_of_nvtx(monkeypatch):
     assert seen == [
         ("push", "model", "model:forward#0", 8),
         ("push", "layer", "0:Linear#0", 0),
-        ("mark", "shape", "shape:[8,2]", 0),
+        ("mark", "shape", "shape:[8,2] flop:128 bytes:232", 0),  # 2 · 8 · 4 · 2; 4 · (32 + 16 + 10)
         ("pop",),
         ("pop",),
     ]
+
+
+class Own(nn.Module):
+    def forward(self, x):
+        return x @ x.mT
+
+
+@pytest.mark.parametrize(
+    ("layer", "sizes"),
+    [
+        (nn.Conv2d(6, 8, 3, stride=2, padding=1, groups=2), (2, 6, 9, 9)), (nn.Conv1d(4, 4, 3, bias=False), (1, 4, 10)),
+        (nn.ConvTranspose2d(4, 6, 2, stride=2), (2, 4, 5, 5)), (nn.Linear(7, 3), (2, 5, 7)),
+        (nn.BatchNorm2d(4), (2, 4, 3, 3)), (nn.ReLU(), (2, 9)), (nn.LayerNorm(8), (3, 8)),
+    ],
+)  # fmt: skip
+def test_work_said_from_sizes_is_what_torch_counts(layer, sizes):
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from xsp_post.workload.layer_work import sized_work
+
+    x = torch.rand(sizes)
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        y = layer.eval()(x)
+    held = sum(t.numel() * t.element_size() for t in (x, y, *layer.parameters(), *layer.buffers()))
+    assert sized_work(layer, (x,), y) == (counter.get_total_flops(), held)
+
+
+def test_nothing_is_said_of_the_work_of_modules_that_may_do_anything():
+    from xsp_post.workload.layer_work import sized_work
+
+    x = torch.rand(2, 3, 8)
+    assert sized_work(Own(), (x,), Own()(x)) is None
+    assert sized_work(nn.Sequential(nn.Linear(8, 8)), (x,), x) is None
+    attention = nn.MultiheadAttention(8, 2)
+    assert sized_work(attention, (x, x, x), attention(x, x, x)) is None
 
 
 def test_ranges_work_with_the_real_nvtx_and_no_tool():

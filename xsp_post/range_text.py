@@ -9,7 +9,8 @@ kind        text                                  example
 model       ``model:<phase>#<iteration>``         ``model:forward#3``
 warmup      ``warmup:<phase>#<iteration>``        ``warmup:decode#0``
 layer       ``<module path>:<Class>#<call>``      ``layer1.0.conv1:Conv2d#0``
-shape       ``shape:[<sizes>]``                   ``shape:[8,64,112,112]`` (a mark, just before a layer's end)
+shape       ``shape:[<sizes>]``, and `` flop:<n>  ``shape:[8,64,112,112] flop:… bytes:…`` (a mark, just
+            bytes:<n>`` where it is known         before a layer's end)
 ==========  ====================================  ======================================================
 
 ``<call>`` counts the calls of that module within one iteration from 0; together with the path it is the
@@ -32,19 +33,26 @@ ROOT_PATH = "(root)"  # the module path of the model itself, where it has no nam
 
 _PHASE = re.compile(r"(model|warmup):([a-z][a-z0-9_]*)#(\d+)\Z")
 _LAYER = re.compile(r"([^:/@]+):([^:/@#]+)#(\d+)\Z")
-_SHAPE = re.compile(r"shape:\[(\d+(?:,\d+)*)?\]\Z")
+_SHAPE = re.compile(r"shape:\[(\d+(?:,\d+)*)?\](?: flop:(\d{1,18}) bytes:(\d{1,18}))?\Z")
 _NOT_IN_TEXT = re.compile(r"[:/@#\s\x00]+")
 
 
 @dataclass(frozen=True)
 class RangeText:
-    """One parsed text. ``name``: phase or module path; ``index``: iteration or call, −1 for a shape."""
+    """One parsed text. ``name``: phase or module path; ``index``: iteration or call, −1 for a shape. Of a shape also
+    the forward flop and the least bytes of the call, −1 where it does not say."""
 
     kind: str
     name: str = ""
     layer_type: str = ""
     index: int = -1
     shape: tuple[int, ...] = ()
+    flop_count: int = -1
+    least_bytes: int = -1
+
+    @property
+    def shape_text(self) -> str:
+        return f"[{','.join(map(str, self.shape))}]"
 
 
 def format_model(phase: str, iteration: int, *, is_warmup: bool = False) -> str:
@@ -61,9 +69,10 @@ def format_layer(path: str, layer_type: str, call_index: int) -> str:
     return f"{path}:{layer_type}#{call_index}"
 
 
-def format_shape(shape: Sequence[int]) -> str:
-    """Text of the mark that carries a layer's output shape."""
-    return f"shape:[{','.join(str(int(size)) for size in shape)}]"
+def format_shape(shape: Sequence[int], work: tuple[int, int] | None = None) -> str:
+    """Text of the mark that carries a layer's output shape and, where known, its (forward flop, least bytes)."""
+    text = f"shape:[{','.join(str(int(size)) for size in shape)}]"
+    return text if work is None else f"{text} flop:{work[0]} bytes:{work[1]}"
 
 
 def parse(text: str) -> RangeText | None:
@@ -76,8 +85,9 @@ def parse(text: str) -> RangeText | None:
         kind, phase, index = match.groups()
         return RangeText(kind, name=phase, index=int(index))
     if match := _SHAPE.match(text):
-        sizes = match.group(1)
-        return RangeText(SHAPE, shape=tuple(int(s) for s in sizes.split(",")) if sizes else ())
+        sizes, flop, least = match.groups()
+        shape = tuple(int(s) for s in sizes.split(",")) if sizes else ()
+        return RangeText(SHAPE, shape=shape, flop_count=int(flop or -1), least_bytes=int(least or -1))
     if match := _LAYER.match(text):
         path, layer_type, call = match.groups()
         return RangeText(LAYER, name=path, layer_type=layer_type, index=int(call))

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 from builders import LAZY_LOADING, MODULE_LOADING, ExportBuilder
 
+from xsp_post import range_text
+
 PID, THREAD = 4242, 4242
 STREAM = 7
 FLOAT = 4  # bytes
@@ -68,6 +70,7 @@ class Layer:
     shape: tuple[int, ...]
     work: list[Work] = field(default_factory=list)
     library_call: str = ""
+    least: tuple[int, int] | None = None  # forward flop and least bytes, as the hooks say them of torch.nn's layers
 
     @property
     def elements(self) -> int:
@@ -96,18 +99,23 @@ def _convolution(path: str, n: int, c_in: int, c_out: int, size: int, kernel: in
         gemm = Work(_IMPLICIT.format(tile, kernel, kernel), flop, in_bytes + out_bytes + weights, 128, 202, True,
                     16384 if c_out >= 256 else 4096, 65536)  # fmt: skip
         work = [Work(TO_NHWC, 0.0, 2 * in_bytes, 256, 32, False, 1024, 4224), gemm]
-    return Layer(path, "Conv2d", shape, work, "cudnnBackendExecute")
+    return Layer(path, "Conv2d", shape, work, "cudnnBackendExecute", (int(flop), int(in_bytes + out_bytes + weights)))
 
 
 def _batch_norm(path: str, shape: tuple[int, ...]) -> Layer:
     moved = 2.0 * FLOAT * np.prod(shape)
     work = [Work(BATCH_NORM, 2.0 * np.prod(shape), moved, 512, 30, False, 2048)]
-    return Layer(path, "BatchNorm2d", shape, work, "cudnnBatchNormalizationForwardInference")
+    # weight, bias, mean and variance per channel, and the counter of batches
+    least = (0, int(moved) + 4 * FLOAT * shape[1] + 8)
+    return Layer(path, "BatchNorm2d", shape, work, "cudnnBatchNormalizationForwardInference", least)
 
 
 def _elementwise(path: str, kind: str, name: str, shape: tuple[int, ...], inputs: int) -> Layer:
     elements = float(np.prod(shape))
-    return Layer(path, kind, shape, [Work(name, elements, (inputs + 1) * FLOAT * elements, 128, 22)])
+    moved = (inputs + 1) * FLOAT * elements
+    # the sum of two branches is a module of the model's own: nothing is known of it
+    least = None if kind == "Add" else (0, int(moved))
+    return Layer(path, kind, shape, [Work(name, elements, moved, 128, 22)], least=least)
 
 
 def _bottleneck(path: str, n: int, c_in: int, width: int, size: int, stride: int) -> Iterator[Layer]:
@@ -136,7 +144,8 @@ def layers(batch_size: int) -> list[Layer]:
     found.append(_elementwise("relu", "ReLU", RELU, (n, 64, 112, 112), 1))
     pooled = float(n * 64 * 56 * 56)
     found.append(Layer("maxpool", "MaxPool2d", (n, 64, 56, 56),
-                       [Work(MAX_POOL, 9 * pooled, 5.0 * FLOAT * pooled, 256, 40, False, 256)]))  # fmt: skip
+                       [Work(MAX_POOL, 9 * pooled, 5.0 * FLOAT * pooled, 256, 40, False, 256)],
+                       least=(0, int(5 * FLOAT * pooled))))  # fmt: skip
     channels, size = 64, 56
     for stage, (width, blocks) in enumerate(((64, 3), (128, 4), (256, 6), (512, 3)), start=1):
         for block in range(blocks):
@@ -145,12 +154,14 @@ def layers(batch_size: int) -> list[Layer]:
             channels, size = 4 * width, size // stride
     features = float(n * 2048 * 49)
     found.append(Layer("avgpool", "AdaptiveAvgPool2d", (n, 2048, 1, 1),
-                       [Work(AVERAGE, features, FLOAT * features, 128, 34, False, 6272)]))  # fmt: skip
+                       [Work(AVERAGE, features, FLOAT * features, 128, 34, False, 6272)],
+                       least=(0, int(FLOAT * (features + n * 2048)))))  # fmt: skip
     found.append(Layer("flatten", "Flatten", (n, 2048)))
     fc_bytes = FLOAT * (2048.0 * 1000 + n * 3048)
     gemm = Work(GEMM.format("64x64_32x6"), 2.0 * n * 2048 * 1000, fc_bytes, 128, 128, True, 512, 49152)
     reduction = Work(SPLIT_K, 9.0 * n * 1000, FLOAT * 10.0 * n * 1000, 512, 32)
-    found.append(Layer("fc", "Linear", (n, 1000), [gemm, reduction], "cublasSgemm_v2"))
+    found.append(Layer("fc", "Linear", (n, 1000), [gemm, reduction], "cublasSgemm_v2",
+                       (2 * n * 2048 * 1000, int(fc_bytes) + FLOAT * 1000)))
     return found
 
 
@@ -233,7 +244,7 @@ class _Recorder:
             table = "CUBLAS_EVENTS" if layer.library_call.startswith("cublas") else "CUDNN_EVENTS"
             self.export.library(layer.library_call, library_start, self.now, table=table)
         self.wait(EDGE_NS)
-        self.export.mark(f"shape:[{','.join(map(str, layer.shape))}]", self.now, domain="xsp")
+        self.export.mark(range_text.format_shape(layer.shape, layer.least), self.now, domain="xsp")
         self.export.set_last("NVTX_EVENTS", category=3)
         self.wait(400)
         self.range_at(f"{layer.path}:{layer.kind}#0", start, 2, 0)

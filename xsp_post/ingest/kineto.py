@@ -294,7 +294,8 @@ class _Assembly:
     def _take_shape_marks(self, own: np.ndarray, bare: np.ndarray, inverse: np.ndarray) -> None:
         """Our marks ``shape:[8,64]`` (see `range_text`) give the layer around them its shape and go."""
         texts = self.strings.array()[bare]
-        shapes = [text.removeprefix("shape:") if text.startswith("shape:[") else None for text in texts]
+        marks = [range_text.parse(str(text)) for text in texts]
+        shapes = [one.shape_text if one is not None and one.kind == range_text.SHAPE else None for one in marks]
         shape_ids = self.strings.add(shapes)[inverse]
         is_mark = own & (shape_ids >= 0)
         if not is_mark.any():

@@ -25,7 +25,7 @@ from xsp_post.ingest.nsys_devices import device_frame
 from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, requests
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers
 from xsp_post.ingest.nsys_times import close_and_repair, last_time
-from xsp_post.ingest.payloads import payload_attributes
+from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.tables import NULL, TableSource, resolve, whole
 from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.units import format_ns
@@ -42,6 +42,7 @@ _EXPORT_KEYS = ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_
 _PARTIAL_KEYS = ("EXPORT_PARAM_TABLES_TO_EXPORT", "EXPORT_PARAM_TIMES_TO_EXPORT", "EXPORT_PARAM_TIME_SHIFT")
 _CAPTURE_KEYS = ("CAPTURE_EVENT_TYPE", "CUDA_GRAPH_TRACE_OPTIONS:MODE")
 _MODULE_LOADING_TYPES = (2, 6, 7)  # driver JIT, runtime-triggered module loading, lazy function loading
+_MODULE_LOADING_CALLS = ("cuLibraryLoad", "cuModuleLoad")
 
 COPY_KINDS = {
     0: "[CUDA memcpy]",
@@ -160,7 +161,7 @@ class _Reader:
         spans, domains = self._spans(tables.pop("nvtx"), tables["cudnn"], tables["cublas"])
         launches, mended = close_and_repair(spans, launches, activities, self._last_nvtx_ns)
         self.findings += mended
-        self._module_loading(tables["overhead"])
+        self._module_loading(tables["overhead"], launches)
         graph_nodes = self._graph_nodes(tables["graph_node"])
         devices = self._devices()
         if len(devices):
@@ -180,7 +181,7 @@ class _Reader:
             processes=self.processes,
             threads=self.threads,
             devices=devices,
-            attributes=payload_attributes(spans, self.strings.array()),
+            attributes=span_attributes(spans, self.strings.array()),
             findings=self.findings,
             module_loading_ns=self.module_loading_ns,
         )
@@ -493,7 +494,8 @@ class _Reader:
             result[(domain == d) & (gpid == g)] = index
         return result
 
-    def _module_loading(self, overhead: pa.Table) -> None:
+    def _module_loading(self, overhead: pa.Table, launches: pd.DataFrame) -> None:
+        """When code was loaded: as the profiler's overhead says, else (not every export has it) by the calls."""
         kinds = numbers(overhead, "overhead_type")
         loading = np.isin(kinds, _MODULE_LOADING_TYPES)
         self.module_loading_ns = numbers(overhead, "start_ns")[loading]
@@ -502,6 +504,11 @@ class _Reader:
             spent = int(np.maximum(0, np.where(end == NULL, start, end) - start).sum())
             example = f"{format_ns(spent)} spent in it during the capture"
             self.findings.append(finding("module-loading", count=int(loading.sum()), example=example))
+            return
+        codes, used = pd.factorize(launches["name_id"].to_numpy())
+        texts = [str(self.strings.texts[name]) if name >= 0 else "" for name in used.tolist()]
+        loads = np.array([*(text.startswith(_MODULE_LOADING_CALLS) for text in texts), False])
+        self.module_loading_ns = launches["start_ns"].to_numpy()[loads[codes]]
 
     def _graph_nodes(self, table: pa.Table) -> pd.DataFrame:
         thread = self._thread_index(numbers(table, "global_tid"))

@@ -1,4 +1,4 @@
-"""Captures in: JSON payloads of ranges → what they say of a layer (shape, type, tactic) in columns.
+"""Captures in: JSON payloads of ranges, and our own marks → what they say of a layer (shape, type, work) in columns.
 
 TensorRT describes each layer in a JSON payload of its range; other programs attach JSON of their own. Keys are
 looked for by name, whatever stands around them; a payload that says nothing known stays a text.
@@ -12,8 +12,35 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post import range_text
+
 COLUMNS = ("shape_text", "layer_type", "tactic_name")
 _LONGEST = 200_000  # characters of one payload that are looked at
+
+
+def span_attributes(spans: pd.DataFrame, strings: np.ndarray) -> pd.DataFrame:
+    """`payload_attributes` and `mark_attributes` in one frame, indexed by span id; the marks win."""
+    payloads, marks = payload_attributes(spans, strings), mark_attributes(spans, strings)
+    return marks.combine_first(payloads) if len(marks) else payloads
+
+
+def mark_attributes(spans: pd.DataFrame, strings: np.ndarray) -> pd.DataFrame:
+    """shape_text, flop_count and least_bytes (NaN unknown) of the spans with a mark of ours, by span id.
+
+    Each different text is parsed once; ``spans.shape_text_id`` is the text of the mark, −1 none.
+    """
+    columns = ["shape_text", "flop_count", "least_bytes"]
+    if "shape_text_id" not in spans:
+        return pd.DataFrame(columns=columns)
+    codes, used = pd.factorize(spans["shape_text_id"].to_numpy())
+    said = [range_text.parse(str(strings[number])) if number >= 0 else None for number in used.tolist()]
+    has = np.array([one is not None and one.kind == range_text.SHAPE for one in said] + [False])
+    rows = np.flatnonzero(has[codes])
+    table = pd.DataFrame(
+        [(one.shape_text, one.flop_count, one.least_bytes) if one is not None else ("", -1, -1) for one in said],
+        columns=columns,
+    )
+    return table.iloc[codes[rows]].set_axis(rows).replace({"flop_count": {-1: np.nan}, "least_bytes": {-1: np.nan}})
 
 
 def payload_attributes(spans: pd.DataFrame, strings: np.ndarray) -> pd.DataFrame:

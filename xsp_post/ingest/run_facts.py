@@ -75,10 +75,11 @@ def _attributes(trace: Trace, facts: pd.DataFrame, batch_size: int) -> pd.DataFr
     attributes = trace.attributes.reindex(trace.spans.index).copy()
     is_known = joined["flop_count"].notna().to_numpy()
     for name in _NUMBERS:
-        attributes[name] = joined[name].fillna(-1).to_numpy().astype(np.int64)
+        said = attributes[name].fillna(-1) if name in attributes else -1  # by the ranges themselves
+        attributes[name] = np.where(is_known, joined[name].to_numpy(float), said).astype(np.int64)
     for name in ("shape_text", "layer_type"):
         before: Any = (
-            attributes[name].astype(object) if name in attributes else pd.Series("", index=attributes.index)
+            attributes[name].astype(object).fillna("") if name in attributes else pd.Series("", index=attributes.index)
         )
         attributes[name] = pd.Categorical(
             np.where(is_known, joined[name].to_numpy(object), before.to_numpy(object))

@@ -162,17 +162,14 @@ def _add_attributes(tree: Tree, frame: pd.DataFrame, rows: np.ndarray, of_node: 
     for column, source in recorded.items():
         if source in attributes:
             values = attributes[source].reindex(span[known]).to_numpy(float)
-            use = ~np.isnan(values)
+            use = values >= 0  # −1 and NaN: not said
             summed = np.bincount(of_node[known][use], weights=values[use], minlength=count)
             seen = np.bincount(of_node[known][use], minlength=count) > 0
             target = frame[column].to_numpy(float)
             frame[column] = np.where(seen, summed, target).astype(np.int64 if column == "allocated_bytes" else float)
     shape = None
-    if "shape_text_id" in tree.trace.spans:
-        ids = tree.trace.spans["shape_text_id"].to_numpy()[span[known]]
-        shape = np.array([str(tree.strings[i]).removeprefix("shape:") if i >= 0 else "" for i in ids.tolist()], object)
-    elif "shape_text" in attributes:
-        shape = attributes["shape_text"].reindex(span[known]).fillna("").to_numpy(object)
+    if "shape_text" in attributes:
+        shape = attributes["shape_text"].astype(object).reindex(span[known]).fillna("").to_numpy(object)
     if shape is not None and len(shape):
         best = np.full(count, "", object)
         filled = shape != ""

@@ -2,8 +2,7 @@
 
 One un-timed pass, apart from every measurement. Flops are `torch.utils.flop_counter`'s (2 per multiply-add;
 matrix products, convolutions and attention; elementwise work counts 0), inclusive, forward only. Least
-bytes are what has to move at the very least: inputs + parameters and buffers + outputs, each once; of an
-embedding's table the rows that are looked up.
+bytes: see `layer_work`.
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from xsp_post import range_text
-from xsp_post.workload.models import Built, Phase, tensors
+from xsp_post.workload.layer_work import bytes_of, own_bytes
+from xsp_post.workload.models import Built, Phase
 from xsp_post.workload.ranges import output_shape, select_layers
 
 _META = torch.device("meta")
@@ -91,7 +91,7 @@ def _count(
         facts.call_index.append(call)
         facts.shape_text.append("")
         facts.flop_count.append(0)
-        facts.least_bytes.append(_bytes(inputs) + _own_bytes(module, inputs))
+        facts.least_bytes.append(bytes_of(inputs) + own_bytes(module, inputs))
         facts.allocated_bytes.append(0)
 
     def after(output: Any) -> None:
@@ -99,8 +99,8 @@ def _count(
         shape = output_shape(output)
         facts.shape_text[row] = "" if shape is None else f"[{','.join(map(str, shape))}]"
         facts.flop_count[row] = counter.get_total_flops() - flops
-        facts.least_bytes[row] += _bytes(output)
-        facts.allocated_bytes[row] = _bytes(output)
+        facts.least_bytes[row] += bytes_of(output)
+        facts.allocated_bytes[row] = bytes_of(output)
 
     handles = []
     for path, module in select_layers(model, depth, kinds):
@@ -146,14 +146,3 @@ def _measure_allocations(
     if len(allocated) == len(facts.allocated_bytes):
         facts.allocated_bytes = allocated
 
-
-def _own_bytes(module: nn.Module, inputs: Any) -> int:
-    """Bytes of the module's own tensors that one call has to read: all, but of an embedding the rows looked up."""
-    held: list[Tensor] = [*module.parameters(), *module.buffers()]
-    if isinstance(module, nn.Embedding | nn.EmbeddingBag) and (indices := tensors(inputs)):
-        return min(_bytes(held), indices[0].numel() * module.embedding_dim * module.weight.element_size())
-    return _bytes(held)
-
-
-def _bytes(value: Any) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors(value))

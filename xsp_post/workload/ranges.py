@@ -10,7 +10,8 @@ What is written, in the NVTX domain ``xsp`` (in a PyTorch trace: annotations ``x
 
 * ``model:<phase>#<iteration>`` around one execution, category ``model``, payload the batch size;
 * ``<module path>:<Class>#<call>`` around one call of a layer, category ``layer``, payload the call index;
-* the mark ``shape:[8,64,112,112]``, category ``shape``, just before the end of that layer.
+* the mark ``shape:[8,64,112,112] flop:… bytes:…``, category ``shape``, just before the end of that layer; flop and
+  least bytes for layers of torch.nn (`layer_work.sized_work`).
 
 A layer is a leaf module, or what ``depth`` and ``kinds`` select. Modules that hold layers get a range in the
 same form (the tree calls them MODULE), so that the work a module does between its layers shows as the
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 
 from xsp_post import range_text
 from xsp_post.errors import ToolError, UsageError
+from xsp_post.workload.layer_work import sized_work
 
 # Modules that call their children's parameters, not the children: their insides have no call to hook.
 _OPAQUE = (nn.MultiheadAttention,)
@@ -49,6 +51,8 @@ class Sink(Protocol):
 class NvtxSink:
     """Ranges of the NVTX domain ``xsp``, with registered strings; free of charge while no tool listens."""
 
+    takes_work = True
+
     def __init__(self) -> None:
         try:
             import nvtx
@@ -59,7 +63,7 @@ class NvtxSink:
                 hint="Install it: pip install 'xsp-post[run]'.",
             ) from None
         self._domain = nvtx.get_domain(range_text.DOMAIN)
-        self._shapes: dict[tuple[int, ...], Any] = {}
+        self._shapes: dict[tuple[tuple[int, ...], tuple[int, int] | None], Any] = {}
 
     def prepare(self, text: str, category: str, payload: int) -> Any:
         return self._domain.get_event_attributes(message=text, category=category, payload=payload)
@@ -67,12 +71,12 @@ class NvtxSink:
     def push(self, prepared: Any) -> None:
         self._domain.push_range(prepared)
 
-    def pop(self, shape: tuple[int, ...] | None) -> None:
+    def pop(self, shape: tuple[int, ...] | None, work: tuple[int, int] | None = None) -> None:
         if shape is not None:
-            mark = self._shapes.get(shape)
+            mark = self._shapes.get((shape, work))
             if mark is None:
-                mark = self.prepare(range_text.format_shape(shape), range_text.SHAPE, 0)
-                self._shapes[shape] = mark
+                mark = self.prepare(range_text.format_shape(shape, work), range_text.SHAPE, 0)
+                self._shapes[shape, work] = mark
             self._domain.mark(mark)
         self._domain.pop_range()
 
@@ -227,6 +231,7 @@ class LayerRanges:
     ) -> tuple[Callable[..., None], Callable[..., None]]:
         calls, sink = self._calls, self._sink
         prepared: list[Any] = []
+        works: dict[Any, tuple[int, int] | None] = {}  # by the sizes of the first input and output
 
         def before(module: nn.Module, inputs: Any) -> None:
             call = calls.get(path, 0)
@@ -241,7 +246,14 @@ class LayerRanges:
         def after(module: nn.Module, inputs: Any, output: Any) -> None:
             if synchronize is not None:
                 synchronize()
-            sink.pop(output_shape(output))
+            shape = output_shape(output)
+            if not getattr(sink, "takes_work", False):
+                sink.pop(shape)
+                return
+            sizes = output_shape(inputs), shape
+            if sizes not in works:
+                works[sizes] = sized_work(module, inputs, output)
+            sink.pop(shape, works[sizes])  # type: ignore[call-arg]
 
         return before, after
 
