@@ -77,6 +77,16 @@ def test_a_capture_without_ranges_has_marked_layers(captures):
     assert frames["nodes"]["name"].astype(str).str.fullmatch(r"block 7/32 · gemm, softmax, gemm").sum() == 4
 
 
+def test_an_inferred_iteration_that_loads_code_is_warm_up_and_queueing_is_no_latency(captures):
+    """Its first iteration loads libraries (0.5 s of idle GPU); the later ones are launched while the GPU is busy."""
+    iterations = grow(load(captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite").trace, Options()).iterations
+    assert iterations["is_inferred"].all()
+    assert iterations["is_warmup"].tolist() == [True, False, False, False]
+    busy = iterations["busy_ns"] / iterations["latency_ns"]
+    assert (busy[1:] > 0.99).all() and (busy <= 1).all()
+    assert iterations["latency_ns"][1:].max() < 1.01 * iterations["latency_ns"][1:].min()
+
+
 def test_recorded_layers_are_never_called_inferred(captures):
     tree = grow(load(captures / "nsys" / "fsdp_2gpu_h100.sqlite").trace, Options())
     nodes, kernels = tree.nodes, tree.kernels

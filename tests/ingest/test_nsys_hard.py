@@ -283,3 +283,17 @@ def test_hostile_texts_go_all_the_way(tmp_path):
     kept = open_store(tmp_path / "a.xsp.sqlite").frame("nodes")["name"].to_numpy(object).tolist()
     made = analysis.frame("nodes")["name"].to_numpy(object).tolist()
     assert kept == [text.replace("\x00", "\u2400") for text in made]
+
+
+@pytest.mark.parametrize("schema", ["3.16.1", "3.25.0"])
+def test_a_first_iteration_that_loads_code_is_warm_up_where_no_overhead_says_so(tmp_path, schema):
+    """Exports before 3.24 tell no kind of overhead; the driver's own calls do."""
+    builder = ExportBuilder(schema).gpu()
+    for step in range(5):
+        at = step * 1000
+        builder.range(f"step{step}:forward", at, at + 500, domain="xsp").range("conv", at + 10, at + 400, domain="xsp")
+        builder.kernel("gemm", launch=(at + 100, at + 110), run=(at + 150, at + 450))
+    builder.api("cuLibraryLoadData", 20, 60)
+    trace = load(builder.write(tmp_path / "report.sqlite")).trace
+    assert trace.module_loading_ns.tolist() == [20]
+    assert build_tree(trace).iterations["is_warmup"].tolist() == [True, False, False, False, False]

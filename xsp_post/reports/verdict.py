@@ -6,6 +6,8 @@ Nothing is computed here but which sentence fits; every number is one of A15's. 
    its kernels are bound by matters less.
 2. Counters: A15's bound (the paper's rule, or the roof of the pipe that ran) → memory, compute or latency.
 3. Neither → not known, and what would tell.
+
+Busy for less than WAITING_BELOW, the word says so: what the kernels are bound by is then not all that limits.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from xsp_post.reports.text import visible
 from xsp_post.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
 LAUNCH_BOUND_BELOW = 0.6
+# Below it the device waits long enough that no headline may say plainly that it is the limit.
+WAITING_BELOW = 0.8
 _WORDS = {
     "memory": "At {intensity} the {work} run out of memory bandwidth before arithmetic; they do {throughput}, "
     "{reached} of that roof.",
@@ -70,8 +74,13 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
             throughput=format_flop_per_s(row["arithmetic_throughput_flop_per_s"]),
             reached=format_ratio_percent(row["roof_ratio"]),
         )
-        return Verdict(bound, f"{bound}-bound", said + _how_sure(row), evidence)
+        waits = f"; {device.name} busy only {format_ratio_percent(busy)}" if _is_waiting(busy) else ""
+        return Verdict(bound, f"{bound}-bound{waits}", said + _how_sure(row), evidence)
     return _unknown(results, row, device, evidence)
+
+
+def _is_waiting(busy: float) -> bool:
+    return busy == busy and busy < WAITING_BELOW
 
 
 def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[str, ...]) -> Verdict:
@@ -80,6 +89,9 @@ def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[s
     said = f"The {device.name} is busy {format_ratio_percent(busy)} of an iteration. " if busy == busy else ""
     said = said or _capture_busy(results, device)
     word = f"{device.name}-bound; memory or compute is not known" if busy == busy else "what bounds it is not known"
+    if _is_waiting(busy):
+        word = f"{device.name} busy {format_ratio_percent(busy)}; what bounds it is not known"
+        said += f"The rest of the time the {device.name} waits. "
     if intensity == intensity:
         throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
         said += (

@@ -33,7 +33,8 @@ ITERATIONS = register(Table("iterations", "Iterations", "model execution", (
     C("start_ns", "int64", "host start"),
     C("end_ns", "int64", "host end"),
     C("duration_ns", "int64", "host length of the model range"),
-    C("latency_ns", "int64", "what the iteration took: host range extended to its last device work"),
+    C("latency_ns", "int64", "what the iteration took: host range extended to its last device work; of an inferred "
+      "one launched while its predecessor's work ran, from the end of that"),
     C("kernel_ns", "int64", "sum of kernel durations launched inside"),
     C("busy_ns", "int64", "union of the device intervals launched inside"),
     C("kernel_count", "int64", "kernels launched inside"),

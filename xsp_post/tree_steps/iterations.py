@@ -94,6 +94,8 @@ def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     frame = tree.iterations
     count = len(frame)
     frame = frame.assign(duration_ns=frame["end_ns"] - frame["start_ns"], **_iteration_times(tree))
+    inferred = tree.nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
+    frame["latency_ns"] = _without_the_queue(tree, frame, inferred)
     said = tree.nodes["is_warmup_text"].to_numpy()[frame["node_id"].to_numpy()]
     loading = np.zeros(count, bool)
     at = tree.trace.module_loading_ns
@@ -104,8 +106,23 @@ def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     warm, findings = mark_warmup(
         frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said | _below_warmup(tree, frame), loading
     )
-    inferred = tree.nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
     return frame.assign(is_warmup=warm, is_inferred=inferred), findings
+
+
+def _without_the_queue(tree: Tree, frame: pd.DataFrame, inferred: np.ndarray) -> np.ndarray:
+    """Latencies, shape (iterations,); of an inferred one launched while its predecessor's work still ran, from the
+    end of that: nobody said that the wait began with the launch, and the device was not idle meanwhile."""
+    latency, start = frame["latency_ns"].to_numpy(), frame["start_ns"].to_numpy()
+    if not inferred.any():
+        return latency
+    thread = tree.nodes["thread_index"].to_numpy()[frame["node_id"].to_numpy()]
+    order = np.lexsort((start, thread))
+    follows = inferred[order][1:] & inferred[order][:-1] & (thread[order][1:] == thread[order][:-1])
+    queued = np.zeros(len(frame), np.int64)
+    queued[order[1:]] = np.where(follows, (start + latency)[order][:-1] - start[order][1:], 0)
+    # work on several streams may end before its predecessor's: an iteration takes no less than its own work
+    own = np.minimum(latency, frame["busy_ns"].to_numpy())
+    return np.maximum(latency - np.maximum(queued, 0), own)
 
 
 def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
