@@ -63,6 +63,6 @@ def test_a_capture_of_our_ranges_says_its_analytic_work_itself(tmp_path):
     row = a14.loc["layer1.0.conv1:Conv2d"]
     assert row["counter_source"] == "analytic" and row["bound"] in ("memory", "compute", "latency")
     assert row["arithmetic_intensity_flop_per_byte"] == pytest.approx(flop / least)
-    shapes = results.frame("layers").drop_duplicates("layer_path").set_index("layer_path")["shape_text"]
-    assert shapes["layer1.0.conv1"] == "[4,64,56,56]"
+    shapes = results.frame("layers").drop_duplicates("layer_name").set_index("layer_name")["shape_text"]
+    assert shapes["layer1.0.conv1:Conv2d"] == "[4,64,56,56]"
     assert set(results.frame("a15")["counter_source"]) == {"analytic"}

@@ -32,8 +32,9 @@ def sized_work(module: nn.Module, inputs: Any, output: Any) -> tuple[int, int] |
     if isinstance(module, _ConvNd):
         if read[0].dim() != module.weight.dim():  # without a batch
             return None
-        sizes = [list(tensor.shape) for tensor in (read[0], module.weight, written[0])]
-        flop = conv_flop_count(*sizes, transposed=isinstance(module, _ConvTransposeNd))
+        read_size, weight_size, written_size = (list(tensor.shape) for tensor in (read[0], module.weight, written[0]))
+        is_transposed = isinstance(module, _ConvTransposeNd)
+        flop = conv_flop_count(read_size, weight_size, written_size, transposed=is_transposed)
     elif isinstance(module, nn.Linear):
         flop = 2 * written[0].numel() * module.in_features
     return int(flop), bytes_of(inputs) + own_bytes(module, inputs) + bytes_of(output)
