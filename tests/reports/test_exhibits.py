@@ -302,6 +302,19 @@ def test_a_gpu_that_often_waits_is_not_plainly_called_the_limit(counters, busy, 
     assert said.word == word
 
 
+def test_a_sum_below_the_union_is_explained():
+    """Launches are trimmed one by one, iterations as a whole: in a noisy run the sum is the smaller one."""
+    results = samples.sample(3)
+    a15, case = results.frame("a15"), cases.main_case(results)
+
+    def evidence(ratio):
+        changed = a15.assign(busy_ns=a15["kernel_latency_ns"] * ratio)
+        return " ".join(verdict_module.verdict(Analysis({**results.frames, "a15": changed}), case).evidence)
+
+    assert "less than busy" in evidence(1.1)
+    assert "less than busy" not in evidence(0.9)
+
+
 def test_busy_time_of_two_devices_is_no_more_than_the_time_there_was():
     """541 ms busy in a capture of 300 ms is 90 % of two devices, though the capture describes neither."""
     small = small_analysis()

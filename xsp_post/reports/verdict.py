@@ -132,11 +132,13 @@ def _busy(row: pd.Series, device: Device) -> list[str]:
             f"of it (union of device intervals)."
         )
     if row["gpu_latency_ratio"] == row["gpu_latency_ratio"]:
+        less = row["kernel_latency_ns"] < row["busy_ns"]
+        why = "; less than busy, where copies count and what was slow once is not trimmed by itself" if less else ""
         found.append(
             f"{device.work[:-1].capitalize()} time {format_ns(row['kernel_latency_ns'])} in "
             f"{int(row['kernel_count']):,} launches, "
             f"{format_ratio_percent(row['gpu_latency_ratio'])} of the model latency "
-            f"{format_ns(row['model_latency_ns'])} (sum)."
+            f"{format_ns(row['model_latency_ns'])} (sum of trimmed means{why})."
         )
     return found
 

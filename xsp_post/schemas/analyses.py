@@ -46,6 +46,9 @@ _COVERAGE = (
     C("counter_coverage_ratio", "float64", "share of the kernel latency whose kernels have flop and DRAM counters"),
     C("counter_source", "str", "counters, analytic (flop and least bytes from the model), none"),
 )
+# Why a sum may lie below a union: they are averaged in different order, and copies are no kernels.
+_EACH = "each launch trimmed by itself"
+_WHOLE = "copies too; trimmed as a whole, so that a launch that was slow once stays in it"
 _TOP = "; XSP (IPDPS 2020) §III"
 
 CASES = register(Table("cases", "Cases", "workload × batch size × phase", (
@@ -186,8 +189,8 @@ A13 = register(Table("a13", "A13 GPU and non-GPU latency", "case × layer", (
     *_CASE, *_LAYER,
     C("layer_latency_ns", "float64", "layer latency, from the run that measures layers"),
     C("latency_source", "str", "host, projection"),
-    C("kernel_latency_ns", "float64", "sum of the latencies of the layer's kernels"),
-    C("busy_ns", "float64", "union of the device intervals of the layer"),
+    C("kernel_latency_ns", "float64", f"sum of the latencies of the layer's kernels, {_EACH}"),
+    C("busy_ns", "float64", f"union of the device intervals of the layer, {_WHOLE}"),
     C("non_gpu_by_sum_ns", "float64", "layer latency − kernel latency (the paper's); never clamped"),
     C("non_gpu_by_union_ns", "float64", "layer latency − busy time; never clamped"),
     C("gpu_by_sum_ratio", "float64", "kernel latency / layer latency"),
@@ -210,8 +213,8 @@ A15 = register(Table("a15", "A15 Kernels by model", "case", (
     C("gpu_name", "str", "GPU whose roofs apply"),
     C("model_latency_ns", "float64", "model latency, from the run that measures it; NaN no iterations"),
     C("throughput_inputs_per_s", "float64", "batch size / model latency"),
-    C("kernel_latency_ns", "float64", "sum of the kernel latencies of one iteration"),
-    C("busy_ns", "float64", "union of the device intervals of one iteration"),
+    C("kernel_latency_ns", "float64", f"sum of the kernel latencies of one iteration, {_EACH}"),
+    C("busy_ns", "float64", f"union of the device intervals of one iteration, {_WHOLE}"),
     C("kernel_count", "int64", "kernels in one iteration"),
     C("unique_kernel_count", "int64", "different kernel names"),
     C("gpu_latency_ratio", "float64", "kernel latency / model latency (the paper's GPU latency percentage)"),
