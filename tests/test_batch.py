@@ -201,11 +201,16 @@ def test_report_without_nsys_is_tried_again_when_nsys_comes(tmp_path, monkeypatc
     assert batch(tmp_path / "in", out).done_count == 1
 
 
-def test_counter_report_alone_is_a_row_that_says_so(tmp_path, captures):
-    report = captures / "ncu" / "cublas_sgemm_a100_2022.2.ncu-rep"
+def test_counter_report_alone_is_a_capture_that_says_what_it_is(tmp_path, captures):
+    """As `tree` and `ingest` read it: counters in a tree, and a finding that its durations are no latencies."""
+    report = captures / "ncu" / "cutlass_int8_nvtx_a100_2024.1.ncu-rep"
     pytest.importorskip("ncu_report")
     jobs, _ = discover([report])
-    assert run_batch(jobs, tmp_path / "out", page=False).rows[0]["code"] == "counters-without-timeline"
+    row = run_batch(jobs, tmp_path / "out", page=True).rows[0]
+    assert row["status"] == "done" and row["code"] == ""
+    assert row["kernel_count"] == row["counter_count"] > 0
+    store = open_store(tmp_path / "out" / row["store_name"])
+    assert "durations-under-counters" in store.frame("findings")["code"].tolist()
 
 
 def test_folder_of_something_else_is_left_alone(tmp_path):

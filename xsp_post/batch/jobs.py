@@ -2,7 +2,8 @@
 
 Files that are one capture: a run directory of ``xsp-post run`` (by its manifest); an export and the report it
 was made from (same folder and stem: the export is read); a timeline and the Nsight Compute reports of the same
-folder whose stem differs only by words such as ``ncu`` or ``counters``. The file's name also tells, where the
+folder whose stem differs only by words such as ``ncu`` or ``counters`` (a report without a timeline is a capture
+of its own). The file's name also tells, where the
 capture itself does not: the rank (``rank3``, ``rank_3``) and the batch size (``bs16``, ``batch_16``); what is
 left of the stem then is the workload.
 """

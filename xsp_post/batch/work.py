@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from xsp_post import __version__
 from xsp_post.batch.jobs import Job
-from xsp_post.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, MESSAGES, CaptureError, XspPostError
+from xsp_post.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, MESSAGES, XspPostError
 from xsp_post.hardware import Peaks
 from xsp_post.output import atomic_output
 from xsp_post.text_safety import file_name_text
@@ -36,15 +36,12 @@ MESSAGES.update({
         "The process that analysed this capture ended without a word, twice: mostly for want of memory.",
         "Use fewer --workers, or a machine with more memory; `xsp-post ingest FILE` tries it alone.",
     ),
-    "counters-without-timeline": (
-        "An Nsight Compute report stands alone: its kernels replay, so that it tells no latency and has no tree.",
-        "Put it beside the timeline of the same program, with the same name: run.sqlite and run.ncu-rep.",
-    ),
 })
 
 # Version of the records. Every number ever used:
 # 1  first version (xsp-post 0.1.0)
-RECORD_VERSION = 1
+# 2  counter reports without a timeline are captures; latencies of inferred iterations without the queue
+RECORD_VERSION = 2
 STORES, RECORDS = "stores", "records"
 DONE, FAILED = "done", "failed"
 # Failures that come from the capture's content: they stay until the capture changes.
@@ -113,14 +110,10 @@ def failure(job: Job, error: XspPostError) -> Outcome:
 def _analyse(job: Job, store: Path, options: BatchOptions) -> Outcome:
     from xsp_post import fleet, ranks
     from xsp_post.hierarchy import LevelOptions, TreeOptions
-    from xsp_post.ingest import sources
     from xsp_post.pipeline import Options, analyze
     from xsp_post.store import write_store
 
     paths = [Path(source) for source in job.sources]
-    if not paths[0].is_dir() and sources.sniff(paths[0]) == sources.NCU_REPORT:
-        raise CaptureError(f"{paths[0]}: holds counters only, and no timeline is beside it",
-                           code="counters-without-timeline", hint=MESSAGES["counters-without-timeline"][1])
     levels = LevelOptions(options.model_range, options.layer_range, options.layer_depth)
     chosen = Options(tree=TreeOptions(levels), infer=options.infer, roof=options.roof, peaks=options.peaks)
     analysis = analyze(paths, chosen)
