@@ -9,11 +9,13 @@ from builders import ExportBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xsp_post.analysis import Analysis
 from xsp_post.errors import UsageError
 from xsp_post.hierarchy import LevelOptions, TreeOptions, build_tree
 from xsp_post.ingest import nsys
 from xsp_post.ingest.tables import SqliteTables
 from xsp_post.levels import Level
+from xsp_post.reports.terminal import balance_line
 from xsp_post.tree import Attribution, LayerAttribution, balance
 from xsp_post.tree_tables import core_frames
 
@@ -336,3 +338,19 @@ def test_layers_of_the_measured_model_are_numbered_before_those_of_warm_up(tmp_p
     keys = tree_of(builder, tmp_path).layer_keys
     assert keys["layer_index"].tolist() == [1, 2, 3, 4, 5]
     assert keys["layer_name"].tolist() == ["c", "d", "e", "a", "b"]
+
+
+def test_the_balance_says_what_lies_in_a_model_but_in_no_layer(tmp_path):
+    """It counts as nesting (docs/architecture.md), and a reader of that line alone would take it for layers' work."""
+    builder = ExportBuilder().gpu().range("model#0:forward", 0, 1000, domain="xsp")
+    builder.range("conv#1:Conv2d", 100, 300, domain="xsp")
+    builder.kernel("gemm", launch=(120, 130), run=(150, 250))
+    builder.kernel("relu", launch=(400, 410), run=(450, 460)).kernel("late", launch=(1500, 1510), run=(1600, 1605))
+    tree = tree_of(builder, tmp_path)
+    rows = balance(tree)
+    layer = rows[rows["question"] == "layer"].set_index("attribution")
+    assert layer.loc["total"].drop("question").tolist() == [3, 115, 1, 10]
+    assert layer.loc["nesting"].drop("question").tolist() == [2, 110, 1, 10]
+    assert layer.loc["none"].drop("question").tolist() == [1, 5, 0, 0]
+    text = str(balance_line(Analysis(core_frames(tree, 0).frames), 0))
+    assert text.endswith("of these in no layer, [self] of their model: 1 (10 ns)") and text.count("closes") == 2

@@ -12,6 +12,7 @@ import pandas as pd
 
 from xsp_post.errors import MESSAGES, ContradictionError
 from xsp_post.findings import CATALOGUE, ERROR, WARNING, Entry, Finding, finding
+from xsp_post.levels import Level
 from xsp_post.trace import ActivityKind, Trace
 
 MESSAGES.update({
@@ -121,10 +122,21 @@ class Tree:
 
 
 def balance(tree: Tree) -> pd.DataFrame:
-    """Kernels and their time by each way of attribution, for both questions; rows add up to the total."""
+    """Kernels and their time by each way of attribution, for both questions; rows add up to the total.
+
+    ``self_…`` of them count for a model or module, but for none of its layers.
+    """
     kernels = tree.kernels
     duration = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
+    home = kernels["layer_node_id"].to_numpy()
+    is_self = (home >= 0) & (tree.nodes["level"].to_numpy()[np.maximum(home, 0)] != int(Level.LAYER))
     rows = []
+
+    def add(question: str, way: str, chosen: np.ndarray) -> None:
+        outside = chosen & is_self
+        rows.append((question, way, int(chosen.sum()), int(duration[chosen].sum()), int(outside.sum()),
+                     int(duration[outside].sum())))  # fmt: skip
+
     for question, column, names in (
         ("launch", "attribution", Attribution),
         ("layer", "layer_attribution", LayerAttribution),
@@ -132,11 +144,11 @@ def balance(tree: Tree) -> pd.DataFrame:
         codes = kernels[column].to_numpy()
         for member in names:
             chosen = codes == member
-            count = int(chosen.sum())
-            if count or member.name in ("NESTING", "NONE"):
-                rows.append((question, member.name.lower(), count, int(duration[chosen].sum())))
-        rows.append((question, "total", len(kernels), int(duration.sum())))
-    return pd.DataFrame(rows, columns=["question", "attribution", "kernel_count", "kernel_ns"])
+            if chosen.any() or member.name in ("NESTING", "NONE"):
+                add(question, member.name.lower(), chosen)
+        add(question, "total", np.ones(len(kernels), bool))
+    columns = ["question", "attribution", "kernel_count", "kernel_ns", "self_kernel_count", "self_kernel_ns"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def check_tree(tree: Tree) -> list[Finding]:

@@ -53,6 +53,8 @@ def to_dict(document: Document) -> dict[str, Any]:
                 "question": b.question,
                 "kernel_count": b.kernel_count,
                 "kernel_ns": b.kernel_ns,
+                "self_kernel_count": b.self_kernel_count,
+                "self_kernel_ns": b.self_kernel_ns,
                 "parts": [{"attribution": a, "kernel_count": n, "kernel_ns": t} for a, n, t in b.parts],
             }
             for b in summary.balances

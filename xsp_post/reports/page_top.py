@@ -204,11 +204,19 @@ def _balance(balance: Balance) -> str:
     said = "adds up to" if balance.closes else "DOES NOT ADD UP to"
     over = f" in {balance.capture_count} captures" if balance.capture_count > 1 else ""
     question = _QUESTIONS.get(balance.question, balance.question)
+    own = ""
+    if balance.question == "layer" and balance.self_kernel_count:
+        own = (
+            f"<span>of these in no layer, [self] of their model: "
+            f"{escape(counted(balance.self_kernel_count, 'kernel', 'kernels'))}, "
+            f"{escape(format_ns(balance.self_kernel_ns))} "
+            f"({escape(format_ratio_percent(balance.self_kernel_ns / total))})</span>"
+        )
     return (
         f'<div class="balance" data-balance="{escape(balance.question)}"><h3>{escape(question)}</h3>'
         f'<div class="strip">{"".join(strip)}</div><div class="keys">{"".join(keys)}'
         f"<span>{said} {escape(counted(balance.kernel_count, 'kernel', 'kernels'))}, "
-        f"{escape(format_ns(balance.kernel_ns))}{over}</span></div></div>"
+        f"{escape(format_ns(balance.kernel_ns))}{over}</span>{own}</div></div>"
     )
 
 

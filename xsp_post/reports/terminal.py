@@ -206,6 +206,9 @@ def balance_line(results: Results, capture_id: int) -> Text:
         closes = all(int(parts[c].sum()) == total[c] for c in ("kernel_count", "kernel_ns"))
         text.append(f"\n  {label}: {listed} = {whole}", style="default")
         text.append("  closes" if closes else "  DOES NOT CLOSE", style="green" if closes else "bold red")
+        if question == "layer" and total.get("self_kernel_count", 0):  # stores of before lack the column
+            own = f"{format_count(total['self_kernel_count'])} ({format_ns(total['self_kernel_ns'])})"
+            text.append(f"\n    of these in no layer, [self] of their model: {own}", style="default")
     return text
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.analysis import Results, frame_or_empty
 from xsp_post.levels import RUN_COUNTERS, RUN_LAYER, RUN_MODEL
 from xsp_post.reports import cases
-from xsp_post.reports.blocks import frame_or_empty
 from xsp_post.reports.facts import spread
 from xsp_post.units import format_count, format_ns, format_ratio_percent
 
@@ -19,7 +18,8 @@ _COLUMNS = ["quantity", "level", "n", "spread", "overhead"]
 
 @dataclass(frozen=True)
 class Balance:
-    """Kernels and their time by way of attribution, over all captures; ``closes``: in each of them the parts add up."""
+    """Kernels and their time by way of attribution, over all captures; ``closes``: in each of them the parts add up;
+    ``self_…``: of these in no layer, [self] of a model or module."""
 
     question: str
     parts: tuple[tuple[str, int, int], ...]  # attribution, kernel_count, kernel_ns
@@ -27,17 +27,22 @@ class Balance:
     kernel_ns: int
     capture_count: int
     closes: bool
+    self_kernel_count: int = 0
+    self_kernel_ns: int = 0
 
 
 def balances(results: Results) -> list[Balance]:
     """The balance of each question (launch, layer), heaviest way first; none where no capture has kernels."""
     frame = frame_or_empty(results, "balance")
     frame = frame.astype({"question": str, "attribution": str})
+    if "self_kernel_count" not in frame:  # a store of before
+        frame = frame.assign(self_kernel_count=0, self_kernel_ns=0)
     found = []
     for question in ("launch", "layer"):
         rows = frame[frame["question"].eq(question)]
         is_total = rows["attribution"].eq("total")
-        totals = rows[is_total & rows["kernel_count"].gt(0)].set_index("capture_id")[["kernel_count", "kernel_ns"]]
+        every = rows[is_total & rows["kernel_count"].gt(0)].set_index("capture_id")
+        totals = every[["kernel_count", "kernel_ns"]]
         if totals.empty:
             continue
         parts = rows[~is_total & rows["capture_id"].isin(totals.index)]
@@ -46,7 +51,9 @@ def balances(results: Results) -> list[Balance]:
         ways = ways[ways["kernel_count"].gt(0)].sort_values("kernel_ns", ascending=False)
         shown = tuple((str(a), int(n), int(t)) for a, n, t in zip(ways.index, ways["kernel_count"], ways["kernel_ns"]))
         count, time = int(totals["kernel_count"].sum()), int(totals["kernel_ns"].sum())
-        found.append(Balance(question, shown, count, time, len(totals), bool(sums.eq(totals).all(axis=None))))
+        closes = bool(sums.eq(totals).all(axis=None))
+        own = (int(every["self_kernel_count"].sum()), int(every["self_kernel_ns"].sum()))
+        found.append(Balance(question, shown, count, time, len(totals), closes, *own))
     return found
 
 

@@ -226,6 +226,8 @@ BALANCE = register(Table("balance", "Balance", "way of attribution", (
     C("attribution", "str", "way of attribution, or total"),
     C("kernel_count", "int64", "kernels"),
     C("kernel_ns", "int64", "their summed duration"),
+    C("self_kernel_count", "int64", "of these in no layer: [self] of a model or module"),
+    C("self_kernel_ns", "int64", "summed duration of those"),
 )))
 
 PATHS = register(Table("paths", "Folded tree", "path of the tree, all its calls", (
