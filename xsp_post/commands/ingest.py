@@ -31,6 +31,8 @@ def ingest(
     strict: shared.Strict = False,
     unattributed_limit: shared.UnattributedLimit = 0.05,
     force: shared.Force = False,
+    depth: shared.Depth = 6,
+    top: shared.Top = 12,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tree.")] = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -69,9 +71,11 @@ def ingest(
     if not quiet:
         from xsp_post.reports.terminal import print_tree
 
-        print_tree(shared.stdout(), analysis)
+        print_tree(shared.stdout(), analysis, depth=depth, top=top)
     shared.say(f"Wrote {store_path}" + (f" and {report}" if report else ""))
-    if report:
+    if missing := shared.what_to_record(analysis):
+        shared.say(missing)
+    elif report:
         shared.say(f"Next: open {report}, or: " + shared.command("xsp-post", "table", "A10", store_path))
     else:
         page = f"{store_path.name.removesuffix('.xsp.sqlite')}.html"

@@ -44,6 +44,8 @@ ModelRange = Annotated[str, typer.Option(help="Ranges that are one model executi
 LayerRange = Annotated[str, typer.Option(help="Ranges that are layers (regular expression).")]
 LayerDepth = Annotated[int, typer.Option(help="Layers are the ranges this deep below the model (1: directly below).")]
 NoInfer = Annotated[bool, typer.Option("--no-infer", help="Do not infer iterations and blocks where no range is.")]
+Depth = Annotated[int, typer.Option(help="Levels of the tree to print.")]
+Top = Annotated[int, typer.Option(help="Children to print per node; the rest is summed in one line.")]
 Strict = Annotated[
     bool,
     typer.Option("--strict", help="Exit 5 when the balance does not close or too much kernel time is unattributed."),
@@ -145,6 +147,18 @@ def results_of(paths: list[Path], options: Options) -> Results:
             return store if options.has_default_roofs else reanalyze(store, options)
     with step("reading captures …"):
         return analyze(paths, options)
+
+
+def what_to_record(results: Results) -> str:
+    """The last line for captures that hold neither device work nor a range, so that nothing can follow; else ""."""
+    captures = results.frame("captures", ["kernel_count", "busy_ns"])
+    has_ranges = bool(results.frame("paths", ["depth"])["depth"].gt(0).any())
+    if has_ranges or captures["kernel_count"].any() or captures["busy_ns"].any():
+        return ""
+    return (
+        "There is nothing to analyse in here: no device work and no range.\n"
+        "Next: record again, with: nsys profile -t cuda,nvtx,cublas,cudnn -o report python program.py"
+    )
 
 
 def stdout() -> Console:

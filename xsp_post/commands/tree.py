@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from xsp_post.commands import shared
 
@@ -20,8 +18,8 @@ JSON_VERSION = 1  # 1: first
 
 def tree(
     sources: shared.StoreOrSource,
-    depth: Annotated[int, typer.Option(help="Levels of the tree to print.")] = 6,
-    top: Annotated[int, typer.Option(help="Children to print per node; the rest is summed in one line.")] = 12,
+    depth: shared.Depth = 6,
+    top: shared.Top = 12,
     model_range: shared.ModelRange = "",
     layer_range: shared.LayerRange = "",
     layer_depth: shared.LayerDepth = 0,
@@ -42,7 +40,7 @@ def tree(
         from xsp_post.reports.terminal import print_tree
 
         print_tree(shared.stdout(), results, depth=depth, top=top)
-        shared.say(_next(sources))
+        shared.say(shared.what_to_record(results) or _next(sources))
     if strict:
         shared.check_strict(results, unattributed_limit)
 
