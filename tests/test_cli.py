@@ -84,6 +84,37 @@ def test_a_table_as_parquet(capture, tmp_path):
     assert pd.read_parquet(tmp_path / "l.parquet")["kernel_ns"].tolist() == [40] * 4
 
 
+def test_a_table_by_any_column(capture):
+    def column(name, *sort):
+        lines = xsp("table", "layers", capture, "-f", "csv", *sort).stdout.splitlines()
+        at = lines[0].split(",").index(name)
+        return [line.split(",")[at] for line in lines[1:]]
+
+    unsorted = column("layer_index")
+    assert column("layer_index", "--sort", "layer_index") == sorted(unsorted, key=int, reverse=True)
+    assert column("layer_index", "--sort", "-layer_index") == sorted(unsorted, key=int)
+    assert column("layer_name", "--sort", "layer_name") == sorted(column("layer_name"))
+    wrong = xsp("table", "layers", capture, "--sort", "weight")
+    assert wrong.returncode == 2 and "it has: capture_id" in wrong.stderr and not wrong.stdout
+
+
+def test_ingest_prints_as_much_of_the_tree_as_asked(capture, tmp_path):
+    def printed(*options):
+        return xsp("ingest", capture, "-o", tmp_path / "s.xsp.sqlite", "--force", *options).stdout
+
+    assert printed("--depth", "1", "--top", "2") == xsp("tree", capture, "--depth", "1", "--top", "2").stdout
+    assert len(printed("--depth", "1").splitlines()) < len(printed().splitlines())
+
+
+def test_an_empty_capture_leads_to_a_recording_not_to_another_reading(tmp_path):
+    from builders import ExportBuilder
+
+    empty = ExportBuilder().gpu().write(tmp_path / "empty.sqlite")
+    for command in (["tree", empty], ["ingest", empty, "-o", tmp_path / "s.xsp.sqlite"]):
+        told = xsp(*command).stderr.splitlines()
+        assert told[-1].startswith("Next: record again") and "nsys profile -t cuda,nvtx" in told[-1]
+
+
 def test_tree_as_json_adds_up(capture):
     document = json.loads(xsp("tree", capture, "--json").stdout)
     assert document["format"] == "xsp-post.tree"

@@ -23,6 +23,10 @@ MESSAGES.update({
         "Names are A1…A15 or those of docs/columns.md; the message lists what there is.",
     ),
     "unknown-format": ("That output format is not offered.", "Use table, csv, json, md or parquet."),
+    "unknown-column": (
+        "--sort names a column that the table does not have.",
+        "Columns are listed in the message and in docs/columns.md.",
+    ),
     "parquet-needs-file": ("Parquet is binary and is not written to a terminal.", "Give a file: -o table.parquet"),
 })
 FORMATS = ("table", "csv", "json", "md", "parquet")
@@ -34,6 +38,9 @@ def table(
     format: Annotated[str, typer.Option("--format", "-f", help="table, csv, json, md or parquet.")] = "table",
     output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Write to this file.")] = None,  # noqa: UP045
     top: Annotated[int, typer.Option(help="Rows to print in format table and md (0: all).")] = 40,
+    sort: Annotated[
+        str, typer.Option(help="Order by this column, largest first (texts: A first); -COLUMN the other way round.")
+    ] = "",
     model_range: shared.ModelRange = "",
     layer_range: shared.LayerRange = "",
     layer_depth: shared.LayerDepth = 0,
@@ -52,7 +59,7 @@ def table(
         raise UsageError("parquet is binary: give a file with -o", code="parquet-needs-file")
     options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof, peaks)
     results = shared.results_of(sources, options)
-    frame = _frame(results, name)
+    frame = _sorted(_frame(results, name), sort, name)
     if not len(frame):
         from xsp_post.analyses import why_empty
 
@@ -77,6 +84,24 @@ def _frame(results: Results, name: str) -> pd.DataFrame:
         raise UsageError(
             f"table {name!r} is not there; there are: {', '.join(results.tables())}", code="unknown-table"
         ) from None
+
+
+def _sorted(frame: pd.DataFrame, sort: str, name: str) -> pd.DataFrame:
+    """Rows by one column: numbers largest first, texts in alphabetical order, ``-`` turns either; equals stay."""
+    if not sort:
+        return frame
+    from pandas.api.types import is_numeric_dtype
+
+    column = sort if sort in frame else sort.removeprefix("-")
+    if column not in frame:
+        raise UsageError(
+            f"--sort {sort!r}: table {name} has no such column; it has: {', '.join(map(str, frame.columns))}",
+            code="unknown-column",
+        )
+    is_number = is_numeric_dtype(frame[column].dtype)
+    keys = frame[column] if is_number else frame[column].astype(str)
+    order = keys.sort_values(ascending=is_number == sort.startswith("-"), kind="stable", na_position="last").index
+    return frame.loc[order].reset_index(drop=True)
 
 
 def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, name: str) -> None:
