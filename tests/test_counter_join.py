@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xsp_post.counter_join import STEPS, join
-from xsp_post.counters import ACTION_DTYPES, PATH_SEPARATOR, CounterReport
+from xsp_post.counters import ACTION_DTYPES, DURATION, PATH_SEPARATOR, CounterReport
 
 LAYERS = ("conv1:Conv2d", "bn1:BatchNorm2d", "fc:Linear")
 Launch = tuple[str, str]  # layer, kernel
@@ -290,3 +291,33 @@ def test_a_real_report_joins_a_capture_of_its_program(captures: Path) -> None:
     assert steps["kernel_count"].sum() == 3
     assert {"dram_read_bytes", "occupancy_ratio", "peak_dram_bytes_per_s"} <= set(metrics["metric_name"])
     assert len(STEPS) == len(steps)
+
+
+@pytest.mark.parametrize(
+    "name", ["cutlass_int8_nvtx_a100_2024.1", "sgemm_roofline_a10g_2023.1", "graph_gb200_2025.3", "julia_a40_2022.1"]
+)
+def test_metric_sets_of_a_real_report_join_to_what_the_whole_report_gives(captures: Path, name: str) -> None:
+    pytest.importorskip("ncu_report")
+    from xsp_post.ingest.metric_sets import one_per_program
+    from xsp_post.ingest.ncu import read_ncu
+
+    whole = read_ncu(captures / "ncu" / f"{name}.ncu-rep")
+    names = whole.metrics["metric_name"].astype(str)
+    is_occupancy = names.str.contains("warps_active|maximum_warps|occupancy")
+    is_memory = names.str.startswith(("dram__", "lts__"))
+    sets = {"flops": ~is_occupancy & ~is_memory, "memory": is_memory | (names == DURATION), "occupancy": is_occupancy}
+    parts = [
+        replace(whole, report_name=f"counters_{which}.ncu-rep", metrics=whole.metrics[rows].assign(
+            metric_name=lambda frame: frame["metric_name"].cat.remove_unused_categories()))
+        for which, rows in sets.items()
+    ]  # fmt: skip
+    assert one_per_program(parts) == parts[:1] and len(one_per_program([whole, whole])) == 2
+    kernels, nodes = analysis([list(zip(whole.actions["range_path"], whole.actions["name"]))] * 2)
+    columns = ["kernel_id", "metric_name", "value", "unit", "source"]
+    as_text = {column: object for column in ("metric_name", "unit", "source")}
+    one, many = (
+        join(kernels, nodes, reports, extra_metrics=())[0].astype(as_text).sort_values(columns[:2], ignore_index=True)
+        for reports in ([whole], parts)
+    )
+    assert len(one) > 0 and not many.duplicated(columns[:2]).any()
+    pd.testing.assert_frame_equal(one[columns], many[columns])

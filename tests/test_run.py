@@ -268,6 +268,85 @@ def test_counters_are_read_once_whatever_the_repeats(stub, tmp_path):
     assert len(made.made) == 2 * 3 + 1
 
 
+class Sets(Stub):
+    """A stand-in for ncu's collector: counters come in three sets; `behaviour` is by set there."""
+
+    def metric_sets(self):
+        return ("flops", "memory", "occupancy"), ("cache",)
+
+    def collect(self, plan):
+        if plan.metric_set and (what := self.behaviour.get(plan.metric_set)):
+            self.made.append(plan.metric_set)
+            raise what
+        made = super().collect(plan)
+        if plan.metric_set:
+            self.made[-1] = plan.metric_set
+        return made
+
+
+@pytest.fixture
+def sets(monkeypatch):
+    def use(behaviour=None):
+        made = Sets(behaviour)
+        monkeypatch.setattr(collectors, "choose", lambda level, wanted, device: made)
+        monkeypatch.setattr(collectors, "get", lambda name: made)
+        return made
+
+    return use
+
+
+COUNTED = RunPlan(replace(WORKLOAD, device="cuda"), (4,), run.with_counters((RUN_MODEL,)), repeat_count=2)
+
+
+def test_each_metric_set_is_a_capture_of_its_own(sets, tmp_path):
+    made, told = sets(), []
+
+    def tell(number, total, step, _):
+        told.append((number, total, step.name))
+
+    result = run.execute(COUNTED, tmp_path / "run", on_step=tell)
+    assert made.made == [(RUN_MODEL, 4, 0), "flops", "memory", "occupancy", (RUN_MODEL, 4, 1)]
+    assert told[2::2] == [(2, 5, "M/L/G+counters (flops), batch 4"), (3, 5, "M/L/G+counters (memory), batch 4"),
+                          (4, 5, "M/L/G+counters (occupancy), batch 4"), (5, 5, "M, batch 4, repeat 2")]  # fmt: skip
+    assert [path.parent.name for path in result.sources][1:4] == [
+        "02_MLGC-flops_b4_r0", "03_MLGC-memory_b4_r0", "04_MLGC-occupancy_b4_r0"]  # fmt: skip
+    assert [row["metric_set"] for row in manifest(tmp_path / "run")["captures"]][:3] == ["", "flops", "memory"]
+    assert [note for note in result.notes if "counters of cache were left out" in note]
+
+
+def test_a_set_that_fails_is_left_out_and_tried_again(sets, tmp_path):
+    sets({"memory": ToolError("it hung.\n  | one\n  | two", code="child-hung")})
+    result = run.execute(COUNTED, tmp_path / "run")
+    assert [made.metric_set for made in result.captures] == ["", "flops", "occupancy", ""]
+    assert any("no counters of memory at batch size 4: it hung: two; " in note for note in result.notes)
+    failed = capture.load_captures(tmp_path / "run", status="failed")
+    assert [made.metric_set for made in failed] == ["memory"]
+    again = sets()
+    result = run.execute(COUNTED, tmp_path / "run", is_resumed=True)
+    assert again.made == ["memory"] and not any("memory" in note for note in result.notes)
+    assert not capture.load_captures(tmp_path / "run", status="failed") and len(result.sources) == 5
+
+
+@pytest.mark.parametrize(("at", "code"), [("flops", "child-failed"), ("memory", "ncu-permission")])
+def test_where_no_counters_can_be_read_the_run_ends(sets, tmp_path, at, code):
+    sets({at: ToolError("no.", code=code)})
+    with pytest.raises(ToolError):
+        run.execute(COUNTED, tmp_path / "run")
+    assert manifest(tmp_path / "run")["status"] == "failed"
+
+
+def test_a_run_of_old_that_has_all_counters_in_one_capture_is_not_counted_again(stub, sets, tmp_path):
+    stub()
+    run.execute(COUNTED, tmp_path / "run")
+    for file in (tmp_path / "run").glob("captures/*/capture.json"):
+        values = json.loads(file.read_text())
+        assert values.pop("metric_set") == ""
+        file.write_text(json.dumps(values))
+    again = sets()
+    run.execute(COUNTED, tmp_path / "run", is_resumed=True)
+    assert again.made == []
+
+
 def test_levels_as_typed():
     assert run.parse_levels("mlg, M") == (RUN_MODEL, RUN_KERNEL)
     assert run.parse_levels("M/L") == (RUN_LAYER,)

@@ -127,11 +127,12 @@ class CapturePlan:
     collector: str  # clock, torch, nsys, ncu
     directory: Path  # exists and is empty when collect() begins
     timeout_s: float = 900.0
+    metric_set: str = ""  # of level M/L/G+counters: flops, memory, occupancy; '' elsewhere
 
     @property
     def name(self) -> str:
-        """What messages call it: ``M/L, batch 8, repeat 1``."""
-        return f"{self.level}, batch {self.batch_size}, repeat {self.repeat + 1}"
+        """What messages call it: see `step_name`."""
+        return step_name(self.level, self.batch_size, self.repeat, self.metric_set)
 
 
 @dataclass
@@ -149,11 +150,18 @@ class Capture:
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     wall_ns: int = -1
+    metric_set: str = ""  # which counters; '' none, or (in run directories of old) all in one
     directory: Path = field(default=Path(), compare=False)
 
     @property
     def name(self) -> str:
-        return f"{self.level}, batch {self.batch_size}, repeat {self.repeat + 1}"
+        return step_name(self.level, self.batch_size, self.repeat, self.metric_set)
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, on one line: the sentence, and the last line of what the child said."""
+        first, *others = self.message.splitlines() or [""]
+        return first.rstrip(".:") + (f": {others[-1].lstrip(' |')}" if others else "")
 
     def path(self, role: str) -> Path | None:
         """The file of a role, None where the capture has none."""
@@ -179,9 +187,17 @@ class Capture:
         write_json(self.directory / CAPTURE_NAME, {"manifest_version": MANIFEST_VERSION, **values})
 
 
-def folder_name(index: int, level: str, batch_size: int, repeat: int) -> str:
-    """``03_ML_b8_r1``: running number, level, batch size, repeat."""
-    return f"{index:02d}_{level.replace('/', '').replace('+counters', 'C')}_b{batch_size}_r{repeat}"
+def step_name(level: str, batch_size: int, repeat: int, metric_set: str = "") -> str:
+    """``M/L, batch 8, repeat 1``; counters are read once: ``M/L/G+counters (flops), batch 8``."""
+    if metric_set:
+        return f"{level} ({metric_set}), batch {batch_size}"
+    return f"{level}, batch {batch_size}, repeat {repeat + 1}"
+
+
+def folder_name(index: int, level: str, batch_size: int, repeat: int, metric_set: str = "") -> str:
+    """``03_ML_b8_r1``: running number, level, batch size, repeat; ``07_MLGC-flops_b8_r0`` with a metric set."""
+    short = level.replace("/", "").replace("+counters", "C") + (f"-{metric_set}" if metric_set else "")
+    return f"{index:02d}_{short}_b{batch_size}_r{repeat}"
 
 
 def load_capture(path: str | Path) -> Capture:

@@ -10,6 +10,7 @@ counter runs: replay serialises and repeats every kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -36,7 +37,7 @@ CATALOGUE.update({
     "counters-kernels-without": Entry(
         WARNING, "Kernels without counters",
         "No result of the counter reports fits these kernels.",
-        "Profile a whole iteration with ncu; see `launch filters` in the collector's help.",
+        "Profile a whole iteration with ncu, without launch filters (-k, -s, -c); xsp-post run --ncu does.",
     ),
     "counters-of-another-gpu": Entry(
         WARNING, "Counters of another GPU",
@@ -64,6 +65,7 @@ CORRELATION, PATH_ORDER, PATH_NAME, NAME_ORDER, NAME_SHAPE, NAME_MEAN, UNMATCHED
     "name",  # mean over results of that name
     "none",
 )
+_NAME_HERE = "\0"  # where a finding's example names its report
 MOST_EXTRA_METRICS = 40  # of the tool's own names, beside our quantities
 
 
@@ -86,6 +88,7 @@ def join(
     and capture the counts add up to its kernels.
     """
     parts, steps, findings = [], [], list[Finding]()
+    told_by = list[str]()  # the report of each finding
     for report in reports:
         findings += report.findings
         found = _Report(report, extra_metrics)
@@ -97,12 +100,25 @@ def join(
             steps.append(counted.assign(report_name=report.report_name, capture_id=capture_id))
             findings += told
             findings += _unlike_gpus(report, devices, int(str(capture_id)))
+        told_by += [report.report_name] * (len(findings) - len(told_by))
     metrics = _one_per_kernel(parts)
     if len(reports) > 1:
         metrics = _with_flop_over_reports(metrics)
     columns = ["report_name", "capture_id", "step", "kernel_count", "kernel_ns"]
     counted = pd.concat(steps, ignore_index=True)[columns] if steps else pd.DataFrame(columns=columns)
-    return metrics, findings, counted
+    return metrics, _said_once(findings, told_by), counted
+
+
+def _said_once(findings: Sequence[Finding], told_by: Sequence[str]) -> list[Finding]:
+    """Findings that several reports (metric sets of the same kernels) tell alike, once, with all their names."""
+    names: dict[Finding, list[str]] = {}
+    for one, name in zip(findings, told_by):
+        example = one.example.replace(name, _NAME_HERE) if name else one.example
+        names.setdefault(replace(one, example=example), []).append(name)
+    return [
+        replace(one, example=one.example.replace(_NAME_HERE, ", ".join(dict.fromkeys(told))))
+        for one, told in names.items()
+    ]
 
 
 class _Report:

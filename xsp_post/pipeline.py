@@ -65,9 +65,10 @@ def analyze_loaded(
     traces = [one.trace for one in loaded if one.trace is not None]
     reports = [one.counters for one in loaded if one.counters is not None]
     if not traces and reports:
+        from xsp_post.ingest.metric_sets import one_per_program
         from xsp_post.ingest.ncu_timeline import trace_of_report
 
-        traces = [trace_of_report(report) for report in reports]
+        traces = [trace_of_report(report) for report in one_per_program(reports)]
     parts = []
     alone = on_rows if len(traces) == 1 else None  # the ids of several are made unique when all are there
     for capture_id, trace in enumerate(traces):

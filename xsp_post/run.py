@@ -2,8 +2,9 @@
 
 Levels are interleaved rather than run one after another (clocks and temperature drift hits all alike):
 in each repeat every batch size is measured at every level that is due, the levels' order rotating from
-repeat to repeat. With ``deep_at='optimal'`` the first repeat measures all batch sizes at level M first, and
-the deeper levels follow at the batch size that the 5 % rule chooses (XSP §III-D1; recorded, kept on resume).
+repeat to repeat. Counters are read in the first repeat only, one capture per metric set. With
+``deep_at='optimal'`` the first repeat measures all batch sizes at level M first, and the deeper levels follow
+at the batch size that the 5 % rule chooses (XSP §III-D1; recorded, kept on resume).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from xsp_post import __version__, capture, collectors, machine, range_text, statistics
-from xsp_post.capture import DONE, OUT_OF_MEMORY, Capture, CapturePlan, Workload
+from xsp_post.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload
 from xsp_post.errors import MESSAGES, CaptureError, OutputError, ToolError, UsageError, XspPostError
 from xsp_post.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
 from xsp_post.workload.catalogue import check_name
@@ -72,6 +73,12 @@ class Step:
     level: str
     batch_size: int
     repeat: int
+    metric_set: str = ""  # of level M/L/G+counters
+
+    @property
+    def name(self) -> str:
+        """What the progress calls it: see `capture.step_name`."""
+        return capture.step_name(self.level, self.batch_size, self.repeat, self.metric_set)
 
 
 @dataclass
@@ -134,8 +141,9 @@ def execute(
     """Carry out a plan into ``directory`` and return what is there afterwards.
 
     Captures that are done already are kept when resuming. A batch size that runs out of memory is recorded
-    and left out, the rest goes on. Any other failure ends the run with its own error, the folder usable and
-    resumable; so does Ctrl-C (KeyboardInterrupt passes through).
+    and left out, the rest goes on; so does a run whose first metric set was recorded when another set fails.
+    Any other failure ends the run with its own error, the folder usable and resumable; so does Ctrl-C
+    (KeyboardInterrupt passes through).
     """
     check_plan(plan)
     run = _Run(plan, _prepare(plan, directory, is_resumed, is_forced), on_step)
@@ -214,6 +222,7 @@ class _Run:
             self.levels = tuple(level for level in plan.levels if level != RUN_LAYER)
             self.notes.append(CompiledNote)
         self.collector_names = self._choose_collectors()
+        self._metric_sets: tuple[str, ...] | None = None  # asked for when the first counters are due
 
     def _choose_collectors(self) -> dict[str, str]:
         device, wanted = self.plan.workload.device, self.plan.collector
@@ -254,7 +263,16 @@ class _Run:
             due = ([RUN_MODEL] if has_model else []) + (deep_levels if size in self.deep else [])
             turn = repeat % len(due) if due else 0
             for level in due[turn:] + due[:turn]:
-                yield Step(level, size, repeat)
+                for metric_set in self._sets() if level == RUN_COUNTERS else ("",):
+                    yield Step(level, size, repeat, metric_set)
+
+    def _sets(self) -> tuple[str, ...]:
+        """The metric sets of a counter run, a capture each; those that this GPU has no metric of are noted."""
+        if self._metric_sets is None:
+            self._metric_sets, left_out = collectors.metric_sets(self.collector_names[RUN_COUNTERS])
+            self.notes += [f"the counters of {name} were left out: this GPU has none of their metrics"
+                           for name in left_out]  # fmt: skip
+        return self._metric_sets
 
     def _choose_deep(self) -> tuple[int, ...]:
         sizes = self.plan.batch_sizes
@@ -275,6 +293,7 @@ class _Run:
         return not any(
             made.status == DONE
             and (made.level, made.batch_size, made.repeat) == (step.level, step.batch_size, step.repeat)
+            and made.metric_set in ("", step.metric_set)  # '' of a run of old: all counters in one capture
             for made in self.captures
         )
 
@@ -283,10 +302,17 @@ class _Run:
         if self.on_step is not None:
             self.on_step(number, self._least_count(), step, None)
         plan = CapturePlan(self.plan.workload, step.level, step.batch_size, step.repeat,
-                           self.collector_names[step.level], folder, self.plan.timeout_s)  # fmt: skip
+                           self.collector_names[step.level], folder, self.plan.timeout_s,
+                           step.metric_set)  # fmt: skip
         self.gpu_states[folder.name] = [asdict(gpu) for gpu in machine.gpus()]
-        with _as_output_error(folder):
-            made = collectors.get(plan.collector).collect(plan)
+        try:
+            with _as_output_error(folder):
+                made = collectors.get(plan.collector).collect(plan)
+        except ToolError as error:
+            if not self._may_go_on(step, error):
+                raise
+            self._leave_out(number, step, folder, error)
+            return
         self.captures.append(made)
         if made.status == OUT_OF_MEMORY:
             self.too_large.add(step.batch_size)
@@ -297,10 +323,29 @@ class _Run:
         if self.on_step is not None:
             self.on_step(number, self._least_count(), step, made)
 
+    def _may_go_on(self, step: Step, error: ToolError) -> bool:
+        """Whether only this metric set is lost: counters can be read here, since another set's were."""
+        has_counters = any(made.level == RUN_COUNTERS and made.status == DONE for made in self.captures)
+        return bool(step.metric_set) and has_counters and error.code != "ncu-permission"
+
+    def _leave_out(self, number: int, step: Step, folder: Path, error: ToolError) -> None:
+        """Go on without a metric set: its folder stays for the reader, which makes a finding of it."""
+        made = Capture(step.level, step.batch_size, step.repeat, self.collector_names[step.level], FAILED,
+                       error.message, metric_set=step.metric_set, directory=folder)  # fmt: skip
+        if not (folder / capture.CAPTURE_NAME).is_file():
+            with _as_output_error(folder):
+                made.save()
+        self.notes.append(f"no counters of {step.metric_set} at batch size {step.batch_size}: {made.reason}; "
+                          "the same command with --resume tries them again")  # fmt: skip
+        self._write_manifest("running")
+        if self.on_step is not None:
+            self.on_step(number, self._least_count(), step, made)
+
     def _fresh_folder(self, step: Step) -> Path:
         """A new, empty folder with the next number; what a killed attempt left of the same step goes."""
         above = self.directory / capture.CAPTURES_FOLDER
-        suffix = capture.folder_name(0, step.level, step.batch_size, step.repeat)[2:]
+        name = (step.level, step.batch_size, step.repeat, step.metric_set)
+        suffix = capture.folder_name(0, *name)[2:]
         kept = {made.directory.name for made in self.captures}
         numbers = [0]
         with _as_output_error(above):
@@ -309,7 +354,7 @@ class _Run:
                     shutil.rmtree(existing, ignore_errors=True)
                 elif existing.name.split("_")[0].isdigit():
                     numbers.append(int(existing.name.split("_")[0]))
-            folder = above / capture.folder_name(max(numbers) + 1, step.level, step.batch_size, step.repeat)
+            folder = above / capture.folder_name(max(numbers) + 1, *name)
             folder.mkdir()
         return folder
 
@@ -318,9 +363,9 @@ class _Run:
         sizes = [size for size in self.plan.batch_sizes if size not in self.too_large]
         deep = [size for size in self.deep if size not in self.too_large] or sizes[:1]
         models = len(sizes) if RUN_MODEL in self.levels else 0
-        return self.plan.repeat_count * (
-            models + len(deep) * len([lv for lv in self.levels if lv != RUN_MODEL])
-        )
+        timed = [level for level in self.levels if level not in (RUN_MODEL, RUN_COUNTERS)]
+        sets = len(self._sets()) if RUN_COUNTERS in self.levels else 0
+        return self.plan.repeat_count * (models + len(deep) * len(timed)) + len(deep) * sets
 
     def finish(self, status: str) -> None:
         self._write_manifest(status)
@@ -343,7 +388,8 @@ class _Run:
             "captures": [
                 {
                     "folder": made.directory.name, "level": made.level, "batch_size": made.batch_size,
-                    "repeat": made.repeat, "collector": made.collector, "status": made.status,
+                    "repeat": made.repeat, "metric_set": made.metric_set, "collector": made.collector,
+                    "status": made.status,
                     "gpus_before": self.gpu_states.get(made.directory.name, []),
                 }
                 for made in self.captures

@@ -18,7 +18,7 @@ COLLECTORS: dict[str, str] = {
 }
 CHOICES = ("auto", "nsys", "torch")  # what --collector offers for level M/L/G
 
-__all__ = ["CHOICES", "COLLECTORS", "Availability", "Collector", "choose", "get"]
+__all__ = ["CHOICES", "COLLECTORS", "Availability", "Collector", "choose", "get", "metric_sets"]
 
 
 def get(name: str) -> Collector:
@@ -32,6 +32,13 @@ def get(name: str) -> Collector:
     module, _, cls = COLLECTORS[name].partition(":")
     collector: Collector = getattr(importlib.import_module(module), cls)()
     return collector
+
+
+def metric_sets(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a collector records in captures of their own (``("",)``: all in one), and what it cannot record here."""
+    ask = getattr(get(name), "metric_sets", None)
+    due, left_out = ask() if ask is not None else (("",), ())
+    return tuple(due), tuple(left_out)
 
 
 def choose(level: str, wanted: str, device: str) -> Collector:

@@ -194,7 +194,7 @@ def begin(plan: CapturePlan, collector: str, **settings: Any) -> Capture:
     """The capture that is about to be made, with its settings."""
     return Capture(
         level=plan.level, batch_size=plan.batch_size, repeat=plan.repeat, collector=collector,
-        settings={**plan.workload.recorded(), **settings}, directory=plan.directory,
+        metric_set=plan.metric_set, settings={**plan.workload.recorded(), **settings}, directory=plan.directory,
         files={"stdout": STDOUT, "stderr": STDERR},
     )  # fmt: skip
 

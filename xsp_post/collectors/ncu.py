@@ -1,7 +1,9 @@
-"""``run`` → capture at level M/L/G+counters with Nsight Compute: one iteration of the child, kernel by kernel.
+"""``run`` → captures at level M/L/G+counters with Nsight Compute: one iteration of the child, kernel by kernel.
 
+Each metric set (`METRIC_SETS`) is a capture of its own, as XSP measures them: fewer passes per kernel at a time,
+a set that fails costs only itself, and `--resume` repeats only that one. `counter_join` puts them together again.
 ncu replays every kernel as often as its metrics need passes, so only one measured iteration is profiled, and
-no time of this run is ever used. Which metrics exist is asked of ``ncu --query-metrics``; where it does not
+no time of these runs is ever used. Which metrics exist is asked of ``ncu --query-metrics``; where it does not
 say, NVIDIA's own roofline sections are recorded. Clocks are left alone, as in the timing runs; the caches are
 flushed before each pass (ncu's default: reproducible), both recorded with the capture.
 """
@@ -58,32 +60,40 @@ MESSAGES.update({
     ),
 })  # fmt: skip
 
-REPORT = "counters.ncu-rep"
 CLOCK_CONTROL, CACHE_CONTROL, REPLAY_MODE = "none", "all", "kernel"
 _GIVES = "flops, DRAM bytes and occupancy of every kernel: A8…A12, A14, A15 and the rooflines"
 _REMEDY = "Install Nsight Compute from NVIDIA (developer.nvidia.com/nsight-compute), or point XSP_NCU to it"
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 
-# Metrics that counter_quantities.quantities reads; only those whose base name ncu lists are asked for.
+# Metrics that counter_quantities.quantities reads; only those whose base name ncu lists are asked for. It combines
+# metrics within one report (counts with clocks and durations), so each set holds all that its quantities need.
+FLOPS, MEMORY, OCCUPANCY = "flops", "memory", "occupancy"
 _SASS = "sass_thread_inst_executed_op_{}_pred_on.sum"
-WANTED = (
-    "gpu__time_duration.sum",
-    "sm__cycles_elapsed.avg.per_second",
-    "smsp__cycles_elapsed.avg.per_second",
-    *(f"smsp__{_SASS.format(kind + op)}" for kind in "dfh" for op in ("add", "mul", "fma")),
-    *(f"sm__{_SASS.format(kind + 'fma')}.peak_sustained" for kind in "dfh"),
-    "dram__bytes_read.sum",
-    "dram__bytes_write.sum",
-    "dram__bytes_op_read.sum",
-    "dram__bytes_op_write.sum",
-    "dram__bytes.sum.peak_sustained",
-    "dram__cycles_elapsed.avg.per_second",
-    "lts__t_sectors.sum",
-    "sm__warps_active.avg.pct_of_peak_sustained_active",
-    "sm__maximum_warps_per_active_cycle_pct",
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-)
-# Used only where the tensor cores' operations themselves are not listed (before compute capability 8).
+_COMMON = ("gpu__time_duration.sum",)
+METRIC_SETS: dict[str, tuple[str, ...]] = {
+    FLOPS: (
+        "sm__cycles_elapsed.avg.per_second",
+        "smsp__cycles_elapsed.avg.per_second",
+        *(f"smsp__{_SASS.format(kind + op)}" for kind in "dfh" for op in ("add", "mul", "fma")),
+        *(f"sm__{_SASS.format(kind + 'fma')}.peak_sustained" for kind in "dfh"),
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    ),
+    MEMORY: (
+        "dram__bytes_read.sum",
+        "dram__bytes_write.sum",
+        "dram__bytes_op_read.sum",
+        "dram__bytes_op_write.sum",
+        "dram__bytes.sum.peak_sustained",
+        "dram__cycles_elapsed.avg.per_second",
+        "lts__t_sectors.sum",
+    ),
+    OCCUPANCY: (
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "sm__maximum_warps_per_active_cycle_pct",
+    ),
+}
+# Of the set flops, used only where the tensor cores' operations themselves are not listed (before compute
+# capability 8).
 _TENSOR_INSTEAD = (
     "sm__inst_executed_pipe_tensor_op_hmma.sum",
     "sm__inst_executed_pipe_tensor_op_gmma.sum",
@@ -92,14 +102,20 @@ _TENSOR_INSTEAD = (
     "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__pipe_tensor_op_imma_cycles_active.avg.pct_of_peak_sustained_active",
 )
-# Computed by ncu from the launch itself, on every GPU; never listed.
+# Of the set occupancy: computed by ncu from the launch itself, on every GPU; never listed.
 _ALWAYS = ("launch__registers_per_thread", "launch__waves_per_multiprocessor", "launch__occupancy_limit_registers",
            "launch__occupancy_limit_shared_mem", "launch__occupancy_limit_warps",
            "launch__occupancy_limit_blocks")  # fmt: skip
 _TENSOR_OPERATIONS = re.compile(r"sm__ops_path_tensor_src_(?!op_)\w+")
 _NAME = re.compile(r"^\s*([a-z0-9]+__\w+)")
-_SECTIONS = ("SpeedOfLight_RooflineChart", "SpeedOfLight_HierarchicalTensorRooflineChart", "SpeedOfLight",
-             "MemoryWorkloadAnalysis_Tables", "ComputeWorkloadAnalysis", "Occupancy", "LaunchStats")  # fmt: skip
+# Where ncu lists no metrics. SpeedOfLight has the duration that rates are multiplied by; the roofline charts hold
+# the peaks of DRAM too, and ComputeWorkloadAnalysis the shares of the tensor pipe.
+_SECTIONS = {
+    FLOPS: ("SpeedOfLight_RooflineChart", "SpeedOfLight_HierarchicalTensorRooflineChart", "SpeedOfLight",
+            "ComputeWorkloadAnalysis"),
+    MEMORY: ("MemoryWorkloadAnalysis_Tables", "SpeedOfLight"),
+    OCCUPANCY: ("Occupancy", "LaunchStats"),
+}  # fmt: skip
 _NO_PERMISSION = "ERR_NVGPUCTRPERM"
 _NO_KERNELS = "No kernels were profiled"
 
@@ -118,11 +134,19 @@ class NcuCollector:
         limited = "; the driver lets only administrators read counters" if is_restricted() else ""
         return Availability(self.name, True, tool.version, f"{tool.path}{limited}", _GIVES, "")
 
+    def metric_sets(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The sets to record one capture each of, and those left out: ncu lists none of their metrics here."""
+        tool = tools.find_ncu()
+        listed = set() if tool is None else listed_metrics(tool)
+        due = tuple(name for name in METRIC_SETS if metric_flags(listed, name))
+        return due, tuple(name for name in METRIC_SETS if name not in due)
+
     def collect(self, plan: CapturePlan) -> Capture:
+        """One capture of the metric set that the plan names."""
         tool = tools.find_ncu()
         if tool is None:
             raise ToolError("ncu was not found.", code="ncu-missing", hint=f"{_REMEDY}.")
-        flags = profile_flags(tool)
+        flags = profile_flags(tool, plan.metric_set)
         capture = begin(
             plan, self.name, profiler="ncu", kernel_meaning=GPU_KERNELS, is_serialized=True, tool_version=tool.version,
             tool_flags=flags, clock_control=CLOCK_CONTROL, cache_control=CACHE_CONTROL, replay_mode=REPLAY_MODE,
@@ -138,8 +162,8 @@ class NcuCollector:
             # another ncu may read the range filter differently: cudaProfilerStart/Stop alone limit it well enough
             ended = _profile(tool, _without_filter(flags), plan)
         if not ended.is_timed_out:
-            _require_report(capture, ended)
-        return conclude(capture, ended, {"report": REPORT}, is_exit_code_ours=False)
+            _require_report(capture, ended, plan.directory / report_name(plan.metric_set))
+        return conclude(capture, ended, {"report": report_name(plan.metric_set)}, is_exit_code_ours=False)
 
 
 def is_restricted() -> bool:
@@ -150,7 +174,12 @@ def is_restricted() -> bool:
         return False
 
 
-def profile_flags(tool: Tool) -> list[str]:
+def report_name(metric_set: str) -> str:
+    """``counters_flops.ncu-rep``: findings and the table `counter_join` call a report by its file name."""
+    return f"counters_{metric_set}.ncu-rep"
+
+
+def profile_flags(tool: Tool, metric_set: str) -> list[str]:
     """The flags of ``ncu`` that this ncu knows, each value a word of its own."""
     text = tools.help_text(tool, [])
     wanted = [
@@ -165,7 +194,7 @@ def profile_flags(tool: Tool) -> list[str]:
         ["--apply-rules", "no"],
     ]
     flags = [word for words in wanted if has_flag(text, words[0]) for word in words]
-    return flags + metric_flags(listed_metrics(tool))
+    return flags + metric_flags(listed_metrics(tool), metric_set)
 
 
 def listed_metrics(tool: Tool) -> set[str]:
@@ -174,20 +203,28 @@ def listed_metrics(tool: Tool) -> set[str]:
     return {match[1] for line in printed.splitlines() if (match := _NAME.match(line))}
 
 
-def metric_flags(listed: set[str]) -> list[str]:
-    """What to record: those of `WANTED` that exist here; ncu's roofline sections where it lists none."""
-    chosen = [name for name in WANTED if name.partition(".")[0] in listed]
+def metric_flags(listed: set[str], metric_set: str) -> list[str]:
+    """What to record: those metrics of the set that exist here; ncu's own sections where it lists none of any set.
+
+    Empty where the GPU has metrics of other sets only.
+    """
+    every = [*(name for names in METRIC_SETS.values() for name in names), *_TENSOR_INSTEAD]
+    if not any(name.partition(".")[0] in listed for name in every):
+        return [word for section in _SECTIONS[metric_set] for word in ("--section", section)]
+    chosen = [name for name in METRIC_SETS[metric_set] if name.partition(".")[0] in listed]
+    if metric_set == FLOPS:
+        operations = sorted(f"{name}.sum" for name in listed if _TENSOR_OPERATIONS.fullmatch(name))
+        chosen += operations or [name for name in _TENSOR_INSTEAD if name.partition(".")[0] in listed]
     if not chosen:
-        return [word for section in _SECTIONS for word in ("--section", section)]
-    operations = sorted(f"{name}.sum" for name in listed if _TENSOR_OPERATIONS.fullmatch(name))
-    instead = [name for name in _TENSOR_INSTEAD if name.partition(".")[0] in listed]
-    return ["--metrics", ",".join([*chosen, *(operations or instead), *_ALWAYS])]
+        return []
+    common = [name for name in _COMMON if name.partition(".")[0] in listed]
+    return ["--metrics", ",".join([*common, *chosen, *(_ALWAYS if metric_set == OCCUPANCY else ())])]
 
 
 def _profile(tool: Tool, flags: Sequence[str], plan: CapturePlan) -> Ended:
     """Run the child once under ncu: all warm-ups, then one measured iteration."""
     one = replace(plan, workload=replace(plan.workload, iteration_count=1))
-    target = plan.directory / REPORT
+    target = plan.directory / report_name(plan.metric_set)
     return run_child([str(tool.path), *flags, "-f", "-o", str(target), *child_command(one, "cuda")], plan)
 
 
@@ -207,7 +244,7 @@ def _said(folder: Path, words: str) -> bool:
     return False
 
 
-def _require_report(capture: Capture, ended: Ended) -> None:
+def _require_report(capture: Capture, ended: Ended, report: Path) -> None:
     """ToolError, the capture saved as failed, unless ncu left a report."""
     folder = capture.directory
     if _said(folder, _NO_PERMISSION):
@@ -216,7 +253,6 @@ def _require_report(capture: Capture, ended: Ended) -> None:
             code="ncu-permission",
             hint=MESSAGES["ncu-permission"][1],
         ))  # fmt: skip
-    report = folder / REPORT
     if report.is_file() and report.stat().st_size > 0:
         if ended.returncode != 0:
             capture.message = f"ncu ended with {ended.returncode}; its report is there and was used"

@@ -51,7 +51,9 @@ def run(
     threads: Annotated[int, typer.Option(help="CPU threads of torch; 0: its own choice.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds that one capture may take.")] = 900.0,
-    ncu: Annotated[bool, typer.Option("--ncu", help="Also read hardware counters (a replay run, slow).")] = False,
+    ncu: Annotated[
+        bool, typer.Option("--ncu", help="Also read hardware counters: a slow replay run per metric set.")
+    ] = False,
     peaks: shared.PeaksFile = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what is missing in the output folder.")] = False,
     output: Annotated[
@@ -151,10 +153,11 @@ class _Told:
     def __call__(self, number: int, least_count: int, step: Step, made: Capture | None) -> None:
         self._is_line_open = made is None
         if made is None:
-            where = f"[{number}/{max(number, least_count)}] {step.level}, batch {step.batch_size}"
-            typer.echo(f"{where}, repeat {step.repeat + 1} … ", err=True, nl=False)
+            typer.echo(f"[{number}/{max(number, least_count)}] {step.name} … ", err=True, nl=False)
         elif made.status == "done":
             typer.echo(f"{made.wall_ns / 1e9:.1f} s ({made.collector})", err=True)
+        elif made.metric_set and made.status == "failed":
+            typer.echo("failed: these counters are left out", err=True)
         else:
             typer.echo("out of memory: this batch size is left out", err=True)
 

@@ -130,7 +130,10 @@ def load(path: Path, *, detail: bool = True, begun: SqliteTables | None = None) 
         loaded.trace = run_facts.apply(loaded.trace, path)
         loaded.trace.provenance.source_name = file_name_text(loaded.trace.provenance.source_name)
     if loaded.counters is not None and (made := capture.capture_of(path)) is not None:
+        from xsp_post.ingest.metric_sets import failed_sets
+
         loaded.counters.batch_size = made.batch_size
+        loaded.counters.findings += failed_sets(made)
     return loaded
 
 
