@@ -348,3 +348,9 @@ def test_command_in_terminal_json_html_and_ci(tmp_path):
     assert command("base.xsp.sqlite", "slow.xsp.sqlite", "--fail-if", "nonsense").returncode == 2
     assert command("base.xsp.sqlite", "missing.sqlite").returncode == 4
     assert command("base.xsp.sqlite", "same.xsp.sqlite", "-o", "c.html").returncode == 6
+
+
+def test_the_sentence_says_what_a_time_is_per_and_how_sure_one_capture_makes_it():
+    said = compare(run(1), run(2)).frame("compare_summary")["statement"]
+    sentence = next(text for text in said if text.startswith("Model latency"))
+    assert " per iteration " in sentence and "several captures of each" in sentence

@@ -92,3 +92,13 @@ def test_mantissa_never_reaches_the_next_prefix(value):
     number, unit = units.format_ns(value * 1e3).split(" ")
     if unit != "s":
         assert abs(float(number)) < 1000
+
+
+@pytest.mark.parametrize(("low", "high", "text"), [
+    (-0.079, 0.079, "−7.9 % … +7.9 %"),
+    (0.0, 0.5, "0.0 % … +50.0 %"),
+    (-6.36, 7.1, "too uncertain to say"),
+    (-1.01, -0.97, "−100.0 % … −97.0 %"),
+])
+def test_an_interval_that_would_make_a_time_negative_is_called_noise(low, high, text):
+    assert units.format_ratio_interval(low, high) == text

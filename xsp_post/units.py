@@ -128,6 +128,15 @@ def format_ratio_percent(value: Any, decimals: int = 1) -> str:
     return text[1:] if text.startswith("-") and float(text[1:-2]) == 0 else text  # never "-0.0 %"
 
 
+def format_ratio_interval(low: float, high: float) -> str:
+    """An interval of relative differences, ``−3.0 % … +5.0 %``. Below −100 % a time would be negative: an interval
+    that reaches from there to beyond zero is noise, and its ends tell nothing."""
+    if low < -1 and high > 0:
+        return "too uncertain to say"
+    ends = (max(low, -1.0), max(high, -1.0))
+    return " … ".join(("+" if end > 0 else "−" if end < 0 else "") + format_ratio_percent(abs(end)) for end in ends)
+
+
 def format_count(value: Any) -> str:
     """A count with thousands separators: 1000000 → "1,000,000"; fractions of a count keep one decimal."""
     if _is_unknown(value):

@@ -74,8 +74,11 @@ def _print(comparison: Analysis, top: int) -> None:
         console.print(Text(shown(str(row["statement"]), 600), style=style))
     models = comparison.frame("compare_models")
     if len(models):
-        _section(console, "Model", _for_print(models, "quantity", "_value"), 0)
-    for title, name, column in (("Layers", "compare_layers", "layer_path"), ("Kernels", "compare_kernels", "name")):
+        _section(console, "Model, per iteration", _for_print(models, "quantity", "_value"), 0)
+    for title, name, column in (
+        ("Layers, per call", "compare_layers", "layer_path"),
+        ("Kernels, all launches of one call of the layer", "compare_kernels", "name"),
+    ):
         frame = comparison.frame(name)
         if len(frame):
             _section(console, title, _for_print(frame, column, "_latency_ns"), top)
@@ -104,7 +107,7 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
     import pandas as pd
 
     from xsp_post.text_safety import shown
-    from xsp_post.units import format_count, format_ns, format_ratio_percent
+    from xsp_post.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
     def amount(value: float, is_count: bool) -> str:
         return "–" if value != value else format_count(round(value, 1)) if is_count else format_ns(value)
@@ -126,7 +129,7 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
         cells |= {
             "base": amount(base, is_count), "other": amount(row[f"other{suffix}"], is_count),
             "difference": percent(row["difference_ratio"]),
-            "95 % interval": f"{percent(row[low] / base)} … {percent(row[high] / base)}" if has_interval else "–",
+            "95 % interval": format_ratio_interval(row[low] / base, row[high] / base) if has_interval else "–",
             "change": row["change"]}
         rows.append(cells)
     return pd.DataFrame(rows)

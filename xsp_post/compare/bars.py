@@ -20,7 +20,7 @@ from xsp_post.analysis import Results
 from xsp_post.compare.differences import SIGNIFICANCE
 from xsp_post.errors import MESSAGES, BarNotMetError, UsageError
 from xsp_post.text_safety import shown
-from xsp_post.units import format_count, format_ns, format_ratio_percent
+from xsp_post.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 MESSAGES.update({
     "bar-not-met": (
@@ -152,8 +152,8 @@ def _sentence(bar: Bar, row: dict) -> str:
         unsure = "; too few iterations for an interval: judged by the value alone"
         sure = "" if bar.quantity == "kernel_count" else unsure
     elif row["base"]:
-        low, high = (format_ratio_percent(row[end] / row["base"]) for end in ("ci_low", "ci_high"))
-        sure = f"; 95 % interval {low} … {high}" if bar.quantity != THROUGHPUT else ""
+        ends = format_ratio_interval(*(row[end] / row["base"] for end in ("ci_low", "ci_high")))
+        sure = f"; 95 % interval {ends}" if bar.quantity != THROUGHPUT else ""
     else:
         sure = ""
     label = f"{row['label']} " if what != row["label"] else ""

@@ -22,7 +22,7 @@ from xsp_post.compare.differences import (
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.schemas import TABLES
-from xsp_post.units import format_count, format_ns, format_ratio_percent
+from xsp_post.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 SLOWER, FASTER, NOT_SHOWN = "slower", "faster", "no difference shown"
 APPEARED, VANISHED, CHANGED, UNCOMPARABLE = "appeared", "vanished", "changed kernel", "not comparable"
@@ -353,11 +353,13 @@ def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) ->
     values = f"{format_ns(base)} → {format_ns(row['other_value'])}"
     if np.isnan(row["ci_low_value"]):
         return f"Model latency{where} {values}: too few iterations to say whether that is a difference."
-    interval = (f"{_signed(row['difference_ratio'])}, 95 % interval {_signed(row['ci_low_value'] / base)} … "
-                f"{_signed(row['ci_high_value'] / base)}")
-    over = "" if row["interval_over"] == CAPTURES else "; of single captures: the iterations' spread stands for runs'"
+    ends = format_ratio_interval(row["ci_low_value"] / base, row["ci_high_value"] / base)
+    interval = f"{_signed(row['difference_ratio'])}, 95 % interval {ends}"
+    over = "" if row["interval_over"] == CAPTURES else (
+        "; with one capture on a side, how much runs differ is guessed from its iterations: several captures of each "
+        "(xsp-post run --repeat 3) tell it")
     verdict = {MORE: "longer", LESS: "shorter"}.get(row["change"], NOT_SHOWN)
-    return f"Model latency{where} {values}: {verdict} ({interval}{over})."
+    return f"Model latency{where} per iteration {values}: {verdict} ({interval}{over})."
 
 
 def _rows_sentence(table: pd.DataFrame, what: str, column: str) -> str:

@@ -78,12 +78,18 @@ def render(results: Results, names: tuple[str, str] = ("base", "other")) -> str:
                 "compare_layers",
                 "layers",
                 "Layers",
-                "Which layers changed, and is it more than noise?",
+                "Which layers changed, and is it more than noise? Times are per call.",
                 _LAYER_COLUMNS,
                 "layer_path",
             ),
             _section(
-                results, "compare_kernels", "kernels", "Kernels", "Which kernels changed?", _KERNEL_COLUMNS, "name"
+                results,
+                "compare_kernels",
+                "kernels",
+                "Kernels",
+                "Which kernels changed? Times are of all launches in one call of the layer.",
+                _KERNEL_COLUMNS,
+                "name",
             ),
         )
         if section is not None
@@ -107,7 +113,7 @@ def _facts(results: Results) -> list[Fact]:
         sign = "+" if row["difference_ratio"] > 0 else ""
         facts.append(
             Fact(
-                str(row["quantity"]).replace("_", " "),
+                f"{str(row['quantity']).replace('_', ' ')} per iteration",
                 f"{sign}{format_ratio_percent(row['difference_ratio'])}",
                 f"{amount(row['base_value'])} → {amount(row['other_value'])}: {row['change']}",
             )
@@ -127,7 +133,8 @@ def _section(
         caption = (
             "Difference of the other against the base with its 95 % interval. A mark whose line crosses zero shows "
         )
-        caption += "no difference." + (f" The first {BAR_LIMIT} of {len(frame):,}." if len(frame) > BAR_LIMIT else "")
+        caption += "no difference; one from edge to edge, that it is too uncertain to say."
+        caption += f" The first {BAR_LIMIT} of {len(frame):,}." if len(frame) > BAR_LIMIT else ""
         blocks.append(Chart(f"{anchor}-differences", _chart(drawn, label), caption, "Differences"))
     listed = frame.head(ROW_LIMIT).drop(columns=["layer_index"])
     shown = tuple(c for c in (*columns, *_DIFFERENCE) if c in listed and _says_something(listed[c]))
