@@ -351,6 +351,6 @@ def test_command_in_terminal_json_html_and_ci(tmp_path):
 
 
 def test_the_sentence_says_what_a_time_is_per_and_how_sure_one_capture_makes_it():
-    said = compare(run(1), run(2)).frame("compare_summary")["statement"]
+    said = compare(run(1, repeats=1), run(2, repeats=1)).frame("compare_summary")["statement"]
     sentence = next(text for text in said if text.startswith("Model latency"))
     assert " per iteration " in sentence and "several captures of each" in sentence
