@@ -63,6 +63,29 @@ def test_a_negative_overhead_keeps_its_sign():
     assert "-2.00 ms on M (-20.0 %)" in said and "negative" in said
 
 
+def test_what_noise_explains_has_no_percentage():
+    """+61.8 ms (+9302 %) reads like a result, though the interval says that nothing was shown."""
+    row = overhead(overhead_ns=61.8 * MS, overhead_ratio=93.02, ci_low_overhead_ns=-80 * MS,
+                   ci_high_overhead_ns=200 * MS, verdict="no overhead shown")  # fmt: skip
+    said = text(overhead=row)
+    assert "no overhead shown on M: +61.8 ms is within its noise [-80.0 ms … 200 ms]" in said and "9302" not in said
+    assert "+61.8 ms on M (94 times it)" in text(overhead=row.assign(verdict="overhead"))
+
+
+def test_a_run_ends_with_its_warnings_and_counts_the_rest(tmp_path):
+    import xsp_post.hierarchy  # noqa: F401  (its findings are in the catalogue)
+    from xsp_post.commands.run import _findings
+    from xsp_post.findings import finding
+
+    codes = ["no-kernels", "no-ranges", "warmup-detected", "one-iteration", "graph-launches"]
+    analysis = Analysis({}, [finding(code) for code in codes] * 2)
+    said = _findings(analysis, tmp_path / "s.xsp.sqlite")
+    kinds = [line.split(":")[0] for line in said]
+    assert kinds[0] == "Warning" and kinds == sorted(kinds, key=lambda kind: {"Warning": 0, "Info": 1}.get(kind, 2))
+    assert sum(line.startswith("Warning: Only one iteration") for line in said) == 1
+    assert said[-1].endswith("s.xsp.sqlite") and "xsp-post table findings" in said[-1]
+
+
 def test_top_layers_are_of_the_largest_batch_size_measured():
     said = text(a02=pd.concat([layers(3, batch=1), layers(3, batch=8)]))
     assert "batch 8" in said and "batch 1)" not in said

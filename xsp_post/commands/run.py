@@ -125,23 +125,38 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
     typer.echo("")
     for note in result.notes:
         typer.echo(f"Note: {note}.")
-    for sentence in _findings(analysis):
+    for sentence in _findings(analysis, store):
         typer.echo(sentence)
     typer.echo(f"Store:  {store}")
     typer.echo(f"Report: {report}")
     shared.say(f"Next: open the report, or: xsp-post table overhead {store}")
 
 
-def _findings(analysis: Any) -> list[str]:
-    """Findings a person should see at once: those of the workload as a whole, and warnings."""
-    from xsp_post.findings import CATALOGUE, INFO
+NOTES = 2  # findings below a warning that are printed at the end of a run
+
+
+def _findings(analysis: Any, store: Path) -> list[str]:
+    """Every error and warning, one line each, worst first; of the rest the workload's own, and how many there are."""
+    from xsp_post.findings import CATALOGUE, INFO, SEVERITIES
     from xsp_post.text_safety import shown
 
-    found = {f.code: f for f in analysis.findings if f.severity != INFO or f.capture_id < 0}
-    return [
-        f"Finding: {CATALOGUE[code].title} [{code}]" + (f": {shown(f.example, 160)}" if f.example else "")
-        for code, f in found.items()
+    ordered = sorted(analysis.findings, key=lambda f: (SEVERITIES.index(f.severity), f.capture_id >= 0))
+    found: dict[str, Any] = {}
+    for one in ordered:
+        found.setdefault(one.code, one)  # of one code the worst
+    serious = [f for f in found.values() if f.severity != INFO]
+    notes = [f for f in found.values() if f.severity == INFO]
+    printed = [*serious, *[f for f in notes if f.capture_id < 0][:NOTES]]
+    lines = [
+        f"{f.severity.capitalize()}: {CATALOGUE[f.code].title} [{f.code}]"
+        + (f": {shown(f.example, 100)}" if f.example else "")
+        for f in printed
     ]
+    rest = len(serious) + len(notes) - len(printed)
+    if rest:
+        command = shared.command("xsp-post", "table", "findings", store)
+        lines.append(f"{rest} more {'note' if rest == 1 else 'notes'}: {command}")
+    return lines
 
 
 class _Told:

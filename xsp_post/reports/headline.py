@@ -69,9 +69,13 @@ def _overhead_line(row: dict[str, Any], several: bool) -> str:
         return f"{start}  accurate"
     if not row["compared_level"]:
         return f"{start}  {row['verdict']}"
+    interval = _interval(row["ci_low_overhead_ns"], row["ci_high_overhead_ns"])
+    if str(row["verdict"]).startswith("no overhead"):  # a percentage of what may be noise reads like a result
+        seen = f"{_signed(row['overhead_ns'])} is within its noise {interval}"
+        return f"{start}  {row['verdict']} on {row['compared_level']}: {seen}"
     return (
         f"{start}  {_signed(row['overhead_ns'])} on {row['compared_level']} ({_percent(row['overhead_ratio'])})"
-        f" {_interval(row['ci_low_overhead_ns'], row['ci_high_overhead_ns'])}: {row['verdict']}"
+        f" {interval}: {row['verdict']}"
     )
 
 
@@ -108,4 +112,6 @@ def _signed(value: float) -> str:
 
 
 def _percent(ratio: float) -> str:
+    if ratio >= 10:
+        return f"{ratio + 1:,.0f} times it"
     return format_ratio_percent(ratio) if ratio < 0 else f"+{format_ratio_percent(ratio)}"
