@@ -13,6 +13,7 @@ from typing import Protocol
 import pandas as pd
 
 from xsp_post.findings import Finding, to_frame
+from xsp_post.schemas import TABLES
 
 
 class Results(Protocol):
@@ -59,3 +60,12 @@ class Analysis:
 def with_findings(frames: dict[str, pd.DataFrame], findings: list[Finding]) -> Analysis:
     """An analysis whose table ``findings`` says what the list says."""
     return Analysis({**frames, "findings": to_frame(findings)}, findings)
+
+
+def frame_or_empty(results: Results, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """A table, or one without rows but with the columns of its schema where it is not there."""
+    if name in results.tables():
+        return results.frame(name, columns)
+    listed = TABLES[name].columns if name in TABLES else ()
+    empty = pd.DataFrame({c.name: pd.Series(dtype=object if c.dtype == "str" else c.dtype) for c in listed})
+    return empty if columns is None else empty.reindex(columns=list(columns))

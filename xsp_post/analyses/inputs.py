@@ -24,7 +24,8 @@ CATALOGUE.update({
     "peaks-unknown": Entry(
         WARNING,
         "The roofs of this device are not known",
-        "The device is not in xsp-post's table of GPUs and the capture does not state its multiprocessors, clock and bandwidth.",
+        "The device is not in xsp-post's table of GPUs, and the capture does not state its multiprocessors, clock "
+        "and bandwidth.",
         "Give its peaks in a file (--peaks), for example one written by `xsp-post doctor --measure-peaks`.",
     ),
 })

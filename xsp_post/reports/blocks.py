@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from xsp_post.analysis import Results
-from xsp_post.schemas import TABLES
 
 if TYPE_CHECKING:
     from xsp_post.reports.cases import Case
@@ -99,15 +98,6 @@ class Exhibit:
 def rows_of(frame: pd.DataFrame) -> list[Any]:
     """The few rows of a frame that are shown one by one, as named tuples."""
     return list(frame.itertuples(index=False, name="Row"))
-
-
-def frame_or_empty(results: Results, name: str, columns: list[str] | None = None) -> pd.DataFrame:
-    """A table, or one without rows but with the columns of its schema where it is not there."""
-    if name in results.tables():
-        return results.frame(name, columns)
-    listed = TABLES[name].columns if name in TABLES else ()
-    empty = pd.DataFrame({c.name: pd.Series(dtype=object if c.dtype == "str" else c.dtype) for c in listed})
-    return empty if columns is None else empty.reindex(columns=columns)
 
 
 def present(frame: pd.DataFrame, columns: tuple[str, ...] | list[str]) -> tuple[str, ...]:

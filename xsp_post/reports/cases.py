@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.analysis import Results, frame_or_empty
 from xsp_post.errors import UsageError
-from xsp_post.reports.blocks import frame_or_empty
 from xsp_post.reports.text import visible
 
 

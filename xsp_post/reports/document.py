@@ -26,7 +26,7 @@ from xsp_post.reports import (
     timeline,
     types,
 )
-from xsp_post.reports.blocks import Exhibit, Section, frame_or_empty
+from xsp_post.reports.blocks import Exhibit, Section
 from xsp_post.reports.layer_facts import LayerFacts, layer_facts
 from xsp_post.reports.summary import Summary, summarize
 
@@ -124,4 +124,4 @@ def _finite(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{column: frame[column].replace([np.inf, -np.inf], np.nan) for column in infinite})
 
 
-__all__ = ["EXHIBITS", "Document", "build", "chosen", "frame_or_empty"]
+__all__ = ["EXHIBITS", "Document", "build", "chosen"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xsp_post import findings as catalogue
-from xsp_post.analysis import Results
-from xsp_post.reports.blocks import frame_or_empty
+from xsp_post.analysis import Results, frame_or_empty
 from xsp_post.reports.text import visible
 
 

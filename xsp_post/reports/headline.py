@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.analysis import Results
-from xsp_post.reports.blocks import frame_or_empty
+from xsp_post.analysis import Results, frame_or_empty
 from xsp_post.reports.facts import is_uncertain
 from xsp_post.text_safety import shown
 from xsp_post.units import format_inputs_per_s, format_ns, format_ratio_percent

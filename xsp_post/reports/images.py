@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from xsp_post.analysis import Results
+from xsp_post.analysis import Results, frame_or_empty
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart
 from xsp_post.reports.document import build
@@ -18,7 +18,8 @@ def charts(results: Results, *, case: int | None = None, only: Sequence[str] = (
     """Every chart of the report by its id (a03, a09, a09-linear …), titled and themed for use on its own."""
     blocks = [b for s in build(results, case=case, only=only).sections for b in s.blocks if isinstance(b, Chart)]
     wanted = {int(name[1:]) for name in only if name[:1] in "aA" and name[1:].isdigit()}
-    if any(_analyses_of(b.id) & wanted for b in blocks):  # --only A3 asks for A3's charts, not for its section's
+    # --only A3 asks for A3's charts; its section's are the answer only where A3 has rows and no chart of its own
+    if any(_analyses_of(b.id) & wanted for b in blocks) or (wanted and not _has_rows(results, wanted)):
         blocks = [b for b in blocks if _analyses_of(b.id) & wanted]
     found: dict[str, alt.TopLevelMixin] = {}
     for block in blocks:
@@ -26,6 +27,10 @@ def charts(results: Results, *, case: int | None = None, only: Sequence[str] = (
         for label, form in block.alternatives:
             found[f"{block.id}-{label.lower()}"] = theme.styled(form, block.label)
     return found
+
+
+def _has_rows(results: Results, analyses: set[int]) -> bool:
+    return any(len(frame_or_empty(results, f"a{number:02}")) for number in analyses)
 
 
 def _analyses_of(chart_id: str) -> set[int]:

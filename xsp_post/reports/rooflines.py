@@ -12,9 +12,9 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.analysis import Results, frame_or_empty
 from xsp_post.reports import cases, theme
-from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, frame_or_empty
+from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.units import (
     format_bytes_per_s,

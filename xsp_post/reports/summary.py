@@ -10,9 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.analysis import Results, frame_or_empty
 from xsp_post.reports import cases
-from xsp_post.reports.blocks import frame_or_empty, rows_of
+from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.facts import Device, Fact, counted, device_of, facts
 from xsp_post.reports.findings_view import Shown, shown_findings
 from xsp_post.reports.text import distinct, short_kernel, shorten, visible
