@@ -149,7 +149,7 @@ def _findings(analysis: Any, store: Path) -> list[str]:
     printed = [*serious, *[f for f in notes if f.capture_id < 0][:NOTES]]
     lines = [
         f"{f.severity.capitalize()}: {CATALOGUE[f.code].title} [{f.code}]"
-        + (f": {shown(f.example, 100)}" if f.example else "")
+        + (f": {shown(f.example, 240)}" if f.example else "")
         for f in printed
     ]
     rest = len(serious) + len(notes) - len(printed)
