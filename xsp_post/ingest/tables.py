@@ -116,6 +116,7 @@ class SqliteTables:
         self.path = path
         self._uri = self._readable_uri()
         self._columns: dict[str, frozenset[str]] = {}
+        self._never_null: dict[str, frozenset[str]] = {}
         self._sliceable: dict[str, bool] = {}
         self._ahead: tuple[list[Request], Future[list[pa.Table]]] | None = None
 
@@ -169,6 +170,7 @@ class SqliteTables:
                         except sqlite3.OperationalError:
                             continue  # a view of what is gone, or a virtual table of a module we do not have
                         self._columns[name] = frozenset(row[1] for row in info)
+                        self._never_null[name] = frozenset(row[1] for row in info if row[3])
                         self._sliceable[name] = kind == "table" and "WITHOUT ROWID" not in (sql or "").upper()
             except _DAMAGE as error:
                 raise self._damaged(error) from error
@@ -216,9 +218,11 @@ class SqliteTables:
         return [pa.concat_tables(parts[i]) if parts[i] else _empty(request) for i, request in enumerate(requests)]
 
     def _queries(self, request: Request) -> list[str]:
-        have = self.columns(request.table)
+        have, never_null = self.columns(request.table), self._never_null[request.table]
         row_number = "rowid" if self._sliceable[request.table] else "row_number() OVER ()"
-        select = ", ".join(f"{_expression(w, have, row_number)} AS {_quoted(w.alias)}" for w in request.wants)
+        select = ", ".join(
+            f"{_expression(w, have, never_null, row_number)} AS {_quoted(w.alias)}" for w in request.wants
+        )
         query = f"SELECT {select} FROM {_quoted(request.table)}"
         if not self._sliceable[request.table]:
             return [query]
@@ -398,7 +402,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _expression(want: Want, have: frozenset[str], row_number: str) -> str:
+def _expression(want: Want, have: frozenset[str], never_null: frozenset[str], row_number: str) -> str:
     literal = "x''" if isinstance(want.default, bytes) else repr(want.default)
     if want.column == "ROWID":
         return row_number
@@ -409,6 +413,8 @@ def _expression(want: Want, have: frozenset[str], row_number: str) -> str:
     if isinstance(want.default, float):
         # NaN cannot be written in SQL: −∞ stands for it and for NULL (see `floats`)
         return f"COALESCE(CAST({_quoted(want.column)} AS REAL), -9e999)"
+    if want.column in never_null:
+        return _quoted(want.column)
     return f"COALESCE({_quoted(want.column)}, {literal})"
 
 
