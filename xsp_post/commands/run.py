@@ -129,7 +129,7 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
         typer.echo(sentence)
     typer.echo(f"Store:  {store}")
     typer.echo(f"Report: {report}")
-    shared.say(f"Next: open the report, or: xsp-post table overhead {store}")
+    shared.say("Next: open the report, or: " + shared.command("xsp-post", "table", "overhead", store))
 
 
 NOTES = 2  # findings below a warning that are printed at the end of a run

@@ -132,7 +132,7 @@ def _busy(row: pd.Series, device: Device) -> list[str]:
         )
     if row["gpu_latency_ratio"] == row["gpu_latency_ratio"]:
         less = row["kernel_latency_ns"] < row["busy_ns"]
-        why = "; less than busy, where copies count and what was slow once is not trimmed by itself" if less else ""
+        why = "; busy is more: it has copies, and launches that were slow once" if less else ""
         found.append(
             f"{device.work[:-1].capitalize()} time {format_ns(row['kernel_latency_ns'])} in "
             f"{int(row['kernel_count']):,} launches, "
