@@ -169,6 +169,17 @@ def test_what_is_a_kernel_of_the_cpu_does_not_hang_on_noise(tmp_path: Path, allo
     assert names == ["aten::empty_strided", "aten::copy_", "aten::native_batch_norm"]
 
 
+def test_one_interrupted_call_makes_no_worker_of_who_passes_on(tmp_path: Path) -> None:
+    """The machine took the processor away in the middle of one call of five."""
+    events = []
+    for call in range(5):
+        at, interruption = 1000 * call, 400 if call == 2 else 0
+        events.append(event("cpu_op", "aten::_to_copy", at, 10 + interruption))
+        events.append(event("cpu_op", "aten::copy_", at + 2 + interruption, 6))
+    trace = read_kineto(write(tmp_path / "cpu.json", events))
+    assert set(trace.strings[trace.activities["name_id"]]) == {"aten::copy_"}
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 200)), max_size=30))
 def test_kernels_of_the_cpu_never_overlap_on_a_thread(tmp_path_factory, rows) -> None:

@@ -22,6 +22,7 @@ from xsp_post.ingest import interning, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, arguments_of
 from xsp_post.intervals import nest
+from xsp_post.statistics import medians
 from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
 
 MESSAGES.update({
@@ -235,7 +236,8 @@ class _Assembly:
         self_ns = duration_ns.copy()
         np.subtract.at(self_ns, parent[has_parent], duration_ns[has_parent])
         names, name = np.unique(operators["name_id"].to_numpy(), return_inverse=True)
-        share = np.bincount(name, weights=self_ns) / np.maximum(np.bincount(name, weights=duration_ns), 1)
+        # the typical call's share: one call that the machine interrupted must not make a worker of who passes on
+        share = medians(self_ns / np.maximum(duration_ns, 1), name, len(names))
         texts = [str(text) for text in self.strings.array()[names]]
         is_wrapper = np.array([text.startswith(_WRAPPERS) for text in texts], dtype=bool)
         is_work = np.array([text not in _BOOKKEEPING for text in texts], dtype=bool)
