@@ -18,6 +18,7 @@ from xsp_post.reports import javascript, page_top
 from xsp_post.reports.blocks import Block, Chart, Drawing, Note, Section, Table
 from xsp_post.reports.document import Document, build
 from xsp_post.reports.page_data import PageData
+from xsp_post.reports.sections import section_html
 
 
 def write_report(
@@ -105,13 +106,7 @@ def _contents(document: Document) -> str:
 
 def _section(section: Section, data: PageData) -> str:
     body = "".join(_block(block, data) for block in section.blocks)
-    return (
-        f'<section id="{escape(section.id)}" aria-labelledby="{escape(section.id)}-title"><header>'
-        f'<h2 id="{escape(section.id)}-title">{escape(section.title)}</h2>'
-        f'<a class="anchor" href="#{escape(section.id)}" aria-label="Link to this section">#</a>'
-        f"<p>{escape(section.question)}</p></header>"
-        f"{body}</section>\n"
-    )
+    return section_html(section.id, section.title, section.question, body)
 
 
 def _block(block: Block, data: PageData) -> str:

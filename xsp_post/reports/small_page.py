@@ -14,6 +14,7 @@ from xsp_post import __version__
 from xsp_post.reports import javascript
 from xsp_post.reports.blocks import Chart, Drawing, Note, Section, Table
 from xsp_post.reports.page_data import PageData
+from xsp_post.reports.sections import section_html
 from xsp_post.reports.text import visible
 
 
@@ -94,12 +95,7 @@ def _top(facts: Sequence[Fact], statements: Sequence[tuple[str, str]]) -> str:
 
 def _section(section: Section, data: PageData) -> str:
     body = "".join(_block(block, data) for block in section.blocks)
-    return (
-        f'<section id="{escape(section.id)}" aria-labelledby="{escape(section.id)}-title"><header>'
-        f'<h2 id="{escape(section.id)}-title">{escape(section.title)}</h2>'
-        f'<a class="anchor" href="#{escape(section.id)}" aria-label="Link to this section">#</a>'
-        f"<p>{escape(section.question)}</p></header>{body}</section>\n"
-    )
+    return section_html(section.id, section.title, section.question, body)
 
 
 def _block(block: Chart | Table | Drawing | Note, data: PageData) -> str:
