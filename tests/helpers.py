@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 import xsp_post.schemas as schemas
-from xsp_post.analysis import Analysis
-from xsp_post.findings import Finding, to_frame
-from xsp_post.intervals import union_length
+from xsp_post.arrays.intervals import union_length
+from xsp_post.base.findings import Finding, to_frame
+from xsp_post.model.results import Analysis
 
 # path, class, kernels as (name, duration in ns)
 LAYERS: tuple[tuple[str, str, tuple[tuple[str, int], ...]], ...] = (

@@ -13,9 +13,9 @@ import pytest
 from builders import ExportBuilder
 
 import xsp_post
-from xsp_post.errors import CaptureError, OutputError, UsageError
+from xsp_post.base.errors import CaptureError, OutputError, UsageError
 from xsp_post.pipeline import analyze
-from xsp_post.store import write_store
+from xsp_post.store.store import write_store
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ import pytest
 from builders import ExportBuilder
 from conftest import CANARY
 
+from xsp_post.base.errors import CaptureError, OutputError, ToolError, UsageError
 from xsp_post.batch import BatchOptions, discover, engines, run_batch, work
 from xsp_post.batch.jobs import Job
-from xsp_post.errors import CaptureError, OutputError, ToolError, UsageError
-from xsp_post.store import open_store
+from xsp_post.store.store import open_store
 
 CLI = [sys.executable, "-m", "xsp_post.cli"]
 

@@ -14,14 +14,14 @@ import pandas as pd
 import pytest
 from builders import ExportBuilder
 
-from xsp_post import capture
-from xsp_post.capture import CapturePlan, Workload
+from xsp_post.base.errors import ToolError, UsageError
 from xsp_post.collectors import ncu
 from xsp_post.collectors.ncu import FLOPS, MEMORY, METRIC_SETS, OCCUPANCY, NcuCollector, metric_flags
-from xsp_post.counter_quantities import is_input, quantities
-from xsp_post.counters import ACTION_DTYPES, QUANTITIES, CounterReport
-from xsp_post.errors import ToolError, UsageError
-from xsp_post.levels import RUN_COUNTERS
+from xsp_post.counters.quantities import is_input, quantities
+from xsp_post.model import capture
+from xsp_post.model.capture import CapturePlan, Workload
+from xsp_post.model.counters import ACTION_DTYPES, QUANTITIES, CounterReport
+from xsp_post.model.levels import RUN_COUNTERS
 
 FAKES = Path(__file__).parent / "fakes"
 LISTED = (
@@ -225,7 +225,7 @@ def test_what_doctor_learns(fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not NcuCollector().check().is_available
     monkeypatch.setenv("XSP_NCU", str(tmp_path / "nowhere"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("xsp_post.tools._NCU_FOLDERS", ())
+    monkeypatch.setattr("xsp_post.hardware.tools._NCU_FOLDERS", ())
     assert not NcuCollector().check().is_available
     with pytest.raises(ToolError) as caught:
         NcuCollector().collect(plan(tmp_path))

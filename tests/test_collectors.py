@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from xsp_post import capture, collectors, tools
-from xsp_post.capture import CapturePlan, Workload
+from xsp_post import collectors
+from xsp_post.base.errors import OutputError, ToolError, UsageError
 from xsp_post.collectors import base
 from xsp_post.collectors.nsys import NsysCollector, profile_flags
-from xsp_post.errors import OutputError, ToolError, UsageError
-from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
+from xsp_post.hardware import tools
+from xsp_post.model import capture
+from xsp_post.model.capture import CapturePlan, Workload
+from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
 
 FAKES = Path(__file__).parent / "fakes"
 

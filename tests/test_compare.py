@@ -13,11 +13,11 @@ from builders import ExportBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post import statistics
-from xsp_post.analysis import Analysis
+from xsp_post.arrays import statistics
+from xsp_post.base.errors import BarNotMetError, UsageError
 from xsp_post.compare import check_bars, compare, parse_bar
 from xsp_post.compare.differences import differences, holm
-from xsp_post.errors import BarNotMetError, UsageError
+from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
 from xsp_post.schemas import TABLES
 
@@ -328,7 +328,7 @@ def test_single_iteration_is_judged_by_its_value_and_says_so():
 
 
 def test_command_in_terminal_json_html_and_ci(tmp_path):
-    from xsp_post.store import write_store
+    from xsp_post.store.store import write_store
 
     for name, results in (("base", run(1)), ("same", run(2)), ("slow", run(3, scale=1.6))):
         write_store(results, tmp_path / f"{name}.xsp.sqlite")

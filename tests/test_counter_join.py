@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post.counter_join import STEPS, join
-from xsp_post.counters import ACTION_DTYPES, DURATION, PATH_SEPARATOR, CounterReport
+from xsp_post.counters.join import STEPS, join
+from xsp_post.model.counters import ACTION_DTYPES, DURATION, PATH_SEPARATOR, CounterReport
 
 LAYERS = ("conv1:Conv2d", "bn1:BatchNorm2d", "fc:Linear")
 Launch = tuple[str, str]  # layer, kernel

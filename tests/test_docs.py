@@ -53,7 +53,7 @@ def constants(node):
 
 
 def test_every_failure_has_a_listed_code(gen_docs):
-    from xsp_post import errors
+    from xsp_post.base import errors
 
     families = {name for name in vars(errors) if name.endswith("Error")}
     seen = 0
@@ -69,7 +69,7 @@ def test_every_failure_has_a_listed_code(gen_docs):
 
 
 def test_every_finding_has_a_listed_code(gen_docs):
-    from xsp_post.findings import CATALOGUE
+    from xsp_post.base.findings import CATALOGUE
 
     seen = 0
     for path, line, name, call in calls():
@@ -81,8 +81,8 @@ def test_every_finding_has_a_listed_code(gen_docs):
 
 
 def test_no_listed_code_is_dead(gen_docs):
-    from xsp_post.errors import MESSAGES
-    from xsp_post.findings import CATALOGUE
+    from xsp_post.base.errors import MESSAGES
+    from xsp_post.base.findings import CATALOGUE
 
     uses: dict[str, int] = {}
     for path in PACKAGE.rglob("*.py"):
@@ -94,8 +94,8 @@ def test_no_listed_code_is_dead(gen_docs):
 
 
 def test_messages_say_what_to_do(gen_docs):
-    from xsp_post.errors import MESSAGES
-    from xsp_post.findings import CATALOGUE, SEVERITIES
+    from xsp_post.base.errors import MESSAGES
+    from xsp_post.base.findings import CATALOGUE, SEVERITIES
 
     for code, (cause, cure) in MESSAGES.items():
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", code), code
@@ -192,8 +192,8 @@ def test_architecture_has_a_place_for_every_room():
 
 
 def test_glossary_has_every_level_and_way_of_attribution():
-    from xsp_post.levels import Level
-    from xsp_post.tree import Attribution, LayerAttribution
+    from xsp_post.model.levels import Level
+    from xsp_post.model.tree import Attribution, LayerAttribution
 
     text = (ROOT / "docs/glossary.md").read_text(encoding="utf-8")
     for member in (*Level, *Attribution, *LayerAttribution):

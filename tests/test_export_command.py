@@ -10,7 +10,7 @@ import pytest
 from helpers import small_analysis
 
 from xsp_post.exporters import FORMATS
-from xsp_post.store import write_store
+from xsp_post.store.store import write_store
 
 
 def xsp_post(*arguments, cwd):

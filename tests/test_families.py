@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post.families import FAMILIES, RULES, families, matches, normalise_kernel_name, rule_index
+from xsp_post.names.families import FAMILIES, RULES, families, matches, normalise_kernel_name, rule_index
 
 NAMES = [
     ("communication", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"),

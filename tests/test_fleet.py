@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xsp_post import fleet
-from xsp_post.analyses import compute_all
+from xsp_post.analyses import compute_all, fleet
 from xsp_post.analyses.paper_data import MIB, Builder, KernelRow, LayerRow
-from xsp_post.analysis import Analysis
-from xsp_post.hardware import paper_system
+from xsp_post.hardware.gpus import paper_system
+from xsp_post.model.results import Analysis
 from xsp_post.schemas import TABLES
 
 MS, GFLOP, GB = 1e6, 1e9, 1e9

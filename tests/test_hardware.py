@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from xsp_post import hardware
-from xsp_post.errors import UsageError
-from xsp_post.hardware_peaks import GPUS, PAPER_SYSTEMS, PIPES
+from xsp_post.base.errors import UsageError
+from xsp_post.hardware.gpus import gpus as hardware
+from xsp_post.hardware.peaks import GPUS, PAPER_SYSTEMS, PIPES
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)

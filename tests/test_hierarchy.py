@@ -9,14 +9,14 @@ from builders import ExportBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post.analysis import Analysis
-from xsp_post.errors import UsageError
+from xsp_post.base.errors import UsageError
 from xsp_post.hierarchy import LevelOptions, TreeOptions, build_tree
 from xsp_post.ingest import nsys
 from xsp_post.ingest.tables import SqliteTables
-from xsp_post.levels import Level
+from xsp_post.model.levels import Level
+from xsp_post.model.results import Analysis
+from xsp_post.model.tree import Attribution, LayerAttribution, balance
 from xsp_post.reports.terminal import balance_line
-from xsp_post.tree import Attribution, LayerAttribution, balance
 from xsp_post.tree_tables import core_frames
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from xsp_post.hierarchy import TreeOptions
 from xsp_post.ingest.sources import load
-from xsp_post.levels import Level
+from xsp_post.model.levels import Level
+from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind, balance
 from xsp_post.pipeline import Options, analyze, grow
-from xsp_post.tree import Attribution, LayerAttribution, NodeKind, balance
 from xsp_post.tree_tables import core_frames, summary_frames
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post import intervals, rollup
+from xsp_post.arrays import intervals, rollup
 
 # starts even, ends odd: an end never falls on another's start, where the rules differ on purpose
 SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 25)), max_size=14)

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post import range_text
 from xsp_post.names import (
     COLUMNS,
     is_model_like,
@@ -21,6 +20,7 @@ from xsp_post.names import (
     is_operator_like,
     is_phase_like,
     parse_names,
+    range_text,
 )
 
 CAPTURES = Path(os.environ.get("XSP_POST_CAPTURES", Path(__file__).parents[1] / ".." / "shared" / "captures"))

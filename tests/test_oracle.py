@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import Loaded, load
+from xsp_post.model.tree import Attribution
 from xsp_post.pipeline import Options, analyze_loaded
-from xsp_post.tree import Attribution
 
 THREADS = ((100, 100), (100, 101), (300, 300))  # (process, thread); 100 and 101 share correlation ids with 300
 TIMES = st.integers(0, 40)

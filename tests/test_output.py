@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from xsp_post.errors import EXIT_OUTPUT, MESSAGES, OutputError
-from xsp_post.output import atomic_folder, atomic_output
+from xsp_post.base.errors import EXIT_OUTPUT, MESSAGES, OutputError
+from xsp_post.base.output import atomic_folder, atomic_output
 
 
 def left_over(folder):

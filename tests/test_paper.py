@@ -9,7 +9,7 @@ import pytest
 from xsp_post.analyses import compute_all, paper_check, paper_data
 from xsp_post.analyses.paper_check import Line, half_unit, number_line
 from xsp_post.analyses.paper_data import Builder, KernelRow
-from xsp_post.hardware import paper_system
+from xsp_post.hardware.gpus import paper_system
 
 needs_data = pytest.mark.skipif(
     paper_data.folder() is None, reason="the paper's data is not at hand (XSP_POST_PAPER, or ../shared/paper)")

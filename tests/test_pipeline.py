@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from builders import ExportBuilder
 
-from xsp_post.hardware import Peaks
+from xsp_post.hardware.gpus import Peaks
 from xsp_post.hierarchy import LevelOptions, TreeOptions
 from xsp_post.pipeline import Options, analyze, reanalyze
 

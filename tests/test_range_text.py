@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post import range_text
-from xsp_post.range_text import RangeText, format_layer, format_model, format_shape, parse
+from xsp_post.names import range_text
+from xsp_post.names.range_text import RangeText, format_layer, format_model, format_shape, parse
 
 _names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
 

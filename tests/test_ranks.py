@@ -9,9 +9,9 @@ from builders import ExportBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post.analysis import Analysis
+from xsp_post.analyses.ranks import rank_contribution, rank_table
+from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
-from xsp_post.ranks import rank_contribution, rank_table
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 GEMM = "ampere_sgemm_128x64_tn"

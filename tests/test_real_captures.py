@@ -11,10 +11,11 @@ import pytest
 from builders import ExportBuilder
 from conftest import CANARY
 
-from xsp_post import pipeline, store
+from xsp_post import pipeline
 from xsp_post.hierarchy import TreeOptions, build_tree
 from xsp_post.ingest.sources import load
-from xsp_post.tree import balance
+from xsp_post.model.tree import balance
+from xsp_post.store import store
 
 NAMES = (
     "cloverleaf_a100", "cublas_a100_2022.3", "fsdp_2gpu_h100", "no_cuda_2021.3", "no_cuda_non_utf8_2025.6",

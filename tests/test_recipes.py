@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from builders import ExportBuilder
 
-from xsp_post.errors import OutputError
+from xsp_post.base.errors import OutputError
 from xsp_post.recipes import RECIPES, install
 
 FAKES = Path(__file__).parent / "fakes"

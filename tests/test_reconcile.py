@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post import reconcile, statistics
-from xsp_post.analysis import Analysis
-from xsp_post.errors import ContradictionError
-from xsp_post.findings import CATALOGUE
+from xsp_post import reconcile
+from xsp_post.arrays import statistics
+from xsp_post.base.errors import ContradictionError
+from xsp_post.base.findings import CATALOGUE
+from xsp_post.model.results import Analysis
 from xsp_post.schemas import column_names
 
 MS = 1_000_000

@@ -17,7 +17,7 @@ EXAMPLE = Path(__file__).resolve().parents[1] / "examples/resnet50_generated.sql
 def store(tmp_path_factory):
     path = tmp_path_factory.mktemp("store") / "run.xsp.sqlite"
     from xsp_post.pipeline import analyze
-    from xsp_post.store import write_store
+    from xsp_post.store.store import write_store
 
     write_store(analyze([EXAMPLE]), path)
     return path

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from xsp_post import capture, collectors, run
-from xsp_post.capture import Workload
+from xsp_post import collectors, run
+from xsp_post.base.errors import CaptureError, ContradictionError, OutputError, ToolError, UsageError
 from xsp_post.collectors.base import begin
-from xsp_post.errors import CaptureError, ContradictionError, OutputError, ToolError, UsageError
-from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
+from xsp_post.model import capture
+from xsp_post.model.capture import Workload
+from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
 from xsp_post.run import RunPlan
 
 WORKLOAD = Workload("resnet50", iteration_count=2, warmup_count=1)
@@ -417,7 +418,7 @@ def test_a_whole_run_with_real_children(tmp_path):
 def test_a_killed_run_resumes(tmp_path):
     plan = small_plan(tmp_path)
     script = (
-        "import sys; from pathlib import Path; from xsp_post import run; from xsp_post.capture import Workload\n"
+        "import sys; from pathlib import Path; from xsp_post import run; from xsp_post.model.capture import Workload\n"
         f"run.execute(run.{plan!r}, Path({str(tmp_path / 'run')!r}))"
     )
     process = subprocess.Popen([sys.executable, "-c", script])

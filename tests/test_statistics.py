@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post import statistics as s
+from xsp_post.arrays import statistics as s
 
 _SAMPLES = st.lists(st.floats(min_value=-1e9, max_value=1e9), min_size=1, max_size=30)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post.text_safety import INVISIBLE, shown
+from xsp_post.base.text_safety import INVISIBLE, shown
 
 HIDDEN = [0, 0x1B, 0x7F, 0x9B, 0xAD, 0x200B, 0x202E, 0x2028, 0x2029, 0x3164, 0xFEFF, 0xD800, 0xE001]
 

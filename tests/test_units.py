@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post import units
+from xsp_post.schemas import units
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed (extra run)"
 from torch import nn  # noqa: E402
 
 import xsp_post  # noqa: E402
-from xsp_post import range_text  # noqa: E402
-from xsp_post.capture import Workload  # noqa: E402
-from xsp_post.errors import ToolError, UsageError  # noqa: E402
-from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL  # noqa: E402
+from xsp_post.base.errors import ToolError, UsageError  # noqa: E402
+from xsp_post.model.capture import Workload  # noqa: E402
+from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL  # noqa: E402
+from xsp_post.names import range_text  # noqa: E402
 from xsp_post.workload import facts, models, ranges  # noqa: E402
 from xsp_post.workload.__main__ import main  # noqa: E402
 from xsp_post.workload.catalogue import check_name  # noqa: E402

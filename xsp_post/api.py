@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import pandas as pd
 
 from xsp_post.analyses import find
-from xsp_post.analysis import Results
-from xsp_post.errors import UsageError
+from xsp_post.base.errors import UsageError
+from xsp_post.model.results import Results
 from xsp_post.schemas import TABLES
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def load(path: PathLike, *more: PathLike, options: Options | None = None) -> Pro
     from xsp_post.ingest.files import require_readable
     from xsp_post.ingest.sources import STORE, sniff
     from xsp_post.pipeline import analyze
-    from xsp_post.store import open_store
+    from xsp_post.store.store import open_store
 
     paths = [Path(one) for one in (path, *more)]
     first = paths[0]

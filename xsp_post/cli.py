@@ -21,7 +21,7 @@ from typing import Annotated
 import typer
 
 from xsp_post import __version__
-from xsp_post.errors import EXIT_INTERRUPTED, XspPostError
+from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError
 
 app = typer.Typer(
     name="xsp-post",
@@ -134,7 +134,7 @@ _CHILD_LINE = "\n  | "
 
 
 def _complain(error: XspPostError) -> None:
-    from xsp_post.text_safety import shown
+    from xsp_post.base.text_safety import shown
 
     # the lines a child process left are lines of their own (collectors.base.last_lines); nothing else breaks one
     message, *lines = error.message.split(_CHILD_LINE)

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from xsp_post import rollup
-from xsp_post.findings import CATALOGUE, HOW_TO_RECORD, INFO, WARNING, Entry, Finding, finding
-from xsp_post.intervals import Nesting, nest
-from xsp_post.levels import RUN_LAYER, RUN_MODEL
-from xsp_post.trace import ActivityKind, Trace
-from xsp_post.tree import INFERRED_COLUMNS, Attribution, Tree, check_tree
+from xsp_post.arrays import rollup
+from xsp_post.arrays.intervals import Nesting, nest
+from xsp_post.base.findings import CATALOGUE, HOW_TO_RECORD, INFO, WARNING, Entry, Finding, finding
+from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
+from xsp_post.model.trace import ActivityKind, Trace
+from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree, check_tree
 from xsp_post.tree_steps import attribution, layering, level_rules
 from xsp_post.tree_steps.amounts import distinct_operations, roll_up
 from xsp_post.tree_steps.frames import make_frames

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pandas as pd
 
-from xsp_post import findings as findings_module
-from xsp_post.analysis import Analysis, Overlay, Results, with_findings
-from xsp_post.hardware import Peaks
+from xsp_post.base import findings as findings_module
+from xsp_post.hardware.gpus import Peaks
 from xsp_post.hierarchy import LevelOptions, TreeOptions, build_tree
 from xsp_post.ingest.sources import Loaded, expand, load
 from xsp_post.ingest.tables import SqliteTables
+from xsp_post.model.results import Analysis, Overlay, Results, with_findings
+from xsp_post.model.trace import Trace
+from xsp_post.model.tree import Tree
 from xsp_post.reconcile import reconcile
-from xsp_post.trace import Trace
-from xsp_post.tree import Tree
 from xsp_post.tree_tables import core_frames
 
 
@@ -146,7 +146,7 @@ def _concat(frames: list[pd.DataFrame]) -> pd.DataFrame:
 
 def with_counters(analysis: Analysis, reports: list) -> Analysis:
     """Join counter reports to the kernels."""
-    from xsp_post.counter_join import join
+    from xsp_post.counters.join import join
 
     frames = analysis.frames
     metrics, found, steps = join(

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post import findings as findings_module
-from xsp_post.analysis import Analysis
-from xsp_post.errors import MESSAGES, ContradictionError
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
-from xsp_post.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
+from xsp_post.arrays.statistics import compare_summaries, summarise_repeats
+from xsp_post.base import findings as findings_module
+from xsp_post.base.errors import MESSAGES, ContradictionError
+from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
+from xsp_post.model.results import Analysis
 from xsp_post.schemas import column_names
-from xsp_post.statistics import compare_summaries, summarise_repeats
-from xsp_post.units import format_ns
+from xsp_post.schemas.units import format_ns
 
 MESSAGES.update({
     "workloads-unlike": (

@@ -19,10 +19,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from xsp_post import __version__, capture, collectors, machine, range_text, statistics
-from xsp_post.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload
-from xsp_post.errors import MESSAGES, CaptureError, OutputError, ToolError, UsageError, XspPostError
-from xsp_post.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
+from xsp_post import __version__, collectors
+from xsp_post.arrays import statistics
+from xsp_post.base.errors import MESSAGES, CaptureError, OutputError, ToolError, UsageError, XspPostError
+from xsp_post.hardware import machine
+from xsp_post.model import capture
+from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload
+from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
+from xsp_post.names import range_text
 from xsp_post.workload.catalogue import check_name
 
 MESSAGES.update({
@@ -473,7 +477,7 @@ class _as_output_error:
 
 def parse_levels(text: str) -> tuple[str, ...]:
     """``M,ML,MLG`` as levels, in rising order. UsageError for others."""
-    from xsp_post.levels import RUN_LEVEL_OPTIONS
+    from xsp_post.model.levels import RUN_LEVEL_OPTIONS
 
     words = [word.strip().upper().replace("/", "") for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in RUN_LEVEL_OPTIONS]

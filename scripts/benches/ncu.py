@@ -93,7 +93,7 @@ def _varint(value: int) -> bytes:
 READ = """
 import sys
 from pathlib import Path
-from xsp_post.counter_quantities import quantities
+from xsp_post.counters.quantities import quantities
 from xsp_post.ingest.ncu import read_ncu
 report = read_ncu(Path(sys.argv[1]))
 assert len(report.actions) == int(sys.argv[2]) and len(quantities(report))

@@ -103,9 +103,9 @@ def hook_costs() -> dict[str, float]:
 def collectors(options: argparse.Namespace) -> None:
     """The table of what each collector adds to the model's latency."""
     from xsp_post import collectors, pipeline, run
-    from xsp_post.capture import Workload
     from xsp_post.commands.run import device_of
-    from xsp_post.units import format_ns, format_ratio_percent
+    from xsp_post.model.capture import Workload
+    from xsp_post.schemas.units import format_ns, format_ratio_percent
 
     device = device_of("auto")
     workload = Workload(options.model, device=device, iteration_count=options.iterations)
@@ -134,8 +134,8 @@ def collectors(options: argparse.Namespace) -> None:
 PLAIN = """
 import json, sys, time
 import torch
-from xsp_post import statistics
-from xsp_post.capture import Workload
+from xsp_post.arrays import statistics
+from xsp_post.model.capture import Workload
 from xsp_post.workload import models, ranges
 
 built = models.build(Workload(sys.argv[1], warmup_count=3), int(sys.argv[2]))
@@ -162,8 +162,8 @@ print(json.dumps(statistics.trimmed_mean(samples[3:])))
 
 def independent(options: argparse.Namespace) -> None:
     """The same model in a plain timing loop without and with torch.profiler: what the table must agree with."""
-    from xsp_post import statistics as summaries
-    from xsp_post.units import format_ns
+    from xsp_post.arrays import statistics as summaries
+    from xsp_post.schemas.units import format_ns
 
     means: dict[str, list[float]] = {"plain": [], "profiled": []}
     for _ in range(options.repeat):

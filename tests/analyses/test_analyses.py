@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from xsp_post import schemas
 from xsp_post.analyses import ANALYSES, Options, compute_all, find, why_empty
-from xsp_post.analysis import Analysis
-from xsp_post.errors import UsageError
+from xsp_post.base.errors import UsageError
+from xsp_post.model.results import Analysis
 
 US = 1000
 

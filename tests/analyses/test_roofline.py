@@ -6,8 +6,8 @@ from helpers import frame_of
 
 from xsp_post.analyses import compute_all
 from xsp_post.analyses.roofline import pipe_of_name, tensor_pipe
-from xsp_post.analysis import Analysis
-from xsp_post.hardware import Peaks
+from xsp_post.hardware.gpus import Peaks
+from xsp_post.model.results import Analysis
 
 # 1 Tflop/s fp32, 10 Tflop/s fp16 tensor, 100 GB/s: ideal intensities 10 and 100 flop/B
 PEAKS = {"*": Peaks("toy", {"fp32": 1e12, "fp16_tensor": 1e13, "tf32_tensor": 5e12, "fp64": 1e11}, 1e11)}

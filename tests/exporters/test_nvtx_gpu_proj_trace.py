@@ -11,9 +11,9 @@ from helpers import frame_of, small_analysis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post.analysis import Analysis
-from xsp_post.errors import OutputError, UsageError
+from xsp_post.base.errors import OutputError, UsageError
 from xsp_post.exporters import nvtx_gpu_proj_trace as official
+from xsp_post.model.results import Analysis
 
 COLUMNS = [
     "Name", "Projected Start", "Projected Duration", "Orig Start", "Orig Duration", "Style", "PID", "TID", "NumGPUOps",

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 from helpers import small_analysis
 
-from xsp_post.errors import OutputError, UsageError
+from xsp_post.base.errors import OutputError, UsageError
 from xsp_post.exporters import FORMATS, default_path, export, spans, speedscope, tables
 from xsp_post.schemas import column_names
 

@@ -15,7 +15,7 @@ from conftest import CANARY
 from xsp_post.exporters import FORMATS, export, nvtx_gpu_proj_trace
 from xsp_post.exporters.timeline import build_timeline
 from xsp_post.pipeline import Options, analyze
-from xsp_post.store import open_store, write_store
+from xsp_post.store.store import open_store, write_store
 
 # The definition of nvtx_gpu_proj_trace, row by row (slow; small captures only).
 DEFINITION = """

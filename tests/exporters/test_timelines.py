@@ -13,10 +13,10 @@ from helpers import frame_of, small_analysis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post.analysis import Analysis
-from xsp_post.errors import OutputError, ToolError
+from xsp_post.base.errors import OutputError, ToolError
 from xsp_post.exporters import chrome, perfetto
 from xsp_post.exporters.timeline import build_timeline, lanes
+from xsp_post.model.results import Analysis
 
 HOSTILE = 'a"</script>\x00\n\u202e' + "x" * 10_000
 

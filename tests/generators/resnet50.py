@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from builders import LAZY_LOADING, MODULE_LOADING, ExportBuilder
 
-from xsp_post import range_text
+from xsp_post.names import range_text
 
 PID, THREAD = 4242, 4242
 STREAM = 7

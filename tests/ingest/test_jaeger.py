@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post.counter_quantities import quantities
-from xsp_post.errors import CaptureError
+from xsp_post.base.errors import CaptureError
+from xsp_post.counters.quantities import quantities
 from xsp_post.ingest.clock_offset import estimate
 from xsp_post.ingest.jaeger import read_jaeger, read_jaeger_counters, sniff_jaeger
 from xsp_post.ingest.kineto import sniff_kineto
-from xsp_post.trace import ActivityKind, SpanKind, Trace
+from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 
 TRACE = "mlmodelscope_mxnet_alexnet_all_levels_2019-03.jaeger.json"
 REFERENCE = "mlmodelscope_mxnet_alexnet_expected_attribution.csv"

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post import range_text
-from xsp_post.errors import CaptureError
+from xsp_post.base.errors import CaptureError
 from xsp_post.ingest import trace_events
 from xsp_post.ingest.interning import short_kernel_name
 from xsp_post.ingest.kineto import read_kineto, sniff_kineto
-from xsp_post.trace import ActivityKind, SpanKind, Trace
+from xsp_post.model.trace import ActivityKind, SpanKind, Trace
+from xsp_post.names import range_text
 
 # file → (annotations, operators, modules, launches, kernels, copies, sets); counted in the JSON with jq.
 REAL = {

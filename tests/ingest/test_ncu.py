@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xsp_post import findings
-from xsp_post.counter_quantities import quantities, roof_fractions
-from xsp_post.counters import QUANTITIES, CounterReport
-from xsp_post.errors import CaptureError, ToolError
+from xsp_post.base import findings
+from xsp_post.base.errors import CaptureError, ToolError
+from xsp_post.counters.quantities import quantities, roof_fractions
 from xsp_post.ingest import ncu, ncu_blocks
 from xsp_post.ingest.ncu import read_actions, read_ncu, sniff_ncu
 from xsp_post.ingest.ncu_csv import read_ncu_csv
+from xsp_post.model.counters import QUANTITIES, CounterReport
 
 REAL = {
     "cublas_sgemm_a100_2022.2": (1, "NVIDIA A100-PCIE-40GB"),

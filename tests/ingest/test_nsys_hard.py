@@ -10,11 +10,11 @@ import pytest
 from builders import ExportBuilder, global_id
 from export_schema import PRODUCTS, UNVERSIONED
 
-from xsp_post.errors import CaptureError
+from xsp_post.base.errors import CaptureError
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.model.tree import Attribution
 from xsp_post.pipeline import Options, analyze
-from xsp_post.tree import Attribution
 from xsp_post.tree_tables import core_frames
 
 KERNEL, RUNTIME, NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
@@ -277,7 +277,7 @@ def test_hostile_texts_go_all_the_way(tmp_path):
     analysis = analyze([builder.write(tmp_path / "a.sqlite")], Options())
     assert len(analysis.frame("kernels")) == KERNELS + len(texts)
     assert "non-utf8-text" in set(analysis.frame("findings")["code"])
-    from xsp_post.store import open_store, write_store
+    from xsp_post.store.store import open_store, write_store
 
     write_store(analysis, tmp_path / "a.xsp.sqlite")
     kept = open_store(tmp_path / "a.xsp.sqlite").frame("nodes")["name"].to_numpy(object).tolist()

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from xsp_post import capture
-from xsp_post.capture import Capture
-from xsp_post.errors import CaptureError, ContradictionError
+from xsp_post.base.errors import CaptureError, ContradictionError
 from xsp_post.ingest import sources
 from xsp_post.ingest.clock import read_clock, sniff_clock
+from xsp_post.model import capture
+from xsp_post.model.capture import Capture
 
 TEXTS = ["warmup:forward#0", "model:forward#0", "block:Sequential#0", "block.0:Linear#0", "block.0:Linear#1"]
 SPANS = {
@@ -86,9 +86,9 @@ def test_levels_that_want_no_kernels_do_not_miss_them(tmp_path):
 
 
 def test_the_cpu_of_a_run_finds_its_peaks_by_its_own_name(tmp_path):
-    from xsp_post.capture import capture_of
     from xsp_post.ingest.kineto import read_kineto
     from xsp_post.ingest.run_facts import with_capture
+    from xsp_post.model.capture import capture_of
 
     trace = tmp_path / "trace.json"
     trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [

@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from helpers import frame_of, small_analysis
 
-from xsp_post.analysis import Analysis
-from xsp_post.findings import Finding
+from xsp_post.base.findings import Finding
+from xsp_post.model.results import Analysis
 
 GPU = "NVIDIA A100-SXM4-40GB"
 KINDS = ("Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNorm2d", "Add", "ReLU")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from reports.samples import HOSTILE, sample
-from xsp_post import units
-from xsp_post.analysis import Analysis
+from xsp_post.model.results import Analysis
+from xsp_post.schemas import units
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parents[2]

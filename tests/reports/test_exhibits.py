@@ -9,8 +9,8 @@ from helpers import small_analysis
 
 from reports import samples
 from reports.counting import Only
-from xsp_post.analysis import Analysis
-from xsp_post.errors import UsageError
+from xsp_post.base.errors import UsageError
+from xsp_post.model.results import Analysis
 from xsp_post.reports import (
     cases,
     document,

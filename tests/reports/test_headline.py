@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from xsp_post.analysis import Analysis
+from xsp_post.model.results import Analysis
 from xsp_post.reports import headline
 
 MS = 1e6
@@ -74,8 +74,8 @@ def test_what_noise_explains_has_no_percentage():
 
 def test_a_run_ends_with_its_warnings_and_counts_the_rest(tmp_path):
     import xsp_post.hierarchy  # noqa: F401  (its findings are in the catalogue)
+    from xsp_post.base.findings import finding
     from xsp_post.commands.run import _findings
-    from xsp_post.findings import finding
 
     codes = ["no-kernels", "no-ranges", "warmup-detected", "one-iteration", "graph-launches"]
     analysis = Analysis({}, [finding(code) for code in codes] * 2)

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.samples import HOSTILE, sample
-from xsp_post import units
-from xsp_post.errors import OutputError
+from xsp_post.base.errors import OutputError
 from xsp_post.reports import javascript
 from xsp_post.reports.html import render, write_report
 from xsp_post.reports.json_form import JSON_VERSION, report_dict
 from xsp_post.reports.page_data import escape_json
+from xsp_post.schemas import units
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_two_reports_of_the_same_results_are_the_same(results, page):
 
 
 def test_no_chart_no_vega(results):
-    from xsp_post.analysis import Analysis
+    from xsp_post.model.results import Analysis
 
     page = render(Analysis({}))
     assert len(page) < 150_000

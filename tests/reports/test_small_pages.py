@@ -8,11 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from xsp_post import fleet
-from xsp_post.analysis import Analysis
+from xsp_post.analyses import fleet
+from xsp_post.analyses.ranks import rank_table
 from xsp_post.compare import compare
-from xsp_post.families import FAMILIES
-from xsp_post.ranks import rank_table
+from xsp_post.model.results import Analysis
+from xsp_post.names.families import FAMILIES
 from xsp_post.reports import compare_page, fleet_page, theme
 from xsp_post.schemas import TABLES
 

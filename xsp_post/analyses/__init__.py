@@ -16,8 +16,8 @@ from xsp_post.analyses import evaluation, joined_tables, kernel_tables, layer_ta
 from xsp_post.analyses.frames import core_frame
 from xsp_post.analyses.inputs import Inputs, prepare
 from xsp_post.analyses.options import BATCH_POLICIES, ROOF_AUTO, Options
-from xsp_post.analysis import Results
-from xsp_post.findings import Finding
+from xsp_post.base.findings import Finding
+from xsp_post.model.results import Results
 
 __all__ = [
     "ANALYSES", "BATCH_POLICIES", "ROOF_AUTO", "AnalysisSpec", "Inputs", "Options", "compute_all", "find", "prepare",

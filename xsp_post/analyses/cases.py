@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.frames import IntArray, core_frame, dense, lookup, text_codes
-from xsp_post.analysis import Results
-from xsp_post.findings import CATALOGUE, WARNING, Entry, Finding, finding
-from xsp_post.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
+from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
+from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
+from xsp_post.model.results import Results
 
 CATALOGUE.update({
     "only-warmup-iterations": Entry(

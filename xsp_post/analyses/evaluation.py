@@ -11,7 +11,7 @@ from xsp_post.analyses.frames import FloatArray, IntArray, divide, group_sum, sh
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.layer_tables import STAGES, measured_layers, stages
 from xsp_post.analyses.model_tables import kernel_counts
-from xsp_post.hardware_peaks import PIPES
+from xsp_post.hardware.peaks import PIPES
 
 _MILLISECOND_NS = 1_000_000
 # The paper counts TensorFlow's Conv2D and DepthwiseConv2dNative; torch has Conv1d … ConvTranspose3d, aten::conv2d

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.model.results import Results
 from xsp_post.schemas import TABLES
 
 IntArray = npt.NDArray[np.int64]

@@ -15,10 +15,10 @@ from xsp_post.analyses.kernel_rows import KernelRows, kernel_rows
 from xsp_post.analyses.layer_rows import LayerRows, layer_rows
 from xsp_post.analyses.options import Options
 from xsp_post.analyses.roofline import Work, aggregate
-from xsp_post.analysis import Results
-from xsp_post.findings import CATALOGUE, WARNING, Entry, Finding, finding
-from xsp_post.hardware import Peaks, peaks_of_device, similar_names
-from xsp_post.statistics import summarise_groups, summarise_repeats
+from xsp_post.arrays.statistics import summarise_groups, summarise_repeats
+from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
+from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
+from xsp_post.model.results import Results
 
 CATALOGUE.update({
     "peaks-unknown": Entry(

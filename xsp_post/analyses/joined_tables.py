@@ -17,7 +17,7 @@ from xsp_post.analyses.roofline import (
     intensity_columns,
     pipe_of_name,
 )
-from xsp_post.findings import CATALOGUE, INFO, Entry, finding
+from xsp_post.base.findings import CATALOGUE, INFO, Entry, finding
 
 CATALOGUE.update({
     "negative-non-gpu": Entry(

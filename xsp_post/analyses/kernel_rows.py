@@ -28,9 +28,9 @@ from xsp_post.analyses.frames import (
 from xsp_post.analyses.layer_rows import LayerRows
 from xsp_post.analyses.options import Options
 from xsp_post.analyses.roofline import Work, tensor_pipe
-from xsp_post.analysis import Results
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
-from xsp_post.statistics import medians, summarise_groups
+from xsp_post.arrays.statistics import medians, summarise_groups
+from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.model.results import Results
 
 CATALOGUE.update({
     "kernels-outside-iterations": Entry(

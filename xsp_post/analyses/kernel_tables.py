@@ -11,7 +11,7 @@ from xsp_post.analyses.frames import IntArray, dense, divide, shaped, text_codes
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.layer_tables import share, statistics_columns
 from xsp_post.analyses.roofline import COUNTER_SOURCES, COUNTERS, NO_COUNTERS, aggregate, intensity_columns
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, finding
+from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, finding
 
 CATALOGUE.update({
     "kernel-table-cut": Entry(

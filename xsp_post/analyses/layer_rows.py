@@ -23,9 +23,9 @@ from xsp_post.analyses.frames import (
     text_codes,
     texts_of,
 )
-from xsp_post.analysis import Results
-from xsp_post.findings import CATALOGUE, WARNING, Entry, Finding, finding
-from xsp_post.statistics import summarise_groups, summarise_repeats
+from xsp_post.arrays.statistics import summarise_groups, summarise_repeats
+from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
+from xsp_post.model.results import Results
 
 CATALOGUE.update({
     "layers-of-kernel-run-only": Entry(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from xsp_post.errors import MESSAGES, UsageError
-from xsp_post.hardware import Peaks
-from xsp_post.hardware_peaks import PIPES
-from xsp_post.statistics import TRIM_RATIO
+from xsp_post.arrays.statistics import TRIM_RATIO
+from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.hardware.gpus import Peaks
+from xsp_post.hardware.peaks import PIPES
 
 ROOF_AUTO = "pipe"
 BATCH_POLICIES = ("first", "last", "max", "within")

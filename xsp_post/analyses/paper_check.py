@@ -18,9 +18,9 @@ from xsp_post.analyses import compute_all
 from xsp_post.analyses.evaluation import convolution_ratio
 from xsp_post.analyses.options import BATCH_POLICIES
 from xsp_post.analyses.paper_data import MIB, SLIPS, Builder, KernelRow, LayerRow, folder, printed
-from xsp_post.hardware import paper_system
-from xsp_post.hardware_peaks import PAPER_SYSTEMS
-from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
+from xsp_post.hardware.gpus import paper_system
+from xsp_post.hardware.peaks import PAPER_SYSTEMS
+from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
 from xsp_post.reconcile import overhead
 
 NS_PER_MS = 1e6

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from xsp_post.analysis import Analysis
-from xsp_post.levels import RUN_KERNEL
+from xsp_post.model.levels import RUN_KERNEL
+from xsp_post.model.results import Analysis
 from xsp_post.schemas import TABLES
 
 MIB = 2**20

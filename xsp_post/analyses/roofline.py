@@ -17,8 +17,8 @@ import pandas as pd
 
 from xsp_post.analyses.frames import FloatArray, IntArray, divide, group_sum
 from xsp_post.analyses.options import ROOF_AUTO, Options
-from xsp_post.hardware import Peaks
-from xsp_post.hardware_peaks import PIPES
+from xsp_post.hardware.gpus import Peaks
+from xsp_post.hardware.peaks import PIPES
 
 MEMORY, COMPUTE, LATENCY, UNKNOWN = "memory", "compute", "latency", "unknown"
 BOUNDS = (MEMORY, COMPUTE, LATENCY, UNKNOWN)

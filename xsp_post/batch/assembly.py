@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xsp_post.base.errors import MESSAGES, OutputError
+from xsp_post.base.output import atomic_output
 from xsp_post.batch.engines import outcomes
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import (
@@ -27,8 +29,6 @@ from xsp_post.batch.work import (
     read_outcome,
     record_path,
 )
-from xsp_post.errors import MESSAGES, OutputError
-from xsp_post.output import atomic_output
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,8 +134,8 @@ def _write_state(folder: Path, state: dict[str, Any]) -> None:
 
 
 def _write_fleet(folder: Path, found: Sequence[Outcome], page: bool) -> None:
-    from xsp_post.analysis import Analysis
-    from xsp_post.store import write_store
+    from xsp_post.model.results import Analysis
+    from xsp_post.store.store import write_store
 
     analysis = Analysis(fleet_frames(found))
     write_store(analysis, folder / FLEET_STORE, force=True)
@@ -149,7 +149,7 @@ def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
     """The tables of a fleet store (schemas.fleet) from the outcomes in order; failures are rows of `fleet`."""
     import numpy as np
 
-    from xsp_post import fleet
+    from xsp_post.analyses import fleet
 
     contributions: list[dict[str, pd.DataFrame]] = []
     ranks: dict[str, list[Outcome]] = {}
@@ -169,7 +169,7 @@ def _ranks(groups: Iterable[tuple[str, list[Outcome]]]) -> pd.DataFrame:
     """Ranks of every job that has several: files that state a rank, or several devices in one file."""
     import pandas as pd
 
-    from xsp_post.ranks import rank_table
+    from xsp_post.analyses.ranks import rank_table
 
     tables = []
     for job_name, group in groups:

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from xsp_post.base.errors import MESSAGES, OutputError, ToolError, XspPostError
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import BatchOptions, Outcome, failure, process
-from xsp_post.errors import MESSAGES, OutputError, ToolError, XspPostError
 
 MESSAGES.update({
     "cluster-unreachable": (

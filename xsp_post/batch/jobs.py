@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xsp_post.capture import is_run_directory
-from xsp_post.errors import MESSAGES, UsageError
-from xsp_post.text_safety import file_name_text
+from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.text_safety import file_name_text
+from xsp_post.model.capture import is_run_directory
 
 MESSAGES.update({
     "batch-list": ("The list of captures (@FILE) cannot be read.", "Give a text file with one path a line, UTF-8."),

@@ -6,8 +6,8 @@ import importlib
 
 _NEEDED = (
     "pandas", "pyarrow", "adbc_driver_sqlite.dbapi", "sqlite_utils", "xsp_post.pipeline", "xsp_post.store",
-    "xsp_post.fleet", "xsp_post.ranks", "xsp_post.analyses", "xsp_post.batch.work", "xsp_post.ingest.nsys",
-    "xsp_post.inferred_tree", "xsp_post.inference",
+    "xsp_post.analyses.fleet", "xsp_post.analyses.ranks", "xsp_post.batch.work", "xsp_post.ingest.nsys",
+    "xsp_post.inference",
 )
 
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post import __version__
+from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, MESSAGES, XspPostError
+from xsp_post.base.output import atomic_output
+from xsp_post.base.text_safety import file_name_text
 from xsp_post.batch.jobs import Job
-from xsp_post.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, MESSAGES, XspPostError
-from xsp_post.hardware import Peaks
-from xsp_post.output import atomic_output
-from xsp_post.text_safety import file_name_text
+from xsp_post.hardware.gpus import Peaks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +81,7 @@ def process(job: Job, folder: str, options: BatchOptions) -> Outcome:
     ``folder`` is the output folder, seen by every worker under this name. Raises `OutputError`s (a full disk
     would fail every other job as well) and whatever is a defect.
     """
-    from xsp_post.errors import OutputError
+    from xsp_post.base.errors import OutputError
 
     out = Path(folder)
     sources = [fingerprint(Path(source)) for source in job.sources]
@@ -108,10 +108,10 @@ def failure(job: Job, error: XspPostError) -> Outcome:
 
 
 def _analyse(job: Job, store: Path, options: BatchOptions) -> Outcome:
-    from xsp_post import fleet, ranks
+    from xsp_post.analyses import fleet, ranks
     from xsp_post.hierarchy import LevelOptions, TreeOptions
     from xsp_post.pipeline import Options, analyze
-    from xsp_post.store import write_store
+    from xsp_post.store.store import write_store
 
     paths = [Path(source) for source in job.sources]
     levels = LevelOptions(options.model_range, options.layer_range, options.layer_depth)

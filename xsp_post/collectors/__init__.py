@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 
-from xsp_post import tools
+from xsp_post.base.errors import ToolError, UsageError
 from xsp_post.collectors.base import Availability, Collector
-from xsp_post.errors import ToolError, UsageError
-from xsp_post.levels import RUN_COUNTERS, RUN_KERNEL
+from xsp_post.hardware import tools
+from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL
 
 # name -> module and class; imported when asked for, so that a missing package harms only its own collector
 COLLECTORS: dict[str, str] = {

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import xsp_post
-from xsp_post import errors, machine
-from xsp_post.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, read_json
-from xsp_post.errors import MESSAGES, ToolError, XspPostError
-from xsp_post.levels import RUN_MODEL
+from xsp_post.base import errors
+from xsp_post.base.errors import MESSAGES, ToolError, XspPostError
+from xsp_post.hardware import machine
+from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, read_json
+from xsp_post.model.levels import RUN_MODEL
 
 STDOUT, STDERR, FACTS, FAILURE = "stdout.log", "stderr.log", "facts.json", "failure.json"
 EXIT_OUT_OF_MEMORY = 12  # of the child; see workload.__main__

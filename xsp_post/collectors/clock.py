@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 
-from xsp_post.capture import Capture, CapturePlan
 from xsp_post.collectors.base import Availability, begin, child_command, conclude, run_child
-from xsp_post.levels import RUN_LAYER
+from xsp_post.model.capture import Capture, CapturePlan
+from xsp_post.model.levels import RUN_LAYER
 
 
 class ClockCollector:

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from xsp_post import tools
-from xsp_post.capture import Capture, CapturePlan
+from xsp_post.base.errors import MESSAGES, ToolError, UsageError
 from xsp_post.collectors.base import (
     STDERR,
     STDOUT,
@@ -30,9 +29,10 @@ from xsp_post.collectors.base import (
     run_child,
 )
 from xsp_post.collectors.torch_profiler import GPU_KERNELS
-from xsp_post.errors import MESSAGES, ToolError, UsageError
-from xsp_post.range_text import DOMAIN, MODEL
-from xsp_post.tools import Tool, has_flag
+from xsp_post.hardware import tools
+from xsp_post.hardware.tools import Tool, has_flag
+from xsp_post.model.capture import Capture, CapturePlan
+from xsp_post.names.range_text import DOMAIN, MODEL
 
 MESSAGES.update({
     "ncu-missing": (

@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from xsp_post import tools
-from xsp_post.capture import Capture, CapturePlan
+from xsp_post.base.errors import ToolError
 from xsp_post.collectors.base import (
     Availability,
     begin,
@@ -22,8 +21,9 @@ from xsp_post.collectors.base import (
     run_child,
 )
 from xsp_post.collectors.torch_profiler import GPU_KERNELS
-from xsp_post.errors import ToolError
-from xsp_post.tools import Tool, has_flag
+from xsp_post.hardware import tools
+from xsp_post.hardware.tools import Tool, has_flag
+from xsp_post.model.capture import Capture, CapturePlan
 
 REPORT, EXPORT = "report.nsys-rep", "report.sqlite"
 _GIVES = "kernels, library calls, copies and launches below each layer, with the least disturbance"

@@ -6,9 +6,9 @@ leaf operators of torch take their place, and the capture's settings say so (``k
 
 from __future__ import annotations
 
-from xsp_post.capture import Capture, CapturePlan
 from xsp_post.collectors.base import Availability, begin, child_command, conclude, run_child
 from xsp_post.collectors.clock import torch_availability
+from xsp_post.model.capture import Capture, CapturePlan
 
 CPU_KERNELS = "leaf operators of torch on the CPU (there are no GPU kernels)"
 GPU_KERNELS = "GPU kernels"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from xsp_post.base.errors import MESSAGES, CaptureError, UsageError
 from xsp_post.commands import shared
-from xsp_post.errors import MESSAGES, CaptureError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,8 +84,8 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     from rich.table import Table
     from rich.text import Text
 
-    from xsp_post.text_safety import shown
-    from xsp_post.units import format_count, format_ns, format_ratio_percent
+    from xsp_post.base.text_safety import shown
+    from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
     console = shared.stdout()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -142,7 +142,7 @@ def _progress() -> Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Ou
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from xsp_post.text_safety import shown
+    from xsp_post.base.text_safety import shown
 
     columns = (
         TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[finished]}/{task.fields[count]}"),

@@ -12,7 +12,7 @@ from xsp_post.commands import shared
 if TYPE_CHECKING:
     import pandas as pd
 
-    from xsp_post.analysis import Analysis
+    from xsp_post.model.results import Analysis
 
 _TABLES = ("compare_summary", "compare_cases", "compare_models", "compare_layers", "compare_kernels")
 
@@ -34,10 +34,10 @@ def compare(
     as_json: shared.AsJson = False,
 ) -> None:
     """Set two captures of one model side by side; a difference is named as one only when noise cannot explain it."""
+    from xsp_post.base.output import require_free
+    from xsp_post.base.progress import step
     from xsp_post.compare import check_bars, parse_bar
     from xsp_post.compare import compare as compared
-    from xsp_post.output import require_free
-    from xsp_post.progress import step
 
     bars = [parse_bar(text) for text in fail_if or ()]
     if output is not None:
@@ -66,7 +66,7 @@ def compare(
 def _print(comparison: Analysis, top: int) -> None:
     from rich.text import Text
 
-    from xsp_post.text_safety import shown
+    from xsp_post.base.text_safety import shown
 
     console = shared.stdout()
     for row in comparison.frame("compare_summary").to_dict("records"):
@@ -106,8 +106,8 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
     """Cells as text: name, both values, the difference with its interval, and what that is."""
     import pandas as pd
 
-    from xsp_post.text_safety import shown
-    from xsp_post.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+    from xsp_post.base.text_safety import shown
+    from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
     def amount(value: float, is_count: bool) -> str:
         return "–" if value != value else format_count(round(value, 1)) if is_count else format_ns(value)

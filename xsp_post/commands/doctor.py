@@ -10,8 +10,8 @@ from typing import Annotated, Any, Optional
 
 import typer
 
+from xsp_post.base.errors import MESSAGES
 from xsp_post.commands import shared
-from xsp_post.errors import MESSAGES
 
 MESSAGES.update({
     "torch-missing": ("The command needs torch, which is not installed.", "pip install 'xsp-post[run]'."),
@@ -71,8 +71,8 @@ def all_checks() -> list[Check]:
 
 
 def _gpu() -> Check:
-    from xsp_post import machine
-    from xsp_post.units import format_bytes, format_hz
+    from xsp_post.hardware import machine
+    from xsp_post.schemas.units import format_bytes, format_hz
 
     gives = "levels M and M/L on the GPU, and its kernels at M/L/G"
     found = machine.gpus()
@@ -95,7 +95,7 @@ def _gpu() -> Check:
 
 
 def _torch() -> Check:
-    from xsp_post import machine
+    from xsp_post.hardware import machine
 
     check = _package("torch", "torch", "xsp-post run: models, ranges, the embedded collector",
                      "pip install 'xsp-post[run]'")  # fmt: skip
@@ -124,7 +124,7 @@ def _package(name: str, module: str, gives: str, remedy: str) -> Check:
 def _collectors() -> list[Check]:
     """nsys and ncu as their collectors see them (a collector that is not built in is left out)."""
     from xsp_post import collectors
-    from xsp_post.tools import find_ncu
+    from xsp_post.hardware.tools import find_ncu
 
     availability = collectors.get("nsys").check()
     nsys = Check(
@@ -167,10 +167,10 @@ def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
     """This device's own ceilings (copy bandwidth, matrix product per format), written where wanted."""
     import json
 
+    from xsp_post.base.errors import ToolError
+    from xsp_post.base.output import atomic_output
+    from xsp_post.base.progress import step
     from xsp_post.commands.run import device_of
-    from xsp_post.errors import ToolError
-    from xsp_post.output import atomic_output
-    from xsp_post.progress import step
 
     try:
         from xsp_post.workload.peaks import measure_peaks
@@ -186,7 +186,7 @@ def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
 
 
 def _print_peaks(table: dict[str, Any]) -> None:
-    from xsp_post.units import format_bytes_per_s, format_flop_per_s
+    from xsp_post.schemas.units import format_bytes_per_s, format_flop_per_s
 
     typer.echo(f"Measured on {table['gpu_name']}:")
     for key, value in table.items():

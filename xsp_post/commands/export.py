@@ -7,8 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from xsp_post.base.errors import MESSAGES, UsageError
 from xsp_post.commands import shared
-from xsp_post.errors import MESSAGES, UsageError
 
 MESSAGES.update({
     "bad-limit": ("--limit is below 1.", "Give the most kernels a timeline may hold, or leave it out."),
@@ -44,7 +44,7 @@ def export(
 ) -> None:
     """Write a timeline, flame graph, NVIDIA's own report or all tables for another tool."""
     from xsp_post import exporters
-    from xsp_post.progress import step
+    from xsp_post.base.progress import step
 
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit} is below 1.", code="bad-limit")
@@ -61,7 +61,7 @@ def export(
                           "hint": f.hint} for f in written.findings],
         })
         return
-    from xsp_post.findings import CATALOGUE
+    from xsp_post.base.findings import CATALOGUE
 
     shared.say(f"Wrote {written.path} ({_numbers(written.counts)}); opened by: {exporters.FORMATS[to].opened_by}")
     for finding in written.findings:

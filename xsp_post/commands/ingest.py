@@ -7,8 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
+from xsp_post.base.errors import MESSAGES, UsageError
 from xsp_post.commands import shared
-from xsp_post.errors import MESSAGES, UsageError
 
 MESSAGES.update({
     "outputs-same": ("One name was given for two outputs.", "Name the store with -o and the page with --report."),
@@ -37,7 +37,7 @@ def ingest(
     as_json: shared.AsJson = False,
 ) -> None:
     """Read captures, account for every kernel, print the tree and write one store (and one HTML page)."""
-    from xsp_post.output import require_free
+    from xsp_post.base.output import require_free
 
     store_path = output or default_store(sources[0])
     shared.spare_sources(sources, store_path, report)
@@ -47,9 +47,9 @@ def ingest(
         raise UsageError(f"{report} is named twice: for the store and for the report", code="outputs-same")
     begun = shared.begin_reading(sources, detail=True)
     options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof, peaks)
+    from xsp_post.base.progress import step
     from xsp_post.pipeline import analyze
-    from xsp_post.progress import step
-    from xsp_post.store import StoreWriter
+    from xsp_post.store.store import StoreWriter
 
     with step("reading captures and writing the store …"), StoreWriter(store_path, force=force) as writer:
         analysis = analyze(sources, options, begun, on_rows=writer.begin)

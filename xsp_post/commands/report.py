@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from xsp_post.base.errors import MESSAGES, UsageError
 from xsp_post.commands import shared
-from xsp_post.errors import MESSAGES, UsageError
 
 if TYPE_CHECKING:
-    from xsp_post.analysis import Results
+    from xsp_post.model.results import Results
 
 MESSAGES.update(
     {
@@ -112,7 +112,7 @@ def _beside(source: Path, suffix: str) -> Path:
 
 
 def _html(results: Results, path: Path, only: list[str], case: int | None, force: bool) -> Path:
-    from xsp_post.progress import step
+    from xsp_post.base.progress import step
     from xsp_post.reports.html import write_report
 
     with step("writing the report …"):
@@ -130,7 +130,7 @@ def _json(results: Results, output: Path | None, only: list[str], case: int | No
         return
     import json
 
-    from xsp_post.output import atomic_output
+    from xsp_post.base.output import atomic_output
 
     with atomic_output(output, force) as temporary:
         temporary.write_text(
@@ -153,7 +153,7 @@ def _picture_paths(names: list[str], output: Path | None, source: Path, kind: st
 def _pictures(
     results: Results, output: Path | None, source: Path, kind: str, only: list[str], case: int | None, force: bool
 ) -> None:
-    from xsp_post.output import atomic_output
+    from xsp_post.base.output import atomic_output
     from xsp_post.reports.images import charts, to_png, to_svg
 
     found = charts(results, case=case, only=only)

@@ -12,8 +12,8 @@ from xsp_post.commands import shared
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from xsp_post.capture import Capture
-    from xsp_post.hardware import Peaks
+    from xsp_post.hardware.gpus import Peaks
+    from xsp_post.model.capture import Capture
     from xsp_post.run import RunPlan, RunResult, Step
 
 
@@ -65,8 +65,8 @@ def run(
 ) -> None:
     """Measure a model at rising profiling levels; say what each latency is worth and what profiling cost."""
     from xsp_post import run as runs
-    from xsp_post.capture import Workload
-    from xsp_post.errors import XspPostError
+    from xsp_post.base.errors import XspPostError
+    from xsp_post.model.capture import Workload
     from xsp_post.workload.catalogue import check_name
 
     check_name(model)
@@ -101,11 +101,11 @@ def run(
 
 def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_json: bool) -> None:
     """Captures → store and report in the run directory, and the headline."""
+    from xsp_post.base.progress import step
     from xsp_post.pipeline import Options, analyze
-    from xsp_post.progress import step
     from xsp_post.reports import headline
     from xsp_post.reports.html import write_report
-    from xsp_post.store import write_store
+    from xsp_post.store.store import write_store
 
     store = result.directory / f"{_stem(plan.workload.model)}.xsp.sqlite"
     report = result.directory / "report.html"
@@ -137,8 +137,8 @@ NOTES = 2  # findings below a warning that are printed at the end of a run
 
 def _findings(analysis: Any, store: Path) -> list[str]:
     """Every error and warning, one line each, worst first; of the rest the workload's own, and how many there are."""
-    from xsp_post.findings import CATALOGUE, INFO, SEVERITIES
-    from xsp_post.text_safety import shown
+    from xsp_post.base.findings import CATALOGUE, INFO, SEVERITIES
+    from xsp_post.base.text_safety import shown
 
     ordered = sorted(analysis.findings, key=lambda f: (SEVERITIES.index(f.severity), f.capture_id >= 0))
     found: dict[str, Any] = {}
@@ -184,7 +184,7 @@ class _Told:
 
 def device_of(name: str) -> str:
     """``auto``: the GPU where the driver shows one and torch is no CPU build."""
-    from xsp_post import machine
+    from xsp_post.hardware import machine
 
     if name in ("cpu", "cuda"):
         return name
@@ -210,14 +210,14 @@ def _sizes(text: str, option: str) -> tuple[int, ...]:
 
 
 def _wrong(sentence: str) -> Exception:
-    from xsp_post.errors import UsageError
+    from xsp_post.base.errors import UsageError
 
     return UsageError(f"{sentence}.", code="run-plan", hint="See xsp-post run --help.")
 
 
 def _stem(model: str) -> str:
     """A file name out of a model's name: ``path/net.py:build`` → ``net-build``."""
-    from xsp_post.capture import display_name
+    from xsp_post.model.capture import display_name
 
     name = display_name(model).replace(".py:", "-").replace(":", "-")
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from xsp_post.errors import MESSAGES, ContradictionError
+from xsp_post.base.errors import MESSAGES, ContradictionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from xsp_post.analysis import Results
-    from xsp_post.hardware import Peaks
+    from xsp_post.hardware.gpus import Peaks
     from xsp_post.ingest.tables import SqliteTables
+    from xsp_post.model.results import Results
     from xsp_post.pipeline import Options
 
 MESSAGES.update({
@@ -66,7 +66,7 @@ PeaksFile = Annotated[
 
 def spare_sources(sources: list[Path], *outputs: Path | None) -> None:
     """Raise `OutputError` where an output is a source: not even --force may cost somebody a recording."""
-    from xsp_post.errors import OutputError
+    from xsp_post.base.errors import OutputError
 
     for output in filter(None, outputs):
         for source in sources:
@@ -112,7 +112,7 @@ def options_of(
     peaks: Path | None = None,
 ) -> Options:
     """Pipeline options from command-line values. Raises `UsageError` for impossible ones."""
-    from xsp_post.errors import UsageError
+    from xsp_post.base.errors import UsageError
     from xsp_post.hierarchy import LevelOptions, TreeOptions
     from xsp_post.pipeline import Options
 
@@ -124,18 +124,18 @@ def options_of(
 
 def peaks_of(path: Path | None) -> Mapping[str, Peaks]:
     """The user's peaks by GPU name. Raises `UsageError` naming the file and the key."""
-    from xsp_post.hardware import load_overrides
+    from xsp_post.hardware.gpus import load_overrides
 
     return {} if path is None else load_overrides(path)
 
 
 def results_of(paths: list[Path], options: Options) -> Results:
     """A store (its analyses made anew when other roofs or peaks are wanted), or captures analysed on the fly."""
+    from xsp_post.base.progress import step
     from xsp_post.ingest.files import require_readable
     from xsp_post.ingest.sources import is_store, sniff
     from xsp_post.pipeline import analyze, reanalyze
-    from xsp_post.progress import step
-    from xsp_post.store import open_store
+    from xsp_post.store.store import open_store
 
     if len(paths) == 1 and not paths[0].is_dir():
         require_readable(paths[0])

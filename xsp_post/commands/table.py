@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from xsp_post.base.errors import MESSAGES, UsageError
 from xsp_post.commands import shared
-from xsp_post.errors import MESSAGES, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from xsp_post.analysis import Results
+    from xsp_post.model.results import Results
 
 MESSAGES.update({
     "unknown-table": (
@@ -67,7 +67,7 @@ def table(
     if output is None:
         _to_stdout(frame, chosen, top, name)
         return
-    from xsp_post.output import atomic_output
+    from xsp_post.base.output import atomic_output
 
     with atomic_output(output, force) as temporary:
         temporary.write_bytes(_encoded(frame, chosen, top))

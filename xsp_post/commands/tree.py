@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from xsp_post.commands import shared
 
 if TYPE_CHECKING:
-    from xsp_post.analysis import Results
     from xsp_post.ingest.tables import SqliteTables
+    from xsp_post.model.results import Results
     from xsp_post.pipeline import Options
 
 JSON_VERSION = 1  # 1: first
@@ -47,9 +47,9 @@ def tree(
 
 def summary_of(sources: list[Path], options: Options, begun: SqliteTables | None = None) -> Results:
     """The folded tree of captures without the rows behind it, or of a store."""
+    from xsp_post.base.progress import step
     from xsp_post.ingest import sources as ingest_sources
     from xsp_post.pipeline import grow, merge_summaries
-    from xsp_post.progress import step
     from xsp_post.tree_tables import summary_frames
 
     options = replace(options, tree=replace(options.tree, with_layers=False))

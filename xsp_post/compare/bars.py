@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.base.errors import MESSAGES, BarNotMetError, UsageError
+from xsp_post.base.text_safety import shown
 from xsp_post.compare.differences import SIGNIFICANCE
-from xsp_post.errors import MESSAGES, BarNotMetError, UsageError
-from xsp_post.text_safety import shown
-from xsp_post.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+from xsp_post.model.results import Results
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 MESSAGES.update({
     "bar-not-met": (

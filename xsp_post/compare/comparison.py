@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.analysis import Analysis, Results
 from xsp_post.compare import matching
 from xsp_post.compare.differences import (
     CAPTURES,
@@ -21,8 +20,9 @@ from xsp_post.compare.differences import (
 )
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.compare.structure import Structure, has_operators, structure
+from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES
-from xsp_post.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 SLOWER, FASTER, NOT_SHOWN = "slower", "faster", "no difference shown"
 APPEARED, VANISHED, CHANGED, UNCOMPARABLE = "appeared", "vanished", "changed kernel", "not comparable"

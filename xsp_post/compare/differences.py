@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from xsp_post.statistics import compare_summaries, summarise_groups, summarise_repeats
+from xsp_post.arrays.statistics import compare_summaries, summarise_groups, summarise_repeats
 
 SIGNIFICANCE = 0.05
 # Least run-to-run spread (one standard deviation, relative) taken for granted where only one capture is there:

@@ -9,8 +9,8 @@ import pandas as pd
 
 from xsp_post.analyses.cases import Cases, find_cases
 from xsp_post.analyses.frames import core_frame
-from xsp_post.analysis import Results
-from xsp_post.families import normalise_kernel_name
+from xsp_post.model.results import Results
+from xsp_post.names.families import normalise_kernel_name
 
 BASE, OTHER = 0, 1
 LATENCY, HOST_TIME = "latency", "host_time"

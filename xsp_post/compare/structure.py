@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.frames import core_frame
-from xsp_post.analysis import Results
-from xsp_post.levels import RUN_COUNTERS, RUN_LEVELS
-from xsp_post.units import format_count
+from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
+from xsp_post.model.results import Results
+from xsp_post.schemas.units import format_count
 
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 _OPERATORS = "cpu-operators-as-kernels"

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from xsp_post.analysis import Results
-from xsp_post.errors import MESSAGES, UsageError
+from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.output import require_free, require_free_folder
 from xsp_post.exporters.base import Written
-from xsp_post.output import require_free, require_free_folder
+from xsp_post.model.results import Results
 
 MESSAGES.update({
     "export-format": (

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post import schemas
-from xsp_post.analysis import Results
-from xsp_post.errors import MESSAGES, UsageError
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.model.results import Results
 
 MESSAGES.update({
     "export-no-capture": (

@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 from typing import IO
 
-from xsp_post.analysis import Results
+from xsp_post.base.output import atomic_output
 from xsp_post.exporters.base import Written, note_size
 from xsp_post.exporters.timeline import CATEGORIES, LAUNCH, Timeline, build_timeline
-from xsp_post.output import atomic_output
+from xsp_post.model.results import Results
 
 _CHUNK = 100_000
 

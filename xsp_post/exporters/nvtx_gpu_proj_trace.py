@@ -16,11 +16,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 
-from xsp_post.analysis import Results
+from xsp_post.arrays.intervals import nest
+from xsp_post.base.findings import finding
+from xsp_post.base.output import atomic_output
 from xsp_post.exporters.base import Selection, Written, select
-from xsp_post.findings import finding
-from xsp_post.intervals import nest
-from xsp_post.output import atomic_output
+from xsp_post.model.results import Results
 
 # A PyTorch or Jaeger trace has no NVTX ranges; what it has instead nests like push/pop ranges.
 STYLES = {"push_pop": "PushPop", "start_end": "StartEnd", "operator": "PushPop", "module": "PushPop",

@@ -12,11 +12,11 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from xsp_post.analysis import Results
-from xsp_post.errors import MESSAGES, ToolError
+from xsp_post.base.errors import MESSAGES, ToolError
+from xsp_post.base.output import atomic_output
 from xsp_post.exporters.base import Written, note_size
 from xsp_post.exporters.timeline import CATEGORIES, Timeline, build_timeline
-from xsp_post.output import atomic_output
+from xsp_post.model.results import Results
 
 MESSAGES.update({
     "perfetto-missing": (

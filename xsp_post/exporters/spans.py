@@ -15,9 +15,9 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.base.output import atomic_output
 from xsp_post.exporters.base import Selection, Written, note_size, select
-from xsp_post.output import atomic_output
+from xsp_post.model.results import Results
 
 # Our levels and MLModelScope's (tracer/level.go); `xsp_level` keeps ours, which are finer.
 TRACE_LEVELS = {

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.base.output import atomic_output
 from xsp_post.exporters.base import Selection, Written, select
-from xsp_post.output import atomic_output
+from xsp_post.model.results import Results
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from xsp_post.analysis import Results
+from xsp_post.base.output import atomic_folder
 from xsp_post.exporters.base import Written
-from xsp_post.output import atomic_folder
+from xsp_post.model.results import Results
 from xsp_post.schemas import TABLES
 
 _CHUNK = 250_000  # rows turned into text at a time

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.arrays.intervals import nest
+from xsp_post.base.findings import Finding
 from xsp_post.exporters.base import Selection, select
-from xsp_post.findings import Finding
-from xsp_post.intervals import nest
+from xsp_post.model.results import Results
 
 # Category codes of slices; a range's category is its level, in lower case.
 CATEGORIES = ("kernel", "memory", "launch", "capture", "application", "model", "module", "layer", "operation",

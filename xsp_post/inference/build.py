@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from xsp_post.findings import CATALOGUE, HOW_TO_RECORD, INFO, Entry, Finding, finding
+from xsp_post.base.findings import CATALOGUE, HOW_TO_RECORD, INFO, Entry, Finding, finding
 from xsp_post.inference.assemble import Sequence, nodes_of
 from xsp_post.inference.blocks import tandem_repeats
 from xsp_post.inference.labels import Traits, is_network

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xsp_post.families import BACKWARD_PATTERN, FAMILIES, OPTIMISER_PATTERN, families, matches
+from xsp_post.names.families import BACKWARD_PATTERN, FAMILIES, OPTIMISER_PATTERN, families, matches
 
 FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
 _CODE = {family: code for code, family in enumerate(FAMILIES)}

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post import range_text
-from xsp_post.errors import MESSAGES, CaptureError
+from xsp_post.base.errors import MESSAGES, CaptureError
 from xsp_post.ingest import interning
-from xsp_post.trace import Provenance, SpanKind, Trace
+from xsp_post.model.trace import Provenance, SpanKind, Trace
+from xsp_post.names import range_text
 
 MESSAGES.update({
     "spans-damaged": (

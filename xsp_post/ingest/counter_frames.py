@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.counter_quantities import is_input
-from xsp_post.counters import ACTION_DTYPES, PATH_SEPARATOR
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
-from xsp_post.range_text import DOMAIN
+from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.counters.quantities import is_input
+from xsp_post.model.counters import ACTION_DTYPES, PATH_SEPARATOR
+from xsp_post.names.range_text import DOMAIN
 
 CATALOGUE.update({
     "counters-metrics-left-out": Entry(

@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from xsp_post.errors import MESSAGES, CaptureError
+from xsp_post.base.errors import MESSAGES, CaptureError
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 LFS_MAGIC = b"version https://git-lfs"

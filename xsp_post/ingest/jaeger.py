@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.counters import ACTION_DTYPES, CounterReport
-from xsp_post.errors import MESSAGES, CaptureError
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.errors import MESSAGES, CaptureError
+from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
 from xsp_post.ingest import clock_offset, interning, trace_events
 from xsp_post.ingest.interning import StringTable, int_column, short_kernel_name
-from xsp_post.levels import Level
-from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
+from xsp_post.model.counters import ACTION_DTYPES, CounterReport
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 
 MESSAGES.update({
     "jaeger-unreadable": (

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post import range_text
-from xsp_post.errors import MESSAGES, CaptureError
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.arrays.intervals import nest
+from xsp_post.arrays.statistics import medians
+from xsp_post.base.errors import MESSAGES, CaptureError
+from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
 from xsp_post.ingest import interning, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, arguments_of
-from xsp_post.intervals import nest
-from xsp_post.statistics import medians
-from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
+from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
+from xsp_post.names import range_text
 
 MESSAGES.update({
     "trace-not-json": (

@@ -14,7 +14,7 @@ import pandas as pd
 
 from xsp_post.ingest import interning, trace_events
 from xsp_post.ingest.interning import StringTable, int_column
-from xsp_post.trace import ActivityKind, SpanKind
+from xsp_post.model.trace import ActivityKind, SpanKind
 
 _SPAN_KINDS = {
     "user_annotation": SpanKind.ANNOTATION,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xsp_post import capture
-from xsp_post.capture import DONE, FAILED, Capture
-from xsp_post.counters import DURATION, CounterReport
-from xsp_post.errors import CaptureError
-from xsp_post.findings import CATALOGUE, WARNING, Entry, Finding, finding
+from xsp_post.base.errors import CaptureError
+from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
+from xsp_post.model import capture
+from xsp_post.model.capture import DONE, FAILED, Capture
+from xsp_post.model.counters import DURATION, CounterReport
 
 CATALOGUE.update({
     "counters-set-failed": Entry(

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post import tools
-from xsp_post.counter_quantities import is_input
-from xsp_post.counters import ACTION_DTYPES, CounterReport
-from xsp_post.errors import MESSAGES, CaptureError, ToolError
-from xsp_post.findings import finding
+from xsp_post.base.errors import MESSAGES, CaptureError, ToolError
+from xsp_post.base.findings import finding
+from xsp_post.counters.quantities import is_input
+from xsp_post.hardware import tools
 from xsp_post.ingest import ncu_blocks
 from xsp_post.ingest.counter_frames import DEVICE_PREFIX, LAUNCH_COLUMNS, UNKNOWN_ID, actions_frame, report_findings
 from xsp_post.ingest.interning import StringTable, short_kernel_name
 from xsp_post.ingest.ncu_csv import read_ncu_csv
+from xsp_post.model.counters import ACTION_DTYPES, CounterReport
 
 MESSAGES.update({
     "ncu-report-unreadable": (

@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.counters import DURATION, PATH_SEPARATOR, CounterReport
-from xsp_post.findings import CATALOGUE, WARNING, Entry, finding
+from xsp_post.base.findings import CATALOGUE, WARNING, Entry, finding
 from xsp_post.ingest.interning import StringTable
-from xsp_post.levels import RUN_COUNTERS
-from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
+from xsp_post.model.counters import DURATION, PATH_SEPARATOR, CounterReport
+from xsp_post.model.levels import RUN_COUNTERS
+from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 
 CATALOGUE.update({
     "durations-under-counters": Entry(

@@ -18,8 +18,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xsp_post.errors import CaptureError
-from xsp_post.findings import Finding, finding
+from xsp_post.base.errors import CaptureError
+from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import nsys_messages  # noqa: F401  (registers its codes)
 from xsp_post.ingest.nsys_devices import device_frame
 from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, requests
@@ -27,8 +27,8 @@ from xsp_post.ingest.nsys_strings import Interner, interner, numbers
 from xsp_post.ingest.nsys_times import close_and_repair, last_time
 from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.tables import NULL, TableSource, resolve, whole
-from xsp_post.trace import ActivityKind, Provenance, SpanKind, Trace
-from xsp_post.units import format_ns
+from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
+from xsp_post.schemas.units import format_ns
 
 _KNOWN_TABLES = (
     "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "META_DATA_EXPORT",
@@ -411,7 +411,7 @@ class _Reader:
 
     def _shapes_from_marks(self, spans: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
         """Our own ``shape:[…]`` marks belong to the innermost range around them (workload.ranges)."""
-        from xsp_post.intervals import nest
+        from xsp_post.arrays.intervals import nest
 
         texts = self.strings.inline(marks.column("text"))
         text_number = numbers(marks, "text_number")

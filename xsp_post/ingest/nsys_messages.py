@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from xsp_post.errors import MESSAGES
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry
+from xsp_post.base.errors import MESSAGES
+from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry
 
 MESSAGES.update({
     "capture-no-export": (

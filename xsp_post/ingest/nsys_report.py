@@ -9,9 +9,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from xsp_post.errors import MESSAGES, ToolError
+from xsp_post.base.errors import MESSAGES, ToolError
+from xsp_post.hardware.tools import find_nsys
 from xsp_post.ingest.files import SQLITE_MAGIC, head
-from xsp_post.tools import find_nsys
 
 MESSAGES.update({
     "nsys-missing": (

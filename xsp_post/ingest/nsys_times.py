@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
 from xsp_post.ingest.tables import NULL
 
 CATALOGUE.update({

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post import range_text
+from xsp_post.names import range_text
 
 COLUMNS = ("shape_text", "layer_type", "tactic_name")
 _LONGEST = 200_000  # characters of one payload that are looked at

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post import capture, range_text
-from xsp_post.capture import Capture
-from xsp_post.findings import CATALOGUE, INFO, Entry, finding
-from xsp_post.intervals import nest
-from xsp_post.trace import Trace
+from xsp_post.arrays.intervals import nest
+from xsp_post.base.findings import CATALOGUE, INFO, Entry, finding
+from xsp_post.model import capture
+from xsp_post.model.capture import Capture
+from xsp_post.model.trace import Trace
+from xsp_post.names import range_text
 
 CATALOGUE.update({
     "allocation-is-output-size": Entry(

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from xsp_post import capture
-from xsp_post.errors import CaptureError, UsageError
+from xsp_post.base.errors import CaptureError, UsageError
+from xsp_post.base.text_safety import file_name_text
 from xsp_post.ingest import files
 from xsp_post.ingest.tables import FolderTables, SqliteTables
-from xsp_post.text_safety import file_name_text
+from xsp_post.model import capture
 
 if TYPE_CHECKING:
-    from xsp_post.counters import CounterReport
-    from xsp_post.trace import Trace
+    from xsp_post.model.counters import CounterReport
+    from xsp_post.model.trace import Trace
 
 NSYS_SQLITE, NSYS_FOLDER, NSYS_REPORT = "nsys-sqlite", "nsys-folder", "nsys-report"
 NCU_REPORT, KINETO, JAEGER, STORE, CLOCK = "ncu-report", "kineto", "jaeger", "store", "clock"

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xsp_post.errors import MESSAGES, CaptureError
+from xsp_post.base.errors import MESSAGES, CaptureError
 
 NULL = np.iinfo(np.int64).min  # stands for SQL NULL where NULL differs from every value
 _SLICE_ROWS = 262_144

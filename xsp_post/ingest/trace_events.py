@@ -22,7 +22,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xsp_post.errors import CaptureError
+from xsp_post.base.errors import CaptureError
 
 Event = dict[str, Any]
 

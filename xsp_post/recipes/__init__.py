@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from xsp_post.errors import MESSAGES, OutputError
-from xsp_post.output import atomic_output
+from xsp_post.base.errors import MESSAGES, OutputError
+from xsp_post.base.output import atomic_output
 
 RECIPES = ("xsp_tree",)
 INTERPRETER = "interpreter.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from xsp_post.errors import XspPostError
+from xsp_post.base.errors import XspPostError
 from xsp_post.recipes import tables_of
 
 

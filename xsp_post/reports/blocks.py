@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.model.results import Results
 
 if TYPE_CHECKING:
     from xsp_post.reports.cases import Case

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from xsp_post.analysis import Results, frame_or_empty
-from xsp_post.errors import UsageError
+from xsp_post.base.errors import UsageError
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.text import visible
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from xsp_post.analysis import Results
-from xsp_post.output import atomic_output
+from xsp_post.base.output import atomic_output
+from xsp_post.model.results import Results
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Section, Table
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import short_kernel, shorten, visible
-from xsp_post.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 ROW_LIMIT = 400
 BAR_LIMIT = 25

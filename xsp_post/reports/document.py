@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.analysis import Results
-from xsp_post.errors import UsageError
+from xsp_post.base.errors import UsageError
+from xsp_post.model.results import Results
 from xsp_post.reports import (
     captures,
     cases,

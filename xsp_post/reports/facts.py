@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.analysis import Results, frame_or_empty
-from xsp_post.levels import RUN_MODEL
+from xsp_post.model.levels import RUN_MODEL
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
-from xsp_post.units import format_count, format_inputs_per_s, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_count, format_inputs_per_s, format_ns, format_ratio_percent
 
 # A confidence interval that reaches further than this to either side makes a number one should not rely on.
 UNCERTAIN_RATIO = 0.1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xsp_post import findings as catalogue
-from xsp_post.analysis import Results, frame_or_empty
+from xsp_post.base import findings as catalogue
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.text import visible
 
 

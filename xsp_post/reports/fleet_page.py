@@ -9,14 +9,14 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from xsp_post.analysis import Results
-from xsp_post.families import FAMILIES
-from xsp_post.output import atomic_output
+from xsp_post.base.output import atomic_output
+from xsp_post.model.results import Results
+from xsp_post.names.families import FAMILIES
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Section, Table
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import shorten, visible
-from xsp_post.units import format_count, format_ns
+from xsp_post.schemas.units import format_count, format_ns
 
 ROW_LIMIT = 500
 BAR_LIMIT = 40

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.analysis import Results, frame_or_empty
+from xsp_post.base.text_safety import shown
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.facts import is_uncertain
-from xsp_post.text_safety import shown
-from xsp_post.units import format_inputs_per_s, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
 
 TOP = 5
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from xsp_post.analysis import Results
-from xsp_post.output import atomic_output
+from xsp_post.base.output import atomic_output
+from xsp_post.model.results import Results
 from xsp_post.reports import javascript, page_top
 from xsp_post.reports.blocks import Block, Chart, Drawing, Note, Section, Table
 from xsp_post.reports.document import Document, build

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from xsp_post.analysis import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart
 from xsp_post.reports.document import build

@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from xsp_post import __version__
-from xsp_post.analysis import Results
+from xsp_post.model.results import Results
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Note, Section, Table
 from xsp_post.reports.document import Document, build

@@ -10,7 +10,7 @@ import pandas as pd
 
 from xsp_post.reports import theme
 from xsp_post.reports.text import shorten, visible
-from xsp_post.units import formatter_of
+from xsp_post.schemas.units import formatter_of
 
 MAX_BARS = 700
 _X_TITLE = "layer (execution order)"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from xsp_post.analysis import Results
+from xsp_post.model.results import Results
 from xsp_post.reports import cases, theme
 from xsp_post.reports.text import short_kernels, visible, visible_series
 

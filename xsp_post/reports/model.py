@@ -7,10 +7,10 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from xsp_post.analysis import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
-from xsp_post.units import format_inputs_per_s, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
 
 _A1 = (
     "batch_size",

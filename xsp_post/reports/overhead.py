@@ -11,12 +11,12 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from xsp_post.analysis import Results, frame_or_empty
-from xsp_post.levels import RUN_LEVELS
+from xsp_post.model.levels import RUN_LEVELS
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present, rows_of
 from xsp_post.reports.text import shorten, visible
-from xsp_post.units import format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_ns, format_ratio_percent
 
 ROW_LIMIT = 400
 LAYER_BARS = 6

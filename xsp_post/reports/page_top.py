@@ -14,7 +14,7 @@ from xsp_post.reports.facts import counted
 from xsp_post.reports.findings_view import Shown
 from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.trust import Balance
-from xsp_post.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _WAYS = {
     "nesting": ("inside a range of the launching thread", "--kernel"),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from xsp_post.analysis import Results, frame_or_empty
-from xsp_post.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
+from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
+from xsp_post.model.results import Results, frame_or_empty
 
 # The run whose device times may be trusted comes first; counter runs replay kernels and come last (XSP §III-C).
 _DEPTH = {RUN_KERNEL: 0, "": 1, RUN_LAYER: 2, RUN_MODEL: 3, RUN_COUNTERS: 4}

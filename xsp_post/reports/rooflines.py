@@ -12,11 +12,11 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from xsp_post.analysis import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section
 from xsp_post.reports.text import short_kernels, shorten, visible
-from xsp_post.units import (
+from xsp_post.schemas.units import (
     format_bytes_per_s,
     format_count,
     format_flop_per_byte,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.analysis import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.facts import Device, Fact, counted, device_of, facts
@@ -18,7 +18,7 @@ from xsp_post.reports.findings_view import Shown, shown_findings
 from xsp_post.reports.text import distinct, short_kernel, shorten, visible
 from xsp_post.reports.trust import Balance, balances, trust_data
 from xsp_post.reports.verdict import Verdict, verdict
-from xsp_post.units import format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_ns, format_ratio_percent
 
 TOP = 3
 KERNELS_PER_LAYER = 3

@@ -11,11 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from xsp_post.analysis import Results
-from xsp_post.findings import CATALOGUE
-from xsp_post.repeats import fold_repeats
-from xsp_post.text_safety import shown
-from xsp_post.units import format_count, format_ns, format_ratio_percent
+from xsp_post.arrays.repeats import fold_repeats
+from xsp_post.base.findings import CATALOGUE
+from xsp_post.base.text_safety import shown
+from xsp_post.model.results import Results
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _LEVEL_STYLE = {
     "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
@@ -246,7 +246,7 @@ def plain(text: str) -> str:
 
 def print_frame(console: Console, frame: pd.DataFrame, top: int) -> None:
     """A table with units in its cells; rows and columns that do not fit are left out and said."""
-    from xsp_post.units import formatter_of
+    from xsp_post.schemas.units import formatter_of
 
     listed = _with_short_names(frame if top == 0 else frame.head(top))
     same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique() == 1]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from xsp_post.text_safety import INVISIBLE
+from xsp_post.base.text_safety import INVISIBLE
 
 # Names longer than this are cut on the page; the full text is kept beside it, up to FULL_LENGTH.
 SHORT_LENGTH = 72

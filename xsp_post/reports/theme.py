@@ -15,9 +15,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from xsp_post import units
 from xsp_post.reports.text import visible
-from xsp_post.schemas import TABLES, unit_of
+from xsp_post.schemas import TABLES, unit_of, units
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 MONO = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace'

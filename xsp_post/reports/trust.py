@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from xsp_post.analysis import Results, frame_or_empty
-from xsp_post.levels import RUN_COUNTERS, RUN_LAYER, RUN_MODEL
+from xsp_post.model.levels import RUN_COUNTERS, RUN_LAYER, RUN_MODEL
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.facts import spread
-from xsp_post.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _UNKNOWN_OVERHEAD = "in it, not measured: xsp-post run --levels M,ML,MLG measures it"
 _COLUMNS = ["quantity", "level", "n", "spread", "overhead"]

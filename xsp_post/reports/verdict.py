@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from xsp_post.analysis import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.facts import Device, device_count, device_of
 from xsp_post.reports.text import visible
-from xsp_post.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
 LAUNCH_BOUND_BELOW = 0.6
 # Below it the device waits long enough that no headline may say plainly that it is the limit.

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pandas as pd
 
-from xsp_post import rollup
-from xsp_post.trace import ActivityKind
+from xsp_post.arrays import rollup
+from xsp_post.model.trace import ActivityKind
 
 
 def roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.intervals import Nesting
-from xsp_post.trace import ActivityKind, Trace
-from xsp_post.tree import Attribution
+from xsp_post.arrays.intervals import Nesting
+from xsp_post.model.trace import ActivityKind, Trace
+from xsp_post.model.tree import Attribution
 
 
 def join_launches(trace: Trace) -> np.ndarray:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.levels import Level
-from xsp_post.rollup import sums_per_node
-from xsp_post.tree import Tree
+from xsp_post.arrays.rollup import sums_per_node
+from xsp_post.model.levels import Level
+from xsp_post.model.tree import Tree
 
 _SUMMED = (
     "self_ns", "kernel_ns", "busy_ns", "kernel_count", "self_kernel_ns", "self_kernel_count", "memory_ns",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.intervals import depths
-from xsp_post.levels import Level
-from xsp_post.trace import Trace
-from xsp_post.tree import Attribution, NodeKind
+from xsp_post.arrays.intervals import depths
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import Trace
+from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree_steps import attribution
 from xsp_post.tree_steps.node_names import NodeNames
 

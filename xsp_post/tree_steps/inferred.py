@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post import rollup
-from xsp_post.findings import Finding
+from xsp_post.arrays import rollup
+from xsp_post.arrays.intervals import depths
+from xsp_post.base.findings import Finding
 from xsp_post.inference import Inference, infer
-from xsp_post.intervals import depths
-from xsp_post.levels import Level
-from xsp_post.trace import ActivityKind, Trace
-from xsp_post.tree import INFERRED_COLUMNS, Attribution, NodeKind
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import ActivityKind, Trace
+from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, NodeKind
 from xsp_post.tree_steps.node_names import NodeNames
 
 _HINT_WORDS = ("Synchronize", "Memcpy")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post import rollup
-from xsp_post.findings import Finding
-from xsp_post.intervals import grouped_union_length
-from xsp_post.levels import Level
-from xsp_post.trace import ActivityKind, Trace
-from xsp_post.tree import Attribution, Tree
+from xsp_post.arrays import rollup
+from xsp_post.arrays.intervals import grouped_union_length
+from xsp_post.base.findings import Finding
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import ActivityKind, Trace
+from xsp_post.model.tree import Attribution, Tree
 from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.warmup import mark_warmup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.levels import Level
+from xsp_post.model.levels import Level
 from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.node_names import NodeNames
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.intervals import nest
-from xsp_post.levels import Level
-from xsp_post.rollup import rows_by_depth
-from xsp_post.trace import Trace
-from xsp_post.tree import Attribution, LayerAttribution
+from xsp_post.arrays.intervals import nest
+from xsp_post.arrays.rollup import rows_by_depth
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import Trace
+from xsp_post.model.tree import Attribution, LayerAttribution
 
 SEPARATOR = " > "
 SELF = "[self]"

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.errors import MESSAGES, UsageError
-from xsp_post.levels import Level
-from xsp_post.range_text import DOMAIN
-from xsp_post.rollup import rows_by_depth
-from xsp_post.trace import SpanKind
+from xsp_post.arrays.rollup import rows_by_depth
+from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import SpanKind
+from xsp_post.names.range_text import DOMAIN
 
 MESSAGES.update({
     "bad-range-pattern": (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.trace import Trace
+from xsp_post.model.tree import NodeKind
 from xsp_post.names import parse_names
-from xsp_post.trace import Trace
-from xsp_post.tree import NodeKind
 
 SYNTHETIC = {
     NodeKind.ROOT: "[capture]",

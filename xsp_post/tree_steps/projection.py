@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.trace import ActivityKind, Trace
+from xsp_post.model.trace import ActivityKind, Trace
 
 
 def project_overlapping(

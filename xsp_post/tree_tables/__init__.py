@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from xsp_post.analysis import Analysis, with_findings
+from xsp_post.model.results import Analysis, with_findings
+from xsp_post.model.tree import Tree, balance
 from xsp_post.schemas import column_names
-from xsp_post.tree import Tree, balance
 from xsp_post.tree_steps.folding import fold
 from xsp_post.tree_tables.captures import captures_frame, devices_frame, iterations_frame
 from xsp_post.tree_tables.columns import Threads

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.intervals import union_length
-from xsp_post.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
+from xsp_post.arrays.intervals import union_length
+from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
+from xsp_post.model.tree import Tree
 from xsp_post.schemas import TABLES, column_names
-from xsp_post.tree import Tree
 
 
 def captures_frame(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFrame:

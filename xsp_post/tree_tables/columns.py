@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 import pandas as pd
 
-from xsp_post.tree import NodeKind, Tree
+from xsp_post.model.tree import NodeKind, Tree
 
 
 class Threads:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.trace import ActivityKind
-from xsp_post.tree import Attribution, LayerAttribution, Tree
+from xsp_post.model.trace import ActivityKind
+from xsp_post.model.tree import Attribution, LayerAttribution, Tree
 from xsp_post.tree_tables.columns import Launches, Threads, categorical, named
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.intervals import grouped_union_length
-from xsp_post.rollup import sums_per_node
+from xsp_post.arrays.intervals import grouped_union_length
+from xsp_post.arrays.rollup import sums_per_node
+from xsp_post.model.trace import ActivityKind
+from xsp_post.model.tree import Tree
 from xsp_post.schemas import TABLES
-from xsp_post.trace import ActivityKind
-from xsp_post.tree import Tree
 
 
 def layers_frame(tree: Tree) -> pd.DataFrame:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.levels import Level
-from xsp_post.tree import Tree
+from xsp_post.model.levels import Level
+from xsp_post.model.tree import Tree
 from xsp_post.tree_tables.columns import Threads, categorical, span_kinds
 
 

@@ -15,9 +15,9 @@ import signal
 import sys
 from pathlib import Path
 
-from xsp_post.capture import Workload
-from xsp_post.errors import EXIT_OUTPUT, XspPostError
-from xsp_post.levels import RUN_LEVELS
+from xsp_post.base.errors import EXIT_OUTPUT, XspPostError
+from xsp_post.model.capture import Workload
+from xsp_post.model.levels import RUN_LEVELS
 
 EXIT_OUT_OF_MEMORY = 12
 _MEMORY_TEXTS = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")

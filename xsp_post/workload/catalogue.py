@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from xsp_post.errors import MESSAGES, UsageError
+from xsp_post.base.errors import MESSAGES, UsageError
 
 MESSAGES.update({
     "device-missing": (

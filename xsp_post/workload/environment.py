@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from xsp_post import machine
+from xsp_post.hardware import machine
 
 
 def environment(device: str) -> dict[str, Any]:

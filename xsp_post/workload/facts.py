@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from xsp_post import range_text
+from xsp_post.names import range_text
 from xsp_post.workload.layer_work import bytes_of, own_bytes
 from xsp_post.workload.models import Built, Phase
 from xsp_post.workload.ranges import output_shape, select_layers

@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from xsp_post import range_text
-from xsp_post.capture import Workload
-from xsp_post.errors import UsageError
-from xsp_post.levels import RUN_LAYER, RUN_MODEL
+from xsp_post.base.errors import UsageError
+from xsp_post.model.capture import Workload
+from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
+from xsp_post.names import range_text
 from xsp_post.workload.environment import environment
 from xsp_post.workload.facts import layer_facts
 from xsp_post.workload.models import Built, build

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from xsp_post.capture import Workload, display_name
-from xsp_post.errors import ToolError, UsageError
+from xsp_post.base.errors import ToolError, UsageError
+from xsp_post.model.capture import Workload, display_name
 from xsp_post.workload import gpt, vision
 from xsp_post.workload.catalogue import check_name
 

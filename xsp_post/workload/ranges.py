@@ -30,8 +30,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from xsp_post import range_text
-from xsp_post.errors import ToolError, UsageError
+from xsp_post.base.errors import ToolError, UsageError
+from xsp_post.names import range_text
 from xsp_post.workload.layer_work import sized_work
 
 # Modules that call their children's parameters, not the children: their insides have no call to hook.

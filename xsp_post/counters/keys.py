@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.counters import PATH_SEPARATOR
+from xsp_post.model.counters import PATH_SEPARATOR
 from xsp_post.names import parse_names
 
 _CAST = re.compile(r"\((?:unsigned |signed )?(?:int|bool|char|short|long|long long|unsigned)\)(?=[-\d])")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pandas as pd
 
-from xsp_post.counters import DURATION, QUANTITIES, CounterReport
-from xsp_post.hardware import peaks_of_ncu_attributes
+from xsp_post.hardware.gpus import peaks_of_ncu_attributes
+from xsp_post.model.counters import DURATION, QUANTITIES, CounterReport
 
 ESTIMATE = "estimate"  # a word of `source`; nothing else there contains it
 SECTOR_BYTES = 32

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from xsp_post.errors import OutputError
+from xsp_post.base.errors import OutputError
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import pandas as pd
 
-from xsp_post.findings import Finding, to_frame
+from xsp_post.base.findings import Finding, to_frame
 from xsp_post.schemas import TABLES
 
 

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from xsp_post.errors import MESSAGES, CaptureError, ContradictionError
-from xsp_post.levels import RUN_LEVELS
-from xsp_post.output import atomic_output
+from xsp_post.base.errors import MESSAGES, CaptureError, ContradictionError
+from xsp_post.base.output import atomic_output
+from xsp_post.model.levels import RUN_LEVELS
 
 MESSAGES.update({
     "capture-empty": (

@@ -13,7 +13,7 @@ from enum import IntEnum
 import numpy as np
 import pandas as pd
 
-from xsp_post.findings import Finding
+from xsp_post.base.findings import Finding
 
 
 class SpanKind(IntEnum):

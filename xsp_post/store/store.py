@@ -21,11 +21,11 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post import __version__
-from xsp_post.analysis import Analysis, Results
-from xsp_post.errors import MESSAGES, CaptureError
-from xsp_post.output import atomic_output
+from xsp_post.base.errors import MESSAGES, CaptureError
+from xsp_post.base.output import atomic_output
+from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES
-from xsp_post.store_layout import (
+from xsp_post.store.layout import (
     HIDDEN,
     LAYOUTS,
     SQL_TYPES,

@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.model_tables import optimal_position
-from xsp_post.analysis import Results
-from xsp_post.families import families, normalise_kernel_name
-from xsp_post.findings import INFO
-from xsp_post.levels import RUN_COUNTERS, RUN_LEVELS
+from xsp_post.base.findings import INFO
+from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
+from xsp_post.model.results import Results
+from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.schemas import TABLES
 
 CONTRIBUTED = ("fleet_cases", "fleet_families", "fleet_kernels")

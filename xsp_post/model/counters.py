@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.findings import Finding
+from xsp_post.base.findings import Finding
 
 DURATION = "gpu__time_duration.sum"  # of a kernel under the profiler; never a latency
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from xsp_post.errors import UsageError
-from xsp_post.hardware_peaks import GEFORCE_RATES, GPUS, PAPER_SYSTEMS, PIPES, RATES, Gpu
+from xsp_post.base.errors import UsageError
+from xsp_post.hardware.peaks import GEFORCE_RATES, GPUS, PAPER_SYSTEMS, PIPES, RATES, Gpu
 
 FROM_FILE, FROM_TABLE, FROM_ATTRIBUTES, FROM_PAPER = "file", "table", "attributes", "paper"
 

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from xsp_post.rollup import sums_per_node
+from xsp_post.arrays.rollup import sums_per_node
 
 SUMMED = (
     "self_ns", "kernel_ns", "busy_ns", "kernel_count", "self_kernel_ns", "self_kernel_count", "memory_ns",

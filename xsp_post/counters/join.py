@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from xsp_post.counter_keys import Side, sides
-from xsp_post.counter_quantities import combined_flop, is_input, is_tensor_operand, quantities
-from xsp_post.counters import PATH_SEPARATOR, CounterReport
-from xsp_post.findings import CATALOGUE, ERROR, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import CATALOGUE, ERROR, INFO, WARNING, Entry, Finding, finding
+from xsp_post.counters.keys import Side, sides
+from xsp_post.counters.quantities import combined_flop, is_input, is_tensor_operand, quantities
+from xsp_post.model.counters import PATH_SEPARATOR, CounterReport
 
 CATALOGUE.update({
     "counters-averaged": Entry(

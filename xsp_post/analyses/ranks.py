@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from xsp_post.analysis import Results
-from xsp_post.families import families, normalise_kernel_name
-from xsp_post.intervals import union_length
+from xsp_post.arrays.intervals import union_length
+from xsp_post.model.results import Results
+from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.schemas import TABLES
 
 CONTRIBUTED = ("ranks", "rank_collectives")

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.errors import MESSAGES, ContradictionError
-from xsp_post.findings import CATALOGUE, ERROR, WARNING, Entry, Finding, finding
-from xsp_post.levels import Level
-from xsp_post.trace import ActivityKind, Trace
+from xsp_post.base.errors import MESSAGES, ContradictionError
+from xsp_post.base.findings import CATALOGUE, ERROR, WARNING, Entry, Finding, finding
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import ActivityKind, Trace
 
 MESSAGES.update({
     "tree-lost-kernels": (

@@ -1,0 +1,1 @@
+"""NumPy arithmetic: intervals, roll-up, repeats, statistics."""

@@ -1,0 +1,1 @@
+"""Counter reports onto the kernels of timing runs: keys, quantities, the join."""

@@ -1,0 +1,1 @@
+"""What GPUs can do, what this machine is, where NVIDIA's tools are."""

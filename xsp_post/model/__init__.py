@@ -1,0 +1,1 @@
+"""The values that travel between the rooms: trace, tree, results, capture, counters, levels."""
