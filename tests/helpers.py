@@ -42,12 +42,22 @@ def small_analysis(
     """An Analysis with one capture per level; each deeper level adds ``overhead_ns`` to an iteration."""
     rows: dict[str, list[dict]] = {name: [] for name in schemas.TABLES}
     for capture_id, level in enumerate(levels):
-        _Capture(rows, capture_id, level, layers, iterations, batch_size, overhead_ns * capture_id,
-                 workload_name, gpu_name).build()
+        _Capture(
+            rows, capture_id, level, layers, iterations, batch_size, overhead_ns * capture_id, workload_name, gpu_name
+        ).build()
     frames = {
         name: frame_of(name, rows[name])
-        for name in ("captures", "iterations", "nodes", "layers", "kernels", "memory_operations",
-                     "kernel_metrics", "devices", "balance")
+        for name in (
+            "captures",
+            "iterations",
+            "nodes",
+            "layers",
+            "kernels",
+            "memory_operations",
+            "kernel_metrics",
+            "devices",
+            "balance",
+        )
     }
     frames["findings"] = to_frame(findings)
     return Analysis(frames, list(findings))
@@ -87,12 +97,22 @@ class _Capture:
 
     def open(self, parent, name, level, kind, **values) -> dict:
         node = {
-            "node_id": self.node_base + len(self.nodes), "capture_id": self.id, "level": level, "name": name,
-            "parent_id": parent["node_id"] if parent else -1, "depth": parent["depth"] + 1 if parent else 0,
-            "folded_name": name.split("#")[0], "process_id": PROCESS,
-            "thread_id": MAIN_THREAD if kind == "push_pop" else -1, "span_kind": kind, "start_ns": self.host,
-            "source_row_id": len(self.nodes) + 10 if kind == "push_pop" else -1, "dialect": "plain",
-            "domain": "xsp" if kind == "push_pop" else "", "call_index": 0, **values,
+            "node_id": self.node_base + len(self.nodes),
+            "capture_id": self.id,
+            "level": level,
+            "name": name,
+            "parent_id": parent["node_id"] if parent else -1,
+            "depth": parent["depth"] + 1 if parent else 0,
+            "folded_name": name.split("#")[0],
+            "process_id": PROCESS,
+            "thread_id": MAIN_THREAD if kind == "push_pop" else -1,
+            "span_kind": kind,
+            "start_ns": self.host,
+            "source_row_id": len(self.nodes) + 10 if kind == "push_pop" else -1,
+            "dialect": "plain",
+            "domain": "xsp" if kind == "push_pop" else "",
+            "call_index": 0,
+            **values,
         }
         node["path"] = (parent["path"] if parent else ()) + (node["folded_name"],)
         self.nodes.append(node)
@@ -115,8 +135,16 @@ class _Capture:
         for i, (path, layer_type, kernels) in enumerate(self.layers):
             node = model
             if self.has_layers:
-                node = self.open(model, f"{path}:{layer_type}#0", "LAYER", "push_pop", iteration_index=index,
-                                 layer_type=layer_type, shape_text=f"[{self.batch_size},64]", dialect="xsp")
+                node = self.open(
+                    model,
+                    f"{path}:{layer_type}#0",
+                    "LAYER",
+                    "push_pop",
+                    iteration_index=index,
+                    layer_type=layer_type,
+                    shape_text=f"[{self.batch_size},64]",
+                    dialect="xsp",
+                )
                 node["layer_node_id"], node["layer_index"] = node["node_id"], i + 1
             for kernel_name, duration in kernels:
                 self.launch(node, kernel_name, duration)
@@ -135,10 +163,20 @@ class _Capture:
         start = max(self.device, self.host + 4_000)
         self.device = start + duration
         row = {
-            "capture_id": self.id, "node_id": node["node_id"], "iteration_index": node.get("iteration_index", -1),
-            "name": name, "process_id": PROCESS, "device_id": 0, "stream_id": STREAM, "start_ns": start,
-            "end_ns": self.device, "correlation_id": self.correlation, "launch_start_ns": self.host,
-            "launch_end_ns": self.host + 3_000, "launch_thread_id": thread, "attribution": attribution,
+            "capture_id": self.id,
+            "node_id": node["node_id"],
+            "iteration_index": node.get("iteration_index", -1),
+            "name": name,
+            "process_id": PROCESS,
+            "device_id": 0,
+            "stream_id": STREAM,
+            "start_ns": start,
+            "end_ns": self.device,
+            "correlation_id": self.correlation,
+            "launch_start_ns": self.host,
+            "launch_end_ns": self.host + 3_000,
+            "launch_thread_id": thread,
+            "attribution": attribution,
         }
         self.correlation += 1
         self.host += 3_000
@@ -146,13 +184,27 @@ class _Capture:
             self.copies.append({**row, "kind": "memcpy", "bytes": 4096})
             return
         layer = node.get("layer_node_id", -1)
-        self.kernels.append({
-            **row, "layer_node_id": layer, "layer_index": node.get("layer_index", -1), "short_name": name,
-            "duration_ns": duration, "queue_delay_ns": start - row["launch_start_ns"],
-            "layer_attribution": "nesting" if layer >= 0 else "none", "graph_node_id": 0,
-            "grid_x": 64, "grid_y": 1, "grid_z": 1, "block_x": 256, "block_y": 1, "block_z": 1,
-            "registers_per_thread": 32, "static_shared_memory_bytes": 0, "dynamic_shared_memory_bytes": 0,
-        })
+        self.kernels.append(
+            {
+                **row,
+                "layer_node_id": layer,
+                "layer_index": node.get("layer_index", -1),
+                "short_name": name,
+                "duration_ns": duration,
+                "queue_delay_ns": start - row["launch_start_ns"],
+                "layer_attribution": "nesting" if layer >= 0 else "none",
+                "graph_node_id": 0,
+                "grid_x": 64,
+                "grid_y": 1,
+                "grid_z": 1,
+                "block_x": 256,
+                "block_y": 1,
+                "block_z": 1,
+                "registers_per_thread": 32,
+                "static_shared_memory_bytes": 0,
+                "dynamic_shared_memory_bytes": 0,
+            }
+        )
 
     def strays(self, root: dict) -> None:
         node = self.open(root, "[unattributed]", "CAPTURE", "unattributed")
@@ -191,10 +243,14 @@ class _Capture:
             own = [k for k in kernels if k["node_id"] == node["node_id"]]
             everything = kernels + copies
             node.update(
-                kernel_ns=sum(k["duration_ns"] for k in kernels), kernel_count=len(kernels),
-                busy_ns=_union(everything), self_kernel_ns=sum(k["duration_ns"] for k in own),
-                self_kernel_count=len(own), memory_ns=sum(c["end_ns"] - c["start_ns"] for c in copies),
-                memory_bytes=sum(c["bytes"] for c in copies), device_operation_count=len(everything),
+                kernel_ns=sum(k["duration_ns"] for k in kernels),
+                kernel_count=len(kernels),
+                busy_ns=_union(everything),
+                self_kernel_ns=sum(k["duration_ns"] for k in own),
+                self_kernel_count=len(own),
+                memory_ns=sum(c["end_ns"] - c["start_ns"] for c in copies),
+                memory_bytes=sum(c["bytes"] for c in copies),
+                device_operation_count=len(everything),
                 projected_start_ns=min((e["start_ns"] for e in everything), default=-1),
                 projected_end_ns=max((e["end_ns"] for e in everything), default=-1),
             )
@@ -205,47 +261,108 @@ class _Capture:
 
     def summaries(self) -> None:
         root = self.nodes[0]
-        self.rows["captures"].append({
-            "capture_id": self.id, "level": self.level, "collector": "nsys", "source_name": f"small_{self.id}.sqlite",
-            "tool_version": "2025.3", "schema_version": "3.25.0", "workload_name": self.workload,
-            "framework": "torch 2.8.0", "gpu_name": self.gpu, "batch_size": self.batch_size,
-            "kernel_count": root["kernel_count"], "kernel_ns": root["kernel_ns"], "busy_ns": root["busy_ns"],
-            "duration_ns": root["duration_ns"], "level_rule": "domain xsp", "clock_offset_ns": 0, "process_count": 1,
-            "is_partial": False,
-        })
-        self.rows["devices"].append({
-            "capture_id": self.id, "process_id": PROCESS, "device_id": 0, "gpu_name": self.gpu, "sm_count": 108,
-            "clock_hz": 1.41e9, "memory_bandwidth_bytes_per_s": 1.555e12, "memory_bytes": 40 * 2**30,
-            "compute_capability": "8.0",
-        })
+        self.rows["captures"].append(
+            {
+                "capture_id": self.id,
+                "level": self.level,
+                "collector": "nsys",
+                "source_name": f"small_{self.id}.sqlite",
+                "tool_version": "2025.3",
+                "schema_version": "3.25.0",
+                "workload_name": self.workload,
+                "framework": "torch 2.8.0",
+                "gpu_name": self.gpu,
+                "batch_size": self.batch_size,
+                "kernel_count": root["kernel_count"],
+                "kernel_ns": root["kernel_ns"],
+                "busy_ns": root["busy_ns"],
+                "duration_ns": root["duration_ns"],
+                "level_rule": "domain xsp",
+                "clock_offset_ns": 0,
+                "process_count": 1,
+                "is_partial": False,
+            }
+        )
+        self.rows["devices"].append(
+            {
+                "capture_id": self.id,
+                "process_id": PROCESS,
+                "device_id": 0,
+                "gpu_name": self.gpu,
+                "sm_count": 108,
+                "clock_hz": 1.41e9,
+                "memory_bandwidth_bytes_per_s": 1.555e12,
+                "memory_bytes": 40 * 2**30,
+                "compute_capability": "8.0",
+            }
+        )
         for node in self.nodes:
             if node["level"] == "MODEL":
                 end = max(node["end_ns"], node["projected_end_ns"])
-                self.rows["iterations"].append({
-                    **_pick(node, "capture_id", "iteration_index", "node_id", "start_ns", "end_ns", "duration_ns",
-                            "kernel_ns", "busy_ns", "kernel_count"),
-                    "phase": "forward", "batch_size": self.batch_size, "latency_ns": end - node["start_ns"],
-                    "is_warmup": node["name"].startswith("warmup"),
-                })
+                self.rows["iterations"].append(
+                    {
+                        **_pick(
+                            node,
+                            "capture_id",
+                            "iteration_index",
+                            "node_id",
+                            "start_ns",
+                            "end_ns",
+                            "duration_ns",
+                            "kernel_ns",
+                            "busy_ns",
+                            "kernel_count",
+                        ),
+                        "phase": "forward",
+                        "batch_size": self.batch_size,
+                        "latency_ns": end - node["start_ns"],
+                        "is_warmup": node["name"].startswith("warmup"),
+                    }
+                )
             elif node["level"] == "LAYER":
                 projection = node["projected_end_ns"] - node["projected_start_ns"]
                 latency = projection if node["kernel_count"] else node["duration_ns"]
                 name = node["name"].split(":")[0]
-                self.rows["layers"].append({
-                    **_pick(node, "capture_id", "iteration_index", "layer_index", "node_id", "layer_type", "shape_text",
-                            "duration_ns", "kernel_ns", "busy_ns", "kernel_count", "memory_ns", "memory_bytes"),
-                    "layer_path": name, "layer_name": name, "call_index": 0, "call_count": 1, "latency_ns": latency,
-                    "projection_ns": projection if node["kernel_count"] else 0,
-                    "latency_source": "projection" if node["kernel_count"] else "host",
-                    "analytic_flop": 1e9, "analytic_bytes": 1e7,
-                })
+                self.rows["layers"].append(
+                    {
+                        **_pick(
+                            node,
+                            "capture_id",
+                            "iteration_index",
+                            "layer_index",
+                            "node_id",
+                            "layer_type",
+                            "shape_text",
+                            "duration_ns",
+                            "kernel_ns",
+                            "busy_ns",
+                            "kernel_count",
+                            "memory_ns",
+                            "memory_bytes",
+                        ),
+                        "layer_path": name,
+                        "layer_name": name,
+                        "call_index": 0,
+                        "call_count": 1,
+                        "latency_ns": latency,
+                        "projection_ns": projection if node["kernel_count"] else 0,
+                        "latency_source": "projection" if node["kernel_count"] else "host",
+                        "analytic_flop": 1e9,
+                        "analytic_bytes": 1e7,
+                    }
+                )
         for question, column in (("launch", "attribution"), ("layer", "layer_attribution")):
             for way in sorted({k[column] for k in self.kernels}) + ["total"]:
                 chosen = [k for k in self.kernels if way in (k[column], "total")]
-                self.rows["balance"].append({
-                    "capture_id": self.id, "question": question, "attribution": way, "kernel_count": len(chosen),
-                    "kernel_ns": sum(k["duration_ns"] for k in chosen),
-                })
+                self.rows["balance"].append(
+                    {
+                        "capture_id": self.id,
+                        "question": question,
+                        "attribution": way,
+                        "kernel_count": len(chosen),
+                        "kernel_ns": sum(k["duration_ns"] for k in chosen),
+                    }
+                )
 
 
 def _pick(row: dict, *names: str) -> dict:

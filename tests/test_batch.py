@@ -62,15 +62,23 @@ def test_folders_globs_lists_and_files_name_the_same_captures(tmp_path):
     sources = sorted(job.sources for job in jobs)
     globbed, _ = discover([f"{tmp_path}/in/**/*.sqlite"])
     assert sorted(job.sources for job in globbed) == sources
-    (tmp_path / "list").write_text("# captures\n" + "\n".join(str(tmp_path / "in" / n) for n in
-                                                            ("three.sqlite", "a/one.sqlite", "a/b/two.sqlite")))
+    (tmp_path / "list").write_text(
+        "# captures\n" + "\n".join(str(tmp_path / "in" / n) for n in ("three.sqlite", "a/one.sqlite", "a/b/two.sqlite"))
+    )
     listed, _ = discover([f"@{tmp_path}/list"])
     assert sorted(job.sources for job in listed) == sources
 
 
 def test_what_is_one_capture_is_one_job(tmp_path):
-    for name in ("run.sqlite", "run.nsys-rep", "run_ncu.ncu-rep", "other.ncu-rep", "sweep_bs16_rank1.sqlite",
-                 "sweep_bs16_rank0.sqlite", "gb200_h100.sqlite"):
+    for name in (
+        "run.sqlite",
+        "run.nsys-rep",
+        "run_ncu.ncu-rep",
+        "other.ncu-rep",
+        "sweep_bs16_rank1.sqlite",
+        "sweep_bs16_rank0.sqlite",
+        "gb200_h100.sqlite",
+    ):
         (tmp_path / name).write_bytes(b"x")
     jobs = {job.name: job for job in discover([tmp_path])[0]}
     assert [Path(s).name for s in jobs["run"].sources] == ["run.sqlite", "run_ncu.ncu-rep"]
@@ -94,8 +102,14 @@ def test_names_that_are_hard_to_write(tmp_path):
     os.mkfifo(os.path.join(folder, b"pipe.sqlite"))
     result = batch(tmp_path / "in", tmp_path / "out")
     codes = {row["capture_name"]: row["code"] for row in result.rows}
-    assert codes == {"bad%FF": "", "new\nline[red]": "", "-o": "", "l" * 120: "", "dangling": "capture-not-found",
-                     "pipe": "capture-no-file"}
+    assert codes == {
+        "bad%FF": "",
+        "new\nline[red]": "",
+        "-o": "",
+        "l" * 120: "",
+        "dangling": "capture-not-found",
+        "pipe": "capture-no-file",
+    }
     assert sorted(fleet_of(tmp_path / "out")["capture_name"]) == sorted(codes)
     assert batch(tmp_path / "in", tmp_path / "out").done_count == 0
     command = [*CLI, "batch", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--no-report"]
@@ -137,7 +151,12 @@ def test_one_row_each_with_failures_as_rows(tmp_path):
     fleet = fleet_of(tmp_path / "out").set_index("capture_name")
     assert fleet["kernel_count"].to_dict() == {"c0": 0, "c1": 1, "c2": 2, "empty": 0, "junk": 0}
     assert fleet["code"].to_dict() == {
-        "c0": "", "c1": "", "c2": "", "empty": "capture-empty", "junk": "capture-unknown-format"}
+        "c0": "",
+        "c1": "",
+        "c2": "",
+        "empty": "capture-empty",
+        "junk": "capture-unknown-format",
+    }
     assert "empty.sqlite" in fleet["message"]["empty"] and str(tmp_path) not in fleet["message"]["empty"]
     assert [row["capture_name"] for row in result.failed] == ["empty", "junk"]
     assert open_store(tmp_path / "out" / fleet["store_name"]["c2"]).frame("kernels").shape[0] == 2
@@ -334,8 +353,9 @@ def test_interrupted_batch_goes_on_where_it_was(tmp_path):
 @pytest.fixture
 def cluster():
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, protocol="tcp://",
-                                  dashboard_address=None) as made:
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, protocol="tcp://", dashboard_address=None
+    ) as made:
         yield made
 
 
@@ -401,8 +421,11 @@ def test_all_real_captures_one_row_each(tmp_path, captures):
         assert row.kernel_count == expected[Path(row.source_name).stem]["kernels"], row.source_name
     other = fleet[fleet["source_name"].str.startswith("other/")].set_index("source_name")["code"]
     assert other.to_dict() == {
-        "other/empty.sqlite": "capture-empty", "other/git_lfs_pointer.sqlite": "capture-lfs-pointer",
-        "other/not_an_nsys_export.sqlite": "capture-no-export", "other/unexported_2025.5.nsys-rep": "nsys-missing"}
+        "other/empty.sqlite": "capture-empty",
+        "other/git_lfs_pointer.sqlite": "capture-lfs-pointer",
+        "other/not_an_nsys_export.sqlite": "capture-no-export",
+        "other/unexported_2025.5.nsys-rep": "nsys-missing",
+    }
     assert not fleet["capture_name"].duplicated().any()
     begun = time.perf_counter()
     second = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -290,8 +290,10 @@ def test_a_finding_of_several_captures_is_said_once(tmp_path):
 
 def test_long_kernel_names_of_one_beginning_are_told_apart_in_a_printed_table(tmp_path):
     builder = ExportBuilder()
-    names = [f"void at::native::vectorized_elementwise_kernel<(int)4, at::native::{functor}, std::array<char *>>(int)"
-             for functor in ("CUDAFunctor_add<float>", "BUnaryFunctor<float>")] * 2
+    names = [
+        f"void at::native::vectorized_elementwise_kernel<(int)4, at::native::{functor}, std::array<char *>>(int)"
+        for functor in ("CUDAFunctor_add<float>", "BUnaryFunctor<float>")
+    ] * 2
     names[2] = names[2].replace("float", "half")
     for at, name in enumerate(names):
         builder.kernel(name, launch=(at * 100, at * 100 + 5), run=(at * 100 + 10, at * 100 + 60 - at))

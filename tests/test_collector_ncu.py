@@ -46,9 +46,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return set_up
 
 
-def plan(
-    tmp_path: Path, metric_set: str = FLOPS, *, device: str = "cuda", timeout_s: float = 30.0
-) -> CapturePlan:
+def plan(tmp_path: Path, metric_set: str = FLOPS, *, device: str = "cuda", timeout_s: float = 30.0) -> CapturePlan:
     folder = tmp_path / "capture"
     folder.mkdir()
     return CapturePlan(Workload("resnet50", device=device), RUN_COUNTERS, 4, 0, "ncu", folder, timeout_s, metric_set)

@@ -43,9 +43,7 @@ def fake(tmp_path, monkeypatch):
     return set_up
 
 
-def plan(
-    tmp_path, *, level=RUN_KERNEL, collector="nsys", device="cuda", timeout_s=30.0, **workload
-) -> CapturePlan:
+def plan(tmp_path, *, level=RUN_KERNEL, collector="nsys", device="cuda", timeout_s=30.0, **workload) -> CapturePlan:
     folder = tmp_path / "capture"
     folder.mkdir()
     model = workload.pop("model", "resnet50")
@@ -80,9 +78,7 @@ def test_flags_an_old_nsys_does_not_list_are_left_out(fake, tmp_path):
         "--force-overwrite=true",
         "--sample=none",
     ]
-    assert not any(
-        "--lazy" in " ".join(call) for call in calls(log) if call[0] == "export" and "--help" not in call
-    )
+    assert not any("--lazy" in " ".join(call) for call in calls(log) if call[0] == "export" and "--help" not in call)
 
 
 def test_without_help_only_the_flags_every_version_has(fake):
@@ -221,9 +217,7 @@ def test_a_child_that_says_nothing_and_ends_well_is_a_failure_too(tmp_path):
 
 
 def test_out_of_memory_is_a_capture_not_an_error(tmp_path):
-    failure = (
-        "(folder / 'failure.json').write_text(json.dumps({'kind': 'out_of_memory', 'message': 'no 3 GiB'}))"
-    )
+    failure = "(folder / 'failure.json').write_text(json.dumps({'kind': 'out_of_memory', 'message': 'no 3 GiB'}))"
     made = run_stub(tmp_path, f"{TELL}{failure}; sys.exit(12)")
     assert made.status == "out_of_memory" and "no 3 GiB" in made.message
     assert capture.load_capture(made.directory).status == "out_of_memory"
@@ -301,9 +295,7 @@ def test_launch_blocking_reaches_the_deeper_levels_only(tmp_path):
 
 
 @pytest.mark.parametrize("replayed", ["two_kernels_rtx3080", "transformer_2.7b_a100_nvtx"])
-def test_a_real_export_replayed_by_nsys_goes_through_a_whole_run(
-    fake, tmp_path, captures, monkeypatch, replayed
-):
+def test_a_real_export_replayed_by_nsys_goes_through_a_whole_run(fake, tmp_path, captures, monkeypatch, replayed):
     """Level M/L/G recorded by nsys (a stand-in that replays a real export) becomes an analysis of the run."""
     from xsp_post import pipeline, run
 

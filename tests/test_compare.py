@@ -26,9 +26,19 @@ SHOWN = {"slower", "faster", "appeared", "vanished", "changed kernel", "more", "
 ALL = ("compare_models", "compare_layers", "compare_kernels")
 
 
-def run(seed: int, *, repeats: int = 3, slow: dict[int, float] | None = None, scale: float = 1.0,
-        kernels: dict[int, list[str]] | None = None, layers: list[int] | None = None, run_spread: float = 0.02,
-        paths: dict[int, str] | None = None, iterations: int = ITERATIONS, model_scale: float = 1.0) -> Analysis:
+def run(
+    seed: int,
+    *,
+    repeats: int = 3,
+    slow: dict[int, float] | None = None,
+    scale: float = 1.0,
+    kernels: dict[int, list[str]] | None = None,
+    layers: list[int] | None = None,
+    run_spread: float = 0.02,
+    paths: dict[int, str] | None = None,
+    iterations: int = ITERATIONS,
+    model_scale: float = 1.0,
+) -> Analysis:
     """Results of a run: per capture a factor of its own (run-to-run spread), per iteration noise of 3 %.
 
     ``slow``: layer → factor; ``kernels``: layer → kernel names; ``layers``: which layers there are.
@@ -37,37 +47,77 @@ def run(seed: int, *, repeats: int = 3, slow: dict[int, float] | None = None, sc
     rows: dict[str, list[dict]] = {name: [] for name in ("captures", "iterations", "layers", "kernels", "nodes")}
     for capture in range(repeats):
         factor = scale * rng.lognormal(0, run_spread)
-        rows["captures"].append({"capture_id": capture, "level": "M/L/G", "workload_name": "net", "batch_size": 4,
-                                 "gpu_name": "NVIDIA A100", "kernel_count": 1, "framework": "torch 2.8"})
+        rows["captures"].append(
+            {
+                "capture_id": capture,
+                "level": "M/L/G",
+                "workload_name": "net",
+                "batch_size": 4,
+                "gpu_name": "NVIDIA A100",
+                "kernel_count": 1,
+                "framework": "torch 2.8",
+            }
+        )
         for iteration in range(iterations):
             at, total = iteration * 10**9, 0.0
             for layer in layers or range(LAYERS):
                 latency = 1e5 * (1 + layer) * factor * rng.lognormal(0, 0.03) * (slow or {}).get(layer, 1.0)
                 names = (kernels or {}).get(layer, [f"void kernel_{chr(97 + layer)}<float>(int)"])
                 total += latency
-                rows["layers"].append({
-                    "capture_id": capture, "iteration_index": iteration, "layer_index": layer + 1,
-                    "layer_path": (paths or {}).get(layer, f"layers.{layer}:Linear"), "layer_type": "Linear",
-                    "duration_ns": int(latency * 0.2), "latency_ns": int(latency), "latency_source": "projection"})
+                rows["layers"].append(
+                    {
+                        "capture_id": capture,
+                        "iteration_index": iteration,
+                        "layer_index": layer + 1,
+                        "layer_path": (paths or {}).get(layer, f"layers.{layer}:Linear"),
+                        "layer_type": "Linear",
+                        "duration_ns": int(latency * 0.2),
+                        "latency_ns": int(latency),
+                        "latency_source": "projection",
+                    }
+                )
                 for k, name in enumerate(names):
-                    rows["kernels"].append({
-                        "capture_id": capture, "kernel_id": len(rows["kernels"]), "iteration_index": iteration,
-                        "layer_index": layer + 1, "name": name, "short_name": name, "process_id": 1,
-                        "duration_ns": int(latency / len(names)), "start_ns": at + layer * 10**6 + k,
-                        "launch_start_ns": at + layer * 10**6 + k})
-            rows["iterations"].append({
-                "capture_id": capture, "iteration_index": iteration, "batch_size": 4, "phase": "forward",
-                "latency_ns": int(total * 1.1 * model_scale), "busy_ns": int(total)})
-    frames = {name: frame_of(name, rows.get(name, [])) for name in (
-        *rows, "memory_operations", "devices", "findings", "kernel_metrics")}
+                    rows["kernels"].append(
+                        {
+                            "capture_id": capture,
+                            "kernel_id": len(rows["kernels"]),
+                            "iteration_index": iteration,
+                            "layer_index": layer + 1,
+                            "name": name,
+                            "short_name": name,
+                            "process_id": 1,
+                            "duration_ns": int(latency / len(names)),
+                            "start_ns": at + layer * 10**6 + k,
+                            "launch_start_ns": at + layer * 10**6 + k,
+                        }
+                    )
+            rows["iterations"].append(
+                {
+                    "capture_id": capture,
+                    "iteration_index": iteration,
+                    "batch_size": 4,
+                    "phase": "forward",
+                    "latency_ns": int(total * 1.1 * model_scale),
+                    "busy_ns": int(total),
+                }
+            )
+    frames = {
+        name: frame_of(name, rows.get(name, []))
+        for name in (*rows, "memory_operations", "devices", "findings", "kernel_metrics")
+    }
     return Analysis(frames)
 
 
 def frame_of(name: str, rows: list[dict]) -> pd.DataFrame:
     blank = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}
-    return pd.DataFrame({
-        c.name: pd.Series([row.get(c.name, blank[c.dtype]) for row in rows],
-                          dtype="object" if c.dtype == "str" else c.dtype) for c in TABLES[name].columns})
+    return pd.DataFrame(
+        {
+            c.name: pd.Series(
+                [row.get(c.name, blank[c.dtype]) for row in rows], dtype="object" if c.dtype == "str" else c.dtype
+            )
+            for c in TABLES[name].columns
+        }
+    )
 
 
 def shown(comparison) -> int:
@@ -117,8 +167,16 @@ def test_single_values_have_no_interval():
 @pytest.mark.parametrize("repeats, run_spread", [(3, 0.02), (3, 0.2), (1, 0.02)])
 def test_equal_runs_show_no_difference_in_19_of_20_tries(repeats, run_spread):
     tries = 20
-    alarms = sum(shown(compare(run(2 * i, repeats=repeats, run_spread=run_spread),
-                               run(2 * i + 1, repeats=repeats, run_spread=run_spread))) > 0 for i in range(tries))
+    alarms = sum(
+        shown(
+            compare(
+                run(2 * i, repeats=repeats, run_spread=run_spread),
+                run(2 * i + 1, repeats=repeats, run_spread=run_spread),
+            )
+        )
+        > 0
+        for i in range(tries)
+    )
     assert alarms <= tries // 20
 
 
@@ -178,7 +236,8 @@ def test_layers_and_kernels_that_appear_vanish_or_change():
     layers = comparison.frame("compare_layers").query("measure == 'latency'").set_index("layer_path")
     assert layers.loc["layers.11:Linear", "change"] == "vanished"
     assert layers["is_kernel_change"].to_dict() == {
-        path: path in ("layers.3:Linear", "layers.5:Linear", "layers.6:Linear") for path in layers.index}
+        path: path in ("layers.3:Linear", "layers.5:Linear", "layers.6:Linear") for path in layers.index
+    }
     assert comparison.frame("compare_models").set_index("quantity").loc["kernel_count", "change"] in ("less", "equal")
 
 
@@ -225,7 +284,8 @@ def test_natural_pair_differs_in_ranges_only(captures):
     comparison = compare(*pair)
     summary = comparison.frame("compare_summary").set_index("subject")
     assert summary.loc["verdict", "statement"] == (
-        "The captures differ in their ranges only: the same 7,328 kernels ran, in the same order.")
+        "The captures differ in their ranges only: the same 7,328 kernels ran, in the same order."
+    )
     assert not summary.loc["kernels", "is_difference"] and not summary.loc["system", "is_difference"]
     assert summary.loc["ranges", "statement"].startswith("The base has 516 ranges")
     assert set(comparison.frame("compare_kernels")["change"]) == {"no difference shown"}
@@ -267,22 +327,38 @@ def test_captures_without_kernels_or_ranges(tmp_path):
 # -- bars ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text, quantity, name, op, limit, relative", [
-    ("model_latency>3%", "model_latency", "", ">", 0.03, True),
-    (" throughput < -5 % ", "throughput", "", "<", -0.05, True),
-    ("layer_latency(layers.3.mlp) >= 200us", "layer_latency", "layers.3.mlp", ">=", 200e3, False),
-    ("kernel_count>0", "kernel_count", "", ">", 0.0, False),
-    ("kernel_time(void f<(int)1>(x))>1.5ms", "kernel_time", "void f<(int)1>(x)", ">", 1.5e6, False),
-])
+@pytest.mark.parametrize(
+    "text, quantity, name, op, limit, relative",
+    [
+        ("model_latency>3%", "model_latency", "", ">", 0.03, True),
+        (" throughput < -5 % ", "throughput", "", "<", -0.05, True),
+        ("layer_latency(layers.3.mlp) >= 200us", "layer_latency", "layers.3.mlp", ">=", 200e3, False),
+        ("kernel_count>0", "kernel_count", "", ">", 0.0, False),
+        ("kernel_time(void f<(int)1>(x))>1.5ms", "kernel_time", "void f<(int)1>(x)", ">", 1.5e6, False),
+    ],
+)
 def test_bars_are_read(text, quantity, name, op, limit, relative):
     bar = parse_bar(text)
     assert (bar.quantity, bar.name, bar.op, bar.is_relative) == (quantity, name, op, relative)
     assert bar.limit == pytest.approx(limit)
 
 
-@pytest.mark.parametrize("text", [
-    "", "model_latency", "model_latency>", "model_latency>3", "latency>3%", "model_latency=3%", "model_latency(x)>3%",
-    "kernel_count>3ms", "throughput<5ms", "model_latency>3%%", "model_latency>nan%"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "model_latency",
+        "model_latency>",
+        "model_latency>3",
+        "latency>3%",
+        "model_latency=3%",
+        "model_latency(x)>3%",
+        "kernel_count>3ms",
+        "throughput<5ms",
+        "model_latency>3%%",
+        "model_latency>nan%",
+    ],
+)
 def test_bars_that_cannot_be_read_are_refused(text):
     with pytest.raises(UsageError) as failed:
         parse_bar(text)
@@ -309,9 +385,18 @@ def test_bar_breaks_only_for_a_difference_that_is_one():
 
 def test_bars_of_every_quantity():
     base, other = run(1), run(2, slow={4: 2.0}, kernels={3: ["one", "two"]}, model_scale=1.5)
-    for bar, code in (("throughput<-10%", 1), ("throughput<-90%", 0), ("kernel_count>0", 1), ("kernel_count>5", 0),
-                      ("layer_latency>50%", 1), ("layer_latency(layers.4:Linear)>300us", 1), ("gpu_busy>90%", 0),
-                      ("layer_latency(layers.5)>50%", 0), ("kernel_time(kernel_e)>10%", 1), ("kernel_latency>90%", 0)):
+    for bar, code in (
+        ("throughput<-10%", 1),
+        ("throughput<-90%", 0),
+        ("kernel_count>0", 1),
+        ("kernel_count>5", 0),
+        ("layer_latency>50%", 1),
+        ("layer_latency(layers.4:Linear)>300us", 1),
+        ("gpu_busy>90%", 0),
+        ("layer_latency(layers.5)>50%", 0),
+        ("kernel_time(kernel_e)>10%", 1),
+        ("kernel_latency>90%", 0),
+    ):
         assert verdict(base, other, bar)[0] == code, bar
     with pytest.raises(UsageError) as failed:
         verdict(base, other, "layer_latency(nothing)>1%")
@@ -334,8 +419,13 @@ def test_command_in_terminal_json_html_and_ci(tmp_path):
         write_store(results, tmp_path / f"{name}.xsp.sqlite")
 
     def command(*arguments):
-        return subprocess.run([sys.executable, "-m", "xsp_post.cli", "compare", *arguments], cwd=tmp_path,
-                              capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [sys.executable, "-m", "xsp_post.cli", "compare", *arguments],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     done = command("base.xsp.sqlite", "same.xsp.sqlite", "--fail-if", "model_latency>3%")
     assert done.returncode == 0, done.stderr

@@ -88,10 +88,14 @@ def test_any_text_has_one_family_and_keeps_a_name(texts):
 @pytest.mark.parametrize(
     ("name", "normal"),
     [
-        ("void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>>(int, T2)",
-         "at::native::vectorized_elementwise_kernel"),
-        ("void at::native::<unnamed>::multi_tensor_apply_kernel<A<(int)1>, B<C>>(T1)",
-         "at::native::multi_tensor_apply_kernel"),
+        (
+            "void at::native::vectorized_elementwise_kernel<(int)4, at::native::CUDAFunctor_add<float>>(int, T2)",
+            "at::native::vectorized_elementwise_kernel",
+        ),
+        (
+            "void at::native::<unnamed>::multi_tensor_apply_kernel<A<(int)1>, B<C>>(T1)",
+            "at::native::multi_tensor_apply_kernel",
+        ),
         ("void (anonymous namespace)::softmax_warp_forward<float, 8>(float*)", "softmax_warp_forward"),
         ("triton_poi_fused_add_3", "triton_poi_fused_add"),
         ("triton_poi_fused_add_117", "triton_poi_fused_add"),

@@ -21,7 +21,8 @@ def analysed(builder: Builder, framework: str = "TensorFlow 1.15", system: str =
     core.frames["captures"]["framework"] = framework
     core.frames["findings"] = pd.DataFrame(columns=["capture_id", "code", "severity", "count", "example", "hint"])
     core.frames["balance"] = pd.DataFrame(
-        columns=["capture_id", "question", "attribution", "kernel_count", "kernel_ns"])
+        columns=["capture_id", "question", "attribution", "kernel_count", "kernel_ns"]
+    )
     tables, _ = compute_all(core, roof="fp32", peaks={"*": paper_system(system)})
     return Analysis({**core.frames, **tables})
 
@@ -36,8 +37,15 @@ def printed(folder, name: str) -> pd.DataFrame:
 
 
 def kernel(row, latency_ms: float, scale: float) -> KernelRow:
-    return KernelRow("all", latency_ms * MS, -1, row["gpu_gflops"] * GFLOP, row["dram_read_GB"] * scale,
-                     row["dram_write_GB"] * scale, row["achieved_occupancy_pct"] / 100)
+    return KernelRow(
+        "all",
+        latency_ms * MS,
+        -1,
+        row["gpu_gflops"] * GFLOP,
+        row["dram_read_GB"] * scale,
+        row["dram_write_GB"] * scale,
+        row["achieved_occupancy_pct"] / 100,
+    )
 
 
 def tensorflow(paper) -> Analysis:
@@ -47,8 +55,10 @@ def tensorflow(paper) -> Analysis:
         name, optimal = str(row["id"]), row["optimal_batch_size"]
         latency_ns = optimal / row["max_throughput_inputs_per_s"] * 1e9
         share = row["conv_latency_pct"] / 100
-        layers = [LayerRow(1, "a/Conv2D", "Conv2D", share * latency_ns),
-                  LayerRow(2, "b/Relu", "Relu", (1 - share) * latency_ns)]
+        layers = [
+            LayerRow(1, "a/Conv2D", "Conv2D", share * latency_ns),
+            LayerRow(2, "b/Relu", "Relu", (1 - share) * latency_ns),
+        ]
         if optimal > 1:
             builder.add(name, 1, row["online_latency_ms"] * MS, gpu_name=V100)
         builder.add(name, optimal, latency_ns, (), layers, gpu_name=V100)
@@ -112,20 +122,28 @@ def test_table_x(paper, tf):
     for row in raw.to_dict("records"):
         theirs = eight.loc[row["id"]]
         throughput = row["normalized_max_throughput"] * theirs["max_throughput_inputs_per_s"]
-        builder.add(str(row["id"]), 1, row["normalized_online_latency"] * theirs["online_latency_ms"] * MS,
-                    gpu_name=V100)
+        builder.add(
+            str(row["id"]), 1, row["normalized_online_latency"] * theirs["online_latency_ms"] * MS, gpu_name=V100
+        )
         launch = kernel(row, row["gpu_gflops"] / row["arithmetic_throughput_TFlops"], 1000 * MIB)
-        builder.add(str(row["id"]), row["optimal_batch_size"], row["optimal_batch_size"] / throughput * 1e9, [launch],
-                    gpu_name=V100)
+        builder.add(
+            str(row["id"]),
+            row["optimal_batch_size"],
+            row["optimal_batch_size"] / throughput * 1e9,
+            [launch],
+            gpu_name=V100,
+        )
     tables = fleet_of(tf, analysed(builder, "MXNet 1.5"))
     table = tables["fleet_frameworks"]
     mxnet = table[table["framework"] == "MXNet 1.5"].astype({"workload_name": int}).set_index("workload_name")
     assert (table["base_framework"] == "TensorFlow 1.15").all()
     raw = raw.set_index("id")
-    np.testing.assert_allclose(mxnet["normalized_online_latency_ratio"].loc[raw.index],
-                               raw["normalized_online_latency"], atol=0.0051)
-    np.testing.assert_allclose(mxnet["normalized_max_throughput_ratio"].loc[raw.index],
-                               raw["normalized_max_throughput"], rtol=1e-3)
+    np.testing.assert_allclose(
+        mxnet["normalized_online_latency_ratio"].loc[raw.index], raw["normalized_online_latency"], atol=0.0051
+    )
+    np.testing.assert_allclose(
+        mxnet["normalized_max_throughput_ratio"].loc[raw.index], raw["normalized_max_throughput"], rtol=1e-3
+    )
     own = tables["fleet_models"]
     own = own[own["framework"] == "MXNet 1.5"].astype({"workload_name": int}).set_index("workload_name").loc[raw.index]
     np.testing.assert_array_equal(own["optimal_batch_size"], raw["optimal_batch_size"])
@@ -142,16 +160,23 @@ def test_figure_10(paper):
     points = pd.read_csv(paper / "paper_figures_digitised" / "arxivFig11_xspFig10_model_roofline_across_batch.csv")
     results = []
     for row in raw.to_dict("records"):
-        launch = KernelRow("all", row["kernel_latency_ms"] * MS, -1, row["gflops"] * GFLOP,
-                           row["dram_read_MB"] * MIB, row["dram_write_MB"] * MIB)
+        launch = KernelRow(
+            "all",
+            row["kernel_latency_ms"] * MS,
+            -1,
+            row["gflops"] * GFLOP,
+            row["dram_read_MB"] * MIB,
+            row["dram_write_MB"] * MIB,
+        )
         builder = Builder().add("ResNet50", row["batch_size"], row["model_latency_ms"] * MS, [launch], gpu_name=V100)
         results.append(analysed(builder))
     tables = fleet_of(*results)
     cases = tables["fleet_cases"]
     assert cases["batch_size"].tolist() == raw["batch_size"].tolist()
     np.testing.assert_allclose(cases["arithmetic_intensity_flop_per_byte"], points.iloc[:, 0], rtol=2e-3, atol=0.011)
-    np.testing.assert_allclose(cases["arithmetic_throughput_flop_per_s"] / 1e12, points.iloc[:, 1], rtol=2e-3,
-                               atol=0.011)
+    np.testing.assert_allclose(
+        cases["arithmetic_throughput_flop_per_s"] / 1e12, points.iloc[:, 1], rtol=2e-3, atol=0.011
+    )
     assert (cases["bound"].eq("memory") == raw["memory_bound"]).all()
     assert cases["is_optimal"].sum() == 1  # one optimum over all captures of the model
     assert len(tables["fleet_models"]) == 1
@@ -171,8 +196,13 @@ def test_figure_11(paper):
         for row in rows.to_dict("records"):
             names = ["volta_scudnn_128x64"] if system == "Tesla_V100" else ["maxwell_scudnn_128x64"]
             launches = [KernelRow(n, row["gpu_kernel_latency_ms"] / 2 * MS) for n in [*names, "relu"]]
-            builder.add("ResNet50", row["batch_size"], row["batch_size"] / row["throughput_inputs_per_s"] * 1e9,
-                        launches, gpu_name=system)
+            builder.add(
+                "ResNet50",
+                row["batch_size"],
+                row["batch_size"] / row["throughput_inputs_per_s"] * 1e9,
+                launches,
+                gpu_name=system,
+            )
         results.append(analysed(builder))
     tables = fleet_of(*results, base_system="Tesla_V100")
     table = tables["fleet_systems"].set_index(["system_name", "batch_size"])
@@ -193,8 +223,11 @@ def test_figure_11(paper):
 
 
 def small(name: str, batch_size: int, latency_ms: float, framework: str = "torch 2.8.0", gpu: str = V100) -> Analysis:
-    launches = [KernelRow("void gemm<float>()", latency_ms / 2 * MS), KernelRow("ncclDevKernel_AllReduce", 1e5),
-                KernelRow("void gemm<half>()", latency_ms / 4 * MS)]
+    launches = [
+        KernelRow("void gemm<float>()", latency_ms / 2 * MS),
+        KernelRow("ncclDevKernel_AllReduce", 1e5),
+        KernelRow("void gemm<half>()", latency_ms / 4 * MS),
+    ]
     return analysed(Builder().add(name, batch_size, latency_ms * MS, launches, gpu_name=gpu), framework)
 
 
@@ -237,8 +270,10 @@ def test_a_fleet_of_nothing_has_all_tables_and_columns():
 @pytest.mark.parametrize("count", [1, 3])
 def test_every_table_has_the_columns_and_dtypes_of_its_schema(count):
     tables = fleet_of(*[small(f"m{i}", 1, 4.0 + i) for i in range(count)])
-    rows = [{"capture_name": "x", "status": "failed", "code": "capture-empty", "message": "empty"},
-            {"capture_name": "y", "status": "done", "kernel_count": 7, "attributed_ratio": 0.5}]
+    rows = [
+        {"capture_name": "x", "status": "failed", "code": "capture-empty", "message": "empty"},
+        {"capture_name": "y", "status": "done", "kernel_count": 7, "attributed_ratio": 0.5},
+    ]
     tables["fleet"] = fleet.fleet_rows(rows)
     for name, frame in tables.items():
         for column in TABLES[name].columns:

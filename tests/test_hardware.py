@@ -52,24 +52,50 @@ def test_names_as_drivers_give_them(driver_name, product, bandwidth, fp32):
 
 @pytest.mark.parametrize(
     ("driver_name", "product"),
-    [("Tesla V100-SXM2-16GB", "Tesla V100-SXM2"), ("Tesla V100-SXM2-32GB", "Tesla V100-SXM2"),
-     ("Tesla V100-PCIE-16GB", "Tesla V100-PCIE"), ("NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
-     ("NVIDIA H100 PCIe", "H100 PCIe"), ("NVIDIA H100 NVL", "H100 NVL"), ("NVIDIA GH200 480GB", "GH200 96GB"),
-     ("NVIDIA B200", "B200"), ("NVIDIA GB200", "GB200"), ("NVIDIA L40S", "L40S"), ("NVIDIA L4", "L4"),
-     ("NVIDIA A10", "A10"), ("NVIDIA GeForce RTX 5090", "GeForce RTX 5090"), ("nvidia  a30", "A30"),
-     ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada Generation"), ("NVIDIA H800", "H800 SXM5 80GB"),
-     ("Tesla P100-PCIE-16GB", "Tesla P100-PCIE-16GB"), ("A100-SXM-80GB", "A100-SXM4-80GB")],
+    [
+        ("Tesla V100-SXM2-16GB", "Tesla V100-SXM2"),
+        ("Tesla V100-SXM2-32GB", "Tesla V100-SXM2"),
+        ("Tesla V100-PCIE-16GB", "Tesla V100-PCIE"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM5 80GB"),
+        ("NVIDIA H100 PCIe", "H100 PCIe"),
+        ("NVIDIA H100 NVL", "H100 NVL"),
+        ("NVIDIA GH200 480GB", "GH200 96GB"),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA GB200", "GB200"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA GeForce RTX 5090", "GeForce RTX 5090"),
+        ("nvidia  a30", "A30"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada Generation"),
+        ("NVIDIA H800", "H800 SXM5 80GB"),
+        ("Tesla P100-PCIE-16GB", "Tesla P100-PCIE-16GB"),
+        ("A100-SXM-80GB", "A100-SXM4-80GB"),
+    ],
 )
 def test_more_driver_names(driver_name, product):
     peaks = hardware.find_peaks(driver_name)
     assert peaks is not None and peaks.gpu_name == product
 
 
-@pytest.mark.parametrize("name", [
-    "", "NVIDIA", "A100", "NVIDIA GeForce RTX 3080 Ti", "NVIDIA GeForce RTX 3080 Laptop GPU", "RTX 9999",
-    "NVIDIA A100-SXM4-40GB MIG 1g.5gb", "Intel(R) Xeon(R) CPU", "AMD Instinct MI300X", "x" * 10000, "\x00<script>",
-    "NVIDIA GeForce RTX 4090 D", "NVIDIA H100",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "NVIDIA",
+        "A100",
+        "NVIDIA GeForce RTX 3080 Ti",
+        "NVIDIA GeForce RTX 3080 Laptop GPU",
+        "RTX 9999",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        "Intel(R) Xeon(R) CPU",
+        "AMD Instinct MI300X",
+        "x" * 10000,
+        "\x00<script>",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA H100",
+    ],
+)
 def test_an_unknown_gpu_is_not_guessed(name):
     assert hardware.find_peaks(name) is None
 
@@ -80,8 +106,13 @@ def test_similar_names_help():
 
 
 def test_an_unknown_name_is_computed_from_attributes():
-    peaks = hardware.find_peaks("NVIDIA A100-SXM4-40GB MIG 1g.5gb", sm_count=14, clock_hz=1410e6,
-                                compute_capability="8.0", memory_bandwidth_bytes_per_s=194e9)
+    peaks = hardware.find_peaks(
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        sm_count=14,
+        clock_hz=1410e6,
+        compute_capability="8.0",
+        memory_bandwidth_bytes_per_s=194e9,
+    )
     assert peaks is not None and peaks.origin == hardware.FROM_ATTRIBUTES
     assert peaks.peak("fp32") == 14 * 128 * 1410e6
     assert peaks.ideal_intensity() == pytest.approx(14 * 128 * 1410e6 / 194e9)
@@ -106,17 +137,30 @@ def test_tensor_rates_that_differ_between_boards_are_left_out_unless_the_name_te
 
 
 def test_unknown_attributes_are_minus_one_or_nan():
-    row = {"gpu_name": "mystery", "sm_count": -1, "clock_hz": float("nan"),
-           "memory_bandwidth_bytes_per_s": float("nan"), "compute_capability": ""}
+    row = {
+        "gpu_name": "mystery",
+        "sm_count": -1,
+        "clock_hz": float("nan"),
+        "memory_bandwidth_bytes_per_s": float("nan"),
+        "compute_capability": "",
+    }
     assert hardware.peaks_of_device(row) is None
 
 
 def test_ncu_attributes():
     # As read from a report of a GB200 (capped at 1.2 GHz), with the name made unknown.
-    peaks = hardware.peaks_of_ncu_attributes({
-        "display_name": "NVIDIA GB999", "compute_capability_major": 10, "compute_capability_minor": 0,
-        "multiprocessor_count": 152, "clock_rate": 1_200_000, "memory_clock_rate": 4_000_000,
-        "global_memory_bus_width": 7936, "l2_cache_size": 135528448})
+    peaks = hardware.peaks_of_ncu_attributes(
+        {
+            "display_name": "NVIDIA GB999",
+            "compute_capability_major": 10,
+            "compute_capability_minor": 0,
+            "multiprocessor_count": 152,
+            "clock_rate": 1_200_000,
+            "memory_clock_rate": 4_000_000,
+            "global_memory_bus_width": 7936,
+            "l2_cache_size": 135528448,
+        }
+    )
     assert peaks is not None
     assert peaks.peak("fp32") == pytest.approx(2 * 19456 * 1.2e9)  # 19 456 ffma per cycle: ncu's own peak
     assert peaks.peak("fp64") == pytest.approx(2 * 9728 * 1.2e9)
@@ -125,8 +169,10 @@ def test_ncu_attributes():
     assert hardware.peaks_of_ncu_attributes({}) is None
 
 
-@pytest.mark.parametrize(("system", "printed"), [
-    ("Quadro_RTX", 26.12), ("Tesla_V100", 17.44), ("Tesla_P100", 12.70), ("Tesla_P4", 28.34), ("Tesla_M60", 30.12)])
+@pytest.mark.parametrize(
+    ("system", "printed"),
+    [("Quadro_RTX", 26.12), ("Tesla_V100", 17.44), ("Tesla_P100", 12.70), ("Tesla_P4", 28.34), ("Tesla_M60", 30.12)],
+)
 def test_the_papers_ideal_intensities(system, printed):
     assert system in PAPER_SYSTEMS
     # 30.125 is printed as 30.12; half a unit in the last place either way.
@@ -152,12 +198,19 @@ def test_overrides_in_toml_and_for_every_gpu(tmp_path):
     assert peaks is not None and peaks.ideal_intensity() == 10 and peaks.source == "file peaks.toml"
 
 
-@pytest.mark.parametrize(("name", "text", "told"), [
-    ("a.json", "{", "not JSON"), ("a.json", "[]", "no table"), ("a.json", "3", "no table"),
-    ("a.json", '{"fp99_flop_per_s": 1}', "fp99"), ("a.json", '{"fp32_flop_per_s": "much"}', "fp32"),
-    ("a.json", '{"fp32_flop_per_s": -1}', "fp32"), ("a.json", '{"fp32_flop_per_s": true}', "fp32"),
-    ("a.toml", "= 3", "TOML"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("a.json", "{", "not JSON"),
+        ("a.json", "[]", "no table"),
+        ("a.json", "3", "no table"),
+        ("a.json", '{"fp99_flop_per_s": 1}', "fp99"),
+        ("a.json", '{"fp32_flop_per_s": "much"}', "fp32"),
+        ("a.json", '{"fp32_flop_per_s": -1}', "fp32"),
+        ("a.json", '{"fp32_flop_per_s": true}', "fp32"),
+        ("a.toml", "= 3", "TOML"),
+    ],
+)
 def test_bad_files_are_one_sentence(tmp_path, name, text, told):
     path = tmp_path / name
     path.write_text(text)

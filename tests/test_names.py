@@ -101,19 +101,37 @@ def test_the_table_of_texts():
 
 
 def test_numbers_and_shapes():
-    frame = parse_names(array(
-        "aten::add, seq = 1, op_id = 2, sizes = [[1, 2], []], input_op_ids = [(1,0)]",
-        "aten::add, op_id = 3, seq = 9", "aten::add", "model:decode#7", "a.b:Conv2d#4", "shape:[8,64]",
-        "{'Module': 'm.0', 'Inputs': [[1, 4096]], 'seq': 5}", "x.0 in=[[3]]",
-        "{'mod': 'torch', 'op': 'c', 'args': [{'shape': (6, 3)}, {'shape': []}]}", "iteration 12",
-        "x, seq = 99999999999999999999",
-    ))
+    frame = parse_names(
+        array(
+            "aten::add, seq = 1, op_id = 2, sizes = [[1, 2], []], input_op_ids = [(1,0)]",
+            "aten::add, op_id = 3, seq = 9",
+            "aten::add",
+            "model:decode#7",
+            "a.b:Conv2d#4",
+            "shape:[8,64]",
+            "{'Module': 'm.0', 'Inputs': [[1, 4096]], 'seq': 5}",
+            "x.0 in=[[3]]",
+            "{'mod': 'torch', 'op': 'c', 'args': [{'shape': (6, 3)}, {'shape': []}]}",
+            "iteration 12",
+            "x, seq = 99999999999999999999",
+        )
+    )
     assert frame["sequence"].tolist() == [1, 9, -1, -1, -1, -1, 5, -1, -1, -1, -1]
     assert frame["op_id"].tolist() == [2, 3, *[-1] * 9]
     assert frame["step_index"].tolist() == [-1, -1, -1, 7, -1, -1, -1, -1, -1, 12, -1]
     assert frame["call_index"].tolist() == [-1, -1, -1, -1, 4, *[-1] * 6]
     assert frame["shape_text"].tolist() == [
-        "[[1, 2], []]", "", "", "", "", "[8,64]", "[[1, 4096]]", "[[3]]", "[[6, 3], []]", "", "",
+        "[[1, 2], []]",
+        "",
+        "",
+        "",
+        "",
+        "[8,64]",
+        "[[1, 4096]]",
+        "[[3]]",
+        "[[6, 3], []]",
+        "",
+        "",
     ]
     for name in ("call_index", "step_index", "sequence", "op_id"):
         assert frame[name].dtype == np.int64
@@ -123,17 +141,26 @@ def test_numbers_and_shapes():
 @pytest.mark.parametrize(
     ("text", "phase", "is_backward", "is_warmup"),
     [
-        ("Forward", "forward", False, False), ("backward pass", "backward", True, False),
+        ("Forward", "forward", False, False),
+        ("backward pass", "backward", True, False),
         ("autograd::engine::evaluate_function: MulBackward0, seq = 3", "backward", True, False),
         ("torch::autograd::AccumulateGrad", "backward", True, False),
-        ("optimizer.step", "optimizer", False, False), ("Optimizer.zero_grad#SGD.zero_grad", "optimizer", False, False),
-        ("train_step", "train_step", False, False), ("prefill", "prefill", False, False),
-        ("model:decode#1", "decode", False, False), ("Warm-up Step 1", "warmup", False, True),
-        ("warmup:forward#0", "forward", False, True), ("XlaCompile:#module=f,program_id=1#", "", False, True),
-        ("KernelExecutor::compileFusion", "", False, True), ("Torch-Compiled Region: 0/0", "", False, False),
-        ("autotune gemm", "", False, True), ("execute_1_context_1(9)_generation_0(0)", "prefill", False, False),
-        ("execute_context_1(9)_generation_4(4)", "mixed", False, False), ("aten::add", "", False, False),
-        ("FSDP::post_backward (l.1)", "backward", True, False), ("decoder", "", False, False),
+        ("optimizer.step", "optimizer", False, False),
+        ("Optimizer.zero_grad#SGD.zero_grad", "optimizer", False, False),
+        ("train_step", "train_step", False, False),
+        ("prefill", "prefill", False, False),
+        ("model:decode#1", "decode", False, False),
+        ("Warm-up Step 1", "warmup", False, True),
+        ("warmup:forward#0", "forward", False, True),
+        ("XlaCompile:#module=f,program_id=1#", "", False, True),
+        ("KernelExecutor::compileFusion", "", False, True),
+        ("Torch-Compiled Region: 0/0", "", False, False),
+        ("autotune gemm", "", False, True),
+        ("execute_1_context_1(9)_generation_0(0)", "prefill", False, False),
+        ("execute_context_1(9)_generation_4(4)", "mixed", False, False),
+        ("aten::add", "", False, False),
+        ("FSDP::post_backward (l.1)", "backward", True, False),
+        ("decoder", "", False, False),
     ],
 )
 def test_phases(text, phase, is_backward, is_warmup):
@@ -162,10 +189,19 @@ def test_recognisers():
 
 
 @settings(deadline=None)
-@given(st.lists(st.one_of(
-    st.text(), st.text(alphabet="aB:#=,{}[]()'\"0123456789 ._/+|", max_size=60),
-    st.sampled_from(["aten::x", "Step", "{'a': ", "#a=", "PWN("]).flatmap(lambda p: st.text().map(lambda t: p + t)),
-), max_size=20, unique=True))
+@given(
+    st.lists(
+        st.one_of(
+            st.text(),
+            st.text(alphabet="aB:#=,{}[]()'\"0123456789 ._/+|", max_size=60),
+            st.sampled_from(["aten::x", "Step", "{'a': ", "#a=", "PWN("]).flatmap(
+                lambda p: st.text().map(lambda t: p + t)
+            ),
+        ),
+        max_size=20,
+        unique=True,
+    )
+)
 def test_any_text_gives_a_row(texts):
     frame = parse_names(np.array(texts, dtype=object))
     assert len(frame) == len(texts)
@@ -188,7 +224,8 @@ def test_folding_does_not_depend_on_the_number(one, other, text):
 
 
 @pytest.mark.parametrize(
-    "text", ["layers.17.mlp", "layer1.0.conv1", "block_3", "blocks.3:Block#0", "layer 3", "h.3/Conv"],
+    "text",
+    ["layers.17.mlp", "layer1.0.conv1", "block_3", "blocks.3:Block#0", "layer 3", "h.3/Conv"],
 )
 def test_layer_numbers_stay(text):
     assert parse(text)["folded_name"].startswith(text.split("#")[0])
@@ -196,9 +233,21 @@ def test_layer_numbers_stay(text):
 
 
 def test_hostile_texts():
-    texts = array("", "\x00", "a" * 10_000, "bad\ud800", "{'a':" + "[" * 9999, "{" * 5000, "#", "</script>",
-                  "x\ny, seq = 1", "PWN(" * 2000, "a/" * 4000 + "Conv + b", "{'a': " + "-" * 5000 + "1}",
-                  "{'seq': 1e400, 'op': 'x'}")
+    texts = array(
+        "",
+        "\x00",
+        "a" * 10_000,
+        "bad\ud800",
+        "{'a':" + "[" * 9999,
+        "{" * 5000,
+        "#",
+        "</script>",
+        "x\ny, seq = 1",
+        "PWN(" * 2000,
+        "a/" * 4000 + "Conv + b",
+        "{'a': " + "-" * 5000 + "1}",
+        "{'seq': 1e400, 'op': 'x'}",
+    )
     frame = parse_names(texts)
     assert len(frame) == len(texts) and not frame.isna().any().any()
     assert frame["sequence"].iloc[8] == 1 and frame["folded_name"].iloc[8] == "x\ny"
@@ -211,8 +260,9 @@ def test_no_texts():
 def test_half_a_million_texts():
     n = 500_000
     ops = ["aten::add", "aten::mm", "aten::view", "autograd::engine::evaluate_function: MulBackward0"]
-    texts = np.array([f"{ops[i % 4]}, seq = {i}, op_id = {i + 7}, sizes = [[{i % 50}, 2], []]" for i in range(n)],
-                     dtype=object)
+    texts = np.array(
+        [f"{ops[i % 4]}, seq = {i}, op_id = {i + 7}, sizes = [[{i % 50}, 2], []]" for i in range(n)], dtype=object
+    )
     start = time.process_time()
     frame = parse_names(texts)
     elapsed = time.process_time() - start
@@ -259,5 +309,3 @@ def test_xla_names_of_the_official_report():
     thunks = xla[xla["role"] == "layer"]
     assert len(thunks) > 500 and {"wrapped_copy", "all-reduce-start"} <= set(thunks["layer_type"])
     assert frame.loc[frame["base_name"].astype(str).str.endswith("XlaPass"), "is_warmup"].all()
-
-

@@ -60,8 +60,10 @@ def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path, error):
 @pytest.mark.parametrize(
     ("number", "code"),
     [
-        (errno.ENOSPC, "output-full"), (errno.EROFS, "output-denied"),
-        (errno.EACCES, "output-denied"), (errno.EIO, "output-failed"),
+        (errno.ENOSPC, "output-full"),
+        (errno.EROFS, "output-denied"),
+        (errno.EACCES, "output-denied"),
+        (errno.EIO, "output-failed"),
     ],
 )
 def test_failures_of_the_disk_are_sentences(tmp_path, number, code):

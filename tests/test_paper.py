@@ -12,7 +12,8 @@ from xsp_post.analyses.paper_data import Builder, KernelRow
 from xsp_post.hardware.gpus import paper_system
 
 needs_data = pytest.mark.skipif(
-    paper_data.folder() is None, reason="the paper's data is not at hand (XSP_POST_PAPER, or ../shared/paper)")
+    paper_data.folder() is None, reason="the paper's data is not at hand (XSP_POST_PAPER, or ../shared/paper)"
+)
 
 # section → lines that agree, lines where the paper slips
 EXPECTED = {

@@ -24,8 +24,22 @@ def test_the_four_texts_read_as_documented():
     assert parse(range_text.PREFIX + "model:decode#1") == RangeText("model", "decode", "", 1)
 
 
-@pytest.mark.parametrize("text", ["", "forward", "model:forward", "model:forward#x", "aten::conv2d", "a:b:c#1",
-                                  "shape:[1,]", "conv1:Conv2d#0\n", "layer1/conv:Conv2d#0", "#1", ":#1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "forward",
+        "model:forward",
+        "model:forward#x",
+        "aten::conv2d",
+        "a:b:c#1",
+        "shape:[1,]",
+        "conv1:Conv2d#0\n",
+        "layer1/conv:Conv2d#0",
+        "#1",
+        ":#1",
+    ],
+)
 def test_other_texts_are_not_ours(text):
     assert parse(text) is None
 

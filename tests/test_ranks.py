@@ -27,9 +27,17 @@ def results(kernels, copies=()) -> Analysis:
 
 
 def test_overlap_is_what_compute_hides():
-    table = rank_table([rank_contribution(results([
-        (GEMM, 1, 0, 0, 100), (ALL_REDUCE, 1, 0, 60, 160), (GEMM, 1, 0, 150, 200)],
-        [("memcpy", 1, 0, 300, 310)]))], "job")
+    table = rank_table(
+        [
+            rank_contribution(
+                results(
+                    [(GEMM, 1, 0, 0, 100), (ALL_REDUCE, 1, 0, 60, 160), (GEMM, 1, 0, 150, 200)],
+                    [("memcpy", 1, 0, 300, 310)],
+                )
+            )
+        ],
+        "job",
+    )
     row = table.iloc[0]
     assert (row["compute_ns"], row["communication_ns"], row["overlapped_ns"], row["exposed_ns"]) == (150, 100, 50, 50)
     assert row["overlap_ratio"] == 0.5
@@ -43,8 +51,10 @@ def test_waiting_is_measured_without_a_common_clock():
     for step in range(3):
         at = step * 1000
         early += [(GEMM, 1, 0, at, at + 500), (ALL_REDUCE, 1, 0, at + 500, at + 600)]
-        late += [(GEMM, 2, 0, at + other_clock, at + other_clock + 540),
-                 (ALL_REDUCE, 2, 0, at + other_clock + 540, at + other_clock + 600)]
+        late += [
+            (GEMM, 2, 0, at + other_clock, at + other_clock + 540),
+            (ALL_REDUCE, 2, 0, at + other_clock + 540, at + other_clock + 600),
+        ]
     parts = [rank_contribution(results(late), "b_rank1", 1), rank_contribution(results(early), "a_rank0", 0)]
     table = rank_table(parts, "job").set_index("rank")
     assert table["capture_name"].to_dict() == {0: "a_rank0", 1: "b_rank1"}
@@ -112,10 +122,16 @@ def test_processes_of_one_export(tmp_path):
         builder.process(pid)
         for k in range(4):
             at = 20_000 * k
-            builder.kernel(GEMM, launch=(at, at + 500), run=(at + 1_000, at + 1_000 + length), device=device,
-                           correlation=k + 1)
-            builder.kernel(ALL_REDUCE, launch=(at + 600, at + 900), run=(at + 1_000 + length, at + 12_000),
-                           device=device, correlation=k + 101)
+            builder.kernel(
+                GEMM, launch=(at, at + 500), run=(at + 1_000, at + 1_000 + length), device=device, correlation=k + 1
+            )
+            builder.kernel(
+                ALL_REDUCE,
+                launch=(at + 600, at + 900),
+                run=(at + 1_000 + length, at + 12_000),
+                device=device,
+                correlation=k + 101,
+            )
     builder.write(tmp_path / "job.sqlite")
     table = rank_table([rank_contribution(analyze([tmp_path / "job.sqlite"]), "job")], "job")
     assert table["process_id"].tolist() == [100, 200]

@@ -14,8 +14,15 @@ _SAMPLES = st.lists(st.floats(min_value=-1e9, max_value=1e9), min_size=1, max_si
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [([7], 7), ([1, 2, 90], 31), ([1, 2, 3, 94], 25), ([1, 2, 3, 4, 990], 3), ([-99, 1, 2, 3, 99], 2),
-     (list(range(10)), 4.5), ([100, *range(1, 9), -100], 4.5)],
+    [
+        ([7], 7),
+        ([1, 2, 90], 31),
+        ([1, 2, 3, 94], 25),
+        ([1, 2, 3, 4, 990], 3),
+        ([-99, 1, 2, 3, 99], 2),
+        (list(range(10)), 4.5),
+        ([100, *range(1, 9), -100], 4.5),
+    ],
 )
 def test_trimmed_mean_drops_a_fifth_at_each_end(values, expected):
     assert s.trimmed_mean(values) == pytest.approx(expected)
@@ -80,8 +87,17 @@ def test_no_values_at_all():
 @pytest.mark.parametrize(
     ("freedom", "confidence", "quantile"),
     # Student's table as printed in any textbook.
-    [(1, 0.95, 12.706), (2, 0.95, 4.303), (4, 0.95, 2.776), (9, 0.95, 2.262), (30, 0.95, 2.042),
-     (120, 0.95, 1.980), (5, 0.99, 4.032), (10, 0.90, 1.812), (1e9, 0.95, 1.960)],
+    [
+        (1, 0.95, 12.706),
+        (2, 0.95, 4.303),
+        (4, 0.95, 2.776),
+        (9, 0.95, 2.262),
+        (30, 0.95, 2.042),
+        (120, 0.95, 1.980),
+        (5, 0.99, 4.032),
+        (10, 0.90, 1.812),
+        (1e9, 0.95, 1.960),
+    ],
 )
 def test_t_quantile(freedom, confidence, quantile):
     assert s.t_quantiles([freedom], confidence)[0] == pytest.approx(quantile, abs=5.1e-4)
@@ -129,8 +145,7 @@ def test_samples_without_spread():
 def test_equal_distributions_are_called_different_one_time_in_twenty():
     random = np.random.default_rng(1)
     hits = sum(
-        s.compare_samples(random.normal(100, 5, 12), random.normal(100, 5, 9)).is_significant
-        for _ in range(600)
+        s.compare_samples(random.normal(100, 5, 12), random.normal(100, 5, 9)).is_significant for _ in range(600)
     )
     assert 0.02 < hits / 600 < 0.085
 

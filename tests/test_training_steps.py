@@ -14,6 +14,7 @@ KERNELS_PER_STEP = LAYERS * 2 * 3 + 1
 
 def training_step(builder, t, step, sequence, *, modules, seq, replicas=1):
     """Forward on thread 100 (replicas: 101 …), backward and gradient accumulation on thread 200, then an update."""
+
     def number(n):
         return f", seq = {n}" if seq else ""
 

@@ -14,9 +14,18 @@ from xsp_post.schemas import units
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0 ns"), (7, "7 ns"), (999, "999 ns"), (1_000, "1.00 µs"), (1_234_567, "1.23 ms"),
-        (275_050_000, "275 ms"), (999_960, "1.00 ms"), (61_000_000_000, "61.0 s"),
-        (1_234_000_000_000, "1234 s"), (-1_500, "-1.50 µs"), (12.5, "12.5 ns"), (np.int64(2_000), "2.00 µs"),
+        (0, "0 ns"),
+        (7, "7 ns"),
+        (999, "999 ns"),
+        (1_000, "1.00 µs"),
+        (1_234_567, "1.23 ms"),
+        (275_050_000, "275 ms"),
+        (999_960, "1.00 ms"),
+        (61_000_000_000, "61.0 s"),
+        (1_234_000_000_000, "1234 s"),
+        (-1_500, "-1.50 µs"),
+        (12.5, "12.5 ns"),
+        (np.int64(2_000), "2.00 µs"),
     ],
 )
 def test_nanoseconds(value, text):
@@ -26,8 +35,12 @@ def test_nanoseconds(value, text):
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0, "0 B"), (1023, "1023 B"), (1024, "1.00 KiB"), (1_572_864, "1.50 MiB"),
-        (25_690_112, "24.5 MiB"), (3 * 2**40, "3.00 TiB"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (1_572_864, "1.50 MiB"),
+        (25_690_112, "24.5 MiB"),
+        (3 * 2**40, "3.00 TiB"),
     ],
 )
 def test_bytes_are_binary_and_say_so(value, text):
@@ -94,11 +107,14 @@ def test_mantissa_never_reaches_the_next_prefix(value):
         assert abs(float(number)) < 1000
 
 
-@pytest.mark.parametrize(("low", "high", "text"), [
-    (-0.079, 0.079, "−7.9 % … +7.9 %"),
-    (0.0, 0.5, "0.0 % … +50.0 %"),
-    (-6.36, 7.1, "too uncertain to say"),
-    (-1.01, -0.97, "−100.0 % … −97.0 %"),
-])
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (-0.079, 0.079, "−7.9 % … +7.9 %"),
+        (0.0, 0.5, "0.0 % … +50.0 %"),
+        (-6.36, 7.1, "too uncertain to say"),
+        (-1.01, -0.97, "−100.0 % … −97.0 %"),
+    ],
+)
 def test_an_interval_that_would_make_a_time_negative_is_called_noise(low, high, text):
     assert units.format_ratio_interval(low, high) == text

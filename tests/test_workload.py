@@ -302,12 +302,7 @@ def test_level_ml_nests_layers_in_modules_in_the_model(tmp_path):
     assert texts.count("blocks.0.attention.qkv:Linear#0") == 2 * 3  # prefill and decode, 1 + 2 iterations
     assert not any(text.endswith(":Linear#1") for text in texts), "calls count from 0 in every phase"
     block, qkv = texts.index("blocks.0:Block#0"), texts.index("blocks.0.attention.qkv:Linear#0")
-    assert (
-        values["start_ns"][block]
-        <= values["start_ns"][qkv]
-        < values["end_ns"][qkv]
-        <= values["end_ns"][block]
-    )
+    assert values["start_ns"][block] <= values["start_ns"][qkv] < values["end_ns"][qkv] <= values["end_ns"][block]
     layers = json.loads((tmp_path / "facts.json").read_text())["layers"]
     assert set(layers["phase"]) == {"prefill", "decode"}
 
@@ -316,12 +311,7 @@ def test_level_mlg_exports_a_trace_without_the_hosts_name(tmp_path):
     import gzip
     import socket
 
-    assert (
-        run_child(
-            tmp_path, "--model", "gpt", "--level", RUN_KERNEL, "--batch-size", "1", "--profiler", "torch"
-        )
-        == 0
-    )
+    assert run_child(tmp_path, "--model", "gpt", "--level", RUN_KERNEL, "--batch-size", "1", "--profiler", "torch") == 0
     text = gzip.decompress((tmp_path / "trace.json.gz").read_bytes()).decode()
     trace = json.loads(text)
     assert trace.get("host_name", "") == "" != socket.gethostname()
@@ -352,9 +342,7 @@ def test_factories_may_name_their_own_phases(tmp_path):
     assert written["layers"]["phase"] == ["encode", "decode"] and written["layers"]["flop_count"] == [16, 16]
 
 
-@pytest.mark.parametrize(
-    ("name", "offer"), [("resnet", "resnet50"), ("vgg", "vgg16"), ("ResNet50", "resnet50")]
-)
+@pytest.mark.parametrize(("name", "offer"), [("resnet", "resnet50"), ("vgg", "vgg16"), ("ResNet50", "resnet50")])
 def test_an_unknown_model_offers_names_close_to_it(name, offer):
     with pytest.raises(UsageError) as caught:
         check_name(name)
@@ -390,10 +378,7 @@ def test_usage_errors_leave_their_sentence(tmp_path):
     code = run_child(tmp_path, "--model", "gpt", "--mode", "train", "--level", RUN_MODEL, "--batch-size", "1")
     told = json.loads((tmp_path / "failure.json").read_text())
     assert code == 2 and told["code"] == "model-input"
-    assert (
-        run_child(tmp_path, "--model", "vgg16", "--dtype", "int8", "--level", RUN_MODEL, "--batch-size", "1")
-        == 2
-    )
+    assert run_child(tmp_path, "--model", "vgg16", "--dtype", "int8", "--level", RUN_MODEL, "--batch-size", "1") == 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")

@@ -1,9 +1,9 @@
 """Results → notebooks and scripts: ``xsp_post.load(path)`` gives tables as DataFrames and charts as Altair objects.
 
-    profile = xsp_post.load("run.xsp.sqlite")      # or a capture, a run directory, a batch folder
-    profile.a10.nlargest(5, "latency_ns")          # any table by its name; columns: docs/columns.md
-    profile.chart("A9")                            # an Altair chart
-    profile.compare("other.xsp.sqlite").summary    # what differs, in sentences
+profile = xsp_post.load("run.xsp.sqlite")      # or a capture, a run directory, a batch folder
+profile.a10.nlargest(5, "latency_ns")          # any table by its name; columns: docs/columns.md
+profile.chart("A9")                            # an Altair chart
+profile.compare("other.xsp.sqlite").summary    # what differs, in sentences
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ class Profile(Mapping[str, pd.DataFrame]):
         spec = find(name)
         if spec is not None and spec.table in self._names:
             return spec.table
-        raise UsageError(f"table {name!r} is not there; there are: {', '.join(sorted(self._names))}",
-                         code="unknown-table")
+        raise UsageError(
+            f"table {name!r} is not there; there are: {', '.join(sorted(self._names))}", code="unknown-table"
+        )
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         if name not in self:

@@ -120,9 +120,7 @@ def merge(parts: list[Analysis]) -> Analysis:
         activity_offset += len(frames["memory_operations"])
         shifted.append(frames)
     names = list(dict.fromkeys(name for frames in shifted for name in frames))
-    merged = {
-        name: _concat([frames[name] for frames in shifted if name in frames]) for name in names
-    }
+    merged = {name: _concat([frames[name] for frames in shifted if name in frames]) for name in names}
     return Analysis(merged, [f for part in parts for f in part.findings])
 
 

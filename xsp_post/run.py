@@ -465,11 +465,7 @@ class _as_output_error:
             return
         code = {errno.ENOSPC: "output-full", errno.EDQUOT: "output-full"}.get(error.errno or 0)
         if code is None:
-            code = (
-                "output-denied"
-                if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-                else "output-failed"
-            )
+            code = "output-denied" if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else "output-failed"
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise OutputError(f"{self.folder} cannot be written to: {reason}.", code=code,
                           hint="Make room, or name another folder with -o.") from error  # fmt: skip

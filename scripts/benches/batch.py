@@ -52,8 +52,17 @@ def main(options: argparse.Namespace) -> int:
         results = folder / "results"
 
         def run(workers: int, *, again: bool = False) -> Measured:
-            command = [XSP_POST, "batch", str(captures), "-o", str(results), "--workers", str(workers), "--no-report",
-                       "--json"]
+            command = [
+                XSP_POST,
+                "batch",
+                str(captures),
+                "-o",
+                str(results),
+                "--workers",
+                str(workers),
+                "--no-report",
+                "--json",
+            ]
             work = f"{options.captures} captures, {workers} worker{'s' if workers > 1 else ''}"
             before = None if again else lambda: shutil.rmtree(results, ignore_errors=True)
             return measure("the same again" if again else work, command, repeat=options.repeat, before=before)
@@ -62,8 +71,10 @@ def main(options: argparse.Namespace) -> int:
         again = run(2, again=True)
         missed = report([(two, Bar(ratio=1 / LEAST_SPEEDUP)), (again, Bar(seconds=NOTHING_TO_DO_S))], one)
         speedup = one.seconds / two.seconds
-        print(f"two workers are {speedup:.2f} × as fast as one (bar {LEAST_SPEEDUP}); "
-              f"{one.seconds / options.captures * 1e3:.0f} ms a capture with one")
+        print(
+            f"two workers are {speedup:.2f} × as fast as one (bar {LEAST_SPEEDUP}); "
+            f"{one.seconds / options.captures * 1e3:.0f} ms a capture with one"
+        )
     return finish(missed, check=options.check)
 
 
@@ -71,7 +82,13 @@ def _in_child(folder: Path, options: argparse.Namespace) -> None:
     """Make the captures in another process, so that what it imports does not weigh on what is measured."""
     import subprocess
 
-    code = ("import sys; sys.path.insert(0, 'scripts'); from pathlib import Path; from benches.batch import "
-            "make_captures; make_captures(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))")
-    subprocess.run([sys.executable, "-c", code, str(folder), str(options.captures), str(options.kernels)], cwd=ROOT,
-                   check=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+    code = (
+        "import sys; sys.path.insert(0, 'scripts'); from pathlib import Path; from benches.batch import "
+        "make_captures; make_captures(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code, str(folder), str(options.captures), str(options.kernels)],
+        cwd=ROOT,
+        check=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+    )

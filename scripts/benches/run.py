@@ -126,8 +126,14 @@ def collectors(options: argparse.Namespace) -> None:
             interval = f"{format_ns(row['ci_low_overhead_ns'])} … {format_ns(row['ci_high_overhead_ns'])}"
             added = f"{format_ns(row['overhead_ns'])} ({format_ratio_percent(row['overhead_ratio'])})"
             is_first = not row["compared_level"]
-            cells = [row['level'], name, format_ns(row['latency_ns']), '' if is_first else added,
-                     '' if is_first else interval, f"{row['verdict']}; capture {wall[row['level']]:.1f} s"]
+            cells = [
+                row["level"],
+                name,
+                format_ns(row["latency_ns"]),
+                "" if is_first else added,
+                "" if is_first else interval,
+                f"{row['verdict']}; capture {wall[row['level']]:.1f} s",
+            ]
             print(f"| {' | '.join(cells)} |")
 
 
@@ -173,5 +179,7 @@ def independent(options: argparse.Namespace) -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             values.append(json.loads(done.stdout.splitlines()[-1]))
     found = summaries.compare_samples(means["plain"], means["profiled"], trim_ratio=0.0)
-    print(f"\nIndependent (plain loop, CPU): {format_ns(found.base)} without and {format_ns(found.other)} with "
-          f"torch.profiler: {format_ns(found.difference)} [{format_ns(found.ci_low)} … {format_ns(found.ci_high)}]")
+    print(
+        f"\nIndependent (plain loop, CPU): {format_ns(found.base)} without and {format_ns(found.other)} with "
+        f"torch.profiler: {format_ns(found.difference)} [{format_ns(found.ci_low)} … {format_ns(found.ci_high)}]"
+    )

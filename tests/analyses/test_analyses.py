@@ -74,8 +74,13 @@ def test_a05_to_a07_share_over_all_layers(tables):
 
 
 def test_a08_is_one_execution_in_launch_order(tables):
-    expected = [("implicit_gemm_128x64", 1, 100.0), ("bias_add", 1, 10.0), ("vectorized_elementwise", 2, 20.0),
-                ("ampere_sgemm_32x32", 3, 50.0), ("reduce_kernel", -1, 5.0)]
+    expected = [
+        ("implicit_gemm_128x64", 1, 100.0),
+        ("bias_add", 1, 10.0),
+        ("vectorized_elementwise", 2, 20.0),
+        ("ampere_sgemm_32x32", 3, 50.0),
+        ("reduce_kernel", -1, 5.0),
+    ]
     found = tables["a08"].assign(us=tables["a08"]["latency_ns"] / US)
     assert rows(found, "name", "layer_index", "us") == expected
     assert found["kernel_index"].tolist() == [1, 2, 3, 4, 5]
@@ -112,7 +117,10 @@ def test_kernels_outside_iterations_are_left_out_with_a_finding(small):
 
 def test_dominant_kernels_and_stages(tables):
     assert rows(tables["dominant_kernels"], "layer_index", "name") == [
-        (1, "implicit_gemm_128x64"), (2, "vectorized_elementwise"), (3, "ampere_sgemm_32x32")]
+        (1, "implicit_gemm_128x64"),
+        (2, "vectorized_elementwise"),
+        (3, "ampere_sgemm_32x32"),
+    ]
     assert tables["dominant_kernels"]["latency_ratio"].tolist() == pytest.approx([100 / 110, 1, 1])
     assert tables["stages"]["layer_count"].tolist() == [1, 1, 1]
     assert tables["stages"]["is_dominant_latency"].tolist() == [True, False, False]
@@ -141,13 +149,25 @@ def test_analytic_flop_stand_in_for_counters(tables):
 # What can be missing ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("absent", [
-    (), ("layers",), ("kernels",), ("iterations",), ("layers", "kernels"), ("iterations", "layers"),
-    ("captures",), ("devices", "kernel_metrics"), ("iterations", "layers", "kernels"),
-])
+@pytest.mark.parametrize(
+    "absent",
+    [
+        (),
+        ("layers",),
+        ("kernels",),
+        ("iterations",),
+        ("layers", "kernels"),
+        ("iterations", "layers"),
+        ("captures",),
+        ("devices", "kernel_metrics"),
+        ("iterations", "layers", "kernels"),
+    ],
+)
 def test_any_table_may_be_missing_or_empty(absent):
-    for remove in (lambda frames, name: frames.pop(name), lambda frames, name: frames.update(
-            {name: frames[name].iloc[:0]})):
+    for remove in (
+        lambda frames, name: frames.pop(name),
+        lambda frames, name: frames.update({name: frames[name].iloc[:0]}),
+    ):
         analysis = small_analysis()
         for name in absent:
             remove(analysis.frames, name)
@@ -208,9 +228,16 @@ def test_unknown_choices_are_refused():
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["a", "b", "c.d"]), st.lists(
-        st.tuples(st.sampled_from(["k1", "k2"]), st.integers(1, 10**6)), max_size=4)), min_size=1, max_size=5),
-    st.integers(1, 4), st.randoms(),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", "c.d"]),
+            st.lists(st.tuples(st.sampled_from(["k1", "k2"]), st.integers(1, 10**6)), max_size=4),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(1, 4),
+    st.randoms(),
 )
 @settings(max_examples=25, deadline=None)
 def test_tables_agree_whatever_the_model_and_the_order_of_rows(layers, iterations, random):
@@ -236,8 +263,10 @@ def test_tables_agree_whatever_the_model_and_the_order_of_rows(layers, iteration
 
 
 def test_text_columns_may_be_plain_strings(small, tables):
-    plain = {name: frame.apply(lambda c: c.astype(object) if isinstance(c.dtype, pd.CategoricalDtype) else c)
-             for name, frame in small.frames.items()}
+    plain = {
+        name: frame.apply(lambda c: c.astype(object) if isinstance(c.dtype, pd.CategoricalDtype) else c)
+        for name, frame in small.frames.items()
+    }
     again, _ = compute_all(Analysis(plain))
     for name, table in tables.items():
         pd.testing.assert_frame_equal(table, again[name], check_dtype=False, check_categorical=False)
@@ -252,12 +281,25 @@ def test_hostile_names_come_through_unchanged():
 
 def test_a_million_kernels_keep_the_longest_in_a08():
     count = 1000
-    kernels = frame_of("kernels", [
-        {"capture_id": 0, "kernel_id": i, "name": f"k{i % 7}", "short_name": "k", "duration_ns": i + 1, "start_ns": i,
-         "launch_start_ns": -1} for i in range(count)])
+    kernels = frame_of(
+        "kernels",
+        [
+            {
+                "capture_id": 0,
+                "kernel_id": i,
+                "name": f"k{i % 7}",
+                "short_name": "k",
+                "duration_ns": i + 1,
+                "start_ns": i,
+                "launch_start_ns": -1,
+            }
+            for i in range(count)
+        ],
+    )
     captures = frame_of("captures", [{"capture_id": 0, "level": "M/L/G"}])
     tables, findings = compute_all(
-        Analysis({"kernels": kernels, "captures": captures}), kernel_row_limit=100, kernel_row_keep=10)
+        Analysis({"kernels": kernels, "captures": captures}), kernel_row_limit=100, kernel_row_keep=10
+    )
     assert tables["a08"]["latency_ns"].tolist() == list(range(count - 9, count + 1))
     assert tables["a15"]["kernel_count"].tolist() == [count]
     assert tables["a10"]["kernel_count"].sum() == count

@@ -13,22 +13,33 @@ from xsp_post.model.results import Analysis
 def analysis(captures, iterations, kernels=(), layers=()) -> Analysis:
     """Captures as (level, workload, batch), iterations as (capture, index, phase, latency[, is_warmup])."""
     frames = {
-        "captures": frame_of("captures", [
-            {"capture_id": i, "level": level, "workload_name": workload, "batch_size": batch}
-            for i, (level, workload, batch) in enumerate(captures)]),
-        "iterations": frame_of("iterations", [
-            dict(zip(("capture_id", "iteration_index", "phase", "latency_ns", "is_warmup"), row))
-            for row in iterations]),
-        "kernels": frame_of("kernels", [
-            {"kernel_id": i, "start_ns": i, "launch_start_ns": -1, **row} for i, row in enumerate(kernels)]),
+        "captures": frame_of(
+            "captures",
+            [
+                {"capture_id": i, "level": level, "workload_name": workload, "batch_size": batch}
+                for i, (level, workload, batch) in enumerate(captures)
+            ],
+        ),
+        "iterations": frame_of(
+            "iterations",
+            [
+                dict(zip(("capture_id", "iteration_index", "phase", "latency_ns", "is_warmup"), row))
+                for row in iterations
+            ],
+        ),
+        "kernels": frame_of(
+            "kernels", [{"kernel_id": i, "start_ns": i, "launch_start_ns": -1, **row} for i, row in enumerate(kernels)]
+        ),
         "layers": frame_of("layers", list(layers)),
     }
     return Analysis(frames)
 
 
 def test_repeats_of_one_level_are_pooled():
-    found = analysis([("M", "net", 4)] * 2 + [("M/L/G", "net", 4)],
-                     [(0, 0, "", 100), (0, 1, "", 110), (1, 0, "", 120), (2, 0, "", 500)])
+    found = analysis(
+        [("M", "net", 4)] * 2 + [("M/L/G", "net", 4)],
+        [(0, 0, "", 100), (0, 1, "", 110), (1, 0, "", 120), (2, 0, "", 500)],
+    )
     a01 = compute_all(found)[0]["a01"].iloc[0]
     assert a01["latency_ns"] == 110 and a01["sample_count"] == 3
     # The interval is over the captures' means 105 and 120, which are independent; their iterations are not.
@@ -58,24 +69,39 @@ def test_a_capture_may_hold_several_batch_sizes():
 
 
 def test_phases_are_cases_of_their_own():
-    found = analysis([("M", "gpt", 1), ("M/L/G", "gpt", 1)], [
-        (0, 0, "prefill", 900), (0, 1, "decode", 90), (0, 2, "decode", 110),
-        (1, 0, "prefill", 1900), (1, 1, "decode", 190)])
+    found = analysis(
+        [("M", "gpt", 1), ("M/L/G", "gpt", 1)],
+        [
+            (0, 0, "prefill", 900),
+            (0, 1, "decode", 90),
+            (0, 2, "decode", 110),
+            (1, 0, "prefill", 1900),
+            (1, 1, "decode", 190),
+        ],
+    )
     table = compute_all(found)[0]["a01"]
     assert list(zip(table["phase"].astype(str), table["latency_ns"])) == [("prefill", 900), ("decode", 100)]
 
 
 def test_runs_that_name_their_only_phase_differently_are_one_case():
-    found = analysis([("M", "net", 1), ("M/L/G", "net", 1)], [(0, 0, "", 100), (1, 0, "forward", 150)],
-                     kernels=[{"capture_id": 1, "iteration_index": 0, "name": "k", "duration_ns": 5}])
+    found = analysis(
+        [("M", "net", 1), ("M/L/G", "net", 1)],
+        [(0, 0, "", 100), (1, 0, "forward", 150)],
+        kernels=[{"capture_id": 1, "iteration_index": 0, "name": "k", "duration_ns": 5}],
+    )
     table = compute_all(found)[0]["a15"]
     assert table["phase"].tolist() == ["forward"] and table["model_latency_ns"].tolist() == [100]
 
 
 def test_counter_runs_lend_no_times():
-    found = analysis([("M/L/G", "net", 1), ("M/L/G+counters", "net", 1)], [(0, 0, "", 100), (1, 0, "", 9000)], kernels=[
-        {"capture_id": 1, "iteration_index": 0, "name": "k", "duration_ns": 7000},
-        {"capture_id": 0, "iteration_index": 0, "name": "k", "duration_ns": 70}])
+    found = analysis(
+        [("M/L/G", "net", 1), ("M/L/G+counters", "net", 1)],
+        [(0, 0, "", 100), (1, 0, "", 9000)],
+        kernels=[
+            {"capture_id": 1, "iteration_index": 0, "name": "k", "duration_ns": 7000},
+            {"capture_id": 0, "iteration_index": 0, "name": "k", "duration_ns": 70},
+        ],
+    )
     table = compute_all(found)[0]["a15"]
     assert (table["model_latency_ns"].tolist(), table["kernel_latency_ns"].tolist()) == ([100], [70])
 
@@ -88,8 +114,11 @@ def test_all_warmup_uses_the_last_and_says_so():
 
 
 def test_a_phase_that_is_warmup_only_is_no_case():
-    found = analysis([("M/L/G", "net", 1)], [(0, 0, "warmup", 900, True), (0, 1, "loop", 100)], kernels=[
-        {"capture_id": 0, "iteration_index": i, "name": "k", "duration_ns": 5} for i in (0, 1)])
+    found = analysis(
+        [("M/L/G", "net", 1)],
+        [(0, 0, "warmup", 900, True), (0, 1, "loop", 100)],
+        kernels=[{"capture_id": 0, "iteration_index": i, "name": "k", "duration_ns": 5} for i in (0, 1)],
+    )
     tables, findings = compute_all(found)
     assert tables["a01"]["phase"].tolist() == ["loop"] and tables["a15"]["case_index"].tolist() == [0]
     assert [(f.code, f.count) for f in findings] == [("kernels-outside-iterations", 1)]
@@ -101,8 +130,11 @@ def test_a_negative_latency_is_unknown():
 
 
 def test_the_reference_is_an_ordinary_iteration():
-    kernels = [{"capture_id": 0, "iteration_index": i, "name": f"k{k}", "duration_ns": 10}
-               for i, count in enumerate([5, 2, 2, 2]) for k in range(count)]
+    kernels = [
+        {"capture_id": 0, "iteration_index": i, "name": f"k{k}", "duration_ns": 10}
+        for i, count in enumerate([5, 2, 2, 2])
+        for k in range(count)
+    ]
     found = analysis([("M/L/G", "net", 1)], [(0, i, "", 100) for i in range(4)], kernels=kernels)
     tables, findings = compute_all(found)
     assert tables["cases"]["reference_iteration_index"].tolist() == [1]
@@ -112,8 +144,11 @@ def test_the_reference_is_an_ordinary_iteration():
 
 
 def test_launches_that_some_iteration_lacks_are_counted():
-    kernels = [{"capture_id": 0, "iteration_index": i, "name": f"k{k}", "duration_ns": 10 * (i + 1)}
-               for i, count in enumerate([3, 3, 2]) for k in range(count)]
+    kernels = [
+        {"capture_id": 0, "iteration_index": i, "name": f"k{k}", "duration_ns": 10 * (i + 1)}
+        for i, count in enumerate([3, 3, 2])
+        for k in range(count)
+    ]
     tables, findings = compute_all(analysis([("", "", -1)], [(0, i, "", 100) for i in range(3)], kernels=kernels))
     assert tables["a08"]["sample_count"].tolist() == [3, 3, 2]
     assert [f.count for f in findings if f.code == "launches-unmatched"] == [1]
@@ -121,44 +156,75 @@ def test_launches_that_some_iteration_lacks_are_counted():
 
 def test_equal_names_in_a_layer_are_matched_by_their_order():
     """Two launches of one name in one layer keep their own latencies (docs/paper.md, E11)."""
-    kernels = [{"capture_id": 0, "iteration_index": i, "layer_index": 1, "name": "fft", "duration_ns": d + i}
-               for i in range(3) for d in (400, 200)]
+    kernels = [
+        {"capture_id": 0, "iteration_index": i, "layer_index": 1, "name": "fft", "duration_ns": d + i}
+        for i in range(3)
+        for d in (400, 200)
+    ]
     table = compute_all(analysis([("", "", -1)], [(0, i, "", 900) for i in range(3)], kernels=kernels))[0]["a08"]
     assert table["latency_ns"].tolist() == [401, 201]
 
 
 def test_launch_order_is_by_launch_not_by_start():
-    kernels = [{"capture_id": 0, "iteration_index": -1, "name": "second", "duration_ns": 1, "start_ns": 50,
-                "launch_start_ns": 20},
-               {"capture_id": 0, "iteration_index": -1, "name": "first", "duration_ns": 1, "start_ns": 90,
-                "launch_start_ns": 10}]
+    kernels = [
+        {
+            "capture_id": 0,
+            "iteration_index": -1,
+            "name": "second",
+            "duration_ns": 1,
+            "start_ns": 50,
+            "launch_start_ns": 20,
+        },
+        {
+            "capture_id": 0,
+            "iteration_index": -1,
+            "name": "first",
+            "duration_ns": 1,
+            "start_ns": 90,
+            "launch_start_ns": 10,
+        },
+    ]
     table = compute_all(analysis([("", "", -1)], [], kernels=kernels))[0]["a08"]
     assert table["name"].tolist() == ["first", "second"]
 
 
 def layer(capture_id, iteration_index, layer_index, path, latency_ns, call_index=0):
-    return {"capture_id": capture_id, "iteration_index": iteration_index, "layer_index": layer_index,
-            "layer_path": path, "layer_name": path, "latency_ns": latency_ns, "call_index": call_index}
+    return {
+        "capture_id": capture_id,
+        "iteration_index": iteration_index,
+        "layer_index": layer_index,
+        "layer_path": path,
+        "layer_name": path,
+        "latency_ns": latency_ns,
+        "call_index": call_index,
+    }
 
 
 def test_layers_are_matched_by_path_even_when_numbered_differently():
     found = analysis(
-        [("M/L", "net", 1), ("M/L/G", "net", 1)], [(0, 0, "", 100), (1, 0, "", 100)],
+        [("M/L", "net", 1), ("M/L/G", "net", 1)],
+        [(0, 0, "", 100), (1, 0, "", 100)],
         layers=[layer(0, 0, 1, "a", 40), layer(0, 0, 2, "b", 60), layer(1, 0, 1, "b", 61), layer(1, 0, 2, "a", 41)],
-        kernels=[{"capture_id": 1, "iteration_index": 0, "layer_index": 1, "name": "kb", "duration_ns": 6},
-                 {"capture_id": 1, "iteration_index": 0, "layer_index": 2, "name": "ka", "duration_ns": 4}])
+        kernels=[
+            {"capture_id": 1, "iteration_index": 0, "layer_index": 1, "name": "kb", "duration_ns": 6},
+            {"capture_id": 1, "iteration_index": 0, "layer_index": 2, "name": "ka", "duration_ns": 4},
+        ],
+    )
     tables, findings = compute_all(found)
-    assert list(zip(tables["a11"]["layer_name"], tables["a11"]["layer_latency_ns"],
-                    tables["a11"]["kernel_latency_ns"])) == [("a", 40, 4), ("b", 60, 6)]
+    assert list(
+        zip(tables["a11"]["layer_name"], tables["a11"]["layer_latency_ns"], tables["a11"]["kernel_latency_ns"])
+    ) == [("a", 40, 4), ("b", 60, 6)]
     assert dict(zip(tables["a08"]["name"], tables["a08"]["layer_name"])) == {"ka": "a", "kb": "b"}
     assert findings == []
 
 
 def test_layers_of_the_kernel_run_only_are_shown_without_latency():
     found = analysis(
-        [("M/L", "net", 1), ("M/L/G", "net", 1)], [(0, 0, "", 100), (1, 0, "", 100)],
+        [("M/L", "net", 1), ("M/L/G", "net", 1)],
+        [(0, 0, "", 100), (1, 0, "", 100)],
         layers=[layer(0, 0, 1, "a", 40), layer(1, 0, 1, "a", 41), layer(1, 0, 2, "new", 5)],
-        kernels=[{"capture_id": 1, "iteration_index": 0, "layer_index": 2, "name": "k", "duration_ns": 6}])
+        kernels=[{"capture_id": 1, "iteration_index": 0, "layer_index": 2, "name": "k", "duration_ns": 6}],
+    )
     tables, findings = compute_all(found)
     assert tables["a02"]["layer_name"].tolist() == ["a"]
     a11 = tables["a11"].set_index("layer_name")
@@ -168,8 +234,11 @@ def test_layers_of_the_kernel_run_only_are_shown_without_latency():
 
 
 def test_two_layers_with_one_number_are_kept_apart():
-    found = analysis([("", "", -1)], [(0, 0, "", 100), (0, 1, "", 100)],
-                     layers=[layer(0, 0, 1, "left", 10), layer(0, 1, 1, "right", 20)])
+    found = analysis(
+        [("", "", -1)],
+        [(0, 0, "", 100), (0, 1, "", 100)],
+        layers=[layer(0, 0, 1, "left", 10), layer(0, 1, 1, "right", 20)],
+    )
     table = compute_all(found)[0]["a02"]
     assert sorted(zip(table["layer_name"], table["latency_ns"])) == [("left", 10), ("right", 20)]
     assert table["layer_index"].is_unique
@@ -185,12 +254,15 @@ def test_cases_of_the_small_analysis():
 # Batch sizes -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("throughput", "first", "last", "most", "within"), [
-    ([100, 200, 400], 4, 4, 4, 4),  # always doubling: the top
-    ([100, 101, 102], 1, 1, 4, 1),  # never gaining: the bottom
-    ([100, 104, 208], 1, 4, 4, 4),  # a plateau before a jump: first and last differ
-    ([100, 200, 150], 2, 2, 2, 2),  # falling
-])
+@pytest.mark.parametrize(
+    ("throughput", "first", "last", "most", "within"),
+    [
+        ([100, 200, 400], 4, 4, 4, 4),  # always doubling: the top
+        ([100, 101, 102], 1, 1, 4, 1),  # never gaining: the bottom
+        ([100, 104, 208], 1, 4, 4, 4),  # a plateau before a jump: first and last differ
+        ([100, 200, 150], 2, 2, 2, 2),  # falling
+    ],
+)
 def test_policies(throughput, first, last, most, within):
     batch, rate = np.array([1, 2, 4]), np.array(throughput, float)
     found = [int(batch[optimal_position(batch, rate, policy)]) for policy in ("first", "last", "max", "within")]

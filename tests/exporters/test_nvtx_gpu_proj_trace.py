@@ -16,8 +16,20 @@ from xsp_post.exporters import nvtx_gpu_proj_trace as official
 from xsp_post.model.results import Analysis
 
 COLUMNS = [
-    "Name", "Projected Start", "Projected Duration", "Orig Start", "Orig Duration", "Style", "PID", "TID", "NumGPUOps",
-    "Lvl", "NumChild", "RangeId", "ParentId", "RangeStack",
+    "Name",
+    "Projected Start",
+    "Projected Duration",
+    "Orig Start",
+    "Orig Duration",
+    "Style",
+    "PID",
+    "TID",
+    "NumGPUOps",
+    "Lvl",
+    "NumChild",
+    "RangeId",
+    "ParentId",
+    "RangeStack",
 ]
 
 
@@ -31,9 +43,16 @@ def test_the_small_analysis_by_hand():
     report = official.data(small_analysis(iterations=1))
     assert list(report.columns) == COLUMNS
     assert report["Name"].tolist() == [
-        f"xsp:{name}" for name in (
-            "warmup:forward#0", "conv1:Conv2d#0", "layer1.0.relu:ReLU#0", "fc:Linear#0",
-            "model:forward#0", "conv1:Conv2d#0", "layer1.0.relu:ReLU#0", "fc:Linear#0",
+        f"xsp:{name}"
+        for name in (
+            "warmup:forward#0",
+            "conv1:Conv2d#0",
+            "layer1.0.relu:ReLU#0",
+            "fc:Linear#0",
+            "model:forward#0",
+            "conv1:Conv2d#0",
+            "layer1.0.relu:ReLU#0",
+            "fc:Linear#0",
         )
     ]
     assert report["NumGPUOps"].tolist() == [6, 2, 1, 1] * 2  # the copy counts, the strays do not
@@ -63,7 +82,7 @@ def test_names_with_commas_and_quotes_survive(tmp_path):
     layers = [('a"b,c\n</script>', "Conv2d", [("k", 10)])]
     path = tmp_path / "trace.csv"
     official.write_csv(small_analysis(layers=layers), path)
-    assert f'xsp:{layers[0][0]}:Conv2d#0' in pd.read_csv(path)["Name"].tolist()
+    assert f"xsp:{layers[0][0]}:Conv2d#0" in pd.read_csv(path)["Name"].tolist()
 
 
 def test_a_capture_that_is_not_there():
@@ -112,19 +131,36 @@ def test_the_official_report_is_reproduced(nvidia, tmp_path):
     theirs = table.to_pandas()
     theirs = theirs[theirs["Name"].notna()].reset_index(drop=True)  # one row is a thread without ranges
     names = ranges["Name"].str.split(":", n=1, expand=True)
-    nodes = pd.DataFrame({
-        "node_id": np.arange(len(ranges)), "capture_id": 0, "parent_id": -1, "level": "APPLICATION",
-        "name": names[1].to_numpy(), "domain": names[0].to_numpy(), "process_id": ranges["PID"].to_numpy(),
-        "thread_id": ranges["TID"].to_numpy(), "start_ns": ranges["Start (ns)"].to_numpy(),
-        "end_ns": ranges["End (ns)"].to_numpy(), "span_kind": "push_pop", "source_row_id": ranges["RangeId"].to_numpy(),
-    }).sample(frac=1, random_state=1)
+    nodes = pd.DataFrame(
+        {
+            "node_id": np.arange(len(ranges)),
+            "capture_id": 0,
+            "parent_id": -1,
+            "level": "APPLICATION",
+            "name": names[1].to_numpy(),
+            "domain": names[0].to_numpy(),
+            "process_id": ranges["PID"].to_numpy(),
+            "thread_id": ranges["TID"].to_numpy(),
+            "start_ns": ranges["Start (ns)"].to_numpy(),
+            "end_ns": ranges["End (ns)"].to_numpy(),
+            "span_kind": "push_pop",
+            "source_row_id": ranges["RangeId"].to_numpy(),
+        }
+    ).sample(frac=1, random_state=1)
     start = theirs["Orig Start"].astype("int64").to_numpy()
-    kernels = pd.DataFrame({
-        "kernel_id": np.arange(len(theirs)), "capture_id": 0, "process_id": theirs["PID"].to_numpy(),
-        "correlation_id": np.arange(len(theirs)), "launch_thread_id": theirs["TID"].to_numpy(),
-        "launch_start_ns": start, "launch_end_ns": start, "start_ns": theirs["Projected Start"].to_numpy(),
-        "end_ns": (theirs["Projected Start"] + theirs["Projected Duration"]).to_numpy(),
-    })
+    kernels = pd.DataFrame(
+        {
+            "kernel_id": np.arange(len(theirs)),
+            "capture_id": 0,
+            "process_id": theirs["PID"].to_numpy(),
+            "correlation_id": np.arange(len(theirs)),
+            "launch_thread_id": theirs["TID"].to_numpy(),
+            "launch_start_ns": start,
+            "launch_end_ns": start,
+            "start_ns": theirs["Projected Start"].to_numpy(),
+            "end_ns": (theirs["Projected Start"] + theirs["Projected Duration"]).to_numpy(),
+        }
+    )
     path = tmp_path / "trace.parquet"
     official.write_parquet(analysis_of(nodes, kernels), path)
     ours = pd.read_parquet(path)
@@ -142,16 +178,40 @@ CALLS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0,
 @given(SPANS, CALLS)
 def test_projection_equals_the_definition_word_by_word(spans, calls):
     """Ranges that overlap in any way, calls that may contain each other, against a plain loop."""
-    nodes = frame_of("nodes", [
-        {"node_id": i, "capture_id": 0, "name": "r", "process_id": 1, "thread_id": t, "start_ns": min(a, b),
-         "end_ns": max(a, b), "span_kind": "start_end", "source_row_id": i + 100}
-        for i, (t, a, b) in enumerate(spans)
-    ])
-    kernels = frame_of("kernels", [
-        {"kernel_id": i, "capture_id": 0, "process_id": 1, "correlation_id": i, "launch_thread_id": t,
-         "launch_start_ns": s, "launch_end_ns": s + length, "start_ns": 100 + g, "end_ns": 105 + g}
-        for i, (t, s, length, g) in enumerate(calls)
-    ])
+    nodes = frame_of(
+        "nodes",
+        [
+            {
+                "node_id": i,
+                "capture_id": 0,
+                "name": "r",
+                "process_id": 1,
+                "thread_id": t,
+                "start_ns": min(a, b),
+                "end_ns": max(a, b),
+                "span_kind": "start_end",
+                "source_row_id": i + 100,
+            }
+            for i, (t, a, b) in enumerate(spans)
+        ],
+    )
+    kernels = frame_of(
+        "kernels",
+        [
+            {
+                "kernel_id": i,
+                "capture_id": 0,
+                "process_id": 1,
+                "correlation_id": i,
+                "launch_thread_id": t,
+                "launch_start_ns": s,
+                "launch_end_ns": s + length,
+                "start_ns": 100 + g,
+                "end_ns": 105 + g,
+            }
+            for i, (t, s, length, g) in enumerate(calls)
+        ],
+    )
     expected = []
     for i, (thread, a, b) in enumerate(spans):
         low, high = min(a, b), max(a, b)

@@ -14,7 +14,7 @@ from xsp_post.base.errors import OutputError, UsageError
 from xsp_post.exporters import FORMATS, default_path, export, spans, speedscope, tables
 from xsp_post.schemas import column_names
 
-HOSTILE = 'a",\'</script>\n=1+1\x1b[31m\u202e'
+HOSTILE = "a\",'</script>\n=1+1\x1b[31m\u202e"
 
 
 def test_csv_holds_every_table_unchanged(tmp_path):
@@ -48,11 +48,19 @@ def test_jaeger_spans_nest_and_carry_levels(tmp_path):
     path = tmp_path / "trace.json"
     written = spans.write_jaeger(analysis, path)
     trace = json.loads(path.read_text())["data"][0]
-    rows = pd.DataFrame([
-        {"id": s["spanID"], "parent": s["references"][0]["spanID"] if s["references"] else "",
-         "operation": s["operationName"], "start": s["startTime"], "end": s["startTime"] + s["duration"],
-         **{t["key"]: t["value"] for t in s["tags"]}} for s in trace["spans"]
-    ])
+    rows = pd.DataFrame(
+        [
+            {
+                "id": s["spanID"],
+                "parent": s["references"][0]["spanID"] if s["references"] else "",
+                "operation": s["operationName"],
+                "start": s["startTime"],
+                "end": s["startTime"] + s["duration"],
+                **{t["key"]: t["value"] for t in s["tags"]},
+            }
+            for s in trace["spans"]
+        ]
+    )
     assert rows["id"].is_unique and len(rows) == written.counts["spans"]
     assert (rows["parent"] == "").sum() == 1  # one root
     kernels = analysis.frame("kernels")
@@ -64,7 +72,9 @@ def test_jaeger_spans_nest_and_carry_levels(tmp_path):
     assert len(launches) == len(kernels) - 1 + len(analysis.frame("memory_operations"))  # one orphan
     assert set(launches["correlation_id"]) <= set(rows.loc[rows["operation"] != "cuda_launch", "correlation_id"])
     assert rows["trace_level"].value_counts().to_dict() == {
-        "SYSTEM_LIBRARY_TRACE": len(executed) + len(launches) + 3, "FRAMEWORK_TRACE": 9, "MODEL_TRACE": 3,
+        "SYSTEM_LIBRARY_TRACE": len(executed) + len(launches) + 3,
+        "FRAMEWORK_TRACE": 9,
+        "MODEL_TRACE": 3,
         "APPLICATION_TRACE": 3,
     }
     # a layer lies within its model also in whole microseconds

@@ -43,8 +43,18 @@ def by_definition(path: Path) -> pd.DataFrame:
             f"SELECT start, end, correlationId, globalPid FROM {table}" for table in tables if table in there
         )
         rows = connection.execute(DEFINITION.format(operations=operations)).fetchall()
-    return pd.DataFrame(rows, columns=["RangeId", "Text", "Projected Start", "Projected Duration", "Orig Start",
-                                       "Orig Duration", "NumGPUOps"])
+    return pd.DataFrame(
+        rows,
+        columns=[
+            "RangeId",
+            "Text",
+            "Projected Start",
+            "Projected Duration",
+            "Orig Start",
+            "Orig Duration",
+            "NumGPUOps",
+        ],
+    )
 
 
 @pytest.mark.parametrize("name", ["transformer_2.7b_a100_nvtx", "transformer_backward_rtx3070ti", "nvfuser_h200"])

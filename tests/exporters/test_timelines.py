@@ -41,11 +41,18 @@ def decode(path):
         if event.type == event.TYPE_SLICE_END:
             slices[stack.pop()]["end"] = packet.timestamp
             continue
-        slices.append({
-            "track": event.track_uuid, "start": packet.timestamp, "end": packet.timestamp,
-            "name": names[event.name_iid], "category": categories[event.category_iids[0]],
-            "out": list(event.flow_ids), "in": list(event.terminating_flow_ids), "depth": len(stack),
-        })
+        slices.append(
+            {
+                "track": event.track_uuid,
+                "start": packet.timestamp,
+                "end": packet.timestamp,
+                "name": names[event.name_iid],
+                "category": categories[event.category_iids[0]],
+                "out": list(event.flow_ids),
+                "in": list(event.terminating_flow_ids),
+                "depth": len(stack),
+            }
+        )
         if event.type == event.TYPE_SLICE_BEGIN:
             stack.append(len(slices) - 1)
     assert not any(stacks.values())
@@ -177,10 +184,23 @@ def test_lanes_nest(spans):
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=15))
 def test_any_ranges_come_back_from_the_protobuf(tmp_path_factory, spans):
     analysis = small_analysis(levels=("M",), iterations=0)
-    nodes = frame_of("nodes", [
-        {"node_id": i, "capture_id": 0, "name": f"n{i}", "level": "MODEL", "process_id": 1, "thread_id": 2,
-         "start_ns": min(a, b), "end_ns": max(a, b), "span_kind": "start_end"} for i, (a, b) in enumerate(spans)
-    ])
+    nodes = frame_of(
+        "nodes",
+        [
+            {
+                "node_id": i,
+                "capture_id": 0,
+                "name": f"n{i}",
+                "level": "MODEL",
+                "process_id": 1,
+                "thread_id": 2,
+                "start_ns": min(a, b),
+                "end_ns": max(a, b),
+                "span_kind": "start_end",
+            }
+            for i, (a, b) in enumerate(spans)
+        ],
+    )
     path = tmp_path_factory.mktemp("p") / "t"
     perfetto.write(Analysis({**analysis.frames, "nodes": nodes}), path)
     got = decode(path)[0]

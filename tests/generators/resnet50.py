@@ -160,8 +160,16 @@ def layers(batch_size: int) -> list[Layer]:
     fc_bytes = FLOAT * (2048.0 * 1000 + n * 3048)
     gemm = Work(GEMM.format("64x64_32x6"), 2.0 * n * 2048 * 1000, fc_bytes, 128, 128, True, 512, 49152)
     reduction = Work(SPLIT_K, 9.0 * n * 1000, FLOAT * 10.0 * n * 1000, 512, 32)
-    found.append(Layer("fc", "Linear", (n, 1000), [gemm, reduction], "cublasSgemm_v2",
-                       (2 * n * 2048 * 1000, int(fc_bytes) + FLOAT * 1000)))
+    found.append(
+        Layer(
+            "fc",
+            "Linear",
+            (n, 1000),
+            [gemm, reduction],
+            "cublasSgemm_v2",
+            (2 * n * 2048 * 1000, int(fc_bytes) + FLOAT * 1000),
+        )
+    )
     return found
 
 

@@ -34,8 +34,10 @@ def test_a_tensorrt_layer(tmp_path):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["Outputs", "Dimensions", "tactic", "x"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["Outputs", "Dimensions", "tactic", "x"]), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 

@@ -91,8 +91,16 @@ def test_the_cpu_of_a_run_finds_its_peaks_by_its_own_name(tmp_path):
     from xsp_post.model.capture import capture_of
 
     trace = tmp_path / "trace.json"
-    trace.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [
-        {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}))
+    trace.write_text(
+        json.dumps(
+            {
+                "schemaVersion": 1,
+                "traceEvents": [
+                    {"ph": "X", "cat": "cpu_op", "name": "aten::relu", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+                ],
+            }
+        )
+    )
     made = capture_of(make_run(tmp_path) / "captures/01_ML_b4_r0/spans.json")
     loaded = with_capture(read_kineto(trace), made)
     assert loaded.devices["gpu_name"].tolist() == ["A CPU"]

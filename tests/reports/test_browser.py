@@ -60,8 +60,10 @@ def test_captures_render(open_page, artefacts, tmp_path, name):
 def test_a_table_wider_than_the_page_shows_that_it_goes_on(open_page, results):
     """Systems that hide scroll bars would leave no sign of the columns at the right."""
     page = open_page(results, 390, False)
-    wide = page.locator(".scroll").evaluate_all("all => all.filter(one => one.scrollWidth > one.clientWidth).map(one =>"
-                                                " getComputedStyle(one, '::-webkit-scrollbar').height)")
+    wide = page.locator(".scroll").evaluate_all(
+        "all => all.filter(one => one.scrollWidth > one.clientWidth).map(one =>"
+        " getComputedStyle(one, '::-webkit-scrollbar').height)"
+    )
     assert wide and set(wide) == {"12px"}
 
 

@@ -285,13 +285,16 @@ def test_what_lies_outside_of_the_layers_is_no_layer(results):
     assert "No layer was recorded" not in render(changed)
 
 
-@pytest.mark.parametrize(("counters", "busy", "word"), [
-    (False, 0.95, "GPU-bound; memory or compute is not known"),
-    (False, 0.69, "GPU busy 69.0 %; what bounds it is not known"),
-    (True, 0.95, "compute-bound"),
-    (True, 0.69, "compute-bound; GPU busy only 69.0 %"),
-    (True, 0.3, "launch-bound"),
-])
+@pytest.mark.parametrize(
+    ("counters", "busy", "word"),
+    [
+        (False, 0.95, "GPU-bound; memory or compute is not known"),
+        (False, 0.69, "GPU busy 69.0 %; what bounds it is not known"),
+        (True, 0.95, "compute-bound"),
+        (True, 0.69, "compute-bound; GPU busy only 69.0 %"),
+        (True, 0.3, "launch-bound"),
+    ],
+)
 def test_a_gpu_that_often_waits_is_not_plainly_called_the_limit(counters, busy, word):
     results = samples.sample(3, counters=counters)
     a15 = results.frame("a15").assign(gpu_busy_ratio=busy)

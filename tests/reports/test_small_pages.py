@@ -29,20 +29,27 @@ def hostile_comparison() -> Analysis:
 
 
 def hostile_fleet() -> Analysis:
-    results = [small(f"{HOSTILE}{name}", batch, 4.0 * batch, gpu=gpu) for name in "ab" for batch in (1, 4)
-               for gpu in ("Tesla V100-SXM2-16GB", HOSTILE)]
+    results = [
+        small(f"{HOSTILE}{name}", batch, 4.0 * batch, gpu=gpu)
+        for name in "ab"
+        for batch in (1, 4)
+        for gpu in ("Tesla V100-SXM2-16GB", HOSTILE)
+    ]
     parts = [fleet.contribution(one, i, HOSTILE + str(i), HOSTILE) for i, one in enumerate(results)]
     rows = [{"capture_name": HOSTILE + str(i), "status": "done", "kernel_count": 3, "kernel_ns": 5} for i in range(8)]
     rows.append({"capture_name": HOSTILE, "status": "failed", "code": "capture-empty", "message": HOSTILE})
-    ranks = pd.DataFrame([
-        {c.name: {"int64": 5, "float64": 0.5, "bool": True, "str": HOSTILE}[c.dtype] for c in TABLES["ranks"].columns}])
+    ranks = pd.DataFrame(
+        [{c.name: {"int64": 5, "float64": 0.5, "bool": True, "str": HOSTILE}[c.dtype] for c in TABLES["ranks"].columns}]
+    )
     return Analysis({**fleet.fleet_tables(parts), "fleet": fleet.fleet_rows(rows), "ranks": ranks})
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("make, render", [
-    (hostile_comparison, compare_page.write_compare_page), (hostile_fleet, fleet_page.write_fleet_page)])
+@pytest.mark.parametrize(
+    "make, render",
+    [(hostile_comparison, compare_page.write_compare_page), (hostile_fleet, fleet_page.write_fleet_page)],
+)
 def test_page_renders_and_runs_nothing_of_a_capture(chromium, tmp_path, make, render, width):
     from reports.conftest import Page
 

@@ -20,8 +20,17 @@ from xsp_post.base.findings import Finding
 from xsp_post.model.results import Results
 
 __all__ = [
-    "ANALYSES", "BATCH_POLICIES", "ROOF_AUTO", "AnalysisSpec", "Inputs", "Options", "compute_all", "find", "prepare",
-    "why_empty"]
+    "ANALYSES",
+    "BATCH_POLICIES",
+    "ROOF_AUTO",
+    "AnalysisSpec",
+    "Inputs",
+    "Options",
+    "compute_all",
+    "find",
+    "prepare",
+    "why_empty",
+]
 
 
 @dataclass(frozen=True)
@@ -47,29 +56,60 @@ def _specs() -> tuple[AnalysisSpec, ...]:
         AnalysisSpec("A4", "a04", "Layer memory allocation", "L", "Figure 5b", ("layers", "allocation"), layer.a04),
         AnalysisSpec("A5", "a05", "Layer type distribution", "L", "Figure 4a", ("layers",), layer.a05),
         AnalysisSpec("A6", "a06", "Layer latency by type", "L", "Figure 4b", ("layers",), layer.a06),
-        AnalysisSpec("A7", "a07", "Layer memory allocation by type", "L", "Figure 4c", ("layers", "allocation"),
-                     layer.a07),
+        AnalysisSpec(
+            "A7", "a07", "Layer memory allocation by type", "L", "Figure 4c", ("layers", "allocation"), layer.a07
+        ),
         AnalysisSpec("A8", "a08", "GPU kernel information", "G", "Table III", ("kernels",), kernel.a08),
         AnalysisSpec("A9", "a09", "GPU kernel roofline", "G", "Figure 6", ("kernels", "counters"), kernel.a09),
         AnalysisSpec("A10", "a10", "Kernels by name", "M/G", "Table IV", ("kernels",), kernel.a10),
         AnalysisSpec("A11", "a11", "Kernels by layer", "L/G", "Table V", ("layers", "kernels"), both.a11),
-        AnalysisSpec("A12", "a12", "GPU metrics by layer", "L/G", "Figure 7", ("layers", "kernels", "counters"),
-                     both.a12),
+        AnalysisSpec(
+            "A12", "a12", "GPU metrics by layer", "L/G", "Figure 7", ("layers", "kernels", "counters"), both.a12
+        ),
         AnalysisSpec("A13", "a13", "GPU and non-GPU latency", "L/G", "Figure 8", ("layers", "kernels"), both.a13),
         AnalysisSpec("A14", "a14", "Layer roofline", "L/G", "Figure 9", ("layers", "counters"), both.a14),
         AnalysisSpec("A15", "a15", "Kernels by model", "M/G", "Table VI, Figures 10, 12", ("kernels",), model.a15),
-        AnalysisSpec("workload_summary", "workload_summary", "Summary", "M", "text of §III", (),
-                     extra.workload_summary),
-        AnalysisSpec("optimal_batch", "optimal_batch", "Optimal batch size", "M", "Figure 3", ("iterations", "batch"),
-                     model.optimal_batch),
-        AnalysisSpec("throughput_scalability", "throughput_scalability", "Throughput scalability", "M",
-                     "arXiv v1 Figure 12", ("iterations", "batch"), model.throughput_scalability),
+        AnalysisSpec(
+            "workload_summary", "workload_summary", "Summary", "M", "text of §III", (), extra.workload_summary
+        ),
+        AnalysisSpec(
+            "optimal_batch",
+            "optimal_batch",
+            "Optimal batch size",
+            "M",
+            "Figure 3",
+            ("iterations", "batch"),
+            model.optimal_batch,
+        ),
+        AnalysisSpec(
+            "throughput_scalability",
+            "throughput_scalability",
+            "Throughput scalability",
+            "M",
+            "arXiv v1 Figure 12",
+            ("iterations", "batch"),
+            model.throughput_scalability,
+        ),
         AnalysisSpec("stages", "stages", "Stages", "L", "Table IX, Figure 5", ("layers",), extra.stages_table),
-        AnalysisSpec("dominant_kernels", "dominant_kernels", "Dominant kernel of each layer", "L/G",
-                     "MLModelScope Table 3", ("layers", "kernels"), both.dominant_kernels),
+        AnalysisSpec(
+            "dominant_kernels",
+            "dominant_kernels",
+            "Dominant kernel of each layer",
+            "L/G",
+            "MLModelScope Table 3",
+            ("layers", "kernels"),
+            both.dominant_kernels,
+        ),
         AnalysisSpec("roofs", "roofs", "Roofs", "G", "Table VII", ("gpu",), extra.roofs),
-        AnalysisSpec("model_roofline", "model_roofline", "Model roofline", "M/G", "Figures 10, 12",
-                     ("kernels", "counters"), model.model_roofline),
+        AnalysisSpec(
+            "model_roofline",
+            "model_roofline",
+            "Model roofline",
+            "M/G",
+            "Figures 10, 12",
+            ("kernels", "counters"),
+            model.model_roofline,
+        ),
         # Last: which execution is the reference is decided while kernels are matched.
         AnalysisSpec("cases", "cases", "Cases", "M", "", (), extra.cases_table),
     )
@@ -90,7 +130,9 @@ def find(text: str) -> AnalysisSpec | None:
 
 
 def compute_all(
-    results: Results, options: Options | None = None, **choices: Any,
+    results: Results,
+    options: Options | None = None,
+    **choices: Any,
 ) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
     """All tables of `ANALYSES` by table name (without data: zero rows, all columns), and what was odd.
 
@@ -107,13 +149,13 @@ def compute_all(
 
 _RECORD = {
     "iterations": "no model execution is marked: run with `xsp-post run`, or put one range around each execution and "
-                  "name it with --model-range",
+    "name it with --model-range",
     "batch": "there is only one batch size: sweep with `xsp-post run --batch-size 1,2,4,…`",
     "layers": "no layer ranges are in the capture: record with `xsp-post run`, use `with xsp_post.ranges(model):`, "
-              "or name existing ranges with --layer-range",
+    "or name existing ranges with --layer-range",
     "kernels": "the capture has no GPU kernels: record with `nsys profile --trace=cuda,nvtx`",
     "counters": "no kernel has flop and DRAM counters: collect them with `xsp-post run --ncu`, or give an .ncu-rep of "
-                "the same program",
+    "the same program",
     "allocation": "allocations were not recorded: `xsp-post run` records them from torch's allocator",
     "gpu": "the peaks of this GPU are not known: give them with --peaks",
 }

@@ -17,14 +17,16 @@ from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results
 
-CATALOGUE.update({
-    "only-warmup-iterations": Entry(
-        WARNING,
-        "All iterations are warm-up",
-        "Every model execution of a capture is marked as warm-up, so that nothing was left to measure.",
-        "The last one is used as if it were measured; record more iterations.",
-    ),
-})
+CATALOGUE.update(
+    {
+        "only-warmup-iterations": Entry(
+            WARNING,
+            "All iterations are warm-up",
+            "Every model execution of a capture is marked as warm-up, so that nothing was left to measure.",
+            "The last one is used as if it were measured; record more iterations.",
+        ),
+    }
+)
 
 ROLES = ("model", "layer", "kernel")
 # Per role, how well a run of a level is suited: smaller first (paper, §III-C "taken from", "never from").
@@ -65,16 +67,19 @@ class Cases:
             return capture * width + iteration + 1
 
         known = self.iterations
-        return lookup(key(known["capture_id"].to_numpy(), known["iteration_index"].to_numpy()),
-                      np.arange(len(known)), key(capture_id, iteration_index))
+        return lookup(
+            key(known["capture_id"].to_numpy(), known["iteration_index"].to_numpy()),
+            np.arange(len(known)),
+            key(capture_id, iteration_index),
+        )
 
 
 def find_cases(results: Results) -> Cases:
     """Sort the captures of a workload into cases and choose each role's captures."""
-    captures = core_frame(results, "captures", [
-        "capture_id", "level", "workload_name", "framework", "gpu_name", "batch_size", "busy_ns"])
-    with_rows = {
-        "layer": _captures_in(results, "layers"), "kernel": _captures_in(results, "kernels")}
+    captures = core_frame(
+        results, "captures", ["capture_id", "level", "workload_name", "framework", "gpu_name", "batch_size", "busy_ns"]
+    )
+    with_rows = {"layer": _captures_in(results, "layers"), "kernel": _captures_in(results, "kernels")}
     iterations = _all_iterations(results, captures, with_rows["layer"] | with_rows["kernel"])
     iterations = _without_warmup_cases(_with_case_index(iterations, captures))
     iterations, findings = _measured(iterations)
@@ -93,16 +98,26 @@ def _all_iterations(results: Results, captures: pd.DataFrame, with_events: set[i
     columns = ["capture_id", "iteration_index", "phase", "batch_size", "latency_ns", "busy_ns", "is_warmup"]
     recorded = core_frame(results, "iterations", columns)
     recorded = recorded.assign(
-        phase=recorded["phase"].astype("object"), is_warmup=recorded["is_warmup"].astype(bool),
-        latency_ns=recorded["latency_ns"].astype("float64"), busy_ns=recorded["busy_ns"].astype("float64"))
+        phase=recorded["phase"].astype("object"),
+        is_warmup=recorded["is_warmup"].astype(bool),
+        latency_ns=recorded["latency_ns"].astype("float64"),
+        busy_ns=recorded["busy_ns"].astype("float64"),
+    )
     recorded.loc[recorded["latency_ns"] < 0, "latency_ns"] = np.nan
-    bare = captures[
-        captures["capture_id"].isin(with_events) & ~captures["capture_id"].isin(recorded["capture_id"])]
+    bare = captures[captures["capture_id"].isin(with_events) & ~captures["capture_id"].isin(recorded["capture_id"])]
     if bare.empty:
         return recorded.reset_index(drop=True)
-    stand_in = pd.DataFrame({
-        "capture_id": bare["capture_id"].to_numpy(), "iteration_index": -1, "phase": "", "batch_size": -1,
-        "latency_ns": np.nan, "busy_ns": bare["busy_ns"].to_numpy(np.float64), "is_warmup": False})
+    stand_in = pd.DataFrame(
+        {
+            "capture_id": bare["capture_id"].to_numpy(),
+            "iteration_index": -1,
+            "phase": "",
+            "batch_size": -1,
+            "latency_ns": np.nan,
+            "busy_ns": bare["busy_ns"].to_numpy(np.float64),
+            "is_warmup": False,
+        }
+    )
     return stand_in if recorded.empty else pd.concat([recorded, stand_in], ignore_index=True)
 
 
@@ -165,16 +180,15 @@ def _measured(iterations: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
 def _describe(one_each: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
     owner = captures.set_index("capture_id")
     capture_id = one_each["capture_id"]
-    described = {
-        name: _text(capture_id, owner[name]).to_numpy()
-        for name in ("workload_name", "framework", "gpu_name")}
-    return pd.DataFrame({
-        "batch_size": one_each["batch_size"].to_numpy(np.int64), "phase": one_each["phase"].to_numpy(),
-        **described})
+    described = {name: _text(capture_id, owner[name]).to_numpy() for name in ("workload_name", "framework", "gpu_name")}
+    return pd.DataFrame(
+        {"batch_size": one_each["batch_size"].to_numpy(np.int64), "phase": one_each["phase"].to_numpy(), **described}
+    )
 
 
-def _choose(role: str, frame: pd.DataFrame, iterations: pd.DataFrame, captures: pd.DataFrame,
-            allowed: set[int] | None) -> None:
+def _choose(
+    role: str, frame: pd.DataFrame, iterations: pd.DataFrame, captures: pd.DataFrame, allowed: set[int] | None
+) -> None:
     """Add ``{role}_capture_id``, ``{role}_level`` to the cases and ``is_{role}`` to the iterations, in place."""
     owner = captures.set_index("capture_id")
     level = _text(iterations["capture_id"], owner["level"])

@@ -25,10 +25,14 @@ def cases_table(inputs: Inputs) -> pd.DataFrame:
     case = np.arange(len(frame))
     rows = inputs.cases.iterations
     measured = rows[rows["is_model"] & rows["is_measured"]]
-    return shaped("cases", {
-        **{str(name): frame[name].to_numpy() for name in frame.columns}, **inputs.case_columns(case),
-        "iteration_count": np.bincount(measured["case_index"], minlength=len(frame)),
-    })
+    return shaped(
+        "cases",
+        {
+            **{str(name): frame[name].to_numpy() for name in frame.columns},
+            **inputs.case_columns(case),
+            "iteration_count": np.bincount(measured["case_index"], minlength=len(frame)),
+        },
+    )
 
 
 def workload_summary(inputs: Inputs) -> pd.DataFrame:
@@ -42,16 +46,22 @@ def workload_summary(inputs: Inputs) -> pd.DataFrame:
     is_short = kernels["latency_ns"].to_numpy() < _MILLISECOND_NS
     kernel_latency = inputs.by_case[0].latency_ns
     has_kernels = np.bincount(kernel_case, minlength=count) > 0
-    return shaped("workload_summary", {
-        **inputs.case_columns(np.arange(count)), "workload_name": frame["workload_name"].to_numpy(),
-        "model_latency_ns": inputs.model_latency_ns, "layer_latency_ns": group_sum(case, latency, count),
-        "layer_count": np.bincount(case, minlength=count),
-        "layer_under_1ms_count": np.bincount(case[latency < _MILLISECOND_NS], minlength=count),
-        "kernel_latency_ns": np.where(has_kernels, kernel_latency, np.nan), **kernel_counts(inputs),
-        "kernel_under_1ms_count": np.bincount(kernel_case[is_short], minlength=count),
-        "gpu_latency_ratio": np.where(has_kernels, divide(kernel_latency, inputs.model_latency_ns), np.nan),
-        "convolution_latency_ratio": convolution_ratio(case, latency, is_convolution, count),
-    })
+    return shaped(
+        "workload_summary",
+        {
+            **inputs.case_columns(np.arange(count)),
+            "workload_name": frame["workload_name"].to_numpy(),
+            "model_latency_ns": inputs.model_latency_ns,
+            "layer_latency_ns": group_sum(case, latency, count),
+            "layer_count": np.bincount(case, minlength=count),
+            "layer_under_1ms_count": np.bincount(case[latency < _MILLISECOND_NS], minlength=count),
+            "kernel_latency_ns": np.where(has_kernels, kernel_latency, np.nan),
+            **kernel_counts(inputs),
+            "kernel_under_1ms_count": np.bincount(kernel_case[is_short], minlength=count),
+            "gpu_latency_ratio": np.where(has_kernels, divide(kernel_latency, inputs.model_latency_ns), np.nan),
+            "convolution_latency_ratio": convolution_ratio(case, latency, is_convolution, count),
+        },
+    )
 
 
 def convolution_ratio(case: IntArray, latency_ns: FloatArray, is_convolution: np.ndarray, count: int) -> FloatArray:
@@ -72,13 +82,19 @@ def stages_table(inputs: Inputs) -> pd.DataFrame:
     sums: dict[str, FloatArray] = {
         "latency": group_sum(group, layers["latency_ns"].to_numpy(), count),
         "allocated": group_sum(group, layers["allocated_bytes"].to_numpy(), count),
-        "flop": group_sum(group, work.flop, count), "dram": group_sum(group, work.dram_bytes, count)}
+        "flop": group_sum(group, work.flop, count),
+        "dram": group_sum(group, work.dram_bytes, count),
+    }
     names = pd.Index(STAGES, dtype="object")
     columns: dict[str, Any] = {
         **inputs.case_columns(np.repeat(present, 3)),
         "stage": pd.Categorical.from_codes(np.tile(np.arange(3), len(present)), categories=names),
-        "layer_count": np.bincount(group, minlength=count), "latency_ns": sums["latency"],
-        "allocated_bytes": sums["allocated"], "total_flop": sums["flop"], "dram_bytes": sums["dram"]}
+        "layer_count": np.bincount(group, minlength=count),
+        "latency_ns": sums["latency"],
+        "allocated_bytes": sums["allocated"],
+        "total_flop": sums["flop"],
+        "dram_bytes": sums["dram"],
+    }
     columns |= {f"is_dominant_{name}": _is_largest_of_three(values) for name, values in sums.items()}
     return shaped("stages", columns)
 
@@ -100,10 +116,28 @@ def roofs(inputs: Inputs) -> pd.DataFrame:
             continue
         seen.add(name)
         rows += [
-            (name, pipe, peaks.flop_per_s[pipe], peaks.memory_bandwidth_bytes_per_s, peaks.ideal_intensity(pipe),
-             peaks.origin, peaks.source) for pipe in PIPES if pipe in peaks.flop_per_s]
-    columns = ("gpu_name", "pipe", "peak_flop_per_s", "memory_bandwidth_bytes_per_s",
-               "ideal_intensity_flop_per_byte", "origin", "source")
+            (
+                name,
+                pipe,
+                peaks.flop_per_s[pipe],
+                peaks.memory_bandwidth_bytes_per_s,
+                peaks.ideal_intensity(pipe),
+                peaks.origin,
+                peaks.source,
+            )
+            for pipe in PIPES
+            if pipe in peaks.flop_per_s
+        ]
+    columns = (
+        "gpu_name",
+        "pipe",
+        "peak_flop_per_s",
+        "memory_bandwidth_bytes_per_s",
+        "ideal_intensity_flop_per_byte",
+        "origin",
+        "source",
+    )
     frame = pd.DataFrame(rows, columns=list(columns))
-    return shaped("roofs", {
-        name: frame[name].to_numpy(dtype=np.float64 if name in columns[2:5] else object) for name in columns})
+    return shaped(
+        "roofs", {name: frame[name].to_numpy(dtype=np.float64 if name in columns[2:5] else object) for name in columns}
+    )

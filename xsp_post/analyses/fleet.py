@@ -24,9 +24,17 @@ CONTRIBUTED = ("fleet_cases", "fleet_families", "fleet_kernels")
 _WHO = ["workload_name", "system_name", "framework", "phase"]
 _STAGES = {"latency_stage": "latency", "allocated_stage": "allocated", "flop_stage": "flop", "dram_stage": "dram"}
 _AT_OPTIMUM = (
-    "gpu_latency_ratio", "total_flop", "dram_read_bytes", "dram_write_bytes", "occupancy_ratio",
-    "arithmetic_intensity_flop_per_byte", "arithmetic_throughput_flop_per_s", "roof_flop_per_s", "bound",
-    "convolution_latency_ratio", *_STAGES,
+    "gpu_latency_ratio",
+    "total_flop",
+    "dram_read_bytes",
+    "dram_write_bytes",
+    "occupancy_ratio",
+    "arithmetic_intensity_flop_per_byte",
+    "arithmetic_throughput_flop_per_s",
+    "roof_flop_per_s",
+    "bound",
+    "convolution_latency_ratio",
+    *_STAGES,
 )
 
 
@@ -41,11 +49,15 @@ def summary_row(results: Results) -> dict[str, Any]:
     metrics = results.frame("kernel_metrics", ["kernel_id"]) if "kernel_metrics" in results.tables() else pd.DataFrame()
     layers = _frame(results, "workload_summary")["layer_count"]
     return {
-        "collector": str(deepest["collector"]), "level": str(deepest["level"]),
-        "system_name": str(deepest["gpu_name"] or ""), "framework": str(deepest["framework"] or ""),
+        "collector": str(deepest["collector"]),
+        "level": str(deepest["level"]),
+        "system_name": str(deepest["gpu_name"] or ""),
+        "framework": str(deepest["framework"] or ""),
         "tool_version": str(deepest["tool_version"] or ""),
-        "kernel_count": int(deepest["kernel_count"]), "kernel_ns": int(deepest["kernel_ns"]),
-        "busy_ns": int(deepest["busy_ns"]), "duration_ns": int(deepest["duration_ns"]),
+        "kernel_count": int(deepest["kernel_count"]),
+        "kernel_ns": int(deepest["kernel_ns"]),
+        "busy_ns": int(deepest["busy_ns"]),
+        "duration_ns": int(deepest["duration_ns"]),
         "process_count": int(deepest["process_count"]),
         "iteration_count": len(results.frame("iterations", ["capture_id"])),
         "layer_count": int(layers.max()) if len(layers) else 0,
@@ -77,8 +89,9 @@ def _attributed(balance: pd.DataFrame, capture_id: int) -> float:
     return (total - lost) / total if total else float("nan")
 
 
-def contribution(results: Results, capture_index: int = 0, capture_name: str = "", workload: str = "",
-                 batch_size: int = -1) -> dict[str, pd.DataFrame]:
+def contribution(
+    results: Results, capture_index: int = 0, capture_name: str = "", workload: str = "", batch_size: int = -1
+) -> dict[str, pd.DataFrame]:
     """The rows that one capture adds to the tables of `CONTRIBUTED`. Reads A-tables only: a few hundred rows.
 
     ``workload`` and ``batch_size`` stand in where the captures themselves say neither.
@@ -87,16 +100,21 @@ def contribution(results: Results, capture_index: int = 0, capture_name: str = "
     cases.insert(0, "capture_name", capture_name)
     cases.insert(0, "capture_index", np.int64(capture_index))
     named = cases.set_index("case_index", drop=False)[
-        ["capture_index", "capture_name", "case_index", *_WHO, "batch_size"]]
+        ["capture_index", "capture_name", "case_index", *_WHO, "batch_size"]
+    ]
     kernels = _kernels(results, named)
     by_family = kernels.groupby(["case_index", "family"], sort=True, as_index=False)[
-        ["kernel_count", "latency_ns"]].sum()
+        ["kernel_count", "latency_ns"]
+    ].sum()
     total = by_family.groupby("case_index")["latency_ns"].transform("sum")
     by_family["latency_ratio"] = by_family["latency_ns"] / total.where(total > 0)
     by_family = by_family.sort_values(["case_index", "latency_ns"], ascending=[True, False], kind="stable")
     families_frame = named.reset_index(drop=True).merge(by_family, on="case_index", validate="one_to_many")
-    return {"fleet_cases": _shaped("fleet_cases", cases), "fleet_families": _shaped("fleet_families", families_frame),
-            "fleet_kernels": _shaped("fleet_kernels", kernels)}
+    return {
+        "fleet_cases": _shaped("fleet_cases", cases),
+        "fleet_families": _shaped("fleet_families", families_frame),
+        "fleet_kernels": _shaped("fleet_kernels", kernels),
+    }
 
 
 def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
@@ -108,12 +126,20 @@ def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
     frame["workload_name"] = frame["workload_name"].where(frame["workload_name"] != "", workload)
     frame["batch_size"] = frame["batch_size"].where(frame["batch_size"] > 0, batch_size).astype(np.int64)
     model = _frame(results, "a01")[
-        ["case_index", "latency_ns", "ci_low_latency_ns", "ci_high_latency_ns", "sample_count"]]
+        ["case_index", "latency_ns", "ci_low_latency_ns", "ci_high_latency_ns", "sample_count"]
+    ]
     kernel_columns = [c.name for c in TABLES["fleet_cases"].columns if c.name in _COUNTER_COLUMNS]
     kernel = _frame(results, "a15")[["case_index", "kernel_latency_ns", "busy_ns", *kernel_columns]]
     summary = _frame(results, "workload_summary")[
-        ["case_index", "layer_count", "gpu_latency_ratio", "convolution_latency_ratio", "kernel_count",
-         "unique_kernel_count"]]
+        [
+            "case_index",
+            "layer_count",
+            "gpu_latency_ratio",
+            "convolution_latency_ratio",
+            "kernel_count",
+            "unique_kernel_count",
+        ]
+    ]
     for part in (model, kernel, summary, _dominant_stages(results)):
         frame = frame.merge(part, on="case_index", how="left", validate="one_to_one")
     counts = ["sample_count", "kernel_count", "unique_kernel_count", "layer_count"]
@@ -124,9 +150,18 @@ def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
     return frame
 
 
-_COUNTER_COLUMNS = frozenset({
-    "total_flop", "dram_read_bytes", "dram_write_bytes", "occupancy_ratio", "arithmetic_intensity_flop_per_byte",
-    "arithmetic_throughput_flop_per_s", "roof_flop_per_s", "bound"})
+_COUNTER_COLUMNS = frozenset(
+    {
+        "total_flop",
+        "dram_read_bytes",
+        "dram_write_bytes",
+        "occupancy_ratio",
+        "arithmetic_intensity_flop_per_byte",
+        "arithmetic_throughput_flop_per_s",
+        "roof_flop_per_s",
+        "bound",
+    }
+)
 
 
 def _dominant_stages(results: Results) -> pd.DataFrame:
@@ -147,15 +182,21 @@ def _kernels(results: Results, named: pd.DataFrame) -> pd.DataFrame:
     # the family looks at the whole name: template arguments tell a reduction from a copy
     rows = rows.assign(name=normalise_kernel_name(names), family=families(names))
     grouped = rows.groupby(["case_index", "name", "family"], sort=False, as_index=False)[
-        ["kernel_count", "latency_ns"]].sum()
+        ["kernel_count", "latency_ns"]
+    ].sum()
     return named.reset_index(drop=True).merge(grouped, on="case_index", validate="one_to_many")
 
 
 # -- all captures -------------------------------------------------------------------------------------------
 
 
-def fleet_tables(contributions: Sequence[Mapping[str, pd.DataFrame]], *, base_framework: str = "",
-                 base_system: str = "", optimal_policy: str = "first") -> dict[str, pd.DataFrame]:
+def fleet_tables(
+    contributions: Sequence[Mapping[str, pd.DataFrame]],
+    *,
+    base_framework: str = "",
+    base_system: str = "",
+    optimal_policy: str = "first",
+) -> dict[str, pd.DataFrame]:
     """All fleet tables from the contributions of the captures.
 
     ``base_framework`` and ``base_system``: what ratios are to; default the one with most models, of equals the
@@ -166,7 +207,10 @@ def fleet_tables(contributions: Sequence[Mapping[str, pd.DataFrame]], *, base_fr
     cases = with_optimal_batch(parts["fleet_cases"], optimal_policy)
     models = model_table(cases)
     return {
-        **parts, "fleet_cases": cases, "fleet_models": models, "fleet_scalability": scalability_table(cases),
+        **parts,
+        "fleet_cases": cases,
+        "fleet_models": models,
+        "fleet_scalability": scalability_table(cases),
         "fleet_frameworks": framework_table(models, base_framework),
         "fleet_systems": system_table(cases, parts["fleet_kernels"], base_system),
         "fleet_kernel_sets": kernel_set_table(parts["fleet_kernels"]),
@@ -182,7 +226,8 @@ def with_optimal_batch(cases: pd.DataFrame, policy: str = "first") -> pd.DataFra
         is_optimal[rows.index] = False
         if len(best):
             chosen = optimal_position(
-                best["batch_size"].to_numpy(np.int64), best["throughput_inputs_per_s"].to_numpy(np.float64), policy)
+                best["batch_size"].to_numpy(np.int64), best["throughput_inputs_per_s"].to_numpy(np.float64), policy
+            )
             is_optimal[best.index[chosen]] = True
         else:  # no batch size is known: the capture with most measured iterations stands for the workload
             is_optimal[rows["sample_count"].idxmax()] = True
@@ -209,12 +254,18 @@ def model_table(cases: pd.DataFrame) -> pd.DataFrame:
         optimum = group[group["is_optimal"]].iloc[0]
         best = _best_rows(group)
         smallest = best.iloc[0] if len(best) else optimum
-        rows.append({
-            **dict(zip(_WHO, who)), **{name: optimum[name] for name in _AT_OPTIMUM},
-            "online_latency_ns": smallest["latency_ns"], "online_batch_size": smallest["batch_size"],
-            "max_throughput_inputs_per_s": best["throughput_inputs_per_s"].max() if len(best) else np.nan,
-            "optimal_batch_size": optimum["batch_size"], "batch_latency_ns": optimum["latency_ns"],
-            "batch_count": len(best)})
+        rows.append(
+            {
+                **dict(zip(_WHO, who)),
+                **{name: optimum[name] for name in _AT_OPTIMUM},
+                "online_latency_ns": smallest["latency_ns"],
+                "online_batch_size": smallest["batch_size"],
+                "max_throughput_inputs_per_s": best["throughput_inputs_per_s"].max() if len(best) else np.nan,
+                "optimal_batch_size": optimum["batch_size"],
+                "batch_latency_ns": optimum["latency_ns"],
+                "batch_count": len(best),
+            }
+        )
     return _shaped("fleet_models", pd.DataFrame(rows, columns=[c.name for c in TABLES["fleet_models"].columns]))
 
 
@@ -238,14 +289,19 @@ def framework_table(models: pd.DataFrame, base_framework: str = "") -> pd.DataFr
         return _together("fleet_frameworks", [])
     base_kind = (base_framework.split() or [_most_common(several["kind"])])[0]
     base = several[several["kind"] == base_kind].drop_duplicates(keys)[
-        [*keys, "framework", "online_latency_ns", "max_throughput_inputs_per_s"]]
+        [*keys, "framework", "online_latency_ns", "max_throughput_inputs_per_s"]
+    ]
     joined = several.merge(base, on=keys, suffixes=("", "_of_base"), validate="many_to_one")
-    return _shaped("fleet_frameworks", joined.assign(
-        base_framework=joined["framework_of_base"],
-        normalized_online_latency_ratio=joined["online_latency_ns"] / joined["online_latency_ns_of_base"],
-        normalized_max_throughput_ratio=joined["max_throughput_inputs_per_s"]
-        / joined["max_throughput_inputs_per_s_of_base"],
-        non_gpu_latency_ratio=1 - joined["gpu_latency_ratio"]))
+    return _shaped(
+        "fleet_frameworks",
+        joined.assign(
+            base_framework=joined["framework_of_base"],
+            normalized_online_latency_ratio=joined["online_latency_ns"] / joined["online_latency_ns_of_base"],
+            normalized_max_throughput_ratio=joined["max_throughput_inputs_per_s"]
+            / joined["max_throughput_inputs_per_s_of_base"],
+            non_gpu_latency_ratio=1 - joined["gpu_latency_ratio"],
+        ),
+    )
 
 
 def system_table(cases: pd.DataFrame, kernels: pd.DataFrame, base_system: str = "") -> pd.DataFrame:
@@ -259,18 +315,24 @@ def system_table(cases: pd.DataFrame, kernels: pd.DataFrame, base_system: str = 
     base_name = base_system or _most_common(several["system_name"])
     base = several[several["system_name"] == base_name][[*keys, "throughput_inputs_per_s", "kernel_latency_ns"]]
     joined = several.drop(columns="unique_kernel_count").merge(
-        base, on=keys, how="left", suffixes=("", "_of_base"), validate="many_to_one")
+        base, on=keys, how="left", suffixes=("", "_of_base"), validate="many_to_one"
+    )
     sets = kernel_set_table(kernels)
     sets["is_own"] = sets["system_count"].eq(1)
     per_system = sets.groupby([*keys, "system_name"], sort=False, as_index=False).agg(
-        unique_kernel_count=("name", "size"), own_kernel_count=("is_own", "sum"))
+        unique_kernel_count=("name", "size"), own_kernel_count=("is_own", "sum")
+    )
     joined = joined.merge(per_system, on=[*keys, "system_name"], how="left", validate="one_to_one")
     counts = ["unique_kernel_count", "own_kernel_count"]
     joined[counts] = joined[counts].fillna(0).astype(np.int64)
-    return _shaped("fleet_systems", joined.assign(
-        base_system=base_name,
-        normalized_throughput_ratio=joined["throughput_inputs_per_s"] / joined["throughput_inputs_per_s_of_base"],
-        normalized_kernel_latency_ratio=joined["kernel_latency_ns"] / joined["kernel_latency_ns_of_base"]))
+    return _shaped(
+        "fleet_systems",
+        joined.assign(
+            base_system=base_name,
+            normalized_throughput_ratio=joined["throughput_inputs_per_s"] / joined["throughput_inputs_per_s_of_base"],
+            normalized_kernel_latency_ratio=joined["kernel_latency_ns"] / joined["kernel_latency_ns_of_base"],
+        ),
+    )
 
 
 def kernel_set_table(kernels: pd.DataFrame) -> pd.DataFrame:
@@ -281,7 +343,8 @@ def kernel_set_table(kernels: pd.DataFrame) -> pd.DataFrame:
     # several captures of one workload on one system: the first speaks for the system
     known = known[known["capture_index"] == known.groupby([*keys, "system_name"])["capture_index"].transform("min")]
     first = known.groupby([*keys, "system_name", "name"], sort=False, as_index=False)[
-        ["kernel_count", "latency_ns"]].sum()
+        ["kernel_count", "latency_ns"]
+    ].sum()
     systems = first.groupby(keys)["system_name"].transform("nunique")
     having = first.groupby([*keys, "name"])["system_name"].transform("nunique")
     frame = first.assign(system_count=having, is_everywhere=having.eq(systems))

@@ -55,8 +55,7 @@ def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:
 
 def empty(table: str) -> pd.DataFrame:
     """A registered table without rows."""
-    return shaped(table, {
-        column.name: pd.Series(dtype=_dtype(column.dtype)) for column in TABLES[table].columns})
+    return shaped(table, {column.name: pd.Series(dtype=_dtype(column.dtype)) for column in TABLES[table].columns})
 
 
 def text_codes(series: pd.Series) -> tuple[IntArray, pd.Index]:

@@ -20,15 +20,17 @@ from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
 from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
 from xsp_post.model.results import Results
 
-CATALOGUE.update({
-    "peaks-unknown": Entry(
-        WARNING,
-        "The roofs of this device are not known",
-        "The device is not in xsp-post's table of GPUs, and the capture does not state its multiprocessors, clock "
-        "and bandwidth.",
-        "Give its peaks in a file (--peaks), for example one written by `xsp-post doctor --measure-peaks`.",
-    ),
-})
+CATALOGUE.update(
+    {
+        "peaks-unknown": Entry(
+            WARNING,
+            "The roofs of this device are not known",
+            "The device is not in xsp-post's table of GPUs, and the capture does not state its multiprocessors, clock "
+            "and bandwidth.",
+            "Give its peaks in a file (--peaks), for example one written by `xsp-post doctor --measure-peaks`.",
+        ),
+    }
+)
 
 
 @dataclass
@@ -51,7 +53,8 @@ class Inputs:
         case = frame["case_index"].to_numpy(np.int64)
         self.layer_of_kernel = self.layers.rows_of(case, frame["layer_index"].to_numpy(np.int64))
         self.by_layer = aggregate(
-            self.kernels.work, self.layer_of_kernel, len(layers), layers["case_index"].to_numpy(np.int64))
+            self.kernels.work, self.layer_of_kernel, len(layers), layers["case_index"].to_numpy(np.int64)
+        )
         self.by_case = aggregate(self.kernels.work, case, len(self.cases), np.arange(len(self.cases)))
 
     @property
@@ -89,8 +92,10 @@ class Inputs:
         """case_index, batch_size and phase of each row."""
         phases = pd.Categorical(self.cases.frame["phase"])
         return {
-            "case_index": case, "batch_size": self.cases.frame["batch_size"].to_numpy()[case],
-            "phase": pd.Categorical.from_codes(phases.codes[case], categories=phases.categories)}
+            "case_index": case,
+            "batch_size": self.cases.frame["batch_size"].to_numpy()[case],
+            "phase": pd.Categorical.from_codes(phases.codes[case], categories=phases.categories),
+        }
 
     def over_iterations(self, column: str, role: str) -> np.ndarray:
         """Trimmed mean of a column of cases.iterations over the measured ones of a role, per case."""
@@ -111,8 +116,12 @@ def prepare(results: Results, options: Options) -> Inputs:
     measured = (rows["is_model"] & rows["is_measured"]).to_numpy().astype(bool)
     group = np.where(measured, rows["case_index"].to_numpy(np.int64), -1)
     model = summarise_repeats(
-        rows["latency_ns"].to_numpy(np.float64), group, rows["capture_id"].to_numpy(np.int64), len(cases),
-        options.trim_ratio)
+        rows["latency_ns"].to_numpy(np.float64),
+        group,
+        rows["capture_id"].to_numpy(np.int64),
+        len(cases),
+        options.trim_ratio,
+    )
     peaks, unknown = _peaks(results, cases, options)
     inputs = Inputs(options, cases, layers, kernels, peaks, model)
     inputs.findings = [*cases.findings, *layers.findings, *kernels.findings]
@@ -123,9 +132,23 @@ def prepare(results: Results, options: Options) -> Inputs:
 
 def _peaks(results: Results, cases: Cases, options: Options) -> tuple[dict[int, Peaks | None], list[Finding]]:
     """The roofs of each case: of the device its kernels (else layers, else model) ran on."""
-    devices = core_frame(results, "devices", [
-        "capture_id", "device_id", "gpu_name", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s",
-        "compute_capability"]).drop_duplicates("capture_id").set_index("capture_id")
+    devices = (
+        core_frame(
+            results,
+            "devices",
+            [
+                "capture_id",
+                "device_id",
+                "gpu_name",
+                "sm_count",
+                "clock_hz",
+                "memory_bandwidth_bytes_per_s",
+                "compute_capability",
+            ],
+        )
+        .drop_duplicates("capture_id")
+        .set_index("capture_id")
+    )
     peaks: dict[int, Peaks | None] = {}
     unknown: dict[str, int] = {}
     for index, case in cases.frame.iterrows():  # a handful of rows
@@ -139,5 +162,6 @@ def _peaks(results: Results, cases: Cases, options: Options) -> tuple[dict[int, 
             unknown[str(device["gpu_name"])] = unknown.get(str(device["gpu_name"]), 0) + 1
     findings = [
         finding("peaks-unknown", count=count, example=", ".join([name, *similar_names(name)[:5]]))
-        for name, count in unknown.items()]
+        for name, count in unknown.items()
+    ]
     return peaks, findings

@@ -19,15 +19,17 @@ from xsp_post.analyses.roofline import (
 )
 from xsp_post.base.findings import CATALOGUE, INFO, Entry, finding
 
-CATALOGUE.update({
-    "negative-non-gpu": Entry(
-        INFO,
-        "Layers whose kernels take longer than the layer",
-        "The non-GPU latency of a layer is its latency minus its kernels' (or their union). The two are from different "
-        "runs (M/L and M/L/G), kernels may overlap, and asynchronous kernels outlive the range that launched them.",
-        "Nothing is clamped. Compare by union instead of by sum, or record with serialised layers.",
-    ),
-})
+CATALOGUE.update(
+    {
+        "negative-non-gpu": Entry(
+            INFO,
+            "Layers whose kernels take longer than the layer",
+            "The non-GPU latency of a layer is its latency minus its kernels' (or their union). The two come from "
+            "different runs (M/L and M/L/G), kernels may overlap, and asynchronous kernels outlive the range that launched them.",
+            "Nothing is clamped. Compare by union instead of by sum, or record with serialised layers.",
+        ),
+    }
+)
 
 
 def _cases_with_kernels(inputs: Inputs) -> np.ndarray:
@@ -43,12 +45,19 @@ def a11(inputs: Inputs) -> pd.DataFrame:
     chosen = inputs.layers.frame.iloc[rows]
     kernels = inputs.layer_of_kernel
     count = np.bincount(kernels[kernels >= 0], minlength=len(inputs.layers.frame))[rows]
-    return shaped("a11", {
-        **layer_columns(inputs, rows), "shape_text": chosen["shape_text"].array,
-        "layer_latency_ns": chosen["latency_ns"].to_numpy(), "kernel_latency_ns": total.latency_ns,
-        "kernel_count": count, **total.quantities(), **intensity_columns(covered, inputs.peaks, inputs.options),
-        **coverage_columns(total.coverage_ratio),
-    })
+    return shaped(
+        "a11",
+        {
+            **layer_columns(inputs, rows),
+            "shape_text": chosen["shape_text"].array,
+            "layer_latency_ns": chosen["latency_ns"].to_numpy(),
+            "kernel_latency_ns": total.latency_ns,
+            "kernel_count": count,
+            **total.quantities(),
+            **intensity_columns(covered, inputs.peaks, inputs.options),
+            **coverage_columns(total.coverage_ratio),
+        },
+    )
 
 
 def a12(inputs: Inputs) -> pd.DataFrame:
@@ -58,8 +67,7 @@ def a12(inputs: Inputs) -> pd.DataFrame:
     counted = np.flatnonzero(inputs.by_case[0].coverage_ratio > 0)
     rows = rows[np.isin(case, counted)]
     total = inputs.by_layer[0].take(rows)
-    return shaped("a12", {
-        **layer_columns(inputs, rows), "kernel_latency_ns": total.latency_ns, **total.quantities()})
+    return shaped("a12", {**layer_columns(inputs, rows), "kernel_latency_ns": total.latency_ns, **total.quantities()})
 
 
 def a13(inputs: Inputs) -> pd.DataFrame:
@@ -72,14 +80,24 @@ def a13(inputs: Inputs) -> pd.DataFrame:
     is_negative = (latency < kernel) | (latency < busy)
     if is_negative.any():
         worst = int(np.argmin(latency - kernel))
-        inputs.findings.append(finding(
-            "negative-non-gpu", count=int(is_negative.sum()), example=str(chosen["layer_path"].iloc[worst])))
-    return shaped("a13", {
-        **layer_columns(inputs, rows), "layer_latency_ns": latency, "latency_source": chosen["latency_source"].array,
-        "kernel_latency_ns": kernel, "busy_ns": busy, "non_gpu_by_sum_ns": latency - kernel,
-        "non_gpu_by_union_ns": latency - busy, "gpu_by_sum_ratio": divide(kernel, latency),
-        "gpu_by_union_ratio": divide(busy, latency), "is_negative": is_negative,
-    })
+        inputs.findings.append(
+            finding("negative-non-gpu", count=int(is_negative.sum()), example=str(chosen["layer_path"].iloc[worst]))
+        )
+    return shaped(
+        "a13",
+        {
+            **layer_columns(inputs, rows),
+            "layer_latency_ns": latency,
+            "latency_source": chosen["latency_source"].array,
+            "kernel_latency_ns": kernel,
+            "busy_ns": busy,
+            "non_gpu_by_sum_ns": latency - kernel,
+            "non_gpu_by_union_ns": latency - busy,
+            "gpu_by_sum_ratio": divide(kernel, latency),
+            "gpu_by_union_ratio": divide(busy, latency),
+            "is_negative": is_negative,
+        },
+    )
 
 
 def a14(inputs: Inputs) -> pd.DataFrame:
@@ -88,11 +106,15 @@ def a14(inputs: Inputs) -> pd.DataFrame:
     rows = np.flatnonzero(~(np.isnan(work.flop) | np.isnan(work.dram_bytes)))
     chosen = work.take(rows)
     source = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), COUNTER_SOURCES.index(COUNTERS))
-    return shaped("a14", {
-        **layer_columns(inputs, rows), "latency_ns": chosen.latency_ns,
-        **intensity_columns(chosen, inputs.peaks, inputs.options),
-        "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),
-    })
+    return shaped(
+        "a14",
+        {
+            **layer_columns(inputs, rows),
+            "latency_ns": chosen.latency_ns,
+            **intensity_columns(chosen, inputs.peaks, inputs.options),
+            "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),
+        },
+    )
 
 
 def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
@@ -113,14 +135,22 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     guessed = _guessed_pipes(inputs)
     by_pipe = {
         pipe: choose(np.where(guessed == pipe, flop, 0.0), covered.flop_by_pipe.get(pipe, np.zeros(len(flop))))
-        for pipe in sorted({*covered.flop_by_pipe, *guessed[is_analytic]} - {"fp32"})}
+        for pipe in sorted({*covered.flop_by_pipe, *guessed[is_analytic]} - {"fp32"})
+    }
     if "fp32" in covered.flop_by_pipe:
         by_pipe["fp32"] = choose(0.0, covered.flop_by_pipe["fp32"])  # what no pipe is named for counts as fp32
     work = Work(
-        covered.case, choose(latency, covered.latency_ns), choose(flop, covered.flop), by_pipe,
-        choose(np.nan, covered.dram_read_bytes), choose(np.nan, covered.dram_write_bytes),
-        choose(least, covered.dram_bytes), choose(np.nan, covered.l2_bytes),
-        choose(np.nan, covered.occupancy_ratio), choose(1.0, covered.coverage_ratio))
+        covered.case,
+        choose(latency, covered.latency_ns),
+        choose(flop, covered.flop),
+        by_pipe,
+        choose(np.nan, covered.dram_read_bytes),
+        choose(np.nan, covered.dram_write_bytes),
+        choose(least, covered.dram_bytes),
+        choose(np.nan, covered.l2_bytes),
+        choose(np.nan, covered.occupancy_ratio),
+        choose(1.0, covered.coverage_ratio),
+    )
     return work, is_analytic
 
 
@@ -141,8 +171,15 @@ def dominant_kernels(inputs: Inputs) -> pd.DataFrame:
     frame = inputs.kernels.frame
     latency = frame["latency_ns"].to_numpy()[chosen]
     texts = {name: text_codes(frame[name]) for name in ("name", "short_name")}
-    return shaped("dominant_kernels", {
-        **layer_columns(inputs, rows),
-        **{name: pd.Categorical.from_codes(codes[chosen], categories=known) for name, (codes, known) in texts.items()},
-        "latency_ns": latency, "latency_ratio": divide(latency, inputs.by_layer[0].latency_ns[rows]),
-    })
+    return shaped(
+        "dominant_kernels",
+        {
+            **layer_columns(inputs, rows),
+            **{
+                name: pd.Categorical.from_codes(codes[chosen], categories=known)
+                for name, (codes, known) in texts.items()
+            },
+            "latency_ns": latency,
+            "latency_ratio": divide(latency, inputs.by_layer[0].latency_ns[rows]),
+        },
+    )

@@ -32,36 +32,55 @@ from xsp_post.arrays.statistics import medians, summarise_groups
 from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
 from xsp_post.model.results import Results
 
-CATALOGUE.update({
-    "kernels-outside-iterations": Entry(
-        INFO,
-        "Kernels outside every model execution",
-        "A capture has model executions, but some kernels were launched outside of them (or in none that counts: "
-        "set-up, data loading, warm-up of other phases).",
-        "A8…A15 count one model execution and leave them out; the tree and the balance show them.",
-    ),
-    "launches-unmatched": Entry(
-        WARNING,
-        "Iterations launch different kernels",
-        "Measured iterations launched kernels that the reference iteration does not have (or fewer of them): "
-        "data-dependent work, autotuning, or a range that ends before its kernels are launched.",
-        "A8…A15 describe the reference iteration; record more warm-up, or look at `iterations` for the odd one.",
-    ),
-    "counters-partial": Entry(
-        WARNING,
-        "Some kernels have no counters",
-        "Flop or DRAM counters are missing for part of the kernels, or read NaN.",
-        "Sums cover the measured kernels only and say which share of the time that is; collect the missing metrics.",
-    ),
-})
+CATALOGUE.update(
+    {
+        "kernels-outside-iterations": Entry(
+            INFO,
+            "Kernels outside every model execution",
+            "A capture has model executions, but some kernels were launched outside of them (or in none that counts: "
+            "set-up, data loading, warm-up of other phases).",
+            "A8…A15 count one model execution and leave them out; the tree and the balance show them.",
+        ),
+        "launches-unmatched": Entry(
+            WARNING,
+            "Iterations launch different kernels",
+            "Measured iterations launched kernels that the reference iteration does not have (or fewer of them): "
+            "data-dependent work, autotuning, or a range that ends before its kernels are launched.",
+            "A8…A15 describe the reference iteration; record more warm-up, or look at `iterations` for the odd one.",
+        ),
+        "counters-partial": Entry(
+            WARNING,
+            "Some kernels have no counters",
+            "Flop or DRAM counters are missing for part of the kernels, or read NaN.",
+            "Sums cover the measured kernels and say which share of the time that is; collect the missing metrics.",
+        ),
+    }
+)
 
 _COLUMNS = [
-    "capture_id", "kernel_id", "iteration_index", "layer_index", "name", "short_name", "duration_ns",
-    "start_ns", "launch_start_ns", "queue_delay_ns",
+    "capture_id",
+    "kernel_id",
+    "iteration_index",
+    "layer_index",
+    "name",
+    "short_name",
+    "duration_ns",
+    "start_ns",
+    "launch_start_ns",
+    "queue_delay_ns",
 ]
 _FLOP_PIPES = {"flop_fp64": "fp64", "flop_fp32": "fp32", "flop_fp16": "fp16"}
-_METRICS = ("flop", *_FLOP_PIPES, "flop_tensor", "dram_read_bytes", "dram_write_bytes", "dram_bytes", "l2_bytes",
-            "occupancy_ratio", "theoretical_occupancy_ratio")
+_METRICS = (
+    "flop",
+    *_FLOP_PIPES,
+    "flop_tensor",
+    "dram_read_bytes",
+    "dram_write_bytes",
+    "dram_bytes",
+    "l2_bytes",
+    "occupancy_ratio",
+    "theoretical_occupancy_ratio",
+)
 # Nsight Compute's own counters of tensor operations name the operand type, e.g. sm__ops_path_tensor_src_tf32_dst_fp32.
 _TENSOR_OPERANDS = re.compile(r"sm__ops_path_tensor_src_(?!int)\w+\.sum")
 
@@ -124,14 +143,21 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     work.case = case[at]
     findings += _coverage(work, names, name[at])
     chosen = kernels.iloc[at]
-    frame = pd.DataFrame({
-        "case_index": case[at], "capture_id": _ints(chosen, "capture_id"), "kernel_id": _ints(chosen, "kernel_id"),
-        "kernel_index": _count_up(case[at]), "layer_index": layer[at],
-        "name": pd.Categorical.from_codes(name[at], categories=names), "short_name": _short(chosen),
-        "latency_ns": summary["trimmed_mean"].to_numpy(),
-        "queue_delay_ns": _queue_delay(kernels, np.where(is_measured, launch, -1), len(at)),
-        "theoretical_occupancy_ratio": theoretical, "metric_source": source,
-    })
+    frame = pd.DataFrame(
+        {
+            "case_index": case[at],
+            "capture_id": _ints(chosen, "capture_id"),
+            "kernel_id": _ints(chosen, "kernel_id"),
+            "kernel_index": _count_up(case[at]),
+            "layer_index": layer[at],
+            "name": pd.Categorical.from_codes(name[at], categories=names),
+            "short_name": _short(chosen),
+            "latency_ns": summary["trimmed_mean"].to_numpy(),
+            "queue_delay_ns": _queue_delay(kernels, np.where(is_measured, launch, -1), len(at)),
+            "theoretical_occupancy_ratio": theoretical,
+            "metric_source": source,
+        }
+    )
     return KernelRows(frame, summary, work, findings)
 
 
@@ -157,8 +183,9 @@ def _in_launch_order(kernels: pd.DataFrame, row: IntArray) -> tuple[pd.DataFrame
     """Kernels by (case order of their iteration row, launch, start); most captures are in that order already."""
     start, launch = _ints(kernels, "start_ns"), _ints(kernels, "launch_start_ns")
     launch = np.where(launch < 0, start, launch)
-    later = (np.diff(row) > 0) | ((np.diff(row) == 0) & (
-        (np.diff(launch) > 0) | ((np.diff(launch) == 0) & (np.diff(start) >= 0))))
+    later = (np.diff(row) > 0) | (
+        (np.diff(row) == 0) & ((np.diff(launch) > 0) | ((np.diff(launch) == 0) & (np.diff(start) >= 0)))
+    )
     if later.all():
         return kernels, row
     order = np.lexsort((start, launch, row))
@@ -173,13 +200,21 @@ def _choose_reference(cases: Cases, measured_row: IntArray) -> IntArray:
         return np.zeros(0, np.int64)
     count = np.bincount(measured_row, minlength=len(iterations))
     rows = np.flatnonzero(count > 0)
-    table = pd.DataFrame({
-        "row": rows, "case": iterations["case_index"].to_numpy()[rows],
-        "capture": iterations["capture_id"].to_numpy()[rows], "count": count[rows]})
+    table = pd.DataFrame(
+        {
+            "row": rows,
+            "case": iterations["case_index"].to_numpy()[rows],
+            "capture": iterations["capture_id"].to_numpy()[rows],
+            "count": count[rows],
+        }
+    )
     table["often"] = table.groupby(["case", "capture", "count"])["row"].transform("size")
     reference = table["case"].map(cases.frame["kernel_capture_id"])
-    table = table[table["capture"].eq(reference)].sort_values(
-        ["case", "often", "row"], ascending=[True, False, True], kind="stable").drop_duplicates("case")
+    table = (
+        table[table["capture"].eq(reference)]
+        .sort_values(["case", "often", "row"], ascending=[True, False, True], kind="stable")
+        .drop_duplicates("case")
+    )
     chosen = table["row"].to_numpy(np.int64)
     cases.frame.loc[table["case"], "reference_iteration_index"] = iterations["iteration_index"].to_numpy()[chosen]
     return np.sort(chosen)
@@ -196,8 +231,15 @@ def _queue_delay(kernels: pd.DataFrame, group: IntArray, count: int) -> FloatArr
 
 
 def _counters(
-    metrics: pd.DataFrame, kernels: pd.DataFrame, launch: IntArray, at: IntArray, case: IntArray, name: IntArray,
-    names: pd.Index, summary: pd.DataFrame, options: Options,
+    metrics: pd.DataFrame,
+    kernels: pd.DataFrame,
+    launch: IntArray,
+    at: IntArray,
+    case: IntArray,
+    name: IntArray,
+    names: pd.Index,
+    summary: pd.DataFrame,
+    options: Options,
 ) -> tuple[Work, pd.Categorical, FloatArray]:
     """The counters of each launch as `Work`, the name of its flop metric, and its theoretical occupancy."""
     count = len(at)
@@ -222,25 +264,43 @@ def _counters(
     moved = np.where(np.isnan(moved), value["dram_bytes"], moved)
     covered = ~(np.isnan(total) | np.isnan(moved))
     work = Work(
-        case[at], latency, total, by_pipe, value["dram_read_bytes"], value["dram_write_bytes"], moved,
-        value["l2_bytes"], value["occupancy_ratio"], covered.astype(np.float64))
+        case[at],
+        latency,
+        total,
+        by_pipe,
+        value["dram_read_bytes"],
+        value["dram_write_bytes"],
+        moved,
+        value["l2_bytes"],
+        value["occupancy_ratio"],
+        covered.astype(np.float64),
+    )
     metric = "flop" if "flop" in sources else next((m for m in (*_FLOP_PIPES, "flop_tensor") if m in sources), None)
     codes, texts = sources[metric] if metric else (np.full(count, -1), pd.Index([], dtype="object"))
     texts = texts.append(pd.Index([""])) if "" not in texts else texts
     blank = texts.get_indexer(pd.Index([""]))[0]
-    return work, pd.Categorical.from_codes(np.where(codes < 0, blank, codes), categories=texts), value[
-        "theoretical_occupancy_ratio"]
+    return (
+        work,
+        pd.Categorical.from_codes(np.where(codes < 0, blank, codes), categories=texts),
+        value["theoretical_occupancy_ratio"],
+    )
 
 
 def _per_launch(
-    metrics: pd.DataFrame, kernel_id: IntArray, launch: IntArray, count: int, trim_ratio: float,
+    metrics: pd.DataFrame,
+    kernel_id: IntArray,
+    launch: IntArray,
+    count: int,
+    trim_ratio: float,
 ) -> tuple[dict[str, FloatArray], dict[str, tuple[IntArray, pd.Index]]]:
     """Each metric's value per launch (summarised over its executions), and the code of its source text."""
     code, metric_names = text_codes(metrics["metric_name"])
     source, source_texts = text_codes(metrics["source"])
     wanted = {
-        str(text): position for position, text in enumerate(metric_names)
-        if text in _METRICS or _TENSOR_OPERANDS.fullmatch(str(text))}
+        str(text): position
+        for position, text in enumerate(metric_names)
+        if text in _METRICS or _TENSOR_OPERANDS.fullmatch(str(text))
+    }
     kept = np.flatnonzero(np.isin(code, list(wanted.values())))
     position = lookup(kernel_id, np.arange(len(kernel_id)), _ints(metrics, "kernel_id")[kept])
     group = np.where(position >= 0, launch[np.clip(position, 0, None)], -1) if len(launch) else position
@@ -268,15 +328,17 @@ def _tensor_origin(found: dict[str, FloatArray], source: tuple[IntArray, pd.Inde
     return most.astype(np.int64), texts.append(pd.Index(operands))
 
 
-def _split_tensor(flop: FloatArray, source: tuple[IntArray, pd.Index], name: IntArray,
-                  names: pd.Index) -> dict[str, FloatArray]:
+def _split_tensor(
+    flop: FloatArray, source: tuple[IntArray, pd.Index], name: IntArray, names: pd.Index
+) -> dict[str, FloatArray]:
     """Tensor flop by the pipe they went through; decided once per (source text, kernel name)."""
     origin, texts = source
     present = np.flatnonzero(np.nan_to_num(flop) > 0)
     kind, first = dense(origin[present], name[present])
     pipes = [
         tensor_pipe(str(texts[origin[row]]) if origin[row] >= 0 else "", str(names[name[row]]))
-        for row in present[first]]
+        for row in present[first]
+    ]
     split: dict[str, FloatArray] = {}
     for pipe in dict.fromkeys(pipes):
         is_pipe = np.array([p == pipe for p in pipes])[kind]
@@ -296,8 +358,9 @@ def _outside(row: IntArray, cases: Cases, kernels: pd.DataFrame) -> list[Finding
     return [finding("kernels-outside-iterations", count=count, example=example)]
 
 
-def _unmatched(launch: IntArray, is_measured: npt.NDArray[np.bool_], launch_case: IntArray, cases: Cases,
-               kernels: pd.DataFrame) -> list[Finding]:
+def _unmatched(
+    launch: IntArray, is_measured: npt.NDArray[np.bool_], launch_case: IntArray, cases: Cases, kernels: pd.DataFrame
+) -> list[Finding]:
     """Kernels that the reference does not have, and launches of it that some execution lacks."""
     extra = is_measured & (launch < 0)
     executed = cases.iterations["is_kernel"] & cases.iterations["is_measured"]

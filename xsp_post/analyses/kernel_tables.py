@@ -13,21 +13,23 @@ from xsp_post.analyses.layer_tables import share, statistics_columns
 from xsp_post.analyses.roofline import COUNTER_SOURCES, COUNTERS, NO_COUNTERS, aggregate, intensity_columns
 from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, finding
 
-CATALOGUE.update({
-    "kernel-table-cut": Entry(
-        INFO,
-        "The kernel tables hold the longest kernels only",
-        "One execution has more launches than a table of them is of use for (200,000 by default).",
-        "All kernels are in the table `kernels`, and A10…A15 count all of them.",
-    ),
-    "above-roof": Entry(
-        WARNING,
-        "Kernels faster than their roof",
-        "More than 105 % of a peak was reached: the GPU ran above the clock of its data sheet, the peak of another "
-        "pipe or board was taken, or timing and counters are from different kernels.",
-        "Give the right peaks with --peaks, and see which metric the flop count is from (a08.metric_source).",
-    ),
-})
+CATALOGUE.update(
+    {
+        "kernel-table-cut": Entry(
+            INFO,
+            "The kernel tables hold the longest kernels only",
+            "One execution has more launches than a table of them is of use for (200,000 by default).",
+            "All kernels are in the table `kernels`, and A10…A15 count all of them.",
+        ),
+        "above-roof": Entry(
+            WARNING,
+            "Kernels faster than their roof",
+            "More than 105 % of a peak was reached: the GPU ran above the clock of its data sheet, the peak of another "
+            "pipe or board was taken, or timing and counters are from different kernels.",
+            "Give the right peaks with --peaks, and see which metric the flop count is from (a08.metric_source).",
+        ),
+    }
+)
 _ABOVE_ROOF_RATIO = 1.05
 
 
@@ -38,14 +40,30 @@ def a08(inputs: Inputs) -> pd.DataFrame:
         inputs.findings.append(finding("kernel-table-cut", count=len(inputs.kernels.frame) - len(rows)))
     chosen = inputs.kernels.frame.iloc[rows]
     work = inputs.kernels.work.take(rows)
-    return shaped("a08", {
-        **_case_and_layer(inputs, rows), **{name: chosen[name].array for name in (
-            "capture_id", "kernel_index", "kernel_id", "name", "short_name", "queue_delay_ns",
-            "theoretical_occupancy_ratio", "metric_source")},
-        "shape_text": _of_layer(inputs, rows, "shape_text"), "latency_ns": chosen["latency_ns"].to_numpy(),
-        **statistics_columns(inputs.kernels.summary.iloc[rows]), **work.quantities(),
-        **intensity_columns(work, inputs.peaks, inputs.options),
-    })
+    return shaped(
+        "a08",
+        {
+            **_case_and_layer(inputs, rows),
+            **{
+                name: chosen[name].array
+                for name in (
+                    "capture_id",
+                    "kernel_index",
+                    "kernel_id",
+                    "name",
+                    "short_name",
+                    "queue_delay_ns",
+                    "theoretical_occupancy_ratio",
+                    "metric_source",
+                )
+            },
+            "shape_text": _of_layer(inputs, rows, "shape_text"),
+            "latency_ns": chosen["latency_ns"].to_numpy(),
+            **statistics_columns(inputs.kernels.summary.iloc[rows]),
+            **work.quantities(),
+            **intensity_columns(work, inputs.peaks, inputs.options),
+        },
+    )
 
 
 def a09(inputs: Inputs) -> pd.DataFrame:
@@ -56,12 +74,18 @@ def a09(inputs: Inputs) -> pd.DataFrame:
     columns = intensity_columns(inputs.kernels.work.take(rows), inputs.peaks, inputs.options)
     above = np.asarray(columns["roof_ratio"]) > _ABOVE_ROOF_RATIO
     if above.any():
-        inputs.findings.append(finding(
-            "above-roof", count=int(above.sum()), example=str(chosen["name"].iloc[int(np.argmax(above))])))
-    return shaped("a09", {
-        **_case_and_layer(inputs, rows), **columns, "latency_ns": chosen["latency_ns"].to_numpy(),
-        **{name: chosen[name].array for name in ("kernel_index", "name", "short_name")},
-    })
+        inputs.findings.append(
+            finding("above-roof", count=int(above.sum()), example=str(chosen["name"].iloc[int(np.argmax(above))]))
+        )
+    return shaped(
+        "a09",
+        {
+            **_case_and_layer(inputs, rows),
+            **columns,
+            "latency_ns": chosen["latency_ns"].to_numpy(),
+            **{name: chosen[name].array for name in ("kernel_index", "name", "short_name")},
+        },
+    )
 
 
 def a10(inputs: Inputs) -> pd.DataFrame:
@@ -75,28 +99,41 @@ def a10(inputs: Inputs) -> pd.DataFrame:
     total, covered = aggregate(inputs.kernels.work, group, len(first), owner)
     order = np.lexsort((-total.latency_ns, owner))
     total, covered, first, owner = total.take(order), covered.take(order), first[order], owner[order]
-    return shaped("a10", {
-        **inputs.case_columns(owner), "name": pd.Categorical.from_codes(name[first], categories=names),
-        "short_name": pd.Categorical.from_codes(short[first], categories=shorts),
-        "kernel_count": np.bincount(group, minlength=len(first))[order], "latency_ns": total.latency_ns,
-        "latency_ratio": divide(total.latency_ns, inputs.model_latency_ns[owner]),
-        "kernel_latency_ratio": share(total.latency_ns, owner), **total.quantities(),
-        **intensity_columns(covered, inputs.peaks, inputs.options), **coverage_columns(total.coverage_ratio),
-    })
+    return shaped(
+        "a10",
+        {
+            **inputs.case_columns(owner),
+            "name": pd.Categorical.from_codes(name[first], categories=names),
+            "short_name": pd.Categorical.from_codes(short[first], categories=shorts),
+            "kernel_count": np.bincount(group, minlength=len(first))[order],
+            "latency_ns": total.latency_ns,
+            "latency_ratio": divide(total.latency_ns, inputs.model_latency_ns[owner]),
+            "kernel_latency_ratio": share(total.latency_ns, owner),
+            **total.quantities(),
+            **intensity_columns(covered, inputs.peaks, inputs.options),
+            **coverage_columns(total.coverage_ratio),
+        },
+    )
 
 
 def coverage_columns(coverage_ratio: np.ndarray) -> dict[str, Any]:
     """counter_coverage_ratio and counter_source of sums of counters."""
     source = np.where(coverage_ratio > 0, COUNTER_SOURCES.index(COUNTERS), COUNTER_SOURCES.index(NO_COUNTERS))
-    return {"counter_coverage_ratio": coverage_ratio,
-            "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES))}
+    return {
+        "counter_coverage_ratio": coverage_ratio,
+        "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),
+    }
 
 
 def _case_and_layer(inputs: Inputs, rows: IntArray) -> dict[str, Any]:
     frame = inputs.kernels.frame
     case = frame["case_index"].to_numpy(np.int64)[rows]
-    return {**inputs.case_columns(case), "layer_index": frame["layer_index"].to_numpy()[rows],
-            "layer_name": _of_layer(inputs, rows, "layer_name"), "layer_type": _of_layer(inputs, rows, "layer_type")}
+    return {
+        **inputs.case_columns(case),
+        "layer_index": frame["layer_index"].to_numpy()[rows],
+        "layer_name": _of_layer(inputs, rows, "layer_name"),
+        "layer_type": _of_layer(inputs, rows, "layer_type"),
+    }
 
 
 def _of_layer(inputs: Inputs, rows: IntArray, column: str) -> pd.Categorical:

@@ -27,20 +27,36 @@ from xsp_post.arrays.statistics import summarise_groups, summarise_repeats
 from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
 from xsp_post.model.results import Results
 
-CATALOGUE.update({
-    "layers-of-kernel-run-only": Entry(
-        WARNING,
-        "Layers without a latency",
-        "Some layers of the run with kernels have no counterpart of the same path and call index in the run that "
-        "measures layers: data-dependent control flow, or runs of different programs.",
-        "Their kernels are shown with a layer that has no latency; check that all runs executed the same model.",
-    ),
-})
+CATALOGUE.update(
+    {
+        "layers-of-kernel-run-only": Entry(
+            WARNING,
+            "Layers without a latency",
+            "Some layers of the run with kernels have no counterpart of the same path and call index in the run that "
+            "measures layers: data-dependent control flow, or runs of different programs.",
+            "Their kernels are shown with a layer that has no latency; check that all runs executed the same model.",
+        ),
+    }
+)
 
 _COLUMNS = [
-    "capture_id", "iteration_index", "layer_index", "layer_path", "layer_name", "layer_type", "call_index",
-    "call_count", "shape_text", "latency_ns", "latency_source", "kernel_ns", "busy_ns", "allocated_bytes",
-    "analytic_flop", "analytic_bytes", "is_inferred",
+    "capture_id",
+    "iteration_index",
+    "layer_index",
+    "layer_path",
+    "layer_name",
+    "layer_type",
+    "call_index",
+    "call_count",
+    "shape_text",
+    "latency_ns",
+    "latency_source",
+    "kernel_ns",
+    "busy_ns",
+    "allocated_bytes",
+    "analytic_flop",
+    "analytic_bytes",
+    "is_inferred",
 ]
 
 
@@ -87,8 +103,7 @@ class LayerRows:
 def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     """Match and summarise the layers of every case. Frames in, one row per case and layer out."""
     layers = core_frame(results, "layers", _COLUMNS)
-    iteration_row = cases.rows_of(
-        layers["capture_id"].to_numpy(np.int64), layers["iteration_index"].to_numpy(np.int64))
+    iteration_row = cases.rows_of(layers["capture_id"].to_numpy(np.int64), layers["iteration_index"].to_numpy(np.int64))
     iterations = cases.iterations
     used = np.flatnonzero(iteration_row >= 0)
     if len(used):
@@ -111,8 +126,12 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     own = layers["layer_index"].to_numpy(np.int64)
     number = _numbered(case[first], own[first], is_source[first])
     summary = summarise_repeats(
-        layers["latency_ns"].to_numpy(np.float64), np.where(is_source, group, -1),
-        layers["capture_id"].to_numpy(np.int64), len(first), trim_ratio)
+        layers["latency_ns"].to_numpy(np.float64),
+        np.where(is_source, group, -1),
+        layers["capture_id"].to_numpy(np.int64),
+        len(first),
+        trim_ratio,
+    )
     frame = _frame(layers, group, first, case, number, is_source, is_kernel, trim_ratio)
     frame["latency_ns"], frame["sample_count"] = summary["trimmed_mean"], summary["count"]
 
@@ -125,8 +144,14 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     keys, position = np.unique(row * width + own, return_index=True)
     named = np.where(seen, number, -1)[group]
     return LayerRows(
-        frame.iloc[ordered].reset_index(drop=True), summary.iloc[ordered].reset_index(drop=True), findings,
-        keys, named[position], width, is_own)
+        frame.iloc[ordered].reset_index(drop=True),
+        summary.iloc[ordered].reset_index(drop=True),
+        findings,
+        keys,
+        named[position],
+        width,
+        is_own,
+    )
 
 
 def _numbered(case: IntArray, own: IntArray, is_reference: BoolArray) -> IntArray:
@@ -144,9 +169,18 @@ def _numbered(case: IntArray, own: IntArray, is_reference: BoolArray) -> IntArra
     return number
 
 
-def _frame(layers: pd.DataFrame, group: IntArray, first: IntArray, case: IntArray, number: IntArray,
-           is_source: BoolArray, is_kernel: BoolArray, trim_ratio: float) -> pd.DataFrame:
+def _frame(
+    layers: pd.DataFrame,
+    group: IntArray,
+    first: IntArray,
+    case: IntArray,
+    number: IntArray,
+    is_source: BoolArray,
+    is_kernel: BoolArray,
+    trim_ratio: float,
+) -> pd.DataFrame:
     """One row per group: text of its first row, numbers summarised over its rows."""
+
     def text(name: str) -> pd.Categorical:
         codes, texts = text_codes(layers[name])
         return texts_of(codes[first], texts)
@@ -162,14 +196,20 @@ def _frame(layers: pd.DataFrame, group: IntArray, first: IntArray, case: IntArra
         return np.where(np.isnan(source), over(name, is_kernel), source)
 
     names = ("layer_path", "layer_name", "layer_type", "shape_text", "latency_source")
-    return pd.DataFrame({
-        "case_index": case[first], "layer_index": number, **{name: text(name) for name in names},
-        "call_count": layers["call_count"].to_numpy(np.int64)[first],
-        "is_inferred": layers["is_inferred"].to_numpy()[first].astype(bool),
-        "busy_ns": over("busy_ns", is_kernel), "kernel_ns": over("kernel_ns", is_kernel),
-        "allocated_bytes": from_either("allocated_bytes"),
-        "analytic_flop": from_either("analytic_flop"), "analytic_bytes": from_either("analytic_bytes"),
-    })
+    return pd.DataFrame(
+        {
+            "case_index": case[first],
+            "layer_index": number,
+            **{name: text(name) for name in names},
+            "call_count": layers["call_count"].to_numpy(np.int64)[first],
+            "is_inferred": layers["is_inferred"].to_numpy()[first].astype(bool),
+            "busy_ns": over("busy_ns", is_kernel),
+            "kernel_ns": over("kernel_ns", is_kernel),
+            "allocated_bytes": from_either("allocated_bytes"),
+            "analytic_flop": from_either("analytic_flop"),
+            "analytic_bytes": from_either("analytic_bytes"),
+        }
+    )
 
 
 def _findings(frame: pd.DataFrame) -> list[Finding]:

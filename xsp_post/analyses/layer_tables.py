@@ -16,8 +16,9 @@ STAGES = ("beginning", "middle", "end")
 
 def statistics_columns(summary: pd.DataFrame) -> dict[str, Any]:
     """The columns that the schema calls statistics, from a frame of `statistics.summarise_groups`."""
-    columns = {f"{name}_latency_ns": summary[name].to_numpy()
-               for name in ("min", "median", "max", "std", "ci_low", "ci_high")}
+    columns = {
+        f"{name}_latency_ns": summary[name].to_numpy() for name in ("min", "median", "max", "std", "ci_low", "ci_high")
+    }
     # no latency is below 0: that end of a wide interval (few repeats, noisy machine) says nothing
     columns["ci_low_latency_ns"] = np.maximum(columns["ci_low_latency_ns"], 0.0)
     return {**columns, "sample_count": summary["count"].to_numpy()}
@@ -32,8 +33,12 @@ def layer_columns(inputs: Inputs, rows: IntArray) -> dict[str, Any]:
     """Case and layer columns of rows of layers.frame."""
     chosen = inputs.layers.frame.iloc[rows]
     case = chosen["case_index"].to_numpy(np.int64)
-    return {**inputs.case_columns(case), "layer_index": chosen["layer_index"].to_numpy(),
-            "layer_name": chosen["layer_name"].array, "layer_type": chosen["layer_type"].array}
+    return {
+        **inputs.case_columns(case),
+        "layer_index": chosen["layer_index"].to_numpy(),
+        "layer_name": chosen["layer_name"].array,
+        "layer_type": chosen["layer_type"].array,
+    }
 
 
 def stages(case: IntArray) -> IntArray:
@@ -62,33 +67,52 @@ def a02(inputs: Inputs) -> pd.DataFrame:
     chosen = inputs.layers.frame.iloc[rows]
     case = chosen["case_index"].to_numpy(np.int64)
     latency = chosen["latency_ns"].to_numpy()
-    return shaped("a02", {
-        **layer_columns(inputs, rows), "capture_id": inputs.cases.frame["layer_capture_id"].to_numpy()[case],
-        "layer_path": chosen["layer_path"].array, "call_count": chosen["call_count"].to_numpy(),
-        "shape_text": chosen["shape_text"].array, "latency_ns": latency, "latency_ratio": share(latency, case),
-        "allocated_bytes": chosen["allocated_bytes"].to_numpy(), "latency_source": chosen["latency_source"].array,
-        "sample_count": chosen["sample_count"].to_numpy(), "is_inferred": chosen["is_inferred"].to_numpy(),
-    })
+    return shaped(
+        "a02",
+        {
+            **layer_columns(inputs, rows),
+            "capture_id": inputs.cases.frame["layer_capture_id"].to_numpy()[case],
+            "layer_path": chosen["layer_path"].array,
+            "call_count": chosen["call_count"].to_numpy(),
+            "shape_text": chosen["shape_text"].array,
+            "latency_ns": latency,
+            "latency_ratio": share(latency, case),
+            "allocated_bytes": chosen["allocated_bytes"].to_numpy(),
+            "latency_source": chosen["latency_source"].array,
+            "sample_count": chosen["sample_count"].to_numpy(),
+            "is_inferred": chosen["is_inferred"].to_numpy(),
+        },
+    )
 
 
 def a03(inputs: Inputs) -> pd.DataFrame:
     """A3: layer latency in execution order, with what a box plot over the iterations needs."""
     rows = measured_layers(inputs)
     summary = inputs.layers.summary.iloc[rows]
-    return shaped("a03", {
-        **layer_columns(inputs, rows), "stage": _stage_names(inputs, rows),
-        "latency_ns": summary["trimmed_mean"].to_numpy(), "q25_latency_ns": summary["q25"].to_numpy(),
-        "q75_latency_ns": summary["q75"].to_numpy(), **statistics_columns(summary),
-    })
+    return shaped(
+        "a03",
+        {
+            **layer_columns(inputs, rows),
+            "stage": _stage_names(inputs, rows),
+            "latency_ns": summary["trimmed_mean"].to_numpy(),
+            "q25_latency_ns": summary["q25"].to_numpy(),
+            "q75_latency_ns": summary["q75"].to_numpy(),
+            **statistics_columns(summary),
+        },
+    )
 
 
 def a04(inputs: Inputs) -> pd.DataFrame:
     """A4: bytes allocated per layer in execution order; no rows for a case where none was recorded."""
     rows = _with_allocation(inputs)
-    return shaped("a04", {
-        **layer_columns(inputs, rows), "stage": _stage_names(inputs, rows),
-        "allocated_bytes": inputs.layers.frame["allocated_bytes"].to_numpy()[rows],
-    })
+    return shaped(
+        "a04",
+        {
+            **layer_columns(inputs, rows),
+            "stage": _stage_names(inputs, rows),
+            "allocated_bytes": inputs.layers.frame["allocated_bytes"].to_numpy()[rows],
+        },
+    )
 
 
 def a05(inputs: Inputs) -> pd.DataFrame:
@@ -143,7 +167,9 @@ def _by_type(inputs: Inputs, rows: IntArray, quantity: str = "") -> dict[str, np
     order = np.lexsort((-np.nan_to_num(weight), case[first]))
     columns = {
         **inputs.case_columns(case[first][order]),
-        "layer_type": pd.Categorical.from_codes(code[first][order], categories=texts), "layer_count": count[order]}
+        "layer_type": pd.Categorical.from_codes(code[first][order], categories=texts),
+        "layer_count": count[order],
+    }
     if quantity:
         columns[quantity] = weight[order]
     return columns

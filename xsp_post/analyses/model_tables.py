@@ -80,18 +80,26 @@ def a01(inputs: Inputs) -> pd.DataFrame:
     for sweep in sweeps(inputs):
         gain[sweep] = gain_per_doubling(batch[sweep], throughput[sweep])
         chosen = optimal_position(
-            batch[sweep], throughput[sweep], inputs.options.optimal_policy, inputs.options.gain_ratio)
+            batch[sweep], throughput[sweep], inputs.options.optimal_policy, inputs.options.gain_ratio
+        )
         is_optimal[sweep[chosen]] = True
     rows = np.flatnonzero(~np.isnan(latency))
     per_input = np.where(batch > 0, divide(latency, batch), np.nan)
-    return shaped("a01", {
-        **inputs.case_columns(rows), "capture_id": frame["model_capture_id"].to_numpy()[rows],
-        **{name: frame[name].to_numpy()[rows] for name in ("workload_name", "framework", "gpu_name")},
-        "level": frame["model_level"].to_numpy()[rows], "latency_ns": latency[rows],
-        **statistics_columns(summary.iloc[rows]), "latency_per_input_ns": per_input[rows],
-        "throughput_inputs_per_s": throughput[rows], "throughput_gain_ratio": gain[rows],
-        "is_optimal": is_optimal[rows],
-    })
+    return shaped(
+        "a01",
+        {
+            **inputs.case_columns(rows),
+            "capture_id": frame["model_capture_id"].to_numpy()[rows],
+            **{name: frame[name].to_numpy()[rows] for name in ("workload_name", "framework", "gpu_name")},
+            "level": frame["model_level"].to_numpy()[rows],
+            "latency_ns": latency[rows],
+            **statistics_columns(summary.iloc[rows]),
+            "latency_per_input_ns": per_input[rows],
+            "throughput_inputs_per_s": throughput[rows],
+            "throughput_gain_ratio": gain[rows],
+            "is_optimal": is_optimal[rows],
+        },
+    )
 
 
 def optimal_batch(inputs: Inputs) -> pd.DataFrame:
@@ -101,14 +109,24 @@ def optimal_batch(inputs: Inputs) -> pd.DataFrame:
     throughput = throughput_inputs_per_s(batch, latency)
     chosen = [
         (policy, int(sweep[optimal_position(batch[sweep], throughput[sweep], policy, inputs.options.gain_ratio)]))
-        for sweep in sweeps(inputs) if len(sweep) > 1 for policy in BATCH_POLICIES]
+        for sweep in sweeps(inputs)
+        if len(sweep) > 1
+        for policy in BATCH_POLICIES
+    ]
     case = np.array([index for _, index in chosen], dtype=np.int64)
     policy = np.array([name for name, _ in chosen], dtype=object)
-    return shaped("optimal_batch", {
-        "workload_name": frame["workload_name"].to_numpy()[case], "phase": frame["phase"].to_numpy()[case],
-        "policy": policy, "batch_size": batch[case], "throughput_inputs_per_s": throughput[case],
-        "latency_ns": latency[case], "is_chosen": policy == inputs.options.optimal_policy,
-    })
+    return shaped(
+        "optimal_batch",
+        {
+            "workload_name": frame["workload_name"].to_numpy()[case],
+            "phase": frame["phase"].to_numpy()[case],
+            "policy": policy,
+            "batch_size": batch[case],
+            "throughput_inputs_per_s": throughput[case],
+            "latency_ns": latency[case],
+            "is_chosen": policy == inputs.options.optimal_policy,
+        },
+    )
 
 
 def throughput_scalability(inputs: Inputs) -> pd.DataFrame:
@@ -119,10 +137,15 @@ def throughput_scalability(inputs: Inputs) -> pd.DataFrame:
     found = [sweep for sweep in sweeps(inputs) if len(sweep) > 1]
     case = np.concatenate(found) if found else np.zeros(0, np.int64)
     base = np.concatenate([np.full(len(sweep), throughput[sweep[0]]) for sweep in found]) if found else np.zeros(0)
-    return shaped("throughput_scalability", {
-        **inputs.case_columns(case), "workload_name": frame["workload_name"].to_numpy()[case],
-        "throughput_inputs_per_s": throughput[case], "speedup_ratio": divide(throughput[case], base),
-    })
+    return shaped(
+        "throughput_scalability",
+        {
+            **inputs.case_columns(case),
+            "workload_name": frame["workload_name"].to_numpy()[case],
+            "throughput_inputs_per_s": throughput[case],
+            "speedup_ratio": divide(throughput[case], base),
+        },
+    )
 
 
 def a15(inputs: Inputs) -> pd.DataFrame:
@@ -137,17 +160,25 @@ def a15(inputs: Inputs) -> pd.DataFrame:
     if is_analytic.any():
         codes = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), coverage["counter_source"].codes)
         coverage["counter_source"] = pd.Categorical.from_codes(codes, categories=pd.Index(COUNTER_SOURCES))
-    return shaped("a15", {
-        **inputs.case_columns(rows), "capture_id": frame["kernel_capture_id"].to_numpy()[rows],
-        "workload_name": frame["workload_name"].to_numpy()[rows], "gpu_name": frame["gpu_name"].to_numpy()[rows],
-        "model_latency_ns": latency[rows], "throughput_inputs_per_s": throughput_inputs_per_s(batch, latency)[rows],
-        "kernel_latency_ns": total.latency_ns[rows], "busy_ns": busy[rows],
-        **{name: count[rows] for name, count in kernel_counts(inputs).items()},
-        "gpu_latency_ratio": divide(total.latency_ns, latency)[rows],
-        "gpu_busy_ratio": divide(busy, inputs.over_iterations("latency_ns", "kernel"))[rows],
-        **{name: values[rows] for name, values in total.quantities().items()},
-        **intensity_columns(work.take(rows), inputs.peaks, inputs.options), **coverage,
-    })
+    return shaped(
+        "a15",
+        {
+            **inputs.case_columns(rows),
+            "capture_id": frame["kernel_capture_id"].to_numpy()[rows],
+            "workload_name": frame["workload_name"].to_numpy()[rows],
+            "gpu_name": frame["gpu_name"].to_numpy()[rows],
+            "model_latency_ns": latency[rows],
+            "throughput_inputs_per_s": throughput_inputs_per_s(batch, latency)[rows],
+            "kernel_latency_ns": total.latency_ns[rows],
+            "busy_ns": busy[rows],
+            **{name: count[rows] for name, count in kernel_counts(inputs).items()},
+            "gpu_latency_ratio": divide(total.latency_ns, latency)[rows],
+            "gpu_busy_ratio": divide(busy, inputs.over_iterations("latency_ns", "kernel"))[rows],
+            **{name: values[rows] for name, values in total.quantities().items()},
+            **intensity_columns(work.take(rows), inputs.peaks, inputs.options),
+            **coverage,
+        },
+    )
 
 
 def model_roofline(inputs: Inputs) -> pd.DataFrame:
@@ -164,8 +195,10 @@ def kernel_counts(inputs: Inputs) -> dict[str, IntArray]:
     name, _ = text_codes(inputs.kernels.frame["name"])
     _, first = dense(case, name)
     count = len(inputs.cases)
-    return {"kernel_count": np.bincount(case, minlength=count),
-            "unique_kernel_count": np.bincount(case[first], minlength=count)}
+    return {
+        "kernel_count": np.bincount(case, minlength=count),
+        "unique_kernel_count": np.bincount(case[first], minlength=count),
+    }
 
 
 def _cases_with_work(inputs: Inputs) -> IntArray:
@@ -195,9 +228,18 @@ def _model_work(inputs: Inputs) -> tuple[Work, np.ndarray]:
         return np.where(is_analytic, analytic, measured)
 
     work = Work(
-        covered.case, choose(latency, covered.latency_ns), choose(flop, covered.flop),
-        {pipe: choose(sums(flop_of), covered.flop_by_pipe.get(pipe, np.zeros(count)))
-         for pipe, flop_of in per_layer.flop_by_pipe.items()},
-        covered.dram_read_bytes, covered.dram_write_bytes, choose(least, covered.dram_bytes), covered.l2_bytes,
-        covered.occupancy_ratio, choose(1.0, covered.coverage_ratio))
+        covered.case,
+        choose(latency, covered.latency_ns),
+        choose(flop, covered.flop),
+        {
+            pipe: choose(sums(flop_of), covered.flop_by_pipe.get(pipe, np.zeros(count)))
+            for pipe, flop_of in per_layer.flop_by_pipe.items()
+        },
+        covered.dram_read_bytes,
+        covered.dram_write_bytes,
+        choose(least, covered.dram_bytes),
+        covered.l2_bytes,
+        covered.occupancy_ratio,
+        choose(1.0, covered.coverage_ratio),
+    )
     return work, is_analytic

@@ -13,12 +13,14 @@ from xsp_post.hardware.peaks import PIPES
 ROOF_AUTO = "pipe"
 BATCH_POLICIES = ("first", "last", "max", "within")
 
-MESSAGES.update({
-    "option-unknown": (
-        "An option of the analyses has a value that does not exist.",
-        "Use one of the values that the message lists.",
-    ),
-})
+MESSAGES.update(
+    {
+        "option-unknown": (
+            "An option of the analyses has a value that does not exist.",
+            "Use one of the values that the message lists.",
+        ),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -55,5 +57,6 @@ class Options:
 
 def _check(what: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise UsageError(f"There is no {what} {value!r}.", code="option-unknown",
-                         hint="Choose one of " + ", ".join(allowed) + ".")
+        raise UsageError(
+            f"There is no {what} {value!r}.", code="option-unknown", hint="Choose one of " + ", ".join(allowed) + "."
+        )

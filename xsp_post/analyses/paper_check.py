@@ -53,8 +53,16 @@ def half_unit(text: str, places: int | None = None) -> float:
     return 0.5 * 10.0 ** -max(decimals, places or 0)
 
 
-def number_line(section: str, what: str, ours: float, paper: str, *, relative: float = 0.0, slip: str = "",
-                places: int | None = None) -> Line:
+def number_line(
+    section: str,
+    what: str,
+    ours: float,
+    paper: str,
+    *,
+    relative: float = 0.0,
+    slip: str = "",
+    places: int | None = None,
+) -> Line:
     """A line that agrees within half a printed unit plus ``relative`` times the value (rounded raw columns)."""
     tolerance = half_unit(paper, places) + relative * abs(ours) + 1e-9
     decimals = max(len(paper.partition(".")[2]), places or 0)
@@ -71,12 +79,24 @@ def _tables(builder: Builder, system: str = "Tesla_V100") -> dict[str, pd.DataFr
     return compute_all(builder.analysis(), roof="fp32", peaks={"*": paper_system(system)})[0]
 
 
-def _kernel(name: str, row: pd.Series, latency_ms: float, layer_index: int = -1, prefix: str = "",
-            unit: str = "MB", scale: float = MIB) -> KernelRow:
+def _kernel(
+    name: str,
+    row: pd.Series,
+    latency_ms: float,
+    layer_index: int = -1,
+    prefix: str = "",
+    unit: str = "MB",
+    scale: float = MIB,
+) -> KernelRow:
     return KernelRow(
-        name, latency_ms * NS_PER_MS, layer_index, float(row[f"{prefix}gflops"]) * GFLOP,
-        float(row[f"dram_read_{unit}"]) * scale, float(row[f"dram_write_{unit}"]) * scale,
-        float(row["achieved_occupancy_pct"]) / 100)
+        name,
+        latency_ms * NS_PER_MS,
+        layer_index,
+        float(row[f"{prefix}gflops"]) * GFLOP,
+        float(row[f"dram_read_{unit}"]) * scale,
+        float(row[f"dram_write_{unit}"]) * scale,
+        float(row["achieved_occupancy_pct"]) / 100,
+    )
 
 
 def _rounding(row: pd.Series, latency_ms: str, prefix: str = "", unit: str = "MB") -> tuple[float, float]:
@@ -91,14 +111,28 @@ def _bound_text(is_memory_bound: str) -> str:
     return "memory" if is_memory_bound == "true" else "compute"
 
 
-def _derived(section: str, what: str, ours: pd.Series, row: pd.Series, rounding: tuple[float, float],
-             slip: str = "") -> Iterator[Line]:
+def _derived(
+    section: str, what: str, ours: pd.Series, row: pd.Series, rounding: tuple[float, float], slip: str = ""
+) -> Iterator[Line]:
     """Intensity, throughput and bound of one row of a table of the paper."""
-    yield number_line(section, f"{what}: intensity, flop/B", ours["arithmetic_intensity_flop_per_byte"],
-                      row["arithmetic_intensity"], relative=rounding[0], slip=slip, places=2)
+    yield number_line(
+        section,
+        f"{what}: intensity, flop/B",
+        ours["arithmetic_intensity_flop_per_byte"],
+        row["arithmetic_intensity"],
+        relative=rounding[0],
+        slip=slip,
+        places=2,
+    )
     if "arithmetic_throughput_TFlops" in row and rounding[1]:
-        yield number_line(section, f"{what}: throughput, Tflop/s", ours["arithmetic_throughput_flop_per_s"] / 1e12,
-                          row["arithmetic_throughput_TFlops"], relative=rounding[1], places=2)
+        yield number_line(
+            section,
+            f"{what}: throughput, Tflop/s",
+            ours["arithmetic_throughput_flop_per_s"] / 1e12,
+            row["arithmetic_throughput_TFlops"],
+            relative=rounding[1],
+            places=2,
+        )
     yield text_line(section, f"{what}: bound", str(ours["bound"]), _bound_text(row["memory_bound"]))
 
 
@@ -108,19 +142,32 @@ def _derived(section: str, what: str, ours: pd.Series, row: pd.Series, rounding:
 def table_iii() -> Iterator[Line]:
     """R1: A8 on the five longest kernels."""
     raw = printed("table_III_top5_kernels.csv")
-    builder = Builder().add("ResNet50", 256, MODEL_LATENCY_MS * NS_PER_MS, [
-        _kernel(row["kernel"], row, float(row["latency_ms"]), int(row["layer_index"])) for _, row in raw.iterrows()])
+    builder = Builder().add(
+        "ResNet50",
+        256,
+        MODEL_LATENCY_MS * NS_PER_MS,
+        [_kernel(row["kernel"], row, float(row["latency_ms"]), int(row["layer_index"])) for _, row in raw.iterrows()],
+    )
     ours = _tables(builder)["a08"]
     for (_, row), (_, mine) in zip(raw.iterrows(), ours.iterrows()):
-        yield from _derived("Table III (A8)", f"{row['kernel']} of layer {row['layer_index']}", mine, row,
-                            _rounding(row, row["latency_ms"]))
+        yield from _derived(
+            "Table III (A8)",
+            f"{row['kernel']} of layer {row['layer_index']}",
+            mine,
+            row,
+            _rounding(row, row["latency_ms"]),
+        )
 
 
 def table_iv() -> Iterator[Line]:
     """R1: A10 on the five kernel names with most latency; the paper's counts are one too low (E1)."""
     raw = printed("table_IV_top5_kernels_by_name.csv")
-    builder = Builder().add("ResNet50", 256, MODEL_LATENCY_MS * NS_PER_MS, [
-        _kernel(row["kernel"], row, float(row["latency_ms"])) for _, row in raw.iterrows()])
+    builder = Builder().add(
+        "ResNet50",
+        256,
+        MODEL_LATENCY_MS * NS_PER_MS,
+        [_kernel(row["kernel"], row, float(row["latency_ms"])) for _, row in raw.iterrows()],
+    )
     ours = _tables(builder)["a10"].set_index("name")
     section = "Table IV (A10)"
     for _, row in raw.iterrows():
@@ -128,32 +175,52 @@ def table_iv() -> Iterator[Line]:
         yield from _derived(section, row["kernel"], mine, row, _rounding(row, row["latency_ms"]))
         relative = 0.005 / float(row["latency_ms"]) + 0.005 / MODEL_LATENCY_MS
         slip = "the paper divided by a latency a hair above the 275.05 ms it prints" if row["count"] == "34" else ""
-        yield number_line(section, f"{row['kernel']}: % of model latency", mine["latency_ratio"] * 100,
-                          row["latency_pct"], relative=relative if not slip else 0.0, slip=slip)
+        yield number_line(
+            section,
+            f"{row['kernel']}: % of model latency",
+            mine["latency_ratio"] * 100,
+            row["latency_pct"],
+            relative=relative if not slip else 0.0,
+            slip=slip,
+        )
     counts = _counts_by_type()
     why = "the authors' code starts counting at 0 (E1)"
     for kernel, layer_type in (("scalar_product_op", "Mul"), ("scalar_max_op", "Relu")):
         row = raw[raw["kernel"].str.contains(kernel)].iloc[0]
-        yield number_line(section, f"{kernel}: count, from the {layer_type} layers of Figure 4a",
-                          float(counts[layer_type]), row["count"], slip=why)
+        yield number_line(
+            section,
+            f"{kernel}: count, from the {layer_type} layers of Figure 4a",
+            float(counts[layer_type]),
+            row["count"],
+            slip=why,
+        )
     row = raw[raw["kernel"].str.contains("128x128")].iloc[0]
     largest = printed("table_III_top5_kernels.csv").query("kernel == @row.kernel")["gflops"].astype(float).max()
-    yield number_line(section, "128x128: count, at least total ÷ largest single flop",
-                      float(np.ceil(float(row["gflops"]) / largest)), row["count"], slip=why)
+    yield number_line(
+        section,
+        "128x128: count, at least total ÷ largest single flop",
+        float(np.ceil(float(row["gflops"]) / largest)),
+        row["count"],
+        slip=why,
+    )
 
 
 def table_v() -> Iterator[Line]:
     """R1: A11 on the five longest layers."""
     raw = printed("table_V_top5_layers_kernel_agg.csv")
-    layers = [LayerRow(int(row["layer_index"]), "conv", "Conv2D", float(row["layer_latency_ms"]) * NS_PER_MS)
-              for _, row in raw.iterrows()]
+    layers = [
+        LayerRow(int(row["layer_index"]), "conv", "Conv2D", float(row["layer_latency_ms"]) * NS_PER_MS)
+        for _, row in raw.iterrows()
+    ]
     kernels = [
-        _kernel("all", row, float(row["kernel_latency_ms"]), int(row["layer_index"])) for _, row in raw.iterrows()]
+        _kernel("all", row, float(row["kernel_latency_ms"]), int(row["layer_index"])) for _, row in raw.iterrows()
+    ]
     ours = _tables(Builder().add("ResNet50", 256, MODEL_LATENCY_MS * NS_PER_MS, kernels, layers))["a11"]
     for _, row in raw.iterrows():
         mine = ours[ours["layer_index"] == int(row["layer_index"])].iloc[0]
-        yield from _derived("Table V (A11)", f"layer {row['layer_index']}", mine, row,
-                            _rounding(row, row["kernel_latency_ms"]))
+        yield from _derived(
+            "Table V (A11)", f"layer {row['layer_index']}", mine, row, _rounding(row, row["kernel_latency_ms"])
+        )
 
 
 def table_vi() -> Iterator[Line]:
@@ -163,8 +230,12 @@ def table_vi() -> Iterator[Line]:
     throughput = printed("arxivFig3_xspFig3_throughput_vs_batch.csv").set_index("batch_size")["throughput_inputs_per_s"]
     builder = Builder()
     for _, row in raw.iterrows():
-        builder.add("ResNet50", int(row["batch_size"]), float(row["model_latency_ms"]) * NS_PER_MS,
-                    [_kernel("all", row, float(row["kernel_latency_ms"]))])
+        builder.add(
+            "ResNet50",
+            int(row["batch_size"]),
+            float(row["model_latency_ms"]) * NS_PER_MS,
+            [_kernel("all", row, float(row["kernel_latency_ms"]))],
+        )
     ours = _tables(builder)["a15"]  # ascending batch sizes, as printed
     section = "Table VI (A15)"
     for (_, row), (_, point), (_, mine) in zip(raw.iterrows(), points.iterrows(), ours.iterrows()):
@@ -173,14 +244,31 @@ def table_vi() -> Iterator[Line]:
         rounding = _rounding(row, row["kernel_latency_ms"])
         # Points of the figures were read back from drawings: ± 0.01, and ± 0.1 inputs/s.
         intensity = float(mine["arithmetic_intensity_flop_per_byte"])
-        yield number_line(section, f"{name}: intensity (Figure 10)", intensity, point.iloc[0],
-                          relative=rounding[0] + 0.01 / intensity, places=2)
+        yield number_line(
+            section,
+            f"{name}: intensity (Figure 10)",
+            intensity,
+            point.iloc[0],
+            relative=rounding[0] + 0.01 / intensity,
+            places=2,
+        )
         reached = float(mine["arithmetic_throughput_flop_per_s"]) / 1e12
-        yield number_line(section, f"{name}: Tflop/s (Figure 10)", reached, point.iloc[1],
-                          relative=rounding[1] + 0.01 / reached, places=2)
+        yield number_line(
+            section,
+            f"{name}: Tflop/s (Figure 10)",
+            reached,
+            point.iloc[1],
+            relative=rounding[1] + 0.01 / reached,
+            places=2,
+        )
         per_second = float(mine["throughput_inputs_per_s"])
-        yield number_line(section, f"{name}: inputs/s (Figure 3)", per_second, throughput[row["batch_size"]],
-                          relative=0.005 / float(row["model_latency_ms"]) + 0.1 / per_second)
+        yield number_line(
+            section,
+            f"{name}: inputs/s (Figure 3)",
+            per_second,
+            throughput[row["batch_size"]],
+            relative=0.005 / float(row["model_latency_ms"]) + 0.1 / per_second,
+        )
 
 
 def table_vii() -> Iterator[Line]:
@@ -210,13 +298,19 @@ def table_ix() -> Iterator[Line]:
         mine, name = ours.loc[row["id"]], f"{row['id']} {names.loc[row['id'], 'name']}"
         intensity, throughput = _rounding(row, row["batch_latency_ms"], "gpu_", "GB")
         slip = "reads of 24.40 GB are a misprint: Table VI has 24.31 GB (E5)" if row["id"] == "7" else ""
-        yield from _derived(section, name, mine, row, (
-            intensity, throughput + 0.005 / float(row["gpu_latency_pct"])), slip)
+        yield from _derived(
+            section, name, mine, row, (intensity, throughput + 0.005 / float(row["gpu_latency_pct"])), slip
+        )
         yield number_line(section, f"{name}: GPU latency, %", mine["gpu_latency_ratio"] * 100, row["gpu_latency_pct"])
     memory = int((ours["bound"] == "memory").sum())
     yield number_line(section, "memory-bound models", float(memory), "20")
-    yield number_line(section, "highest GPU latency, %", ours["gpu_latency_ratio"].max() * 100, "95.61",
-                      slip="the table's own maximum is 96.32 (E7)")
+    yield number_line(
+        section,
+        "highest GPU latency, %",
+        ours["gpu_latency_ratio"].max() * 100,
+        "95.61",
+        slip="the table's own maximum is 96.32 (E7)",
+    )
     best = ours["arithmetic_throughput_flop_per_s"].max() / paper_system("Tesla_V100").flop_per_s["fp32"]
     yield number_line(section, "best share of the peak, %", best * 100, "52")
 
@@ -244,12 +338,19 @@ def _digitised() -> tuple[pd.DataFrame, dict[str, pd.DataFrame]]:
     layers = [
         LayerRow(number, f"layer{number}", layer_type, latency, allocated)
         for number, layer_type, latency, allocated in zip(
-            index, raw["inferred_type"], column["latency_us"] * NS_PER_US, column["alloc_mem_MiB"] * MIB)]
+            index, raw["inferred_type"], column["latency_us"] * NS_PER_US, column["alloc_mem_MiB"] * MIB
+        )
+    ]
     kernels = [
         KernelRow(f"kernels of layer {number}", latency, number, flop, read, write)
         for number, latency, flop, read, write in zip(
-            index, column["kernel_latency_us"] * NS_PER_US, column["flops_G"] * GFLOP,
-            column["dram_read_MiB"] * MIB, column["dram_write_MiB"] * MIB)]
+            index,
+            column["kernel_latency_us"] * NS_PER_US,
+            column["flops_G"] * GFLOP,
+            column["dram_read_MiB"] * MIB,
+            column["dram_write_MiB"] * MIB,
+        )
+    ]
     return numbers, _tables(Builder().add("ResNet50", 256, MODEL_LATENCY_MS * NS_PER_MS, kernels, layers))
 
 
@@ -263,7 +364,8 @@ def figure_4() -> Iterator[Line]:
     raw = printed("fig4_layer_type_pies.csv").set_index("type")
     _, tables = _digitised()
     for table, column, key, tolerance in (
-        ("a05", "count_ratio", "A5_count_pct", 0.02), ("a06", "latency_ratio", "A6_latency_pct", 0.3),
+        ("a05", "count_ratio", "A5_count_pct", 0.02),
+        ("a06", "latency_ratio", "A6_latency_pct", 0.3),
         ("a07", "allocated_ratio", "A7_alloc_mem_pct", 0.02),
     ):
         ours = tables[table].set_index("layer_type")[column] * 100
@@ -271,8 +373,14 @@ def figure_4() -> Iterator[Line]:
         shares = {**{name: ours[name] for name in named}, "Other": ours[~ours.index.isin(named)].sum()}
         for name in raw.index:
             relative = tolerance / shares[name]
-            yield number_line("Figure 4 (A5–A7)", f"{table.upper()} {name}, %", shares[name], str(raw[key][name]),
-                              relative=relative, places=2)
+            yield number_line(
+                "Figure 4 (A5–A7)",
+                f"{table.upper()} {name}, %",
+                shares[name],
+                str(raw[key][name]),
+                relative=relative,
+                places=2,
+            )
 
 
 def digitised_layers() -> Iterator[Line]:
@@ -282,24 +390,36 @@ def digitised_layers() -> Iterator[Line]:
     summary, model = tables["workload_summary"].iloc[0], tables["a15"].iloc[0]
     yield number_line(section, "layers", float(summary["layer_count"]), "234")
     yield number_line(section, "layers below 1 ms", float(summary["layer_under_1ms_count"]), "143")
-    yield number_line(section, "Σ flop, Gflop (Table VI; read from a figure)", model["total_flop"] / GFLOP, "1742.39",
-                      relative=3e-4)
-    yield number_line(section, "Σ kernel latency, ms (Table VI; read from a figure)",
-                      model["kernel_latency_ns"] / NS_PER_MS, "254.25", relative=0.01)
-    yield number_line(section, "convolution share, % (Table VIII)", summary["convolution_latency_ratio"] * 100, "58.7",
-                      relative=0.002)
+    yield number_line(
+        section, "Σ flop, Gflop (Table VI; read from a figure)", model["total_flop"] / GFLOP, "1742.39", relative=3e-4
+    )
+    yield number_line(
+        section,
+        "Σ kernel latency, ms (Table VI; read from a figure)",
+        model["kernel_latency_ns"] / NS_PER_MS,
+        "254.25",
+        relative=0.01,
+    )
+    yield number_line(
+        section, "convolution share, % (Table VIII)", summary["convolution_latency_ratio"] * 100, "58.7", relative=0.002
+    )
     without_outlier = numbers["latency_us"].where(numbers["layer_index"] != 208, 7590.0).to_numpy()
     is_convolution = (printed("resnet50_v1.5_bs256_v100_layers.csv")["inferred_type"] == "Conv2D").to_numpy()
     share = convolution_ratio(np.zeros(len(numbers), np.int64), without_outlier, is_convolution, 1)[0]
     yield number_line(
-        section, "convolution share with layer 208 as in Table II, %", share * 100, "58.7", relative=0.002)
+        section, "convolution share with layer 208 as in Table II, %", share * 100, "58.7", relative=0.002
+    )
     stage = tables["stages"].set_index("stage")
     for name, letter in STAGE_LETTERS.items():
         yield number_line(section, f"layers of third {letter}", float(stage["layer_count"][name]), "78")
     row = printed("table_IX_37_ic_models.csv").set_index("id").loc["7"]
     slip = "contradicted by the paper's own figures and text (E3)"
-    for column, key, why in (("latency", "latency_stage", ""), ("allocated", "alloc_mem_stage", slip),
-                             ("flop", "flops_stage", slip), ("dram", "mem_access_stage", slip)):
+    for column, key, why in (
+        ("latency", "latency_stage", ""),
+        ("allocated", "alloc_mem_stage", slip),
+        ("flop", "flops_stage", slip),
+        ("dram", "mem_access_stage", slip),
+    ):
         dominant = stage.index[stage[f"is_dominant_{column}"]][0]
         yield text_line(section, f"third with most {column}", STAGE_LETTERS[dominant], str(row[key]), why)
 
@@ -314,8 +434,9 @@ def layer_208() -> Iterator[Line]:
     latency_ms = tables["a11"]["kernel_latency_ns"].iloc[0] / NS_PER_MS
     yield number_line(section, "Σ kernel latency, ms", latency_ms, "7.444")
     yield text_line(section, "dominant kernel", str(tables["dominant_kernels"]["name"].iloc[0]), "volta_cgemm_32x32_tn")
-    yield number_line(section, "non-GPU latency, ms (7.59 − 7.444)",
-                      tables["a13"]["non_gpu_by_sum_ns"].iloc[0] / NS_PER_MS, "0.146")
+    yield number_line(
+        section, "non-GPU latency, ms (7.59 − 7.444)", tables["a13"]["non_gpu_by_sum_ns"].iloc[0] / NS_PER_MS, "0.146"
+    )
 
 
 def figure_2() -> Iterator[Line]:
@@ -347,19 +468,40 @@ def figure_3() -> Iterator[Line]:
     found = tables["optimal_batch"].set_index("policy")["batch_size"]
     slip = "no policy gives the paper's own choice of 256 (E2)"
     for policy in BATCH_POLICIES:
-        yield number_line("Figure 3 (A1, optimal batch)", f"optimal batch size, policy {policy}",
-                          float(found[policy]), "256", slip=slip)
+        yield number_line(
+            "Figure 3 (A1, optimal batch)",
+            f"optimal batch size, policy {policy}",
+            float(found[policy]),
+            "256",
+            slip=slip,
+        )
     heat = printed("arxivFig12_throughput_speedup_heatmap.csv").set_index("model_id").loc["7"]
     speedup = tables["throughput_scalability"].set_index("batch_size")["speedup_ratio"]
     for column, value in heat.items():
         batch_size = int(str(column).removeprefix("speedup_bs"))
-        yield number_line("Figure 3 (A1, optimal batch)", f"speed-up at batch {batch_size} (heat map, ± 3 %)",
-                          float(speedup[batch_size]), str(value), relative=0.03)
+        yield number_line(
+            "Figure 3 (A1, optimal batch)",
+            f"speed-up at batch {batch_size} (heat map, ± 3 %)",
+            float(speedup[batch_size]),
+            str(value),
+            relative=0.03,
+        )
 
 
 SECTIONS: tuple[Callable[[], Iterator[Line]], ...] = (
-    table_iii, table_iv, table_v, table_vi, table_vii, table_ix, table_x, figure_4, digitised_layers, layer_208,
-    figure_2, figure_3)
+    table_iii,
+    table_iv,
+    table_v,
+    table_vi,
+    table_vii,
+    table_ix,
+    table_x,
+    figure_4,
+    digitised_layers,
+    layer_208,
+    figure_2,
+    figure_3,
+)
 
 
 def lines() -> list[Line]:

@@ -67,41 +67,87 @@ class LayerRow:
 class Builder:
     """Collects workloads and gives the core tables of an `Analysis`: one capture and one iteration each."""
 
-    rows: dict[str, list[dict[str, object]]] = field(default_factory=lambda: {name: [] for name in (
-        "captures", "iterations", "nodes", "layers", "kernels", "kernel_metrics")})
+    rows: dict[str, list[dict[str, object]]] = field(
+        default_factory=lambda: {
+            name: [] for name in ("captures", "iterations", "nodes", "layers", "kernels", "kernel_metrics")
+        }
+    )
 
-    def add(self, workload: str, batch_size: int, model_latency_ns: float, kernels: Sequence[KernelRow] = (),
-            layers: Sequence[LayerRow] = (), gpu_name: str = "", level: str = RUN_KERNEL) -> Builder:
+    def add(
+        self,
+        workload: str,
+        batch_size: int,
+        model_latency_ns: float,
+        kernels: Sequence[KernelRow] = (),
+        layers: Sequence[LayerRow] = (),
+        gpu_name: str = "",
+        level: str = RUN_KERNEL,
+    ) -> Builder:
         """One execution of ``workload`` at one batch size, with the profilers of ``level`` on."""
         capture_id = len(self.rows["captures"])
-        self.rows["captures"].append({
-            "capture_id": capture_id, "workload_name": workload, "batch_size": batch_size, "gpu_name": gpu_name,
-            "level": level})
-        self.rows["iterations"].append({
-            "capture_id": capture_id, "iteration_index": 0, "batch_size": batch_size,
-            "latency_ns": round(model_latency_ns)})
-        self.rows["layers"] += [{
-            "capture_id": capture_id, "iteration_index": 0, "layer_index": layer.layer_index,
-            "layer_path": f"{layer.layer_index} {layer.name}", "layer_name": layer.name, "layer_type": layer.layer_type,
-            "call_index": 0, "call_count": 1, "latency_ns": round(layer.latency_ns), "latency_source": "host",
-            "duration_ns": round(layer.latency_ns),
-            "allocated_bytes": round(layer.allocated_bytes)} for layer in layers]
+        self.rows["captures"].append(
+            {
+                "capture_id": capture_id,
+                "workload_name": workload,
+                "batch_size": batch_size,
+                "gpu_name": gpu_name,
+                "level": level,
+            }
+        )
+        self.rows["iterations"].append(
+            {
+                "capture_id": capture_id,
+                "iteration_index": 0,
+                "batch_size": batch_size,
+                "latency_ns": round(model_latency_ns),
+            }
+        )
+        self.rows["layers"] += [
+            {
+                "capture_id": capture_id,
+                "iteration_index": 0,
+                "layer_index": layer.layer_index,
+                "layer_path": f"{layer.layer_index} {layer.name}",
+                "layer_name": layer.name,
+                "layer_type": layer.layer_type,
+                "call_index": 0,
+                "call_count": 1,
+                "latency_ns": round(layer.latency_ns),
+                "latency_source": "host",
+                "duration_ns": round(layer.latency_ns),
+                "allocated_bytes": round(layer.allocated_bytes),
+            }
+            for layer in layers
+        ]
         for kernel in kernels:
             self._add_kernel(capture_id, kernel)
         return self
 
     def _add_kernel(self, capture_id: int, kernel: KernelRow) -> None:
         kernel_id = len(self.rows["kernels"])
-        self.rows["kernels"].append({
-            "capture_id": capture_id, "kernel_id": kernel_id, "iteration_index": 0, "name": kernel.name,
-            "short_name": kernel.name, "layer_index": kernel.layer_index, "duration_ns": round(kernel.latency_ns),
-            "start_ns": kernel_id, "launch_start_ns": kernel_id})
+        self.rows["kernels"].append(
+            {
+                "capture_id": capture_id,
+                "kernel_id": kernel_id,
+                "iteration_index": 0,
+                "name": kernel.name,
+                "short_name": kernel.name,
+                "layer_index": kernel.layer_index,
+                "duration_ns": round(kernel.latency_ns),
+                "start_ns": kernel_id,
+                "launch_start_ns": kernel_id,
+            }
+        )
         self.rows["kernel_metrics"] += [
             {"kernel_id": kernel_id, "metric_name": name, "value": value, "source": source}
             for name, value, source in (
-                ("flop", kernel.flop, "flop_count_sp"), ("dram_read_bytes", kernel.dram_read_bytes, "dram_read_bytes"),
+                ("flop", kernel.flop, "flop_count_sp"),
+                ("dram_read_bytes", kernel.dram_read_bytes, "dram_read_bytes"),
                 ("dram_write_bytes", kernel.dram_write_bytes, "dram_write_bytes"),
-                ("occupancy_ratio", kernel.occupancy_ratio, "achieved_occupancy")) if not np.isnan(value)]
+                ("occupancy_ratio", kernel.occupancy_ratio, "achieved_occupancy"),
+            )
+            if not np.isnan(value)
+        ]
 
     def analysis(self) -> Analysis:
         """The core tables with all their columns and dtypes."""
@@ -110,10 +156,16 @@ class Builder:
 
 def _frame(table: str, rows: list[dict[str, object]]) -> pd.DataFrame:
     blank = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}
-    return pd.DataFrame({
-        column.name: pd.Series([row.get(column.name, blank[column.dtype]) for row in rows],
-                               dtype="object" if column.dtype == "str" else column.dtype)
-        for column in TABLES[table].columns})
+    return pd.DataFrame(
+        {
+            column.name: pd.Series(
+                [row.get(column.name, blank[column.dtype]) for row in rows],
+                dtype="object" if column.dtype == "str" else column.dtype,
+            )
+            for column in TABLES[table].columns
+        }
+    )
+
 
 # What a re-implementation trips over; the numbers are referred to as E1 … E11 in code and tables.
 SLIPS = (
@@ -124,7 +176,7 @@ SLIPS = (
     "Units differ by table: MiB in III–VI and Figure 5b, 10^6 bytes in II and Figure 1, 10^9 in IX, 1000 · 2^20 in X.",
     "Table IX, model 7: reads of 24.40 GB are a misprint of 24.31 (Table VI, and its own intensity).",
     "Table IX's latencies and Table VIII's throughputs come from different runs, up to 10 % apart.",
-    "\"GPU latency percentage varies 53.68–95.61 %\": the table's own maximum is 96.32.",
+    '"GPU latency percentage varies 53.68–95.61 %": the table\'s own maximum is 96.32.',
     "The first arXiv version compares throughput with the ideal intensity; the final one intensity, as here.",
     "Kernels without counters are memory-bound to the authors' code (intensity 0); here they are unknown.",
     "XSP's spans hold its own conversion work, so that its overheads are upper bounds of the profilers'.",

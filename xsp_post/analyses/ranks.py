@@ -40,12 +40,23 @@ def rank_contribution(results: Results, capture_name: str = "", rank: int = -1) 
         talking = kernels[kernels["is_communication"].to_numpy(bool)]
         rows.append(_row(process, device, kernels, talking, copies) | {"capture_name": capture_name, "rank": rank})
         name = pd.Series(normalise_kernel_name(talking["name"]), index=talking.index, dtype=object)
-        calls.append(pd.DataFrame({
-            "capture_name": capture_name, "process_id": process, "device_id": device, "name": name,
-            "order": name.groupby(name, sort=False).cumcount(), "length_ns": talking["end_ns"] - talking["start_ns"]}))
+        calls.append(
+            pd.DataFrame(
+                {
+                    "capture_name": capture_name,
+                    "process_id": process,
+                    "device_id": device,
+                    "name": name,
+                    "order": name.groupby(name, sort=False).cumcount(),
+                    "length_ns": talking["end_ns"] - talking["start_ns"],
+                }
+            )
+        )
     columns = [c.name for c in TABLES["ranks"].columns]
-    return {"ranks": _typed(pd.DataFrame(rows, columns=columns)),
-            "rank_collectives": pd.concat(calls, ignore_index=True) if calls else pd.DataFrame(columns=_CALL_COLUMNS)}
+    return {
+        "ranks": _typed(pd.DataFrame(rows, columns=columns)),
+        "rank_collectives": pd.concat(calls, ignore_index=True) if calls else pd.DataFrame(columns=_CALL_COLUMNS),
+    }
 
 
 def _split(results: Results) -> Iterator[tuple[int, int, pd.DataFrame, pd.DataFrame]]:
@@ -53,16 +64,17 @@ def _split(results: Results) -> Iterator[tuple[int, int, pd.DataFrame, pd.DataFr
     capture_id = _deepest_capture(results)
     kernels = results.frame("kernels", ["capture_id", "name", "process_id", "device_id", "start_ns", "end_ns"])
     kernels = kernels[kernels["capture_id"] == capture_id]
-    copies = results.frame(
-        "memory_operations", ["capture_id", "kind", "process_id", "device_id", "start_ns", "end_ns"])
+    copies = results.frame("memory_operations", ["capture_id", "kind", "process_id", "device_id", "start_ns", "end_ns"])
     copies = copies[(copies["capture_id"] == capture_id) & (copies["kind"].astype(object) != "graph")]
     names = kernels["name"].astype(object)
-    kernels = kernels.assign(
-        is_communication=families(names) == COMMUNICATION, name=names).sort_values("start_ns", kind="stable")
+    kernels = kernels.assign(is_communication=families(names) == COMMUNICATION, name=names).sort_values(
+        "start_ns", kind="stable"
+    )
     keys = kernels[["process_id", "device_id"]].drop_duplicates().sort_values(["device_id", "process_id"])
     for process, device in keys.itertuples(index=False):
         mine, copied = (
-            rows[(rows["process_id"] == process) & (rows["device_id"] == device)] for rows in (kernels, copies))
+            rows[(rows["process_id"] == process) & (rows["device_id"] == device)] for rows in (kernels, copies)
+        )
         yield int(process), int(device), mine, copied
 
 
@@ -73,8 +85,9 @@ def _deepest_capture(results: Results) -> int:
     return int(chosen.sort_values("kernel_count", kind="stable")["capture_id"].iloc[-1]) if len(chosen) else -1
 
 
-def _row(process: int, device: int, kernels: pd.DataFrame, talking: pd.DataFrame,
-         copies: pd.DataFrame) -> dict[str, object]:
+def _row(
+    process: int, device: int, kernels: pd.DataFrame, talking: pd.DataFrame, copies: pd.DataFrame
+) -> dict[str, object]:
     working = kernels[~kernels["is_communication"].to_numpy(bool)]
     communication, compute = _union(talking), _union(working)
     overlapped = communication + compute - _union(kernels)  # |A ∩ B| = |A| + |B| − |A ∪ B|
@@ -82,12 +95,23 @@ def _row(process: int, device: int, kernels: pd.DataFrame, talking: pd.DataFrame
     start, end = int(everything["start_ns"].min()), int(everything["end_ns"].max())
     busy = _union(everything)
     return {
-        "process_id": process, "device_id": device, "kernel_count": len(kernels),
-        "communication_count": len(talking), "first_start_ns": start, "duration_ns": end - start, "busy_ns": busy,
-        "idle_ns": end - start - busy, "compute_ns": compute, "communication_ns": communication,
-        "overlapped_ns": overlapped, "exposed_ns": communication - overlapped,
-        "overlap_ratio": overlapped / communication if communication else float("nan"), "memory_ns": _union(copies),
-        "waiting_ns": float("nan"), "last_count": -1, "matched_count": -1,
+        "process_id": process,
+        "device_id": device,
+        "kernel_count": len(kernels),
+        "communication_count": len(talking),
+        "first_start_ns": start,
+        "duration_ns": end - start,
+        "busy_ns": busy,
+        "idle_ns": end - start - busy,
+        "compute_ns": compute,
+        "communication_ns": communication,
+        "overlapped_ns": overlapped,
+        "exposed_ns": communication - overlapped,
+        "overlap_ratio": overlapped / communication if communication else float("nan"),
+        "memory_ns": _union(copies),
+        "waiting_ns": float("nan"),
+        "last_count": -1,
+        "matched_count": -1,
     }
 
 
@@ -135,7 +159,9 @@ def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
     last = calls["length_ns"].eq(shortest).groupby(calls["position"]).sum()
     return frame.assign(
         waiting_ns=waiting.reindex(range(count)).to_numpy(np.float64),
-        last_count=last.reindex(range(count)).to_numpy(np.int64), matched_count=int(table.loc[alike].iloc[:, 0].sum()))
+        last_count=last.reindex(range(count)).to_numpy(np.int64),
+        matched_count=int(table.loc[alike].iloc[:, 0].sum()),
+    )
 
 
 def _over_others(values: np.ndarray) -> np.ndarray:

@@ -49,17 +49,27 @@ class Work:
     def quantities(self) -> dict[str, FloatArray]:
         """The columns that the schema calls quantities."""
         return {
-            "total_flop": self.flop, "dram_read_bytes": self.dram_read_bytes,
-            "dram_write_bytes": self.dram_write_bytes, "l2_bytes": self.l2_bytes,
-            "occupancy_ratio": self.occupancy_ratio}
+            "total_flop": self.flop,
+            "dram_read_bytes": self.dram_read_bytes,
+            "dram_write_bytes": self.dram_write_bytes,
+            "l2_bytes": self.l2_bytes,
+            "occupancy_ratio": self.occupancy_ratio,
+        }
 
     def take(self, rows: IntArray) -> Work:
         """The same for some of the rows."""
         return Work(
-            self.case[rows], self.latency_ns[rows], self.flop[rows],
-            {pipe: flop[rows] for pipe, flop in self.flop_by_pipe.items()}, self.dram_read_bytes[rows],
-            self.dram_write_bytes[rows], self.dram_bytes[rows], self.l2_bytes[rows], self.occupancy_ratio[rows],
-            self.coverage_ratio[rows])
+            self.case[rows],
+            self.latency_ns[rows],
+            self.flop[rows],
+            {pipe: flop[rows] for pipe, flop in self.flop_by_pipe.items()},
+            self.dram_read_bytes[rows],
+            self.dram_write_bytes[rows],
+            self.dram_bytes[rows],
+            self.l2_bytes[rows],
+            self.occupancy_ratio[rows],
+            self.coverage_ratio[rows],
+        )
 
 
 def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[Work, Work]:
@@ -85,11 +95,17 @@ def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[
         weight = np.where(np.isnan(part.occupancy_ratio), 0.0, part.latency_ns)
         weighted = group_sum(groups, part.occupancy_ratio * weight, count)
         return Work(
-            case, total_latency, group_sum(groups, part.flop, count),
+            case,
+            total_latency,
+            group_sum(groups, part.flop, count),
             {pipe: group_sum(groups, flop, count) for pipe, flop in part.flop_by_pipe.items()},
-            group_sum(groups, part.dram_read_bytes, count), group_sum(groups, part.dram_write_bytes, count),
-            group_sum(groups, part.dram_bytes, count), group_sum(groups, part.l2_bytes, count),
-            divide(weighted, np.bincount(groups, weights=weight, minlength=count)), coverage)
+            group_sum(groups, part.dram_read_bytes, count),
+            group_sum(groups, part.dram_write_bytes, count),
+            group_sum(groups, part.dram_bytes, count),
+            group_sum(groups, part.l2_bytes, count),
+            divide(weighted, np.bincount(groups, weights=weight, minlength=count)),
+            coverage,
+        )
 
     everything = sums(np.arange(len(group)), latency)
     if covered.all():
@@ -105,8 +121,9 @@ def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Op
     flop, dram = work.flop, work.dram_bytes
     seconds = work.latency_ns * 1e-9
     compute_s, pipe = _compute_seconds(work, peaks, options.roof)
-    bandwidth = _per_case(work.case, {
-        case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()})
+    bandwidth = _per_case(
+        work.case, {case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()}
+    )
     memory_s = dram / bandwidth
     needed_s = np.maximum(compute_s, memory_s)
     reached = divide(needed_s, seconds)
@@ -203,7 +220,8 @@ def _named_pipe(text: str) -> str:
 
 # Matrix products and convolutions that name their tensor instruction or tensor-op tile: cuBLAS, cuDNN, CUTLASS.
 _TENSOR_NAME = re.compile(
-    r"tensorop|xmma|[a-z]*(?:16816|1688|884|16832|8816)|hgmma|qgmma|igmma|utcmma|wgmma|tf32|hmma", re.IGNORECASE)
+    r"tensorop|xmma|[a-z]*(?:16816|1688|884|16832|8816)|hgmma|qgmma|igmma|utcmma|wgmma|tf32|hmma", re.IGNORECASE
+)
 
 
 def pipe_of_name(kernel_name: str) -> str:

@@ -44,10 +44,7 @@ def fold_repeats(paths: pd.DataFrame, minimum: int = 3) -> pd.DataFrame:
     target = _carry_down(parent, target, shape, np.asarray(paths["first_start_ns"]))
     repeat = np.bincount(target, minlength=len(paths))
     keep = np.flatnonzero(target == np.arange(len(paths)))
-    summed = {
-        column: sums_per_node(target, paths[column].to_numpy(), len(paths))[keep]
-        for column in SUMMED
-    }
+    summed = {column: sums_per_node(target, paths[column].to_numpy(), len(paths))[keep] for column in SUMMED}
     own_fold = folds[keep] & (size[key][keep] >= minimum)
     result = paths.iloc[keep].assign(
         **summed,

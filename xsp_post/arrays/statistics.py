@@ -28,8 +28,19 @@ CONFIDENCE = 0.95
 FloatArray = npt.NDArray[np.float64]
 
 SUMMARY_COLUMNS = (
-    "count", "trimmed_mean", "mean", "min", "q25", "median", "q75", "max", "std",
-    "standard_error", "degrees_of_freedom", "ci_low", "ci_high",
+    "count",
+    "trimmed_mean",
+    "mean",
+    "min",
+    "q25",
+    "median",
+    "q75",
+    "max",
+    "std",
+    "standard_error",
+    "degrees_of_freedom",
+    "ci_low",
+    "ci_high",
 )
 
 
@@ -67,16 +78,22 @@ def paper_trimmed_mean(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) ->
     return round(float(sample[dropped : min(n - 1, n - dropped)].mean()), 3)
 
 
-def summarise(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO,
-              confidence: float = CONFIDENCE) -> dict[str, float]:
+def summarise(
+    values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE
+) -> dict[str, float]:
     """One sample's summary as a dict of `SUMMARY_COLUMNS` (same numbers as `summarise_groups`)."""
     array = np.asarray(values, dtype=np.float64).ravel()
     frame = summarise_groups(array, np.zeros(array.size, dtype=np.int64), 1, trim_ratio, confidence)
     return {str(column): float(frame[column].iloc[0]) for column in frame.columns}
 
 
-def summarise_groups(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: int,
-                     trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE) -> pd.DataFrame:
+def summarise_groups(
+    values: npt.ArrayLike,
+    groups: npt.ArrayLike,
+    group_count: int,
+    trim_ratio: float = TRIM_RATIO,
+    confidence: float = CONFIDENCE,
+) -> pd.DataFrame:
     """Summaries of many samples at once: one row per group 0…group_count−1, columns `SUMMARY_COLUMNS`.
 
     ``values`` and ``groups`` have shape (n,); rows with a negative group or a NaN value are left out.
@@ -116,13 +133,23 @@ def summarise_groups(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: 
     std[n < 2] = np.nan
     half_width = t_quantiles(freedom, confidence) * error
     estimate = centre + inner_mean
-    return pd.DataFrame({
-        "count": n, "trimmed_mean": estimate, "mean": centre + mean,
-        "min": _pick(value, start, n), "q25": _at_quantile(value, start, n, 0.25), "median": centre,
-        "q75": _at_quantile(value, start, n, 0.75), "max": _pick(value, start + n - 1, n), "std": std,
-        "standard_error": error, "degrees_of_freedom": np.where(n > 0, freedom, np.nan),
-        "ci_low": estimate - half_width, "ci_high": estimate + half_width,
-    })
+    return pd.DataFrame(
+        {
+            "count": n,
+            "trimmed_mean": estimate,
+            "mean": centre + mean,
+            "min": _pick(value, start, n),
+            "q25": _at_quantile(value, start, n, 0.25),
+            "median": centre,
+            "q75": _at_quantile(value, start, n, 0.75),
+            "max": _pick(value, start + n - 1, n),
+            "std": std,
+            "standard_error": error,
+            "degrees_of_freedom": np.where(n > 0, freedom, np.nan),
+            "ci_low": estimate - half_width,
+            "ci_high": estimate + half_width,
+        }
+    )
 
 
 def medians(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: int) -> npt.NDArray[np.float64]:
@@ -137,8 +164,9 @@ def medians(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: int) -> n
     return _at_quantile(value, np.concatenate(([0], np.cumsum(n)[:-1])).astype(np.int64), n, 0.5)
 
 
-def _sorted_samples(value: npt.NDArray[np.float64], group: npt.NDArray[np.int64], n: npt.NDArray[np.int64]
-                    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def _sorted_samples(
+    value: npt.NDArray[np.float64], group: npt.NDArray[np.int64], n: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Values by group, ascending within it. Samples of one size (steady iterations) are sorted as rows of a matrix."""
     filled = n[n > 0]
     if not filled.size or (filled != filled[0]).any():
@@ -148,8 +176,14 @@ def _sorted_samples(value: npt.NDArray[np.float64], group: npt.NDArray[np.int64]
     return np.sort(value[order].reshape(-1, int(filled[0])), axis=1).ravel(), group[order]
 
 
-def summarise_repeats(values: npt.ArrayLike, groups: npt.ArrayLike, repeats: npt.ArrayLike, group_count: int,
-                      trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE) -> pd.DataFrame:
+def summarise_repeats(
+    values: npt.ArrayLike,
+    groups: npt.ArrayLike,
+    repeats: npt.ArrayLike,
+    group_count: int,
+    trim_ratio: float = TRIM_RATIO,
+    confidence: float = CONFIDENCE,
+) -> pd.DataFrame:
     """`summarise_groups`, with honest errors where a group was measured in several repeats (processes).
 
     Iterations of one process share clocks and memory layout and are not independent. Where a group's values
@@ -208,8 +242,9 @@ def _pick(value: FloatArray, position: npt.NDArray[np.int64], n: npt.NDArray[np.
     return np.where(n > 0, value[np.clip(position, 0, value.size - 1)], np.nan)
 
 
-def _at_quantile(value: FloatArray, start: npt.NDArray[np.int64], n: npt.NDArray[np.int64],
-                 quantile: float) -> FloatArray:
+def _at_quantile(
+    value: FloatArray, start: npt.NDArray[np.int64], n: npt.NDArray[np.int64], quantile: float
+) -> FloatArray:
     position = quantile * _at_least(n - 1, 0)
     below = np.floor(position).astype(np.int64)
     above = np.minimum(below + 1, _at_least(n - 1, 0))
@@ -240,8 +275,9 @@ class Comparison:
         return self.difference / self.base if self.base else math.nan
 
 
-def compare_samples(base: npt.ArrayLike, other: npt.ArrayLike, trim_ratio: float = TRIM_RATIO,
-                    confidence: float = CONFIDENCE) -> Comparison:
+def compare_samples(
+    base: npt.ArrayLike, other: npt.ArrayLike, trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE
+) -> Comparison:
     """Is ``other`` different from ``base``? Yuen's test on trimmed means; ``trim_ratio=0`` is Welch's test.
 
     With fewer than two kept values on either side the interval and p are NaN: no difference can be shown.
@@ -250,12 +286,15 @@ def compare_samples(base: npt.ArrayLike, other: npt.ArrayLike, trim_ratio: float
     values = np.concatenate((np.ravel(base), np.ravel(other))).astype(np.float64)
     summary = summarise_groups(values, groups, 2, trim_ratio, confidence)
     row = compare_summaries(summary.iloc[[0]], summary.iloc[[1]], confidence).iloc[0]
-    return Comparison(*(float(row[name]) for name in (
-        "base", "other", "difference", "ci_low", "ci_high", "p_value", "degrees_of_freedom")))
+    return Comparison(
+        *(
+            float(row[name])
+            for name in ("base", "other", "difference", "ci_low", "ci_high", "p_value", "degrees_of_freedom")
+        )
+    )
 
 
-def compare_summaries(base: pd.DataFrame, other: pd.DataFrame,
-                      confidence: float = CONFIDENCE) -> pd.DataFrame:
+def compare_summaries(base: pd.DataFrame, other: pd.DataFrame, confidence: float = CONFIDENCE) -> pd.DataFrame:
     """Row by row, ``other − base`` of two frames of `summarise_groups` (Welch–Satterthwaite freedom).
 
     Columns: base, other, difference, standard_error, degrees_of_freedom, ci_low, ci_high, p_value,
@@ -278,15 +317,28 @@ def compare_summaries(base: pd.DataFrame, other: pd.DataFrame,
         t = np.where(difference == 0, 0.0, np.abs(difference) / error)
     p_value = np.array([_two_sided_p(float(x), float(df)) for x, df in zip(t, pooled)])
     low, high = difference - half_width, difference + half_width
-    return pd.DataFrame({
-        "base": estimate[0], "other": estimate[1], "difference": difference, "standard_error": error,
-        "degrees_of_freedom": pooled, "ci_low": low, "ci_high": high, "p_value": p_value,
-        "is_significant": (low > 0) | (high < 0),
-    })
+    return pd.DataFrame(
+        {
+            "base": estimate[0],
+            "other": estimate[1],
+            "difference": difference,
+            "standard_error": error,
+            "degrees_of_freedom": pooled,
+            "ci_low": low,
+            "ci_high": high,
+            "p_value": p_value,
+            "is_significant": (low > 0) | (high < 0),
+        }
+    )
 
 
-def bootstrap_interval(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE,
-                       resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+def bootstrap_interval(
+    values: npt.ArrayLike,
+    trim_ratio: float = TRIM_RATIO,
+    confidence: float = CONFIDENCE,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float]:
     """Percentile bootstrap interval of the trimmed mean, for samples too skewed for t; seeded, repeatable."""
     sample = _clean(values)
     if sample.size < 2:
@@ -341,15 +393,16 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
         return min(max(x, 0.0), 1.0)
     if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side only
         return 1 - _incomplete_beta(b, a, 1 - x)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-                     + a * math.log(x) + b * math.log1p(-x)) / a
+    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)) / a
     tiny = 1e-300
     c, d = 1.0, 1 - (a + b) * x / (a + 1)
     d = 1 / (d if abs(d) > tiny else tiny)
     fraction = d
     for m in range(1, 1000):
-        for numerator in (m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-                          -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))):
+        for numerator in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
             d = 1 + numerator * d
             d = 1 / (d if abs(d) > tiny else tiny)
             c = 1 + numerator / c

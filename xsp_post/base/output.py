@@ -109,13 +109,15 @@ def require_free_folder(path: str | os.PathLike[str], force: bool = False, owned
     if target.is_symlink() or not target.is_dir():
         raise OutputError(
             f"{target} is no folder, and a folder is to be written there.",
-            code="output-folder", hint="Name another folder with -o.",
+            code="output-folder",
+            hint="Name another folder with -o.",
         )
     foreign = next((entry for entry in target.iterdir() if not (entry.is_file() and entry.match(owned))), None)
     if foreign is not None:
         raise OutputError(
             f"{target} holds {foreign.name}, which is not ours; the folder was left as it is.",
-            code="output-folder", hint="Name another folder with -o.",
+            code="output-folder",
+            hint="Name another folder with -o.",
         )
 
 
@@ -123,7 +125,8 @@ def _check_target(target: Path, force: bool) -> None:
     if target.is_dir():
         raise OutputError(
             f"{target} is a folder, and a file is to be written there.",
-            code="output-folder", hint="Name a file with -o.",
+            code="output-folder",
+            hint="Name a file with -o.",
         )
     if os.path.lexists(target) and not force:
         raise _exists(target)
@@ -134,7 +137,8 @@ def _check_parent(target: Path) -> None:
     if not target.parent.is_dir():
         raise OutputError(
             f"The folder of {target} does not exist.",
-            code="output-folder", hint=f"Make it first: mkdir -p '{target.parent}'.",
+            code="output-folder",
+            hint=f"Make it first: mkdir -p '{target.parent}'.",
         )
 
 
@@ -183,7 +187,8 @@ def _concerns(error: OSError, temporary: Path, target: Path) -> bool:
 def _exists(target: Path) -> OutputError:
     return OutputError(
         f"{target} exists already and was left as it is.",
-        code="output-exists", hint="Say --force to replace it, or name another output with -o.",
+        code="output-exists",
+        hint="Say --force to replace it, or name another output with -o.",
     )
 
 
@@ -202,14 +207,18 @@ def _failure(target: Path, error: OSError) -> OutputError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutputError(
             f"{target} was not written: the disk is full.",
-            code="output-full", hint="Make room, or write to another disk with -o.",
+            code="output-full",
+            hint="Make room, or write to another disk with -o.",
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return OutputError(
             f"{target} was not written: its folder cannot be written to ({os.strerror(error.errno)}).",
-            code="output-denied", hint="Name an output elsewhere with -o.",
+            code="output-denied",
+            hint="Name an output elsewhere with -o.",
         )
     reason = os.strerror(error.errno) if error.errno else str(error)
     return OutputError(
-        f"{target} was not written: {reason}.", code="output-failed", hint="Name another output with -o.",
+        f"{target} was not written: {reason}.",
+        code="output-failed",
+        hint="Name another output with -o.",
     )

@@ -10,7 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 _PUBLIC = {
-    "discover": "jobs", "Job": "jobs", "Skipped": "jobs", "run_batch": "assembly", "BatchResult": "assembly",
+    "discover": "jobs",
+    "Job": "jobs",
+    "Skipped": "jobs",
+    "run_batch": "assembly",
+    "BatchResult": "assembly",
     "BatchOptions": "work",
 }
 

@@ -33,12 +33,14 @@ from xsp_post.batch.work import (
 if TYPE_CHECKING:
     import pandas as pd
 
-MESSAGES.update({
-    "batch-folder": (
-        "The output folder is there and was not made by xsp-post batch; nothing in it was touched.",
-        "Name another folder with -o, or an empty one.",
-    ),
-})
+MESSAGES.update(
+    {
+        "batch-folder": (
+            "The output folder is there and was not made by xsp-post batch; nothing in it was touched.",
+            "Name another folder with -o, or an empty one.",
+        ),
+    }
+)
 
 FLEET_STORE, FLEET_PAGE, STATE = "fleet.xsp.sqlite", "fleet.html", "batch.json"
 Progress = Callable[[Job, Outcome], None]
@@ -59,9 +61,18 @@ class BatchResult:
         return [row for row in self.rows if row["status"] == FAILED]
 
 
-def run_batch(jobs: Sequence[Job], folder: Path, options: BatchOptions | None = None, *, workers: int = 1,
-              scheduler: str = "", force: bool = False, page: bool = True,
-              before: Callable[[list[Job]], None] | None = None, progress: Progress | None = None) -> BatchResult:
+def run_batch(
+    jobs: Sequence[Job],
+    folder: Path,
+    options: BatchOptions | None = None,
+    *,
+    workers: int = 1,
+    scheduler: str = "",
+    force: bool = False,
+    page: bool = True,
+    before: Callable[[list[Job]], None] | None = None,
+    progress: Progress | None = None,
+) -> BatchResult:
     """Analyse what is not finished, then write the fleet store (and page) if anything changed.
 
     ``force`` redoes everything. ``before`` is told what will be worked on, ``progress`` each outcome as it comes.
@@ -81,8 +92,12 @@ def run_batch(jobs: Sequence[Job], folder: Path, options: BatchOptions | None = 
             progress(job, outcome)
     ordered = [rows[job.name] for job in jobs]
     state = _state(jobs, rows)
-    is_current = not to_do and _read_state(folder) == state and (folder / FLEET_STORE).is_file() and (
-        not page or (folder / FLEET_PAGE).is_file())
+    is_current = (
+        not to_do
+        and _read_state(folder) == state
+        and (folder / FLEET_STORE).is_file()
+        and (not page or (folder / FLEET_PAGE).is_file())
+    )
     if not is_current:
         found = [made.get(job.name) or read_outcome(record_path(folder, job)) for job in jobs]
         _write_fleet(folder, found, page)
@@ -93,16 +108,25 @@ def run_batch(jobs: Sequence[Job], folder: Path, options: BatchOptions | None = 
 def _prepared(folder: Path) -> Path:
     """The output folder, made if need be; one that holds other things is refused."""
     if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder} is a file, and a folder is to be written there.", code="output-folder",
-                          hint="Name another folder with -o.")
+        raise OutputError(
+            f"{folder} is a file, and a folder is to be written there.",
+            code="output-folder",
+            hint="Name another folder with -o.",
+        )
     if folder.is_dir() and any(folder.iterdir()) and not (folder / STATE).is_file():
-        raise OutputError(f"{folder} holds files that are not of xsp-post batch.", code="batch-folder",
-                          hint=MESSAGES["batch-folder"][1])
+        raise OutputError(
+            f"{folder} holds files that are not of xsp-post batch.",
+            code="batch-folder",
+            hint=MESSAGES["batch-folder"][1],
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{folder} cannot be made: {os.strerror(error.errno or 0)}.", code="output-denied",
-                          hint="Name an output elsewhere with -o.") from error
+        raise OutputError(
+            f"{folder} cannot be made: {os.strerror(error.errno or 0)}.",
+            code="output-denied",
+            hint="Name an output elsewhere with -o.",
+        ) from error
     folder = folder.resolve()
     for left in (folder / part for part in (STORES, RECORDS)):
         for file in left.rglob(".*.part*"):  # of a worker that was killed; one batch at a time owns a folder

@@ -20,22 +20,25 @@ from xsp_post.base.errors import MESSAGES, OutputError, ToolError, XspPostError
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import BatchOptions, Outcome, failure, process
 
-MESSAGES.update({
-    "cluster-unreachable": (
-        "The Dask scheduler does not answer at the address given, or refuses us.",
-        "Start one (`dask scheduler`, `dask worker tcp://HOST:8786`), see that its dask version is like ours, and "
-        "that its workers can import xsp_post and see the captures and the output folder under the same paths.",
-    ),
-    "cluster-missing": ("--scheduler needs Dask's distributed package.", "pip install 'xsp-post[cluster]'"),
-})
+MESSAGES.update(
+    {
+        "cluster-unreachable": (
+            "The Dask scheduler does not answer at the address given, or refuses us.",
+            "Start one (`dask scheduler`, `dask worker tcp://HOST:8786`), see that its dask version is like ours, and "
+            "that its workers can import xsp_post and see the captures and the output folder under the same paths.",
+        ),
+        "cluster-missing": ("--scheduler needs Dask's distributed package.", "pip install 'xsp-post[cluster]'"),
+    }
+)
 
 _CLUSTER_RETRIES = 3
 _CONNECT_TIMEOUT_S = 20
 Work = Callable[[Job], Outcome]
 
 
-def outcomes(jobs: Sequence[Job], folder: str, options: BatchOptions, *, workers: int = 1,
-             scheduler: str = "") -> Iterator[tuple[Job, Outcome]]:
+def outcomes(
+    jobs: Sequence[Job], folder: str, options: BatchOptions, *, workers: int = 1, scheduler: str = ""
+) -> Iterator[tuple[Job, Outcome]]:
     """Every job with what came of it, in the order they finish. With ``scheduler`` on that Dask cluster.
 
     Raises `ToolError` (no cluster) and `OutputError` (the output folder cannot be written: every job would fail).
@@ -172,13 +175,19 @@ def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
     try:
         from distributed import Client
     except ModuleNotFoundError as error:
-        raise ToolError("--scheduler needs the package distributed, which is not installed", code="cluster-missing",
-                        hint=MESSAGES["cluster-missing"][1]) from error
+        raise ToolError(
+            "--scheduler needs the package distributed, which is not installed",
+            code="cluster-missing",
+            hint=MESSAGES["cluster-missing"][1],
+        ) from error
     try:
         client = Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError, ImportError) as error:
-        raise ToolError(f"{address}: no Dask scheduler answers there ({type(error).__name__})",
-                        code="cluster-unreachable", hint=MESSAGES["cluster-unreachable"][1]) from error
+        raise ToolError(
+            f"{address}: no Dask scheduler answers there ({type(error).__name__})",
+            code="cluster-unreachable",
+            hint=MESSAGES["cluster-unreachable"][1],
+        ) from error
     try:
         yield client.get_executor(pure=False, retries=_CLUSTER_RETRIES), _width(client)
     finally:

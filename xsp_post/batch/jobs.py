@@ -21,13 +21,15 @@ from xsp_post.base.errors import MESSAGES, UsageError
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.model.capture import is_run_directory
 
-MESSAGES.update({
-    "batch-list": ("The list of captures (@FILE) cannot be read.", "Give a text file with one path a line, UTF-8."),
-    "batch-nothing": (
-        "None of the paths given holds a file that could be a capture.",
-        "Name nsys exports, .nsys-rep, .ncu-rep, PyTorch or Jaeger traces, run directories, or folders of them.",
-    ),
-})
+MESSAGES.update(
+    {
+        "batch-list": ("The list of captures (@FILE) cannot be read.", "Give a text file with one path a line, UTF-8."),
+        "batch-nothing": (
+            "None of the paths given holds a file that could be a capture.",
+            "Name nsys exports, .nsys-rep, .ncu-rep, PyTorch or Jaeger traces, run directories, or folders of them.",
+        ),
+    }
+)
 
 # What is taken from a folder; a file that is named on the command line is taken whatever it is called.
 _EXPORTS = (".sqlite",)
@@ -79,8 +81,11 @@ def discover(paths: Sequence[str | os.PathLike[str]], *, leave_out: Path | None 
             found.setdefault(absolute, (entry, _relative(entry, root)))
     jobs = _unique(_grouped([(absolute, shown) for absolute, (_, shown) in found.items()]))
     if not jobs:
-        raise UsageError(f"There is no capture in {', '.join(map(str, paths))}", code="batch-nothing",
-                         hint=MESSAGES["batch-nothing"][1])
+        raise UsageError(
+            f"There is no capture in {', '.join(map(str, paths))}",
+            code="batch-nothing",
+            hint=MESSAGES["batch-nothing"][1],
+        )
     return jobs, skipped
 
 
@@ -120,8 +125,10 @@ def _captures_below(path: Path, leave_out: Path | None, skipped: Skipped) -> Ite
         here = Path(folder)
         yield from (here / name for name in sorted(folders) if _is_capture_folder(here / name))
         folders[:] = sorted(
-            name for name in folders
-            if not name.startswith(".") and not _is_capture_folder(here / name) and not _same(here / name, leave_out))
+            name
+            for name in folders
+            if not name.startswith(".") and not _is_capture_folder(here / name) and not _same(here / name, leave_out)
+        )
         for name in sorted(files):
             if _is_capture_name(here / name):
                 yield here / name
@@ -218,8 +225,15 @@ def _job(absolute: str, shown: str, reports: Iterable[str]) -> Job:
     rank, without_rank = _cut(_RANK, stem)
     batch_size, workload = _cut(_BATCH, without_rank)
     job_name = os.path.join(folder, without_rank) if without_rank else stem
-    return Job(os.path.join(folder, stem), (absolute, *reports), shown, workload or without_rank or stem, job_name,
-               rank, batch_size)
+    return Job(
+        os.path.join(folder, stem),
+        (absolute, *reports),
+        shown,
+        workload or without_rank or stem,
+        job_name,
+        rank,
+        batch_size,
+    )
 
 
 def _cut(pattern: re.Pattern[str], stem: str) -> tuple[int, str]:
@@ -227,7 +241,7 @@ def _cut(pattern: re.Pattern[str], stem: str) -> tuple[int, str]:
     match = pattern.search(stem)
     if match is None:
         return -1, stem
-    return int(match.group(1)), (stem[: match.start()] + stem[match.end():]).strip("._-")
+    return int(match.group(1)), (stem[: match.start()] + stem[match.end() :]).strip("._-")
 
 
 def _unique(jobs: Sequence[Job]) -> list[Job]:

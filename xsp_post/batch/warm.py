@@ -5,8 +5,16 @@ from __future__ import annotations
 import importlib
 
 _NEEDED = (
-    "pandas", "pyarrow", "adbc_driver_sqlite.dbapi", "sqlite_utils", "xsp_post.pipeline", "xsp_post.store",
-    "xsp_post.analyses.fleet", "xsp_post.analyses.ranks", "xsp_post.batch.work", "xsp_post.ingest.nsys",
+    "pandas",
+    "pyarrow",
+    "adbc_driver_sqlite.dbapi",
+    "sqlite_utils",
+    "xsp_post.pipeline",
+    "xsp_post.store",
+    "xsp_post.analyses.fleet",
+    "xsp_post.analyses.ranks",
+    "xsp_post.batch.work",
+    "xsp_post.ingest.nsys",
     "xsp_post.inference",
 )
 

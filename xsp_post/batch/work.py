@@ -26,17 +26,19 @@ from xsp_post.hardware.gpus import Peaks
 if TYPE_CHECKING:
     import pandas as pd
 
-MESSAGES.update({
-    "batch-defect": (
-        "xsp-post itself failed on this capture in a way it does not expect: a defect of xsp-post.",
-        "Report it with the sentence; `XSP_POST_DEBUG=1 xsp-post ingest FILE` shows where. Other captures are not "
-        "touched by it.",
-    ),
-    "batch-worker-died": (
-        "The process that analysed this capture ended without a word, twice: mostly for want of memory.",
-        "Use fewer --workers, or a machine with more memory; `xsp-post ingest FILE` tries it alone.",
-    ),
-})
+MESSAGES.update(
+    {
+        "batch-defect": (
+            "xsp-post itself failed on this capture in a way it does not expect: a defect of xsp-post.",
+            "Report it with the sentence; `XSP_POST_DEBUG=1 xsp-post ingest FILE` shows where. Other captures are not "
+            "touched by it.",
+        ),
+        "batch-worker-died": (
+            "The process that analysed this capture ended without a word, twice: mostly for want of memory.",
+            "Use fewer --workers, or a machine with more memory; `xsp-post ingest FILE` tries it alone.",
+        ),
+    }
+)
 
 # Version of the records. Every number ever used:
 # 1  first version (xsp-post 0.1.0)
@@ -103,8 +105,10 @@ def failure(job: Job, error: XspPostError) -> Outcome:
     message = error.message
     for source in job.sources:
         message = message.replace(source, str(Path(job.shown).with_name(Path(source).name)))
-    return Outcome(_named(job) | {"status": FAILED, "code": error.code, "message": file_name_text(message),
-                                  "exit_code": error.exit_code})
+    return Outcome(
+        _named(job)
+        | {"status": FAILED, "code": error.code, "message": file_name_text(message), "exit_code": error.exit_code}
+    )
 
 
 def _analyse(job: Job, store: Path, options: BatchOptions) -> Outcome:
@@ -122,14 +126,26 @@ def _analyse(job: Job, store: Path, options: BatchOptions) -> Outcome:
     frames = fleet.contribution(analysis, 0, job.name, job.workload, job.batch_size)
     frames |= ranks.rank_contribution(analysis, job.name, job.rank)
     row = _named(job) | fleet.summary_row(analysis)
-    row |= {"status": DONE, "store_name": f"{STORES}/{job.name}.xsp.sqlite",
-            "workload_name": fleet.workload_name(analysis) or job.workload}
+    row |= {
+        "status": DONE,
+        "store_name": f"{STORES}/{job.name}.xsp.sqlite",
+        "workload_name": fleet.workload_name(analysis) or job.workload,
+    }
     return Outcome(row, frames)
 
 
 def _named(job: Job) -> dict[str, Any]:
-    return {"capture_name": job.name, "workload_name": job.workload, "job_name": job.job_name, "rank": job.rank,
-            "source_name": job.shown, "source_count": len(job.sources), "code": "", "message": "", "store_name": ""}
+    return {
+        "capture_name": job.name,
+        "workload_name": job.workload,
+        "job_name": job.job_name,
+        "rank": job.rank,
+        "source_name": job.shown,
+        "source_count": len(job.sources),
+        "code": "",
+        "message": "",
+        "store_name": "",
+    }
 
 
 def _is_lasting(outcome: Outcome) -> bool:
@@ -144,8 +160,13 @@ def record_path(folder: Path, job: Job) -> Path:
 
 
 def _header(sources: list[dict[str, Any]], options: BatchOptions, outcome: Outcome, is_lasting: bool) -> dict[str, Any]:
-    return {"options": options.key(), "sources": sources, "is_lasting": is_lasting, "tools": _tools(),
-            "row": outcome.row}
+    return {
+        "options": options.key(),
+        "sources": sources,
+        "is_lasting": is_lasting,
+        "tools": _tools(),
+        "row": outcome.row,
+    }
 
 
 def _tools() -> str:

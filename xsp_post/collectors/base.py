@@ -127,9 +127,7 @@ def child_command(plan: CapturePlan, profiler: str) -> list[str]:
     return command
 
 
-def run_child(
-    command: Sequence[str], plan: CapturePlan, more_environment: Mapping[str, str] | None = None
-) -> Ended:
+def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mapping[str, str] | None = None) -> Ended:
     """Run a command in a process group of its own, its output in the capture's logs, until it ends or
     ``plan.timeout_s`` is over. On Ctrl-C, or any other end of the waiting, the whole group is ended too.
 
@@ -200,9 +198,7 @@ def begin(plan: CapturePlan, collector: str, **settings: Any) -> Capture:
     )  # fmt: skip
 
 
-def conclude(
-    capture: Capture, ended: Ended, files: Mapping[str, str], *, is_exit_code_ours: bool = True
-) -> Capture:
+def conclude(capture: Capture, ended: Ended, files: Mapping[str, str], *, is_exit_code_ours: bool = True) -> Capture:
     """Judge a child's end, fill the capture and save it.
 
     Out of memory gives a capture of that status. Raises the child's own error where it wrote one
@@ -259,11 +255,7 @@ def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPost
     is_complete = (capture.directory / FACTS).is_file()
     if is_complete and (ended.returncode == 0 or not is_exit_code_ours):
         return None
-    how = (
-        f"was ended by signal {-ended.returncode}"
-        if ended.returncode < 0
-        else f"ended with {ended.returncode}"
-    )
+    how = f"was ended by signal {-ended.returncode}" if ended.returncode < 0 else f"ended with {ended.returncode}"
     return ToolError(
         f"The child process of the capture {capture.name} {how}.{last_lines(capture.directory)}",
         code="child-failed",

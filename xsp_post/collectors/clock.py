@@ -37,6 +37,4 @@ def torch_availability(name: str, gives: str) -> Availability:
         except PackageNotFoundError:
             version = ""
     found = f"torch {version}" if is_here else "torch is not installed"
-    return Availability(
-        name, is_here, version, found, gives, "" if is_here else "pip install 'xsp-post[run]'"
-    )
+    return Availability(name, is_here, version, found, gives, "" if is_here else "pip install 'xsp-post[run]'")

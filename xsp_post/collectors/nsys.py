@@ -71,9 +71,7 @@ class NsysCollector:
         if tool is None:
             return Availability(self.name, False, "", "nsys was not found", _GIVES, _REMEDY)
         if not tool.version:
-            return Availability(
-                self.name, False, "", f"{tool.path} does not answer --version", _GIVES, _REMEDY
-            )
+            return Availability(self.name, False, "", f"{tool.path} does not answer --version", _GIVES, _REMEDY)
         return Availability(self.name, True, tool.version, str(tool.path), _GIVES, "")
 
     def collect(self, plan: CapturePlan) -> Capture:
@@ -141,9 +139,7 @@ def _require_report(capture: Capture, returncode: int) -> None:
 def _export(tool: Tool, capture: Capture, plan: CapturePlan) -> None:
     """``nsys export`` to SQLite beside the report; ToolError, the capture saved as failed, where that fails."""
     text = tools.help_text(tool, ["export"])
-    extra = [
-        flag for flag in ("--include-blobs=true", "--lazy=false") if has_flag(text, flag.partition("=")[0])
-    ]
+    extra = [flag for flag in ("--include-blobs=true", "--lazy=false") if has_flag(text, flag.partition("=")[0])]
     export = capture.directory / EXPORT
     ended = run_child(
         [str(tool.path), "export", "--type=sqlite", f"--output={export}", "--force-overwrite=true", *extra,

@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from xsp_post.batch import BatchResult, Job
     from xsp_post.batch.work import Outcome
 
-MESSAGES.update({
-    "batch-all-failed": (
-        "Not one capture of the batch could be analysed.",
-        "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
-    ),
-    "batch-some-failed": (
-        "With --strict: some captures of the batch could not be analysed.",
-        "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
-    ),
-    "batch-workers": ("--workers is below 1, or was given together with --scheduler.", "Use one of the two."),
-})
+MESSAGES.update(
+    {
+        "batch-all-failed": (
+            "Not one capture of the batch could be analysed.",
+            "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
+        ),
+        "batch-some-failed": (
+            "With --strict: some captures of the batch could not be analysed.",
+            "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
+        ),
+        "batch-workers": ("--workers is below 1, or was given together with --scheduler.", "Use one of the two."),
+    }
+)
 _SHOWN = 40
 
 
@@ -57,19 +59,37 @@ def batch(
     from xsp_post.batch import BatchOptions, discover, run_batch
 
     if workers < 0 or (workers and scheduler):
-        raise UsageError("--workers and --scheduler exclude one another" if workers > 0 else
-                         f"--workers {workers} is below 1", code="batch-workers")
+        raise UsageError(
+            "--workers and --scheduler exclude one another" if workers > 0 else f"--workers {workers} is below 1",
+            code="batch-workers",
+        )
     shared.outlive_readers()
     jobs, skipped = discover(paths, leave_out=output)
     options = BatchOptions(model_range, layer_range, layer_depth, not no_infer, roof, shared.peaks_of(peaks))
     with _progress() as (before, progress):
         result = run_batch(
-            jobs, output, options, workers=workers or os.cpu_count() or 1, scheduler=scheduler, force=force,
-            page=not no_report, before=before, progress=progress)
+            jobs,
+            output,
+            options,
+            workers=workers or os.cpu_count() or 1,
+            scheduler=scheduler,
+            force=force,
+            page=not no_report,
+            before=before,
+            progress=progress,
+        )
     if as_json:
-        shared.print_json({"format": "xsp-post.batch", "version": 1, "folder": str(output),
-                           "analysed_count": result.done_count, "unchanged_count": result.current_count,
-                           "skipped": skipped.paths, "fleet": [_public(row) for row in result.rows]})
+        shared.print_json(
+            {
+                "format": "xsp-post.batch",
+                "version": 1,
+                "folder": str(output),
+                "analysed_count": result.done_count,
+                "unchanged_count": result.current_count,
+                "skipped": skipped.paths,
+                "fleet": [_public(row) for row in result.rows],
+            }
+        )
     else:
         _print(result, output, len(skipped.paths), no_report)
     _judge(result, strict)
@@ -97,24 +117,39 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     for row in done[:_SHOWN]:
         ratio = row["attributed_ratio"]
         table.add_row(
-            Text(shown(row["capture_name"], 60)), Text(shown(row["system_name"], 30)),
-            format_count(row["kernel_count"]), format_ns(row["kernel_ns"]),
-            format_count(row["iteration_count"]), format_count(row["layer_count"]),
-            format_ratio_percent(ratio) if ratio == ratio else "–")
+            Text(shown(row["capture_name"], 60)),
+            Text(shown(row["system_name"], 30)),
+            format_count(row["kernel_count"]),
+            format_ns(row["kernel_ns"]),
+            format_count(row["iteration_count"]),
+            format_count(row["layer_count"]),
+            format_ratio_percent(ratio) if ratio == ratio else "–",
+        )
     if done:
         console.print(table)
     if len(done) > _SHOWN:
         console.print(f"… {len(done) - _SHOWN:,} more (xsp-post table fleet has all)", style="dim")
     for row in result.failed[:_SHOWN]:
-        console.print(Text(f"failed  {shown(row['capture_name'], 60)}: {shown(row['message'], 300)} [{row['code']}]",
-                           style="yellow"))
+        console.print(
+            Text(
+                f"failed  {shown(row['capture_name'], 60)}: {shown(row['message'], 300)} [{row['code']}]",
+                style="yellow",
+            )
+        )
     if len(result.failed) > _SHOWN:
         console.print(f"… {len(result.failed) - _SHOWN:,} more failed", style="dim")
     with_kernels = sum(row["kernel_count"] > 0 for row in done)
-    console.print(Text(f"{len(result.rows)} captures: {with_kernels} with kernels, {len(done) - with_kernels} without, "
-                       f"{len(result.failed)} failed", style="bold"))
-    shared.say(f"{result.done_count} analysed now, {result.current_count} unchanged"
-               + (f", {skipped_count} files passed over as no captures" if skipped_count else ""))
+    console.print(
+        Text(
+            f"{len(result.rows)} captures: {with_kernels} with kernels, {len(done) - with_kernels} without, "
+            f"{len(result.failed)} failed",
+            style="bold",
+        )
+    )
+    shared.say(
+        f"{result.done_count} analysed now, {result.current_count} unchanged"
+        + (f", {skipped_count} files passed over as no captures" if skipped_count else "")
+    )
     store = output / "fleet.xsp.sqlite"
     if result.is_fleet_current:
         shared.say(f"Nothing to do: {store} is current")
@@ -126,11 +161,17 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
 def _judge(result: BatchResult, strict: bool) -> None:
     failed = len(result.failed)
     if failed and failed == len(result.rows):
-        raise CaptureError(f"None of the {failed} captures could be analysed.", code="batch-all-failed",
-                           hint=MESSAGES["batch-all-failed"][1])
+        raise CaptureError(
+            f"None of the {failed} captures could be analysed.",
+            code="batch-all-failed",
+            hint=MESSAGES["batch-all-failed"][1],
+        )
     if failed and strict:
-        raise CaptureError(f"{failed} of {len(result.rows)} captures could not be analysed.", code="batch-some-failed",
-                           hint=MESSAGES["batch-some-failed"][1])
+        raise CaptureError(
+            f"{failed} of {len(result.rows)} captures could not be analysed.",
+            code="batch-some-failed",
+            hint=MESSAGES["batch-some-failed"][1],
+        )
 
 
 @contextmanager
@@ -145,8 +186,13 @@ def _progress() -> Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Ou
     from xsp_post.base.text_safety import shown
 
     columns = (
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[finished]}/{task.fields[count]}"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[finished]}/{task.fields[count]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
     task: list[TaskID] = []
     state = {"finished": 0}

@@ -116,8 +116,9 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
         return "–" if value != value else f"{'+' if value > 0 else ''}{format_ratio_percent(value)}"
 
     rows = []
-    low, high = ("ci_low_value", "ci_high_value") if suffix == "_value" else (
-        "ci_low_difference_ns", "ci_high_difference_ns")
+    low, high = (
+        ("ci_low_value", "ci_high_value") if suffix == "_value" else ("ci_low_difference_ns", "ci_high_difference_ns")
+    )
     for row in frame.to_dict("records"):
         base, is_count = row[f"base{suffix}"], row.get("unit") == "1"
         name = str(row[column]) + (f" → {row['other_name']}" if row.get("other_name") else "")
@@ -127,9 +128,11 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
             cells["in layer"] = shown(str(row["layer_path"]), 40)
         has_interval = row[low] == row[low] and base == base and base
         cells |= {
-            "base": amount(base, is_count), "other": amount(row[f"other{suffix}"], is_count),
+            "base": amount(base, is_count),
+            "other": amount(row[f"other{suffix}"], is_count),
             "difference": percent(row["difference_ratio"]),
             "95 % interval": format_ratio_interval(row[low] / base, row[high] / base) if has_interval else "–",
-            "change": row["change"]}
+            "change": row["change"],
+        }
         rows.append(cells)
     return pd.DataFrame(rows)

@@ -10,9 +10,11 @@ import typer
 from xsp_post.base.errors import MESSAGES, UsageError
 from xsp_post.commands import shared
 
-MESSAGES.update({
-    "bad-limit": ("--limit is below 1.", "Give the most kernels a timeline may hold, or leave it out."),
-})
+MESSAGES.update(
+    {
+        "bad-limit": ("--limit is below 1.", "Give the most kernels a timeline may hold, or leave it out."),
+    }
+)
 
 FORMAT_HELP = (
     "perfetto, chrome (timelines), speedscope (flame graph), jaeger, otlp (XSP's spans), nvtx_gpu_proj_trace "
@@ -55,11 +57,17 @@ def export(
     with step(f"writing {path} …"):
         written = exporters.export(results, to, path, capture_id=capture, limit=limit, force=force)
     if as_json:
-        shared.print_json({
-            "path": str(written.path), "format": to, "counts": written.counts,
-            "findings": [{"code": f.code, "severity": f.severity, "count": f.count, "example": f.example,
-                          "hint": f.hint} for f in written.findings],
-        })
+        shared.print_json(
+            {
+                "path": str(written.path),
+                "format": to,
+                "counts": written.counts,
+                "findings": [
+                    {"code": f.code, "severity": f.severity, "count": f.count, "example": f.example, "hint": f.hint}
+                    for f in written.findings
+                ],
+            }
+        )
         return
     from xsp_post.base.findings import CATALOGUE
 

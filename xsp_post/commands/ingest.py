@@ -10,9 +10,11 @@ import typer
 from xsp_post.base.errors import MESSAGES, UsageError
 from xsp_post.commands import shared
 
-MESSAGES.update({
-    "outputs-same": ("One name was given for two outputs.", "Name the store with -o and the page with --report."),
-})
+MESSAGES.update(
+    {
+        "outputs-same": ("One name was given for two outputs.", "Name the store with -o and the page with --report."),
+    }
+)
 
 
 def ingest(

@@ -21,7 +21,8 @@ def run(
     model: Annotated[
         str,
         typer.Option(
-            "--model", "-m",
+            "--model",
+            "-m",
             help="resnet50, mobilenet_v1, vgg16, gpt; torchvision:NAME, timm:NAME, transformers:CLASS; "
             "path/to/file.py:factory, which returns (module, inputs).",
         ),

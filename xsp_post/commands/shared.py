@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from xsp_post.model.results import Results
     from xsp_post.pipeline import Options
 
-MESSAGES.update({
-    "output-is-source": (
-        "The output names the capture that is read: writing it would destroy the recording.",
-        "Name another output with -o; --force does not change this.",
-    ),
-    "bad-layer-depth": ("--layer-depth is below 1.", "Depth 1 is the first range below the model."),
-})
+MESSAGES.update(
+    {
+        "output-is-source": (
+            "The output names the capture that is read: writing it would destroy the recording.",
+            "Name another output with -o; --force does not change this.",
+        ),
+        "bad-layer-depth": ("--layer-depth is below 1.", "Depth 1 is the first range below the model."),
+    }
+)
 
 Sources = Annotated[
     list[Path],
@@ -77,7 +79,8 @@ def spare_sources(sources: list[Path], *outputs: Path | None) -> None:
             if same:
                 raise OutputError(
                     f"{output} is the capture that is to be read; it was left as it is.",
-                    code="output-is-source", hint="Name another output with -o.",
+                    code="output-is-source",
+                    hint="Name another output with -o.",
                 )
 
 

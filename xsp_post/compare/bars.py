@@ -22,25 +22,28 @@ from xsp_post.compare.differences import SIGNIFICANCE
 from xsp_post.model.results import Results
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
-MESSAGES.update({
-    "bar-not-met": (
-        "A condition of --fail-if holds: the other capture is beyond the bar.",
-        "Look at `xsp-post compare BASE OTHER` for the layers and kernels that changed.",
-    ),
-    "bar-syntax": (
-        "A condition of --fail-if cannot be read.",
-        "Write QUANTITY>NUMBER%, e.g. 'model_latency>3%' (in quotes: > is the shell's). Quantities: model_latency, "
-        "throughput, kernel_latency, gpu_busy, kernel_count, layer_latency, kernel_time; the last two take a name.",
-    ),
-    "bar-unknown": (
-        "The quantity of a --fail-if condition is not in both captures, so that nothing can be said about it.",
-        "Record it in both: model executions for model_latency, layers for layer_latency, kernels for kernel_time.",
-    ),
-})
+MESSAGES.update(
+    {
+        "bar-not-met": (
+            "A condition of --fail-if holds: the other capture is beyond the bar.",
+            "Look at `xsp-post compare BASE OTHER` for the layers and kernels that changed.",
+        ),
+        "bar-syntax": (
+            "A condition of --fail-if cannot be read.",
+            "Write QUANTITY>NUMBER%, e.g. 'model_latency>3%' (in quotes: > is the shell's). Quantities: model_latency, "
+            "throughput, kernel_latency, gpu_busy, kernel_count, layer_latency, kernel_time; the last two take a name.",
+        ),
+        "bar-unknown": (
+            "The quantity of a --fail-if condition is not in both captures, so that nothing can be said about it.",
+            "Record it in both: model executions for model_latency, layers for layer_latency, kernels for kernel_time.",
+        ),
+    }
+)
 
 _BAR = re.compile(
     r"^\s*(?P<quantity>[a-z_]+)\s*(?:\(\s*(?P<name>.*?)\s*\))?\s*(?P<op>>=|<=|>|<)\s*"
-    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s|)\s*$")
+    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s|)\s*$"
+)
 _SCALE = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "": 1.0}
 _MODEL = ("model_latency", "kernel_latency", "gpu_busy", "kernel_count")
 _ROWS = {"layer_latency": ("compare_layers", "layer_path"), "kernel_time": ("compare_kernels", "name")}
@@ -68,8 +71,11 @@ def parse_bar(text: str) -> Bar:
     relative = match["unit"] == "%"
     is_time = match["quantity"] not in ("kernel_count", THROUGHPUT)
     if not relative and (match["quantity"] == THROUGHPUT or bool(match["unit"]) != is_time):
-        raise UsageError(f"--fail-if {text!r}: give {'% or a time (us, ms)' if is_time else '%'} as the unit",
-                         code="bar-syntax", hint=MESSAGES["bar-syntax"][1])
+        raise UsageError(
+            f"--fail-if {text!r}: give {'% or a time (us, ms)' if is_time else '%'} as the unit",
+            code="bar-syntax",
+            hint=MESSAGES["bar-syntax"][1],
+        )
     number = float(match["number"])
     limit = number / 100 if relative else number * _SCALE[match["unit"]]
     return Bar(text.strip(), match["quantity"], match["name"] or "", match["op"], limit, relative)
@@ -95,9 +101,13 @@ def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:
     """The rows whose estimate is beyond the bar, and which of them are so by more than noise explains."""
     rows = _rows_of(comparison, bar)
     if rows.empty:
-        raise UsageError(f"--fail-if {bar.text!r}: the comparison knows no {bar.quantity}"
-                         + (f" of {bar.name!r}" if bar.name else "") + " on both sides",
-                         code="bar-unknown", hint=MESSAGES["bar-unknown"][1])
+        raise UsageError(
+            f"--fail-if {bar.text!r}: the comparison knows no {bar.quantity}"
+            + (f" of {bar.name!r}" if bar.name else "")
+            + " on both sides",
+            code="bar-unknown",
+            hint=MESSAGES["bar-unknown"][1],
+        )
     value = rows["ratio"] if bar.is_relative else rows["difference"]
     is_beyond = {">": value.gt, ">=": value.ge, "<": value.lt, "<=": value.le}[bar.op](bar.limit)
     beyond = rows[is_beyond]
@@ -111,12 +121,20 @@ def _rows_of(comparison: Results, bar: Bar) -> pd.DataFrame:
     frame = comparison.frame("compare_models")
     wanted = "model_latency" if bar.quantity == THROUGHPUT else bar.quantity
     frame = frame[frame["quantity"] == wanted]
-    rows = pd.DataFrame({
-        "label": bar.quantity.replace("_", " "), "base": frame["base_value"], "other": frame["other_value"],
-        "difference": frame["difference_value"], "ratio": frame["difference_ratio"], "ci_low": frame["ci_low_value"],
-        "ci_high": frame["ci_high_value"], "p_value": frame["p_value"],
-        # one bar asks one question, named beforehand: its own p-value decides
-        "is_shown": frame["p_value"] < SIGNIFICANCE})
+    rows = pd.DataFrame(
+        {
+            "label": bar.quantity.replace("_", " "),
+            "base": frame["base_value"],
+            "other": frame["other_value"],
+            "difference": frame["difference_value"],
+            "ratio": frame["difference_ratio"],
+            "ci_low": frame["ci_low_value"],
+            "ci_high": frame["ci_high_value"],
+            "p_value": frame["p_value"],
+            # one bar asks one question, named beforehand: its own p-value decides
+            "is_shown": frame["p_value"] < SIGNIFICANCE,
+        }
+    )
     rows = rows[rows["base"].notna() & rows["other"].notna()]
     if bar.quantity == THROUGHPUT:
         rows = rows.assign(ratio=rows["base"] / rows["other"] - 1)
@@ -133,12 +151,19 @@ def _named_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
         exact = texts == bar.name
         frame = frame[exact if exact.any() else texts.str.contains(re.escape(bar.name), case=False, regex=True)]
     single = len(frame) == 1
-    rows = pd.DataFrame({
-        "label": frame[column].map(lambda text: f"{bar.quantity.replace('_', ' ')} of {shown(str(text), 80)}"),
-        "base": frame["base_latency_ns"], "other": frame["other_latency_ns"], "difference": frame["difference_ns"],
-        "ratio": frame["difference_ratio"], "ci_low": frame["ci_low_difference_ns"],
-        "ci_high": frame["ci_high_difference_ns"], "p_value": frame["p_value"],
-        "is_shown": (frame["p_value"] if single else frame["adjusted_p_value"]) < SIGNIFICANCE})
+    rows = pd.DataFrame(
+        {
+            "label": frame[column].map(lambda text: f"{bar.quantity.replace('_', ' ')} of {shown(str(text), 80)}"),
+            "base": frame["base_latency_ns"],
+            "other": frame["other_latency_ns"],
+            "difference": frame["difference_ns"],
+            "ratio": frame["difference_ratio"],
+            "ci_low": frame["ci_low_difference_ns"],
+            "ci_high": frame["ci_high_difference_ns"],
+            "p_value": frame["p_value"],
+            "is_shown": (frame["p_value"] if single else frame["adjusted_p_value"]) < SIGNIFICANCE,
+        }
+    )
     return rows[rows["base"].notna() & rows["other"].notna()]
 
 

@@ -62,14 +62,18 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     tables["kernels"] = _kernels(kernel_samples, spread)
     are_operators = has_operators(base) or has_operators(other)
     models, layers, kernels = (
-        table.assign(change=_change(table, are_operators)) for table in _corrected(tables).values())
+        table.assign(change=_change(table, are_operators)) for table in _corrected(tables).values()
+    )
     layers["is_kernel_change"] = _has_kernel_change(layers, kernels)
     frames = {
-        "compare_cases": cases, "compare_models": _shaped("compare_models", _ordered(models)),
+        "compare_cases": cases,
+        "compare_models": _shaped("compare_models", _ordered(models)),
         "compare_layers": _shaped("compare_layers", _ordered(layers)),
-        "compare_kernels": _shaped("compare_kernels", _ordered(kernels))}
-    frames["compare_summary"] = _shaped("compare_summary", pd.DataFrame(
-        _statements(frames, shape), columns=["subject", "statement", "is_difference"]))
+        "compare_kernels": _shaped("compare_kernels", _ordered(kernels)),
+    }
+    frames["compare_summary"] = _shaped(
+        "compare_summary", pd.DataFrame(_statements(frames, shape), columns=["subject", "statement", "is_difference"])
+    )
     return Analysis(frames)
 
 
@@ -125,8 +129,14 @@ def _layers(samples: pd.DataFrame, spread: float) -> pd.DataFrame:
     return table[~(one_sided & (table["measure"] == matching.HOST_TIME))].reset_index(drop=True)
 
 
-def _kernel_samples(sides: list[Side], work: list[pd.DataFrame], shape: Structure, cases: pd.DataFrame,
-                    renamed: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
+def _kernel_samples(
+    sides: list[Side],
+    work: list[pd.DataFrame],
+    shape: Structure,
+    cases: pd.DataFrame,
+    renamed: pd.DataFrame,
+    layers: pd.DataFrame,
+) -> pd.DataFrame:
     """Kernels of matched cases; of one sequence of kernels under unlike trees, by the iterations of one of them."""
     if (cases["status"] == "matched").any():
         samples = pd.concat(work, ignore_index=True)
@@ -143,8 +153,12 @@ def _kernels(samples: pd.DataFrame, spread: float) -> pd.DataFrame:
     table = _tested(_with_zeros(samples, keys), keys, spread)
     steady = _steady(samples, keys)
     counts = samples.groupby([*keys, "side"], sort=False)["count"].mean().unstack("side").reindex(columns=[BASE, OTHER])
-    table = table.merge(counts.rename(columns={BASE: "base_kernels", OTHER: "other_kernels"}).reset_index(), on=keys,
-                        how="left", validate="one_to_one")
+    table = table.merge(
+        counts.rename(columns={BASE: "base_kernels", OTHER: "other_kernels"}).reset_index(),
+        on=keys,
+        how="left",
+        validate="one_to_one",
+    )
     first = samples.groupby(keys, sort=False).agg(first=("first", "min"), layer_index=("layer_index", "first"))
     table = table.merge(first.reset_index(), on=keys, how="left", validate="one_to_one")
     table = table.merge(steady, on=keys, how="left", validate="one_to_one").assign(other_name="")
@@ -154,8 +168,11 @@ def _kernels(samples: pd.DataFrame, spread: float) -> pd.DataFrame:
 def _iteration_counts(samples: pd.DataFrame) -> pd.DataFrame:
     """side, pair_index, capture_id and how many iterations with kernels each has."""
     keys = ["side", "pair_index", "capture_id"]
-    return samples.drop_duplicates([*keys, "iteration_index"]).groupby(keys, as_index=False).agg(
-        iterations=("iteration_index", "size"))
+    return (
+        samples.drop_duplicates([*keys, "iteration_index"])
+        .groupby(keys, as_index=False)
+        .agg(iterations=("iteration_index", "size"))
+    )
 
 
 def _with_zeros(samples: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -184,11 +201,14 @@ def _where_layers_match(samples: pd.DataFrame, layers: pd.DataFrame) -> pd.DataF
     known = samples.merge(both.assign(is_known=True), on=_LAYER, how="left", validate="many_to_one")["is_known"]
     lost = known.isna().to_numpy()
     samples = samples.assign(
-        layer_path=samples["layer_path"].where(~lost, ""), call_index=samples["call_index"].where(~lost, 0),
-        layer_index=samples["layer_index"].where(~lost, -1))
+        layer_path=samples["layer_path"].where(~lost, ""),
+        call_index=samples["call_index"].where(~lost, 0),
+        layer_index=samples["layer_index"].where(~lost, -1),
+    )
     keys = ["side", "pair_index", "capture_id", "iteration_index", "layer_path", "call_index", "name"]
     return samples.groupby(keys, sort=False, as_index=False).agg(
-        value=("value", "sum"), count=("count", "sum"), first=("first", "min"), layer_index=("layer_index", "first"))
+        value=("value", "sum"), count=("count", "sum"), first=("first", "min"), layer_index=("layer_index", "first")
+    )
 
 
 def _with_changed(table: pd.DataFrame, samples: pd.DataFrame, spread: float) -> pd.DataFrame:
@@ -200,34 +220,51 @@ def _with_changed(table: pd.DataFrame, samples: pd.DataFrame, spread: float) -> 
     if pairs.empty:
         return table
     # the other side's samples are taken for those of the name they replace, and tested like any pair
-    renamed = samples.merge(pairs[[*_LAYER, "name", "name_new"]].rename(columns={"name": "old", "name_new": "name"}),
-                            on=[*_LAYER, "name"], how="left", validate="many_to_one")
+    renamed = samples.merge(
+        pairs[[*_LAYER, "name", "name_new"]].rename(columns={"name": "old", "name_new": "name"}),
+        on=[*_LAYER, "name"],
+        how="left",
+        validate="many_to_one",
+    )
     renamed["name"] = renamed["old"].where((renamed["side"] == OTHER) & renamed["old"].notna(), renamed["name"])
     keys = [*_LAYER, "name"]
     chosen = renamed.merge(pairs[keys], on=keys, validate="many_to_one")
     tested = _tested(chosen, keys, spread).merge(pairs[[*keys, "name_new"]], on=keys, validate="one_to_one")
     about = table.set_index(keys)
-    new_counts = about["other_kernels"].reindex(pd.MultiIndex.from_frame(
-        tested[[*_LAYER, "name_new"]].rename(columns={"name_new": "name"}))).to_numpy()
+    new_counts = (
+        about["other_kernels"]
+        .reindex(pd.MultiIndex.from_frame(tested[[*_LAYER, "name_new"]].rename(columns={"name_new": "name"})))
+        .to_numpy()
+    )
     old = about.loc[pd.MultiIndex.from_frame(tested[keys])]
-    tested = tested.assign(base_kernels=old["base_kernels"].to_numpy(), other_kernels=new_counts,
-                           first=old["first"].to_numpy(), layer_index=old["layer_index"].to_numpy(),
-                           is_steady=old["is_steady"].to_numpy(), other_name=tested["name_new"])
+    tested = tested.assign(
+        base_kernels=old["base_kernels"].to_numpy(),
+        other_kernels=new_counts,
+        first=old["first"].to_numpy(),
+        layer_index=old["layer_index"].to_numpy(),
+        is_steady=old["is_steady"].to_numpy(),
+        other_name=tested["name_new"],
+    )
     used = pd.concat([pairs[keys], pairs[[*_LAYER, "name_new"]].rename(columns={"name_new": "name"})])
     rest = table.merge(used.assign(is_used=True), on=keys, how="left", validate="one_to_one")
-    return pd.concat([rest[rest["is_used"].isna()].drop(columns="is_used"), tested.drop(columns="name_new")],
-                     ignore_index=True)
+    return pd.concat(
+        [rest[rest["is_used"].isna()].drop(columns="is_used"), tested.drop(columns="name_new")], ignore_index=True
+    )
 
 
-def _tested(samples: pd.DataFrame, keys: list[str], spread: float,
-            resolution: float = RESOLUTION_NS) -> pd.DataFrame:
+def _tested(samples: pd.DataFrame, keys: list[str], spread: float, resolution: float = RESOLUTION_NS) -> pd.DataFrame:
     """One row per key with the columns of `differences`."""
     group = samples.groupby(keys, sort=False)
     count = group.ngroups
     tested = differences(
-        samples["value"].to_numpy(np.float64), group.ngroup().to_numpy().astype(np.int64),
-        samples["side"].to_numpy(np.int64), samples["capture_id"].to_numpy(np.int64), count, spread,
-        resolution)
+        samples["value"].to_numpy(np.float64),
+        group.ngroup().to_numpy().astype(np.int64),
+        samples["side"].to_numpy(np.int64),
+        samples["capture_id"].to_numpy(np.int64),
+        count,
+        spread,
+        resolution,
+    )
     names = samples.drop_duplicates(keys)[keys].reset_index(drop=True)
     return pd.concat([names, tested], axis=1)
 
@@ -260,9 +297,22 @@ def _change(table: pd.DataFrame, are_operators: bool) -> np.ndarray:
     is_set = base | other | renamed if "other_name" in table else exact
     untested = table["p_value"].isna().to_numpy() | (is_set & are_operators & (difference != 0))
     return np.select(
-        [comes_and_goes, exact & (difference == 0), is_set & untested & are_operators, base, other, renamed,
-         exact & (difference > 0), exact, untested, significant & (difference > 0), significant],
-        [NOT_SHOWN, EQUAL, UNCOMPARABLE, APPEARED, VANISHED, CHANGED, MORE, LESS, UNCOMPARABLE, up, down], NOT_SHOWN)
+        [
+            comes_and_goes,
+            exact & (difference == 0),
+            is_set & untested & are_operators,
+            base,
+            other,
+            renamed,
+            exact & (difference > 0),
+            exact,
+            untested,
+            significant & (difference > 0),
+            significant,
+        ],
+        [NOT_SHOWN, EQUAL, UNCOMPARABLE, APPEARED, VANISHED, CHANGED, MORE, LESS, UNCOMPARABLE, up, down],
+        NOT_SHOWN,
+    )
 
 
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
@@ -270,9 +320,15 @@ def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     size = table[["base", "other"]].fillna(0).max(axis=1)
     shown = table["is_significant"] | table["change"].isin(_SET_CHANGES)
     weight = table["difference"].abs().fillna(size)
-    keys = pd.DataFrame({
-        "rank": table.get("rank", 0), "shown": ~shown,
-        "p": table["p_value"].where(~shown, 0).fillna(1), "weight": -weight}, index=table.index)
+    keys = pd.DataFrame(
+        {
+            "rank": table.get("rank", 0),
+            "shown": ~shown,
+            "p": table["p_value"].where(~shown, 0).fillna(1),
+            "weight": -weight,
+        },
+        index=table.index,
+    )
     order = keys.sort_values(["rank", "shown", "p", "weight"], kind="stable").index
     return table.loc[order].reset_index(drop=True)
 
@@ -284,13 +340,25 @@ def _has_kernel_change(layers: pd.DataFrame, kernels: pd.DataFrame) -> np.ndarra
 
 
 _RENAMED = {
-    "base": "base_latency_ns", "other": "other_latency_ns", "difference": "difference_ns", "ratio": "difference_ratio",
-    "ci_low": "ci_low_difference_ns", "ci_high": "ci_high_difference_ns", "base_count": "base_sample_count",
-    "other_count": "other_sample_count"}
+    "base": "base_latency_ns",
+    "other": "other_latency_ns",
+    "difference": "difference_ns",
+    "ratio": "difference_ratio",
+    "ci_low": "ci_low_difference_ns",
+    "ci_high": "ci_high_difference_ns",
+    "base_count": "base_sample_count",
+    "other_count": "other_sample_count",
+}
 _RENAMED_MODEL = {
-    "base": "base_value", "other": "other_value", "difference": "difference_value", "ratio": "difference_ratio",
-    "ci_low": "ci_low_value", "ci_high": "ci_high_value", "base_count": "base_sample_count",
-    "other_count": "other_sample_count"}
+    "base": "base_value",
+    "other": "other_value",
+    "difference": "difference_value",
+    "ratio": "difference_ratio",
+    "ci_low": "ci_low_value",
+    "ci_high": "ci_high_value",
+    "base_count": "base_sample_count",
+    "other_count": "other_sample_count",
+}
 
 
 def _shaped(name: str, frame: pd.DataFrame) -> pd.DataFrame:
@@ -299,9 +367,9 @@ def _shaped(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     renamed = renamed.rename(columns={"base_kernels": "base_count", "other_kernels": "other_count"})
     columns = TABLES[name].columns
     missing = {"str": "", "int64": -1, "float64": np.nan, "bool": False}
-    return pd.DataFrame({
-        c.name: renamed[c.name].astype(object).where(renamed[c.name].notna(), missing[c.dtype]) for c in columns
-    }).astype({c.name: "object" if c.dtype == "str" else c.dtype for c in columns})
+    return pd.DataFrame(
+        {c.name: renamed[c.name].astype(object).where(renamed[c.name].notna(), missing[c.dtype]) for c in columns}
+    ).astype({c.name: "object" if c.dtype == "str" else c.dtype for c in columns})
 
 
 # -- sentences ----------------------------------------------------------------------------------------------
@@ -313,8 +381,14 @@ def _statements(frames: dict[str, pd.DataFrame], shape: Structure) -> list[tuple
     said = list(shape.statements)
     cases = frames["compare_cases"]
     if (cases["status"] != "matched").all() and len(cases):
-        said.append(("model", "No execution of one is an execution of the other (other phases, batch sizes or "
-                     "amounts of work): model and layers are not compared.", False))
+        said.append(
+            (
+                "model",
+                "No execution of one is an execution of the other (other phases, batch sizes or "
+                "amounts of work): model and layers are not compared.",
+                False,
+            )
+        )
     for row in models[models["quantity"] == "model_latency"].to_dict("records"):
         case = cases.iloc[row["pair_index"]]
         said.append(("model", _model_sentence(row, case, len(cases)), row["change"] in (MORE, LESS)))
@@ -324,8 +398,12 @@ def _statements(frames: dict[str, pd.DataFrame], shape: Structure) -> list[tuple
         said.append(("kernel time", _rows_sentence(kernels, "kernel", "name"), bool(_is_shown(kernels).any())))
     verdict = _verdict(models, layers, kernels)
     if shape.is_ranges_only and not verdict[2]:
-        verdict = ("verdict", "The captures differ in their ranges only: the same "
-                   f"{format_count(len(shape.order[BASE]))} kernels ran, in the same order.", True)
+        verdict = (
+            "verdict",
+            "The captures differ in their ranges only: the same "
+            f"{format_count(len(shape.order[BASE]))} kernels ran, in the same order.",
+            True,
+        )
     return [verdict, *said]
 
 
@@ -339,15 +417,23 @@ def _verdict(models: pd.DataFrame, layers: pd.DataFrame, kernels: pd.DataFrame) 
     if not count and not tested:
         return ("verdict", "Nothing was measured often enough on both sides for its time to be compared.", False)
     if not count:
-        return ("verdict", f"No significant difference in {format_count(tested)} comparisons (corrected: at most one "
-                "comparison of equals in twenty shows any).", False)
-    return ("verdict", f"{format_count(count)} of {format_count(max(tested, count))} comparisons show a difference.",
-            True)
+        return (
+            "verdict",
+            f"No significant difference in {format_count(tested)} comparisons (corrected: at most one "
+            "comparison of equals in twenty shows any).",
+            False,
+        )
+    return (
+        "verdict",
+        f"{format_count(count)} of {format_count(max(tested, count))} comparisons show a difference.",
+        True,
+    )
 
 
 def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) -> str:
-    about = [part for part in (str(case["phase"]), f"batch {case['batch_size']}" if case["batch_size"] > 0 else "")
-             if part]
+    about = [
+        part for part in (str(case["phase"]), f"batch {case['batch_size']}" if case["batch_size"] > 0 else "") if part
+    ]
     where = f" ({', '.join(about)})" if about and case_count > 1 else ""
     base = row["base_value"]
     values = f"{format_ns(base)} → {format_ns(row['other_value'])}"
@@ -355,9 +441,14 @@ def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) ->
         return f"Model latency{where} {values}: too few iterations to say whether that is a difference."
     ends = format_ratio_interval(row["ci_low_value"] / base, row["ci_high_value"] / base)
     interval = f"{_signed(row['difference_ratio'])}, 95 % interval {ends}"
-    over = "" if row["interval_over"] == CAPTURES else (
-        "; with one capture on a side, how much runs differ is guessed from its iterations: several captures of each "
-        "(xsp-post run --repeat 3) tell it")
+    over = (
+        ""
+        if row["interval_over"] == CAPTURES
+        else (
+            "; with one capture on a side, the difference of runs is guessed from its iterations: several captures of each "
+            "(xsp-post run --repeat 3) tell it"
+        )
+    )
     verdict = {MORE: "longer", LESS: "shorter"}.get(row["change"], NOT_SHOWN)
     return f"Model latency{where} per iteration {values}: {verdict} ({interval}{over})."
 
@@ -371,8 +462,7 @@ def _rows_sentence(table: pd.DataFrame, what: str, column: str) -> str:
     first = shown.iloc[0]
     parts = ", ".join(f"{format_count(count)} {change}" for change, count in tally.items())
     by = f" by {format_ns(abs(first['difference_ns']))}" if first["difference_ns"] == first["difference_ns"] else ""
-    return (f"Of {format_count(len(table))} {what}s: {parts}; first {str(first[column])[:120]} "
-            f"({first['change']}{by}).")
+    return f"Of {format_count(len(table))} {what}s: {parts}; first {str(first[column])[:120]} ({first['change']}{by})."
 
 
 def _signed(ratio: float) -> str:

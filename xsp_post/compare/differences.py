@@ -34,8 +34,15 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-def differences(values: FloatArray, groups: IntArray, sides: IntArray, captures: IntArray, count: int,
-                least_spread: float, resolution: float = RESOLUTION_NS) -> pd.DataFrame:
+def differences(
+    values: FloatArray,
+    groups: IntArray,
+    sides: IntArray,
+    captures: IntArray,
+    count: int,
+    least_spread: float,
+    resolution: float = RESOLUTION_NS,
+) -> pd.DataFrame:
     """Per group, other − base with interval and p-value of that row alone. One row per group, shape (count,).
 
     ``values``, ``groups``, ``sides`` (0 base, 1 other) and ``captures`` have shape (n,). Columns: base, other,
@@ -53,11 +60,11 @@ def differences(values: FloatArray, groups: IntArray, sides: IntArray, captures:
     for side, summary in enumerate(summaries):
         mine = sides == side
         floor = REPEATED_SHARE * least_spread * summary["trimmed_mean"].to_numpy()
-        summary["standard_error"] = np.sqrt(
-            summary["standard_error"].to_numpy() ** 2 + floor**2 + resolution**2)
+        summary["standard_error"] = np.sqrt(summary["standard_error"].to_numpy() ** 2 + floor**2 + resolution**2)
         pooled = summarise_groups(values[mine], groups[mine], count)
-        stand_in = np.sqrt(pooled["std"].to_numpy() ** 2 + resolution**2
-                           + (least_spread * pooled["trimmed_mean"].to_numpy()) ** 2)
+        stand_in = np.sqrt(
+            pooled["std"].to_numpy() ** 2 + resolution**2 + (least_spread * pooled["trimmed_mean"].to_numpy()) ** 2
+        )
         # a spread that was not measured but taken for another has few degrees of freedom, however many iterations
         freedom = np.minimum(pooled["count"].to_numpy(np.float64) - 1, STAND_IN_FREEDOM)
         single = ~both_repeated
@@ -66,14 +73,20 @@ def differences(values: FloatArray, groups: IntArray, sides: IntArray, captures:
     compared = compare_summaries(summaries[0], summaries[1])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = compared["difference"].to_numpy() / compared["base"].to_numpy()
-    return pd.DataFrame({
-        "base": compared["base"], "other": compared["other"], "difference": compared["difference"],
-        "ratio": np.where(np.isfinite(ratio), ratio, np.nan), "ci_low": compared["ci_low"],
-        "ci_high": compared["ci_high"], "p_value": compared["p_value"],
-        "base_count": summaries[0]["count"].to_numpy(np.int64),
-        "other_count": summaries[1]["count"].to_numpy(np.int64),
-        "interval_over": np.where(both_repeated, CAPTURES, ITERATIONS),
-    })
+    return pd.DataFrame(
+        {
+            "base": compared["base"],
+            "other": compared["other"],
+            "difference": compared["difference"],
+            "ratio": np.where(np.isfinite(ratio), ratio, np.nan),
+            "ci_low": compared["ci_low"],
+            "ci_high": compared["ci_high"],
+            "p_value": compared["p_value"],
+            "base_count": summaries[0]["count"].to_numpy(np.int64),
+            "other_count": summaries[1]["count"].to_numpy(np.int64),
+            "interval_over": np.where(both_repeated, CAPTURES, ITERATIONS),
+        }
+    )
 
 
 def _repeats(group: IntArray, capture: IntArray, count: int) -> IntArray:

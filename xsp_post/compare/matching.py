@@ -50,7 +50,8 @@ def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]
     table = frames[0].merge(frames[1], on=[*keys, "again"], how="outer", suffixes=("_base", "_other"), sort=False)
     table = _with_last_pair(table, keys)
     table["status"] = np.select(
-        [table["case_base"].isna(), table["case_other"].isna()], ["only other", "only base"], "matched")
+        [table["case_base"].isna(), table["case_other"].isna()], ["only other", "only base"], "matched"
+    )
     table = table.sort_values(["status", "case_base", "case_other"], kind="stable").reset_index(drop=True)
     sides = []
     for side, name, cases, results in zip((BASE, OTHER), ("base", "other"), found, (base, other)):
@@ -58,19 +59,35 @@ def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]
         rows = table[table["status"] == "matched"]
         pair[rows[f"case_{name}"].to_numpy(np.int64)] = rows.index.to_numpy()
         sides.append(Side(side, results, cases, pair))
-    workload = table["workload_name"] if "workload_name" in table else (
-        table["workload_name_base"].where(table["workload_name_base"].fillna("") != "", table["workload_name_other"]))
-    frame = pd.DataFrame({
-        "pair_index": np.arange(len(table)), "workload_name": workload.fillna("").astype(object),
-        "phase": table["phase"].astype(object), "batch_size": table["batch_size"].astype(np.int64),
-        "base_case_index": table["case_base"].fillna(-1).astype(np.int64),
-        "other_case_index": table["case_other"].fillna(-1).astype(np.int64), "status": table["status"].astype(object)})
+    workload = (
+        table["workload_name"]
+        if "workload_name" in table
+        else (
+            table["workload_name_base"].where(
+                table["workload_name_base"].fillna("") != "", table["workload_name_other"]
+            )
+        )
+    )
+    frame = pd.DataFrame(
+        {
+            "pair_index": np.arange(len(table)),
+            "workload_name": workload.fillna("").astype(object),
+            "phase": table["phase"].astype(object),
+            "batch_size": table["batch_size"].astype(np.int64),
+            "base_case_index": table["case_base"].fillna(-1).astype(np.int64),
+            "other_case_index": table["case_other"].fillna(-1).astype(np.int64),
+            "status": table["status"].astype(object),
+        }
+    )
     return frame, sides
 
 
 def _described(cases: Cases, results: Results) -> pd.DataFrame:
-    frame = cases.frame[["workload_name", "phase", "batch_size"]].astype(
-        {"workload_name": object, "phase": object}).fillna("")
+    frame = (
+        cases.frame[["workload_name", "phase", "batch_size"]]
+        .astype({"workload_name": object, "phase": object})
+        .fillna("")
+    )
     counts = core_frame(results, "a15", ["case_index", "kernel_count"]) if "a15" in results.tables() else None
     by_case = {} if counts is None else dict(zip(counts["case_index"].tolist(), counts["kernel_count"].tolist()))
     return frame.assign(case=np.arange(len(frame)), kernels=[by_case.get(i, 0) for i in range(len(frame))])
@@ -102,36 +119,73 @@ def model_samples(side: Side, work: pd.DataFrame) -> pd.DataFrame:
     rows = side.cases.iterations
     parts = []
     for role, quantity, column in (("model", "model_latency", "latency_ns"), ("kernel", "gpu_busy", "busy_ns")):
-        parts.append(pd.DataFrame({
-            "quantity": quantity, "side": side.side, "pair_index": side.iteration_pairs(role),
-            "capture_id": rows["capture_id"], "value": rows[column].astype("float64")}))
+        parts.append(
+            pd.DataFrame(
+                {
+                    "quantity": quantity,
+                    "side": side.side,
+                    "pair_index": side.iteration_pairs(role),
+                    "capture_id": rows["capture_id"],
+                    "value": rows[column].astype("float64"),
+                }
+            )
+        )
     if len(work):
         sums = work.groupby(["pair_index", "capture_id", "iteration_index"], sort=False)[["value", "count"]].sum()
         sums = sums.reset_index()
         for quantity, column in (("kernel_latency", "value"), ("kernel_count", "count")):
-            parts.append(pd.DataFrame({
-                "quantity": quantity, "side": side.side, "pair_index": sums["pair_index"],
-                "capture_id": sums["capture_id"], "value": sums[column].astype("float64")}))
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "quantity": quantity,
+                        "side": side.side,
+                        "pair_index": sums["pair_index"],
+                        "capture_id": sums["capture_id"],
+                        "value": sums[column].astype("float64"),
+                    }
+                )
+            )
     frame = pd.concat(parts, ignore_index=True)
     return frame[(frame["pair_index"] >= 0) & frame["value"].notna()].reset_index(drop=True)
 
 
 def layer_samples(side: Side) -> pd.DataFrame:
     """layer_path, call_index, measure, layer_index, layer_type and `SAMPLE_COLUMNS`, per layer and iteration."""
-    layers = core_frame(side.results, "layers", [
-        "capture_id", "iteration_index", "layer_index", "layer_path", "layer_type", "call_index", "duration_ns",
-        "latency_ns", "latency_source"])
+    layers = core_frame(
+        side.results,
+        "layers",
+        [
+            "capture_id",
+            "iteration_index",
+            "layer_index",
+            "layer_path",
+            "layer_type",
+            "call_index",
+            "duration_ns",
+            "latency_ns",
+            "latency_source",
+        ],
+    )
     row = side.cases.rows_of(layers["capture_id"].to_numpy(np.int64), layers["iteration_index"].to_numpy(np.int64))
     pair = _of_row(side.iteration_pairs("layer"), row)
     layers, pair = layers[pair >= 0], pair[pair >= 0]
     is_host = layers["capture_id"].isin(synchronous_captures(side.results)) | (
-        layers["latency_source"].astype(object) == "host")
-    frame = pd.DataFrame({
-        "layer_path": layers["layer_path"].astype(object), "call_index": layers["call_index"],
-        "layer_index": layers["layer_index"], "layer_type": layers["layer_type"].astype(object),
-        "side": side.side, "pair_index": pair, "capture_id": layers["capture_id"],
-        "iteration_index": layers["iteration_index"], "measure": LATENCY,
-        "value": layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64")})
+        layers["latency_source"].astype(object) == "host"
+    )
+    frame = pd.DataFrame(
+        {
+            "layer_path": layers["layer_path"].astype(object),
+            "call_index": layers["call_index"],
+            "layer_index": layers["layer_index"],
+            "layer_type": layers["layer_type"].astype(object),
+            "side": side.side,
+            "pair_index": pair,
+            "capture_id": layers["capture_id"],
+            "iteration_index": layers["iteration_index"],
+            "measure": LATENCY,
+            "value": layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64"),
+        }
+    )
     # where the device runs behind the host a layer can be slow on the host alone: waiting, Python, a sleep
     beside = frame[~is_host].assign(measure=HOST_TIME, value=layers["duration_ns"][~is_host].astype("float64"))
     return pd.concat([frame, beside, _outside_layers(side, frame)], ignore_index=True)
@@ -143,11 +197,20 @@ def _outside_layers(side: Side, layers: pd.DataFrame) -> pd.DataFrame:
     inside = layers.groupby(["pair_index", *keys], as_index=False)["value"].sum()
     rows = side.cases.iterations[[*keys, "latency_ns"]]
     joined = inside.merge(rows[rows["latency_ns"].notna()], on=keys, validate="one_to_one")
-    return pd.DataFrame({
-        "layer_path": OUTSIDE, "call_index": 0, "layer_index": -1, "layer_type": "", "side": side.side,
-        "pair_index": joined["pair_index"], "capture_id": joined["capture_id"],
-        "iteration_index": joined["iteration_index"], "measure": LATENCY,
-        "value": joined["latency_ns"] - joined["value"]})
+    return pd.DataFrame(
+        {
+            "layer_path": OUTSIDE,
+            "call_index": 0,
+            "layer_index": -1,
+            "layer_type": "",
+            "side": side.side,
+            "pair_index": joined["pair_index"],
+            "capture_id": joined["capture_id"],
+            "iteration_index": joined["iteration_index"],
+            "measure": LATENCY,
+            "value": joined["latency_ns"] - joined["value"],
+        }
+    )
 
 
 # ``6:Conv2d`` → ``6``: a module whose class was replaced is still the same place in the model.
@@ -166,7 +229,8 @@ def renamed_layers(samples: pd.DataFrame) -> pd.DataFrame:
     found = []
     for keys in (["pair_index", "stem", "call_index"], ["pair_index", "layer_index", "layer_type"]):
         pairs = base.drop_duplicates(keys, keep=False).merge(
-            other.drop_duplicates(keys, keep=False), on=keys, suffixes=("_of_base", ""), validate="one_to_one")
+            other.drop_duplicates(keys, keep=False), on=keys, suffixes=("_of_base", ""), validate="one_to_one"
+        )
         paths = pairs["layer_path_of_base"]
         calls = pairs["call_index"]
         if "call_index_of_base" in pairs:
@@ -197,8 +261,11 @@ def synchronous_captures(results: Results) -> list[int]:
 def kernel_samples(side: Side) -> pd.DataFrame:
     """Kernel time by layer and normalised name of every iteration: layer_path, call_index, name, first (launch
     order), count, iteration_index and `SAMPLE_COLUMNS`. ``value`` is the summed duration."""
-    kernels = core_frame(side.results, "kernels", [
-        "capture_id", "iteration_index", "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"])
+    kernels = core_frame(
+        side.results,
+        "kernels",
+        ["capture_id", "iteration_index", "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"],
+    )
     row = side.cases.rows_of(kernels["capture_id"].to_numpy(np.int64), kernels["iteration_index"].to_numpy(np.int64))
     pair = _of_row(side.iteration_pairs("kernel"), row)
     kernels, pair = kernels[pair >= 0], pair[pair >= 0]
@@ -214,21 +281,31 @@ def _summed(side: Side, kernels: pd.DataFrame, pair: np.ndarray) -> pd.DataFrame
     short = pd.Categorical(normalise_kernel_name(texts.cat.categories))
     name = short.codes[texts.cat.codes.to_numpy()] if len(texts) else np.zeros(0, np.int64)
     launch = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
-    rows = pd.DataFrame({
-        "pair_index": pair, "capture_id": kernels["capture_id"].to_numpy(),
-        "iteration_index": kernels["iteration_index"].to_numpy(), "layer_index": kernels["layer_index"].to_numpy(),
-        "name_code": name, "value": kernels["duration_ns"].to_numpy(np.float64), "first": launch.to_numpy()})
+    rows = pd.DataFrame(
+        {
+            "pair_index": pair,
+            "capture_id": kernels["capture_id"].to_numpy(),
+            "iteration_index": kernels["iteration_index"].to_numpy(),
+            "layer_index": kernels["layer_index"].to_numpy(),
+            "name_code": name,
+            "value": kernels["duration_ns"].to_numpy(np.float64),
+            "first": launch.to_numpy(),
+        }
+    )
     keys = ["pair_index", "capture_id", "iteration_index", "layer_index", "name_code"]
     grouped = rows.groupby(keys, sort=False, as_index=False).agg(
-        value=("value", "sum"), count=("value", "size"), first=("first", "min"))
+        value=("value", "sum"), count=("value", "size"), first=("first", "min")
+    )
     grouped["first"] = grouped.groupby(keys[:3])["first"].rank(method="dense").astype(np.int64)
     layers = core_frame(side.results, "layers", ["capture_id", "layer_index", "layer_path", "call_index"])
     layers = layers.drop_duplicates(["capture_id", "layer_index"]).astype({"layer_path": object})
     joined = grouped.merge(layers, on=["capture_id", "layer_index"], how="left", validate="many_to_one")
     return joined.assign(
-        side=side.side, layer_path=joined["layer_path"].fillna("").astype(object),
+        side=side.side,
+        layer_path=joined["layer_path"].fillna("").astype(object),
         call_index=joined["call_index"].fillna(0).astype(np.int64),
-        name=short.categories.to_numpy(object)[joined["name_code"].to_numpy()] if len(joined) else "")
+        name=short.categories.to_numpy(object)[joined["name_code"].to_numpy()] if len(joined) else "",
+    )
 
 
 def aligned_kernel_samples(base: Side, other: Side, order: list[pd.DataFrame], donor: int) -> pd.DataFrame:

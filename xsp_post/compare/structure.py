@@ -45,8 +45,12 @@ def structure(base: Results, other: Results) -> Structure:
     same_copies, copies = _copies([_copy_rows(r, c) for r, c in zip((base, other), ids)])
     same_system, system = _system([_devices(r, c) for r, c in zip((base, other), ids)])
     ranges_only = same_sequence and same_copies and same_system and not same_ranges and len(order[0]) > 0
-    statements = [("kernels", kernels, not same_sequence and not are_operators), ("ranges", ranges, not same_ranges),
-                  ("copies", copies, not same_copies), ("system", system, not same_system)]
+    statements = [
+        ("kernels", kernels, not same_sequence and not are_operators),
+        ("ranges", ranges, not same_ranges),
+        ("copies", copies, not same_copies),
+        ("system", system, not same_system),
+    ]
     return Structure(order, same_sequence, same_set, ranges_only, statements)
 
 
@@ -58,16 +62,32 @@ def has_operators(results: Results) -> bool:
 
 def _deepest(results: Results) -> int:
     captures = core_frame(results, "captures", ["capture_id", "level", "kernel_count"])
-    depth = captures["level"].astype(object).map(
-        {level: number for number, level in enumerate(RUN_LEVELS)} | {RUN_COUNTERS: -1}).fillna(0)
+    depth = (
+        captures["level"]
+        .astype(object)
+        .map({level: number for number, level in enumerate(RUN_LEVELS)} | {RUN_COUNTERS: -1})
+        .fillna(0)
+    )
     ranked = captures.assign(depth=depth).sort_values(["depth", "kernel_count"], ascending=False, kind="stable")
     return int(ranked["capture_id"].iloc[0]) if len(ranked) else -1
 
 
 def _in_launch_order(results: Results, capture_id: int) -> pd.DataFrame:
-    kernels = core_frame(results, "kernels", [
-        "capture_id", "process_id", "iteration_index", "layer_index", "name", "duration_ns", "start_ns",
-        "launch_start_ns", *_SHAPE])
+    kernels = core_frame(
+        results,
+        "kernels",
+        [
+            "capture_id",
+            "process_id",
+            "iteration_index",
+            "layer_index",
+            "name",
+            "duration_ns",
+            "start_ns",
+            "launch_start_ns",
+            *_SHAPE,
+        ],
+    )
     kernels = kernels[kernels["capture_id"] == capture_id]
     launch = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
     # processes have other numbers in every run: their order of appearance is what can be compared
@@ -88,16 +108,30 @@ def _kernels(order: list[pd.DataFrame]) -> tuple[bool, bool, str]:
             known = ", with the same launch dimensions" if bool((shapes[0] > 0).any()) else ""
             return True, True, f"The same {counts[0]} kernels in the same order{known}."
         unlike = int((shapes[0] != shapes[1]).any(axis=1).sum())
-        return False, True, (f"The same {counts[0]} kernels in the same order; {format_count(unlike)} of them with "
-                             "other launch dimensions.")
+        return (
+            False,
+            True,
+            (
+                f"The same {counts[0]} kernels in the same order; {format_count(unlike)} of them with "
+                "other launch dimensions."
+            ),
+        )
     tally = [pd.Series(texts).value_counts() for texts in names]
     common = tally[0].index.intersection(tally[1].index)
-    if len(base) == len(other) and len(common) == len(tally[0]) == len(tally[1]) and bool(
-            tally[0].loc[common].eq(tally[1].loc[common]).all()):
+    if (
+        len(base) == len(other)
+        and len(common) == len(tally[0]) == len(tally[1])
+        and bool(tally[0].loc[common].eq(tally[1].loc[common]).all())
+    ):
         return False, True, f"The same {counts[0]} kernels, in another order."
-    return False, False, (
-        f"{counts[0]} kernels of {format_count(len(tally[0]))} names in the base, {counts[1]} of "
-        f"{format_count(len(tally[1]))} in the other; {format_count(len(common))} names in both.")
+    return (
+        False,
+        False,
+        (
+            f"{counts[0]} kernels of {format_count(len(tally[0]))} names in the base, {counts[1]} of "
+            f"{format_count(len(tally[1]))} in the other; {format_count(len(common))} names in both."
+        ),
+    )
 
 
 def _range_counts(results: Results, capture_id: int) -> pd.Series:
@@ -115,8 +149,10 @@ def _ranges(counts: list[pd.Series]) -> tuple[bool, str]:
     if same:
         return True, f"The same {format_count(int(base.sum()))} ranges of {format_count(len(base))} names."
     common = base.index.intersection(other.index)
-    told = [f"{format_count(int(c.sum()))} ranges of {format_count(len(c))} names" if len(c) else "no ranges"
-            for c in counts]
+    told = [
+        f"{format_count(int(c.sum()))} ranges of {format_count(len(c))} names" if len(c) else "no ranges"
+        for c in counts
+    ]
     return False, f"The base has {told[0]}, the other {told[1]}; {format_count(len(common))} names are in both."
 
 
@@ -145,8 +181,11 @@ def _devices(results: Results, capture_id: int) -> tuple[str, str, str]:
 
 def _system(devices: list[tuple[str, str, str]]) -> tuple[bool, str]:
     names = ("device", "framework", "profiler")
-    unlike = [f"{name} {mine or 'unknown'} against {theirs or 'unknown'}"
-              for name, mine, theirs in zip(names, *devices) if mine != theirs]
+    unlike = [
+        f"{name} {mine or 'unknown'} against {theirs or 'unknown'}"
+        for name, mine, theirs in zip(names, *devices)
+        if mine != theirs
+    ]
     if unlike:
         return False, "Not the same system: " + "; ".join(unlike) + "."
     return True, f"The same device{f' ({devices[0][0]})' if devices[0][0] else ''}, framework and profiler."

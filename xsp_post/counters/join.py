@@ -129,9 +129,7 @@ class _Report:
         self.actions = report.actions[report.actions["workload_type"] == "kernel"]
         self.values = _values(report, extra_metrics)
 
-    def match(
-        self, kernels: pd.DataFrame, nodes: pd.DataFrame
-    ) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
+    def match(self, kernels: pd.DataFrame, nodes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
         """Counters of one capture's kernels, kernels per step, findings."""
         order = np.where(kernels["launch_start_ns"] >= 0, kernels["launch_start_ns"], kernels["start_ns"])
         kernels = kernels.iloc[np.argsort(order, kind="stable")]

@@ -33,9 +33,7 @@ class Side:
         return len(self.ids)
 
 
-def sides(
-    kernels: pd.DataFrame, nodes: pd.DataFrame, actions: pd.DataFrame
-) -> tuple[Side, Side, np.ndarray]:
+def sides(kernels: pd.DataFrame, nodes: pd.DataFrame, actions: pd.DataFrame) -> tuple[Side, Side, np.ndarray]:
     """Both sides with common integer keys; `paths` are the texts of the path keys."""
     domain = next((d for d in actions["domain"] if d), "")
     path_texts, path_of_node = _paths_of_nodes(nodes, domain)

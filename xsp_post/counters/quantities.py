@@ -235,9 +235,7 @@ def _tensor_path_names(wide: _Wide, rate: str) -> list[str]:
         if match and (match["rate"] or "") == rate and not match["type"].startswith("int"):
             found.setdefault(match["type"], {})[match["sparsity"] or ""] = name
     return [
-        name
-        for variants in found.values()
-        for name in ([variants[""]] if "" in variants else list(variants.values()))
+        name for variants in found.values() for name in ([variants[""]] if "" in variants else list(variants.values()))
     ]
 
 

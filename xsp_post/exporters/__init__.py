@@ -12,12 +12,14 @@ from xsp_post.base.output import require_free, require_free_folder
 from xsp_post.exporters.base import Written
 from xsp_post.model.results import Results
 
-MESSAGES.update({
-    "export-format": (
-        "No exporter of that name.",
-        "`xsp-post export --help` lists the formats.",
-    ),
-})
+MESSAGES.update(
+    {
+        "export-format": (
+            "No exporter of that name.",
+            "`xsp-post export --help` lists the formats.",
+        ),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,11 @@ FORMATS: dict[str, Format] = {
     "speedscope": Format("speedscope:write", ".speedscope.json", "speedscope.app"),
     "jaeger": Format("spans:write_jaeger", ".jaeger.json", "Jaeger, xsp-post ingest"),
     "otlp": Format("spans:write_otlp", ".otlp.json", "OpenTelemetry back ends"),
-    "nvtx_gpu_proj_trace": Format("nvtx_gpu_proj_trace:write_csv", "_nvtx_gpu_proj_trace.csv",
-                                  "scripts written for nsys stats; Parquet when the output ends in .parquet"),
+    "nvtx_gpu_proj_trace": Format(
+        "nvtx_gpu_proj_trace:write_csv",
+        "_nvtx_gpu_proj_trace.csv",
+        "scripts written for nsys stats; Parquet when the output ends in .parquet",
+    ),
     "csv": Format("tables:write_csv", "_csv/", "spreadsheets, pandas"),
     "parquet": Format("tables:write_parquet", "_parquet/", "pandas, DuckDB, Spark"),
 }
@@ -45,7 +50,12 @@ Writer = Callable[..., Written]
 
 
 def export(
-    results: Results, to: str, path: Path, *, capture_id: int | None = None, limit: int | None = None,
+    results: Results,
+    to: str,
+    path: Path,
+    *,
+    capture_id: int | None = None,
+    limit: int | None = None,
     force: bool = False,
 ) -> Written:
     """Write ``results`` as format ``to`` at ``path``.
@@ -59,8 +69,11 @@ def export(
 def writer_of(to: str, path: Path) -> Writer:
     """The function that writes format ``to``; the official report is Parquet where ``path`` says so."""
     if to not in FORMATS:
-        raise UsageError(f"There is no export format {to!r}; there are {', '.join(FORMATS)}.",
-                         code="export-format", hint="Choose one with --to.")
+        raise UsageError(
+            f"There is no export format {to!r}; there are {', '.join(FORMATS)}.",
+            code="export-format",
+            hint="Choose one with --to.",
+        )
     module, function = FORMATS[to].writer.split(":")
     if to == "nvtx_gpu_proj_trace" and path.suffix == ".parquet":
         function = "write_parquet"

@@ -15,39 +15,43 @@ from xsp_post.base.errors import MESSAGES, UsageError
 from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
 from xsp_post.model.results import Results
 
-MESSAGES.update({
-    "export-no-capture": (
-        "The results hold no capture of that number, or none at all.",
-        "`xsp-post table captures STORE` lists the captures and their numbers.",
-    ),
-})
+MESSAGES.update(
+    {
+        "export-no-capture": (
+            "The results hold no capture of that number, or none at all.",
+            "`xsp-post table captures STORE` lists the captures and their numbers.",
+        ),
+    }
+)
 
-CATALOGUE.update({
-    "export-empty": Entry(
-        INFO,
-        "The report has a header and no rows",
-        "No range of the capture launched device work on its own thread.",
-        "Put ranges around what launches kernels (`with xsp_post.ranges(model):`), or look at the timeline.",
-    ),
-    "export-limited": Entry(
-        WARNING,
-        "An export was cut off",
-        "More kernels than --limit allows; the export holds the first ones in time and what surrounds them.",
-        "Raise --limit, or export the tables (`--to parquet`), which are never cut.",
-    ),
-    "export-one-capture": Entry(
-        INFO,
-        "An export shows one capture of several",
-        "A timeline cannot show captures that ran at different times; the deepest one was taken.",
-        "Choose with --capture N; `--to csv` and `--to parquet` hold all of them.",
-    ),
-    "export-large": Entry(
-        WARNING,
-        "An export may be too large for its viewer",
-        "Browsers give up on traces of some hundred megabytes.",
-        "Cut it with --limit N, or look at the aggregated flame graph (`--to speedscope`).",
-    ),
-})
+CATALOGUE.update(
+    {
+        "export-empty": Entry(
+            INFO,
+            "The report has a header and no rows",
+            "No range of the capture launched device work on its own thread.",
+            "Put ranges around what launches kernels (`with xsp_post.ranges(model):`), or look at the timeline.",
+        ),
+        "export-limited": Entry(
+            WARNING,
+            "An export was cut off",
+            "More kernels than --limit allows; the export holds the first ones in time and what surrounds them.",
+            "Raise --limit, or export the tables (`--to parquet`), which are never cut.",
+        ),
+        "export-one-capture": Entry(
+            INFO,
+            "An export shows one capture of several",
+            "A timeline cannot show captures that ran at different times; the deepest one was taken.",
+            "Choose with --capture N; `--to csv` and `--to parquet` hold all of them.",
+        ),
+        "export-large": Entry(
+            WARNING,
+            "An export may be too large for its viewer",
+            "Browsers give up on traces of some hundred megabytes.",
+            "Cut it with --limit N, or look at the aggregated flame graph (`--to speedscope`).",
+        ),
+    }
+)
 
 SYNTHETIC = ("root", "unattributed", "no_launch", "graph")
 VIEWER_LIMIT_BYTES = 400_000_000
@@ -121,8 +125,11 @@ def select(
     With ``limit`` only the first so many kernels in time stay, and the ranges and other device work that
     began before the last of them ended; a finding says so. Raises UsageError where the capture is not there.
     """
-    captures = read_table(results, "captures", ("capture_id", "level", "source_name", "gpu_name", "workload_name",
-                                                "framework", "batch_size", "kernel_count"))
+    captures = read_table(
+        results,
+        "captures",
+        ("capture_id", "level", "source_name", "gpu_name", "workload_name", "framework", "batch_size", "kernel_count"),
+    )
     findings: list[Finding] = []
     chosen = _choose(captures, capture_id, findings)
     number = int(chosen["capture_id"])
@@ -137,8 +144,11 @@ def select(
     kernel_frame = part("kernels", kernels, ("kernel_id", *times))
     operation_frame = part("memory_operations", memory_operations, ("activity_id", "kind", *times))
     if limit is not None and len(kernel_frame) > limit:
-        findings.append(finding("export-limited", count=len(kernel_frame) - limit,
-                                example=f"{limit} of {len(kernel_frame)} kernels"))
+        findings.append(
+            finding(
+                "export-limited", count=len(kernel_frame) - limit, example=f"{limit} of {len(kernel_frame)} kernels"
+            )
+        )
         order = np.argsort(kernel_frame["start_ns"].to_numpy(), kind="stable")[:limit]
         kernel_frame = kernel_frame.iloc[np.sort(order)].reset_index(drop=True)
         last = int(kernel_frame["end_ns"].max()) if len(kernel_frame) else -(2**62)
@@ -153,8 +163,9 @@ def _choose(captures: pd.DataFrame, capture_id: int | None, findings: list[Findi
         rows = [row for row in rows if row["capture_id"] == capture_id]
     if not rows:
         wanted = "no capture at all" if capture_id is None else f"no capture number {capture_id}"
-        raise UsageError(f"The results hold {wanted}.", code="export-no-capture",
-                         hint="`xsp-post table captures STORE` lists them.")
+        raise UsageError(
+            f"The results hold {wanted}.", code="export-no-capture", hint="`xsp-post table captures STORE` lists them."
+        )
     if len(rows) > 1:
         findings.append(finding("export-one-capture", count=len(rows)))
     return max(rows, key=lambda row: row["kernel_count"])

@@ -45,23 +45,39 @@ def _write(timeline: Timeline, file: IO[str]) -> None:
     process = _write_tracks(timeline, file)
     names = [json.dumps(name) for name in timeline.names]
     slices = timeline.slices
-    columns = [slices[c].to_numpy() for c in ("track", "name_id", "category", "start_ns", "end_ns", "correlation_id",
-                                              "detail_id", "flow_first", "flow_count")]
+    columns = [
+        slices[c].to_numpy()
+        for c in (
+            "track",
+            "name_id",
+            "category",
+            "start_ns",
+            "end_ns",
+            "correlation_id",
+            "detail_id",
+            "flow_first",
+            "flow_count",
+        )
+    ]
     separator = ",\n" if len(timeline.tracks) else ""
     for first in range(0, len(slices), _CHUNK):
         lines: list[str] = []
         for track, name, category, start, end, correlation, detail, flow, flows in zip(
-            *(column[first:first + _CHUNK].tolist() for column in columns)
+            *(column[first : first + _CHUNK].tolist() for column in columns)
         ):
             where = f'"pid":{process[track]},"tid":{track + 1},"ts":{_microseconds(start)}'
             arguments = f'"correlation_id":{correlation}' if correlation >= 0 else ""
             if detail >= 0:
                 arguments += f',"layer":{names[detail]}'
-            lines.append(f'{{"ph":"X","name":{names[name]},"cat":"{CATEGORIES[category]}",{where},'
-                         f'"dur":{_microseconds(end - start)},"args":{{{arguments}}}}}')
+            lines.append(
+                f'{{"ph":"X","name":{names[name]},"cat":"{CATEGORIES[category]}",{where},'
+                f'"dur":{_microseconds(end - start)},"args":{{{arguments}}}}}'
+            )
             if flows and category == LAUNCH:
-                lines += [f'{{"ph":"s","id":{number},"name":"launch","cat":"flow",{where}}}'
-                          for number in range(flow, flow + flows)]
+                lines += [
+                    f'{{"ph":"s","id":{number},"name":"launch","cat":"flow",{where}}}'
+                    for number in range(flow, flow + flows)
+                ]
             elif flows:
                 lines.append(f'{{"ph":"f","bp":"e","id":{flow},"name":"launch","cat":"flow",{where}}}')
         file.write(separator + ",\n".join(lines))
@@ -85,13 +101,15 @@ def _write_tracks(timeline: Timeline, file: IO[str]) -> list[int]:
         lane = f" ({track.lane + 1})" if track.lane else ""
         if key not in numbers:
             numbers[key] = len(numbers) + 1
-            name = (f"GPU {track.device_id} {gpu} · process {track.process_id}" if stream
-                    else f"process {track.process_id}")
+            name = (
+                f"GPU {track.device_id} {gpu} · process {track.process_id}" if stream else f"process {track.process_id}"
+            )
             events.append({"ph": "M", "name": "process_name", "pid": numbers[key], "args": {"name": name}})
         name = f"stream {track.stream_id}{lane}" if stream else f"thread {track.thread_id} {track.kind}{lane}"
         process.append(numbers[key])
         events.append({"ph": "M", "name": "thread_name", "pid": numbers[key], "tid": i + 1, "args": {"name": name}})
-        events.append({"ph": "M", "name": "thread_sort_index", "pid": numbers[key], "tid": i + 1,
-                       "args": {"sort_index": i}})
+        events.append(
+            {"ph": "M", "name": "thread_sort_index", "pid": numbers[key], "tid": i + 1, "args": {"sort_index": i}}
+        )
     file.write(",\n".join(json.dumps(event) for event in events))
     return process

@@ -23,17 +23,35 @@ from xsp_post.exporters.base import Selection, Written, select
 from xsp_post.model.results import Results
 
 # A PyTorch or Jaeger trace has no NVTX ranges; what it has instead nests like push/pop ranges.
-STYLES = {"push_pop": "PushPop", "start_end": "StartEnd", "operator": "PushPop", "module": "PushPop",
-          "annotation": "PushPop"}
+STYLES = {
+    "push_pop": "PushPop",
+    "start_end": "StartEnd",
+    "operator": "PushPop",
+    "module": "PushPop",
+    "annotation": "PushPop",
+}
 # The report in nanoseconds; `nsys stats` prints the unit behind the name, the recipe's Parquet does not.
 _IN_NS = ("Projected Start", "Projected Duration", "Orig Start", "Orig Duration")
 # Types of the recipe's Parquet file: numbers that a row may lack are doubles there.
-PARQUET_SCHEMA = pa.schema([
-    ("Name", pa.string()), ("Projected Start", pa.int64()), ("Projected Duration", pa.int64()),
-    ("Orig Start", pa.float64()), ("Orig Duration", pa.float64()), ("Style", pa.string()), ("PID", pa.int64()),
-    ("TID", pa.int64()), ("NumGPUOps", pa.int64()), ("Lvl", pa.float64()), ("NumChild", pa.int64()),
-    ("RangeId", pa.float64()), ("ParentId", pa.float64()), ("RangeStack", pa.string()), ("Rank", pa.int64()),
-])
+PARQUET_SCHEMA = pa.schema(
+    [
+        ("Name", pa.string()),
+        ("Projected Start", pa.int64()),
+        ("Projected Duration", pa.int64()),
+        ("Orig Start", pa.float64()),
+        ("Orig Duration", pa.float64()),
+        ("Style", pa.string()),
+        ("PID", pa.int64()),
+        ("TID", pa.int64()),
+        ("NumGPUOps", pa.int64()),
+        ("Lvl", pa.float64()),
+        ("NumChild", pa.int64()),
+        ("RangeId", pa.float64()),
+        ("ParentId", pa.float64()),
+        ("RangeStack", pa.string()),
+        ("Rank", pa.int64()),
+    ]
+)
 
 
 def data(results: Results, *, capture_id: int | None = None) -> pd.DataFrame:
@@ -44,7 +62,10 @@ def data(results: Results, *, capture_id: int | None = None) -> pd.DataFrame:
 def _selection(results: Results, capture_id: int | None) -> Selection:
     launched = ("process_id", "correlation_id", "launch_start_ns", "launch_end_ns", "launch_thread_id")
     return select(
-        results, capture_id=capture_id, kernels=launched, memory_operations=(*launched, "node_id"),
+        results,
+        capture_id=capture_id,
+        kernels=launched,
+        memory_operations=(*launched, "node_id"),
         nodes=("name", "domain", "process_id", "thread_id", "source_row_id"),
     )
 
@@ -63,7 +84,7 @@ def from_selection(selection: Selection) -> pd.DataFrame:
 
     launches = _launches(selection)
     thread = _thread_numbers(ranges[["process_id", "thread_id"]], launches[["process_id", "launch_thread_id"]])
-    range_thread, launch_thread = thread[: len(ranges)], thread[len(ranges):]
+    range_thread, launch_thread = thread[: len(ranges)], thread[len(ranges) :]
     first, last, count = _project(range_thread, start, end, launch_thread, launches)
     nesting = nest(range_thread, start, end, range_id)
 
@@ -73,22 +94,24 @@ def from_selection(selection: Selection) -> pd.DataFrame:
     parent = nesting.parent
     parent_id = pd.array(np.where(parent >= 0, range_id[parent] if len(range_id) else 0, 0), dtype="Int64")
     parent_id[parent < 0] = pd.NA
-    report = pd.DataFrame({
-        "Name": name,
-        "Projected Start": first,
-        "Projected Duration": last - first,
-        "Orig Start": start,
-        "Orig Duration": end - start,
-        "Style": ranges["span_kind"].astype(object).map(STYLES).to_numpy(),
-        "PID": ranges["process_id"].to_numpy(),
-        "TID": ranges["thread_id"].to_numpy(),
-        "NumGPUOps": count,
-        "Lvl": nesting.depth,
-        "NumChild": children,
-        "RangeId": range_id,
-        "ParentId": parent_id,
-        "RangeStack": _stacks(range_id, parent, nesting.depth),
-    })[has]
+    report = pd.DataFrame(
+        {
+            "Name": name,
+            "Projected Start": first,
+            "Projected Duration": last - first,
+            "Orig Start": start,
+            "Orig Duration": end - start,
+            "Style": ranges["span_kind"].astype(object).map(STYLES).to_numpy(),
+            "PID": ranges["process_id"].to_numpy(),
+            "TID": ranges["thread_id"].to_numpy(),
+            "NumGPUOps": count,
+            "Lvl": nesting.depth,
+            "NumChild": children,
+            "RangeId": range_id,
+            "ParentId": parent_id,
+            "RangeStack": _stacks(range_id, parent, nesting.depth),
+        }
+    )[has]
     order = np.lexsort((report["RangeId"], -report["Projected Duration"], report["Projected Start"]))
     return report.iloc[order].reset_index(drop=True)
 
@@ -127,14 +150,23 @@ def _written(path: Path, report: pd.DataFrame, selection: Selection) -> Written:
 
 def _launches(selection: Selection) -> pd.DataFrame:
     """One row per launch with device work: its call, and first start and last end of its operations."""
-    columns = ["process_id", "correlation_id", "launch_thread_id", "launch_start_ns", "launch_end_ns",
-               "start_ns", "end_ns"]
+    columns = [
+        "process_id",
+        "correlation_id",
+        "launch_thread_id",
+        "launch_start_ns",
+        "launch_end_ns",
+        "start_ns",
+        "end_ns",
+    ]
     copies = selection.memory_operations
     copies = copies[copies["kind"].astype(str) != "graph"]
     operations = pd.concat([selection.kernels[columns], copies[columns]], ignore_index=True)
     operations = operations[operations["launch_thread_id"] >= 0]
     return operations.groupby(columns[:4], sort=False, as_index=False).agg(
-        launch_end_ns=("launch_end_ns", "max"), start_ns=("start_ns", "min"), end_ns=("end_ns", "max"),
+        launch_end_ns=("launch_end_ns", "max"),
+        start_ns=("start_ns", "min"),
+        end_ns=("end_ns", "max"),
     )
 
 
@@ -191,8 +223,14 @@ def _extremes(
 
 
 def _project_one_by_one(
-    rows: np.ndarray, end: np.ndarray, low: np.ndarray, call_end: np.ndarray, launches: pd.DataFrame,
-    first: np.ndarray, last: np.ndarray, count: np.ndarray,
+    rows: np.ndarray,
+    end: np.ndarray,
+    low: np.ndarray,
+    call_end: np.ndarray,
+    launches: pd.DataFrame,
+    first: np.ndarray,
+    last: np.ndarray,
+    count: np.ndarray,
 ) -> None:
     """The same where calls of one thread contain each other (seldom): range by range."""
     call_start = launches["launch_start_ns"].to_numpy()

@@ -18,12 +18,14 @@ from xsp_post.exporters.base import Written, note_size
 from xsp_post.exporters.timeline import CATEGORIES, Timeline, build_timeline
 from xsp_post.model.results import Results
 
-MESSAGES.update({
-    "perfetto-missing": (
-        "The Python package that writes Perfetto traces is not installed.",
-        "pip install 'xsp-post[perfetto]', or export to Chrome JSON (`--to chrome`), which Perfetto opens as well.",
-    ),
-})
+MESSAGES.update(
+    {
+        "perfetto-missing": (
+            "The Python package that writes Perfetto traces is not installed.",
+            "pip install 'xsp-post[perfetto]', or export to Chrome JSON (`--to chrome`), which Perfetto opens as well.",
+        ),
+    }
+)
 
 _SEQUENCE = 1  # packets of one writer
 _CHUNK = 100_000
@@ -51,8 +53,11 @@ def _messages() -> Any:
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
     except ImportError as error:
-        raise ToolError("The package `perfetto` is not installed.", code="perfetto-missing",
-                        hint="pip install 'xsp-post[perfetto]', or use --to chrome.") from error
+        raise ToolError(
+            "The package `perfetto` is not installed.",
+            code="perfetto-missing",
+            hint="pip install 'xsp-post[perfetto]', or use --to chrome.",
+        ) from error
     return perfetto_trace_pb2
 
 
@@ -84,8 +89,9 @@ def _write_tracks(timeline: Timeline, builder: Any) -> np.ndarray:
     for i, track in enumerate(timeline.track_rows()):
         process_id, lane = track.process_id, track.lane
         if track.kind == "stream":
-            parent = describe(("gpu", process_id, track.device_id), _named(
-                f"GPU {track.device_id} {gpu} · process {process_id}"))
+            parent = describe(
+                ("gpu", process_id, track.device_id), _named(f"GPU {track.device_id} {gpu} · process {process_id}")
+            )
             name = f"stream {track.stream_id}" + (f" ({lane + 1})" if lane else "")
             uuids[i] = describe((i,), _named(name, parent))
             continue
@@ -104,6 +110,7 @@ def _named(name: str, parent: int = 0) -> Any:
         descriptor.name = name
         if parent:
             descriptor.parent_uuid = parent
+
     return fill
 
 
@@ -111,6 +118,7 @@ def _process(process_id: int) -> Any:
     def fill(descriptor: Any) -> None:
         descriptor.process.pid = process_id & 0x7FFFFFFF
         descriptor.process.process_name = f"process {process_id}"
+
     return fill
 
 
@@ -120,6 +128,7 @@ def _thread(process_id: int, thread_id: int, parent: int) -> Any:
         descriptor.thread.pid = process_id & 0x7FFFFFFF
         descriptor.thread.tid = thread_id & 0x7FFFFFFF
         descriptor.thread.thread_name = f"thread {thread_id}" if thread_id >= 0 else "inferred"
+
     return fill
 
 
@@ -138,7 +147,7 @@ def _write_names(timeline: Timeline, builder: Any, messages: Any) -> None:
         else:
             packet.sequence_flags = messages.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
         used_as_detail = set(timeline.slices["detail_id"].unique().tolist())
-        for i, text in enumerate(timeline.names[first:first + _NAMES_PER_PACKET], first):
+        for i, text in enumerate(timeline.names[first : first + _NAMES_PER_PACKET], first):
             packet.interned_data.event_names.add(iid=i + 1, name=text)
             if i in used_as_detail:
                 packet.interned_data.debug_annotation_string_values.add(iid=i + 1, str=text.encode("utf-8"))
@@ -158,13 +167,20 @@ def _write_events(timeline: Timeline, uuids: np.ndarray, builder: Any, messages:
     # slices are sorted by track, start, longest first: their row number says which is the outer one
     order = np.lexsort((rows, kind, moment))
     track, name = uuids[slices["track"].to_numpy()], slices["name_id"].to_numpy()
-    columns = (track, name, slices["category"].to_numpy(), slices["correlation_id"].to_numpy(),
-               slices["detail_id"].to_numpy(), slices["flow_first"].to_numpy(), slices["flow_count"].to_numpy())
+    columns = (
+        track,
+        name,
+        slices["category"].to_numpy(),
+        slices["correlation_id"].to_numpy(),
+        slices["detail_id"].to_numpy(),
+        slices["flow_first"].to_numpy(),
+        slices["flow_count"].to_numpy(),
+    )
     event = messages.TrackEvent
     types = {END: event.TYPE_SLICE_END, BEGIN: event.TYPE_SLICE_BEGIN, INSTANT: event.TYPE_INSTANT}
     needs_state = messages.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
     for first in range(0, len(order), _CHUNK):
-        part = order[first:first + _CHUNK]
+        part = order[first : first + _CHUNK]
         row = rows[part]
         for at, what, uuid, name_id, category, correlation, detail, flow, flows in zip(
             moment[part].tolist(), kind[part].tolist(), *(column[row].tolist() for column in columns)

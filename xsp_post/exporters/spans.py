@@ -21,12 +21,20 @@ from xsp_post.model.results import Results
 
 # Our levels and MLModelScope's (tracer/level.go); `xsp_level` keeps ours, which are finer.
 TRACE_LEVELS = {
-    "CAPTURE": "APPLICATION_TRACE", "APPLICATION": "APPLICATION_TRACE", "MODEL": "MODEL_TRACE",
-    "MODULE": "FRAMEWORK_TRACE", "LAYER": "FRAMEWORK_TRACE", "OPERATION": "FRAMEWORK_TRACE",
+    "CAPTURE": "APPLICATION_TRACE",
+    "APPLICATION": "APPLICATION_TRACE",
+    "MODEL": "MODEL_TRACE",
+    "MODULE": "FRAMEWORK_TRACE",
+    "LAYER": "FRAMEWORK_TRACE",
+    "OPERATION": "FRAMEWORK_TRACE",
     "LIBRARY": "ML_LIBRARY_TRACE",
 }
-RUN_LEVELS = {"M": "MODEL_TRACE", "M/L": "FRAMEWORK_TRACE", "M/L/G": "SYSTEM_LIBRARY_TRACE",
-              "M/L/G+counters": "SYSTEM_LIBRARY_TRACE"}
+RUN_LEVELS = {
+    "M": "MODEL_TRACE",
+    "M/L": "FRAMEWORK_TRACE",
+    "M/L/G": "SYSTEM_LIBRARY_TRACE",
+    "M/L/G+counters": "SYSTEM_LIBRARY_TRACE",
+}
 _CHUNK = 50_000
 _NODE_TAGS = ("domain", "process_id", "thread_id", "layer_type", "shape_text", "iteration_index")
 _KERNEL_TAGS = ("correlation_id", "process_id", "device_id", "stream_id", "attribution", "layer_index")
@@ -52,19 +60,30 @@ def write_otlp(
 
 
 def _write(
-    results: Results, path: Path, capture_id: int | None, limit: int | None, force: bool,
+    results: Results,
+    path: Path,
+    capture_id: int | None,
+    limit: int | None,
+    force: bool,
     write: Callable[[Selection, IO[str]], int],
 ) -> Written:
     launch = ("launch_start_ns", "launch_end_ns", "launch_thread_id")
     selection = select(
-        results, capture_id=capture_id, limit=limit, nodes=("parent_id", "level", "name", *_NODE_TAGS),
+        results,
+        capture_id=capture_id,
+        limit=limit,
+        nodes=("parent_id", "level", "name", *_NODE_TAGS),
         kernels=("name", "node_id", *_KERNEL_TAGS, *_GEOMETRY, *launch),
         memory_operations=("name", "node_id", "bytes", *_KERNEL_TAGS[:-1], *launch),
     )
     with atomic_output(path, force) as temporary, open(temporary, "w", encoding="utf-8") as file:
         count = write(selection, file)
-    counts = {"spans": count, "ranges": len(selection.ranges), "kernels": len(selection.kernels),
-              "memory operations": len(selection.memory_operations)}
+    counts = {
+        "spans": count,
+        "ranges": len(selection.ranges),
+        "kernels": len(selection.kernels),
+        "memory operations": len(selection.memory_operations),
+    }
     return note_size(Written(Path(path), counts, selection.findings))
 
 
@@ -76,15 +95,17 @@ def spans(selection: Selection) -> Iterator[Span]:
     following = len(nodes) + 1
     for first, part in _chunks(nodes):
         tags = _tags(part, _NODE_TAGS)
-        columns = (part[name].astype(object).tolist()
-                   for name in ("name", "level", "start_ns", "end_ns", "process_id", "thread_id"))
+        columns = (
+            part[name].astype(object).tolist()
+            for name in ("name", "level", "start_ns", "end_ns", "process_id", "thread_id")
+        )
         for i, (name, level, start, end, process, thread) in enumerate(zip(*columns)):
             tag = {"trace_level": TRACE_LEVELS.get(level, "FULL_TRACE"), "xsp_level": level, **tags[i]}
             yield first + i + 1, int(parent[first + i]), str(name), start, end, (process, thread), tag
     for frame in (selection.kernels, selection.memory_operations):
         above = number.reindex(frame["node_id"]).fillna(0).to_numpy(dtype=np.int64)
         for first, part in _chunks(frame):
-            for span in _device_spans(part, above[first:first + _CHUNK], following):
+            for span in _device_spans(part, above[first : first + _CHUNK], following):
                 yield span
                 following += 1
 
@@ -100,21 +121,35 @@ def _device_spans(part: pd.DataFrame, above: np.ndarray, following: int) -> Iter
         start, end, launch_start, launch_end, process, thread = rows[i]
         common: dict[str, object] = {"trace_level": "SYSTEM_LIBRARY_TRACE", "kernel": str(name), **tags[i]}
         if launch_start >= 0:
-            yield (following, int(above[i]), "cuda_launch", launch_start, launch_end, (process, thread),
-                   {**common, "thread_id": thread, "xsp_level": "LAUNCH"})
+            yield (
+                following,
+                int(above[i]),
+                "cuda_launch",
+                launch_start,
+                launch_end,
+                (process, thread),
+                {**common, "thread_id": thread, "xsp_level": "LAUNCH"},
+            )
             following += 1
         shape: dict[str, object] = {}
         if is_kernel:
             shape = {"grid_dim": geometry[i][:3], "block_dim": geometry[i][3:]}
             shape = {k: "[" + " ".join(map(str, v)) + "]" for k, v in shape.items() if isinstance(v, list)}
-        yield (following, int(above[i]), f"gpu_{kinds[i]}", start, end, (process, thread),
-               {**common, "name": str(name), **shape, "xsp_level": "KERNEL"})
+        yield (
+            following,
+            int(above[i]),
+            f"gpu_{kinds[i]}",
+            start,
+            end,
+            (process, thread),
+            {**common, "name": str(name), **shape, "xsp_level": "KERNEL"},
+        )
         following += 1
 
 
 def _chunks(frame: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
     for first in range(0, len(frame), _CHUNK):
-        yield first, frame.iloc[first:first + _CHUNK]
+        yield first, frame.iloc[first : first + _CHUNK]
 
 
 def _tags(part: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, object]]:
@@ -132,9 +167,13 @@ def _trace_id(selection: Selection) -> str:
 
 def _facts(selection: Selection) -> dict[str, object]:
     capture = selection.capture
-    facts = {"gpu": capture.get("gpu_name"), "framework": capture.get("framework"),
-             "batch_size": capture.get("batch_size"), "source_name": capture.get("source_name"),
-             "evaluation_trace_level": RUN_LEVELS.get(str(capture.get("level")), "SYSTEM_LIBRARY_TRACE")}
+    facts = {
+        "gpu": capture.get("gpu_name"),
+        "framework": capture.get("framework"),
+        "batch_size": capture.get("batch_size"),
+        "source_name": capture.get("source_name"),
+        "evaluation_trace_level": RUN_LEVELS.get(str(capture.get("level")), "SYSTEM_LIBRARY_TRACE"),
+    }
     return {key: value for key, value in facts.items() if value not in (None, "", -1)}
 
 
@@ -155,21 +194,32 @@ def _jaeger(selection: Selection, file: IO[str]) -> int:
         number, parent, name, start, end, thread, tags = span
         process = processes.setdefault(thread, f"p{len(processes) + 1}")
         references = [{"refType": "CHILD_OF", "traceID": trace, "spanID": f"{parent:016x}"}] if parent else []
-        return json.dumps({
-            "traceID": trace, "spanID": f"{number:016x}", "operationName": name, "references": references,
-            # both ends rounded down: a child that lay inside its parent still does
-            "startTime": start // 1000, "duration": end // 1000 - start // 1000,
-            "tags": [tag(k, v) for k, v in {**tags, "start_ns": start, "duration_ns": end - start}.items()],
-            "logs": [], "processID": process,
-        })
+        return json.dumps(
+            {
+                "traceID": trace,
+                "spanID": f"{number:016x}",
+                "operationName": name,
+                "references": references,
+                # both ends rounded down: a child that lay inside its parent still does
+                "startTime": start // 1000,
+                "duration": end // 1000 - start // 1000,
+                "tags": [tag(k, v) for k, v in {**tags, "start_ns": start, "duration_ns": end - start}.items()],
+                "logs": [],
+                "processID": process,
+            }
+        )
 
     file.write(f'{{"data":[{{"traceID":"{trace}","spans":[\n')
     count = _join(map(text, spans(selection)), file)
     described = {
-        name: {"serviceName": _service(selection), "tags": [
-            tag(key, value) for key, value in
-            {**_facts(selection), "process_id": process_id, "thread_id": thread_id}.items() if value != -1
-        ]}
+        name: {
+            "serviceName": _service(selection),
+            "tags": [
+                tag(key, value)
+                for key, value in {**_facts(selection), "process_id": process_id, "thread_id": thread_id}.items()
+                if value != -1
+            ],
+        }
         for (process_id, thread_id), name in processes.items()
     }
     file.write(f'\n],"processes":{json.dumps(described)},"warnings":null}}],"total":1}}\n')
@@ -187,18 +237,25 @@ def _otlp(selection: Selection, file: IO[str]) -> int:
     def text(span: Span) -> str:
         number, parent, name, start, end, _, tags = span
         entry: dict[str, Any] = {
-            "traceId": trace, "spanId": f"{number:016x}", "name": name, "kind": 1,
-            "startTimeUnixNano": str(max(start, 0)), "endTimeUnixNano": str(max(end, 0)),
+            "traceId": trace,
+            "spanId": f"{number:016x}",
+            "name": name,
+            "kind": 1,
+            "startTimeUnixNano": str(max(start, 0)),
+            "endTimeUnixNano": str(max(end, 0)),
             "attributes": [attribute(k, v) for k, v in tags.items()],
         }
         if parent:
             entry["parentSpanId"] = f"{parent:016x}"
         return json.dumps(entry)
 
-    resource = {"attributes": [attribute(k, v) for k, v in
-                               {"service.name": _service(selection), **_facts(selection)}.items()]}
-    file.write(f'{{"resourceSpans":[{{"resource":{json.dumps(resource)},"scopeSpans":[{{"scope":'
-               '{"name":"xsp-post"},"spans":[\n')
+    resource = {
+        "attributes": [attribute(k, v) for k, v in {"service.name": _service(selection), **_facts(selection)}.items()]
+    }
+    file.write(
+        f'{{"resourceSpans":[{{"resource":{json.dumps(resource)},"scopeSpans":[{{"scope":'
+        '{"name":"xsp-post"},"spans":[\n'
+    )
     count = _join(map(text, spans(selection)), file)
     file.write("\n]}]}]}\n")
     return count

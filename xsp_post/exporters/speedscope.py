@@ -25,7 +25,9 @@ def write(
 ) -> Written:
     """One JSON file. Raises OutputError, UsageError (no such capture)."""
     selection = select(
-        results, capture_id=capture_id, nodes=("parent_id", "path_id", "folded_name", "self_ns"),
+        results,
+        capture_id=capture_id,
+        nodes=("parent_id", "path_id", "folded_name", "self_ns"),
         kernels=("node_id", "short_name"),
     )
     document = data(selection)
@@ -44,19 +46,32 @@ def data(selection: Selection) -> dict[str, Any]:
 
     kernels = selection.kernels
     duration = kernels["end_ns"].to_numpy() - kernels["start_ns"].to_numpy()
-    by_path = pd.DataFrame({
-        "path_id": of_node.reindex(kernels["node_id"]).fillna(-1).to_numpy(dtype=np.int64),
-        "leaf": kernels["short_name"].astype(object).to_numpy(), "weight": duration,
-    }).groupby(["path_id", "leaf"], sort=False, observed=True)["weight"].sum().reset_index()
-    device = [([*stacks.get(path, []), frames.number(leaf)], weight)
-              for path, leaf, weight in zip(by_path["path_id"].tolist(), by_path["leaf"], by_path["weight"].tolist())]
+    by_path = (
+        pd.DataFrame(
+            {
+                "path_id": of_node.reindex(kernels["node_id"]).fillna(-1).to_numpy(dtype=np.int64),
+                "leaf": kernels["short_name"].astype(object).to_numpy(),
+                "weight": duration,
+            }
+        )
+        .groupby(["path_id", "leaf"], sort=False, observed=True)["weight"]
+        .sum()
+        .reset_index()
+    )
+    device = [
+        ([*stacks.get(path, []), frames.number(leaf)], weight)
+        for path, leaf, weight in zip(by_path["path_id"].tolist(), by_path["leaf"], by_path["weight"].tolist())
+    ]
 
     # synthetic nodes have no host time of their own
     own = selection.ranges.groupby("path_id", sort=False)["self_ns"].sum()
     host = [(stacks[path], weight) for path, weight in zip(own.index.tolist(), own.tolist()) if weight > 0]
     name = str(selection.capture.get("workload_name") or selection.capture.get("source_name") or "capture")
     return {
-        "$schema": _SCHEMA, "exporter": "xsp-post", "name": name, "activeProfileIndex": 0,
+        "$schema": _SCHEMA,
+        "exporter": "xsp-post",
+        "name": name,
+        "activeProfileIndex": 0,
         "profiles": [_profile("device time (kernels)", device), _profile("host time (ranges)", host)],
         "shared": {"frames": frames.values},
     }
@@ -82,8 +97,9 @@ def _paths(nodes: pd.DataFrame) -> pd.DataFrame:
     first = nodes.drop_duplicates("path_id")
     path_of = pd.Series(nodes["path_id"].to_numpy(), index=nodes["node_id"].to_numpy())
     above = path_of.reindex(first["parent_id"]).fillna(-1).to_numpy(dtype=np.int64)
-    return pd.DataFrame({"above": above, "name": first["folded_name"].astype(object).to_numpy()},
-                        index=first["path_id"].to_numpy())
+    return pd.DataFrame(
+        {"above": above, "name": first["folded_name"].astype(object).to_numpy()}, index=first["path_id"].to_numpy()
+    )
 
 
 def _stacks(paths: pd.DataFrame, frames: _Frames) -> dict[int, list[int]]:
@@ -106,6 +122,11 @@ def _profile(name: str, samples: list[tuple[list[int], int]]) -> dict[str, Any]:
     heaviest_first = sorted(samples, key=lambda sample: -sample[1])
     total = sum(weight for _, weight in heaviest_first)
     return {
-        "type": "sampled", "name": name, "unit": "nanoseconds", "startValue": 0, "endValue": total,
-        "samples": [stack for stack, _ in heaviest_first], "weights": [weight for _, weight in heaviest_first],
+        "type": "sampled",
+        "name": name,
+        "unit": "nanoseconds",
+        "startValue": 0,
+        "endValue": total,
+        "samples": [stack for stack, _ in heaviest_first],
+        "weights": [weight for _, weight in heaviest_first],
     }

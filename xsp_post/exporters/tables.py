@@ -82,5 +82,5 @@ def _schema(frame: pd.DataFrame, name: str) -> pa.Schema:
 
 def _chunks(frame: pd.DataFrame, schema: pa.Schema) -> Iterator[pa.Table]:
     for first in range(0, max(len(frame), 1), _CHUNK):
-        table = pa.Table.from_pandas(frame.iloc[first:first + _CHUNK], preserve_index=False)
+        table = pa.Table.from_pandas(frame.iloc[first : first + _CHUNK], preserve_index=False)
         yield table.cast(schema)

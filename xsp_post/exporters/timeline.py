@@ -14,8 +14,18 @@ from xsp_post.exporters.base import Selection, select
 from xsp_post.model.results import Results
 
 # Category codes of slices; a range's category is its level, in lower case.
-CATEGORIES = ("kernel", "memory", "launch", "capture", "application", "model", "module", "layer", "operation",
-              "library")
+CATEGORIES = (
+    "kernel",
+    "memory",
+    "launch",
+    "capture",
+    "application",
+    "model",
+    "module",
+    "layer",
+    "operation",
+    "library",
+)
 KERNEL, MEMORY, LAUNCH = 0, 1, 2
 FIRST_RANGE = 3
 
@@ -58,19 +68,32 @@ class Timeline:
         """Slices by what they are."""
         category = self.slices["category"].to_numpy()
         return {
-            "ranges": int((category >= FIRST_RANGE).sum()), "launches": int((category == LAUNCH).sum()),
-            "kernels": int((category == KERNEL).sum()), "memory operations": int((category == MEMORY).sum()),
+            "ranges": int((category >= FIRST_RANGE).sum()),
+            "launches": int((category == LAUNCH).sum()),
+            "kernels": int((category == KERNEL).sum()),
+            "memory operations": int((category == MEMORY).sum()),
         }
 
 
 def build_timeline(results: Results, *, capture_id: int | None = None, limit: int | None = None) -> Timeline:
     """Ranges per thread, launches per thread, device operations per stream. Raises UsageError (no such capture)."""
-    operation = ("name", "process_id", "device_id", "stream_id", "correlation_id", "launch_start_ns", "launch_end_ns",
-                 "launch_thread_id")
+    operation = (
+        "name",
+        "process_id",
+        "device_id",
+        "stream_id",
+        "correlation_id",
+        "launch_start_ns",
+        "launch_end_ns",
+        "launch_thread_id",
+    )
     selection = select(
-        results, capture_id=capture_id, limit=limit,
+        results,
+        capture_id=capture_id,
+        limit=limit,
         nodes=("name", "level", "process_id", "thread_id"),
-        kernels=(*operation, "short_name", "layer_node_id"), memory_operations=operation,
+        kernels=(*operation, "short_name", "layer_node_id"),
+        memory_operations=operation,
     )
     names = _Names()
     ranges = _range_slices(selection, names)
@@ -108,8 +131,21 @@ class _Names:
         return numbers[codes]
 
 
-_SLICE = ("kind", "process_id", "thread_id", "device_id", "stream_id", "name_id", "category", "start_ns", "end_ns",
-          "correlation_id", "detail_id", "flow_first", "flow_count")
+_SLICE = (
+    "kind",
+    "process_id",
+    "thread_id",
+    "device_id",
+    "stream_id",
+    "name_id",
+    "category",
+    "start_ns",
+    "end_ns",
+    "correlation_id",
+    "detail_id",
+    "flow_first",
+    "flow_count",
+)
 _COPIED = ("process_id", "device_id", "stream_id", "correlation_id", "start_ns", "end_ns")
 KINDS = ("ranges", "launches", "stream")
 
@@ -125,8 +161,13 @@ def _range_slices(selection: Selection, names: _Names) -> pd.DataFrame:
     level = ranges["level"].astype(str).str.lower()
     code = {name: i for i, name in enumerate(CATEGORIES)}
     return _slices(
-        len(ranges), kind=0, process_id=ranges["process_id"].to_numpy(), thread_id=ranges["thread_id"].to_numpy(),
-        name_id=names.of(ranges["name"]), start_ns=ranges["start_ns"].to_numpy(), end_ns=ranges["end_ns"].to_numpy(),
+        len(ranges),
+        kind=0,
+        process_id=ranges["process_id"].to_numpy(),
+        thread_id=ranges["thread_id"].to_numpy(),
+        name_id=names.of(ranges["name"]),
+        start_ns=ranges["start_ns"].to_numpy(),
+        end_ns=ranges["end_ns"].to_numpy(),
         category=level.map(code).fillna(code["application"]).to_numpy(dtype=np.int64),
     )
 
@@ -136,11 +177,16 @@ def _operation_slices(selection: Selection, names: _Names) -> pd.DataFrame:
     ``thread_id`` is the launching thread still, and columns ``launch_…`` describe the launch."""
     kernels, copies = selection.kernels, selection.memory_operations
     layer = _layer_names(selection, names)
-    frame = pd.concat([
-        _device_slices(kernels, KERNEL, names, layer), _device_slices(copies, MEMORY, names, None),
-    ], ignore_index=True)
-    frame = frame.sort_values(["process_id", "thread_id", "launch_start_ns", "correlation_id"], kind="stable",
-                              ignore_index=True)
+    frame = pd.concat(
+        [
+            _device_slices(kernels, KERNEL, names, layer),
+            _device_slices(copies, MEMORY, names, None),
+        ],
+        ignore_index=True,
+    )
+    frame = frame.sort_values(
+        ["process_id", "thread_id", "launch_start_ns", "correlation_id"], kind="stable", ignore_index=True
+    )
     launched = frame["launch_start_ns"].to_numpy() >= 0
     launched &= frame["thread_id"].to_numpy() >= 0
     frame["flow_first"] = np.where(launched, np.cumsum(launched), -1)
@@ -150,7 +196,10 @@ def _operation_slices(selection: Selection, names: _Names) -> pd.DataFrame:
 
 def _device_slices(frame: pd.DataFrame, category: int, names: _Names, layer: np.ndarray | None) -> pd.DataFrame:
     slices = _slices(
-        len(frame), kind=2, category=category, name_id=names.of(frame["name"]),
+        len(frame),
+        kind=2,
+        category=category,
+        name_id=names.of(frame["name"]),
         detail_id=layer if layer is not None else -1,
         **{c: frame[c].to_numpy() for c in _COPIED},
     )
@@ -180,10 +229,16 @@ def _split_launches(operations: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFram
     first = np.flatnonzero(np.append(True, (key[1:] != key[:-1]).any(axis=1))) if len(key) else np.zeros(0, np.int64)
     rows = launched.iloc[first]
     launches = _slices(
-        len(rows), kind=1, category=LAUNCH, name_id=rows["launch_name_id"].to_numpy(),
-        process_id=rows["process_id"].to_numpy(), thread_id=rows["thread_id"].to_numpy(),
-        start_ns=rows["launch_start_ns"].to_numpy(), end_ns=rows["launch_end_ns"].to_numpy(),
-        correlation_id=rows["correlation_id"].to_numpy(), flow_first=rows["flow_first"].to_numpy(),
+        len(rows),
+        kind=1,
+        category=LAUNCH,
+        name_id=rows["launch_name_id"].to_numpy(),
+        process_id=rows["process_id"].to_numpy(),
+        thread_id=rows["thread_id"].to_numpy(),
+        start_ns=rows["launch_start_ns"].to_numpy(),
+        end_ns=rows["launch_end_ns"].to_numpy(),
+        correlation_id=rows["correlation_id"].to_numpy(),
+        flow_first=rows["flow_first"].to_numpy(),
         flow_count=np.diff(np.append(first, len(launched))),
     )
     return launches, operations.assign(thread_id=np.int64(-1))[list(_SLICE)]

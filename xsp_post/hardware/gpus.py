@@ -79,21 +79,23 @@ def peaks_of_device(device: Mapping[str, Any], overrides: Mapping[str, Peaks] | 
     )
 
 
-def peaks_of_ncu_attributes(attributes: Mapping[str, Any],
-                            overrides: Mapping[str, Peaks] | None = None) -> Peaks | None:
+def peaks_of_ncu_attributes(
+    attributes: Mapping[str, Any], overrides: Mapping[str, Peaks] | None = None
+) -> Peaks | None:
     """`find_peaks` for Nsight Compute's ``device__attribute_*`` metrics, named without that prefix.
 
     Reads display_name, compute_capability_major/_minor, multiprocessor_count, clock_rate and
     memory_clock_rate (kHz), global_memory_bus_width (bits; double data rate), l2_cache_size (bytes).
     """
+
     def number(name: str) -> float | None:
         value = attributes.get(name)
         return float(value) if value else None
 
-    width, memory_khz, core_khz = (number(n) for n in (
-        "global_memory_bus_width", "memory_clock_rate", "clock_rate"))
-    major, minor, sm_count = (number(n) for n in (
-        "compute_capability_major", "compute_capability_minor", "multiprocessor_count"))
+    width, memory_khz, core_khz = (number(n) for n in ("global_memory_bus_width", "memory_clock_rate", "clock_rate"))
+    major, minor, sm_count = (
+        number(n) for n in ("compute_capability_major", "compute_capability_minor", "multiprocessor_count")
+    )
     l2_bytes = number("l2_cache_size")
     return find_peaks(
         str(attributes.get("display_name") or ""),
@@ -115,8 +117,14 @@ def similar_names(gpu_name: str) -> list[str]:
 def paper_system(name: str) -> Peaks:
     """Peaks of one of the paper's five systems (Table VII): its own numbers, for reproduction. KeyError."""
     gpu_name, flop_per_s, bandwidth = PAPER_SYSTEMS[name]
-    return Peaks(gpu_name, {"fp32": flop_per_s}, bandwidth, None, FROM_PAPER,
-                 "XSP paper, Table VII, with the unrounded peaks of its authors' GPU table")
+    return Peaks(
+        gpu_name,
+        {"fp32": flop_per_s},
+        bandwidth,
+        None,
+        FROM_PAPER,
+        "XSP paper, Table VII, with the unrounded peaks of its authors' GPU table",
+    )
 
 
 # Names ------------------------------------------------------------------------------------------------
@@ -152,19 +160,32 @@ def _of_product(gpu: Gpu) -> Peaks:
     return Peaks(gpu.name, peaks, gpu.memory_bandwidth_bytes_per_s, gpu.l2_bytes, FROM_TABLE, gpu.source)
 
 
-def _from_attributes(gpu_name: str, sm_count: int | None, clock_hz: float | None, compute_capability: str,
-                     bandwidth: float | None, l2_bytes: int | None) -> Peaks | None:
+def _from_attributes(
+    gpu_name: str,
+    sm_count: int | None,
+    clock_hz: float | None,
+    compute_capability: str,
+    bandwidth: float | None,
+    l2_bytes: int | None,
+) -> Peaks | None:
     rates = RATES.get(compute_capability)
     flop_per_s: dict[str, float] = {}
     if rates is not None and _is_known(sm_count) and _is_known(clock_hz):
         assert sm_count is not None and clock_hz is not None
-        flop_per_s = _computed(_without_guesses(rates, gpu_name, compute_capability), int(sm_count),
-                               float(clock_hz), float(clock_hz))
+        flop_per_s = _computed(
+            _without_guesses(rates, gpu_name, compute_capability), int(sm_count), float(clock_hz), float(clock_hz)
+        )
     known_bandwidth = float(bandwidth) if bandwidth is not None and _is_known(bandwidth) else None
     if not flop_per_s and known_bandwidth is None:
         return None
-    return Peaks(gpu_name, flop_per_s, known_bandwidth, l2_bytes, FROM_ATTRIBUTES,
-                 "computed from the device's attributes: multiprocessors × flop per clock × clock")
+    return Peaks(
+        gpu_name,
+        flop_per_s,
+        known_bandwidth,
+        l2_bytes,
+        FROM_ATTRIBUTES,
+        "computed from the device's attributes: multiprocessors × flop per clock × clock",
+    )
 
 
 def _without_guesses(rates: dict[str, int], gpu_name: str, compute_capability: str) -> dict[str, int]:
@@ -266,13 +287,21 @@ def _override(path: Path, entry: Mapping[str, Any]) -> Peaks:
         else:
             raise _bad_file(path, f"has an unknown key {key!r}")
     l2_bytes = others.get("l2_bytes")
-    return Peaks(str(entry.get("gpu_name", "*")), flop_per_s, others.get("memory_bandwidth_bytes_per_s"),
-                 int(l2_bytes) if l2_bytes else None, FROM_FILE, str(entry.get("source") or f"file {path.name}"))
+    return Peaks(
+        str(entry.get("gpu_name", "*")),
+        flop_per_s,
+        others.get("memory_bandwidth_bytes_per_s"),
+        int(l2_bytes) if l2_bytes else None,
+        FROM_FILE,
+        str(entry.get("source") or f"file {path.name}"),
+    )
 
 
 def _bad_file(path: Path, what: str) -> UsageError:
     return UsageError(
-        f"The peaks file {path.name} {what}.", code="peaks-file",
+        f"The peaks file {path.name} {what}.",
+        code="peaks-file",
         hint="Keys: gpu_name, memory_bandwidth_bytes_per_s, l2_bytes, source, and <pipe>_flop_per_s with <pipe> one of "
-        + ", ".join(PIPES) + ".",
+        + ", ".join(PIPES)
+        + ".",
     )

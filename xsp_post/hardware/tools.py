@@ -103,9 +103,7 @@ def _version(path: Path) -> str:
 
 def _output(command: list[str], timeout_s: float) -> str:
     try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False
-        )
+        done = subprocess.run(command, capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace")

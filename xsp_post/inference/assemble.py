@@ -91,9 +91,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def nodes_of(
-    sequences: list[Sequence], launches: pd.DataFrame, covered: np.ndarray
-) -> tuple[pd.DataFrame, np.ndarray]:
+def nodes_of(sequences: list[Sequence], launches: pd.DataFrame, covered: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
     """The frame of `build.Inference.nodes` and the innermost node of each launch (int64, −1 none)."""
     gathered = _Rows({name: [] for name in _COLUMNS})
     below: list[_Below] = []
@@ -392,9 +390,7 @@ def _name(drawn: Outline, row: int, kind: int, label: str, network: bool) -> tup
 # ---------------------------------------------------------------- launches, times, order
 
 
-def _innermost(
-    frame: pd.DataFrame, sequences: list[Sequence], below: list[_Below], launch_count: int
-) -> np.ndarray:
+def _innermost(frame: pd.DataFrame, sequences: list[Sequence], below: list[_Below], launch_count: int) -> np.ndarray:
     """Paint the launches of each node, outermost nodes first; int64 (launches,), −1 none."""
     result = np.full(launch_count, -1, np.int64)
     depth, owner = frame["depth"].to_numpy(), frame["sequence"].to_numpy()
@@ -417,9 +413,7 @@ def _spread(starts: np.ndarray, ends: np.ndarray, nodes: np.ndarray) -> tuple[np
     return at, np.repeat(nodes, sizes)
 
 
-def _finished(
-    frame: pd.DataFrame, sequences: list[Sequence], innermost: np.ndarray
-) -> tuple[pd.DataFrame, np.ndarray]:
+def _finished(frame: pd.DataFrame, sequences: list[Sequence], innermost: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
     """Drop nodes without launches, order by time, add host times and counts; renumber."""
     count = len(frame)
     own = np.bincount(innermost[innermost >= 0], minlength=count).astype(np.int64)

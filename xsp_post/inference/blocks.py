@@ -45,9 +45,7 @@ class Layout:
         """Only the rows where keep (bool) is set; the parent of a kept row must be kept."""
         number = np.cumsum(keep) - 1
         parent = np.where(self.parent[keep] >= 0, number[self.parent[keep]], -1)
-        return Layout(
-            self.start[keep], self.end[keep], parent, self.depth[keep], self.kind[keep], self.content[keep]
-        )
+        return Layout(self.start[keep], self.end[keep], parent, self.depth[keep], self.kind[keep], self.content[keep])
 
 
 _COLUMNS = ("start", "end", "parent", "depth", "kind", "content")

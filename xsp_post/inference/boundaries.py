@@ -126,9 +126,7 @@ def _step_back(symbols: np.ndarray, begin: int, anchor: int, length: int, fewest
     return best[:2] if best else None
 
 
-def best_template(
-    symbols: np.ndarray, predicted: np.ndarray, anchor: int, period: int, drift: int
-) -> tuple[int, int]:
+def best_template(symbols: np.ndarray, predicted: np.ndarray, anchor: int, period: int, drift: int) -> tuple[int, int]:
     """Start and end of a turn whose own beginning and whose successor's are free of odd launches.
 
     That is the turn at the anchor, unless the next one begins unlike it.

@@ -78,14 +78,10 @@ def find_repetition(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD) -> 
     stats = gram_statistics(grams)
     recurring = float((stats.count[grams] >= 2).mean())
     if recurring < 0.2:
-        return Repetition(
-            reason=f"of all stretches of {length} launches only {recurring:.0%} occur more than once"
-        )
+        return Repetition(reason=f"of all stretches of {length} launches only {recurring:.0%} occur more than once")
     markers = _markers(stats, n, shortest, length)
     if not markers.any():
-        return Repetition(
-            reason=f"{recurring:.0%} of the stretches of {length} launches recur, but at no even spacing"
-        )
+        return Repetition(reason=f"{recurring:.0%} of the stretches of {length} launches recur, but at no even spacing")
     return _turns(hashed, grams, stats, markers, length)
 
 
@@ -127,9 +123,7 @@ def _markers(stats: GramStatistics, n: int, shortest: int, length: int) -> np.nd
     return np.zeros(len(stats.count), dtype=bool)
 
 
-def _company(
-    stats: GramStatistics, chosen: np.ndarray, near: np.ndarray, length: int, spacing: int
-) -> np.ndarray:
+def _company(stats: GramStatistics, chosen: np.ndarray, near: np.ndarray, length: int, spacing: int) -> np.ndarray:
     """Grams of about the same spacing that stand close to a chosen one in some turn, those that occur twice too:
     the largest such company."""
     candidates = np.flatnonzero(near & (stats.count >= 2))
@@ -145,9 +139,7 @@ def _company(
     return result
 
 
-def _votes(
-    stats: GramStatistics, markers: np.ndarray, period: int, reference: int
-) -> tuple[np.ndarray, int, int]:
+def _votes(stats: GramStatistics, markers: np.ndarray, period: int, reference: int) -> tuple[np.ndarray, int, int]:
     """One position per turn at which the reference gram stands, or would stand; sorted int64.
 
     Also the positions of the first and the last marker that voted. Each occurrence of a marker votes for its own
@@ -191,9 +183,7 @@ def _votes(
 # ---------------------------------------------------------------- the turns
 
 
-def _turns(
-    hashed: Hashed, grams: np.ndarray, stats: GramStatistics, markers: np.ndarray, length: int
-) -> Repetition:
+def _turns(hashed: Hashed, grams: np.ndarray, stats: GramStatistics, markers: np.ndarray, length: int) -> Repetition:
     n = len(hashed)
     period = int(np.median(np.repeat(stats.spacing[markers], stats.count[markers])))
     reference = _best_marker(stats, markers)
@@ -236,9 +226,7 @@ def _best_marker(stats: GramStatistics, markers: np.ndarray) -> int:
     return int(candidates[order[0]])
 
 
-def _best_marker_near(
-    stats: GramStatistics, markers: np.ndarray, anchor: int, period: int, length: int
-) -> int:
+def _best_marker_near(stats: GramStatistics, markers: np.ndarray, anchor: int, period: int, length: int) -> int:
     """The marker that most turns have, among those that stand within a few launches of the anchor; −1: none."""
     rows = markers[stats.gram]
     distance = stats.position[rows] - anchor

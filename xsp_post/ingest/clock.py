@@ -73,9 +73,7 @@ def read_clock(path: Path) -> Trace:
 def _spans(values: dict[str, Any], text_count: int) -> pd.DataFrame:
     if values["format"] != _FORMAT or not 1 <= int(values["version"]) <= _VERSION:
         raise ValueError(f"version {values['version']} is not known here")
-    columns = {
-        name: np.asarray(values[name], dtype=np.int64) for name in ("text_indexes", "start_ns", "end_ns")
-    }
+    columns = {name: np.asarray(values[name], dtype=np.int64) for name in ("text_indexes", "start_ns", "end_ns")}
     index, start_ns, end_ns = columns.values()
     if not len(index) == len(start_ns) == len(end_ns):
         raise ValueError("its columns differ in length")

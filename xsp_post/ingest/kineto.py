@@ -155,7 +155,7 @@ class _Assembly:
         """Dense process and thread indexes over all host rows."""
         hosts = [frame for frame in (self.spans, self.launches) if len(frame)]
         pairs = [frame[["process_id", "thread_id"]] for frame in hosts]
-        threads = (pd.concat(pairs) if pairs else pd.DataFrame({"process_id": [-1], "thread_id": [-1]}, dtype="int64"))
+        threads = pd.concat(pairs) if pairs else pd.DataFrame({"process_id": [-1], "thread_id": [-1]}, dtype="int64")
         threads = threads.value_counts(sort=True).reset_index()
         # The process with most host rows is the profiled one: index 0, the owner of what cannot be told.
         process_ids = threads.groupby("process_id")["count"].sum().sort_values(ascending=False, kind="stable").index

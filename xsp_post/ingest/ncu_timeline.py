@@ -16,15 +16,17 @@ from xsp_post.model.counters import DURATION, PATH_SEPARATOR, CounterReport
 from xsp_post.model.levels import RUN_COUNTERS
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 
-CATALOGUE.update({
-    "durations-under-counters": Entry(
-        WARNING,
-        "Kernel durations were measured under the counters",
-        "Only a counter report was given. ncu replays each kernel alone, so these durations are no latencies of the "
-        "program: there is no overlap, no launch time, and clocks and caches may be ncu's.",
-        "Record a timing run too and give both: xsp-post ingest run.sqlite metrics.ncu-rep",
-    ),
-})
+CATALOGUE.update(
+    {
+        "durations-under-counters": Entry(
+            WARNING,
+            "Kernel durations were measured under the counters",
+            "Only a counter report was given. ncu replays each kernel alone, so they are not latencies of the "
+            "program: there is no overlap, no launch time, and clocks and caches may be ncu's.",
+            "Record a timing run too and give both: xsp-post ingest run.sqlite metrics.ncu-rep",
+        ),
+    }
+)
 
 
 _GRAPH_NODE_COLUMNS = ("graph_node_id", "original_graph_node_id", "process_index", "thread_index", "start_ns")
@@ -86,9 +88,7 @@ def trace_of_report(report: CounterReport) -> Trace:
         spans=spans,
         launches=launches,
         activities=activities,
-        graph_nodes=pd.DataFrame(
-            {column: np.zeros(0, np.int64) for column in _GRAPH_NODE_COLUMNS}
-        ),
+        graph_nodes=pd.DataFrame({column: np.zeros(0, np.int64) for column in _GRAPH_NODE_COLUMNS}),
         domains=pd.DataFrame({"process_index": np.zeros(0, np.int32), "name": np.zeros(0, object)}),
         processes=pd.DataFrame(
             {"process_id": [0], "global_id": [0], "name": np.array([""], object), "rank": np.array([-1], np.int32)}

@@ -95,6 +95,7 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         "overhead": _overhead_request(source, table),
     }
 
+
 def _graph_node_request(source: TableSource, table: _Tables) -> Request:
     # CUDA_GRAPH_EVENTS held the node rows before schema 3: told apart by its columns.
     name = table("CUDA_GRAPH_NODE_EVENTS")
@@ -110,6 +111,7 @@ def _graph_node_request(source: TableSource, table: _Tables) -> Request:
             Want("originalGraphNodeId", "original_graph_node_id"),
         ),
     )
+
 
 def _overhead_request(source: TableSource, table: _Tables) -> Request:
     name = table("CUPTI_ACTIVITY_KIND_OVERHEAD")

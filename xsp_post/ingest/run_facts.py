@@ -82,9 +82,7 @@ def _attributes(trace: Trace, facts: pd.DataFrame, batch_size: int) -> pd.DataFr
         before: Any = (
             attributes[name].astype(object).fillna("") if name in attributes else pd.Series("", index=attributes.index)
         )
-        attributes[name] = pd.Categorical(
-            np.where(is_known, joined[name].to_numpy(object), before.to_numpy(object))
-        )
+        attributes[name] = pd.Categorical(np.where(is_known, joined[name].to_numpy(object), before.to_numpy(object)))
     attributes["batch_size"] = np.where(keys["is_model"].to_numpy(), batch_size, -1)
     return attributes
 

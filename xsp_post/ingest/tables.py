@@ -30,20 +30,22 @@ NULL = np.iinfo(np.int64).min  # stands for SQL NULL where NULL differs from eve
 _SLICE_ROWS = 262_144
 _BATCH_ROWS = "65536"
 
-MESSAGES.update({
-    "capture-damaged": (
-        "SQLite says that the file is no intact database: it was truncated or overwritten.",
-        "Export the report again with `nsys export -t sqlite`, or copy the file again.",
-    ),
-    "capture-locked": (
-        "Another program holds a lock on the database.",
-        "Close the program that writes it (an export still running?), or ingest a copy.",
-    ),
-    "capture-bad-column": (
-        "A column holds values of another type than every nsys version writes.",
-        "The file was edited or damaged: export it again.",
-    ),
-})
+MESSAGES.update(
+    {
+        "capture-damaged": (
+            "SQLite says that the file is no intact database: it was truncated or overwritten.",
+            "Export the report again with `nsys export -t sqlite`, or copy the file again.",
+        ),
+        "capture-locked": (
+            "Another program holds a lock on the database.",
+            "Close the program that writes it (an export still running?), or ingest a copy.",
+        ),
+        "capture-bad-column": (
+            "A column holds values of another type than every nsys version writes.",
+            "The file was edited or damaged: export it again.",
+        ),
+    }
+)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,8 @@ def read_events(path: Path, on_piece: Callable[[list[Event]], None]) -> dict[str
         raise _truncated(path, "the compressed data end too early or are damaged") from error
     except OSError as error:
         raise CaptureError(
-            f"{path}: cannot be read ({error.strerror or error}).", code="trace-not-json",
+            f"{path}: cannot be read ({error.strerror or error}).",
+            code="trace-not-json",
             hint="Check the path and the permissions of the file.",
         ) from error
 
@@ -133,7 +134,8 @@ def _decode(path: Path, text: str) -> list[Event]:
         return _only_objects(_DECODER.decode(text))
     except json.JSONDecodeError as error:
         raise CaptureError(
-            f"{path}: the JSON is damaged in the event list ({error.msg}).", code="trace-not-json",
+            f"{path}: the JSON is damaged in the event list ({error.msg}).",
+            code="trace-not-json",
             hint="Export the trace again; a trace written while the program was killed is often cut.",
         ) from error
 
@@ -155,7 +157,8 @@ def _decode_rest(path: Path, header: str, rest: str) -> dict[str, Any]:
 
 def _truncated(path: Path, why: str) -> CaptureError:
     return CaptureError(
-        f"{path}: is cut short or damaged ({why}).", code="trace-truncated",
+        f"{path}: is cut short or damaged ({why}).",
+        code="trace-truncated",
         hint="Export the trace again, and let the profiled program finish writing it.",
     )
 

@@ -256,17 +256,14 @@ def check_alike(captures: Sequence[Capture]) -> None:
                 f"{other.directory.name} is not of the workload of {captures[0].directory.name}: "
                 f"{key} is {theirs!r} there and {mine!r} here.",
                 code="captures-unlike",
-                hint="Measure both on the same machine with the same settings, or compare "
-                "them: xsp-post compare.",
+                hint="Measure both on the same machine with the same settings, or compare them: xsp-post compare.",
             )
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """A small JSON file, replaced in one step (OutputError, exit 6, where the disk refuses)."""
     with atomic_output(path, force=True) as temporary:
-        temporary.write_text(
-            json.dumps(values, indent=1, sort_keys=False, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        temporary.write_text(json.dumps(values, indent=1, sort_keys=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:

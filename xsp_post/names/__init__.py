@@ -19,8 +19,20 @@ import pyarrow.compute as pc
 from xsp_post.names import dialects
 
 COLUMNS = (
-    "dialect", "role", "folded_name", "base_name", "layer_type", "module_path", "call_index", "step_index",
-    "sequence", "op_id", "shape_text", "phase", "is_warmup", "is_backward",
+    "dialect",
+    "role",
+    "folded_name",
+    "base_name",
+    "layer_type",
+    "module_path",
+    "call_index",
+    "step_index",
+    "sequence",
+    "op_id",
+    "shape_text",
+    "phase",
+    "is_warmup",
+    "is_backward",
 )
 _TEXT = ("dialect", "role", "folded_name", "base_name", "layer_type", "module_path", "phase")
 _NUMBER = ("call_index", "step_index")
@@ -205,10 +217,13 @@ def heads_groups(array: pa.Array, pattern: str) -> pd.DataFrame:
     """Named groups of a pattern as object columns, '' where absent."""
     extracted = _combined(pc.extract_regex(array, pattern))
     names = [extracted.type.field(i).name for i in range(extracted.type.num_fields)]
-    return pd.DataFrame({
-        name: pc.fill_null(pc.struct_field(extracted, [i]), "").to_numpy(zero_copy_only=False)
-        for i, name in enumerate(names)
-    }, dtype=object)
+    return pd.DataFrame(
+        {
+            name: pc.fill_null(pc.struct_field(extracted, [i]), "").to_numpy(zero_copy_only=False)
+            for i, name in enumerate(names)
+        },
+        dtype=object,
+    )
 
 
 def _rule_xsp(heads: _Heads) -> None:
@@ -218,8 +233,14 @@ def _rule_xsp(heads: _Heads) -> None:
         g = _groups(heads, rows, pattern)
         warm = (g["kind"] == "warmup").to_numpy()
         heads.put(
-            rows, dialect="xsp", role="iteration", folded_name=(g["kind"] + ":" + g["phase"]).to_numpy(),
-            base_name=g["kind"].to_numpy(), layer_type="", phase=g["phase"].to_numpy(), is_warmup=warm,
+            rows,
+            dialect="xsp",
+            role="iteration",
+            folded_name=(g["kind"] + ":" + g["phase"]).to_numpy(),
+            base_name=g["kind"].to_numpy(),
+            layer_type="",
+            phase=g["phase"].to_numpy(),
+            is_warmup=warm,
             step_index=g["k"].to_numpy().astype(np.int64),
             is_backward=(g["phase"] == "backward").to_numpy(),
         )
@@ -227,8 +248,9 @@ def _rule_xsp(heads: _Heads) -> None:
     rows = heads.take(pattern)
     if len(rows):
         g = _groups(heads, rows, pattern)
-        heads.put(rows, dialect="xsp", role="mark", folded_name="shape", base_name="shape",
-                  shape_text=g["shape"].to_numpy())
+        heads.put(
+            rows, dialect="xsp", role="mark", folded_name="shape", base_name="shape", shape_text=g["shape"].to_numpy()
+        )
     pattern = r"^(?:xsp/)?(?P<path>[^:/@#\s]*):(?P<type>[^:/@#\s]+)(?:#(?P<k>\d{1,18}))?$"
     is_class = np.asarray(pc.match_substring_regex(heads.texts, r"^[\w.\-]*:_?[A-Z]\w*$|:[^:/@#\s]+#\d+$"))
     is_note = np.asarray(pc.match_substring_regex(heads.texts, r"^layer:[^#]*$"))  # PyProf, below
@@ -238,9 +260,13 @@ def _rule_xsp(heads: _Heads) -> None:
         k = g["k"].to_numpy()
         numbered = k != ""
         heads.put(
-            rows, dialect=np.where(numbered, "xsp", "plain"), role=np.where(numbered, "layer", "module"),
-            folded_name=(g["path"] + ":" + g["type"]).to_numpy(), base_name=g["type"].to_numpy(),
-            layer_type=g["type"].to_numpy(), module_path=g["path"].to_numpy(),
+            rows,
+            dialect=np.where(numbered, "xsp", "plain"),
+            role=np.where(numbered, "layer", "module"),
+            folded_name=(g["path"] + ":" + g["type"]).to_numpy(),
+            base_name=g["type"].to_numpy(),
+            layer_type=g["type"].to_numpy(),
+            module_path=g["path"].to_numpy(),
             call_index=np.where(numbered, k, "-1").astype(np.int64),
         )
 
@@ -291,8 +317,10 @@ def _rule_frameworks(heads: _Heads) -> None:
     _by_python(heads, rows, dialects.parse_fsdp)
     rows = heads.take(r"^(?:megatron|transformer_engine|nemo)\.[\w.]+$")
     _by_python(heads, rows, dialects.parse_megatron)
-    rows = heads.take(r"^(?:Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|TorchDynamo |"
-                      r"Pregraph bytecode|AOTDispatcher |Inductor|triton_\w+_fused_)")
+    rows = heads.take(
+        r"^(?:Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|TorchDynamo |"
+        r"Pregraph bytecode|AOTDispatcher |Inductor|triton_\w+_fused_)"
+    )
     _by_python(heads, rows, dialects.parse_torch_compile)
 
 
@@ -302,35 +330,63 @@ def _rule_operators(heads: _Heads) -> None:
     rows = heads.take(pattern)
     if len(rows):
         name = _groups(heads, rows, pattern)["name"].to_numpy()
-        heads.put(rows, dialect="autograd", role="operator", folded_name=heads.strings(rows), base_name=name,
-                  layer_type=name, phase="backward", is_backward=True)
+        heads.put(
+            rows,
+            dialect="autograd",
+            role="operator",
+            folded_name=heads.strings(rows),
+            base_name=name,
+            layer_type=name,
+            phase="backward",
+            is_backward=True,
+        )
     rows = heads.take(r"^(?:torch::autograd::\w+|[\w:.<>]*[a-zA-Z\d]Backward\d*|[\w:]+::AccumulateGrad)$")
     name = heads.strings(rows)
-    heads.put(rows, dialect="autograd", role="operator", folded_name=name, base_name=name, layer_type=name,
-              phase="backward", is_backward=True)
+    heads.put(
+        rows,
+        dialect="autograd",
+        role="operator",
+        folded_name=name,
+        base_name=name,
+        layer_type=name,
+        phase="backward",
+        is_backward=True,
+    )
     rows = heads.take(r"^Optimizer\.\w+#")
     name = heads.strings(rows)
-    heads.put(rows, dialect="pytorch", role="phase", folded_name=name, base_name=name, layer_type=name,
-              phase="optimizer")
+    heads.put(
+        rows, dialect="pytorch", role="phase", folded_name=name, base_name=name, layer_type=name, phase="optimizer"
+    )
     pattern = r"^nn\.Module: (?P<type>.*?)(?:_\d+)?$"
     rows = heads.take(pattern)
     if len(rows):
         g, text = _groups(heads, rows, pattern), heads.strings(rows)
         path = np.array([t.removeprefix("nn.Module: ") for t in text], dtype=object)
-        heads.put(rows, dialect="pytorch", role="module", folded_name=text, base_name=g["type"].to_numpy(),
-                  layer_type=g["type"].to_numpy(), module_path=path)
+        heads.put(
+            rows,
+            dialect="pytorch",
+            role="module",
+            folded_name=text,
+            base_name=g["type"].to_numpy(),
+            layer_type=g["type"].to_numpy(),
+            module_path=path,
+        )
     rows = heads.take(r"^(?:nccl|c10d)\w*(?:::|:)\w+")
     name = heads.strings(rows)
     heads.put(rows, dialect="pytorch", role="operator", folded_name=name, base_name=name, layer_type=name)
-    rows = heads.take(r"^(?:aten|prims|prim|torch|torchvision|quantized|_C\w*|vllm|sgl_kernel|xformers|flash_attn\w*"
-                      r"|triton|inductor|mkldnn|fbgemm)::\w")
+    rows = heads.take(
+        r"^(?:aten|prims|prim|torch|torchvision|quantized|_C\w*|vllm|sgl_kernel|xformers|flash_attn\w*"
+        r"|triton|inductor|mkldnn|fbgemm)::\w"
+    )
     name = heads.strings(rows)
     heads.put(rows, dialect="pytorch", role="operator", folded_name=name, base_name=name, layer_type=name)
 
 
 def _rule_library(heads: _Heads) -> None:
-    rows = heads.take(r"^(?:cublas|cudnn|cusparse|cusolver|cufft|curand|cutensor|nccl|nvshmem|nvjpeg)(?:Lt)?"
-                      r"[A-Z_]\w*(?:\(.*\))?$")
+    rows = heads.take(
+        r"^(?:cublas|cudnn|cusparse|cusolver|cufft|curand|cutensor|nccl|nvshmem|nvjpeg)(?:Lt)?"
+        r"[A-Z_]\w*(?:\(.*\))?$"
+    )
     name = heads.strings(rows)
     heads.put(rows, dialect="plain", role="library", folded_name=name, base_name=name, layer_type=name)
 
@@ -343,8 +399,15 @@ def _rule_module_path(heads: _Heads) -> None:
         g = _groups(heads, rows, pattern)
         path = np.where(g["path"] != "", g["path"], g["other"])
         last = np.array([dialects.last_word(p) for p in path], dtype=object)
-        heads.put(rows, dialect="plain", role="module", folded_name=heads.strings(rows), base_name=last,
-                  layer_type=last, module_path=path)
+        heads.put(
+            rows,
+            dialect="plain",
+            role="module",
+            folded_name=heads.strings(rows),
+            base_name=last,
+            layer_type=last,
+            module_path=path,
+        )
 
 
 def _rule_rest(heads: _Heads) -> None:
@@ -371,8 +434,17 @@ def _rule_warmup(heads: _Heads) -> None:
 
 
 _RULES: tuple[Callable[[_Heads], None], ...] = (
-    _rule_xsp, _rule_dict, _rule_in_shapes, _rule_xla, _rule_tensorrt, _rule_frameworks, _rule_operators,
-    _rule_library, _rule_module_path, _rule_rest, _rule_warmup,
+    _rule_xsp,
+    _rule_dict,
+    _rule_in_shapes,
+    _rule_xla,
+    _rule_tensorrt,
+    _rule_frameworks,
+    _rule_operators,
+    _rule_library,
+    _rule_module_path,
+    _rule_rest,
+    _rule_warmup,
 )
 
 

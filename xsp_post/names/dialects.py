@@ -69,8 +69,19 @@ def parse_dict(text: str) -> Parsed:
         # `strRepr` is the extra_repr() of a module: its parameters, the same in every step
         extra = str(fields.get("strRepr") or "")
         folded = f"{name}({extra})" if extra else name
-        return Parsed("dict", folded, name, "operator" if operator else "module", kind, "", _shapes(fields),
-                      "", -1, sequence, op_id)
+        return Parsed(
+            "dict",
+            folded,
+            name,
+            "operator" if operator else "module",
+            kind,
+            "",
+            _shapes(fields),
+            "",
+            -1,
+            sequence,
+            op_id,
+        )
     if "traceMarker" in fields:
         frames = fields["traceMarker"]
         frame = str(frames[-1]) if isinstance(frames, (list, tuple)) and frames else ""
@@ -320,9 +331,15 @@ def parse_plain(array: pa.Array) -> dict[str, np.ndarray]:
     base = folded.to_numpy(zero_copy_only=False)
     kind = pc.replace_substring_regex(folded, _NUMBERED, r"\1").to_numpy(zero_copy_only=False)
     return {
-        "dialect": dialect.astype(object), "role": role.astype(object), "folded_name": base, "base_name": base,
-        "layer_type": kind, "phase": phase, "step_index": np.where(step >= 0, step, np.where(marker, hashed, -1)),
-        "call_index": np.where(marker, -1, hashed), "is_backward": phase == "backward",
+        "dialect": dialect.astype(object),
+        "role": role.astype(object),
+        "folded_name": base,
+        "base_name": base,
+        "layer_type": kind,
+        "phase": phase,
+        "step_index": np.where(step >= 0, step, np.where(marker, hashed, -1)),
+        "call_index": np.where(marker, -1, hashed),
+        "is_backward": phase == "backward",
     }
 
 

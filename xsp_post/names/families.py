@@ -40,60 +40,84 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("communication",
-         r"nccl|nvshmem|rccl|msccl|cross_device_reduce|(?:multimem|one_shot|two_shot)_all_?(?:reduce|gather)",
-         "collectives first: their names contain 'Reduce' and 'Copy', which later rules would take"),
-    Rule("memory", r"^\[?cuda mem(?:cpy|set)|reshape_and_cache|cache_kernel",
-         "copies and sets that a capture lists beside kernels; writes into a key-value cache"),
-    Rule("attention",
-         r"flash_?(?:fwd|bwd|attn|attention|infer)|fmha|fused_?attention|multi_?head_?attention|sdpa|"
-         r"paged_attention|unified_attention|(?:batch|single)(?:prefill|decode)with|attention_kernel|"
-         r"memory_?efficient_?attention|flex_attention|\battn_(?:fwd|bwd)|_attn_(?:fwd|bwd)|masked_multihead",
-         "fused attention is built from cutlass or xmma matrix products: before gemm"),
+    Rule(
+        "communication",
+        r"nccl|nvshmem|rccl|msccl|cross_device_reduce|(?:multimem|one_shot|two_shot)_all_?(?:reduce|gather)",
+        "collectives first: their names contain 'Reduce' and 'Copy', which later rules would take",
+    ),
+    Rule(
+        "memory",
+        r"^\[?cuda mem(?:cpy|set)|reshape_and_cache|cache_kernel",
+        "copies and sets that a capture lists beside kernels; writes into a key-value cache",
+    ),
+    Rule(
+        "attention",
+        r"flash_?(?:fwd|bwd|attn|attention|infer)|fmha|fused_?attention|multi_?head_?attention|sdpa|"
+        r"paged_attention|unified_attention|(?:batch|single)(?:prefill|decode)with|attention_kernel|"
+        r"memory_?efficient_?attention|flex_attention|\battn_(?:fwd|bwd)|_attn_(?:fwd|bwd)|masked_multihead",
+        "fused attention is built from cutlass or xmma matrix products: before gemm",
+    ),
     Rule("normalisation", r"^triton_.*(?:_norm|rsqrt)", "inductor's fusion around a norm: it is named after its parts"),
     Rule("softmax", r"^triton_.*softmax", "inductor's fusion around a softmax"),
     Rule("embedding", r"^triton_.*embedding", "inductor's fusion around a lookup"),
     Rule("elementwise", r"^triton_poi", "'poi' means pointwise; the name lists neighbours such as convolution"),
     Rule("reduction", r"^triton_(?:red|per)", "'red' and 'per' (persistent) are inductor's reductions"),
-    Rule("convolution",
-         r"conv(?:olution|olve|[123]d|_?fprop|_?dgrad|_?wgrad|_?depthwise|_fwd|_bwd)|scudnn|hcudnn|cask_cudnn|"
-         r"winograd|fprop|dgrad|wgrad|fft2d_[rc]2[rc]|im2col|col2im|depthwise_?conv|nchwToNhwc|nhwcToNchw|"
-         r"kern_precompute_indices",
-         "implicit-gemm convolutions carry 'gemm' in their names too; layout changes around cuDNN count for it"),
-    Rule("normalisation",
-         r"layer_?norm|batch_?norm|group_?norm|instance_?norm|rms_?norm|\bbn_(?:fw|bw)|GammaBeta|"
-         r"RowwiseMoments|ComputeFusedParams|local_response_norm|\bLRN",
-         "before reduction and elementwise, which the generic parts of these names would match"),
+    Rule(
+        "convolution",
+        r"conv(?:olution|olve|[123]d|_?fprop|_?dgrad|_?wgrad|_?depthwise|_fwd|_bwd)|scudnn|hcudnn|cask_cudnn|"
+        r"winograd|fprop|dgrad|wgrad|fft2d_[rc]2[rc]|im2col|col2im|depthwise_?conv|nchwToNhwc|nhwcToNchw|"
+        r"kern_precompute_indices",
+        "implicit-gemm convolutions carry 'gemm' in their names too; layout changes around cuDNN count for it",
+    ),
+    Rule(
+        "normalisation",
+        r"layer_?norm|batch_?norm|group_?norm|instance_?norm|rms_?norm|\bbn_(?:fw|bw)|GammaBeta|"
+        r"RowwiseMoments|ComputeFusedParams|local_response_norm|\bLRN",
+        "before reduction and elementwise, which the generic parts of these names would match",
+    ),
     Rule("softmax", r"soft_?max", "before reduction; log-softmax and its losses belong here"),
     Rule("elementwise", r"rotary|\brope_", "a rotation of each element, though called 'rotary embedding'"),
-    Rule("embedding",
-         r"embedding|index_?select|gpu_index_kernel|indexing_backward|index_elementwise|vectorized_gather|"
-         r"gather_kernel|(?<!matmul_)scatter_gather|scatter_add|index_put",
-         "lookups by index: before elementwise, which is in the names of PyTorch's index kernels"),
+    Rule(
+        "embedding",
+        r"embedding|index_?select|gpu_index_kernel|indexing_backward|index_elementwise|vectorized_gather|"
+        r"gather_kernel|(?<!matmul_)scatter_gather|scatter_add|index_put",
+        "lookups by index: before elementwise, which is in the names of PyTorch's index kernels",
+    ),
     Rule("pooling", r"pool(?:ing)?(?:_|[123]d|fw|bw|\b|[(<])", "maximum, average, adaptive pooling"),
-    Rule("gemm",
-         r"gemm|gemv|^triton_(?:tem|mm|bmm)|(?<![a-z])(?:addmm|bmm|matmul)|trsm|trmm|syrk|cublas|splitK_?reduce|"
-         r"cutlass.*(?:tensorop|simt)|cutlass::(?:Kernel|device_kernel)|nvjet|xmma_|dot_kernel|marlin|machete|"
-         r"wgmma|^ampere_[a-z]+_\d+x\d+|_mm_kernel|^Cijk_",
-         "matrix products of cuBLAS, cutlass, nvjet (Hopper and later), Triton, Tensile; split-K sums are theirs"),
-    Rule("memory",
-         r"memcpy|memset|CatArrayBatchedCopy|direct_copy_kernel|copy_device_to_device|FillFunctor|fill_kernel|"
-         r"transpose_?kernel|copy_kernel|contiguous_kernel|clone_kernel|permute(?:_|Kernel)|roll_cuda_kernel|"
-         r"flip_kernel|concat_kernel|slice_kernel",
-         "moves and fills bytes, computes nothing; before elementwise, which is in PyTorch's copy kernels"),
-    Rule("reduction",
-         r"reduce_kernel|reduction|Device(?:Segmented)?Reduce|par_reduce|ReduceOp|_reduce|argmax|argmin|cumsum|"
-         r"cumprod|DeviceScan|scan_(?:inner|outer)|topk|nll_loss|multi_tensor_apply.*Norm|\breduce|"
-         r"(?-i:Reduce[A-Z(<])|l2norm|lpnorm|\bsum_|_sum_",
-         "sums, maxima, scans, norms of gradients"),
-    Rule("elementwise",
-         r"elementwise|multi_tensor_apply|pointwise|^triton_|distribution_.*kernel|dropout|OpTensor|op_tensor|"
-         r"(?:relu|gelu|silu|swish|swiglu|sigmoid|tanh|add|mul|sub|div|exp|bias_act|act_and_mul)_?"
-         r"(?:forward|backward|fwd|bwd)?_?kernel|activation|vectorAdd|binary_op|unary_op|where_kernel|"
-         r"cast_kernel|quantize|adam|sgd_",
-         "one output per input element, optimiser updates included; random fills count here"),
-    Rule("memory", r"sort|radix|unique|compact|copy|fill|transpose|shuffle|permut",
-         "re-orders data; last, because these words are parts of many other names"),
+    Rule(
+        "gemm",
+        r"gemm|gemv|^triton_(?:tem|mm|bmm)|(?<![a-z])(?:addmm|bmm|matmul)|trsm|trmm|syrk|cublas|splitK_?reduce|"
+        r"cutlass.*(?:tensorop|simt)|cutlass::(?:Kernel|device_kernel)|nvjet|xmma_|dot_kernel|marlin|machete|"
+        r"wgmma|^ampere_[a-z]+_\d+x\d+|_mm_kernel|^Cijk_",
+        "matrix products of cuBLAS, cutlass, nvjet (Hopper and later), Triton, Tensile; split-K sums are theirs",
+    ),
+    Rule(
+        "memory",
+        r"memcpy|memset|CatArrayBatchedCopy|direct_copy_kernel|copy_device_to_device|FillFunctor|fill_kernel|"
+        r"transpose_?kernel|copy_kernel|contiguous_kernel|clone_kernel|permute(?:_|Kernel)|roll_cuda_kernel|"
+        r"flip_kernel|concat_kernel|slice_kernel",
+        "moves and fills bytes, computes nothing; before elementwise, which is in PyTorch's copy kernels",
+    ),
+    Rule(
+        "reduction",
+        r"reduce_kernel|reduction|Device(?:Segmented)?Reduce|par_reduce|ReduceOp|_reduce|argmax|argmin|cumsum|"
+        r"cumprod|DeviceScan|scan_(?:inner|outer)|topk|nll_loss|multi_tensor_apply.*Norm|\breduce|"
+        r"(?-i:Reduce[A-Z(<])|l2norm|lpnorm|\bsum_|_sum_",
+        "sums, maxima, scans, norms of gradients",
+    ),
+    Rule(
+        "elementwise",
+        r"elementwise|multi_tensor_apply|pointwise|^triton_|distribution_.*kernel|dropout|OpTensor|op_tensor|"
+        r"(?:relu|gelu|silu|swish|swiglu|sigmoid|tanh|add|mul|sub|div|exp|bias_act|act_and_mul)_?"
+        r"(?:forward|backward|fwd|bwd)?_?kernel|activation|vectorAdd|binary_op|unary_op|where_kernel|"
+        r"cast_kernel|quantize|adam|sgd_",
+        "one output per input element, optimiser updates included; random fills count here",
+    ),
+    Rule(
+        "memory",
+        r"sort|radix|unique|compact|copy|fill|transpose|shuffle|permut",
+        "re-orders data; last, because these words are parts of many other names",
+    ),
 )
 
 OTHER = "other"

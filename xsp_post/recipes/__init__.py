@@ -20,12 +20,14 @@ RECIPES = ("xsp_tree",)
 INTERPRETER = "interpreter.json"
 _HERE = Path(__file__).parent
 
-MESSAGES.update({
-    "recipe-folder": (
-        "The folder for the recipes cannot be made or written.",
-        "Name another with -o: xsp-post recipe-path -o FOLDER.",
-    ),
-})
+MESSAGES.update(
+    {
+        "recipe-folder": (
+            "The folder for the recipes cannot be made or written.",
+            "Name another with -o: xsp-post recipe-path -o FOLDER.",
+        ),
+    }
+)
 
 
 def default_folder() -> Path:
@@ -45,8 +47,11 @@ def install(folder: Path | None = None) -> Path:
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise OutputError(f"{place} cannot be made: {os.strerror(error.errno or 0)}.", code="recipe-folder",
-                              hint=MESSAGES["recipe-folder"][1]) from error
+            raise OutputError(
+                f"{place} cannot be made: {os.strerror(error.errno or 0)}.",
+                code="recipe-folder",
+                hint=MESSAGES["recipe-folder"][1],
+            ) from error
         for source in sorted((_HERE / name).iterdir()):
             if source.suffix in (".py", ".json", ".ipynb"):
                 _put(place / source.name, source.read_text(encoding="utf-8"))

@@ -221,7 +221,8 @@ def print_findings(console: Console, results: Results) -> None:
     console.print("Findings", style="bold")
     told: set[str] = set()
     alike = frame.astype({"severity": object, "code": object}).groupby(
-        ["severity", "code", "example", "hint"], sort=False, dropna=False)
+        ["severity", "code", "example", "hint"], sort=False, dropna=False
+    )
     folded = alike.agg(count=("count", "sum"), captures=("capture_id", "nunique")).reset_index()
     for row in folded.to_dict("records"):
         line = Text("  ")
@@ -326,6 +327,7 @@ def _cells(values: pd.Series, formatter) -> list[Text]:
 
 def markdown(frame: pd.DataFrame) -> str:
     """A Markdown table of raw values; pipes and hidden characters of captured text are made harmless."""
+
     def cell(value: object) -> str:
         return "" if value is None or value != value else shown(str(value), 200).replace("|", "\\|")
 

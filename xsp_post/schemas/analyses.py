@@ -51,277 +51,506 @@ _EACH = "each launch trimmed by itself"
 _WHOLE = "copies too; trimmed as a whole, so that a launch that was slow once stays in it"
 _TOP = "; XSP (IPDPS 2020) §III"
 
-CASES = register(Table("cases", "Cases", "workload × batch size × phase", (
-    *_CASE,
-    C("workload_name", "str", "model or program, when known"),
-    C("framework", "str", "when known"),
-    C("gpu_name", "str", "GPU whose roofs apply"),
-    C("model_capture_id", "int64", "capture that the model latency is from, -1 none"),
-    C("model_level", "str", "its level"),
-    C("layer_capture_id", "int64", "capture that the layer latencies are from, -1 none"),
-    C("layer_level", "str", "its level"),
-    C("kernel_capture_id", "int64", "capture that the kernels are from, -1 none"),
-    C("kernel_level", "str", "its level"),
-    C("reference_iteration_index", "int64", "iteration of kernel_capture_id whose launches are the rows of A8"),
-    C("iteration_count", "int64", "measured iterations the model latency is from"),
-), "leveled experimentation: each latency from the run whose deepest profiler is that level; paper, §III-C"))
+CASES = register(
+    Table(
+        "cases",
+        "Cases",
+        "workload × batch size × phase",
+        (
+            *_CASE,
+            C("workload_name", "str", "model or program, when known"),
+            C("framework", "str", "when known"),
+            C("gpu_name", "str", "GPU whose roofs apply"),
+            C("model_capture_id", "int64", "capture that the model latency is from, -1 none"),
+            C("model_level", "str", "its level"),
+            C("layer_capture_id", "int64", "capture that the layer latencies are from, -1 none"),
+            C("layer_level", "str", "its level"),
+            C("kernel_capture_id", "int64", "capture that the kernels are from, -1 none"),
+            C("kernel_level", "str", "its level"),
+            C("reference_iteration_index", "int64", "iteration of kernel_capture_id whose launches are the rows of A8"),
+            C("iteration_count", "int64", "measured iterations the model latency is from"),
+        ),
+        "leveled experimentation: each latency from the run whose deepest profiler is that level; paper, §III-C",
+    )
+)
 
-A01 = register(Table("a01", "A1 Model information", "case", (
-    *_CASE, *_CAPTURE,
-    C("workload_name", "str", "model or program, when known"),
-    C("framework", "str", "when known"),
-    C("gpu_name", "str", "GPU as the capture names it"),
-    C("level", "str", "level of the run the latency is from"),
-    C("latency_ns", "float64", "model latency of one iteration (one batch)"),
-    *_STATISTICS,
-    C("latency_per_input_ns", "float64", "latency / batch size, NaN when the batch size is unknown"),
-    C("throughput_inputs_per_s", "float64", "batch size / latency"),
-    C("throughput_gain_ratio", "float64", "throughput gained by doubling the batch size, NaN at the largest"),
-    C("is_optimal", "bool", "the optimal batch size by the chosen policy (default: first whose doubling gains ≤ 5 %)"),
-), "Table I A1, Figure 3" + _TOP))
+A01 = register(
+    Table(
+        "a01",
+        "A1 Model information",
+        "case",
+        (
+            *_CASE,
+            *_CAPTURE,
+            C("workload_name", "str", "model or program, when known"),
+            C("framework", "str", "when known"),
+            C("gpu_name", "str", "GPU as the capture names it"),
+            C("level", "str", "level of the run the latency is from"),
+            C("latency_ns", "float64", "model latency of one iteration (one batch)"),
+            *_STATISTICS,
+            C("latency_per_input_ns", "float64", "latency / batch size, NaN when the batch size is unknown"),
+            C("throughput_inputs_per_s", "float64", "batch size / latency"),
+            C("throughput_gain_ratio", "float64", "throughput gained by doubling the batch size, NaN at the largest"),
+            C(
+                "is_optimal",
+                "bool",
+                "the optimal batch size by the chosen policy (default: first whose doubling gains ≤ 5 %)",
+            ),
+        ),
+        "Table I A1, Figure 3" + _TOP,
+    )
+)
 
-A02 = register(Table("a02", "A2 Layer information", "case × layer", (
-    *_CASE, *_CAPTURE, *_LAYER,
-    C("layer_path", "str", "folded path below the model"),
-    C("call_count", "int64", "calls folded into the row"),
-    C("shape_text", "str", "shape as text"),
-    C("latency_ns", "float64", "layer latency"),
-    C("latency_ratio", "float64", "share of the sum over all layers of the case"),
-    C("allocated_bytes", "float64", "bytes allocated during the layer, NaN not recorded"),
-    C("latency_source", "str", "host, projection"),
-    C("sample_count", "int64", "measured iterations"),
-    C("is_inferred", "bool", "inferred, not recorded"),
-), "Table I A2, Table II" + _TOP))
+A02 = register(
+    Table(
+        "a02",
+        "A2 Layer information",
+        "case × layer",
+        (
+            *_CASE,
+            *_CAPTURE,
+            *_LAYER,
+            C("layer_path", "str", "folded path below the model"),
+            C("call_count", "int64", "calls folded into the row"),
+            C("shape_text", "str", "shape as text"),
+            C("latency_ns", "float64", "layer latency"),
+            C("latency_ratio", "float64", "share of the sum over all layers of the case"),
+            C("allocated_bytes", "float64", "bytes allocated during the layer, NaN not recorded"),
+            C("latency_source", "str", "host, projection"),
+            C("sample_count", "int64", "measured iterations"),
+            C("is_inferred", "bool", "inferred, not recorded"),
+        ),
+        "Table I A2, Table II" + _TOP,
+    )
+)
 
-A03 = register(Table("a03", "A3 Layer latency", "case × layer", (
-    *_CASE, *_LAYER,
-    C("stage", "str", "beginning, middle, end: thirds by layer index"),
-    C("latency_ns", "float64", "layer latency"),
-    C("q25_latency_ns", "float64", "lower quartile, for the box plot"),
-    C("q75_latency_ns", "float64", "upper quartile, for the box plot"),
-    *_STATISTICS,
-), "Table I A3, Figure 5a" + _TOP))
+A03 = register(
+    Table(
+        "a03",
+        "A3 Layer latency",
+        "case × layer",
+        (
+            *_CASE,
+            *_LAYER,
+            C("stage", "str", "beginning, middle, end: thirds by layer index"),
+            C("latency_ns", "float64", "layer latency"),
+            C("q25_latency_ns", "float64", "lower quartile, for the box plot"),
+            C("q75_latency_ns", "float64", "upper quartile, for the box plot"),
+            *_STATISTICS,
+        ),
+        "Table I A3, Figure 5a" + _TOP,
+    )
+)
 
-A04 = register(Table("a04", "A4 Layer memory allocation", "case × layer", (
-    *_CASE, *_LAYER,
-    C("stage", "str", "beginning, middle, end: thirds by layer index"),
-    C("allocated_bytes", "float64", "bytes allocated during the layer, NaN not recorded"),
-), "Table I A4, Figure 5b" + _TOP))
+A04 = register(
+    Table(
+        "a04",
+        "A4 Layer memory allocation",
+        "case × layer",
+        (
+            *_CASE,
+            *_LAYER,
+            C("stage", "str", "beginning, middle, end: thirds by layer index"),
+            C("allocated_bytes", "float64", "bytes allocated during the layer, NaN not recorded"),
+        ),
+        "Table I A4, Figure 5b" + _TOP,
+    )
+)
 
-A05 = register(Table("a05", "A5 Layer type distribution", "case × layer type", (
-    *_CASE,
-    C("layer_type", "str", "class or operator type"),
-    C("layer_count", "int64", "layers of the type"),
-    C("count_ratio", "float64", "share of all layers"),
-), "Table I A5, Figure 4a" + _TOP))
+A05 = register(
+    Table(
+        "a05",
+        "A5 Layer type distribution",
+        "case × layer type",
+        (
+            *_CASE,
+            C("layer_type", "str", "class or operator type"),
+            C("layer_count", "int64", "layers of the type"),
+            C("count_ratio", "float64", "share of all layers"),
+        ),
+        "Table I A5, Figure 4a" + _TOP,
+    )
+)
 
-A06 = register(Table("a06", "A6 Layer latency by type", "case × layer type", (
-    *_CASE,
-    C("layer_type", "str", "class or operator type"),
-    C("layer_count", "int64", "layers of the type"),
-    C("latency_ns", "float64", "sum of their latencies"),
-    C("latency_ratio", "float64", "share of the sum over all layers (not of the model latency)"),
-), "Table I A6, Figure 4b" + _TOP))
+A06 = register(
+    Table(
+        "a06",
+        "A6 Layer latency by type",
+        "case × layer type",
+        (
+            *_CASE,
+            C("layer_type", "str", "class or operator type"),
+            C("layer_count", "int64", "layers of the type"),
+            C("latency_ns", "float64", "sum of their latencies"),
+            C("latency_ratio", "float64", "share of the sum over all layers (not of the model latency)"),
+        ),
+        "Table I A6, Figure 4b" + _TOP,
+    )
+)
 
-A07 = register(Table("a07", "A7 Layer memory allocation by type", "case × layer type", (
-    *_CASE,
-    C("layer_type", "str", "class or operator type"),
-    C("layer_count", "int64", "layers of the type"),
-    C("allocated_bytes", "float64", "sum over the layers whose allocation is recorded, NaN none is"),
-    C("allocated_ratio", "float64", "share of the sum over all layers"),
-), "Table I A7, Figure 4c" + _TOP))
+A07 = register(
+    Table(
+        "a07",
+        "A7 Layer memory allocation by type",
+        "case × layer type",
+        (
+            *_CASE,
+            C("layer_type", "str", "class or operator type"),
+            C("layer_count", "int64", "layers of the type"),
+            C("allocated_bytes", "float64", "sum over the layers whose allocation is recorded, NaN none is"),
+            C("allocated_ratio", "float64", "share of the sum over all layers"),
+        ),
+        "Table I A7, Figure 4c" + _TOP,
+    )
+)
 
-A08 = register(Table("a08", "A8 GPU kernel information", "case × kernel launch of the reference iteration", (
-    *_CASE, *_CAPTURE,
-    C("kernel_index", "int64", "1-based launch order within the reference iteration"),
-    C("kernel_id", "int64", "the kernel of the reference iteration, in kernels"),
-    *_LAYER,
-    C("shape_text", "str", "shape of the layer as text"),
-    C("name", "str", "demangled kernel name"),
-    C("short_name", "str", "bare function name"),
-    C("latency_ns", "float64", "kernel latency, over the iterations in which the launch was matched"),
-    *_STATISTICS,
-    C("queue_delay_ns", "float64", "median of execution start − launch start, NaN no launch row"),
-    *_QUANTITIES,
-    C("theoretical_occupancy_ratio", "float64", "occupancy that the launch configuration allows"),
-    *_INTENSITY,
-    C("metric_source", "str", "which metric of the tool the flop count is from, '' none"),
-), "Table I A8, Table III" + _TOP))
+A08 = register(
+    Table(
+        "a08",
+        "A8 GPU kernel information",
+        "case × kernel launch of the reference iteration",
+        (
+            *_CASE,
+            *_CAPTURE,
+            C("kernel_index", "int64", "1-based launch order within the reference iteration"),
+            C("kernel_id", "int64", "the kernel of the reference iteration, in kernels"),
+            *_LAYER,
+            C("shape_text", "str", "shape of the layer as text"),
+            C("name", "str", "demangled kernel name"),
+            C("short_name", "str", "bare function name"),
+            C("latency_ns", "float64", "kernel latency, over the iterations in which the launch was matched"),
+            *_STATISTICS,
+            C("queue_delay_ns", "float64", "median of execution start − launch start, NaN no launch row"),
+            *_QUANTITIES,
+            C("theoretical_occupancy_ratio", "float64", "occupancy that the launch configuration allows"),
+            *_INTENSITY,
+            C("metric_source", "str", "which metric of the tool the flop count is from, '' none"),
+        ),
+        "Table I A8, Table III" + _TOP,
+    )
+)
 
-A09 = register(Table("a09", "A9 GPU kernel roofline", "case × kernel launch with counters", (
-    *_CASE,
-    C("kernel_index", "int64", "as in A8"),
-    *_LAYER,
-    C("name", "str", "demangled kernel name"),
-    C("short_name", "str", "bare function name"),
-    C("latency_ns", "float64", "kernel latency"),
-    *_INTENSITY,
-    C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
-), "Table I A9, Figure 6" + _TOP))
+A09 = register(
+    Table(
+        "a09",
+        "A9 GPU kernel roofline",
+        "case × kernel launch with counters",
+        (
+            *_CASE,
+            C("kernel_index", "int64", "as in A8"),
+            *_LAYER,
+            C("name", "str", "demangled kernel name"),
+            C("short_name", "str", "bare function name"),
+            C("latency_ns", "float64", "kernel latency"),
+            *_INTENSITY,
+            C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
+        ),
+        "Table I A9, Figure 6" + _TOP,
+    )
+)
 
-A10 = register(Table("a10", "A10 Kernels by name", "case × kernel name", (
-    *_CASE,
-    C("name", "str", "demangled kernel name, compared exactly"),
-    C("short_name", "str", "bare function name"),
-    C("kernel_count", "int64", "launches in one iteration (the paper prints one too few, docs/paper.md, E1)"),
-    C("latency_ns", "float64", "sum of the kernels' latencies"),
-    C("latency_ratio", "float64", "share of the model latency, NaN when that is unknown"),
-    C("kernel_latency_ratio", "float64", "share of the sum of all kernel latencies"),
-    *_QUANTITIES, *_INTENSITY, *_COVERAGE,
-), "Table I A10, Table IV" + _TOP))
+A10 = register(
+    Table(
+        "a10",
+        "A10 Kernels by name",
+        "case × kernel name",
+        (
+            *_CASE,
+            C("name", "str", "demangled kernel name, compared exactly"),
+            C("short_name", "str", "bare function name"),
+            C("kernel_count", "int64", "launches in one iteration (the paper prints one too few, docs/paper.md, E1)"),
+            C("latency_ns", "float64", "sum of the kernels' latencies"),
+            C("latency_ratio", "float64", "share of the model latency, NaN when that is unknown"),
+            C("kernel_latency_ratio", "float64", "share of the sum of all kernel latencies"),
+            *_QUANTITIES,
+            *_INTENSITY,
+            *_COVERAGE,
+        ),
+        "Table I A10, Table IV" + _TOP,
+    )
+)
 
-A11 = register(Table("a11", "A11 Kernels by layer", "case × layer", (
-    *_CASE, *_LAYER,
-    C("shape_text", "str", "shape as text"),
-    C("layer_latency_ns", "float64", "layer latency, from the run that measures layers"),
-    C("kernel_latency_ns", "float64", "sum of the latencies of the layer's kernels"),
-    C("kernel_count", "int64", "kernels of the layer in one iteration"),
-    *_QUANTITIES, *_INTENSITY, *_COVERAGE,
-), "Table I A11, Table V" + _TOP))
+A11 = register(
+    Table(
+        "a11",
+        "A11 Kernels by layer",
+        "case × layer",
+        (
+            *_CASE,
+            *_LAYER,
+            C("shape_text", "str", "shape as text"),
+            C("layer_latency_ns", "float64", "layer latency, from the run that measures layers"),
+            C("kernel_latency_ns", "float64", "sum of the latencies of the layer's kernels"),
+            C("kernel_count", "int64", "kernels of the layer in one iteration"),
+            *_QUANTITIES,
+            *_INTENSITY,
+            *_COVERAGE,
+        ),
+        "Table I A11, Table V" + _TOP,
+    )
+)
 
-A12 = register(Table("a12", "A12 GPU metrics by layer", "case × layer", (
-    *_CASE, *_LAYER,
-    C("kernel_latency_ns", "float64", "sum of the latencies of the layer's kernels"),
-    *_QUANTITIES,
-), "Table I A12, Figure 7" + _TOP))
+A12 = register(
+    Table(
+        "a12",
+        "A12 GPU metrics by layer",
+        "case × layer",
+        (
+            *_CASE,
+            *_LAYER,
+            C("kernel_latency_ns", "float64", "sum of the latencies of the layer's kernels"),
+            *_QUANTITIES,
+        ),
+        "Table I A12, Figure 7" + _TOP,
+    )
+)
 
-A13 = register(Table("a13", "A13 GPU and non-GPU latency", "case × layer", (
-    *_CASE, *_LAYER,
-    C("layer_latency_ns", "float64", "layer latency, from the run that measures layers"),
-    C("latency_source", "str", "host, projection"),
-    C("kernel_latency_ns", "float64", f"sum of the latencies of the layer's kernels, {_EACH}"),
-    C("busy_ns", "float64", f"union of the device intervals of the layer, {_WHOLE}"),
-    C("non_gpu_by_sum_ns", "float64", "layer latency − kernel latency (the paper's); never clamped"),
-    C("non_gpu_by_union_ns", "float64", "layer latency − busy time; never clamped"),
-    C("gpu_by_sum_ratio", "float64", "kernel latency / layer latency"),
-    C("gpu_by_union_ratio", "float64", "busy time / layer latency"),
-    C("is_negative", "bool", "a non-GPU latency is below zero: overlapping kernels, work that outlives the range, "
-      "or two runs that differ"),
-), "Table I A13, Figure 8" + _TOP))
+A13 = register(
+    Table(
+        "a13",
+        "A13 GPU and non-GPU latency",
+        "case × layer",
+        (
+            *_CASE,
+            *_LAYER,
+            C("layer_latency_ns", "float64", "layer latency, from the run that measures layers"),
+            C("latency_source", "str", "host, projection"),
+            C("kernel_latency_ns", "float64", f"sum of the latencies of the layer's kernels, {_EACH}"),
+            C("busy_ns", "float64", f"union of the device intervals of the layer, {_WHOLE}"),
+            C("non_gpu_by_sum_ns", "float64", "layer latency − kernel latency (the paper's); never clamped"),
+            C("non_gpu_by_union_ns", "float64", "layer latency − busy time; never clamped"),
+            C("gpu_by_sum_ratio", "float64", "kernel latency / layer latency"),
+            C("gpu_by_union_ratio", "float64", "busy time / layer latency"),
+            C(
+                "is_negative",
+                "bool",
+                "a non-GPU latency is below zero: overlapping kernels, work that outlives the range, "
+                "or two runs that differ",
+            ),
+        ),
+        "Table I A13, Figure 8" + _TOP,
+    )
+)
 
-A14 = register(Table("a14", "A14 Layer roofline", "case × layer with flop and bytes", (
-    *_CASE, *_LAYER,
-    C("latency_ns", "float64", "kernel latency; layer latency where the layer has no kernels"),
-    *_INTENSITY,
-    C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
-    C("counter_source", "str", "counters, or analytic: flop and least bytes counted from the model"),
-), "Table I A14, Figure 9" + _TOP))
+A14 = register(
+    Table(
+        "a14",
+        "A14 Layer roofline",
+        "case × layer with flop and bytes",
+        (
+            *_CASE,
+            *_LAYER,
+            C("latency_ns", "float64", "kernel latency; layer latency where the layer has no kernels"),
+            *_INTENSITY,
+            C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
+            C("counter_source", "str", "counters, or analytic: flop and least bytes counted from the model"),
+        ),
+        "Table I A14, Figure 9" + _TOP,
+    )
+)
 
-A15 = register(Table("a15", "A15 Kernels by model", "case", (
-    *_CASE, *_CAPTURE,
-    C("workload_name", "str", "model or program, when known"),
-    C("gpu_name", "str", "GPU whose roofs apply"),
-    C("model_latency_ns", "float64", "model latency, from the run that measures it; NaN no iterations"),
-    C("throughput_inputs_per_s", "float64", "batch size / model latency"),
-    C("kernel_latency_ns", "float64", f"sum of the kernel latencies of one iteration, {_EACH}"),
-    C("busy_ns", "float64", f"union of the device intervals of one iteration, {_WHOLE}"),
-    C("kernel_count", "int64", "kernels in one iteration"),
-    C("unique_kernel_count", "int64", "different kernel names"),
-    C("gpu_latency_ratio", "float64", "kernel latency / model latency (the paper's GPU latency percentage)"),
-    C("gpu_busy_ratio", "float64", "busy time / latency of the run that recorded the kernels"),
-    *_QUANTITIES, *_INTENSITY,
-    C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
-    *_COVERAGE,
-), "Table I A15, Table VI, Figures 10 and 12" + _TOP))
+A15 = register(
+    Table(
+        "a15",
+        "A15 Kernels by model",
+        "case",
+        (
+            *_CASE,
+            *_CAPTURE,
+            C("workload_name", "str", "model or program, when known"),
+            C("gpu_name", "str", "GPU whose roofs apply"),
+            C("model_latency_ns", "float64", "model latency, from the run that measures it; NaN no iterations"),
+            C("throughput_inputs_per_s", "float64", "batch size / model latency"),
+            C("kernel_latency_ns", "float64", f"sum of the kernel latencies of one iteration, {_EACH}"),
+            C("busy_ns", "float64", f"union of the device intervals of one iteration, {_WHOLE}"),
+            C("kernel_count", "int64", "kernels in one iteration"),
+            C("unique_kernel_count", "int64", "different kernel names"),
+            C("gpu_latency_ratio", "float64", "kernel latency / model latency (the paper's GPU latency percentage)"),
+            C("gpu_busy_ratio", "float64", "busy time / latency of the run that recorded the kernels"),
+            *_QUANTITIES,
+            *_INTENSITY,
+            C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
+            *_COVERAGE,
+        ),
+        "Table I A15, Table VI, Figures 10 and 12" + _TOP,
+    )
+)
 
-ROOFS = register(Table("roofs", "Roofs", "GPU × pipe", (
-    C("gpu_name", "str", "GPU as the captures name it"),
-    C("pipe", "str", "fp64, fp32, fp16, tf32_tensor, fp16_tensor … (dense)"),
-    C("peak_flop_per_s", "float64", "peak of the pipe, unrounded"),
-    C("memory_bandwidth_bytes_per_s", "float64", "peak DRAM bandwidth, NaN unknown"),
-    C("ideal_intensity_flop_per_byte", "float64", "peak / bandwidth: below it work is memory-bound"),
-    C("origin", "str", "table, attributes (computed), file (the user's), paper"),
-    C("source", "str", "data sheet or computation behind the numbers"),
-), "Table VII; XSP (IPDPS 2020) §IV"))
+ROOFS = register(
+    Table(
+        "roofs",
+        "Roofs",
+        "GPU × pipe",
+        (
+            C("gpu_name", "str", "GPU as the captures name it"),
+            C("pipe", "str", "fp64, fp32, fp16, tf32_tensor, fp16_tensor … (dense)"),
+            C("peak_flop_per_s", "float64", "peak of the pipe, unrounded"),
+            C("memory_bandwidth_bytes_per_s", "float64", "peak DRAM bandwidth, NaN unknown"),
+            C("ideal_intensity_flop_per_byte", "float64", "peak / bandwidth: below it work is memory-bound"),
+            C("origin", "str", "table, attributes (computed), file (the user's), paper"),
+            C("source", "str", "data sheet or computation behind the numbers"),
+        ),
+        "Table VII; XSP (IPDPS 2020) §IV",
+    )
+)
 
-OPTIMAL_BATCH = register(Table("optimal_batch", "Optimal batch size", "workload × phase × policy", (
-    C("workload_name", "str", "model or program, when known"),
-    C("phase", "str", "what ran"),
-    C("policy", "str", "first, last: of the doublings that gain no more than 5 %, from below or from the top; "
-      "max: most throughput; within: smallest within 5 % of the most"),
-    C("batch_size", "int64", "optimal batch size by the policy"),
-    C("throughput_inputs_per_s", "float64", "throughput there"),
-    C("latency_ns", "float64", "model latency there"),
-    C("is_chosen", "bool", "the policy that a01.is_optimal follows"),
-), "XSP (IPDPS 2020) §III A1; docs/paper.md, E2"))
+OPTIMAL_BATCH = register(
+    Table(
+        "optimal_batch",
+        "Optimal batch size",
+        "workload × phase × policy",
+        (
+            C("workload_name", "str", "model or program, when known"),
+            C("phase", "str", "what ran"),
+            C(
+                "policy",
+                "str",
+                "first, last: of the doublings that gain no more than 5 %, from below or from the top; "
+                "max: most throughput; within: smallest within 5 % of the most",
+            ),
+            C("batch_size", "int64", "optimal batch size by the policy"),
+            C("throughput_inputs_per_s", "float64", "throughput there"),
+            C("latency_ns", "float64", "model latency there"),
+            C("is_chosen", "bool", "the policy that a01.is_optimal follows"),
+        ),
+        "XSP (IPDPS 2020) §III A1; docs/paper.md, E2",
+    )
+)
 
-THROUGHPUT_SCALABILITY = register(Table("throughput_scalability", "Throughput scalability", "case", (
-    *_CASE,
-    C("workload_name", "str", "model or program, when known"),
-    C("throughput_inputs_per_s", "float64", "throughput"),
-    C("speedup_ratio", "float64", "throughput / throughput at the smallest batch size of the sweep"),
-), "arXiv v1 of XSP, Figure 12"))
+THROUGHPUT_SCALABILITY = register(
+    Table(
+        "throughput_scalability",
+        "Throughput scalability",
+        "case",
+        (
+            *_CASE,
+            C("workload_name", "str", "model or program, when known"),
+            C("throughput_inputs_per_s", "float64", "throughput"),
+            C("speedup_ratio", "float64", "throughput / throughput at the smallest batch size of the sweep"),
+        ),
+        "arXiv v1 of XSP, Figure 12",
+    )
+)
 
-STAGES = register(Table("stages", "Stages", "case × third of the layers", (
-    *_CASE,
-    C("stage", "str", "beginning, middle, end: thirds by layer index"),
-    C("layer_count", "int64", "layers in the third"),
-    C("latency_ns", "float64", "sum of layer latencies"),
-    C("allocated_bytes", "float64", "sum of allocations, NaN not recorded"),
-    C("total_flop", "float64", "sum, NaN not measured"),
-    C("dram_bytes", "float64", "reads + writes, NaN not measured"),
-    C("is_dominant_latency", "bool", "the third with most latency"),
-    C("is_dominant_allocated", "bool", "the third with most allocation"),
-    C("is_dominant_flop", "bool", "the third with most flop"),
-    C("is_dominant_dram", "bool", "the third with most DRAM traffic"),
-), "Table IX, Figure 5; XSP (IPDPS 2020) §IV"))
+STAGES = register(
+    Table(
+        "stages",
+        "Stages",
+        "case × third of the layers",
+        (
+            *_CASE,
+            C("stage", "str", "beginning, middle, end: thirds by layer index"),
+            C("layer_count", "int64", "layers in the third"),
+            C("latency_ns", "float64", "sum of layer latencies"),
+            C("allocated_bytes", "float64", "sum of allocations, NaN not recorded"),
+            C("total_flop", "float64", "sum, NaN not measured"),
+            C("dram_bytes", "float64", "reads + writes, NaN not measured"),
+            C("is_dominant_latency", "bool", "the third with most latency"),
+            C("is_dominant_allocated", "bool", "the third with most allocation"),
+            C("is_dominant_flop", "bool", "the third with most flop"),
+            C("is_dominant_dram", "bool", "the third with most DRAM traffic"),
+        ),
+        "Table IX, Figure 5; XSP (IPDPS 2020) §IV",
+    )
+)
 
-DOMINANT_KERNELS = register(Table("dominant_kernels", "Dominant kernel of each layer", "case × layer with kernels", (
-    *_CASE, *_LAYER,
-    C("name", "str", "name of the kernel launch that took longest"),
-    C("short_name", "str", "its bare function name"),
-    C("latency_ns", "float64", "its latency"),
-    C("latency_ratio", "float64", "its share of the layer's kernel latency"),
-), "MLModelScope design paper, Table 3"))
+DOMINANT_KERNELS = register(
+    Table(
+        "dominant_kernels",
+        "Dominant kernel of each layer",
+        "case × layer with kernels",
+        (
+            *_CASE,
+            *_LAYER,
+            C("name", "str", "name of the kernel launch that took longest"),
+            C("short_name", "str", "its bare function name"),
+            C("latency_ns", "float64", "its latency"),
+            C("latency_ratio", "float64", "its share of the layer's kernel latency"),
+        ),
+        "MLModelScope design paper, Table 3",
+    )
+)
 
-WORKLOAD_SUMMARY = register(Table("workload_summary", "Summary", "case", (
-    *_CASE,
-    C("workload_name", "str", "model or program, when known"),
-    C("model_latency_ns", "float64", "model latency, NaN no iterations"),
-    C("layer_latency_ns", "float64", "sum over all layers"),
-    C("layer_count", "int64", "layers of one iteration"),
-    C("layer_under_1ms_count", "int64", "layers below 1 ms"),
-    C("kernel_latency_ns", "float64", "sum of the kernel latencies of one iteration"),
-    C("kernel_count", "int64", "kernels of one iteration"),
-    C("kernel_under_1ms_count", "int64", "kernels below 1 ms"),
-    C("unique_kernel_count", "int64", "different kernel names"),
-    C("gpu_latency_ratio", "float64", "kernel latency / model latency"),
-    C("convolution_latency_ratio", "float64", "share of the convolution layers in the sum over all layers"),
-), "Tables VIII and IX, text of XSP (IPDPS 2020) §III"))
+WORKLOAD_SUMMARY = register(
+    Table(
+        "workload_summary",
+        "Summary",
+        "case",
+        (
+            *_CASE,
+            C("workload_name", "str", "model or program, when known"),
+            C("model_latency_ns", "float64", "model latency, NaN no iterations"),
+            C("layer_latency_ns", "float64", "sum over all layers"),
+            C("layer_count", "int64", "layers of one iteration"),
+            C("layer_under_1ms_count", "int64", "layers below 1 ms"),
+            C("kernel_latency_ns", "float64", "sum of the kernel latencies of one iteration"),
+            C("kernel_count", "int64", "kernels of one iteration"),
+            C("kernel_under_1ms_count", "int64", "kernels below 1 ms"),
+            C("unique_kernel_count", "int64", "different kernel names"),
+            C("gpu_latency_ratio", "float64", "kernel latency / model latency"),
+            C("convolution_latency_ratio", "float64", "share of the convolution layers in the sum over all layers"),
+        ),
+        "Tables VIII and IX, text of XSP (IPDPS 2020) §III",
+    )
+)
 
-MODEL_ROOFLINE = register(Table("model_roofline", "Model roofline", "case with flop and bytes", (
-    *_CASE,
-    C("workload_name", "str", "model or program, when known"),
-    C("gpu_name", "str", "GPU whose roofs apply"),
-    *_INTENSITY,
-    C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
-    C("counter_source", "str", "counters or analytic"),
-), "Figures 10 and 12 of XSP (IPDPS 2020)"))
+MODEL_ROOFLINE = register(
+    Table(
+        "model_roofline",
+        "Model roofline",
+        "case with flop and bytes",
+        (
+            *_CASE,
+            C("workload_name", "str", "model or program, when known"),
+            C("gpu_name", "str", "GPU whose roofs apply"),
+            *_INTENSITY,
+            C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
+            C("counter_source", "str", "counters or analytic"),
+        ),
+        "Figures 10 and 12 of XSP (IPDPS 2020)",
+    )
+)
 
-OVERHEAD = register(Table("overhead", "Overhead by level", "event × level", (
-    C("batch_size", "int64", "inputs per iteration, -1 unknown"),
-    C("phase", "str", "what ran, as in iterations.phase"),
-    C("event_kind", "str", "model or layer"),
-    C("layer_index", "int64", "1-based execution order of the layer, 0 the model"),
-    C("layer_path", "str", "folded path below the model, '' the model"),
-    C("layer_type", "str", "class or operator type"),
-    C("call_index", "int64", "k-th call of the path within the iteration"),
-    C("level", "str", "deepest profiler that was on: M, M/L, M/L/G"),
-    C("latency_ns", "float64", "trimmed mean over all measured iterations of all captures of the level"),
-    C("is_accurate", "bool", "the event's own level: this latency is to be believed"),
-    C("latency_source", "str", "host, or what of the device stands for the layer (projection, busy)"),
-    C("compared_level", "str", "the next shallower level that was run, which the overhead is on; '' none"),
-    C("overhead_ns", "float64", "latency - latency at compared_level; NaN none, never clamped"),
-    C("overhead_ratio", "float64", "overhead / latency at compared_level"),
-    C("ci_low_overhead_ns", "float64", "lower end of the overhead's 95 % confidence interval"),
-    C("ci_high_overhead_ns", "float64", "upper end of that interval"),
-    C("is_significant", "bool", "the interval leaves out zero, and both latencies are of the same source"),
-    C("verdict", "str", "the same in words: accurate, overhead, no overhead shown, negative …, not comparable …"),
-    C("total_overhead_ns", "float64", "latency - latency at the accurate level"),
-    C("total_overhead_ratio", "float64", "total overhead / latency at the accurate level"),
-    C("ci_low_total_overhead_ns", "float64", "lower end of the total overhead's 95 % confidence interval"),
-    C("ci_high_total_overhead_ns", "float64", "upper end of that interval"),
-    C("interval_over", "str", "what the intervals are over: captures (independent repeats) or iterations of one"),
-    C("capture_count", "int64", "captures of the level"),
-    C("sample_count", "int64", "measured iterations of the level"),
-), "Figure 2; XSP (IPDPS 2020) §III-C: overhead(n+1 on n)"))
+OVERHEAD = register(
+    Table(
+        "overhead",
+        "Overhead by level",
+        "event × level",
+        (
+            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("phase", "str", "what ran, as in iterations.phase"),
+            C("event_kind", "str", "model or layer"),
+            C("layer_index", "int64", "1-based execution order of the layer, 0 the model"),
+            C("layer_path", "str", "folded path below the model, '' the model"),
+            C("layer_type", "str", "class or operator type"),
+            C("call_index", "int64", "k-th call of the path within the iteration"),
+            C("level", "str", "deepest profiler that was on: M, M/L, M/L/G"),
+            C("latency_ns", "float64", "trimmed mean over all measured iterations of all captures of the level"),
+            C("is_accurate", "bool", "the event's own level: this latency is to be believed"),
+            C("latency_source", "str", "host, or what of the device stands for the layer (projection, busy)"),
+            C("compared_level", "str", "the next shallower level that was run, which the overhead is on; '' none"),
+            C("overhead_ns", "float64", "latency - latency at compared_level; NaN none, never clamped"),
+            C("overhead_ratio", "float64", "overhead / latency at compared_level"),
+            C("ci_low_overhead_ns", "float64", "lower end of the overhead's 95 % confidence interval"),
+            C("ci_high_overhead_ns", "float64", "upper end of that interval"),
+            C("is_significant", "bool", "the interval leaves out zero, and both latencies are of the same source"),
+            C(
+                "verdict",
+                "str",
+                "the same in words: accurate, overhead, no overhead shown, negative …, not comparable …",
+            ),
+            C("total_overhead_ns", "float64", "latency - latency at the accurate level"),
+            C("total_overhead_ratio", "float64", "total overhead / latency at the accurate level"),
+            C("ci_low_total_overhead_ns", "float64", "lower end of the total overhead's 95 % confidence interval"),
+            C("ci_high_total_overhead_ns", "float64", "upper end of that interval"),
+            C(
+                "interval_over",
+                "str",
+                "what the intervals are over: captures (independent repeats) or iterations of one",
+            ),
+            C("capture_count", "int64", "captures of the level"),
+            C("sample_count", "int64", "measured iterations of the level"),
+        ),
+        "Figure 2; XSP (IPDPS 2020) §III-C: overhead(n+1 on n)",
+    )
+)

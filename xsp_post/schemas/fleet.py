@@ -28,163 +28,267 @@ _COUNTERS = (
     C("bound", "str", "memory, compute, latency or unknown"),
 )
 
-FLEET = register(Table("fleet", "Captures of the fleet", "capture of the batch", (
-    *_CAPTURE,
-    C("workload_name", "str", "model or program: what the captures say, else by the file's name"),
-    C("rank", "int64", "rank within its job by the file's name, -1 none"),
-    C("status", "str", "done, or failed"),
-    C("code", "str", "why it failed (docs/messages.md), '' done"),
-    C("message", "str", "the same as a sentence"),
-    C("source_name", "str", "the capture's file, relative to the folder that was given"),
-    C("source_count", "int64", "files that went into it"),
-    C("source_bytes", "int64", "their size"),
-    C("store_name", "str", "its store, below the output folder; '' failed"),
-    C("collector", "str", "what recorded it"),
-    C("level", "str", "deepest profiler that was on"),
-    C("system_name", "str", "GPU (or CPU) as the capture names it"),
-    C("framework", "str", "when known"),
-    C("tool_version", "str", "version of the tool that wrote the capture"),
-    C("kernel_count", "int64", "kernel executions"),
-    C("kernel_ns", "int64", "sum of their durations"),
-    C("busy_ns", "int64", "union of the device intervals, summed over devices"),
-    C("duration_ns", "int64", "first to last event that was recorded"),
-    C("process_count", "int64", "processes with ranges or device work"),
-    C("iteration_count", "int64", "model executions found"),
-    C("layer_count", "int64", "layers of one iteration, of the largest case"),
-    C("attributed_ratio", "float64", "share of the kernel time that lies in a range, NaN no kernels"),
-    C("counter_count", "int64", "kernels with counters"),
-    C("finding_count", "int64", "findings that are warnings or errors"),
-), "XSP (IPDPS 2020) §IV: one row per profiled model"))
+FLEET = register(
+    Table(
+        "fleet",
+        "Captures of the fleet",
+        "capture of the batch",
+        (
+            *_CAPTURE,
+            C("workload_name", "str", "model or program: what the captures say, else by the file's name"),
+            C("rank", "int64", "rank within its job by the file's name, -1 none"),
+            C("status", "str", "done, or failed"),
+            C("code", "str", "why it failed (docs/messages.md), '' done"),
+            C("message", "str", "the same as a sentence"),
+            C("source_name", "str", "the capture's file, relative to the folder that was given"),
+            C("source_count", "int64", "files that went into it"),
+            C("source_bytes", "int64", "their size"),
+            C("store_name", "str", "its store, below the output folder; '' failed"),
+            C("collector", "str", "what recorded it"),
+            C("level", "str", "deepest profiler that was on"),
+            C("system_name", "str", "GPU (or CPU) as the capture names it"),
+            C("framework", "str", "when known"),
+            C("tool_version", "str", "version of the tool that wrote the capture"),
+            C("kernel_count", "int64", "kernel executions"),
+            C("kernel_ns", "int64", "sum of their durations"),
+            C("busy_ns", "int64", "union of the device intervals, summed over devices"),
+            C("duration_ns", "int64", "first to last event that was recorded"),
+            C("process_count", "int64", "processes with ranges or device work"),
+            C("iteration_count", "int64", "model executions found"),
+            C("layer_count", "int64", "layers of one iteration, of the largest case"),
+            C("attributed_ratio", "float64", "share of the kernel time that lies in a range, NaN no kernels"),
+            C("counter_count", "int64", "kernels with counters"),
+            C("finding_count", "int64", "findings that are warnings or errors"),
+        ),
+        "XSP (IPDPS 2020) §IV: one row per profiled model",
+    )
+)
 
-FLEET_CASES = register(Table("fleet_cases", "Model × batch × system × framework", "capture × case", (
-    *_CAPTURE,
-    C("case_index", "int64", "case within the capture's store"),
-    *_WHO,
-    C("batch_size", "int64", "inputs per iteration, -1 unknown"),
-    C("latency_ns", "float64", "model latency of one iteration, NaN no iterations"),
-    C("ci_low_latency_ns", "float64", "lower end of its 95 % confidence interval"),
-    C("ci_high_latency_ns", "float64", "upper end of it"),
-    C("sample_count", "int64", "measured iterations"),
-    C("throughput_inputs_per_s", "float64", "batch size / latency"),
-    C("kernel_latency_ns", "float64", "sum of the kernel latencies of one iteration, as in A15; NaN no kernels"),
-    C("busy_ns", "float64", "union of the device intervals of one iteration, as in A15"),
-    C("gpu_latency_ratio", "float64", "kernel latency / model latency"),
-    C("kernel_count", "int64", "kernels of one iteration"),
-    C("unique_kernel_count", "int64", "different kernel names"),
-    C("layer_count", "int64", "layers of one iteration"),
-    *_COUNTERS,
-    C("convolution_latency_ratio", "float64", "share of convolution layers in the sum over all layers"),
-    C("latency_stage", "str", "third of the layers with most latency: beginning, middle, end"),
-    C("allocated_stage", "str", "third with most allocation"),
-    C("flop_stage", "str", "third with most flop"),
-    C("dram_stage", "str", "third with most DRAM traffic"),
-    C("is_optimal", "bool", "the optimal batch size of its sweep over all captures (policy first); true without one"),
-), "Tables VIII, IX and X, Figures 10 and 12 of XSP (IPDPS 2020)"))
+FLEET_CASES = register(
+    Table(
+        "fleet_cases",
+        "Model × batch × system × framework",
+        "capture × case",
+        (
+            *_CAPTURE,
+            C("case_index", "int64", "case within the capture's store"),
+            *_WHO,
+            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("latency_ns", "float64", "model latency of one iteration, NaN no iterations"),
+            C("ci_low_latency_ns", "float64", "lower end of its 95 % confidence interval"),
+            C("ci_high_latency_ns", "float64", "upper end of it"),
+            C("sample_count", "int64", "measured iterations"),
+            C("throughput_inputs_per_s", "float64", "batch size / latency"),
+            C(
+                "kernel_latency_ns",
+                "float64",
+                "sum of the kernel latencies of one iteration, as in A15; NaN no kernels",
+            ),
+            C("busy_ns", "float64", "union of the device intervals of one iteration, as in A15"),
+            C("gpu_latency_ratio", "float64", "kernel latency / model latency"),
+            C("kernel_count", "int64", "kernels of one iteration"),
+            C("unique_kernel_count", "int64", "different kernel names"),
+            C("layer_count", "int64", "layers of one iteration"),
+            *_COUNTERS,
+            C("convolution_latency_ratio", "float64", "share of convolution layers in the sum over all layers"),
+            C("latency_stage", "str", "third of the layers with most latency: beginning, middle, end"),
+            C("allocated_stage", "str", "third with most allocation"),
+            C("flop_stage", "str", "third with most flop"),
+            C("dram_stage", "str", "third with most DRAM traffic"),
+            C(
+                "is_optimal",
+                "bool",
+                "the optimal batch size of its sweep over all captures (policy first); true without one",
+            ),
+        ),
+        "Tables VIII, IX and X, Figures 10 and 12 of XSP (IPDPS 2020)",
+    )
+)
 
-FLEET_MODELS = register(Table("fleet_models", "Models of the fleet", "workload × system × framework × phase", (
-    *_WHO,
-    C("online_latency_ns", "float64", "model latency at the smallest batch size (the paper's online latency: batch 1)"),
-    C("online_batch_size", "int64", "that batch size"),
-    C("max_throughput_inputs_per_s", "float64", "most throughput over the batch sizes"),
-    C("optimal_batch_size", "int64", "optimal batch size"),
-    C("batch_latency_ns", "float64", "model latency at the optimal batch size"),
-    C("gpu_latency_ratio", "float64", "kernel latency / model latency at the optimal batch size"),
-    *_COUNTERS,
-    C("convolution_latency_ratio", "float64", "share of convolution layers, at the optimal batch size"),
-    C("latency_stage", "str", "third of the layers with most latency: beginning, middle, end"),
-    C("allocated_stage", "str", "third with most allocation"),
-    C("flop_stage", "str", "third with most flop"),
-    C("dram_stage", "str", "third with most DRAM traffic"),
-    C("batch_count", "int64", "batch sizes measured"),
-), "Tables VIII and IX, Figure 12 of XSP (IPDPS 2020)"))
+FLEET_MODELS = register(
+    Table(
+        "fleet_models",
+        "Models of the fleet",
+        "workload × system × framework × phase",
+        (
+            *_WHO,
+            C(
+                "online_latency_ns",
+                "float64",
+                "model latency at the smallest batch size (the paper's online latency: batch 1)",
+            ),
+            C("online_batch_size", "int64", "that batch size"),
+            C("max_throughput_inputs_per_s", "float64", "most throughput over the batch sizes"),
+            C("optimal_batch_size", "int64", "optimal batch size"),
+            C("batch_latency_ns", "float64", "model latency at the optimal batch size"),
+            C("gpu_latency_ratio", "float64", "kernel latency / model latency at the optimal batch size"),
+            *_COUNTERS,
+            C("convolution_latency_ratio", "float64", "share of convolution layers, at the optimal batch size"),
+            C("latency_stage", "str", "third of the layers with most latency: beginning, middle, end"),
+            C("allocated_stage", "str", "third with most allocation"),
+            C("flop_stage", "str", "third with most flop"),
+            C("dram_stage", "str", "third with most DRAM traffic"),
+            C("batch_count", "int64", "batch sizes measured"),
+        ),
+        "Tables VIII and IX, Figure 12 of XSP (IPDPS 2020)",
+    )
+)
 
-FLEET_SCALABILITY = register(Table("fleet_scalability", "Throughput scalability", "workload × system × batch size", (
-    *_WHO,
-    C("batch_size", "int64", "inputs per iteration"),
-    C("throughput_inputs_per_s", "float64", "throughput"),
-    C("speedup_ratio", "float64", "throughput / throughput at the smallest batch size"),
-), "arXiv v1 of XSP, Figure 12"))
+FLEET_SCALABILITY = register(
+    Table(
+        "fleet_scalability",
+        "Throughput scalability",
+        "workload × system × batch size",
+        (
+            *_WHO,
+            C("batch_size", "int64", "inputs per iteration"),
+            C("throughput_inputs_per_s", "float64", "throughput"),
+            C("speedup_ratio", "float64", "throughput / throughput at the smallest batch size"),
+        ),
+        "arXiv v1 of XSP, Figure 12",
+    )
+)
 
-FLEET_FRAMEWORKS = register(Table("fleet_frameworks", "Frameworks against one another", "workload × framework", (
-    *_WHO,
-    C("base_framework", "str", "the framework the ratios are to"),
-    C("normalized_online_latency_ratio", "float64", "online latency / that of the base framework"),
-    C("normalized_max_throughput_ratio", "float64", "most throughput / that of the base framework"),
-    C("non_gpu_latency_ratio", "float64", "share of the model latency without kernels: what explains most differences"),
-), "Table X of XSP (IPDPS 2020)"))
+FLEET_FRAMEWORKS = register(
+    Table(
+        "fleet_frameworks",
+        "Frameworks against one another",
+        "workload × framework",
+        (
+            *_WHO,
+            C("base_framework", "str", "the framework the ratios are to"),
+            C("normalized_online_latency_ratio", "float64", "online latency / that of the base framework"),
+            C("normalized_max_throughput_ratio", "float64", "most throughput / that of the base framework"),
+            C(
+                "non_gpu_latency_ratio",
+                "float64",
+                "share of the model latency without kernels: what explains most differences",
+            ),
+        ),
+        "Table X of XSP (IPDPS 2020)",
+    )
+)
 
-FLEET_SYSTEMS = register(Table("fleet_systems", "Systems against one another", "workload × batch size × system", (
-    *_WHO,
-    C("batch_size", "int64", "inputs per iteration, -1 unknown"),
-    C("throughput_inputs_per_s", "float64", "throughput"),
-    C("kernel_latency_ns", "float64", "sum of the kernel latencies of one iteration"),
-    C("base_system", "str", "the system the ratios are to"),
-    C("normalized_throughput_ratio", "float64", "throughput / that of the base system"),
-    C("normalized_kernel_latency_ratio", "float64", "kernel latency / that of the base system"),
-    C("unique_kernel_count", "int64", "different kernel names (template arguments aside)"),
-    C("own_kernel_count", "int64", "kernel names that no other system launches for this workload"),
-), "Figure 11 of XSP (IPDPS 2020)"))
+FLEET_SYSTEMS = register(
+    Table(
+        "fleet_systems",
+        "Systems against one another",
+        "workload × batch size × system",
+        (
+            *_WHO,
+            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("throughput_inputs_per_s", "float64", "throughput"),
+            C("kernel_latency_ns", "float64", "sum of the kernel latencies of one iteration"),
+            C("base_system", "str", "the system the ratios are to"),
+            C("normalized_throughput_ratio", "float64", "throughput / that of the base system"),
+            C("normalized_kernel_latency_ratio", "float64", "kernel latency / that of the base system"),
+            C("unique_kernel_count", "int64", "different kernel names (template arguments aside)"),
+            C("own_kernel_count", "int64", "kernel names that no other system launches for this workload"),
+        ),
+        "Figure 11 of XSP (IPDPS 2020)",
+    )
+)
 
-FLEET_FAMILIES = register(Table("fleet_families", "Kernel families", "capture × case × family", (
-    *_CAPTURE,
-    C("case_index", "int64", "case within the capture's store"),
-    *_WHO,
-    C("batch_size", "int64", "inputs per iteration, -1 unknown"),
-    C("family", "str", "gemm, convolution, attention, communication … by the kernel's name"),
-    C("kernel_count", "int64", "kernels of one iteration"),
-    C("latency_ns", "float64", "sum of their latencies"),
-    C("latency_ratio", "float64", "share of the kernel latency"),
-), "the paper's convolution latency percentage, for every family of kernels"))
+FLEET_FAMILIES = register(
+    Table(
+        "fleet_families",
+        "Kernel families",
+        "capture × case × family",
+        (
+            *_CAPTURE,
+            C("case_index", "int64", "case within the capture's store"),
+            *_WHO,
+            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("family", "str", "gemm, convolution, attention, communication … by the kernel's name"),
+            C("kernel_count", "int64", "kernels of one iteration"),
+            C("latency_ns", "float64", "sum of their latencies"),
+            C("latency_ratio", "float64", "share of the kernel latency"),
+        ),
+        "the paper's convolution latency percentage, for every family of kernels",
+    )
+)
 
-FLEET_KERNELS = register(Table("fleet_kernels", "Kernels of the fleet", "capture × case × kernel name", (
-    *_CAPTURE,
-    C("case_index", "int64", "case within the capture's store"),
-    *_WHO,
-    C("batch_size", "int64", "inputs per iteration, -1 unknown"),
-    C("name", "str", "kernel name without template arguments and running numbers"),
-    C("family", "str", "by the kernel's name"),
-    C("kernel_count", "int64", "kernels of one iteration"),
-    C("latency_ns", "float64", "sum of their latencies"),
-), "kernel-set difference between systems; XSP (IPDPS 2020) §IV-C"))
+FLEET_KERNELS = register(
+    Table(
+        "fleet_kernels",
+        "Kernels of the fleet",
+        "capture × case × kernel name",
+        (
+            *_CAPTURE,
+            C("case_index", "int64", "case within the capture's store"),
+            *_WHO,
+            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("name", "str", "kernel name without template arguments and running numbers"),
+            C("family", "str", "by the kernel's name"),
+            C("kernel_count", "int64", "kernels of one iteration"),
+            C("latency_ns", "float64", "sum of their latencies"),
+        ),
+        "kernel-set difference between systems; XSP (IPDPS 2020) §IV-C",
+    )
+)
 
-FLEET_KERNEL_SETS = register(Table("fleet_kernel_sets", "Kernel sets of systems", "workload × kernel name × system", (
-    C("workload_name", "str", "model or program"),
-    C("framework", "str", "when known"),
-    C("phase", "str", "what ran"),
-    C("batch_size", "int64", "inputs per iteration, -1 unknown"),
-    C("name", "str", "kernel name without template arguments and running numbers"),
-    C("system_name", "str", "a system that launches it"),
-    C("kernel_count", "int64", "kernels of one iteration there"),
-    C("latency_ns", "float64", "sum of their latencies there"),
-    C("system_count", "int64", "how many systems launch it"),
-    C("is_everywhere", "bool", "every system of the workload launches it"),
-), "kernel-set difference between systems; XSP (IPDPS 2020) §IV-C"))
+FLEET_KERNEL_SETS = register(
+    Table(
+        "fleet_kernel_sets",
+        "Kernel sets of systems",
+        "workload × kernel name × system",
+        (
+            C("workload_name", "str", "model or program"),
+            C("framework", "str", "when known"),
+            C("phase", "str", "what ran"),
+            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("name", "str", "kernel name without template arguments and running numbers"),
+            C("system_name", "str", "a system that launches it"),
+            C("kernel_count", "int64", "kernels of one iteration there"),
+            C("latency_ns", "float64", "sum of their latencies there"),
+            C("system_count", "int64", "how many systems launch it"),
+            C("is_everywhere", "bool", "every system of the workload launches it"),
+        ),
+        "kernel-set difference between systems; XSP (IPDPS 2020) §IV-C",
+    )
+)
 
-RANKS = register(Table("ranks", "Ranks", "job × rank", (
-    C("job_name", "str", "captures of one job: one file with several processes, or one file per rank"),
-    C("rank", "int64", "by the files' names, else in order of capture, device and process"),
-    C("capture_name", "str", "the capture it is in"),
-    C("process_id", "int64", "operating-system process id"),
-    C("device_id", "int64", "CUDA device number within the process, -1 when only one is used by the process"),
-    C("kernel_count", "int64", "kernels"),
-    C("communication_count", "int64", "communication kernels among them"),
-    C("first_start_ns", "int64", "first device work, on the capture's clock"),
-    C("duration_ns", "int64", "first to last device work"),
-    C("busy_ns", "int64", "union of all device work"),
-    C("idle_ns", "int64", "duration - busy"),
-    C("compute_ns", "int64", "union of the kernels that do not communicate"),
-    C("communication_ns", "int64", "union of the communication kernels"),
-    C("overlapped_ns", "int64", "communication while compute runs"),
-    C("exposed_ns", "int64", "communication while no compute runs"),
-    C("overlap_ratio", "float64", "overlapped / communication, NaN no communication"),
-    C("memory_ns", "int64", "union of copies and sets"),
-    C("waiting_ns", "float64", "in matched collectives, time beyond the last rank's to arrive; NaN not matched"),
-    C("last_count", "int64", "matched collectives in which this rank arrived last"),
-    C("matched_count", "int64", "collectives matched over all ranks by name and order, -1 not matched"),
-    C("compute_excess_ratio", "float64", "compute / median compute of the other ranks - 1, NaN a single rank"),
-    C("is_straggler", "bool", "the others wait for it: more compute than the others by over 5 %, or the last to "
-      "arrive in most collectives while waiting less than half as long as the others"),
-), "waiting time needs no common clock: a collective ends together, so that the shortest was the last to arrive"))
+RANKS = register(
+    Table(
+        "ranks",
+        "Ranks",
+        "job × rank",
+        (
+            C("job_name", "str", "captures of one job: one file with several processes, or one file per rank"),
+            C("rank", "int64", "by the files' names, else in order of capture, device and process"),
+            C("capture_name", "str", "the capture it is in"),
+            C("process_id", "int64", "operating-system process id"),
+            C("device_id", "int64", "CUDA device number within the process, -1 when only one is used by the process"),
+            C("kernel_count", "int64", "kernels"),
+            C("communication_count", "int64", "communication kernels among them"),
+            C("first_start_ns", "int64", "first device work, on the capture's clock"),
+            C("duration_ns", "int64", "first to last device work"),
+            C("busy_ns", "int64", "union of all device work"),
+            C("idle_ns", "int64", "duration - busy"),
+            C("compute_ns", "int64", "union of the kernels that do not communicate"),
+            C("communication_ns", "int64", "union of the communication kernels"),
+            C("overlapped_ns", "int64", "communication while compute runs"),
+            C("exposed_ns", "int64", "communication while no compute runs"),
+            C("overlap_ratio", "float64", "overlapped / communication, NaN no communication"),
+            C("memory_ns", "int64", "union of copies and sets"),
+            C(
+                "waiting_ns",
+                "float64",
+                "in matched collectives, time beyond the last rank's to arrive; NaN not matched",
+            ),
+            C("last_count", "int64", "matched collectives in which this rank arrived last"),
+            C("matched_count", "int64", "collectives matched over all ranks by name and order, -1 not matched"),
+            C("compute_excess_ratio", "float64", "compute / median compute of the other ranks - 1, NaN a single rank"),
+            C(
+                "is_straggler",
+                "bool",
+                "the others wait for it: more compute than the others by over 5 %, or the last to "
+                "arrive in most collectives while waiting less than half as long as the others",
+            ),
+        ),
+        "waiting time needs no common clock: a collective ends together, so that the shortest was the last to arrive",
+    )
+)
 
 _DIFFERENCE = (
     C("base_latency_ns", "float64", "trimmed mean of the base, NaN not there"),
@@ -201,63 +305,113 @@ _DIFFERENCE = (
     C("change", "str", "slower, faster, no difference shown, appeared, vanished, changed kernel, not comparable"),
     C("interval_over", "str", "captures (repeats), or iterations, whose spread then stands for that of runs"),
 )
-_PAIR = (
-    C("pair_index", "int64", "pair of cases, row of compare_cases"),
+_PAIR = (C("pair_index", "int64", "pair of cases, row of compare_cases"),)
+
+COMPARE_CASES = register(
+    Table(
+        "compare_cases",
+        "Cases compared",
+        "case of base or other",
+        (
+            *_PAIR,
+            C("workload_name", "str", "model or program, when known"),
+            C("phase", "str", "what ran"),
+            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("base_case_index", "int64", "case of the base, -1 none"),
+            C("other_case_index", "int64", "case of the other, -1 none"),
+            C("status", "str", "matched, only base, only other"),
+        ),
+        "matched by workload, batch size and phase",
+    )
 )
 
-COMPARE_CASES = register(Table("compare_cases", "Cases compared", "case of base or other", (
-    *_PAIR,
-    C("workload_name", "str", "model or program, when known"),
-    C("phase", "str", "what ran"),
-    C("batch_size", "int64", "inputs per iteration, -1 unknown"),
-    C("base_case_index", "int64", "case of the base, -1 none"),
-    C("other_case_index", "int64", "case of the other, -1 none"),
-    C("status", "str", "matched, only base, only other"),
-), "matched by workload, batch size and phase"))
+COMPARE_MODELS = register(
+    Table(
+        "compare_models",
+        "Model quantities compared",
+        "pair of cases × quantity",
+        (
+            *_PAIR,
+            C("quantity", "str", "model_latency, kernel_latency (sum), gpu_busy (union), kernel_count"),
+            C("unit", "str", "unit of the values: ns, or 1 for counts"),
+            C("base_value", "float64", "trimmed mean of the base"),
+            C("other_value", "float64", "trimmed mean of the other"),
+            C("difference_value", "float64", "other - base"),
+            C("difference_ratio", "float64", "difference / base"),
+            C("ci_low_value", "float64", "lower end of the difference's 95 % confidence interval"),
+            C("ci_high_value", "float64", "upper end of it"),
+            C("p_value", "float64", "two-sided, of this row alone; NaN too few values"),
+            C("adjusted_p_value", "float64", "after Holm's correction over all rows of the comparison"),
+            C("is_significant", "bool", "adjusted p below 0.05"),
+            C("base_sample_count", "int64", "measured iterations of the base"),
+            C("other_sample_count", "int64", "measured iterations of the other"),
+            C("change", "str", "more, less, no difference shown, equal, not comparable"),
+            C(
+                "interval_over",
+                "str",
+                "captures (repeats), or iterations, whose spread then stands for that of runs; '' exact",
+            ),
+        ),
+        "Welch's test on trimmed means (Yuen 1974), Holm (1979)",
+    )
+)
 
-COMPARE_MODELS = register(Table("compare_models", "Model quantities compared", "pair of cases × quantity", (
-    *_PAIR,
-    C("quantity", "str", "model_latency, kernel_latency (sum), gpu_busy (union), kernel_count"),
-    C("unit", "str", "unit of the values: ns, or 1 for counts"),
-    C("base_value", "float64", "trimmed mean of the base"),
-    C("other_value", "float64", "trimmed mean of the other"),
-    C("difference_value", "float64", "other - base"),
-    C("difference_ratio", "float64", "difference / base"),
-    C("ci_low_value", "float64", "lower end of the difference's 95 % confidence interval"),
-    C("ci_high_value", "float64", "upper end of it"),
-    C("p_value", "float64", "two-sided, of this row alone; NaN too few values"),
-    C("adjusted_p_value", "float64", "after Holm's correction over all rows of the comparison"),
-    C("is_significant", "bool", "adjusted p below 0.05"),
-    C("base_sample_count", "int64", "measured iterations of the base"),
-    C("other_sample_count", "int64", "measured iterations of the other"),
-    C("change", "str", "more, less, no difference shown, equal, not comparable"),
-    C("interval_over", "str", "captures (repeats), or iterations, whose spread then stands for that of runs; '' exact"),
-), "Welch's test on trimmed means (Yuen 1974), Holm (1979)"))
+COMPARE_LAYERS = register(
+    Table(
+        "compare_layers",
+        "Layers compared",
+        "pair of cases × layer",
+        (
+            *_PAIR,
+            C("layer_index", "int64", "1-based execution order in the base, else in the other"),
+            C("layer_path", "str", "folded path below the model"),
+            C("call_index", "int64", "k-th call of the path within the iteration"),
+            C("layer_type", "str", "class or operator type"),
+            C(
+                "measure",
+                "str",
+                "latency (what A2 shows; of runs without overlap the host's time), or host_time beside it",
+            ),
+            *_DIFFERENCE,
+            C("is_kernel_change", "bool", "the layer launches other kernels than in the base"),
+        ),
+        "layers matched by path and call index",
+    )
+)
 
-COMPARE_LAYERS = register(Table("compare_layers", "Layers compared", "pair of cases × layer", (
-    *_PAIR,
-    C("layer_index", "int64", "1-based execution order in the base, else in the other"),
-    C("layer_path", "str", "folded path below the model"),
-    C("call_index", "int64", "k-th call of the path within the iteration"),
-    C("layer_type", "str", "class or operator type"),
-    C("measure", "str", "latency (what A2 shows; of runs without overlap the host's time), or host_time beside it"),
-    *_DIFFERENCE,
-    C("is_kernel_change", "bool", "the layer launches other kernels than in the base"),
-), "layers matched by path and call index"))
+COMPARE_KERNELS = register(
+    Table(
+        "compare_kernels",
+        "Kernels compared",
+        "pair of cases × layer × kernel name",
+        (
+            *_PAIR,
+            C("layer_index", "int64", "layer in the base (else in the other), -1 none or not matched"),
+            C("layer_path", "str", "folded path of the layer"),
+            C(
+                "name",
+                "str",
+                "kernel name without template arguments and running numbers; of the base where it changed",
+            ),
+            C("other_name", "str", "name in the other where it changed, else ''"),
+            C("base_count", "float64", "kernels per iteration in the base"),
+            C("other_count", "float64", "kernels per iteration in the other"),
+            *_DIFFERENCE,
+        ),
+        "kernels matched by layer, normalised name and position in the layer",
+    )
+)
 
-COMPARE_KERNELS = register(Table("compare_kernels", "Kernels compared", "pair of cases × layer × kernel name", (
-    *_PAIR,
-    C("layer_index", "int64", "layer in the base (else in the other), -1 none or not matched"),
-    C("layer_path", "str", "folded path of the layer"),
-    C("name", "str", "kernel name without template arguments and running numbers; of the base where it changed"),
-    C("other_name", "str", "name in the other where it changed, else ''"),
-    C("base_count", "float64", "kernels per iteration in the base"),
-    C("other_count", "float64", "kernels per iteration in the other"),
-    *_DIFFERENCE,
-), "kernels matched by layer, normalised name and position in the layer"))
-
-COMPARE_SUMMARY = register(Table("compare_summary", "What differs", "statement", (
-    C("subject", "str", "verdict, kernels, ranges, model, layers, system"),
-    C("statement", "str", "one sentence"),
-    C("is_difference", "bool", "the sentence states a difference"),
-), ""))
+COMPARE_SUMMARY = register(
+    Table(
+        "compare_summary",
+        "What differs",
+        "statement",
+        (
+            C("subject", "str", "verdict, kernels, ranges, model, layers, system"),
+            C("statement", "str", "one sentence"),
+            C("is_difference", "bool", "the sentence states a difference"),
+        ),
+        "",
+    )
+)

@@ -3,252 +3,378 @@
 from xsp_post.schemas.base import Column as C
 from xsp_post.schemas.base import Table, register
 
-CAPTURES = register(Table("captures", "Captures", "capture read", (
-    C("capture_id", "int64", "0-based id of the capture within this store"),
-    C("level", "str", "deepest profiler that was on: M, M/L, M/L/G, M/L/G+counters"),
-    C("collector", "str", "what recorded it: nsys, torch, jaeger, ncu, clock"),
-    C("source_name", "str", "file name of the capture, without its folder"),
-    C("tool_version", "str", "version of the tool that wrote the capture"),
-    C("schema_version", "str", "export schema version as the capture states it ('' when unversioned)"),
-    C("workload_name", "str", "model or program, when known"),
-    C("framework", "str", "e.g. torch 2.13.0, when known"),
-    C("gpu_name", "str", "GPU (or CPU, when no GPU ran) as the capture names it"),
-    C("batch_size", "int64", "inputs per iteration, -1 unknown"),
-    C("kernel_count", "int64", "kernel executions in the capture"),
-    C("kernel_ns", "int64", "sum of their durations"),
-    C("busy_ns", "int64", "length of the union of all device intervals, summed over devices"),
-    C("duration_ns", "int64", "first to last event that was recorded"),
-    C("level_rule", "str", "which rule assigned model and layer levels"),
-    C("clock_offset_ns", "int64", "shift applied to host spans to agree with the device clock (0: one clock)"),
-    C("process_count", "int64", "processes with ranges or device work"),
-    C("is_partial", "bool", "the export covers part of the recording only"),
-)))
+CAPTURES = register(
+    Table(
+        "captures",
+        "Captures",
+        "capture read",
+        (
+            C("capture_id", "int64", "0-based id of the capture within this store"),
+            C("level", "str", "deepest profiler that was on: M, M/L, M/L/G, M/L/G+counters"),
+            C("collector", "str", "what recorded it: nsys, torch, jaeger, ncu, clock"),
+            C("source_name", "str", "file name of the capture, without its folder"),
+            C("tool_version", "str", "version of the tool that wrote the capture"),
+            C("schema_version", "str", "export schema version as the capture states it ('' when unversioned)"),
+            C("workload_name", "str", "model or program, when known"),
+            C("framework", "str", "e.g. torch 2.13.0, when known"),
+            C("gpu_name", "str", "GPU (or CPU, when no GPU ran) as the capture names it"),
+            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("kernel_count", "int64", "kernel executions in the capture"),
+            C("kernel_ns", "int64", "sum of their durations"),
+            C("busy_ns", "int64", "length of the union of all device intervals, summed over devices"),
+            C("duration_ns", "int64", "first to last event that was recorded"),
+            C("level_rule", "str", "which rule assigned model and layer levels"),
+            C("clock_offset_ns", "int64", "shift applied to host spans to agree with the device clock (0: one clock)"),
+            C("process_count", "int64", "processes with ranges or device work"),
+            C("is_partial", "bool", "the export covers part of the recording only"),
+        ),
+    )
+)
 
-ITERATIONS = register(Table("iterations", "Iterations", "model execution", (
-    C("capture_id", "int64", "capture"),
-    C("iteration_index", "int64", "0-based within the capture"),
-    C("phase", "str", "what ran: forward, backward, step, prefill, decode … or the range's folded name"),
-    C("batch_size", "int64", "inputs, -1 unknown"),
-    C("node_id", "int64", "the MODEL node"),
-    C("start_ns", "int64", "host start"),
-    C("end_ns", "int64", "host end"),
-    C("duration_ns", "int64", "host length of the model range"),
-    C("latency_ns", "int64", "what the iteration took: host range extended to its last device work; of an inferred "
-      "one launched while its predecessor's work ran, from the end of that"),
-    C("kernel_ns", "int64", "sum of kernel durations launched inside"),
-    C("busy_ns", "int64", "union of the device intervals launched inside"),
-    C("kernel_count", "int64", "kernels launched inside"),
-    C("is_warmup", "bool", "left out of statistics: warm-up, compilation, autotuning"),
-    C("is_inferred", "bool", "found from a repeating kernel sequence, not recorded"),
-)))
+ITERATIONS = register(
+    Table(
+        "iterations",
+        "Iterations",
+        "model execution",
+        (
+            C("capture_id", "int64", "capture"),
+            C("iteration_index", "int64", "0-based within the capture"),
+            C("phase", "str", "what ran: forward, backward, step, prefill, decode … or the range's folded name"),
+            C("batch_size", "int64", "inputs, -1 unknown"),
+            C("node_id", "int64", "the MODEL node"),
+            C("start_ns", "int64", "host start"),
+            C("end_ns", "int64", "host end"),
+            C("duration_ns", "int64", "host length of the model range"),
+            C(
+                "latency_ns",
+                "int64",
+                "what the iteration took: host range extended to its last device work; of an inferred "
+                "one launched while its predecessor's work ran, from the end of that",
+            ),
+            C("kernel_ns", "int64", "sum of kernel durations launched inside"),
+            C("busy_ns", "int64", "union of the device intervals launched inside"),
+            C("kernel_count", "int64", "kernels launched inside"),
+            C("is_warmup", "bool", "left out of statistics: warm-up, compilation, autotuning"),
+            C("is_inferred", "bool", "found from a repeating kernel sequence, not recorded"),
+        ),
+    )
+)
 
-NODES = register(Table("nodes", "Tree nodes", "node of a tree", (
-    C("node_id", "int64", "id, unique in the store"),
-    C("capture_id", "int64", "capture"),
-    C("parent_id", "int64", "node_id of the parent, -1 for the root of a capture"),
-    C("depth", "int64", "0 for the root"),
-    C("level", "str", "CAPTURE, APPLICATION, MODEL, MODULE, LAYER, OPERATION, LIBRARY"),
-    C("name", "str", "the range's text as captured"),
-    C("folded_name", "str", "the text without what changes from step to step"),
-    C("path_id", "int64", "same number = same folded path from the root; statistics fold over it"),
-    C("domain", "str", "NVTX domain ('' default)"),
-    C("process_id", "int64", "operating-system process id"),
-    C("thread_id", "int64", "operating-system thread id"),
-    C("start_ns", "int64", "host start"),
-    C("end_ns", "int64", "host end"),
-    C("duration_ns", "int64", "end_ns - start_ns"),
-    C("self_ns", "int64", "host time not covered by child ranges"),
-    C("projected_start_ns", "int64", "first start of device work launched inside (-1: none)"),
-    C("projected_end_ns", "int64", "last end of device work launched inside (-1: none)"),
-    C("kernel_ns", "int64", "sum of kernel durations, inclusive"),
-    C("busy_ns", "int64", "union of device intervals, inclusive"),
-    C("kernel_count", "int64", "kernels, inclusive"),
-    C("self_kernel_ns", "int64", "sum of kernel durations whose innermost node this is"),
-    C("self_kernel_count", "int64", "kernels whose innermost node this is"),
-    C("memory_ns", "int64", "sum of memcpy and memset durations, inclusive"),
-    C("memory_bytes", "int64", "bytes copied or set, inclusive"),
-    C("device_operation_count", "int64", "device operations of any kind, inclusive"),
-    C("iteration_index", "int64", "iteration it lies in, -1 none"),
-    C("layer_node_id", "int64", "the LAYER node at or above it, -1 none"),
-    C("call_index", "int64", "k-th call of this folded path within its iteration (or capture)"),
-    C("layer_type", "str", "class or operator type parsed from the text"),
-    C("layer_index", "int64", "layers.layer_index of a LAYER node (or a model's or module's [self] part), -1 none"),
-    C("shape_text", "str", "shapes parsed from the text or payload"),
-    C("tactic_name", "str", "tactic that a TensorRT layer's payload names; only where payloads say so"),
-    C("sequence", "int64", "autograd sequence number, -1 none"),
-    C("dialect", "str", "which naming convention was recognised"),
-    C("is_inferred", "bool", "inferred, not recorded"),
-    C("confidence_ratio", "float64", "how sure an inferred node and its layer_type are, 0…1; 1 for recorded ones"),
-    C("is_open", "bool", "never closed before the capture ended"),
-    C("span_kind", "str", "push_pop, start_end, cross_thread (started and ended on different threads), library, "
-      "operator, module, annotation; root, unattributed, no_launch, graph, inferred for synthetic nodes"),
-    C("source_row_id", "int64", "row of the range in the capture's own table (RangeId of nsys stats), -1 synthetic"),
-)))
+NODES = register(
+    Table(
+        "nodes",
+        "Tree nodes",
+        "node of a tree",
+        (
+            C("node_id", "int64", "id, unique in the store"),
+            C("capture_id", "int64", "capture"),
+            C("parent_id", "int64", "node_id of the parent, -1 for the root of a capture"),
+            C("depth", "int64", "0 for the root"),
+            C("level", "str", "CAPTURE, APPLICATION, MODEL, MODULE, LAYER, OPERATION, LIBRARY"),
+            C("name", "str", "the range's text as captured"),
+            C("folded_name", "str", "the text without what changes from step to step"),
+            C("path_id", "int64", "same number = same folded path from the root; statistics fold over it"),
+            C("domain", "str", "NVTX domain ('' default)"),
+            C("process_id", "int64", "operating-system process id"),
+            C("thread_id", "int64", "operating-system thread id"),
+            C("start_ns", "int64", "host start"),
+            C("end_ns", "int64", "host end"),
+            C("duration_ns", "int64", "end_ns - start_ns"),
+            C("self_ns", "int64", "host time not covered by child ranges"),
+            C("projected_start_ns", "int64", "first start of device work launched inside (-1: none)"),
+            C("projected_end_ns", "int64", "last end of device work launched inside (-1: none)"),
+            C("kernel_ns", "int64", "sum of kernel durations, inclusive"),
+            C("busy_ns", "int64", "union of device intervals, inclusive"),
+            C("kernel_count", "int64", "kernels, inclusive"),
+            C("self_kernel_ns", "int64", "sum of kernel durations whose innermost node this is"),
+            C("self_kernel_count", "int64", "kernels whose innermost node this is"),
+            C("memory_ns", "int64", "sum of memcpy and memset durations, inclusive"),
+            C("memory_bytes", "int64", "bytes copied or set, inclusive"),
+            C("device_operation_count", "int64", "device operations of any kind, inclusive"),
+            C("iteration_index", "int64", "iteration it lies in, -1 none"),
+            C("layer_node_id", "int64", "the LAYER node at or above it, -1 none"),
+            C("call_index", "int64", "k-th call of this folded path within its iteration (or capture)"),
+            C("layer_type", "str", "class or operator type parsed from the text"),
+            C(
+                "layer_index",
+                "int64",
+                "layers.layer_index of a LAYER node (or a model's or module's [self] part), -1 none",
+            ),
+            C("shape_text", "str", "shapes parsed from the text or payload"),
+            C("tactic_name", "str", "tactic that a TensorRT layer's payload names; only where payloads say so"),
+            C("sequence", "int64", "autograd sequence number, -1 none"),
+            C("dialect", "str", "which naming convention was recognised"),
+            C("is_inferred", "bool", "inferred, not recorded"),
+            C(
+                "confidence_ratio",
+                "float64",
+                "how sure an inferred node and its layer_type are, 0…1; 1 for recorded ones",
+            ),
+            C("is_open", "bool", "never closed before the capture ended"),
+            C(
+                "span_kind",
+                "str",
+                "push_pop, start_end, cross_thread (started and ended on different threads), library, "
+                "operator, module, annotation; root, unattributed, no_launch, graph, inferred for synthetic nodes",
+            ),
+            C(
+                "source_row_id",
+                "int64",
+                "row of the range in the capture's own table (RangeId of nsys stats), -1 synthetic",
+            ),
+        ),
+    )
+)
 
-INFERRED = register(Table("inferred", "What was inferred", "inferred node", (
-    C("capture_id", "int64", "capture"),
-    C("node_id", "int64", "nodes.node_id: its place in the tree, its times, its kernels"),
-    C("kind", "str", "iteration, around (before, between and after iterations), phase (forward, backward, optimiser), "
-      "block (repeats), part (of a block), stretch (what fits no block)"),
-    C("iteration_class", "str", "of an iteration: regular, warm-up, odd, tail; '' for other kinds"),
-    C("series_index", "int64", "iterations of one repetition have the same number"),
-    C("block_index", "int64", "k of n equal blocks in a row, 1-based, 0 none"),
-    C("block_count", "int64", "n of them"),
-    C("equal_class", "int64", "same number = the same launches in the same order, -1 none"),
-    C("matched_block_index", "int64", "of a backward block: block_index of its forward block, 0 none"),
-    C("layer_type", "str", "guess from the kernels: attention, matrix product, convolution, normalisation …"),
-    C("confidence_ratio", "float64", "how sure the node and that guess are, 0…1"),
-)))
+INFERRED = register(
+    Table(
+        "inferred",
+        "What was inferred",
+        "inferred node",
+        (
+            C("capture_id", "int64", "capture"),
+            C("node_id", "int64", "nodes.node_id: its place in the tree, its times, its kernels"),
+            C(
+                "kind",
+                "str",
+                "iteration, around (before, between and after iterations), phase (forward, backward, optimiser), "
+                "block (repeats), part (of a block), stretch (what fits no block)",
+            ),
+            C("iteration_class", "str", "of an iteration: regular, warm-up, odd, tail; '' for other kinds"),
+            C("series_index", "int64", "iterations of one repetition have the same number"),
+            C("block_index", "int64", "k of n equal blocks in a row, 1-based, 0 none"),
+            C("block_count", "int64", "n of them"),
+            C("equal_class", "int64", "same number = the same launches in the same order, -1 none"),
+            C("matched_block_index", "int64", "of a backward block: block_index of its forward block, 0 none"),
+            C("layer_type", "str", "guess from the kernels: attention, matrix product, convolution, normalisation …"),
+            C("confidence_ratio", "float64", "how sure the node and that guess are, 0…1"),
+        ),
+    )
+)
 
-LAYERS = register(Table("layers", "Layer executions", "layer × iteration", (
-    C("capture_id", "int64", "capture"),
-    C("iteration_index", "int64", "iteration, -1 when the capture has none"),
-    C("layer_index", "int64", "1-based execution order, phase after phase, warm-up last; the key of joins"),
-    C("node_id", "int64", "first LAYER node of this layer in this iteration"),
-    C("layer_path", "str", "folded path below the model, joined with ' > '"),
-    C("layer_name", "str", "last part of the path"),
-    C("layer_type", "str", "class or operator type"),
-    C("call_index", "int64", "k-th call of the path within the iteration"),
-    C("call_count", "int64", "calls folded into this row"),
-    C("shape_text", "str", "output (or input) shape as text"),
-    C("duration_ns", "int64", "host length of the range"),
-    C("projection_ns", "int64", "first start to last end of its device work, 0 without device work"),
-    C("latency_ns", "int64", "projection_ns where it has device work, else duration_ns; see latency_source"),
-    C("latency_source", "str", "projection, busy (only work launched elsewhere counts for it), host (no device work)"),
-    C("kernel_ns", "int64", "sum of the durations of kernels counted for the layer"),
-    C("busy_ns", "int64", "union of the device intervals of the layer"),
-    C("kernel_count", "int64", "kernels counted for the layer"),
-    C("memory_ns", "int64", "memcpy and memset time"),
-    C("memory_bytes", "int64", "memcpy and memset bytes"),
-    C("allocated_bytes", "int64", "bytes the framework allocated during the layer, -1 not recorded"),
-    C("analytic_flop", "float64", "flop counted from the model, NaN unknown"),
-    C("analytic_bytes", "float64", "least possible bytes moved, NaN unknown"),
-    C("is_inferred", "bool", "inferred, not recorded"),
-)))
+LAYERS = register(
+    Table(
+        "layers",
+        "Layer executions",
+        "layer × iteration",
+        (
+            C("capture_id", "int64", "capture"),
+            C("iteration_index", "int64", "iteration, -1 when the capture has none"),
+            C("layer_index", "int64", "1-based execution order, phase after phase, warm-up last; the key of joins"),
+            C("node_id", "int64", "first LAYER node of this layer in this iteration"),
+            C("layer_path", "str", "folded path below the model, joined with ' > '"),
+            C("layer_name", "str", "last part of the path"),
+            C("layer_type", "str", "class or operator type"),
+            C("call_index", "int64", "k-th call of the path within the iteration"),
+            C("call_count", "int64", "calls folded into this row"),
+            C("shape_text", "str", "output (or input) shape as text"),
+            C("duration_ns", "int64", "host length of the range"),
+            C("projection_ns", "int64", "first start to last end of its device work, 0 without device work"),
+            C("latency_ns", "int64", "projection_ns where it has device work, else duration_ns; see latency_source"),
+            C(
+                "latency_source",
+                "str",
+                "projection, busy (only work launched elsewhere counts for it), host (no device work)",
+            ),
+            C("kernel_ns", "int64", "sum of the durations of kernels counted for the layer"),
+            C("busy_ns", "int64", "union of the device intervals of the layer"),
+            C("kernel_count", "int64", "kernels counted for the layer"),
+            C("memory_ns", "int64", "memcpy and memset time"),
+            C("memory_bytes", "int64", "memcpy and memset bytes"),
+            C("allocated_bytes", "int64", "bytes the framework allocated during the layer, -1 not recorded"),
+            C("analytic_flop", "float64", "flop counted from the model, NaN unknown"),
+            C("analytic_bytes", "float64", "least possible bytes moved, NaN unknown"),
+            C("is_inferred", "bool", "inferred, not recorded"),
+        ),
+    )
+)
 
-KERNELS = register(Table("kernels", "Kernel executions", "kernel execution", (
-    C("kernel_id", "int64", "id, unique in the store"),
-    C("capture_id", "int64", "capture"),
-    C("node_id", "int64", "innermost node around its launch"),
-    C("layer_node_id", "int64", "LAYER node it counts for, -1 none"),
-    C("layer_index", "int64", "layers.layer_index it counts for, -1 none"),
-    C("iteration_index", "int64", "iteration it counts for, -1 none"),
-    C("name", "str", "demangled name with template arguments"),
-    C("short_name", "str", "bare function name"),
-    C("process_id", "int64", "operating-system process id"),
-    C("device_id", "int64", "CUDA device number within the process"),
-    C("stream_id", "int64", "CUDA stream number within the process"),
-    C("correlation_id", "int64", "joins launch and execution within the process"),
-    C("start_ns", "int64", "execution start"),
-    C("end_ns", "int64", "execution end"),
-    C("duration_ns", "int64", "end_ns - start_ns"),
-    C("launch_start_ns", "int64", "start of the launching API call (-1: no launch row)"),
-    C("launch_end_ns", "int64", "end of the launching API call (-1: no launch row)"),
-    C("launch_thread_id", "int64", "thread of the launching API call (-1: none)"),
-    C("queue_delay_ns", "int64", "execution start - launch start (-1: no launch row)"),
-    C("attribution", "str", "nesting, thread_time, graph, none, no_launch"),
-    C("layer_attribution", "str", "nesting, sequence, thread_time, graph, inferred, none"),
-    C("graph_node_id", "int64", "CUDA graph node, 0 none"),
-    C("grid_x", "int64", "blocks"),
-    C("grid_y", "int64", "blocks"),
-    C("grid_z", "int64", "blocks"),
-    C("block_x", "int64", "threads"),
-    C("block_y", "int64", "threads"),
-    C("block_z", "int64", "threads"),
-    C("registers_per_thread", "int64", "registers"),
-    C("static_shared_memory_bytes", "int64", "per block"),
-    C("dynamic_shared_memory_bytes", "int64", "per block"),
-)))
+KERNELS = register(
+    Table(
+        "kernels",
+        "Kernel executions",
+        "kernel execution",
+        (
+            C("kernel_id", "int64", "id, unique in the store"),
+            C("capture_id", "int64", "capture"),
+            C("node_id", "int64", "innermost node around its launch"),
+            C("layer_node_id", "int64", "LAYER node it counts for, -1 none"),
+            C("layer_index", "int64", "layers.layer_index it counts for, -1 none"),
+            C("iteration_index", "int64", "iteration it counts for, -1 none"),
+            C("name", "str", "demangled name with template arguments"),
+            C("short_name", "str", "bare function name"),
+            C("process_id", "int64", "operating-system process id"),
+            C("device_id", "int64", "CUDA device number within the process"),
+            C("stream_id", "int64", "CUDA stream number within the process"),
+            C("correlation_id", "int64", "joins launch and execution within the process"),
+            C("start_ns", "int64", "execution start"),
+            C("end_ns", "int64", "execution end"),
+            C("duration_ns", "int64", "end_ns - start_ns"),
+            C("launch_start_ns", "int64", "start of the launching API call (-1: no launch row)"),
+            C("launch_end_ns", "int64", "end of the launching API call (-1: no launch row)"),
+            C("launch_thread_id", "int64", "thread of the launching API call (-1: none)"),
+            C("queue_delay_ns", "int64", "execution start - launch start (-1: no launch row)"),
+            C("attribution", "str", "nesting, thread_time, graph, none, no_launch"),
+            C("layer_attribution", "str", "nesting, sequence, thread_time, graph, inferred, none"),
+            C("graph_node_id", "int64", "CUDA graph node, 0 none"),
+            C("grid_x", "int64", "blocks"),
+            C("grid_y", "int64", "blocks"),
+            C("grid_z", "int64", "blocks"),
+            C("block_x", "int64", "threads"),
+            C("block_y", "int64", "threads"),
+            C("block_z", "int64", "threads"),
+            C("registers_per_thread", "int64", "registers"),
+            C("static_shared_memory_bytes", "int64", "per block"),
+            C("dynamic_shared_memory_bytes", "int64", "per block"),
+        ),
+    )
+)
 
-MEMORY_OPERATIONS = register(Table(
-    "memory_operations", "Copies, sets and opaque graph launches", "device activity that is no kernel", (
-    C("activity_id", "int64", "id, unique in the store"),
-    C("capture_id", "int64", "capture"),
-    C("kind", "str", "memcpy, memset, graph"),
-    C("node_id", "int64", "innermost node around its launch"),
-    C("iteration_index", "int64", "iteration, -1 none"),
-    C("name", "str", "operation, e.g. [CUDA memcpy HtoD]"),
-    C("process_id", "int64", "process"),
-    C("device_id", "int64", "device"),
-    C("stream_id", "int64", "stream"),
-    C("correlation_id", "int64", "joins launch and execution within the process"),
-    C("start_ns", "int64", "start"),
-    C("end_ns", "int64", "end"),
-    C("bytes", "int64", "bytes moved or set"),
-    C("attribution", "str", "as in kernels"),
-    C("launch_start_ns", "int64", "start of the launching API call (-1: no launch row)"),
-    C("launch_end_ns", "int64", "end of the launching API call (-1: no launch row)"),
-    C("launch_thread_id", "int64", "thread of the launching API call (-1: none)"),
-)))
+MEMORY_OPERATIONS = register(
+    Table(
+        "memory_operations",
+        "Copies, sets and opaque graph launches",
+        "device activity that is no kernel",
+        (
+            C("activity_id", "int64", "id, unique in the store"),
+            C("capture_id", "int64", "capture"),
+            C("kind", "str", "memcpy, memset, graph"),
+            C("node_id", "int64", "innermost node around its launch"),
+            C("iteration_index", "int64", "iteration, -1 none"),
+            C("name", "str", "operation, e.g. [CUDA memcpy HtoD]"),
+            C("process_id", "int64", "process"),
+            C("device_id", "int64", "device"),
+            C("stream_id", "int64", "stream"),
+            C("correlation_id", "int64", "joins launch and execution within the process"),
+            C("start_ns", "int64", "start"),
+            C("end_ns", "int64", "end"),
+            C("bytes", "int64", "bytes moved or set"),
+            C("attribution", "str", "as in kernels"),
+            C("launch_start_ns", "int64", "start of the launching API call (-1: no launch row)"),
+            C("launch_end_ns", "int64", "end of the launching API call (-1: no launch row)"),
+            C("launch_thread_id", "int64", "thread of the launching API call (-1: none)"),
+        ),
+    )
+)
 
-KERNEL_METRICS = register(Table("kernel_metrics", "Counters of kernels", "counter of a kernel", (
-    C("kernel_id", "int64", "kernel"),
-    C("metric_name", "str", "our quantity (flop, dram_read_bytes, dram_write_bytes, l2_bytes, occupancy_ratio …) or "
-      "the tool's own name"),
-    C("value", "float64", "value in unit"),
-    C("unit", "str", "unit"),
-    C("source", "str", "which metric of the report it was read from, and whether it is an estimate"),
-)))
+KERNEL_METRICS = register(
+    Table(
+        "kernel_metrics",
+        "Counters of kernels",
+        "counter of a kernel",
+        (
+            C("kernel_id", "int64", "kernel"),
+            C(
+                "metric_name",
+                "str",
+                "our quantity (flop, dram_read_bytes, dram_write_bytes, l2_bytes, occupancy_ratio …) or "
+                "the tool's own name",
+            ),
+            C("value", "float64", "value in unit"),
+            C("unit", "str", "unit"),
+            C("source", "str", "which metric of the report it was read from, and whether it is an estimate"),
+        ),
+    )
+)
 
-COUNTER_JOIN = register(Table("counter_join", "How kernels got their counters", "counter report, capture and step", (
-    C("report_name", "str", "file name of the counter report"),
-    C("capture_id", "int64", "capture whose kernels were looked up"),
-    C("step", "str", "by what they were found: correlation, path and order, path and name, name and order, "
-                     "name and launch dimensions, name, none"),
-    C("kernel_count", "int64", "kernels found at this step"),
-    C("kernel_ns", "int64", "their summed duration"),
-)))
+COUNTER_JOIN = register(
+    Table(
+        "counter_join",
+        "How kernels got their counters",
+        "counter report, capture and step",
+        (
+            C("report_name", "str", "file name of the counter report"),
+            C("capture_id", "int64", "capture whose kernels were looked up"),
+            C(
+                "step",
+                "str",
+                "by what they were found: correlation, path and order, path and name, name and order, "
+                "name and launch dimensions, name, none",
+            ),
+            C("kernel_count", "int64", "kernels found at this step"),
+            C("kernel_ns", "int64", "their summed duration"),
+        ),
+    )
+)
 
-DEVICES = register(Table("devices", "Devices", "device of a process", (
-    C("capture_id", "int64", "capture"),
-    C("process_id", "int64", "process"),
-    C("device_id", "int64", "CUDA device number within the process"),
-    C("gpu_name", "str", "name"),
-    C("sm_count", "int64", "multiprocessors, -1 unknown"),
-    C("clock_hz", "float64", "highest SM clock the capture states"),
-    C("memory_bandwidth_bytes_per_s", "float64", "memory bandwidth the capture states"),
-    C("memory_bytes", "int64", "device memory"),
-    C("compute_capability", "str", "e.g. 9.0"),
-)))
+DEVICES = register(
+    Table(
+        "devices",
+        "Devices",
+        "device of a process",
+        (
+            C("capture_id", "int64", "capture"),
+            C("process_id", "int64", "process"),
+            C("device_id", "int64", "CUDA device number within the process"),
+            C("gpu_name", "str", "name"),
+            C("sm_count", "int64", "multiprocessors, -1 unknown"),
+            C("clock_hz", "float64", "highest SM clock the capture states"),
+            C("memory_bandwidth_bytes_per_s", "float64", "memory bandwidth the capture states"),
+            C("memory_bytes", "int64", "device memory"),
+            C("compute_capability", "str", "e.g. 9.0"),
+        ),
+    )
+)
 
-FINDINGS = register(Table("findings", "Findings", "data-quality finding", (
-    C("capture_id", "int64", "capture, -1 the whole workload"),
-    C("code", "str", "stable code; docs/messages.md has a paragraph on each"),
-    C("severity", "str", "error, warning, info"),
-    C("count", "int64", "how many rows it concerns"),
-    C("example", "str", "one example"),
-    C("hint", "str", "what to do"),
-)))
+FINDINGS = register(
+    Table(
+        "findings",
+        "Findings",
+        "data-quality finding",
+        (
+            C("capture_id", "int64", "capture, -1 the whole workload"),
+            C("code", "str", "stable code; docs/messages.md has a paragraph on each"),
+            C("severity", "str", "error, warning, info"),
+            C("count", "int64", "how many rows it concerns"),
+            C("example", "str", "one example"),
+            C("hint", "str", "what to do"),
+        ),
+    )
+)
 
-BALANCE = register(Table("balance", "Balance", "way of attribution", (
-    C("capture_id", "int64", "capture"),
-    C("question", "str", "launch (where was it launched?) or layer (which layer does it count for?)"),
-    C("attribution", "str", "way of attribution, or total"),
-    C("kernel_count", "int64", "kernels"),
-    C("kernel_ns", "int64", "their summed duration"),
-    C("self_kernel_count", "int64", "of these in no layer: [self] of a model or module"),
-    C("self_kernel_ns", "int64", "summed duration of those"),
-)))
+BALANCE = register(
+    Table(
+        "balance",
+        "Balance",
+        "way of attribution",
+        (
+            C("capture_id", "int64", "capture"),
+            C("question", "str", "launch (where was it launched?) or layer (which layer does it count for?)"),
+            C("attribution", "str", "way of attribution, or total"),
+            C("kernel_count", "int64", "kernels"),
+            C("kernel_ns", "int64", "their summed duration"),
+            C("self_kernel_count", "int64", "of these in no layer: [self] of a model or module"),
+            C("self_kernel_ns", "int64", "summed duration of those"),
+        ),
+    )
+)
 
-PATHS = register(Table("paths", "Folded tree", "path of the tree, all its calls", (
-    C("capture_id", "int64", "capture"),
-    C("path_id", "int64", "nodes.path_id; a parent's is smaller than its children's"),
-    C("parent_path_id", "int64", "path of the parent, -1 for the root"),
-    C("depth", "int64", "0 for the root"),
-    C("level", "str", "as in nodes"),
-    C("name", "str", "folded text"),
-    C("call_count", "int64", "ranges of this path"),
-    C("duration_ns", "int64", "host time, summed over calls"),
-    C("self_ns", "int64", "host time not covered by child ranges, summed over calls"),
-    C("kernel_ns", "int64", "sum of kernel durations, inclusive"),
-    C("busy_ns", "int64", "union of device intervals of each call, summed over calls"),
-    C("kernel_count", "int64", "kernels, inclusive"),
-    C("self_kernel_ns", "int64", "sum of kernel durations whose innermost range this is"),
-    C("self_kernel_count", "int64", "kernels whose innermost range this is"),
-    C("memory_ns", "int64", "memcpy and memset time, inclusive"),
-    C("memory_bytes", "int64", "memcpy and memset bytes, inclusive"),
-    C("projection_ns", "int64", "first start to last end of device work of each call, summed over calls"),
-    C("gap_ns", "int64", "projection without busy time: the device waited"),
-    C("first_start_ns", "int64", "start of the first call"),
-    C("is_inferred", "bool", "inferred, not recorded"),
-)))
+PATHS = register(
+    Table(
+        "paths",
+        "Folded tree",
+        "path of the tree, all its calls",
+        (
+            C("capture_id", "int64", "capture"),
+            C("path_id", "int64", "nodes.path_id; a parent's is smaller than its children's"),
+            C("parent_path_id", "int64", "path of the parent, -1 for the root"),
+            C("depth", "int64", "0 for the root"),
+            C("level", "str", "as in nodes"),
+            C("name", "str", "folded text"),
+            C("call_count", "int64", "ranges of this path"),
+            C("duration_ns", "int64", "host time, summed over calls"),
+            C("self_ns", "int64", "host time not covered by child ranges, summed over calls"),
+            C("kernel_ns", "int64", "sum of kernel durations, inclusive"),
+            C("busy_ns", "int64", "union of device intervals of each call, summed over calls"),
+            C("kernel_count", "int64", "kernels, inclusive"),
+            C("self_kernel_ns", "int64", "sum of kernel durations whose innermost range this is"),
+            C("self_kernel_count", "int64", "kernels whose innermost range this is"),
+            C("memory_ns", "int64", "memcpy and memset time, inclusive"),
+            C("memory_bytes", "int64", "memcpy and memset bytes, inclusive"),
+            C("projection_ns", "int64", "first start to last end of device work of each call, summed over calls"),
+            C("gap_ns", "int64", "projection without busy time: the device waited"),
+            C("first_start_ns", "int64", "start of the first call"),
+            C("is_inferred", "bool", "inferred, not recorded"),
+        ),
+    )
+)

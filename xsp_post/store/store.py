@@ -42,16 +42,18 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
-MESSAGES.update({
-    "store-version": (
-        "The store was written by another version of xsp-post whose tables differ.",
-        "Ingest the captures again with this version.",
-    ),
-    "store-table-missing": (
-        "The store lacks a table that every store has: it was cut short or changed by another program.",
-        "Ingest the captures again.",
-    ),
-})
+MESSAGES.update(
+    {
+        "store-version": (
+            "The store was written by another version of xsp-post whose tables differ.",
+            "Ingest the captures again with this version.",
+        ),
+        "store-table-missing": (
+            "The store lacks a table that every store has: it was cut short or changed by another program.",
+            "Ingest the captures again.",
+        ),
+    }
+)
 
 _ALWAYS_THERE = ("captures", "findings")  # an analysis of any kind of source has them
 _PRIMARY_KEYS = {"captures": "capture_id"}

@@ -173,9 +173,10 @@ def _below_warmup(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
     """Model ranges inside a range that calls itself warm-up."""
     nodes = tree.nodes
     flag = np.where(nodes["is_warmup_text"].to_numpy(), 1, -1)
-    return layering.inherit(flag, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())[
-        frame["node_id"].to_numpy()
-    ] == 1
+    return (
+        layering.inherit(flag, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())[frame["node_id"].to_numpy()]
+        == 1
+    )
 
 
 def covering_model(

@@ -50,9 +50,7 @@ def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeName
     key, first_row = _in_execution_order(codes * (int(call.max(initial=0)) + 1) + call, iteration, start, nodes)
     nodes.loc[rows, "layer_key"] = key
     layer_node = activities["layer_node_id"].to_numpy()
-    activities["layer_key"] = np.where(
-        layer_node >= 0, nodes["layer_key"].to_numpy()[np.maximum(layer_node, 0)], -1
-    )
+    activities["layer_key"] = np.where(layer_node >= 0, nodes["layer_key"].to_numpy()[np.maximum(layer_node, 0)], -1)
     representative = rows[first_row]
     return _describe_layers(nodes, names, paths, relative, representative, call[first_row], is_self)
 
@@ -114,9 +112,7 @@ def _in_execution_order(
     return number[codes], representative
 
 
-def _by_phase(
-    offset: np.ndarray, first: np.ndarray, nodes: pd.DataFrame, iteration: np.ndarray
-) -> np.ndarray:
+def _by_phase(offset: np.ndarray, first: np.ndarray, nodes: pd.DataFrame, iteration: np.ndarray) -> np.ndarray:
     """Sort key of layers: their offset inside the iteration. Phases (prefill, decode) follow one another because
     the offset of a later phase's layers is raised by the longest offset of all earlier phases. What only ever ran
     as warm-up comes last: no table shows it, and the layers that are shown begin at 1."""

@@ -21,16 +21,18 @@ from xsp_post.model.levels import Level
 from xsp_post.model.trace import SpanKind
 from xsp_post.names.range_text import DOMAIN
 
-MESSAGES.update({
-    "bad-range-pattern": (
-        "A pattern given with --model-range or --layer-range is no valid regular expression.",
-        "Quote it for the shell; `.` and `(` have a meaning: write `layer1\\.conv` for a literal dot.",
-    ),
-    "range-pattern-matches-nothing": (
-        "No range of the capture matches the pattern.",
-        "Look at the names with `xsp-post tree CAPTURE`; the pattern is searched in `domain:text` and in `text`.",
-    ),
-})
+MESSAGES.update(
+    {
+        "bad-range-pattern": (
+            "A pattern given with --model-range or --layer-range is no valid regular expression.",
+            "Quote it for the shell; `.` and `(` have a meaning: write `layer1\\.conv` for a literal dot.",
+        ),
+        "range-pattern-matches-nothing": (
+            "No range of the capture matches the pattern.",
+            "Look at the names with `xsp-post tree CAPTURE`; the pattern is searched in `domain:text` and in `text`.",
+        ),
+    }
+)
 
 LIBRARY_DOMAINS = frozenset({
     "cublas", "cublaslt", "cudnn", "nccl", "cusparse", "cusparselt", "cusolver", "cufft", "curand", "cutensor",
@@ -177,9 +179,7 @@ def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise UsageError(
-            f"{option} {pattern!r} is no regular expression: {error}", code="bad-range-pattern"
-        ) from error
+        raise UsageError(f"{option} {pattern!r} is no regular expression: {error}", code="bad-range-pattern") from error
     key = ranges.name_id.astype(np.int64) * (len(ranges.domain_names) + 2) + ranges.domain_index + 1
     codes, unique = pd.factorize(key)
     first = np.zeros(len(unique), np.int64)

@@ -55,9 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _write_failure(folder: Path, kind: str, message: str, **more: str) -> None:
-    (folder / "failure.json").write_text(
-        json.dumps({"kind": kind, "message": message, **more}), encoding="utf-8"
-    )
+    (folder / "failure.json").write_text(json.dumps({"kind": kind, "message": message, **more}), encoding="utf-8")
 
 
 def _parser() -> argparse.ArgumentParser:

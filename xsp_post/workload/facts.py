@@ -42,9 +42,7 @@ class LayerFacts:
     allocated_bytes: list[int] = field(default_factory=list)
 
 
-def layer_facts(
-    built: Built, depth: int, kinds: tuple[str, ...], is_inference: bool
-) -> tuple[LayerFacts, str, str]:
+def layer_facts(built: Built, depth: int, kinds: tuple[str, ...], is_inference: bool) -> tuple[LayerFacts, str, str]:
     """Facts of every layer call of one iteration, how they were counted, and what allocated_bytes means.
 
     Works on a copy of the model without data (meta device); a model that needs data is run once as it is.
@@ -145,4 +143,3 @@ def _measure_allocations(
             handle.remove()
     if len(allocated) == len(facts.allocated_bytes):
         facts.allocated_bytes = allocated
-

@@ -87,9 +87,7 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Decoder-only transformer with a key/value cache."""
 
-    def __init__(
-        self, width: int = WIDTH, head_count: int = HEAD_COUNT, block_count: int = BLOCK_COUNT
-    ) -> None:
+    def __init__(self, width: int = WIDTH, head_count: int = HEAD_COUNT, block_count: int = BLOCK_COUNT) -> None:
         super().__init__()
         self.tokens = nn.Embedding(VOCABULARY, width)
         self.positions = nn.Embedding(CONTEXT, width)

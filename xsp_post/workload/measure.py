@@ -39,9 +39,7 @@ class Request:
     workload: Workload
     level: str
     batch_size: int
-    profiler: (
-        str  # none, torch, cuda (bracketed by cudaProfilerStart/Stop for nsys and ncu), nvtx (no bracket)
-    )
+    profiler: str  # none, torch, cuda (bracketed by cudaProfilerStart/Stop for nsys and ncu), nvtx (no bracket)
     output: Path
 
 
@@ -107,9 +105,7 @@ def _iterate(request: Request, built: Built, sink: Sink) -> None:
         layers.remove()
 
 
-def _prepare(
-    workload: Workload, built: Built, sink: Sink, batch_size: int
-) -> dict[tuple[bool, str, int], Any]:
+def _prepare(workload: Workload, built: Built, sink: Sink, batch_size: int) -> dict[tuple[bool, str, int], Any]:
     """The model ranges' texts, made before anything is timed."""
     prepared = {}
     for is_warmup, count in ((True, workload.warmup_count), (False, workload.iteration_count)):
@@ -120,9 +116,7 @@ def _prepare(
     return prepared
 
 
-def _layers(
-    request: Request, built: Built, sink: Sink, synchronize: Callable[[], None]
-) -> LayerRanges | None:
+def _layers(request: Request, built: Built, sink: Sink, synchronize: Callable[[], None]) -> LayerRanges | None:
     workload = request.workload
     if request.level == RUN_MODEL or workload.is_compiled:
         return None

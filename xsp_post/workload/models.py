@@ -80,9 +80,7 @@ def build(workload: Workload, batch_size: int) -> Built:
     return _assemble(workload, model, inputs, phases)
 
 
-def _assemble(
-    workload: Workload, model: nn.Module, inputs: Any, phases: dict[str, Callable[[], Any]]
-) -> Built:
+def _assemble(workload: Workload, model: nn.Module, inputs: Any, phases: dict[str, Callable[[], Any]]) -> Built:
     positional, named = _arguments(inputs)
     model.train(workload.mode == "train")
     runner = torch.compile(model) if workload.is_compiled else model
@@ -138,9 +136,7 @@ def _gpt(workload: Workload, batch_size: int, device: torch.device, dtype: torch
     runner = torch.compile(model) if workload.is_compiled else model
 
     def phase(name: str, tokens: Tensor, position: int) -> Phase:
-        return Phase(
-            name, lambda: runner(tokens, position), lambda module, where: module(tokens.to(where), position)
-        )
+        return Phase(name, lambda: runner(tokens, position), lambda module, where: module(tokens.to(where), position))
 
     return Built(model, (phase(PREFILL, prompt, 0), phase(DECODE, token, length)))
 
@@ -167,7 +163,7 @@ def _from_factory(
             f"{display_name(f'{file}:{name}')} returned {type(result).__name__}, not (module, inputs).",
             code="model-factory",
             hint="Return the module and a tuple of its inputs; parameters named batch_size, device and dtype are "
-                 "filled in.",
+            "filled in.",
         )
     phases = dict(result[2]) if len(result) == 3 else {}
     return result[0], _moved(result[1], device), phases

@@ -143,9 +143,7 @@ def _stack(local: threading.local) -> list[Any]:
         return local.stack
 
 
-def select_layers(
-    model: nn.Module, depth: int = -1, kinds: Sequence[str] = ()
-) -> list[tuple[str, nn.Module]]:
+def select_layers(model: nn.Module, depth: int = -1, kinds: Sequence[str] = ()) -> list[tuple[str, nn.Module]]:
     """The modules that count as layers, as (path, module) in the order of ``named_modules``.
 
     ``kinds``: modules of these class names (or subclasses), nested ones too. ``depth`` ≥ 0: modules that
@@ -167,9 +165,7 @@ def select_layers(
     return selected
 
 
-def select_containers(
-    model: nn.Module, layers: Sequence[tuple[str, nn.Module]]
-) -> list[tuple[str, nn.Module]]:
+def select_containers(model: nn.Module, layers: Sequence[tuple[str, nn.Module]]) -> list[tuple[str, nn.Module]]:
     """The modules that hold layers, without the model itself, as (path, module)."""
     own = {path for path, _ in layers}
     above = {path[:end] for path in own for end in range(len(path)) if path[end] == "."}

@@ -95,21 +95,15 @@ class MobileNetV1(nn.Sequential):
         channels = 32
         for index, (width, stride) in enumerate(plan, start=1):
             depthwise = _convolution(channels, channels, kernel=3, stride=stride, groups=channels)
-            self.add_module(
-                f"block{index}", nn.Sequential(depthwise, _convolution(channels, width, kernel=1))
-            )
+            self.add_module(f"block{index}", nn.Sequential(depthwise, _convolution(channels, width, kernel=1)))
             channels = width
         self.add_module("avgpool", nn.AdaptiveAvgPool2d(1))
         self.add_module("flatten", nn.Flatten())
         self.add_module("fc", nn.Linear(channels, class_count))
 
 
-def _convolution(
-    channels: int, width: int, *, kernel: int, stride: int = 1, groups: int = 1
-) -> nn.Sequential:
-    convolution = nn.Conv2d(
-        channels, width, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=False
-    )
+def _convolution(channels: int, width: int, *, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    convolution = nn.Conv2d(channels, width, kernel, stride=stride, padding=kernel // 2, groups=groups, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(width), nn.ReLU6())
 
 

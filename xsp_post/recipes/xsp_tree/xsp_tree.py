@@ -30,7 +30,12 @@ class XspTree(recipe.Recipe):
             command, environment = XspTree._interpreter()
             done = subprocess.run(
                 [*command, "-m", "xsp_post.recipes", str(report_path), folder, *TABLES],
-                env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
             if done.returncode:
                 sys.stderr.write(f"xsp_tree: {done.stderr.strip()[-2000:]}\n")
                 return None
@@ -53,8 +58,7 @@ class XspTree(recipe.Recipe):
         return pd.read_csv(path, keep_default_na=True) if path.stat().st_size else pd.DataFrame()
 
     def mapper_func(self, context):
-        return context.wait(
-            context.map(self._mapper_func, self._parsed_args.input, parsed_args=self._parsed_args))
+        return context.wait(context.map(self._mapper_func, self._parsed_args.input, parsed_args=self._parsed_args))
 
     def reducer_func(self, mapper_res):
         """One file per table over all reports; a report's rank is its position among the reports by name."""
