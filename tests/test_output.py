@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from xsp_post.base.errors import EXIT_OUTPUT, MESSAGES, OutputError
+from xsp_post.base.errors import EXIT_OUTPUT, OutputError
+from xsp_post.base.messages import ERRORS
 from xsp_post.base.output import atomic_folder, atomic_output
 
 
@@ -69,7 +70,7 @@ def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path, error):
 def test_failures_of_the_disk_are_sentences(tmp_path, number, code):
     with pytest.raises(OutputError) as caught, atomic_output(tmp_path / "a") as path:
         raise OSError(number, os.strerror(number), str(path))
-    assert caught.value.code == code in MESSAGES
+    assert caught.value.code == code in ERRORS
     assert left_over(tmp_path) == []
 
 

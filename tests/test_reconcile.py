@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from xsp_post import reconcile
 from xsp_post.arrays import statistics
 from xsp_post.base.errors import ContradictionError
-from xsp_post.base.findings import CATALOGUE
+from xsp_post.base.findings import FINDINGS
 from xsp_post.model.results import Analysis
 from xsp_post.schemas import column_names
 
@@ -266,7 +266,7 @@ def test_captures_that_name_no_workload_are_not_compared():
 
 def test_every_finding_has_its_entry():
     assert {"layers-unmatched", "layers-overlap", "layer-sum-exceeds-model", "overhead-negative",
-            "overhead-not-shown", "kernels-differ-between-runs"} <= set(CATALOGUE)  # fmt: skip
+            "overhead-not-shown", "kernels-differ-between-runs"} <= set(FINDINGS)  # fmt: skip
 
 
 _values = st.lists(st.floats(0.5, 100, allow_nan=False), min_size=1, max_size=6)

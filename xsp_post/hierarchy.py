@@ -15,7 +15,7 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.arrays.intervals import Nesting, nest
-from xsp_post.base.findings import CATALOGUE, HOW_TO_RECORD, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree, check_tree
@@ -30,59 +30,6 @@ from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.projection import project_overlapping
 
 __all__ = ["LevelOptions", "TreeOptions", "build_tree"]
-
-CATALOGUE.update(
-    {
-        "orphan-kernels": Entry(
-            WARNING,
-            "Kernels without a launch row",
-            "The API call that launched them lies outside the exported window, or API tracing was off.",
-            "They are kept under [no launch record]; export the whole recording (no --times) to attribute them.",
-        ),
-        "outside-ranges": Entry(
-            INFO,
-            "Kernels launched outside every range",
-            "No NVTX range of any thread of the process covers the launch.",
-            "They are kept under [unattributed]; put ranges around them: `with xsp_post.ranges(model):`.",
-        ),
-        "other-thread": Entry(
-            INFO,
-            "Kernels launched by a thread without ranges",
-            "PyTorch's autograd thread launches backward work; the range then open on another thread covers it.",
-            "They count for that range, marked thread_time; record with emit_nvtx to match them by sequence number.",
-        ),
-        "graph-launches": Entry(
-            WARNING,
-            "CUDA graph launches that hide their kernels",
-            "nsys traced graphs as a whole (its default), so a graph is one opaque block of device time.",
-            "Record with --cuda-graph-trace=node to see the kernels inside.",
-        ),
-        "duplicate-correlation": Entry(
-            INFO,
-            "Correlation ids with several launch rows",
-            "The export holds a driver row and a runtime row for one launch.",
-            "Each kernel is still counted once: the runtime row is used.",
-        ),
-        "negative-duration": Entry(
-            WARNING,
-            "Device work or ranges that end before they start",
-            "Damaged or clipped rows.",
-            "They count with the duration as recorded; export the capture again.",
-        ),
-        "no-kernels": Entry(
-            INFO,
-            "No kernel was recorded",
-            "CUDA was not traced, the program used no GPU, or the capture range never opened.",
-            "Record with: nsys profile -t cuda,nvtx",
-        ),
-        "no-ranges": Entry(
-            INFO,
-            "No range was recorded",
-            "Nothing in the program or the profiler marked models or layers.",
-            HOW_TO_RECORD,
-        ),
-    }
-)
 
 
 @dataclass(frozen=True)

@@ -23,61 +23,13 @@ import pandas as pd
 
 from xsp_post.arrays.statistics import compare_summaries, summarise_repeats
 from xsp_post.base import findings as findings_module
-from xsp_post.base.errors import MESSAGES, ContradictionError
-from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.errors import ContradictionError
+from xsp_post.base.findings import Finding, finding
+from xsp_post.base.messages import INFO
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
 from xsp_post.model.results import Analysis
 from xsp_post.schemas import column_names
 from xsp_post.schemas.units import format_ns
-
-MESSAGES.update({
-    "workloads-unlike": (
-        "The captures given are not of one workload: model, framework or GPU differ.",
-        "Analyse each workload by itself, or set them side by side: xsp-post compare.",
-    ),
-})  # fmt: skip
-CATALOGUE.update({
-    "kernels-differ-between-runs": Entry(
-        WARNING,
-        "Runs launched different kernels",
-        "Of kernels matched by layer, launch order and name, some are in one run or iteration only: autotuning, "
-        "caching, or work that depends on data.",
-        "Turn autotuning off (torch.backends.cudnn.benchmark = False), add warm-up, fix the inputs.",
-    ),
-    "layer-sum-exceeds-model": Entry(
-        INFO,
-        "Layer latencies sum to more than the model's latency",
-        "Layers were measured one at a time (synchronised, M/L), which takes away their overlap and adds the "
-        "cost of measuring; the model was measured undisturbed (M).",
-        "Read layer latencies as shares, and the model's latency at level M as the truth about the whole.",
-    ),
-    "layers-overlap": Entry(
-        WARNING,
-        "Layers overlap within one iteration",
-        "In one and the same iteration the layers sum to more than the model range around them: layers nest or "
-        "run at the same time on several threads.",
-        "Choose what is a layer with --layer-depth or --layer-kind, so that no layer holds another.",
-    ),
-    "layers-unmatched": Entry(
-        WARNING,
-        "Layers without a partner at another level",
-        "Matched by path and call index, some layers were seen at one level only: the program took another way.",
-        "Fix seed and inputs; layers that run in some iterations only cannot be compared.",
-    ),
-    "overhead-negative": Entry(
-        INFO,
-        "Profiling made it faster, by the numbers",
-        "The deeper run was faster by more than chance explains: clocks, temperature or other work on the machine "
-        "changed between the runs.",
-        "Lock the clocks, keep the machine quiet, repeat more often (--repeat).",
-    ),
-    "overhead-not-shown": Entry(
-        INFO,
-        "Overhead too small to be shown",
-        "The interval of the overhead holds zero: with this many repeats it cannot be told from noise.",
-        "Repeat more often (--repeat) if it matters.",
-    ),
-})  # fmt: skip
 
 MODEL, LAYER = "model", "layer"
 _OWN_LEVEL = {MODEL: RUN_MODEL, LAYER: RUN_LAYER}

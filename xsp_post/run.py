@@ -21,32 +21,13 @@ from typing import Any
 
 from xsp_post import __version__, collectors
 from xsp_post.arrays import statistics
-from xsp_post.base.errors import MESSAGES, CaptureError, OutputError, ToolError, UsageError, XspPostError
+from xsp_post.base.errors import CaptureError, OutputError, ToolError, UsageError, XspPostError
 from xsp_post.hardware import machine
 from xsp_post.model import capture
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
 from xsp_post.names import range_text
 from xsp_post.workload.catalogue import check_name
-
-MESSAGES.update({
-    "run-all-out-of-memory": (
-        "Every batch size ran out of memory; nothing could be measured.",
-        "Begin with a smaller --batch-size, or choose a smaller --dtype.",
-    ),
-    "run-exists": (
-        "The output folder holds something already; it was left as it is.",
-        "Continue it with --resume, replace it with --force, or name another folder with -o.",
-    ),
-    "run-plan": (
-        "An option of the run cannot be followed.",
-        "See xsp-post run --help.",
-    ),
-    "run-unlike": (
-        "The run to be resumed measured another workload.",
-        "Repeat the options it was begun with, or begin a new folder with -o.",
-    ),
-})  # fmt: skip
 
 OPTIMAL, ALL = "optimal", "all"
 _GAIN_LIMIT = 0.05  # doubling the batch must raise the throughput by more than this (XSP §III-D1)

@@ -13,20 +13,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.frames import IntArray, core_frame, dense, lookup, text_codes
-from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results
-
-CATALOGUE.update(
-    {
-        "only-warmup-iterations": Entry(
-            WARNING,
-            "All iterations are warm-up",
-            "Every model execution of a capture is marked as warm-up, so that nothing was left to measure.",
-            "The last one is used as if it were measured; record more iterations.",
-        ),
-    }
-)
 
 ROLES = ("model", "layer", "kernel")
 # Per role, how well a run of a level is suited: smaller first (paper, §III-C "taken from", "never from").

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.model_tables import optimal_position
-from xsp_post.base.findings import INFO
+from xsp_post.base.messages import INFO
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results
 from xsp_post.names.families import families, normalise_kernel_name

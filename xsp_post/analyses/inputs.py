@@ -16,21 +16,9 @@ from xsp_post.analyses.layer_rows import LayerRows, layer_rows
 from xsp_post.analyses.options import Options
 from xsp_post.analyses.roofline import Work, aggregate
 from xsp_post.arrays.statistics import summarise_groups, summarise_repeats
-from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
 from xsp_post.model.results import Results
-
-CATALOGUE.update(
-    {
-        "peaks-unknown": Entry(
-            WARNING,
-            "The roofs of this device are not known",
-            "The device is not in xsp-post's table of GPUs, and the capture does not state its multiprocessors, clock "
-            "and bandwidth.",
-            "Give its peaks in a file (--peaks), for example one written by `xsp-post doctor --measure-peaks`.",
-        ),
-    }
-)
 
 
 @dataclass

@@ -17,19 +17,7 @@ from xsp_post.analyses.roofline import (
     intensity_columns,
     pipe_of_name,
 )
-from xsp_post.base.findings import CATALOGUE, INFO, Entry, finding
-
-CATALOGUE.update(
-    {
-        "negative-non-gpu": Entry(
-            INFO,
-            "Layers whose kernels take longer than the layer",
-            "The non-GPU latency of a layer is its latency minus its kernels' (or their union). The two come from "
-            "different runs (M/L and M/L/G), kernels may overlap, and asynchronous kernels outlive the range that launched them.",
-            "Nothing is clamped. Compare by union instead of by sum, or record with serialised layers.",
-        ),
-    }
-)
+from xsp_post.base.findings import finding
 
 
 def _cases_with_kernels(inputs: Inputs) -> np.ndarray:

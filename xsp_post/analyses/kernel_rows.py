@@ -29,33 +29,8 @@ from xsp_post.analyses.layer_rows import LayerRows
 from xsp_post.analyses.options import Options
 from xsp_post.analyses.roofline import Work, tensor_pipe
 from xsp_post.arrays.statistics import medians, summarise_groups
-from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results
-
-CATALOGUE.update(
-    {
-        "kernels-outside-iterations": Entry(
-            INFO,
-            "Kernels outside every model execution",
-            "A capture has model executions, but some kernels were launched outside of them (or in none that counts: "
-            "set-up, data loading, warm-up of other phases).",
-            "A8…A15 count one model execution and leave them out; the tree and the balance show them.",
-        ),
-        "launches-unmatched": Entry(
-            WARNING,
-            "Iterations launch different kernels",
-            "Measured iterations launched kernels that the reference iteration does not have (or fewer of them): "
-            "data-dependent work, autotuning, or a range that ends before its kernels are launched.",
-            "A8…A15 describe the reference iteration; record more warm-up, or look at `iterations` for the odd one.",
-        ),
-        "counters-partial": Entry(
-            WARNING,
-            "Some kernels have no counters",
-            "Flop or DRAM counters are missing for part of the kernels, or read NaN.",
-            "Sums cover the measured kernels and say which share of the time that is; collect the missing metrics.",
-        ),
-    }
-)
 
 _COLUMNS = [
     "capture_id",

@@ -11,25 +11,8 @@ from xsp_post.analyses.frames import IntArray, dense, divide, shaped, text_codes
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.layer_tables import share, statistics_columns
 from xsp_post.analyses.roofline import COUNTER_SOURCES, COUNTERS, NO_COUNTERS, aggregate, intensity_columns
-from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, finding
+from xsp_post.base.findings import finding
 
-CATALOGUE.update(
-    {
-        "kernel-table-cut": Entry(
-            INFO,
-            "The kernel tables hold the longest kernels only",
-            "One execution has more launches than a table of them is of use for (200,000 by default).",
-            "All kernels are in the table `kernels`, and A10…A15 count all of them.",
-        ),
-        "above-roof": Entry(
-            WARNING,
-            "Kernels faster than their roof",
-            "More than 105 % of a peak was reached: the GPU ran above the clock of its data sheet, the peak of another "
-            "pipe or board was taken, or timing and counters are from different kernels.",
-            "Give the right peaks with --peaks, and see which metric the flop count is from (a08.metric_source).",
-        ),
-    }
-)
 _ABOVE_ROOF_RATIO = 1.05
 
 

@@ -24,20 +24,8 @@ from xsp_post.analyses.frames import (
     texts_of,
 )
 from xsp_post.arrays.statistics import summarise_groups, summarise_repeats
-from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results
-
-CATALOGUE.update(
-    {
-        "layers-of-kernel-run-only": Entry(
-            WARNING,
-            "Layers without a latency",
-            "Some layers of the run with kernels have no counterpart of the same path and call index in the run that "
-            "measures layers: data-dependent control flow, or runs of different programs.",
-            "Their kernels are shown with a layer that has no latency; check that all runs executed the same model.",
-        ),
-    }
-)
 
 _COLUMNS = [
     "capture_id",

@@ -6,21 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from xsp_post.arrays.statistics import TRIM_RATIO
-from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.errors import UsageError
 from xsp_post.hardware.gpus import Peaks
 from xsp_post.hardware.peaks import PIPES
 
 ROOF_AUTO = "pipe"
 BATCH_POLICIES = ("first", "last", "max", "within")
-
-MESSAGES.update(
-    {
-        "option-unknown": (
-            "An option of the analyses has a value that does not exist.",
-            "Use one of the values that the message lists.",
-        ),
-    }
-)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ EXIT_INTERRUPTED = 130
 class XspPostError(Exception):
     """A failure the user can understand: one sentence, a stable code, and what to do about it.
 
-    ``code`` has a paragraph in docs/messages.md (see `MESSAGES`); ``hint`` is printed on its own line.
+    ``code`` has a paragraph in docs/messages.md (see `messages.ERRORS`); ``hint`` is printed on its own line.
     """
 
     exit_code = EXIT_USAGE
@@ -69,33 +69,3 @@ class OutputError(XspPostError):
     """An output cannot be written."""
 
     exit_code = EXIT_OUTPUT
-
-
-# code -> (what happened and why, what to do). docs/messages.md is generated from this and from
-# findings.CATALOGUE; a test fails when code raises a code that is not listed.
-MESSAGES: dict[str, tuple[str, str]] = {
-    "output-denied": (
-        "The output's folder cannot be written to: no permission, or a read-only file system.",
-        "Name an output elsewhere with -o, or change the folder's rights.",
-    ),
-    "output-exists": (
-        "A file of the output's name is there already; it was left as it is.",
-        "Say --force to replace it, or name another output with -o.",
-    ),
-    "output-failed": (
-        "The system refused to write the output for the reason given.",
-        "Name another output with -o.",
-    ),
-    "output-folder": (
-        "The output names a folder where a file is needed (or the reverse), or its folder does not exist.",
-        "Name a file in an existing folder with -o.",
-    ),
-    "output-full": (
-        "The disk became full while the output was written; nothing half-written was left.",
-        "Make room, or write to another disk with -o.",
-    ),
-    "peaks-file": (
-        "The file that overrides the peaks of a GPU cannot be read, or holds a key or value that is no peak.",
-        "Correct the key named in the message; docs say which keys there are.",
-    ),
-}

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xsp_post.base.errors import MESSAGES, OutputError
+from xsp_post.base.errors import OutputError
+from xsp_post.base.messages import ERRORS
 from xsp_post.base.output import atomic_output
 from xsp_post.batch.engines import outcomes
 from xsp_post.batch.jobs import Job
@@ -33,14 +34,6 @@ from xsp_post.batch.work import (
 if TYPE_CHECKING:
     import pandas as pd
 
-MESSAGES.update(
-    {
-        "batch-folder": (
-            "The output folder is there and was not made by xsp-post batch; nothing in it was touched.",
-            "Name another folder with -o, or an empty one.",
-        ),
-    }
-)
 
 FLEET_STORE, FLEET_PAGE, STATE = "fleet.xsp.sqlite", "fleet.html", "batch.json"
 Progress = Callable[[Job, Outcome], None]
@@ -117,7 +110,7 @@ def _prepared(folder: Path) -> Path:
         raise OutputError(
             f"{folder} holds files that are not of xsp-post batch.",
             code="batch-folder",
-            hint=MESSAGES["batch-folder"][1],
+            hint=ERRORS["batch-folder"].cure,
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -16,20 +16,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from xsp_post.base.errors import MESSAGES, OutputError, ToolError, XspPostError
+from xsp_post.base.errors import OutputError, ToolError, XspPostError
+from xsp_post.base.messages import ERRORS
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import BatchOptions, Outcome, failure, process
-
-MESSAGES.update(
-    {
-        "cluster-unreachable": (
-            "The Dask scheduler does not answer at the address given, or refuses us.",
-            "Start one (`dask scheduler`, `dask worker tcp://HOST:8786`), see that its dask version is like ours, and "
-            "that its workers can import xsp_post and see the captures and the output folder under the same paths.",
-        ),
-        "cluster-missing": ("--scheduler needs Dask's distributed package.", "pip install 'xsp-post[cluster]'"),
-    }
-)
 
 _CLUSTER_RETRIES = 3
 _CONNECT_TIMEOUT_S = 20
@@ -178,7 +168,7 @@ def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
         raise ToolError(
             "--scheduler needs the package distributed, which is not installed",
             code="cluster-missing",
-            hint=MESSAGES["cluster-missing"][1],
+            hint=ERRORS["cluster-missing"].cure,
         ) from error
     try:
         client = Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
@@ -186,7 +176,7 @@ def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
         raise ToolError(
             f"{address}: no Dask scheduler answers there ({type(error).__name__})",
             code="cluster-unreachable",
-            hint=MESSAGES["cluster-unreachable"][1],
+            hint=ERRORS["cluster-unreachable"].cure,
         ) from error
     try:
         yield client.get_executor(pure=False, retries=_CLUSTER_RETRIES), _width(client)

@@ -17,19 +17,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.errors import UsageError
+from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.model.capture import is_run_directory
-
-MESSAGES.update(
-    {
-        "batch-list": ("The list of captures (@FILE) cannot be read.", "Give a text file with one path a line, UTF-8."),
-        "batch-nothing": (
-            "None of the paths given holds a file that could be a capture.",
-            "Name nsys exports, .nsys-rep, .ncu-rep, PyTorch or Jaeger traces, run directories, or folders of them.",
-        ),
-    }
-)
 
 # What is taken from a folder; a file that is named on the command line is taken whatever it is called.
 _EXPORTS = (".sqlite",)
@@ -84,7 +75,7 @@ def discover(paths: Sequence[str | os.PathLike[str]], *, leave_out: Path | None 
         raise UsageError(
             f"There is no capture in {', '.join(map(str, paths))}",
             code="batch-nothing",
-            hint=MESSAGES["batch-nothing"][1],
+            hint=ERRORS["batch-nothing"].cure,
         )
     return jobs, skipped
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post import __version__
-from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, MESSAGES, XspPostError
+from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, XspPostError
 from xsp_post.base.output import atomic_output
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.batch.jobs import Job
@@ -26,19 +26,6 @@ from xsp_post.hardware.gpus import Peaks
 if TYPE_CHECKING:
     import pandas as pd
 
-MESSAGES.update(
-    {
-        "batch-defect": (
-            "xsp-post itself failed on this capture in a way it does not expect: a defect of xsp-post.",
-            "Report it with the sentence; `XSP_POST_DEBUG=1 xsp-post ingest FILE` shows where. Other captures are not "
-            "touched by it.",
-        ),
-        "batch-worker-died": (
-            "The process that analysed this capture ended without a word, twice: mostly for want of memory.",
-            "Use fewer --workers, or a machine with more memory; `xsp-post ingest FILE` tries it alone.",
-        ),
-    }
-)
 
 # Version of the records. Every number ever used:
 # 1  first version (xsp-post 0.1.0)

@@ -21,49 +21,13 @@ from typing import Any, Protocol
 
 import xsp_post
 from xsp_post.base import errors
-from xsp_post.base.errors import MESSAGES, ToolError, XspPostError
+from xsp_post.base.errors import ToolError, XspPostError
 from xsp_post.hardware import machine
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, read_json
 from xsp_post.model.levels import RUN_MODEL
 
 STDOUT, STDERR, FACTS, FAILURE = "stdout.log", "stderr.log", "facts.json", "failure.json"
 EXIT_OUT_OF_MEMORY = 12  # of the child; see workload.__main__
-MESSAGES.update({
-    "child-failed": (
-        "The measured child process (or the profiler around it) ended with an error; its last lines are shown.",
-        "Mend what the lines say, then go on with --resume.",
-    ),
-    "child-hung": (
-        "The measured child process did not end in the time given and was stopped.",
-        "Give it longer with --timeout, or resume with --resume.",
-    ),
-    "child-memory": (
-        "The measured child process ran out of memory.",
-        "Leave this batch size out, or choose a smaller --dtype.",
-    ),
-    "child-start": (
-        "The measured child process, or the profiler around it, could not be started.",
-        "See what is installed: xsp-post doctor.",
-    ),
-    "collector-missing": (
-        "The collector asked for cannot be used here.",
-        "Install what the message names, or use --collector auto.",
-    ),
-    "collector-unknown": ("There is no collector of that name.", "Use --collector auto, nsys or torch."),
-    "nsys-export": (
-        "nsys recorded a report but could not export it to SQLite.",
-        "Export it by hand with `nsys export --type sqlite`, on a local disk, then `xsp-post ingest` it.",
-    ),
-    "nsys-missing": ("nsys was not found.", "Install Nsight Systems, or point XSP_NSYS to it."),
-    "nsys-no-importer": (
-        "nsys left a .qdstrm file: this copy can record but not import (collector-only, as in Nsight Compute).",
-        "Install Nsight Systems itself, or import it with the same version: nsys import --input-file X.qdstrm.",
-    ),
-    "nsys-no-report": (
-        "nsys ended without a report.",
-        "See its last lines; try --collector torch, and xsp-post doctor.",
-    ),
-})  # fmt: skip
 
 _GRACE_S = 5.0  # between asking a process group to end and making it end
 _LAST_LINES = 8

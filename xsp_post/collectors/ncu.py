@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from xsp_post.base.errors import MESSAGES, ToolError, UsageError
+from xsp_post.base.errors import ToolError, UsageError
+from xsp_post.base.messages import ERRORS
 from xsp_post.collectors.base import (
     STDERR,
     STDOUT,
@@ -33,32 +34,6 @@ from xsp_post.hardware import tools
 from xsp_post.hardware.tools import Tool, has_flag
 from xsp_post.model.capture import Capture, CapturePlan
 from xsp_post.names.range_text import DOMAIN, MODEL
-
-MESSAGES.update({
-    "ncu-missing": (
-        "Nsight Compute was not found, so no hardware counters can be read.",
-        "Install Nsight Compute from NVIDIA, or point XSP_NCU to it; or leave --ncu out.",
-    ),
-    "ncu-needs-gpu": (
-        "Hardware counters are the GPU's; the run measures the CPU.",
-        "Use --device cuda, or leave --ncu out: flop of the layers are then counted from the model.",
-    ),
-    "ncu-no-kernels": (
-        "Nsight Compute ran, but no kernel of the model came under its eyes.",
-        "See its messages in the capture's logs; MIG, a container without the driver's libraries, or another "
-        "profiler on the GPU can be why.",
-    ),
-    "ncu-no-report": (
-        "Nsight Compute wrote no report.",
-        "Its last lines say why; see also xsp-post doctor.",
-    ),
-    "ncu-permission": (
-        "The driver lets only administrators read GPU counters (ERR_NVGPUCTRPERM).",
-        "As root: write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to a file in /etc/modprobe.d, "
-        "rebuild the initramfs and reboot (0 in `grep RmProfilingAdminOnly /proc/driver/nvidia/params` means open); "
-        "or run as root or with CAP_SYS_ADMIN; in a container: --cap-add=SYS_ADMIN. Timing runs need none of this.",
-    ),
-})  # fmt: skip
 
 CLOCK_CONTROL, CACHE_CONTROL, REPLAY_MODE = "none", "all", "kernel"
 _GIVES = "flops, DRAM bytes and occupancy of every kernel: A8…A12, A14, A15 and the rooflines"
@@ -251,7 +226,7 @@ def _require_report(capture: Capture, ended: Ended, report: Path) -> None:
         raise fail(capture, ToolError(
             f"The driver refused GPU counters for the capture {capture.name} (ERR_NVGPUCTRPERM).",
             code="ncu-permission",
-            hint=MESSAGES["ncu-permission"][1],
+            hint=ERRORS["ncu-permission"].cure,
         ))  # fmt: skip
     if report.is_file() and report.stat().st_size > 0:
         if ended.returncode != 0:
@@ -260,10 +235,10 @@ def _require_report(capture: Capture, ended: Ended, report: Path) -> None:
     if _said(folder, _NO_KERNELS):
         raise fail(capture, ToolError(
             f"ncu profiled no kernel in the capture {capture.name}.{last_lines(folder)}", code="ncu-no-kernels",
-            hint=MESSAGES["ncu-no-kernels"][1],
+            hint=ERRORS["ncu-no-kernels"].cure,
         ))  # fmt: skip
     if (folder / "facts.json").is_file():
         raise fail(capture, ToolError(
             f"ncu wrote no report for the capture {capture.name} (it ended with {ended.returncode})."
-            f"{last_lines(folder)}", code="ncu-no-report", hint=MESSAGES["ncu-no-report"][1],
+            f"{last_lines(folder)}", code="ncu-no-report", hint=ERRORS["ncu-no-report"].cure,
         ))  # fmt: skip

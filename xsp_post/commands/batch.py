@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from xsp_post.base.errors import MESSAGES, CaptureError, UsageError
+from xsp_post.base.errors import CaptureError, UsageError
+from xsp_post.base.messages import ERRORS
 from xsp_post.commands import shared
 
 if TYPE_CHECKING:
@@ -18,19 +19,6 @@ if TYPE_CHECKING:
     from xsp_post.batch import BatchResult, Job
     from xsp_post.batch.work import Outcome
 
-MESSAGES.update(
-    {
-        "batch-all-failed": (
-            "Not one capture of the batch could be analysed.",
-            "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
-        ),
-        "batch-some-failed": (
-            "With --strict: some captures of the batch could not be analysed.",
-            "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
-        ),
-        "batch-workers": ("--workers is below 1, or was given together with --scheduler.", "Use one of the two."),
-    }
-)
 _SHOWN = 40
 
 
@@ -164,13 +152,13 @@ def _judge(result: BatchResult, strict: bool) -> None:
         raise CaptureError(
             f"None of the {failed} captures could be analysed.",
             code="batch-all-failed",
-            hint=MESSAGES["batch-all-failed"][1],
+            hint=ERRORS["batch-all-failed"].cure,
         )
     if failed and strict:
         raise CaptureError(
             f"{failed} of {len(result.rows)} captures could not be analysed.",
             code="batch-some-failed",
-            hint=MESSAGES["batch-some-failed"][1],
+            hint=ERRORS["batch-some-failed"].cure,
         )
 
 

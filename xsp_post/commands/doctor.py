@@ -10,12 +10,7 @@ from typing import Annotated, Any, Optional
 
 import typer
 
-from xsp_post.base.errors import MESSAGES
 from xsp_post.commands import shared
-
-MESSAGES.update({
-    "torch-missing": ("The command needs torch, which is not installed.", "pip install 'xsp-post[run]'."),
-})  # fmt: skip
 
 OK, MISSING, WARN = "ok", "missing", "warning"
 _MARKS = {OK: "✓", MISSING: "✗", WARN: "!"}

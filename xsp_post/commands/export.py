@@ -7,14 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
-
-MESSAGES.update(
-    {
-        "bad-limit": ("--limit is below 1.", "Give the most kernels a timeline may hold, or leave it out."),
-    }
-)
 
 FORMAT_HELP = (
     "perfetto, chrome (timelines), speedscope (flame graph), jaeger, otlp (XSP's spans), nvtx_gpu_proj_trace "
@@ -69,12 +63,12 @@ def export(
             }
         )
         return
-    from xsp_post.base.findings import CATALOGUE
+    from xsp_post.base.messages import FINDINGS
 
     shared.say(f"Wrote {written.path} ({_numbers(written.counts)}); opened by: {exporters.FORMATS[to].opened_by}")
     for finding in written.findings:
         example = f" ({finding.example})" if finding.example else ""
-        shared.say(f"{finding.severity}: {CATALOGUE[finding.code].title}{example}. {finding.hint}")
+        shared.say(f"{finding.severity}: {FINDINGS[finding.code].title}{example}. {finding.hint}")
 
 
 def _numbers(counts: dict[str, int]) -> str:

@@ -7,14 +7,8 @@ from typing import Annotated, Optional
 
 import typer
 
-from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
-
-MESSAGES.update(
-    {
-        "outputs-same": ("One name was given for two outputs.", "Name the store with -o and the page with --report."),
-    }
-)
 
 
 def ingest(

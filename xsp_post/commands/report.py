@@ -8,26 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.errors import UsageError
+from xsp_post.base.messages import ERRORS
 from xsp_post.commands import shared
 
 if TYPE_CHECKING:
     from xsp_post.model.results import Results
 
-MESSAGES.update(
-    {
-        "report-format": ("That format of a report is not offered.", "Use html, json, png or svg."),
-        "report-no-chart": (
-            "The part of the report that was asked for has no chart: its data was not recorded, or it is a table.",
-            "xsp-post report STORE --json lists the charts there are; xsp-post table prints a table.",
-        ),
-        "report-no-section": (
-            "No part of the report has that name.",
-            "Use A1 … A15 or a section: layers, tree, kernels …",
-        ),
-        "report-no-case": ("The store has no such case.", "Leave --case out; xsp-post table cases lists them."),
-    }
-)
 FORMATS = ("html", "json", "png", "svg")
 
 
@@ -164,7 +151,7 @@ def _pictures(
         raise UsageError(
             f"No chart of {', '.join(only) or 'this store'} can be drawn from {source}. {reasons}".rstrip(),
             code="report-no-chart",
-            hint=MESSAGES["report-no-chart"][1],
+            hint=ERRORS["report-no-chart"].cure,
         )
     for path, chart in zip(_picture_paths(list(found), output, source, kind), found.values()):
         with atomic_output(path, force) as temporary:

@@ -138,7 +138,8 @@ NOTES = 2  # findings below a warning that are printed at the end of a run
 
 def _findings(analysis: Any, store: Path) -> list[str]:
     """Every error and warning, one line each, worst first; of the rest the workload's own, and how many there are."""
-    from xsp_post.base.findings import CATALOGUE, INFO, SEVERITIES
+    from xsp_post.base.findings import SEVERITIES
+    from xsp_post.base.messages import FINDINGS, INFO
     from xsp_post.base.text_safety import shown
 
     ordered = sorted(analysis.findings, key=lambda f: (SEVERITIES.index(f.severity), f.capture_id >= 0))
@@ -149,7 +150,7 @@ def _findings(analysis: Any, store: Path) -> list[str]:
     notes = [f for f in found.values() if f.severity == INFO]
     printed = [*serious, *[f for f in notes if f.capture_id < 0][:NOTES]]
     lines = [
-        f"{f.severity.capitalize()}: {CATALOGUE[f.code].title} [{f.code}]"
+        f"{f.severity.capitalize()}: {FINDINGS[f.code].title} [{f.code}]"
         + (f": {shown(f.example, 240)}" if f.example else "")
         for f in printed
     ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from xsp_post.base.errors import MESSAGES, ContradictionError
+from xsp_post.base.errors import ContradictionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from xsp_post.model.results import Results
     from xsp_post.pipeline import Options
 
-MESSAGES.update(
-    {
-        "output-is-source": (
-            "The output names the capture that is read: writing it would destroy the recording.",
-            "Name another output with -o; --force does not change this.",
-        ),
-        "bad-layer-depth": ("--layer-depth is below 1.", "Depth 1 is the first range below the model."),
-    }
-)
 
 Sources = Annotated[
     list[Path],

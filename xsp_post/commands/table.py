@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
 
 if TYPE_CHECKING:
@@ -17,20 +17,6 @@ if TYPE_CHECKING:
 
     from xsp_post.model.results import Results
 
-MESSAGES.update(
-    {
-        "unknown-table": (
-            "No table of that name is in the store or can be made from the captures.",
-            "Names are A1…A15 or those of docs/columns.md; the message lists what there is.",
-        ),
-        "unknown-format": ("That output format is not offered.", "Use table, csv, json, md or parquet."),
-        "unknown-column": (
-            "--sort names a column that the table does not have.",
-            "Columns are listed in the message and in docs/columns.md.",
-        ),
-        "parquet-needs-file": ("Parquet is binary and is not written to a terminal.", "Give a file: -o table.parquet"),
-    }
-)
 FORMATS = ("table", "csv", "json", "md", "parquet")
 
 

@@ -16,29 +16,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from xsp_post.base.errors import MESSAGES, BarNotMetError, UsageError
+from xsp_post.base.errors import BarNotMetError, UsageError
+from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import shown
 from xsp_post.compare.differences import SIGNIFICANCE
 from xsp_post.model.results import Results
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
-
-MESSAGES.update(
-    {
-        "bar-not-met": (
-            "A condition of --fail-if holds: the other capture is beyond the bar.",
-            "Look at `xsp-post compare BASE OTHER` for the layers and kernels that changed.",
-        ),
-        "bar-syntax": (
-            "A condition of --fail-if cannot be read.",
-            "Write QUANTITY>NUMBER%, e.g. 'model_latency>3%' (in quotes: > is the shell's). Quantities: model_latency, "
-            "throughput, kernel_latency, gpu_busy, kernel_count, layer_latency, kernel_time; the last two take a name.",
-        ),
-        "bar-unknown": (
-            "The quantity of a --fail-if condition is not in both captures, so that nothing can be said about it.",
-            "Record it in both: model executions for model_latency, layers for layer_latency, kernels for kernel_time.",
-        ),
-    }
-)
 
 _BAR = re.compile(
     r"^\s*(?P<quantity>[a-z_]+)\s*(?:\(\s*(?P<name>.*?)\s*\))?\s*(?P<op>>=|<=|>|<)\s*"
@@ -67,14 +50,14 @@ def parse_bar(text: str) -> Bar:
     """A condition from its text. Raises `UsageError`."""
     match = _BAR.match(text)
     if match is None or match["quantity"] not in QUANTITIES or (match["name"] and match["quantity"] not in _ROWS):
-        raise UsageError(f"--fail-if {text!r} cannot be read", code="bar-syntax", hint=MESSAGES["bar-syntax"][1])
+        raise UsageError(f"--fail-if {text!r} cannot be read", code="bar-syntax", hint=ERRORS["bar-syntax"].cure)
     relative = match["unit"] == "%"
     is_time = match["quantity"] not in ("kernel_count", THROUGHPUT)
     if not relative and (match["quantity"] == THROUGHPUT or bool(match["unit"]) != is_time):
         raise UsageError(
             f"--fail-if {text!r}: give {'% or a time (us, ms)' if is_time else '%'} as the unit",
             code="bar-syntax",
-            hint=MESSAGES["bar-syntax"][1],
+            hint=ERRORS["bar-syntax"].cure,
         )
     number = float(match["number"])
     limit = number / 100 if relative else number * _SCALE[match["unit"]]
@@ -93,7 +76,7 @@ def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
             met.append(f"{bar.text}: {''.join(noise) or 'not so'}")
     if broken:
         more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
-        raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met", hint=MESSAGES["bar-not-met"][1])
+        raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met", hint=ERRORS["bar-not-met"].cure)
     return met
 
 
@@ -106,7 +89,7 @@ def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:
             + (f" of {bar.name!r}" if bar.name else "")
             + " on both sides",
             code="bar-unknown",
-            hint=MESSAGES["bar-unknown"][1],
+            hint=ERRORS["bar-unknown"].cure,
         )
     value = rows["ratio"] if bar.is_relative else rows["difference"]
     is_beyond = {">": value.gt, ">=": value.ge, "<": value.lt, "<=": value.le}[bar.op](bar.limit)

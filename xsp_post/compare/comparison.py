@@ -445,8 +445,8 @@ def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) ->
         ""
         if row["interval_over"] == CAPTURES
         else (
-            "; with one capture on a side, the difference of runs is guessed from its iterations: several captures of each "
-            "(xsp-post run --repeat 3) tell it"
+            "; with one capture on a side, the difference of runs is guessed from its iterations: several captures "
+            "of each (xsp-post run --repeat 3) tell it"
         )
     )
     verdict = {MORE: "longer", LESS: "shorter"}.get(row["change"], NOT_SHOWN)

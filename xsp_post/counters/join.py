@@ -16,45 +16,10 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from xsp_post.base.findings import CATALOGUE, ERROR, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.counters.keys import Side, sides
 from xsp_post.counters.quantities import combined_flop, is_input, is_tensor_operand, quantities
 from xsp_post.model.counters import PATH_SEPARATOR, CounterReport
-
-CATALOGUE.update({
-    "counters-averaged": Entry(
-        WARNING, "Kernels with the mean counters of their name",
-        "These kernels could not be told apart by range and order, so each has the mean over all results of its "
-        "name (of the same launch dimensions where there are any).",
-        "Record the counters of the same program, batch size and iteration, with --nvtx.",
-    ),
-    "counters-counts-differ": Entry(
-        WARNING, "A layer launched other kernels under the counters",
-        "The number of kernels in these ranges differs between the timing run and the counter run (autotuning, "
-        "lazy loading, another batch size, launch filters). They were matched by name.",
-        "Warm up before both runs, and profile one whole iteration.",
-    ),
-    "counters-kernels-without": Entry(
-        WARNING, "Kernels without counters",
-        "No result of the counter reports fits these kernels.",
-        "Profile a whole iteration with ncu, without launch filters (-k, -s, -c); xsp-post run --ncu does.",
-    ),
-    "counters-of-another-gpu": Entry(
-        WARNING, "Counters of another GPU",
-        "The counter report and the timing run name different GPUs. Flop carry over; bytes, occupancy and roofs "
-        "may not.", "Record both on one kind of GPU.",
-    ),
-    "counters-of-another-program": Entry(
-        ERROR, "Counters of another program",
-        "No kernel name of the counter report occurs in the capture: it was not used.",
-        "Give the reports of this workload.",
-    ),
-    "counters-unused": Entry(
-        INFO, "Counter results that fit no kernel",
-        "These results belong to kernels that the timing run did not launch, or not as often.",
-        "Nothing to mend where the reports cover more than the capture.",
-    ),
-})  # fmt: skip
 
 CORRELATION, PATH_ORDER, PATH_NAME, NAME_ORDER, NAME_SHAPE, NAME_MEAN, UNMATCHED = STEPS = (
     "correlation",  # the same launch: the report knows its correlation id

@@ -7,19 +7,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.errors import UsageError
 from xsp_post.base.output import require_free, require_free_folder
 from xsp_post.exporters.base import Written
 from xsp_post.model.results import Results
-
-MESSAGES.update(
-    {
-        "export-format": (
-            "No exporter of that name.",
-            "`xsp-post export --help` lists the formats.",
-        ),
-    }
-)
 
 
 @dataclass(frozen=True)

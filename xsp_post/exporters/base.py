@@ -11,47 +11,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post import schemas
-from xsp_post.base.errors import MESSAGES, UsageError
-from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.errors import UsageError
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results
-
-MESSAGES.update(
-    {
-        "export-no-capture": (
-            "The results hold no capture of that number, or none at all.",
-            "`xsp-post table captures STORE` lists the captures and their numbers.",
-        ),
-    }
-)
-
-CATALOGUE.update(
-    {
-        "export-empty": Entry(
-            INFO,
-            "The report has a header and no rows",
-            "No range of the capture launched device work on its own thread.",
-            "Put ranges around what launches kernels (`with xsp_post.ranges(model):`), or look at the timeline.",
-        ),
-        "export-limited": Entry(
-            WARNING,
-            "An export was cut off",
-            "More kernels than --limit allows; the export holds the first ones in time and what surrounds them.",
-            "Raise --limit, or export the tables (`--to parquet`), which are never cut.",
-        ),
-        "export-one-capture": Entry(
-            INFO,
-            "An export shows one capture of several",
-            "A timeline cannot show captures that ran at different times; the deepest one was taken.",
-            "Choose with --capture N; `--to csv` and `--to parquet` hold all of them.",
-        ),
-        "export-large": Entry(
-            WARNING,
-            "An export may be too large for its viewer",
-            "Browsers give up on traces of some hundred megabytes.",
-            "Cut it with --limit N, or look at the aggregated flame graph (`--to speedscope`).",
-        ),
-    }
-)
 
 SYNTHETIC = ("root", "unattributed", "no_launch", "graph")
 VIEWER_LIMIT_BYTES = 400_000_000

@@ -12,20 +12,11 @@ from typing import IO, Any, cast
 
 import numpy as np
 
-from xsp_post.base.errors import MESSAGES, ToolError
+from xsp_post.base.errors import ToolError
 from xsp_post.base.output import atomic_output
 from xsp_post.exporters.base import Written, note_size
 from xsp_post.exporters.timeline import CATEGORIES, Timeline, build_timeline
 from xsp_post.model.results import Results
-
-MESSAGES.update(
-    {
-        "perfetto-missing": (
-            "The Python package that writes Perfetto traces is not installed.",
-            "pip install 'xsp-post[perfetto]', or export to Chrome JSON (`--to chrome`), which Perfetto opens as well.",
-        ),
-    }
-)
 
 _SEQUENCE = 1  # packets of one writer
 _CHUNK = 100_000

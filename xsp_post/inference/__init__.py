@@ -5,6 +5,6 @@ The modules, from the bottom: `sequence` (hashes), `repetition` (periods), `bloc
 (names and guesses), `turns` (one sequence), `build` (all sequences of a capture).
 """
 
-from xsp_post.inference.build import FEWEST_LAUNCHES, HOW_TO_RECORD, Inference, infer
+from xsp_post.inference.build import FEWEST_LAUNCHES, Inference, infer
 
-__all__ = ["FEWEST_LAUNCHES", "HOW_TO_RECORD", "Inference", "infer"]
+__all__ = ["FEWEST_LAUNCHES", "Inference", "infer"]

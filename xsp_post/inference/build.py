@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.findings import CATALOGUE, HOW_TO_RECORD, INFO, Entry, Finding, finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.inference.assemble import Sequence, nodes_of
 from xsp_post.inference.blocks import tandem_repeats
 from xsp_post.inference.labels import Traits, is_network
@@ -19,28 +19,6 @@ FEWEST_LAUNCHES = 20
 # Regular iterations that cover less of the launches than this are no account of a program.
 _LEAST_COVERAGE = 0.4
 _GOOD_SCORE = 0.9
-
-CATALOGUE.update({
-    "inferred-structure": Entry(
-        INFO,
-        "Iterations and blocks are inferred, not recorded",
-        "No range covers these kernels. Their launch sequence repeats; what repeats is shown as iterations and "
-        "blocks, with a guess of the layer type.",
-        HOW_TO_RECORD,
-    ),
-    "nothing-repeats": Entry(
-        INFO,
-        "No range, and no iterations to be found in the kernels",
-        "The launch sequence does not repeat evenly enough to tell iterations or layers apart; nothing is invented.",
-        HOW_TO_RECORD,
-    ),
-    "too-few-kernels": Entry(
-        INFO,
-        "Too few kernels to infer structure",
-        f"Fewer than {FEWEST_LAUNCHES} launches without a range: a repetition among them may be chance.",
-        HOW_TO_RECORD,
-    ),
-})  # fmt: skip
 
 
 @dataclass

@@ -13,17 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.errors import MESSAGES, CaptureError
+from xsp_post.base.errors import CaptureError
 from xsp_post.ingest import interning
 from xsp_post.model.trace import Provenance, SpanKind, Trace
 from xsp_post.names import range_text
-
-MESSAGES.update({
-    "spans-damaged": (
-        "A file of clock readings (spans.json) of `xsp-post run` is incomplete or was changed.",
-        "Repeat the capture: xsp-post run … --resume.",
-    ),
-})  # fmt: skip
 
 _FORMAT = "xsp-spans"
 _VERSION = 1  # the newest that is understood; history in workload.measure

@@ -6,39 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import Finding, finding
+from xsp_post.base.messages import INFO, WARNING
 from xsp_post.counters.quantities import is_input
 from xsp_post.model.counters import ACTION_DTYPES, PATH_SEPARATOR
 from xsp_post.names.range_text import DOMAIN
-
-CATALOGUE.update({
-    "counters-metrics-left-out": Entry(
-        INFO, "Metrics that no quantity needs were not kept",
-        "The report holds more values than is sensible to store; only those that our quantities are computed from "
-        "were read.", "Record with --metrics and the few you want, or name them when reading.",
-    ),
-    "counters-no-ranges": Entry(
-        INFO, "Counters without ranges",
-        "Nsight Compute ran without --nvtx, or the program has no ranges: its kernels can be matched by name and "
-        "order only.", "Record with ncu --nvtx around a program with ranges.",
-    ),
-    "counters-not-a-number": Entry(
-        WARNING, "Counters without a value",
-        "The report lists these metrics without a number (NaN, n/a): the GPU or driver could not collect them, or a "
-        "pass failed. They count as not recorded.", "Record these metrics again by themselves, or leave them out.",
-    ),
-    "counters-report-cut": Entry(
-        WARNING, "The counter report is cut short",
-        "The file ends inside a block, or says that it holds more results than could be read: the program was killed "
-        "or the copy broke off. The kernels before the cut are used.",
-        "Copy or record the report again.",
-    ),
-    "counters-several-in-one": Entry(
-        WARNING, "Results that are no single kernels",
-        "Nsight Compute measured ranges or whole graphs (--replay-mode range, --graph-profiling graph); they cannot "
-        "be joined to kernels.", "Record with --replay-mode kernel and --graph-profiling node.",
-    ),
-})  # fmt: skip
 
 DEVICE_PREFIX = "device__attribute_"
 DEFAULT_DOMAIN = "<default domain>"  # what Nsight Compute calls the domain without a name

@@ -7,43 +7,11 @@ import os
 import stat
 from pathlib import Path
 
-from xsp_post.base.errors import MESSAGES, CaptureError
+from xsp_post.base.errors import CaptureError
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 LFS_MAGIC = b"version https://git-lfs"
 GZIP_MAGIC = b"\x1f\x8b"
-
-MESSAGES.update(
-    {
-        "capture-not-found": ("No file of that name exists.", "Check the path; quote names with spaces or wildcards."),
-        "capture-unreadable": (
-            "The file exists but the operating system does not let us read it.",
-            "Give yourself read permission, or copy the file to a place you own.",
-        ),
-        "capture-is-directory": (
-            "A folder was given where one capture was wanted, and it is no exported parquetdir/arrowdir.",
-            "Name the file inside it, or use `xsp-post batch` for a folder of captures.",
-        ),
-        "capture-no-file": (
-            "A pipe or a device was given. A database cannot be read from one: it is read in several places at once.",
-            "Save the capture to a file and name that.",
-        ),
-        "capture-empty": ("The file has zero bytes.", "Export or copy the capture again; the disk may have been full."),
-        "capture-lfs-pointer": (
-            "The file is a Git LFS pointer: a few lines of text that stand for the real file.",
-            "Run `git lfs pull` in that repository, then try again.",
-        ),
-        "capture-unknown-format": (
-            "The first bytes are of none of the formats we read (nsys SQLite export, parquetdir, .nsys-rep, "
-            ".ncu-rep, PyTorch trace JSON, Jaeger JSON).",
-            "Give the file that nsys, ncu or torch.profiler wrote.",
-        ),
-        "capture-qdstrm": (
-            "A .qdstrm file is the raw stream that nsys leaves when its importer is missing or failed.",
-            "Run `nsys import --input-file FILE.qdstrm` with the same nsys version, then ingest the .nsys-rep.",
-        ),
-    }
-)
 
 
 def require_readable(path: Path) -> None:

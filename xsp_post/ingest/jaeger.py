@@ -16,42 +16,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.errors import MESSAGES, CaptureError
-from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.errors import CaptureError
+from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import clock_offset, interning, trace_events
 from xsp_post.ingest.interning import StringTable, int_column, short_kernel_name
 from xsp_post.model.counters import ACTION_DTYPES, CounterReport
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
-
-MESSAGES.update({
-    "jaeger-unreadable": (
-        "The file is not a trace in Jaeger's JSON, or it holds no span.",
-        "Export it from the Jaeger UI (Trace JSON) or with xsp-post export --to jaeger.",
-    ),
-})  # fmt: skip
-CATALOGUE.update({
-    "clocks-differ": Entry(
-        WARNING, "Layers and launches were on different clocks",
-        "Under a constant shift of the layers more launches lie inside a layer than without it: the two profilers "
-        "mapped their clocks to wall time differently. The layers were shifted; the attribution depends on it.",
-        "Nothing to mend in this trace. Captures of one profiler (nsys, torch.profiler) have one clock.",
-    ),
-    "clock-offset-unknown": Entry(
-        WARNING, "Layers and launches may be on different clocks",
-        "Launches lie outside every layer, and no shift of the layers explains it convincingly; nothing was shifted.",
-        "Compare with a capture of one profiler (nsys, torch.profiler).",
-    ),
-    "jaeger-model-span-misses-layers": Entry(
-        INFO, "The model span does not contain the layers",
-        "The framework call that is traced as the model returns before the layers run. The span that the layers "
-        "name as their parent is taken for the model execution.", "Nothing to mend.",
-    ),
-    "jaeger-spans-left-out": Entry(
-        INFO, "Spans that are neither ranges, launches nor device work",
-        "Profiler overhead records and spans without a usable time are not used.", "Nothing to mend.",
-    ),
-})  # fmt: skip
 
 _ACTIVITIES = {
     "gpu_kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET,

@@ -17,59 +17,13 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.statistics import medians
-from xsp_post.base.errors import MESSAGES, CaptureError
-from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.errors import CaptureError
+from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import interning, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, arguments_of
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.names import range_text
-
-MESSAGES.update({
-    "trace-not-json": (
-        "The file is not a JSON trace, or its JSON is damaged.",
-        "Give the file that torch.profiler's export_chrome_trace wrote, as .json or .json.gz.",
-    ),
-    "trace-truncated": (
-        "The trace ends in the middle: the program was killed, or the disk full, while it was written.",
-        "Record the trace again and let the program finish; export fewer steps if the disk is small.",
-    ),
-    "trace-without-events": (
-        "The file is JSON but no trace: it has no list of events, or none that a PyTorch profiler writes.",
-        "Give the file that torch.profiler's export_chrome_trace wrote.",
-    ),
-})  # fmt: skip
-CATALOGUE.update({
-    "cpu-operators-as-kernels": Entry(
-        INFO, "Operators of the CPU stand in for kernels",
-        "The trace is of a run without a GPU. The operators that do the work themselves (leaves, and those that "
-        "spend most of their time outside the operators they call) are shown at the kernel level: their times "
-        "are host times, with the framework's own cost included.",
-        "Nothing to mend. Record the run on a GPU to see kernels.",
-    ),
-    "kineto-kernels-not-recorded": Entry(
-        WARNING, "The trace has GPU calls but no kernels",
-        "The profiler recorded launches but no device activity: it ran without ProfilerActivity.CUDA, or in its "
-        "counter mode (cuda_profiler_range), whose times are no kernel times.",
-        "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and without CUPTI metrics.",
-    ),
-    "kineto-process-ambiguous": Entry(
-        WARNING, "Device work that could belong to several processes",
-        "The trace was merged from several processes and their correlation ids collide: PyTorch traces do not "
-        "say which process a kernel belongs to.",
-        "Give the unmerged traces, one file per rank.",
-    ),
-    "kineto-rows-left-out": Entry(
-        INFO, "Events that are neither ranges, launches nor device work",
-        "Python frames other than nn.Module calls, flow arrows, device-side copies of annotations, "
-        "synchronisation markers and the profiler's own bookkeeping are not used.",
-        "Nothing to mend.",
-    ),
-    "kineto-time-unreadable": Entry(
-        WARNING, "Events without a readable time", "Their ts or dur is missing or no number; they are left out.",
-        "Record the trace again if the count is large.",
-    ),
-})  # fmt: skip
 
 _CPU_DEVICE = -1
 _WRAPPERS = ("autograd::engine::evaluate_function", "torch::autograd::")  # the engine around the operator

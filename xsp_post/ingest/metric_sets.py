@@ -8,19 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from xsp_post.base.errors import CaptureError
-from xsp_post.base.findings import CATALOGUE, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model import capture
 from xsp_post.model.capture import DONE, FAILED, Capture
 from xsp_post.model.counters import DURATION, CounterReport
-
-CATALOGUE.update({
-    "counters-set-failed": Entry(
-        WARNING, "A set of counters could not be recorded",
-        "One metric set's run under ncu failed; the other sets were recorded and are used. What needs the missing "
-        "one (flop, bytes or occupancy) is absent, not zero.",
-        "See the logs in the folder of that capture; the run's command with --resume tries it again.",
-    ),
-})  # fmt: skip
 
 _SAME_KERNELS = ("name", "range_path", "workload_type", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.errors import MESSAGES, CaptureError, ToolError
+from xsp_post.base.errors import CaptureError, ToolError
 from xsp_post.base.findings import finding
 from xsp_post.counters.quantities import is_input
 from xsp_post.hardware import tools
@@ -28,19 +28,6 @@ from xsp_post.ingest.counter_frames import DEVICE_PREFIX, LAUNCH_COLUMNS, UNKNOW
 from xsp_post.ingest.interning import StringTable, short_kernel_name
 from xsp_post.ingest.ncu_csv import read_ncu_csv
 from xsp_post.model.counters import ACTION_DTYPES, CounterReport
-
-MESSAGES.update({
-    "ncu-report-unreadable": (
-        "The file is not an Nsight Compute report with results: it is empty, cut, of another program, or "
-        "written by an Nsight Compute newer than the reader.",
-        "Open it in ncu-ui; record it again; or bring the reader up to date: pip install -U ncu-report.",
-    ),
-    "ncu-reader-missing": (
-        "A .ncu-rep file needs NVIDIA's ncu_report package or Nsight Compute to be read.",
-        "pip install 'xsp-post[ncu]', or put ncu on PATH, or give `ncu --import FILE --csv --page raw`'s output.",
-    ),
-    "ncu-import-failed": ("`ncu --import` ended with an error.", "See its message; the report may be newer than it."),
-})  # fmt: skip
 
 MAX_VALUES = 5_000_000  # above this only the metrics that quantities need are kept
 _WORKLOADS = {0: "kernel", 1: "graph", 2: "range", 3: "cmdlist", 4: "subgrid"}

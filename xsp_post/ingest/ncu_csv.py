@@ -11,15 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.errors import MESSAGES, CaptureError
+from xsp_post.base.errors import CaptureError
 from xsp_post.ingest.counter_frames import DEVICE_PREFIX, LAUNCH_COLUMNS, UNKNOWN_ID, actions_frame, report_findings
 from xsp_post.ingest.interning import short_kernel_name
 from xsp_post.model.counters import CounterReport
-
-MESSAGES["ncu-csv-unreadable"] = (
-    "The CSV has no header line of the raw page (ID, Kernel Name, …), or no kernel below it.",
-    "Write it with: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv",
-)
 
 _CSV_KNOWN = ("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
               "Grid Size", "Device", "CC")  # fmt: skip

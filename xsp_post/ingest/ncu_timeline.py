@@ -10,24 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.findings import CATALOGUE, WARNING, Entry, finding
+from xsp_post.base.findings import finding
 from xsp_post.ingest.interning import StringTable
 from xsp_post.model.counters import DURATION, PATH_SEPARATOR, CounterReport
 from xsp_post.model.levels import RUN_COUNTERS
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
-
-CATALOGUE.update(
-    {
-        "durations-under-counters": Entry(
-            WARNING,
-            "Kernel durations were measured under the counters",
-            "Only a counter report was given. ncu replays each kernel alone, so they are not latencies of the "
-            "program: there is no overlap, no launch time, and clocks and caches may be ncu's.",
-            "Record a timing run too and give both: xsp-post ingest run.sqlite metrics.ncu-rep",
-        ),
-    }
-)
-
 
 _GRAPH_NODE_COLUMNS = ("graph_node_id", "original_graph_node_id", "process_index", "thread_index", "start_ns")
 _DIMENSIONS = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")

@@ -9,22 +9,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from xsp_post.base.errors import MESSAGES, ToolError
+from xsp_post.base.errors import ToolError
 from xsp_post.hardware.tools import find_nsys
 from xsp_post.ingest.files import SQLITE_MAGIC, head
 
-MESSAGES.update(
-    {
-        "nsys-missing": (
-            "A .nsys-rep can be read by nsys only, and nsys was not found on this machine.",
-            "Run the command that the message shows where nsys is installed, and give us the SQLite file it writes.",
-        ),
-        "nsys-export-failed": (
-            "nsys was found but did not export the report; its own words are shown.",
-            "A report is read only by the same or a newer nsys than the one that wrote it.",
-        ),
-    }
-)
 _TIMEOUT_S = 3600
 
 

@@ -5,25 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest.tables import NULL
-
-CATALOGUE.update(
-    {
-        "open-ranges": Entry(
-            INFO,
-            "Ranges that never closed",
-            "A range was still open when recording stopped (its end is NULL).",
-            "Treated as ending with the last event, as NVIDIA's own reports do; close ranges inside the capture range.",
-        ),
-        "implausible-times": Entry(
-            WARNING,
-            "Times that no clock shows",
-            "Rows without a start, or with times more than 73 years from the session's start: damaged or wrapped.",
-            "Such rows count with no duration, such calls are left out; export the report again.",
-        ),
-    }
-)
 
 # Sums and differences of such times stay inside int64. Exports with --ts-normalize=true hold times since 1970.
 _FARTHEST_NS = 2**61

@@ -15,20 +15,11 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import nest
-from xsp_post.base.findings import CATALOGUE, INFO, Entry, finding
+from xsp_post.base.findings import finding
 from xsp_post.model import capture
 from xsp_post.model.capture import Capture
 from xsp_post.model.trace import Trace
 from xsp_post.names import range_text
-
-CATALOGUE.update({
-    "allocation-is-output-size": Entry(
-        INFO,
-        "Allocated memory is the size of the outputs",
-        "torch's CPU allocator keeps no statistics; the bytes of each layer's output tensors stand in for it.",
-        "Run on a GPU: there the allocator itself is read.",
-    ),
-})  # fmt: skip
 
 _NUMBERS = ("flop_count", "least_bytes", "allocated_bytes")
 

@@ -174,13 +174,3 @@ def _load(path: Path, detail: bool, begun: SqliteTables | None) -> Loaded:
         code="capture-is-store",
         hint=f"look at it with: xsp-post tree {path}",
     )
-
-
-files.MESSAGES["source-twice"] = (
-    "One capture was named twice (perhaps once through a link).",
-    "Name every capture once: each would count as a recording of its own.",
-)
-files.MESSAGES["capture-is-store"] = (
-    "A store (.xsp.sqlite) was given where a capture was wanted.",
-    "Use tree, table, report or export on a store; ingest takes captures.",
-)

@@ -24,28 +24,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xsp_post.base.errors import MESSAGES, CaptureError
+from xsp_post.base.errors import CaptureError
 
 NULL = np.iinfo(np.int64).min  # stands for SQL NULL where NULL differs from every value
 _SLICE_ROWS = 262_144
 _BATCH_ROWS = "65536"
-
-MESSAGES.update(
-    {
-        "capture-damaged": (
-            "SQLite says that the file is no intact database: it was truncated or overwritten.",
-            "Export the report again with `nsys export -t sqlite`, or copy the file again.",
-        ),
-        "capture-locked": (
-            "Another program holds a lock on the database.",
-            "Close the program that writes it (an export still running?), or ingest a copy.",
-        ),
-        "capture-bad-column": (
-            "A column holds values of another type than every nsys version writes.",
-            "The file was edited or damaged: export it again.",
-        ),
-    }
-)
 
 
 @dataclass(frozen=True)

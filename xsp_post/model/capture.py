@@ -17,24 +17,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from xsp_post.base.errors import MESSAGES, CaptureError, ContradictionError
+from xsp_post.base.errors import CaptureError, ContradictionError
 from xsp_post.base.output import atomic_output
 from xsp_post.model.levels import RUN_LEVELS
-
-MESSAGES.update({
-    "capture-empty": (
-        "A capture of the run directory recorded nothing: it failed or was ended.",
-        "Repeat it: xsp-post run … --resume.",
-    ),
-    "capture-manifest": (
-        "A manifest or capture description cannot be read: missing, damaged, or of a newer xsp-post.",
-        "Repeat the capture with --resume, or use the xsp-post that wrote it.",
-    ),
-    "captures-unlike": (
-        "Captures of different workloads, devices or versions cannot be merged into one leveled analysis.",
-        "Measure all levels on the same machine with the same settings, or use xsp-post compare.",
-    ),
-})  # fmt: skip
 
 # Version of manifest.json and capture.json. Every number ever used:
 # 1  first version (xsp-post 0.1.0)

@@ -10,40 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.errors import MESSAGES, ContradictionError
-from xsp_post.base.findings import CATALOGUE, ERROR, WARNING, Entry, Finding, finding
+from xsp_post.base.errors import ContradictionError
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
-
-MESSAGES.update(
-    {
-        "tree-lost-kernels": (
-            "The tree holds another number of kernels, or another kernel time, than the capture.",
-            "This is a defect of xsp-post, not of the capture: please report it with the capture's schema version.",
-        ),
-        "unattributed-too-much": (
-            "With --strict: more kernel time lies outside every range than the limit allows.",
-            "Put ranges around the uncovered launches (`with xsp_post.ranges(model):`), or raise --unattributed-limit.",
-        ),
-    }
-)
-
-CATALOGUE.update(
-    {
-        "busy-exceeds-children": Entry(
-            ERROR,
-            "Busy time of a node exceeds what its children explain",
-            "A node's busy time must be at most the sum of its children's and its own.",
-            "This is a defect of xsp-post: please report it.",
-        ),
-        "child-outside-parent": Entry(
-            WARNING,
-            "Ranges that overlap partially",
-            "Start/end ranges may overlap without nesting; such a range hangs below the shortest range around it.",
-            "Nothing, if that is what the program means; use push/pop ranges where layers should nest.",
-        ),
-    }
-)
 
 
 class Attribution(IntEnum):

@@ -13,21 +13,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from xsp_post.base.errors import MESSAGES, OutputError
+from xsp_post.base.errors import OutputError
+from xsp_post.base.messages import ERRORS
 from xsp_post.base.output import atomic_output
 
 RECIPES = ("xsp_tree",)
 INTERPRETER = "interpreter.json"
 _HERE = Path(__file__).parent
-
-MESSAGES.update(
-    {
-        "recipe-folder": (
-            "The folder for the recipes cannot be made or written.",
-            "Name another with -o: xsp-post recipe-path -o FOLDER.",
-        ),
-    }
-)
 
 
 def default_folder() -> Path:
@@ -50,7 +42,7 @@ def install(folder: Path | None = None) -> Path:
             raise OutputError(
                 f"{place} cannot be made: {os.strerror(error.errno or 0)}.",
                 code="recipe-folder",
-                hint=MESSAGES["recipe-folder"][1],
+                hint=ERRORS["recipe-folder"].cure,
             ) from error
         for source in sorted((_HERE / name).iterdir()):
             if source.suffix in (".py", ".json", ".ipynb"):

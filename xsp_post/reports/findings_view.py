@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xsp_post.base import findings as catalogue
+from xsp_post.base.messages import FINDINGS, INFO, SEVERITIES
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.text import visible
 
@@ -28,17 +28,17 @@ def shown_findings(results: Results) -> list[Shown]:
     if frame.empty:
         return []
     frame = frame.assign(code=frame["code"].astype(str), severity=frame["severity"].astype(str))
-    order = {severity: i for i, severity in enumerate(catalogue.SEVERITIES)}
+    order = {severity: i for i, severity in enumerate(SEVERITIES)}
     found = []
     for code, rows in frame.groupby("code", sort=False):
-        entry = catalogue.CATALOGUE.get(str(code))
+        entry = FINDINGS.get(str(code))
         severity = min(rows["severity"], key=lambda s: order.get(s, len(order)))
         examples = dict.fromkeys(visible(text, 300) for text in rows["example"].astype(str) if text)
         hints = list(dict.fromkeys(_lines(text) for text in rows["hint"].astype(str) if text))
         found.append(
             Shown(
                 str(code),
-                severity if severity in order else catalogue.INFO,
+                severity if severity in order else INFO,
                 entry.title if entry else visible(code, 80).replace("-", " ").capitalize(),
                 entry.cause if entry else "",
                 " ".join(hints[:2]) or (entry.cure if entry else ""),

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xsp_post.arrays.repeats import fold_repeats
-from xsp_post.base.findings import CATALOGUE
+from xsp_post.base.findings import FINDINGS
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
@@ -229,7 +229,7 @@ def print_findings(console: Console, results: Results) -> None:
         line.append(f"{row['severity']:8}", style=_SEVERITY_STYLE.get(str(row["severity"]), ""))
         # a store may be printed without importing the room that knows the code
         code = str(row["code"])
-        title = CATALOGUE[code].title if code in CATALOGUE else shown(code.replace("-", " ").capitalize())
+        title = FINDINGS[code].title if code in FINDINGS else shown(code.replace("-", " ").capitalize())
         where = f" in {row['captures']} captures" if row["captures"] > 1 else ""
         line.append(f"{title} [{row['code']} ×{format_count(row['count'])}{where}]")
         if row["example"]:

@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post import __version__
-from xsp_post.base.errors import MESSAGES, CaptureError
+from xsp_post.base.errors import CaptureError
 from xsp_post.base.output import atomic_output
 from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES
@@ -42,18 +42,6 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 1
 
-MESSAGES.update(
-    {
-        "store-version": (
-            "The store was written by another version of xsp-post whose tables differ.",
-            "Ingest the captures again with this version.",
-        ),
-        "store-table-missing": (
-            "The store lacks a table that every store has: it was cut short or changed by another program.",
-            "Ingest the captures again.",
-        ),
-    }
-)
 
 _ALWAYS_THERE = ("captures", "findings")  # an analysis of any kind of source has them
 _PRIMARY_KEYS = {"captures": "capture_id"}

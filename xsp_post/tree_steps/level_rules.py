@@ -16,23 +16,10 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.rollup import rows_by_depth
-from xsp_post.base.errors import MESSAGES, UsageError
+from xsp_post.base.errors import UsageError
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import SpanKind
 from xsp_post.names.range_text import DOMAIN
-
-MESSAGES.update(
-    {
-        "bad-range-pattern": (
-            "A pattern given with --model-range or --layer-range is no valid regular expression.",
-            "Quote it for the shell; `.` and `(` have a meaning: write `layer1\\.conv` for a literal dot.",
-        ),
-        "range-pattern-matches-nothing": (
-            "No range of the capture matches the pattern.",
-            "Look at the names with `xsp-post tree CAPTURE`; the pattern is searched in `domain:text` and in `text`.",
-        ),
-    }
-)
 
 LIBRARY_DOMAINS = frozenset({
     "cublas", "cublaslt", "cudnn", "nccl", "cusparse", "cusparselt", "cusolver", "cufft", "curand", "cutensor",

@@ -5,24 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.findings import CATALOGUE, INFO, WARNING, Entry, Finding, finding
-
-CATALOGUE.update(
-    {
-        "warmup-detected": Entry(
-            INFO,
-            "The first iterations were much slower",
-            "Leading iterations took over 1.3 times the median of the others, or loaded and compiled code.",
-            "They are left out of every statistic; record more warm-up before the capture range to avoid them.",
-        ),
-        "one-iteration": Entry(
-            WARNING,
-            "Only one iteration to measure",
-            "With a single execution of the model there is no spread and no way to tell noise from signal.",
-            "Record at least five iterations after the warm-up.",
-        ),
-    }
-)
+from xsp_post.base.findings import Finding, finding
 
 # A leading iteration is warm-up when it takes this much longer than the median of the iterations after it.
 SLOW_START_RATIO = 1.3

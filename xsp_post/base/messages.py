@@ -1,0 +1,872 @@
+"""Every code of xsp-post with its texts: what ends a command (`ERRORS`) and what travels with the numbers (`FINDINGS`).
+
+Plain data: one entry a code, alphabetical. docs/messages.md is generated from it. A new code is one entry here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+SEVERITIES = (ERROR, WARNING, INFO)
+
+# The cure of findings about missing ranges. Lines that are indented are code, to be shown as lines.
+HOW_TO_RECORD = """To record true layers, put three lines into the program:
+    import xsp_post
+    with xsp_post.ranges(model):
+        model(inputs)
+and run: nsys profile -t cuda,nvtx,cublas,cudnn --cuda-graph-trace=node -o report python program.py"""
+
+
+@dataclass(frozen=True)
+class ErrorText:
+    """What an error code means: cause and cure."""
+
+    cause: str
+    cure: str
+
+
+@dataclass(frozen=True)
+class FindingText:
+    """What a finding code means: default severity, title, cause and cure."""
+
+    severity: str
+    title: str
+    cause: str
+    cure: str
+
+
+ERRORS: dict[str, ErrorText] = {
+    "bad-layer-depth": ErrorText(
+        "--layer-depth is below 1.",
+        "Depth 1 is the first range below the model.",
+    ),
+    "bad-limit": ErrorText(
+        "--limit is below 1.",
+        "Give the most kernels a timeline may hold, or leave it out.",
+    ),
+    "bad-range-pattern": ErrorText(
+        "A pattern given with --model-range or --layer-range is no valid regular expression.",
+        "Quote it for the shell; `.` and `(` have a meaning: write `layer1\\.conv` for a literal dot.",
+    ),
+    "bar-not-met": ErrorText(
+        "A condition of --fail-if holds: the other capture is beyond the bar.",
+        "Look at `xsp-post compare BASE OTHER` for the layers and kernels that changed.",
+    ),
+    "bar-syntax": ErrorText(
+        "A condition of --fail-if cannot be read.",
+        "Write QUANTITY>NUMBER%, e.g. 'model_latency>3%' (in quotes: > is the shell's). Quantities: "
+        "model_latency, throughput, kernel_latency, gpu_busy, kernel_count, layer_latency, kernel_time; the"
+        " last two take a name.",
+    ),
+    "bar-unknown": ErrorText(
+        "The quantity of a --fail-if condition is not in both captures, so that nothing can be said about it.",
+        "Record it in both: model executions for model_latency, layers for layer_latency, kernels for kernel_time.",
+    ),
+    "batch-all-failed": ErrorText(
+        "Not one capture of the batch could be analysed.",
+        "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
+    ),
+    "batch-defect": ErrorText(
+        "xsp-post itself failed on this capture in a way it does not expect: a defect of xsp-post.",
+        "Report it with the sentence; `XSP_POST_DEBUG=1 xsp-post ingest FILE` shows where. Other captures "
+        "are not touched by it.",
+    ),
+    "batch-folder": ErrorText(
+        "The output folder is there and was not made by xsp-post batch; nothing in it was touched.",
+        "Name another folder with -o, or an empty one.",
+    ),
+    "batch-list": ErrorText(
+        "The list of captures (@FILE) cannot be read.",
+        "Give a text file with one path a line, UTF-8.",
+    ),
+    "batch-nothing": ErrorText(
+        "None of the paths given holds a file that could be a capture.",
+        "Name nsys exports, .nsys-rep, .ncu-rep, PyTorch or Jaeger traces, run directories, or folders of them.",
+    ),
+    "batch-some-failed": ErrorText(
+        "With --strict: some captures of the batch could not be analysed.",
+        "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
+    ),
+    "batch-worker-died": ErrorText(
+        "The process that analysed this capture ended without a word, twice: mostly for want of memory.",
+        "Use fewer --workers, or a machine with more memory; `xsp-post ingest FILE` tries it alone.",
+    ),
+    "batch-workers": ErrorText(
+        "--workers is below 1, or was given together with --scheduler.",
+        "Use one of the two.",
+    ),
+    "capture-bad-column": ErrorText(
+        "A column holds values of another type than every nsys version writes.",
+        "The file was edited or damaged: export it again.",
+    ),
+    "capture-damaged": ErrorText(
+        "SQLite says that the file is no intact database: it was truncated or overwritten.",
+        "Export the report again with `nsys export -t sqlite`, or copy the file again.",
+    ),
+    "capture-empty": ErrorText(
+        "The file has zero bytes.",
+        "Export or copy the capture again; the disk may have been full.",
+    ),
+    "capture-is-directory": ErrorText(
+        "A folder was given where one capture was wanted, and it is no exported parquetdir/arrowdir.",
+        "Name the file inside it, or use `xsp-post batch` for a folder of captures.",
+    ),
+    "capture-is-store": ErrorText(
+        "A store (.xsp.sqlite) was given where a capture was wanted.",
+        "Use tree, table, report or export on a store; ingest takes captures.",
+    ),
+    "capture-lfs-pointer": ErrorText(
+        "The file is a Git LFS pointer: a few lines of text that stand for the real file.",
+        "Run `git lfs pull` in that repository, then try again.",
+    ),
+    "capture-locked": ErrorText(
+        "Another program holds a lock on the database.",
+        "Close the program that writes it (an export still running?), or ingest a copy.",
+    ),
+    "capture-manifest": ErrorText(
+        "A manifest or capture description cannot be read: missing, damaged, or of a newer xsp-post.",
+        "Repeat the capture with --resume, or use the xsp-post that wrote it.",
+    ),
+    "capture-no-export": ErrorText(
+        "The file is a database or folder, but none of the tables that every Nsight Systems export has are in it.",
+        "Give the output of `nsys export -t sqlite`; DLProf and nvprof databases are not exports.",
+    ),
+    "capture-no-file": ErrorText(
+        "A pipe or a device was given. A database cannot be read from one: it is read in several places at once.",
+        "Save the capture to a file and name that.",
+    ),
+    "capture-not-found": ErrorText(
+        "No file of that name exists.",
+        "Check the path; quote names with spaces or wildcards.",
+    ),
+    "capture-qdstrm": ErrorText(
+        "A .qdstrm file is the raw stream that nsys leaves when its importer is missing or failed.",
+        "Run `nsys import --input-file FILE.qdstrm` with the same nsys version, then ingest the .nsys-rep.",
+    ),
+    "capture-unknown-format": ErrorText(
+        "The first bytes are of none of the formats we read (nsys SQLite export, parquetdir, .nsys-rep, "
+        ".ncu-rep, PyTorch trace JSON, Jaeger JSON).",
+        "Give the file that nsys, ncu or torch.profiler wrote.",
+    ),
+    "capture-unreadable": ErrorText(
+        "The file exists but the operating system does not let us read it.",
+        "Give yourself read permission, or copy the file to a place you own.",
+    ),
+    "captures-unlike": ErrorText(
+        "Captures of different workloads, devices or versions cannot be merged into one leveled analysis.",
+        "Measure all levels on the same machine with the same settings, or use xsp-post compare.",
+    ),
+    "child-failed": ErrorText(
+        "The measured child process (or the profiler around it) ended with an error; its last lines are shown.",
+        "Mend what the lines say, then go on with --resume.",
+    ),
+    "child-hung": ErrorText(
+        "The measured child process did not end in the time given and was stopped.",
+        "Give it longer with --timeout, or resume with --resume.",
+    ),
+    "child-memory": ErrorText(
+        "The measured child process ran out of memory.",
+        "Leave this batch size out, or choose a smaller --dtype.",
+    ),
+    "child-start": ErrorText(
+        "The measured child process, or the profiler around it, could not be started.",
+        "See what is installed: xsp-post doctor.",
+    ),
+    "cluster-missing": ErrorText(
+        "--scheduler needs Dask's distributed package.",
+        "pip install 'xsp-post[cluster]'",
+    ),
+    "cluster-unreachable": ErrorText(
+        "The Dask scheduler does not answer at the address given, or refuses us.",
+        "Start one (`dask scheduler`, `dask worker tcp://HOST:8786`), see that its dask version is like "
+        "ours, and that its workers can import xsp_post and see the captures and the output folder under "
+        "the same paths.",
+    ),
+    "collector-missing": ErrorText(
+        "The collector asked for cannot be used here.",
+        "Install what the message names, or use --collector auto.",
+    ),
+    "collector-unknown": ErrorText(
+        "There is no collector of that name.",
+        "Use --collector auto, nsys or torch.",
+    ),
+    "device-missing": ErrorText(
+        "The device asked for is not there, or torch cannot see it.",
+        "Use --device cpu, or see with xsp-post doctor what is missing (driver, a CUDA build of torch).",
+    ),
+    "export-format": ErrorText(
+        "No exporter of that name.",
+        "`xsp-post export --help` lists the formats.",
+    ),
+    "export-no-capture": ErrorText(
+        "The results hold no capture of that number, or none at all.",
+        "`xsp-post table captures STORE` lists the captures and their numbers.",
+    ),
+    "jaeger-unreadable": ErrorText(
+        "The file is not a trace in Jaeger's JSON, or it holds no span.",
+        "Export it from the Jaeger UI (Trace JSON) or with xsp-post export --to jaeger.",
+    ),
+    "layer-kind": ErrorText(
+        "No module of the model is of the class given with --layer-kind.",
+        "Give class names as print(model) shows them, e.g. --layer-kind Conv2d,Linear.",
+    ),
+    "layers-compiled": ErrorText(
+        "torch.compile fuses the modules: there are no module calls left that a layer range could be put around.",
+        "Measure the compiled model at levels M and M/L/G, or the uncompiled one at all levels.",
+    ),
+    "model-factory": ErrorText(
+        "The factory did not return (module, inputs).",
+        "Return an nn.Module and its inputs: a tensor, a tuple or a dict; a third value may name phases.",
+    ),
+    "model-input": ErrorText(
+        "The model cannot be built or run with this input shape, mode or type.",
+        "Choose other --input-shape, --mode or --dtype.",
+    ),
+    "model-package": ErrorText(
+        "The model comes from a package that is not installed.",
+        "Install the package that the message names, or choose a built-in model.",
+    ),
+    "model-unknown": ErrorText(
+        "No model, file or factory has that name.",
+        "Use a built-in name, torchvision:NAME, timm:NAME, transformers:CLASS or path/to/file.py:factory.",
+    ),
+    "ncu-csv-unreadable": ErrorText(
+        "The CSV has no header line of the raw page (ID, Kernel Name, …), or no kernel below it.",
+        "Write it with: ncu --import FILE.ncu-rep --csv --page raw --print-units base > FILE.csv",
+    ),
+    "ncu-import-failed": ErrorText(
+        "`ncu --import` ended with an error.",
+        "See its message; the report may be newer than it.",
+    ),
+    "ncu-missing": ErrorText(
+        "Nsight Compute was not found, so no hardware counters can be read.",
+        "Install Nsight Compute from NVIDIA, or point XSP_NCU to it; or leave --ncu out.",
+    ),
+    "ncu-needs-gpu": ErrorText(
+        "Hardware counters are the GPU's; the run measures the CPU.",
+        "Use --device cuda, or leave --ncu out: flop of the layers are then counted from the model.",
+    ),
+    "ncu-no-kernels": ErrorText(
+        "Nsight Compute ran, but no kernel of the model came under its eyes.",
+        "See its messages in the capture's logs; MIG, a container without the driver's libraries, or "
+        "another profiler on the GPU can be why.",
+    ),
+    "ncu-no-report": ErrorText(
+        "Nsight Compute wrote no report.",
+        "Its last lines say why; see also xsp-post doctor.",
+    ),
+    "ncu-permission": ErrorText(
+        "The driver lets only administrators read GPU counters (ERR_NVGPUCTRPERM).",
+        "As root: write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to a file in "
+        "/etc/modprobe.d, rebuild the initramfs and reboot (0 in `grep RmProfilingAdminOnly "
+        "/proc/driver/nvidia/params` means open); or run as root or with CAP_SYS_ADMIN; in a container: "
+        "--cap-add=SYS_ADMIN. Timing runs need none of this.",
+    ),
+    "ncu-reader-missing": ErrorText(
+        "A .ncu-rep file needs NVIDIA's ncu_report package or Nsight Compute to be read.",
+        "pip install 'xsp-post[ncu]', or put ncu on PATH, or give `ncu --import FILE --csv --page raw`'s output.",
+    ),
+    "ncu-report-unreadable": ErrorText(
+        "The file is not an Nsight Compute report with results: it is empty, cut, of another program, or "
+        "written by an Nsight Compute newer than the reader.",
+        "Open it in ncu-ui; record it again; or bring the reader up to date: pip install -U ncu-report.",
+    ),
+    "nsys-export": ErrorText(
+        "nsys recorded a report but could not export it to SQLite.",
+        "Export it by hand with `nsys export --type sqlite`, on a local disk, then `xsp-post ingest` it.",
+    ),
+    "nsys-export-failed": ErrorText(
+        "nsys was found but did not export the report; its own words are shown.",
+        "A report is read only by the same or a newer nsys than the one that wrote it.",
+    ),
+    "nsys-missing": ErrorText(
+        "A .nsys-rep can be read by nsys only, and nsys was not found on this machine.",
+        "Run the command that the message shows where nsys is installed, and give us the SQLite file it writes.",
+    ),
+    "nsys-no-importer": ErrorText(
+        "nsys left a .qdstrm file: this copy can record but not import (collector-only, as in Nsight Compute).",
+        "Install Nsight Systems itself, or import it with the same version: nsys import --input-file X.qdstrm.",
+    ),
+    "nsys-no-report": ErrorText(
+        "nsys ended without a report.",
+        "See its last lines; try --collector torch, and xsp-post doctor.",
+    ),
+    "nvtx-missing": ErrorText(
+        "The Python package nvtx, which writes ranges for nsys and ncu, is not installed.",
+        "pip install 'xsp-post[run]'.",
+    ),
+    "option-unknown": ErrorText(
+        "An option of the analyses has a value that does not exist.",
+        "Use one of the values that the message lists.",
+    ),
+    "output-denied": ErrorText(
+        "The output's folder cannot be written to: no permission, or a read-only file system.",
+        "Name an output elsewhere with -o, or change the folder's rights.",
+    ),
+    "output-exists": ErrorText(
+        "A file of the output's name is there already; it was left as it is.",
+        "Say --force to replace it, or name another output with -o.",
+    ),
+    "output-failed": ErrorText(
+        "The system refused to write the output for the reason given.",
+        "Name another output with -o.",
+    ),
+    "output-folder": ErrorText(
+        "The output names a folder where a file is needed (or the reverse), or its folder does not exist.",
+        "Name a file in an existing folder with -o.",
+    ),
+    "output-full": ErrorText(
+        "The disk became full while the output was written; nothing half-written was left.",
+        "Make room, or write to another disk with -o.",
+    ),
+    "output-is-source": ErrorText(
+        "The output names the capture that is read: writing it would destroy the recording.",
+        "Name another output with -o; --force does not change this.",
+    ),
+    "outputs-same": ErrorText(
+        "One name was given for two outputs.",
+        "Name the store with -o and the page with --report.",
+    ),
+    "parquet-needs-file": ErrorText(
+        "Parquet is binary and is not written to a terminal.",
+        "Give a file: -o table.parquet",
+    ),
+    "peaks-file": ErrorText(
+        "The file that overrides the peaks of a GPU cannot be read, or holds a key or value that is no peak.",
+        "Correct the key named in the message; docs say which keys there are.",
+    ),
+    "perfetto-missing": ErrorText(
+        "The Python package that writes Perfetto traces is not installed.",
+        "pip install 'xsp-post[perfetto]', or export to Chrome JSON (`--to chrome`), which Perfetto opens as well.",
+    ),
+    "range-pattern-matches-nothing": ErrorText(
+        "No range of the capture matches the pattern.",
+        "Look at the names with `xsp-post tree CAPTURE`; the pattern is searched in `domain:text` and in `text`.",
+    ),
+    "ranges-sink": ErrorText(
+        "Ranges can go to NVTX or to torch.profiler.",
+        "Use to='nvtx' under nsys or ncu, to='torch' under torch.profiler, or leave it out.",
+    ),
+    "recipe-folder": ErrorText(
+        "The folder for the recipes cannot be made or written.",
+        "Name another with -o: xsp-post recipe-path -o FOLDER.",
+    ),
+    "report-format": ErrorText(
+        "That format of a report is not offered.",
+        "Use html, json, png or svg.",
+    ),
+    "report-no-case": ErrorText(
+        "The store has no such case.",
+        "Leave --case out; xsp-post table cases lists them.",
+    ),
+    "report-no-chart": ErrorText(
+        "The part of the report that was asked for has no chart: its data was not recorded, or it is a table.",
+        "xsp-post report STORE --json lists the charts there are; xsp-post table prints a table.",
+    ),
+    "report-no-section": ErrorText(
+        "No part of the report has that name.",
+        "Use A1 … A15 or a section: layers, tree, kernels …",
+    ),
+    "run-all-out-of-memory": ErrorText(
+        "Every batch size ran out of memory; nothing could be measured.",
+        "Begin with a smaller --batch-size, or choose a smaller --dtype.",
+    ),
+    "run-exists": ErrorText(
+        "The output folder holds something already; it was left as it is.",
+        "Continue it with --resume, replace it with --force, or name another folder with -o.",
+    ),
+    "run-plan": ErrorText(
+        "An option of the run cannot be followed.",
+        "See xsp-post run --help.",
+    ),
+    "run-unlike": ErrorText(
+        "The run to be resumed measured another workload.",
+        "Repeat the options it was begun with, or begin a new folder with -o.",
+    ),
+    "source-twice": ErrorText(
+        "One capture was named twice (perhaps once through a link).",
+        "Name every capture once: each would count as a recording of its own.",
+    ),
+    "spans-damaged": ErrorText(
+        "A file of clock readings (spans.json) of `xsp-post run` is incomplete or was changed.",
+        "Repeat the capture: xsp-post run … --resume.",
+    ),
+    "store-table-missing": ErrorText(
+        "The store lacks a table that every store has: it was cut short or changed by another program.",
+        "Ingest the captures again.",
+    ),
+    "store-version": ErrorText(
+        "The store was written by another version of xsp-post whose tables differ.",
+        "Ingest the captures again with this version.",
+    ),
+    "torch-missing": ErrorText(
+        "The command needs torch, which is not installed.",
+        "pip install 'xsp-post[run]'.",
+    ),
+    "trace-not-json": ErrorText(
+        "The file is not a JSON trace, or its JSON is damaged.",
+        "Give the file that torch.profiler's export_chrome_trace wrote, as .json or .json.gz.",
+    ),
+    "trace-truncated": ErrorText(
+        "The trace ends in the middle: the program was killed, or the disk full, while it was written.",
+        "Record the trace again and let the program finish; export fewer steps if the disk is small.",
+    ),
+    "trace-without-events": ErrorText(
+        "The file is JSON but no trace: it has no list of events, or none that a PyTorch profiler writes.",
+        "Give the file that torch.profiler's export_chrome_trace wrote.",
+    ),
+    "tree-lost-kernels": ErrorText(
+        "The tree holds another number of kernels, or another kernel time, than the capture.",
+        "This is a defect of xsp-post, not of the capture: please report it with the capture's schema version.",
+    ),
+    "unattributed-too-much": ErrorText(
+        "With --strict: more kernel time lies outside every range than the limit allows.",
+        "Put ranges around the uncovered launches (`with xsp_post.ranges(model):`), or raise --unattributed-limit.",
+    ),
+    "unknown-column": ErrorText(
+        "--sort names a column that the table does not have.",
+        "Columns are listed in the message and in docs/columns.md.",
+    ),
+    "unknown-format": ErrorText(
+        "That output format is not offered.",
+        "Use table, csv, json, md or parquet.",
+    ),
+    "unknown-table": ErrorText(
+        "No table of that name is in the store or can be made from the captures.",
+        "Names are A1…A15 or those of docs/columns.md; the message lists what there is.",
+    ),
+    "workloads-unlike": ErrorText(
+        "The captures given are not of one workload: model, framework or GPU differ.",
+        "Analyse each workload by itself, or set them side by side: xsp-post compare.",
+    ),
+}
+
+FINDINGS: dict[str, FindingText] = {
+    "above-roof": FindingText(
+        WARNING,
+        "Kernels faster than their roof",
+        "More than 105 % of a peak was reached: the GPU ran above the clock of its data sheet, the peak of "
+        "another pipe or board was taken, or timing and counters are from different kernels.",
+        "Give the right peaks with --peaks, and see which metric the flop count is from (a08.metric_source).",
+    ),
+    "allocation-is-output-size": FindingText(
+        INFO,
+        "Allocated memory is the size of the outputs",
+        "torch's CPU allocator keeps no statistics; the bytes of each layer's output tensors stand in for it.",
+        "Run on a GPU: there the allocator itself is read.",
+    ),
+    "busy-exceeds-children": FindingText(
+        ERROR,
+        "Busy time of a node exceeds what its children explain",
+        "A node's busy time must be at most the sum of its children's and its own.",
+        "This is a defect of xsp-post: please report it.",
+    ),
+    "child-outside-parent": FindingText(
+        WARNING,
+        "Ranges that overlap partially",
+        "Start/end ranges may overlap without nesting; such a range hangs below the shortest range around it.",
+        "Nothing, if that is what the program means; use push/pop ranges where layers should nest.",
+    ),
+    "clock-offset-unknown": FindingText(
+        WARNING,
+        "Layers and launches may be on different clocks",
+        "Launches lie outside every layer, and no shift of the layers explains it convincingly; nothing was shifted.",
+        "Compare with a capture of one profiler (nsys, torch.profiler).",
+    ),
+    "clocks-differ": FindingText(
+        WARNING,
+        "Layers and launches were on different clocks",
+        "Under a constant shift of the layers more launches lie inside a layer than without it: the two "
+        "profilers mapped their clocks to wall time differently. The layers were shifted; the attribution "
+        "depends on it.",
+        "Nothing to mend in this trace. Captures of one profiler (nsys, torch.profiler) have one clock.",
+    ),
+    "counters-averaged": FindingText(
+        WARNING,
+        "Kernels with the mean counters of their name",
+        "These kernels could not be told apart by range and order, so each has the mean over all results of"
+        " its name (of the same launch dimensions where there are any).",
+        "Record the counters of the same program, batch size and iteration, with --nvtx.",
+    ),
+    "counters-counts-differ": FindingText(
+        WARNING,
+        "A layer launched other kernels under the counters",
+        "The number of kernels in these ranges differs between the timing run and the counter run "
+        "(autotuning, lazy loading, another batch size, launch filters). They were matched by name.",
+        "Warm up before both runs, and profile one whole iteration.",
+    ),
+    "counters-kernels-without": FindingText(
+        WARNING,
+        "Kernels without counters",
+        "No result of the counter reports fits these kernels.",
+        "Profile a whole iteration with ncu, without launch filters (-k, -s, -c); xsp-post run --ncu does.",
+    ),
+    "counters-metrics-left-out": FindingText(
+        INFO,
+        "Metrics that no quantity needs were not kept",
+        "The report holds more values than is sensible to store; only those that our quantities are "
+        "computed from were read.",
+        "Record with --metrics and the few you want, or name them when reading.",
+    ),
+    "counters-no-ranges": FindingText(
+        INFO,
+        "Counters without ranges",
+        "Nsight Compute ran without --nvtx, or the program has no ranges: its kernels can be matched by "
+        "name and order only.",
+        "Record with ncu --nvtx around a program with ranges.",
+    ),
+    "counters-not-a-number": FindingText(
+        WARNING,
+        "Counters without a value",
+        "The report lists these metrics without a number (NaN, n/a): the GPU or driver could not collect "
+        "them, or a pass failed. They count as not recorded.",
+        "Record these metrics again by themselves, or leave them out.",
+    ),
+    "counters-of-another-gpu": FindingText(
+        WARNING,
+        "Counters of another GPU",
+        "The counter report and the timing run name different GPUs. Flop carry over; bytes, occupancy and "
+        "roofs may not.",
+        "Record both on one kind of GPU.",
+    ),
+    "counters-of-another-program": FindingText(
+        ERROR,
+        "Counters of another program",
+        "No kernel name of the counter report occurs in the capture: it was not used.",
+        "Give the reports of this workload.",
+    ),
+    "counters-partial": FindingText(
+        WARNING,
+        "Some kernels have no counters",
+        "Flop or DRAM counters are missing for part of the kernels, or read NaN.",
+        "Sums cover the measured kernels and say which share of the time that is; collect the missing metrics.",
+    ),
+    "counters-report-cut": FindingText(
+        WARNING,
+        "The counter report is cut short",
+        "The file ends inside a block, or says that it holds more results than could be read: the program "
+        "was killed or the copy broke off. The kernels before the cut are used.",
+        "Copy or record the report again.",
+    ),
+    "counters-set-failed": FindingText(
+        WARNING,
+        "A set of counters could not be recorded",
+        "One metric set's run under ncu failed; the other sets were recorded and are used. What needs the "
+        "missing one (flop, bytes or occupancy) is absent, not zero.",
+        "See the logs in the folder of that capture; the run's command with --resume tries it again.",
+    ),
+    "counters-several-in-one": FindingText(
+        WARNING,
+        "Results that are no single kernels",
+        "Nsight Compute measured ranges or whole graphs (--replay-mode range, --graph-profiling graph); "
+        "they cannot be joined to kernels.",
+        "Record with --replay-mode kernel and --graph-profiling node.",
+    ),
+    "counters-unused": FindingText(
+        INFO,
+        "Counter results that fit no kernel",
+        "These results belong to kernels that the timing run did not launch, or not as often.",
+        "Nothing to mend where the reports cover more than the capture.",
+    ),
+    "cpu-operators-as-kernels": FindingText(
+        INFO,
+        "Operators of the CPU stand in for kernels",
+        "The trace is of a run without a GPU. The operators that do the work themselves (leaves, and those "
+        "that spend most of their time outside the operators they call) are shown at the kernel level: "
+        "their times are host times, with the framework's own cost included.",
+        "Nothing to mend. Record the run on a GPU to see kernels.",
+    ),
+    "cross-thread-ranges": FindingText(
+        INFO,
+        "Start/end ranges closed by another thread",
+        "Such a range belongs to no one thread, so it cannot nest.",
+        "Shown beside the tree, without kernels; use push/pop, or close a range where it was opened.",
+    ),
+    "diagnostic-event": FindingText(
+        WARNING,
+        "nsys reported a problem while recording",
+        "The capture's DIAGNOSTIC_EVENT table holds warnings or errors of the recording itself.",
+        "Read the example; record again when it says that events were lost or a feature was not available.",
+    ),
+    "domain-without-name": FindingText(
+        INFO,
+        "NVTX domains without a name",
+        "The rows that name a domain are missing, as they are in captures cut to a window.",
+        "Harmless: ranges are shown under domain-N; record the whole run to get names.",
+    ),
+    "duplicate-correlation": FindingText(
+        INFO,
+        "Correlation ids with several launch rows",
+        "The export holds a driver row and a runtime row for one launch.",
+        "Each kernel is still counted once: the runtime row is used.",
+    ),
+    "durations-under-counters": FindingText(
+        WARNING,
+        "Kernel durations were measured under the counters",
+        "Only a counter report was given. ncu replays each kernel alone, so they are not latencies of the "
+        "program: there is no overlap, no launch time, and clocks and caches may be ncu's.",
+        "Record a timing run too and give both: xsp-post ingest run.sqlite metrics.ncu-rep",
+    ),
+    "export-empty": FindingText(
+        INFO,
+        "The report has a header and no rows",
+        "No range of the capture launched device work on its own thread.",
+        "Put ranges around what launches kernels (`with xsp_post.ranges(model):`), or look at the timeline.",
+    ),
+    "export-large": FindingText(
+        WARNING,
+        "An export may be too large for its viewer",
+        "Browsers give up on traces of some hundred megabytes.",
+        "Cut it with --limit N, or look at the aggregated flame graph (`--to speedscope`).",
+    ),
+    "export-limited": FindingText(
+        WARNING,
+        "An export was cut off",
+        "More kernels than --limit allows; the export holds the first ones in time and what surrounds them.",
+        "Raise --limit, or export the tables (`--to parquet`), which are never cut.",
+    ),
+    "export-one-capture": FindingText(
+        INFO,
+        "An export shows one capture of several",
+        "A timeline cannot show captures that ran at different times; the deepest one was taken.",
+        "Choose with --capture N; `--to csv` and `--to parquet` hold all of them.",
+    ),
+    "graph-launches": FindingText(
+        WARNING,
+        "CUDA graph launches that hide their kernels",
+        "nsys traced graphs as a whole (its default), so a graph is one opaque block of device time.",
+        "Record with --cuda-graph-trace=node to see the kernels inside.",
+    ),
+    "implausible-times": FindingText(
+        WARNING,
+        "Times that no clock shows",
+        "Rows without a start, or with times more than 73 years from the session's start: damaged or wrapped.",
+        "Such rows count with no duration, such calls are left out; export the report again.",
+    ),
+    "inferred-structure": FindingText(
+        INFO,
+        "Iterations and blocks are inferred, not recorded",
+        "No range covers these kernels. Their launch sequence repeats; what repeats is shown as iterations "
+        "and blocks, with a guess of the layer type.",
+        HOW_TO_RECORD,
+    ),
+    "jaeger-model-span-misses-layers": FindingText(
+        INFO,
+        "The model span does not contain the layers",
+        "The framework call that is traced as the model returns before the layers run. The span that the "
+        "layers name as their parent is taken for the model execution.",
+        "Nothing to mend.",
+    ),
+    "jaeger-spans-left-out": FindingText(
+        INFO,
+        "Spans that are neither ranges, launches nor device work",
+        "Profiler overhead records and spans without a usable time are not used.",
+        "Nothing to mend.",
+    ),
+    "kernel-table-cut": FindingText(
+        INFO,
+        "The kernel tables hold the longest kernels only",
+        "One execution has more launches than a table of them is of use for (200,000 by default).",
+        "All kernels are in the table `kernels`, and A10…A15 count all of them.",
+    ),
+    "kernels-differ-between-runs": FindingText(
+        WARNING,
+        "Runs launched different kernels",
+        "Of kernels matched by layer, launch order and name, some are in one run or iteration only: "
+        "autotuning, caching, or work that depends on data.",
+        "Turn autotuning off (torch.backends.cudnn.benchmark = False), add warm-up, fix the inputs.",
+    ),
+    "kernels-outside-iterations": FindingText(
+        INFO,
+        "Kernels outside every model execution",
+        "A capture has model executions, but some kernels were launched outside of them (or in none that "
+        "counts: set-up, data loading, warm-up of other phases).",
+        "A8…A15 count one model execution and leave them out; the tree and the balance show them.",
+    ),
+    "kineto-kernels-not-recorded": FindingText(
+        WARNING,
+        "The trace has GPU calls but no kernels",
+        "The profiler recorded launches but no device activity: it ran without ProfilerActivity.CUDA, or in"
+        " its counter mode (cuda_profiler_range), whose times are no kernel times.",
+        "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and without CUPTI metrics.",
+    ),
+    "kineto-process-ambiguous": FindingText(
+        WARNING,
+        "Device work that could belong to several processes",
+        "The trace was merged from several processes and their correlation ids collide: PyTorch traces do "
+        "not say which process a kernel belongs to.",
+        "Give the unmerged traces, one file per rank.",
+    ),
+    "kineto-rows-left-out": FindingText(
+        INFO,
+        "Events that are neither ranges, launches nor device work",
+        "Python frames other than nn.Module calls, flow arrows, device-side copies of annotations, "
+        "synchronisation markers and the profiler's own bookkeeping are not used.",
+        "Nothing to mend.",
+    ),
+    "kineto-time-unreadable": FindingText(
+        WARNING,
+        "Events without a readable time",
+        "Their ts or dur is missing or no number; they are left out.",
+        "Record the trace again if the count is large.",
+    ),
+    "launches-unmatched": FindingText(
+        WARNING,
+        "Iterations launch different kernels",
+        "Measured iterations launched kernels that the reference iteration does not have (or fewer of "
+        "them): data-dependent work, autotuning, or a range that ends before its kernels are launched.",
+        "A8…A15 describe the reference iteration; record more warm-up, or look at `iterations` for the odd one.",
+    ),
+    "layer-sum-exceeds-model": FindingText(
+        INFO,
+        "Layer latencies sum to more than the model's latency",
+        "Layers were measured one at a time (synchronised, M/L), which takes away their overlap and adds "
+        "the cost of measuring; the model was measured undisturbed (M).",
+        "Read layer latencies as shares, and the model's latency at level M as the truth about the whole.",
+    ),
+    "layers-of-kernel-run-only": FindingText(
+        WARNING,
+        "Layers without a latency",
+        "Some layers of the run with kernels have no counterpart of the same path and call index in the run"
+        " that measures layers: data-dependent control flow, or runs of different programs.",
+        "Their kernels are shown with a layer that has no latency; check that all runs executed the same model.",
+    ),
+    "layers-overlap": FindingText(
+        WARNING,
+        "Layers overlap within one iteration",
+        "In one and the same iteration the layers sum to more than the model range around them: layers nest"
+        " or run at the same time on several threads.",
+        "Choose what is a layer with --layer-depth or --layer-kind, so that no layer holds another.",
+    ),
+    "layers-unmatched": FindingText(
+        WARNING,
+        "Layers without a partner at another level",
+        "Matched by path and call index, some layers were seen at one level only: the program took another way.",
+        "Fix seed and inputs; layers that run in some iterations only cannot be compared.",
+    ),
+    "module-loading": FindingText(
+        WARNING,
+        "Modules were loaded or compiled while recording",
+        "CUDA loads a kernel's code at its first launch; that time sits in the iterations where it happened.",
+        "Run more warm-up iterations before the capture range opens, or set CUDA_MODULE_LOADING=EAGER.",
+    ),
+    "negative-duration": FindingText(
+        WARNING,
+        "Device work or ranges that end before they start",
+        "Damaged or clipped rows.",
+        "They count with the duration as recorded; export the capture again.",
+    ),
+    "negative-non-gpu": FindingText(
+        INFO,
+        "Layers whose kernels take longer than the layer",
+        "The non-GPU latency of a layer is its latency minus its kernels' (or their union). The two come "
+        "from different runs (M/L and M/L/G), kernels may overlap, and asynchronous kernels outlive the "
+        "range that launched them.",
+        "Nothing is clamped. Compare by union instead of by sum, or record with serialised layers.",
+    ),
+    "no-kernels": FindingText(
+        INFO,
+        "No kernel was recorded",
+        "CUDA was not traced, the program used no GPU, or the capture range never opened.",
+        "Record with: nsys profile -t cuda,nvtx",
+    ),
+    "no-ranges": FindingText(
+        INFO,
+        "No range was recorded",
+        "Nothing in the program or the profiler marked models or layers.",
+        HOW_TO_RECORD,
+    ),
+    "non-utf8-text": FindingText(
+        INFO,
+        "Text that is not UTF-8",
+        "The profiled machine wrote texts in another code page.",
+        "Unreadable bytes are shown as �; set a UTF-8 locale when recording.",
+    ),
+    "nothing-repeats": FindingText(
+        INFO,
+        "No range, and no iterations to be found in the kernels",
+        "The launch sequence does not repeat evenly enough to tell iterations or layers apart; nothing is invented.",
+        HOW_TO_RECORD,
+    ),
+    "one-iteration": FindingText(
+        WARNING,
+        "Only one iteration to measure",
+        "With a single execution of the model there is no spread and no way to tell noise from signal.",
+        "Record at least five iterations after the warm-up.",
+    ),
+    "only-warmup-iterations": FindingText(
+        WARNING,
+        "All iterations are warm-up",
+        "Every model execution of a capture is marked as warm-up, so that nothing was left to measure.",
+        "The last one is used as if it were measured; record more iterations.",
+    ),
+    "open-ranges": FindingText(
+        INFO,
+        "Ranges that never closed",
+        "A range was still open when recording stopped (its end is NULL).",
+        "Treated as ending with the last event, as NVIDIA's own reports do; close ranges inside the capture range.",
+    ),
+    "orphan-kernels": FindingText(
+        WARNING,
+        "Kernels without a launch row",
+        "The API call that launched them lies outside the exported window, or API tracing was off.",
+        "They are kept under [no launch record]; export the whole recording (no --times) to attribute them.",
+    ),
+    "other-thread": FindingText(
+        INFO,
+        "Kernels launched by a thread without ranges",
+        "PyTorch's autograd thread launches backward work; the range then open on another thread covers it.",
+        "They count for that range, marked thread_time; record with emit_nvtx to match them by sequence number.",
+    ),
+    "outside-ranges": FindingText(
+        INFO,
+        "Kernels launched outside every range",
+        "No NVTX range of any thread of the process covers the launch.",
+        "They are kept under [unattributed]; put ranges around them: `with xsp_post.ranges(model):`.",
+    ),
+    "overhead-negative": FindingText(
+        INFO,
+        "Profiling made it faster, by the numbers",
+        "The deeper run was faster by more than chance explains: clocks, temperature or other work on the "
+        "machine changed between the runs.",
+        "Lock the clocks, keep the machine quiet, repeat more often (--repeat).",
+    ),
+    "overhead-not-shown": FindingText(
+        INFO,
+        "Overhead too small to be shown",
+        "The interval of the overhead holds zero: with this many repeats it cannot be told from noise.",
+        "Repeat more often (--repeat) if it matters.",
+    ),
+    "partial-export": FindingText(
+        WARNING,
+        "The export covers part of the recording only",
+        "nsys export ran with --tables, --times or a time shift, so rows outside are missing.",
+        "Export without those options: nsys export -t sqlite REPORT.nsys-rep",
+    ),
+    "peaks-unknown": FindingText(
+        WARNING,
+        "The roofs of this device are not known",
+        "The device is not in xsp-post's table of GPUs, and the capture does not state its multiprocessors,"
+        " clock and bandwidth.",
+        "Give its peaks in a file (--peaks), for example one written by `xsp-post doctor --measure-peaks`.",
+    ),
+    "too-few-kernels": FindingText(
+        INFO,
+        "Too few kernels to infer structure",
+        "Fewer than 20 launches without a range: a repetition among them may be chance.",
+        HOW_TO_RECORD,
+    ),
+    "unknown-schema": FindingText(
+        WARNING,
+        "Export schema newer than any we have seen",
+        "The major schema version is above 3; columns may have changed meaning.",
+        "Compare totals with nsys stats, and tell us the version.",
+    ),
+    "warmup-detected": FindingText(
+        INFO,
+        "The first iterations were much slower",
+        "Leading iterations took over 1.3 times the median of the others, or loaded and compiled code.",
+        "They are left out of every statistic; record more warm-up before the capture range to avoid them.",
+    ),
+}
