@@ -19,7 +19,7 @@ V100 = "Tesla V100-SXM2-16GB"
 def analysed(builder: Builder, framework: str = "TensorFlow 1.15", system: str = "Tesla_V100") -> Analysis:
     core = builder.analysis()
     core.frames["captures"]["framework"] = framework
-    core.frames["findings"] = pd.DataFrame(columns=["capture_id", "code", "severity", "count", "example", "hint"])
+    core.frames["findings"] = pd.DataFrame(columns=[c.name for c in TABLES["findings"].columns])
     core.frames["balance"] = pd.DataFrame(
         columns=["capture_id", "question", "attribution", "kernel_count", "kernel_ns"]
     )

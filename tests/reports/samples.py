@@ -52,8 +52,8 @@ def sample(layer_count: int = 53, *, names: list[str] | None = None, counters: b
         workload_name="resnet-like",
         gpu_name=GPU,
         findings=[
-            Finding("orphan-kernel", "warning", 3, "orphan_kernel", "Record the whole program."),
-            Finding("clock-offset", "info", 1, "0 ns", "Nothing to do."),
+            Finding("orphan-kernels", "warning", 3, "orphan_kernel", "Record the whole program."),
+            Finding("clock-offset-unknown", "info", 1, "0 ns", "Nothing to do."),
         ],
     )
     frames = dict(small.frames)

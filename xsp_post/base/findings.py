@@ -21,6 +21,16 @@ class Finding:
     hint: str
     capture_id: int = -1
 
+    @property
+    def title(self) -> str:
+        """What the catalogue calls this code."""
+        return FINDINGS[self.code].title
+
+    @property
+    def cause(self) -> str:
+        """Where it comes from, as the catalogue says it."""
+        return FINDINGS[self.code].cause
+
 
 def finding(code: str, *, count: int = 1, example: str = "", hint: str = "", severity: str = "") -> Finding:
     """A finding of a catalogued code; severity and hint default to its entry's. KeyError if unknown."""
@@ -29,8 +39,8 @@ def finding(code: str, *, count: int = 1, example: str = "", hint: str = "", sev
 
 
 def to_frame(findings: Iterable[Finding]) -> pd.DataFrame:
-    """Findings as rows of the store's `findings` table, worst first."""
-    columns = ["capture_id", "code", "severity", "count", "example", "hint"]
-    frame = pd.DataFrame([asdict(f) for f in findings], columns=columns)
+    """Findings as rows of the store's `findings` table, worst first, with the texts of their codes."""
+    columns = ["capture_id", "code", "severity", "title", "count", "example", "cause", "hint"]
+    frame = pd.DataFrame([{**asdict(f), "title": f.title, "cause": f.cause} for f in findings], columns=columns)
     order = frame["severity"].map({s: i for i, s in enumerate(SEVERITIES)})
     return frame.loc[order.sort_values(kind="stable").index].reset_index(drop=True)

@@ -63,12 +63,10 @@ def export(
             }
         )
         return
-    from xsp_post.base.messages import FINDINGS
-
     shared.say(f"Wrote {written.path} ({_numbers(written.counts)}); opened by: {exporters.FORMATS[to].opened_by}")
     for finding in written.findings:
         example = f" ({finding.example})" if finding.example else ""
-        shared.say(f"{finding.severity}: {FINDINGS[finding.code].title}{example}. {finding.hint}")
+        shared.say(f"{finding.severity}: {finding.title}{example}. {finding.hint}")
 
 
 def _numbers(counts: dict[str, int]) -> str:

@@ -49,7 +49,6 @@ def report(
     if chosen not in FORMATS:
         raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="report-format")
     parts = [name for entry in only or () for name in entry.split(",") if name]
-    _load_finding_texts()
     options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof, peaks)
     results = shared.results_of(sources, options)
     wanted = None if case < 0 else case
@@ -63,29 +62,6 @@ def report(
             webbrowser.open(page.resolve().as_uri())
     else:
         _pictures(results, output, sources[0], chosen, parts, wanted, force)
-
-
-def _load_finding_texts() -> None:
-    """A store's findings were raised by rooms that need not be loaded to read it; their texts are there."""
-    from importlib import import_module
-
-    for room in (
-        "pipeline",
-        "analyses",
-        "reconcile",
-        "iterations",
-        "inference",
-        "ingest.nsys",
-        "ingest.kineto",
-        "ingest.jaeger",
-        "ingest.ncu",
-        "counter_join",
-    ):
-        try:
-            import_module(f"xsp_post.{room}")
-        except ModuleNotFoundError as error:  # a reader whose extra is not installed raised none of them
-            if error.name and error.name.startswith("xsp_post") and error.name != f"xsp_post.{room}":
-                raise
 
 
 def _beside(source: Path, suffix: str) -> Path:

@@ -139,7 +139,7 @@ NOTES = 2  # findings below a warning that are printed at the end of a run
 def _findings(analysis: Any, store: Path) -> list[str]:
     """Every error and warning, one line each, worst first; of the rest the workload's own, and how many there are."""
     from xsp_post.base.findings import SEVERITIES
-    from xsp_post.base.messages import FINDINGS, INFO
+    from xsp_post.base.messages import INFO
     from xsp_post.base.text_safety import shown
 
     ordered = sorted(analysis.findings, key=lambda f: (SEVERITIES.index(f.severity), f.capture_id >= 0))
@@ -150,8 +150,7 @@ def _findings(analysis: Any, store: Path) -> list[str]:
     notes = [f for f in found.values() if f.severity == INFO]
     printed = [*serious, *[f for f in notes if f.capture_id < 0][:NOTES]]
     lines = [
-        f"{f.severity.capitalize()}: {FINDINGS[f.code].title} [{f.code}]"
-        + (f": {shown(f.example, 240)}" if f.example else "")
+        f"{f.severity.capitalize()}: {f.title} [{f.code}]" + (f": {shown(f.example, 240)}" if f.example else "")
         for f in printed
     ]
     rest = len(serious) + len(notes) - len(printed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xsp_post.base.messages import FINDINGS, INFO, SEVERITIES
+from xsp_post.base.messages import INFO, SEVERITIES
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.text import visible
 
@@ -23,7 +23,7 @@ class Shown:
 
 
 def shown_findings(results: Results) -> list[Shown]:
-    """One entry per code, worst severity and most rows first; codes the catalogue does not know keep their hint."""
+    """One entry per code, worst severity and most rows first."""
     frame = frame_or_empty(results, "findings")
     if frame.empty:
         return []
@@ -31,7 +31,6 @@ def shown_findings(results: Results) -> list[Shown]:
     order = {severity: i for i, severity in enumerate(SEVERITIES)}
     found = []
     for code, rows in frame.groupby("code", sort=False):
-        entry = FINDINGS.get(str(code))
         severity = min(rows["severity"], key=lambda s: order.get(s, len(order)))
         examples = dict.fromkeys(visible(text, 300) for text in rows["example"].astype(str) if text)
         hints = list(dict.fromkeys(_lines(text) for text in rows["hint"].astype(str) if text))
@@ -39,9 +38,9 @@ def shown_findings(results: Results) -> list[Shown]:
             Shown(
                 str(code),
                 severity if severity in order else INFO,
-                entry.title if entry else visible(code, 80).replace("-", " ").capitalize(),
-                entry.cause if entry else "",
-                " ".join(hints[:2]) or (entry.cure if entry else ""),
+                visible(str(rows["title"].iloc[0]), 200),
+                _lines(str(rows["cause"].iloc[0])),
+                " ".join(hints[:2]),
                 int(rows["count"].sum()),
                 tuple(examples)[:3],
             )

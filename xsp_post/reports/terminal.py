@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from xsp_post.arrays.repeats import fold_repeats
-from xsp_post.base.findings import FINDINGS
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
@@ -206,7 +205,7 @@ def balance_line(results: Results, capture_id: int) -> Text:
         closes = all(int(parts[c].sum()) == total[c] for c in ("kernel_count", "kernel_ns"))
         text.append(f"\n  {label}: {listed} = {whole}", style="default")
         text.append("  closes" if closes else "  DOES NOT CLOSE", style="green" if closes else "bold red")
-        if question == "layer" and total.get("self_kernel_count", 0):  # stores of before lack the column
+        if question == "layer" and total["self_kernel_count"]:
             own = f"{format_count(total['self_kernel_count'])} ({format_ns(total['self_kernel_ns'])})"
             text.append(f"\n    of these in no layer, [self] of their model: {own}", style="default")
     return text
@@ -221,15 +220,13 @@ def print_findings(console: Console, results: Results) -> None:
     console.print("Findings", style="bold")
     told: set[str] = set()
     alike = frame.astype({"severity": object, "code": object}).groupby(
-        ["severity", "code", "example", "hint"], sort=False, dropna=False
+        ["severity", "code", "title", "example", "hint"], sort=False, dropna=False
     )
     folded = alike.agg(count=("count", "sum"), captures=("capture_id", "nunique")).reset_index()
     for row in folded.to_dict("records"):
         line = Text("  ")
         line.append(f"{row['severity']:8}", style=_SEVERITY_STYLE.get(str(row["severity"]), ""))
-        # a store may be printed without importing the room that knows the code
-        code = str(row["code"])
-        title = FINDINGS[code].title if code in FINDINGS else shown(code.replace("-", " ").capitalize())
+        title = shown(str(row["title"]), 200)
         where = f" in {row['captures']} captures" if row["captures"] > 1 else ""
         line.append(f"{title} [{row['code']} ×{format_count(row['count'])}{where}]")
         if row["example"]:

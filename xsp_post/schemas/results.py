@@ -325,8 +325,10 @@ FINDINGS = register(
             C("capture_id", "int64", "capture, -1 the whole workload"),
             C("code", "str", "stable code; docs/messages.md has a paragraph on each"),
             C("severity", "str", "error, warning, info"),
+            C("title", "str", "what was found, in one sentence"),
             C("count", "int64", "how many rows it concerns"),
             C("example", "str", "one example"),
+            C("cause", "str", "where it comes from"),
             C("hint", "str", "what to do"),
         ),
     )

@@ -1,13 +1,15 @@
 """Analysis → one SQLite file, ``<stem>.xsp.sqlite``, that any SQLite tool opens (docs/architecture.md).
 
-How large tables lie is in `store_layout`. Everything but bulk rows is written with sqlite-utils; bulk rows go in
-by Arrow. `SCHEMA_VERSION` and its history:
+How large tables are laid out is in `store.layout`. Bulk rows are written by Arrow, everything else with sqlite-utils.
+`SCHEMA_VERSION` is raised whenever a table changes; a store of another version is refused. History:
 
 1  first
+2  findings have title and cause
 """
 
 from __future__ import annotations
 
+import shlex
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -23,6 +25,7 @@ import pyarrow as pa
 from xsp_post import __version__
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.output import atomic_output
+from xsp_post.model.capture import is_run_directory
 from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES
 from xsp_post.store.layout import (
@@ -40,8 +43,7 @@ from xsp_post.store.layout import (
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-SCHEMA_VERSION = 1
-
+SCHEMA_VERSION = 2
 
 _ALWAYS_THERE = ("captures", "findings")  # an analysis of any kind of source has them
 _PRIMARY_KEYS = {"captures": "capture_id"}
@@ -213,9 +215,10 @@ class Store(Results):
         self.meta = dict(self._tables.rows("xsp_meta", ("key", "value")))
         if self.meta.get("schema_version") != str(SCHEMA_VERSION):
             raise CaptureError(
-                f"{path}: has store schema {self.meta.get('schema_version')}, this xsp-post reads {SCHEMA_VERSION}",
+                f"{path}: the store has schema version {self.meta.get('schema_version')}, "
+                f"this xsp-post reads version {SCHEMA_VERSION}",
                 code="store-version",
-                hint="ingest the captures again",
+                hint=f"make it again: {self._remake()}",
             )
         self._strings: np.ndarray | None = None
         # the store of a batch holds the tables of many captures, not those of one
@@ -225,8 +228,25 @@ class Store(Results):
             raise CaptureError(
                 f"{path}: the store lacks the table {missing[0]}: it is incomplete",
                 code="store-table-missing",
-                hint="ingest the captures again",
+                hint=f"make it again: {self._remake()}",
             )
+
+    def _remake(self) -> str:
+        """The command that makes this store again, with the sources as far as the file names them."""
+        if "fleet" in self._tables.tables():
+            return shlex.join(["xsp-post", "batch", "FOLDER", "-o", str(self.path.parent)])
+        if is_run_directory(self.path.parent):
+            sources = [str(self.path.parent)]
+        else:
+            sources = self._source_names() or ["CAPTURE"]
+        return shlex.join(["xsp-post", "ingest", *sources, "-o", str(self.path), "--force"])
+
+    def _source_names(self) -> list[str]:
+        try:
+            names = [str(name) for (name,) in self._tables.rows("captures", ("source_name",))]
+        except CaptureError:
+            return []
+        return [name for name in dict.fromkeys(names) if name][:20]
 
     def tables(self) -> list[str]:
         names = {n for n in self._tables.tables() if n not in HIDDEN and not n.startswith("sqlite_")}
