@@ -63,7 +63,11 @@ def test_every_row_of_a_real_trace_is_used_or_counted(real: tuple[str, Path]) ->
     used = len(trace.spans) + len(trace.launches) + len(trace.activities)
     labels = sum(e["ph"] == "M" for e in events)
     memory = sum(e.get("name") == "[memory]" for e in events)
-    assert used + labels + memory + codes(trace)["kineto-rows-left-out"] == len(events)
+    waits = sum(e.get("cat") in ("cuda_sync", "overhead") for e in events)
+    frames = sum(e.get("cat") == "python_function" and not e["name"].startswith("nn.Module: ") for e in events)
+    assert len(trace.synchronizations) + len(trace.profiler_overhead) == waits
+    assert len(trace.python_frames) <= frames  # those of threads without ranges or calls are not wanted
+    assert used + labels + memory + waits + frames + codes(trace)["kineto-rows-left-out"] == len(events)
 
 
 def test_real_traces_join_and_are_typed(real: tuple[str, Path]) -> None:

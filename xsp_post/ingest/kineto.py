@@ -19,7 +19,7 @@ from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.statistics import medians
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import interning, trace_events
+from xsp_post.ingest import interning, kineto_waits, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, arguments_of
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
@@ -47,14 +47,15 @@ def sniff_kineto(path: Path) -> bool:
     return any(key in start for key in keys)
 
 
-def read_kineto(path: Path) -> Trace:
+def read_kineto(path: Path, *, detail: bool = True) -> Trace:
     """Read one PyTorch trace; times are its own clock in ns (Kineto writes µs), texts interned.
 
     ``attributes`` has shape_text, layer_type, sequence, forward_thread_id, external_id and allocated_bytes per
     span. ``dynamic_shared_memory_bytes`` is the total per block (the format does not tell static from dynamic).
+    Without ``detail`` Python frames that are no module are left out (what `tree` needs).
     Raises CaptureError when the file is damaged or holds no event of a PyTorch profiler.
     """
-    collector = Collector()
+    collector = Collector(with_frames=detail)
     metadata = trace_events.read_events(path, collector.add)
     if not (collector.spans or collector.launches or collector.activities):
         raise CaptureError(
@@ -75,6 +76,9 @@ class _Assembly:
         self.launches = _concatenated(collector.launches)
         self.activities = _concatenated(collector.activities)
         self.allocations = _concatenated(collector.allocations)
+        self.synchronizations = _concatenated(collector.synchronizations)
+        self.overheads = _concatenated(collector.overheads)
+        self.frames = _concatenated(collector.frames)
         self.findings = _collection_findings(collector)
         self.is_cpu_only = False
 
@@ -90,11 +94,12 @@ class _Assembly:
         spans = interning.conform(self.spans, interning.SPAN_DTYPES)
         attributes = self._attributes()
         devices = self._devices()
+        launches = interning.conform(self.launches, interning.LAUNCH_DTYPES)
         return Trace(
             provenance=self._provenance(source_name, devices),
             strings=self.strings.array(),
             spans=spans,
-            launches=interning.conform(self.launches, interning.LAUNCH_DTYPES),
+            launches=launches,
             activities=interning.conform(self.activities, interning.ACTIVITY_DTYPES),
             graph_nodes=interning.empty(interning.GRAPH_NODE_DTYPES),
             domains=domains,
@@ -103,6 +108,9 @@ class _Assembly:
             devices=devices,
             attributes=attributes,
             findings=self.findings,
+            synchronizations=kineto_waits.synchronizations(self.synchronizations, launches, self.strings.array()),
+            profiler_overhead=kineto_waits.overheads(self.overheads),
+            python_frames=kineto_waits.python_frames(self.frames),
         )
 
     def _index_threads(self) -> None:
@@ -117,7 +125,7 @@ class _Assembly:
         threads["process_index"] = threads["process_id"].map(self._process_index)
         threads = threads.sort_values(["process_index", "thread_id"], ignore_index=True)
         self._thread_index = pd.MultiIndex.from_frame(threads[["process_id", "thread_id"]])
-        for frame in (*hosts, self.allocations):
+        for frame in (*hosts, self.allocations, self.overheads, self.frames):
             keys = pd.MultiIndex.from_frame(frame[["process_id", "thread_id"]])
             frame["thread_index"] = self._thread_index.get_indexer(keys).astype(np.int32)
             frame["process_index"] = frame["process_id"].map(self._process_index).fillna(-1).astype(np.int32)

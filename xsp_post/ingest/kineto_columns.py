@@ -14,6 +14,7 @@ import pandas as pd
 
 from xsp_post.ingest import interning, trace_events
 from xsp_post.ingest.interning import StringTable, int_column
+from xsp_post.ingest.kineto_waits import frame_text
 from xsp_post.model.trace import ActivityKind, SpanKind
 
 _SPAN_KINDS = {
@@ -39,8 +40,12 @@ Event = trace_events.Event
 class Collector:
     """Columns of the wanted events, piece by piece; the events themselves are dropped with their piece."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, with_frames: bool = True) -> None:
         self.strings = StringTable()
+        self.with_frames = with_frames  # whether Python frames that are no module are wanted
+        self.synchronizations: list[pd.DataFrame] = []
+        self.overheads: list[pd.DataFrame] = []
+        self.frames: list[pd.DataFrame] = []
         self.spans: list[pd.DataFrame] = []
         self.launches: list[pd.DataFrame] = []
         self.activities: list[pd.DataFrame] = []
@@ -60,6 +65,8 @@ class Collector:
             **dict.fromkeys(_LAUNCH_CLASSES, self._add_launches),
             **dict.fromkeys(_ACTIVITY_KINDS, self._add_activities),
             "cpu_instant_event": self._add_allocations,
+            "cuda_sync": self._add_synchronizations,
+            "overhead": self._add_overheads,
         }
         for code, name in enumerate(names):
             rows = np.flatnonzero(codes == code)
@@ -76,7 +83,9 @@ class Collector:
     def _add_spans(self, category: str, events: list[Event], rows: np.ndarray) -> None:
         if category == "python_function":
             is_module = np.array([str(event.get("name")).startswith(MODULE_PREFIX) for event in events], dtype=bool)
-            self.left_out["python_function"] += int((~is_module).sum())
+            if self.with_frames and not is_module.all():
+                others = np.flatnonzero(~is_module)
+                self._add_frames([events[k] for k in others.tolist()], rows[others])
             rows = rows[is_module]
             events = [event for event, keep in zip(events, is_module) if keep]
         frame = self._timed(events, rows)
@@ -119,6 +128,23 @@ class Collector:
         frame = self._timed(kept, rows[np.array(is_memory, dtype=bool)])
         frame["bytes"] = _arguments(kept, "Bytes", 0)
         self._keep(self.allocations, frame)
+
+    def _add_synchronizations(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+        frame = self._timed(events, rows)
+        frame["correlation_id"] = _arguments(events, "correlation")
+        for column, key in (("device_id", "device"), ("context_id", "context"), ("stream_id", "stream"),
+                            ("event_id", "wait_on_cuda_event_id"),
+                            ("event_record_correlation_id", "wait_on_cuda_event_record_corr_id")):  # fmt: skip
+            frame[column] = _arguments(events, key)
+        self._keep(self.synchronizations, frame)
+
+    def _add_overheads(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+        self._keep(self.overheads, self._timed(events, rows))
+
+    def _add_frames(self, events: list[Event], rows: np.ndarray) -> None:
+        for event in events:  # each is dropped after this: its text is made harmless where it lies
+            event["name"] = frame_text(str(event.get("name")))
+        self._keep(self.frames, self._timed(events, rows))
 
     def _timed(self, events: list[Event], rows: np.ndarray) -> pd.DataFrame:
         """name, process, thread, start and end of events; `is_readable` marks those with usable times."""

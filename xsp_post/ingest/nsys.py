@@ -20,14 +20,18 @@ import pyarrow.compute as pc
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import nsys_messages  # noqa: F401  (registers its codes)
+from xsp_post.ingest import (
+    nsys_messages,  # noqa: F401  (registers its codes)
+    nsys_waits,
+)
 from xsp_post.ingest.nsys_devices import device_frame
+from xsp_post.ingest.nsys_host_rows import NsysHostRows
 from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, requests
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers
 from xsp_post.ingest.nsys_times import close_and_repair, last_time
 from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.tables import NULL, TableSource, resolve, whole
-from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
+from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.schemas.units import format_ns
 
 _KNOWN_TABLES = (
@@ -162,6 +166,7 @@ class _Reader:
         launches, mended = close_and_repair(spans, launches, activities, self._last_nvtx_ns)
         self.findings += mended
         self._module_loading(tables["overhead"], launches)
+        waits = self._waits(tables, launches)
         graph_nodes = self._graph_nodes(tables["graph_node"])
         devices = self._devices()
         if len(devices):
@@ -184,6 +189,8 @@ class _Reader:
             attributes=span_attributes(spans, self.strings.array()),
             findings=self.findings,
             module_loading_ns=self.module_loading_ns,
+            host_rows=NsysHostRows(self.source, self._gtids),
+            **waits,
         )
 
     def _number_processes_and_threads(self, tables: dict[str, pa.Table]) -> None:
@@ -509,6 +516,37 @@ class _Reader:
         texts = [str(self.strings.texts[name]) if name >= 0 else "" for name in used.tolist()]
         loads = np.array([*(text.startswith(_MODULE_LOADING_CALLS) for text in texts), False])
         self.module_loading_ns = launches["start_ns"].to_numpy()[loads[codes]]
+
+    def _waits(self, tables: dict[str, pa.Table], launches: pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """The optional frames about what was waited for, and the profiler's own overhead."""
+        frames = {"profiler_overhead": self._profiler_overhead(tables["overhead"])}
+        if "synchronization" in tables:
+            table, process = self._of_known_processes(tables.pop("synchronization"))
+            frames["synchronizations"] = nsys_waits.synchronizations(table, process, launches, self.strings.texts)
+            table, process = self._of_known_processes(tables.pop("cuda_event"))
+            frames["cuda_events"] = nsys_waits.cuda_events(table, process, launches)
+        return frames
+
+    def _of_known_processes(self, table: pa.Table) -> tuple[pa.Table, np.ndarray]:
+        """The rows of processes that have ranges, calls or device work, and the process index of each."""
+        known = np.isin(numbers(table, "global_pid") & _PROCESS_BITS, self._gpids)
+        table = table if known.all() else table.filter(pa.array(known))
+        return table, self._process_index(numbers(table, "global_pid"))
+
+    def _profiler_overhead(self, table: pa.Table) -> pd.DataFrame:
+        start, end = numbers(table, "start_ns"), numbers(table, "end_ns")
+        thread = numbers(table, "global_tid")
+        known = np.isin(thread, self._gtids) & (end > start)
+        if not known.all():
+            table, start, end, thread = table.filter(pa.array(known)), start[known], end[known], thread[known]
+        columns = {
+            "thread_index": self._thread_index(thread),
+            "name_id": self.strings.by_number(numbers(table, "name"), _without_paths),
+            "overhead_type": numbers(table, "overhead_type"),
+            "start_ns": start,
+            "end_ns": end,
+        }
+        return pd.DataFrame(columns).astype(OVERHEAD_DTYPES)
 
     def _graph_nodes(self, table: pa.Table) -> pd.DataFrame:
         thread = self._thread_index(numbers(table, "global_tid"))

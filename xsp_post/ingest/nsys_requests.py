@@ -78,7 +78,9 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         )
     library = (Want("start", "start_ns", NULL), Want("end", "end_ns", NULL), Want("globalTid", "global_tid"),
                Want("nameId", "name", -1, is_narrow=True))  # fmt: skip
+    waits = _wait_requests(table) if detail else {}
     return {
+        **waits,
         "strings": Request(table("StringIds"), (Want("id", "id"), Want("value", "value", b""))),
         "kernel": Request(table("CUPTI_ACTIVITY_KIND_KERNEL"), kernel),
         "api": Request(table("CUPTI_ACTIVITY_KIND_RUNTIME"), api),
@@ -113,12 +115,36 @@ def _graph_node_request(source: TableSource, table: _Tables) -> Request:
     )
 
 
+def _wait_requests(table: _Tables) -> dict[str, Request]:
+    place = (
+        Want("deviceId", "device_id", is_narrow=True),
+        Want("contextId", "context_id", is_narrow=True),
+        Want("streamId", "stream_id", -1, is_narrow=True),
+        Want("correlationId", "correlation_id", -1),
+        Want("globalPid", "global_pid"),
+        Want("eventId", "event_id", -1),
+        Want("eventSyncId", "event_sync_id", -1),
+    )
+    return {
+        "synchronization": Request(
+            table("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
+            (*place, Want("start", "start_ns", NULL), Want("end", "end_ns", NULL)),
+        ),
+        "cuda_event": Request(table("CUPTI_ACTIVITY_KIND_CUDA_EVENT"), (*place, Want("timestamp", "timestamp_ns", -1))),
+    }
+
+
 def _overhead_request(source: TableSource, table: _Tables) -> Request:
     name = table("CUPTI_ACTIVITY_KIND_OVERHEAD")
     if not source.columns(name):
         name = table("PROFILER_OVERHEAD")
-    if "overheadType" not in source.columns(name):
-        name = "-"
     return Request(
-        name, (Want("start", "start_ns"), Want("end", "end_ns", NULL), Want("overheadType", "overhead_type"))
+        name,
+        (
+            Want("start", "start_ns"),
+            Want("end", "end_ns", NULL),
+            Want("overheadType", "overhead_type"),
+            Want("globalTid", "global_tid"),
+            Want("nameId", "name", -1, is_narrow=True),
+        ),
     )

@@ -163,7 +163,7 @@ def _load(path: Path, detail: bool, begun: SqliteTables | None) -> Loaded:
     if kind == KINETO:
         from xsp_post.ingest.kineto import read_kineto
 
-        return Loaded(path, kind, trace=read_kineto(path))
+        return Loaded(path, kind, trace=read_kineto(path, detail=detail))
     if kind == JAEGER:
         from xsp_post.ingest.jaeger import read_jaeger_with_counters
 

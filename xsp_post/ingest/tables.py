@@ -54,10 +54,14 @@ class Want:
 
 @dataclass(frozen=True)
 class Request:
-    """A table and its wanted columns; ``ROWID`` as a column name asks for the row's number in the file."""
+    """A table and its wanted columns; ``ROWID`` as a column name asks for the row's number in the file.
+
+    ``keep`` says which rows of a batch (named by alias) are wanted, so that a large table is never whole in memory.
+    """
 
     table: str
     wants: tuple[Want, ...]
+    keep: Callable[[pa.RecordBatch], np.ndarray] | None = None
 
 
 class TableSource(Protocol):
@@ -259,7 +263,8 @@ def _typed(path: Path, request: Request, batches: pa.RecordBatchReader) -> pa.Ta
                     _cast(path, request.table, want, batch.column(k), safe=not want.is_narrow)
                     for k, want in enumerate(request.wants)
                 ]
-                parts.append(pa.record_batch(columns, schema=wanted))
+                part = pa.record_batch(columns, schema=wanted)
+                parts.append(part if request.keep is None else part.filter(pa.array(request.keep(part))))
         return pa.Table.from_batches(parts, schema=wanted)
     except pa.ArrowInvalid as error:  # the driver's own: a type that changes between its batches
         raise _bad_column(path, request.table, error) from error
@@ -333,7 +338,12 @@ class FolderTables:
                 columns[want.alias] = pa.repeat(pa.scalar(want.default, want.arrow_type), count)
             else:
                 columns[want.alias] = self._typed(request, want, data.column(want.column))
-        return pa.table(columns)
+        table = pa.table(columns)
+        if request.keep is None:
+            return table
+        wanted = pa.schema([(w.alias, w.arrow_type) for w in request.wants])
+        batches = [batch.filter(pa.array(request.keep(batch))) for batch in table.cast(wanted).to_batches()]
+        return pa.Table.from_batches(batches, schema=wanted)
 
     def _typed(self, request: Request, want: Want, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if pa.types.is_dictionary(column.type):

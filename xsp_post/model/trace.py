@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -32,6 +33,30 @@ class ActivityKind(IntEnum):
     GRAPH = 3  # an opaque graph launch: its kernels were not recorded
 
 
+class SyncKind(IntEnum):
+    """What a host thread, or a stream, waited for; told by the name of the call (NSYS' own number is not reliable)."""
+
+    OTHER = 0
+    DEVICE = 1  # everything on the device (or of the context)
+    STREAM = 2  # everything on one stream
+    EVENT = 3  # the host waits for an event
+    STREAM_WAIT_EVENT = 4  # a stream waits for an event; the host does not
+    QUERY = 5  # asked, not waited
+
+
+class HostRows(Protocol):
+    """Rows about host threads that may be too many to be read whole: read late, around given gaps only."""
+
+    def os_calls(self, threads: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> pd.DataFrame:
+        """Calls into the operating system: thread_index, name (text), start_ns, end_ns."""
+
+    def descheduled(self, threads: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> pd.DataFrame:
+        """Times in which a thread had no processor: thread_index, start_ns, end_ns."""
+
+    def samples(self, threads: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> pd.DataFrame:
+        """Samples of the call stack: thread_index, start_ns, name (innermost frame)."""
+
+
 @dataclass
 class Provenance:
     """Where a trace comes from; nothing private (docs/architecture.md)."""
@@ -51,6 +76,26 @@ class Provenance:
     is_partial: bool = False
     clock_offset_ns: int = 0  # shift applied to spans to agree with the device clock (0: one clock)
     options: dict[str, str] = field(default_factory=dict)  # graph trace mode, traced classes …
+
+
+SYNCHRONIZATION_DTYPES = {
+    "process_index": "int32", "thread_index": "int32", "launch_id": "int64", "name_id": "int32", "kind": "int8",
+    "device_id": "int32", "context_id": "int32", "stream_id": "int32", "event_id": "int64", "event_sync_id": "int64",
+    "event_record_correlation_id": "int64", "start_ns": "int64", "end_ns": "int64",
+}  # fmt: skip
+CUDA_EVENT_DTYPES = {
+    "process_index": "int32", "launch_id": "int64", "device_id": "int32", "context_id": "int32",
+    "stream_id": "int32", "event_id": "int64", "event_sync_id": "int64", "timestamp_ns": "int64",
+}  # fmt: skip
+OVERHEAD_DTYPES = {
+    "thread_index": "int32", "name_id": "int32", "overhead_type": "int8", "start_ns": "int64", "end_ns": "int64",
+}  # fmt: skip
+FRAME_DTYPES = {"thread_index": "int32", "name_id": "int32", "start_ns": "int64", "end_ns": "int64"}
+
+
+def empty_frame(dtypes: dict[str, str]) -> pd.DataFrame:
+    """No rows, with columns of these types."""
+    return pd.DataFrame({name: np.zeros(0, dtype) for name, dtype in dtypes.items()})
 
 
 @dataclass
@@ -75,6 +120,15 @@ class Trace:
                 (sm_count, clock_hz, memory_bandwidth_bytes_per_s, compute_capability …)
     attributes  optional per-span extras keyed by span_id: shape_text, layer_type, batch_size,
                 allocated_bytes, flop_count, least_bytes, sequence … (absent columns: unknown)
+
+    Optional frames: without rows where the capture has none, or where they were not asked for (``detail``).
+    synchronizations   process_index, thread_index i32 (−1 unknown), launch_id i64 (the call's row in launches, −1),
+                name_id i32 (of the call, −1), kind i8 (`SyncKind`), device_id, context_id, stream_id i32 (−1),
+                event_id, event_sync_id, event_record_correlation_id i64 (−1), start_ns, end_ns i64
+    cuda_events process_index i32, launch_id i64 (the recording call, −1), device_id, context_id, stream_id i32,
+                event_id, event_sync_id i64 (−1), timestamp_ns i64 (device time, −1 not recorded)
+    profiler_overhead  thread_index i32, name_id i32, overhead_type i8 (0 unknown), start_ns, end_ns i64
+    python_frames      thread_index i32, name_id i32, start_ns, end_ns i64
     """
 
     provenance: Provenance
@@ -91,3 +145,8 @@ class Trace:
     # when the profiler or driver loaded or compiled code (i64): iterations around them are not steady
     module_loading_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     findings: list[Finding] = field(default_factory=list)
+    synchronizations: pd.DataFrame = field(default_factory=lambda: empty_frame(SYNCHRONIZATION_DTYPES))
+    cuda_events: pd.DataFrame = field(default_factory=lambda: empty_frame(CUDA_EVENT_DTYPES))
+    profiler_overhead: pd.DataFrame = field(default_factory=lambda: empty_frame(OVERHEAD_DTYPES))
+    python_frames: pd.DataFrame = field(default_factory=lambda: empty_frame(FRAME_DTYPES))
+    host_rows: HostRows | None = None  # operating-system calls, scheduling, samples: read around gaps

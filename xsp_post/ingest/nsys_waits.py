@@ -1,0 +1,115 @@
+"""Captures in: what host threads and streams waited for, in an Nsight Systems export → optional frames of a Trace.
+
+Synchronisations are told apart by the name of their API call: the number that nsys writes beside them changed its
+meaning from version to version.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from xsp_post.ingest.nsys_strings import numbers
+from xsp_post.ingest.tables import NULL
+from xsp_post.model.trace import CUDA_EVENT_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, empty_frame
+
+_NONE_32 = 0xFFFFFFFF
+# What the call's name says, first match wins.
+_KINDS = (
+    ("StreamWaitEvent", SyncKind.STREAM_WAIT_EVENT),
+    ("Query", SyncKind.QUERY),
+    ("StreamSynchronize", SyncKind.STREAM),
+    ("EventSynchronize", SyncKind.EVENT),
+    ("DeviceSynchronize", SyncKind.DEVICE),
+    ("ThreadSynchronize", SyncKind.DEVICE),
+    ("CtxSynchronize", SyncKind.DEVICE),
+)
+
+
+def sync_kind(name: str) -> SyncKind:
+    """What a call of this name waits for; OTHER for calls that synchronise beside their work (``cudaFree``)."""
+    return next((kind for part, kind in _KINDS if part in name), SyncKind.OTHER)
+
+
+def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFrame, texts: list[str]) -> pd.DataFrame:
+    """The frame ``Trace.synchronizations``; ``process`` is the process index of every row."""
+    if not table.num_rows:
+        return empty_frame(SYNCHRONIZATION_DTYPES)
+    launch = launch_of(process, numbers(table, "correlation_id"), launches)
+    has = launch >= 0
+    name = np.where(has, launches["name_id"].to_numpy()[np.maximum(launch, 0)], -1) if len(launches) else launch
+    start, end = numbers(table, "start_ns"), numbers(table, "end_ns")
+    columns = {
+        "process_index": process,
+        "thread_index": _of_launch(launches, "thread_index", launch),
+        "launch_id": launch,
+        "name_id": name,
+        "kind": kinds_of(name, texts),
+        "device_id": numbers(table, "device_id", np.int32),
+        "context_id": numbers(table, "context_id", np.int32),
+        "stream_id": numbers(table, "stream_id", np.int32),
+        "event_id": _no_sentinel(numbers(table, "event_id")),
+        "event_sync_id": _no_sentinel(numbers(table, "event_sync_id")),
+        "event_record_correlation_id": np.full(table.num_rows, -1, np.int64),
+        "start_ns": start,
+        "end_ns": np.where(end == NULL, start, end),
+    }
+    frame = pd.DataFrame(columns).astype(SYNCHRONIZATION_DTYPES)
+    return frame[start != NULL].reset_index(drop=True)
+
+
+def cuda_events(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) -> pd.DataFrame:
+    """The frame ``Trace.cuda_events``."""
+    if not table.num_rows:
+        return empty_frame(CUDA_EVENT_DTYPES)
+    columns = {
+        "process_index": process,
+        "launch_id": launch_of(process, numbers(table, "correlation_id"), launches),
+        "device_id": numbers(table, "device_id", np.int32),
+        "context_id": numbers(table, "context_id", np.int32),
+        "stream_id": numbers(table, "stream_id", np.int32),
+        "event_id": _no_sentinel(numbers(table, "event_id")),
+        "event_sync_id": _no_sentinel(numbers(table, "event_sync_id")),
+        "timestamp_ns": numbers(table, "timestamp_ns"),
+    }
+    return pd.DataFrame(columns).astype(CUDA_EVENT_DTYPES)
+
+
+def launch_of(process: np.ndarray, correlation: np.ndarray, launches: pd.DataFrame) -> np.ndarray:
+    """The row in ``launches`` of the call with this process and correlation id, −1 for none; of several the first."""
+    found = np.full(len(process), -1, np.int64)
+    if not len(launches) or not len(process):
+        return found
+    launch_process = launches["process_index"].to_numpy()
+    for one in np.unique(process).tolist():
+        mine = np.flatnonzero((process == one) & (correlation != -1))
+        keys = np.unique(correlation[mine])
+        if not len(keys):
+            continue
+        rows = np.flatnonzero(launch_process == one)
+        ids = launches["correlation_id"].to_numpy()[rows]
+        at = np.searchsorted(keys, ids)
+        hit = keys[np.minimum(at, len(keys) - 1)] == ids
+        first = np.full(len(keys), -1, np.int64)
+        first[at[hit][::-1]] = rows[hit][::-1]  # written backwards, the first stays
+        found[mine] = first[np.searchsorted(keys, correlation[mine])]
+    return found
+
+
+def kinds_of(name_id: np.ndarray, texts: list[str]) -> np.ndarray:
+    """The kind of each call by its name's string id."""
+    codes, used = pd.factorize(name_id)
+    kinds = [int(sync_kind(texts[name])) if name >= 0 else int(SyncKind.OTHER) for name in used.tolist()]
+    return np.array([*kinds, 0], np.int8)[codes]
+
+
+def _of_launch(launches: pd.DataFrame, column: str, launch: np.ndarray) -> np.ndarray:
+    if not len(launches):
+        return np.full(len(launch), -1, np.int64)
+    return np.where(launch >= 0, launches[column].to_numpy()[np.maximum(launch, 0)], -1)
+
+
+def _no_sentinel(values: np.ndarray) -> np.ndarray:
+    """``none`` (0xFFFFFFFF, NULL) as −1."""
+    return np.where((values == _NONE_32) | (values == NULL), -1, values)
