@@ -17,8 +17,9 @@ from builders import ExportBuilder
 from conftest import CANARY
 
 from xsp_post.base.errors import CaptureError, OutputError, ToolError, UsageError
-from xsp_post.batch import BatchOptions, discover, engines, run_batch, work
+from xsp_post.batch import discover, engines, run_batch, work
 from xsp_post.batch.jobs import Job
+from xsp_post.model.options import Options
 from xsp_post.store.store import open_store
 
 CLI = [sys.executable, "-m", "xsp_post.cli"]
@@ -177,9 +178,9 @@ def test_second_call_does_nothing_and_a_change_redoes_one(tmp_path):
     write_capture(paths[1], kernels=9)
     assert batch(tmp_path / "in", out).done_count == 1
     assert fleet_of(out)["kernel_count"].tolist() == [1, 9, 3]
-    assert batch(tmp_path / "in", out, options=BatchOptions(infer=False)).done_count == 3  # other options
+    assert batch(tmp_path / "in", out, options=Options(infer=False)).done_count == 3  # other options
     paths[2].unlink()
-    result = batch(tmp_path / "in", out, options=BatchOptions(infer=False))
+    result = batch(tmp_path / "in", out, options=Options(infer=False))
     assert (result.done_count, result.is_fleet_current) == (0, False)
     assert fleet_of(out)["capture_name"].tolist() == ["c0", "c1"]
 
@@ -261,7 +262,7 @@ def test_frames_from_a_record_are_those_from_the_worker(tmp_path):
     jobs, _ = discover([tmp_path / "in"])
     out = tmp_path / "out"
     out.mkdir()
-    made = work.process(jobs[0], str(out), BatchOptions())
+    made = work.process(jobs[0], str(out), Options())
     read = work.read_outcome(work.record_path(out, jobs[0]))
     assert read.row == json.loads(json.dumps(made.row))
     for name, frame in made.frames.items():
@@ -303,7 +304,7 @@ def plain_context(monkeypatch):
 
 def _outcomes(monkeypatch, function, tmp_path, workers=2, count=5):
     monkeypatch.setattr(engines, "process", function)
-    found = list(engines.outcomes(_jobs(count), str(tmp_path), BatchOptions(), workers=workers))
+    found = list(engines.outcomes(_jobs(count), str(tmp_path), Options(), workers=workers))
     assert sorted(job.name for job, _ in found) == [f"c{k}" for k in range(count)]  # each exactly once
     return {job.name: outcome.row for job, outcome in found}
 

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xsp_post.base.errors import UsageError
-from xsp_post.hierarchy import LevelOptions, TreeOptions, build_tree
+from xsp_post.hierarchy import build_tree
 from xsp_post.ingest import nsys
 from xsp_post.ingest.tables import SqliteTables
 from xsp_post.model.levels import Level
+from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.model.tree import Attribution, LayerAttribution, balance
 from xsp_post.reports.terminal import balance_line
@@ -23,7 +24,7 @@ from xsp_post.tree_tables import core_frames
 def tree_of(builder, tmp_path, **levels):
     builder.write(tmp_path / "capture.sqlite")
     trace = nsys.read_trace(SqliteTables(tmp_path / "capture.sqlite"))
-    return build_tree(trace, TreeOptions(LevelOptions(**levels), infer=False))
+    return build_tree(trace, Options(**levels, infer=False))
 
 
 def owners(tree):

@@ -10,11 +10,12 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from xsp_post.hierarchy import TreeOptions
+from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
 from xsp_post.model.levels import Level
+from xsp_post.model.options import Options
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind, balance
-from xsp_post.pipeline import Options, analyze, grow
+from xsp_post.pipeline import analyze
 from xsp_post.tree_tables import core_frames, summary_frames
 
 
@@ -31,7 +32,7 @@ def without_ranges(root, tmp_path_factory):
 
 
 def test_library_calls_hang_inside_inferred_blocks(without_ranges):
-    tree = grow(load(without_ranges).trace, Options())
+    tree = build_tree(load(without_ranges).trace, Options())
     nodes = tree.nodes
     assert len(tree.iterations) == 10 and tree.iterations["is_inferred"].all()
     assert tree.iterations["kernel_count"].nunique() == 1
@@ -50,19 +51,19 @@ def test_library_calls_hang_inside_inferred_blocks(without_ranges):
 
 def test_an_inferred_layer_lasts_as_long_as_its_work(without_ranges):
     """Its kernels are its own: they were counted once as projection and once more as work launched elsewhere."""
-    layers = core_frames(grow(load(without_ranges).trace, Options()), 0).frames["layers"]
+    layers = core_frames(build_tree(load(without_ranges).trace, Options()), 0).frames["layers"]
     assert layers["is_inferred"].all() and (layers["latency_source"] == "projection").all()
     assert (layers["latency_ns"] == layers["projection_ns"]).all()
 
 
 def test_without_inference_nothing_is_inferred(without_ranges):
-    tree = grow(load(without_ranges).trace, Options(infer=False))
+    tree = build_tree(load(without_ranges).trace, Options(infer=False))
     assert not tree.nodes["is_inferred"].any()
     assert not len(tree.iterations)
 
 
 def test_a_capture_without_ranges_has_marked_layers(captures):
-    tree = grow(load(captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite").trace, Options())
+    tree = build_tree(load(captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite").trace, Options())
     kernels = tree.kernels
     assert (kernels["attribution"] == int(Attribution.NONE)).all()
     assert (kernels["layer_attribution"] == int(LayerAttribution.INFERRED)).all()
@@ -79,7 +80,9 @@ def test_a_capture_without_ranges_has_marked_layers(captures):
 
 def test_an_inferred_iteration_that_loads_code_is_warm_up_and_queueing_is_no_latency(captures):
     """Its first iteration loads libraries (0.5 s of idle GPU); the later ones are launched while the GPU is busy."""
-    iterations = grow(load(captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite").trace, Options()).iterations
+    iterations = build_tree(
+        load(captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite").trace, Options()
+    ).iterations
     assert iterations["is_inferred"].all()
     assert iterations["is_warmup"].tolist() == [True, False, False, False]
     busy = iterations["busy_ns"] / iterations["latency_ns"]
@@ -88,7 +91,7 @@ def test_an_inferred_iteration_that_loads_code_is_warm_up_and_queueing_is_no_lat
 
 
 def test_recorded_layers_are_never_called_inferred(captures):
-    tree = grow(load(captures / "nsys" / "fsdp_2gpu_h100.sqlite").trace, Options())
+    tree = build_tree(load(captures / "nsys" / "fsdp_2gpu_h100.sqlite").trace, Options())
     nodes, kernels = tree.nodes, tree.kernels
     layer = kernels["layer_node_id"].to_numpy()
     has = layer >= 0
@@ -131,6 +134,6 @@ def test_the_three_lines_are_printed_as_lines_and_once(captures):
 def test_a_printed_tree_says_the_same_level_as_the_store(captures):
     capture = captures / "nsys" / "tensorrt_nvtx_only_titanrtx.sqlite"
     trace = load(capture).trace
-    quick = summary_frames(grow(trace, Options(tree=TreeOptions(with_layers=False))))
+    quick = summary_frames(build_tree(trace, Options(with_layers=False)))
     assert quick.frame("captures")["level"].tolist() == ["M/L"]
     assert analyze([capture]).frame("captures")["level"].tolist() == ["M/L"]

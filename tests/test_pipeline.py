@@ -6,8 +6,8 @@ import pytest
 from builders import ExportBuilder
 
 from xsp_post.hardware.gpus import Peaks
-from xsp_post.hierarchy import LevelOptions, TreeOptions
-from xsp_post.pipeline import Options, analyze, reanalyze
+from xsp_post.model.options import ROOFS, TREE, Options
+from xsp_post.pipeline import analyze, reanalyze
 
 NAME = "Unheard of 9000"
 MINE = {NAME: Peaks(NAME, {"fp32": 1e13}, 1e12)}
@@ -41,10 +41,10 @@ def test_analyses_made_anew_leave_the_core_tables_and_settle_what_was_unknown(tm
 
 
 def test_which_options_change_what():
-    assert Options().has_default_roofs and Options().builds_like_default
-    assert not Options(peaks=MINE).has_default_roofs and not Options(roof="fp32").has_default_roofs
-    for other in (Options(infer=False), Options(tree=TreeOptions(LevelOptions("m", "", 0)))):
-        assert other.has_default_roofs and not other.builds_like_default
+    assert Options().is_default(ROOFS) and Options().is_default(TREE)
+    assert not Options(peaks=MINE).is_default(ROOFS) and not Options(roof="fp32").is_default(ROOFS)
+    for other in (Options(infer=False), Options(model_range="m")):
+        assert other.is_default(ROOFS) and not other.is_default(TREE)
 
 
 def test_the_given_peaks_reach_the_analyses(tmp_path):

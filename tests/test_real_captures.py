@@ -12,8 +12,9 @@ from builders import ExportBuilder
 from conftest import CANARY
 
 from xsp_post import pipeline
-from xsp_post.hierarchy import TreeOptions, build_tree
+from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.model.options import Options
 from xsp_post.model.tree import balance
 from xsp_post.store import store
 
@@ -29,7 +30,7 @@ NAMES = (
 def test_equals_the_reference(captures, name):
     expected = json.loads((captures / "expected" / f"{name}.json").read_text())
     trace = load(captures / "nsys" / f"{name}.sqlite").trace
-    tree = build_tree(trace, TreeOptions(infer=False))
+    tree = build_tree(trace, Options(infer=False))
     launch = balance(tree).query("question == 'launch'").set_index("attribution")["kernel_count"]
     kernels = tree.kernels
     assert launch["total"] == expected["kernels"]
@@ -125,7 +126,7 @@ def test_ranges_of_nvidias_report_nest_as_it_says(captures, tmp_path):
     for row in printed.sort_values("RangeId").to_dict("records"):
         builder.thread(int(row["TID"])).range(str(row["RangeId"]), int(row["Start (ns)"]), int(row["End (ns)"]))
     builder.write(tmp_path / "jax.sqlite")
-    tree = build_tree(load(tmp_path / "jax.sqlite").trace, TreeOptions(infer=False))
+    tree = build_tree(load(tmp_path / "jax.sqlite").trace, Options(infer=False))
     nodes = tree.nodes.iloc[1:]
     identity = tree.strings[nodes["name_id"].to_numpy()].astype("int64")
     parent = nodes["parent_id"].to_numpy()

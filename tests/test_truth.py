@@ -12,7 +12,7 @@ from xsp_post.ingest.sources import load
 
 def core(path):
     """The core tables of one capture."""
-    return pipeline.core_frames(pipeline.grow(load(path).trace, pipeline.Options()), 0)
+    return pipeline.core_frames(pipeline.build_tree(load(path).trace), 0)
 
 
 @pytest.mark.parametrize("processes", [1, 2])

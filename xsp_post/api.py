@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 
 import pandas as pd
 
-from xsp_post.analyses import find
+from xsp_post.analyses import table_name
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results
 from xsp_post.schemas import TABLES
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     import altair as alt
 
     from xsp_post.compare import CompareOptions
-    from xsp_post.pipeline import Options
+    from xsp_post.model.options import Options
 
 PathLike: TypeAlias = Union[str, "os.PathLike[str]"]
-FLEET_STORE = "fleet.xsp.sqlite"
 
 
 class Profile(Mapping[str, pd.DataFrame]):
@@ -50,7 +49,7 @@ class Profile(Mapping[str, pd.DataFrame]):
 
         Raises `UsageError` naming what there is.
         """
-        key = self._key(name)
+        key = table_name(name, self._names)
         if columns is not None and key not in self._kept:
             return self.results.frame(key, columns)
         if key not in self._kept:
@@ -59,18 +58,9 @@ class Profile(Mapping[str, pd.DataFrame]):
 
     def describe(self, name: str) -> pd.DataFrame:
         """Columns of a table: name, dtype, meaning. Empty for a table that no schema lists."""
-        listed = TABLES[self._key(name)].columns if self._key(name) in TABLES else ()
+        key = table_name(name, self._names)
+        listed = TABLES[key].columns if key in TABLES else ()
         return pd.DataFrame([(c.name, c.dtype, c.meaning) for c in listed], columns=["column", "dtype", "meaning"])
-
-    def _key(self, name: str) -> str:
-        if name in self._names:
-            return name
-        spec = find(name)
-        if spec is not None and spec.table in self._names:
-            return spec.table
-        raise UsageError(
-            f"table {name!r} is not there; there are: {', '.join(sorted(self._names))}", code="unknown-table"
-        )
 
     def __getitem__(self, name: str) -> pd.DataFrame:
         if name not in self:
@@ -78,8 +68,10 @@ class Profile(Mapping[str, pd.DataFrame]):
         return self.table(name)
 
     def __contains__(self, name: object) -> bool:
-        spec = find(name) if isinstance(name, str) else None
-        return name in self._names or (spec is not None and spec.table in self._names)
+        try:
+            return isinstance(name, str) and bool(table_name(name, self._names))
+        except UsageError:
+            return False
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._names))
@@ -140,20 +132,10 @@ class Profile(Mapping[str, pd.DataFrame]):
 def load(path: PathLike, *more: PathLike, options: Options | None = None) -> Profile:
     """A profile from a store, from captures (analysed now), a run directory, or the folder of a batch.
 
-    Several paths are captures and counter reports of one workload. ``options``: `xsp_post.pipeline.Options`.
+    Several paths are captures and counter reports of one workload. ``options``: `xsp_post.model.options.Options`.
     Raises `CaptureError` and its kin, each with a sentence that names the file.
     """
-    from xsp_post.ingest.files import require_readable
-    from xsp_post.ingest.sources import STORE, sniff
-    from xsp_post.pipeline import analyze
-    from xsp_post.store.store import open_store
+    from xsp_post.pipeline import results_of
 
     paths = [Path(one) for one in (path, *more)]
-    first = paths[0]
-    if first.is_dir() and (first / FLEET_STORE).is_file():
-        first = first / FLEET_STORE
-    if len(paths) == 1 and not first.is_dir():
-        require_readable(first)
-        if sniff(first) == STORE:
-            return Profile(open_store(first), first.name)
-    return Profile(analyze(paths, options), first.name)
+    return Profile(results_of(paths, options), paths[0].name)

@@ -8,7 +8,6 @@ The steps lie in `tree_steps`, each a function of the frames before it: `attribu
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -17,6 +16,7 @@ from xsp_post.arrays import rollup
 from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
+from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree, check_tree
 from xsp_post.tree_steps import attribution, layering, level_rules
@@ -25,27 +25,16 @@ from xsp_post.tree_steps.frames import make_frames
 from xsp_post.tree_steps.inferred import infer_rest
 from xsp_post.tree_steps.iterations import measure_iterations, number_iterations
 from xsp_post.tree_steps.layer_keys import number_layers
-from xsp_post.tree_steps.level_rules import LevelOptions
 from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.projection import project_overlapping
 
-__all__ = ["LevelOptions", "TreeOptions", "build_tree"]
+__all__ = ["build_tree"]
 
 
-@dataclass(frozen=True)
-class TreeOptions:
-    """How a tree is built. ``with_layers`` false leaves out what the printed tree does not need: layer keys,
-    call numbers and nsys' operation counts."""
-
-    levels: LevelOptions = field(default_factory=LevelOptions)
-    with_layers: bool = True
-    infer: bool = True
-
-
-def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
+def build_tree(trace: Trace, options: Options | None = None) -> Tree:
     """Nest a capture. Every kernel of the trace is in the result once; raises `ContradictionError` otherwise,
     `UsageError` for patterns of the options that are invalid or match nothing."""
-    options = options or TreeOptions()
+    options = options or Options()
     findings: list[Finding] = list(trace.findings)
     with ThreadPoolExecutor(1) as pool:  # two joins that know nothing of one another
         joined = pool.submit(attribution.join_launches, trace)
@@ -57,7 +46,7 @@ def build_tree(trace: Trace, options: TreeOptions | None = None) -> Tree:
     forward = layering.forward_of_backward(
         trace.spans, names.sequence(trace), names.span("is_backward"), span_parent, span_depth
     )
-    level, rule = _levels(trace, names, span_parent, span_depth, forward, owners["span"].to_numpy(), options.levels)
+    level, rule = _levels(trace, names, span_parent, span_depth, forward, owners["span"].to_numpy(), options)
     overlapping, crossing_count = usable[nesting.overlapping()], nesting.crossing_count
     nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
     del nesting, owners, level, span_parent, span_depth  # of a million ranges: make room for the roll-up
@@ -126,7 +115,7 @@ def _levels(
     depth: np.ndarray,
     forward: np.ndarray,
     owner: np.ndarray,
-    options: LevelOptions,
+    options: Options,
 ) -> tuple[np.ndarray, str]:
     spans = trace.spans
     launched = np.bincount(owner[owner >= 0], minlength=len(spans)) > 0

@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from xsp_post.base import findings as findings_module
-from xsp_post.hardware.gpus import Peaks
-from xsp_post.hierarchy import LevelOptions, TreeOptions, build_tree
-from xsp_post.ingest.sources import Loaded, expand, load
+from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.files import require_readable
+from xsp_post.ingest.sources import STORE, Loaded, expand, load, sniff
 from xsp_post.ingest.tables import SqliteTables
+from xsp_post.model.capture import FLEET_STORE
+from xsp_post.model.options import DEFAULTS, ROOFS, Options
 from xsp_post.model.results import Analysis, Overlay, Results, with_findings
 from xsp_post.model.trace import Trace
-from xsp_post.model.tree import Tree
 from xsp_post.reconcile import reconcile
-from xsp_post.tree_tables import core_frames
+from xsp_post.store.store import open_store
+from xsp_post.tree_tables import core_frames, summary_frames
 
 
-@dataclass(frozen=True)
-class Options:
-    """How sources become an analysis."""
+def results_of(
+    paths: list[Path], options: Options | None = None, *, is_summary: bool = False, begun: SqliteTables | None = None
+) -> Results:
+    """A store's results (its analyses made again for other roofs or peaks), or captures analysed now.
 
-    tree: TreeOptions = field(default_factory=TreeOptions)
-    infer: bool = True
-    roof: str = "pipe"  # pipe: the roof of the pipe that ran; fp32: the paper's rule
-    peaks: Mapping[str, Peaks] = field(default_factory=dict)  # the user's, by GPU name: hardware.load_overrides
+    ``is_summary``: of captures only what the printed tree shows: captures, paths, balance and findings.
+    ``begun``: the first source, which is being read already (`ingest.sources.begin`).
+    """
+    store = store_of(paths) if begun is None else None
+    if store is not None:
+        opened = open_store(store)
+        return opened if options is None or options.is_default(ROOFS) else reanalyze(opened, options)
+    return summarize(paths, options, begun) if is_summary else analyze(paths, options, begun)
 
-    @property
-    def has_default_roofs(self) -> bool:
-        """Whether nothing was chosen that changes the analyses of a finished tree."""
-        return self.roof == Options.roof and not self.peaks
 
-    @property
-    def builds_like_default(self) -> bool:
-        """Whether nothing was chosen that changes the tree."""
-        return self.infer and self.tree.levels == LevelOptions()
+def store_of(paths: list[Path]) -> Path | None:
+    """The store that the paths name: one store, or the folder of a batch; None for captures."""
+    if len(paths) != 1:
+        return None
+    path = paths[0] / FLEET_STORE if paths[0].is_dir() else paths[0]
+    if paths[0].is_dir() and not path.is_file():
+        return None
+    require_readable(path)
+    return path if sniff(path) == STORE else None
 
 
 def analyze(
@@ -48,54 +56,60 @@ def analyze(
 ) -> Analysis:
     """All tables of the captures (and counter reports) of one workload. Raises `CaptureError` and its kin.
 
-    ``begun``: the first source, being read already (`ingest.sources.begin`). ``on_rows`` is called with the tables
-    of nodes and kernels as soon as they do not change any more.
+    ``on_rows`` is called with the tables of nodes and kernels as soon as they do not change any more.
     """
-    options = options or Options()
-    if begun is not None:
-        loaded = [load(paths[0], begun=begun), *(load(path) for path in expand(paths[1:]))]
-        return analyze_loaded(loaded, options, on_rows)
-    return analyze_loaded([load(path) for path in expand(paths)], options, on_rows)
+    return analyze_loaded(_loaded(paths, begun, detail=True), options or DEFAULTS, on_rows)
 
 
 def analyze_loaded(
     loaded: list[Loaded], options: Options, on_rows: Callable[[dict[str, pd.DataFrame]], None] | None = None
 ) -> Analysis:
     """The same, for sources that are read already."""
-    traces = [one.trace for one in loaded if one.trace is not None]
-    reports = [one.counters for one in loaded if one.counters is not None]
-    if not traces and reports:
-        from xsp_post.ingest.metric_sets import one_per_program
-        from xsp_post.ingest.ncu_timeline import trace_of_report
-
-        traces = [trace_of_report(report) for report in one_per_program(reports)]
+    traces = _traces(loaded)
     parts = []
     alone = on_rows if len(traces) == 1 else None  # the ids of several are made unique when all are there
     for capture_id, trace in enumerate(traces):
-        tree = grow(trace, options)
-        parts.append(core_frames(tree, capture_id, alone))
+        parts.append(core_frames(build_tree(trace, options), capture_id, alone))
     analysis = reconcile(merge(parts))
     if on_rows is not None and alone is None:
         on_rows(analysis.frames)
+    reports = [one.counters for one in loaded if one.counters is not None]
     if reports:
         analysis = with_counters(analysis, reports)
     return with_analyses(analysis, options)
 
 
-def grow(trace: Trace, options: Options) -> Tree:
-    """The tree of one capture, with inferred structure where no range covers the kernels."""
-    return build_tree(trace, replace(options.tree, infer=options.infer))
-
-
-def merge_summaries(parts: list[Analysis]) -> Analysis:
-    """Several summaries side by side."""
+def summarize(paths: list[Path], options: Options | None = None, begun: SqliteTables | None = None) -> Analysis:
+    """What the printed tree shows of captures, without the rows behind it."""
+    options = replace(options or DEFAULTS, with_layers=False)
+    traces = _traces(_loaded(paths, begun, detail=False))
+    parts = [summary_frames(build_tree(trace, options), capture_id) for capture_id, trace in enumerate(traces)]
     names = parts[0].frames if parts else ()
     frames = {name: _concat([part.frames[name] for part in parts]) for name in names if name != "findings"}
     return with_findings(frames, [f for part in parts for f in part.findings])
 
 
+def _loaded(paths: list[Path], begun: SqliteTables | None, *, detail: bool) -> list[Loaded]:
+    """Every source, read."""
+    if begun is not None:
+        return [load(paths[0], detail=detail, begun=begun), *(load(path, detail=detail) for path in expand(paths[1:]))]
+    return [load(path, detail=detail) for path in expand(paths)]
+
+
+def _traces(loaded: list[Loaded]) -> list[Trace]:
+    """The timelines of the sources; where there are none, those that the counter reports themselves give."""
+    traces = [one.trace for one in loaded if one.trace is not None]
+    reports = [one.counters for one in loaded if one.counters is not None]
+    if traces or not reports:
+        return traces
+    from xsp_post.ingest.metric_sets import one_per_program
+    from xsp_post.ingest.ncu_timeline import trace_of_report
+
+    return [trace_of_report(report) for report in one_per_program(reports)]
+
+
 def merge(parts: list[Analysis]) -> Analysis:
-    """Frames of several captures under one roof; node and kernel ids are made unique by an offset."""
+    """Frames of several captures side by side; node and kernel ids are made unique by an offset."""
     if len(parts) == 1:
         return parts[0]
     node_offset = kernel_offset = activity_offset = 0

@@ -6,7 +6,7 @@ it needs and which exhibit of the paper it reproduces; `why_empty` says what to 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from xsp_post.analyses import evaluation, joined_tables, kernel_tables, layer_ta
 from xsp_post.analyses.frames import core_frame
 from xsp_post.analyses.inputs import Inputs, prepare
 from xsp_post.analyses.options import BATCH_POLICIES, ROOF_AUTO, Options
+from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding
 from xsp_post.model.results import Results
 
@@ -29,6 +30,7 @@ __all__ = [
     "compute_all",
     "find",
     "prepare",
+    "table_name",
     "why_empty",
 ]
 
@@ -127,6 +129,20 @@ def find(text: str) -> AnalysisSpec | None:
     if wanted[:1] == "a" and wanted[1:].isdecimal():
         return ANALYSES.get(f"A{int(wanted[1:])}")
     return None
+
+
+def table_name(text: str, tables: Collection[str]) -> str:
+    """The table that ``text`` names, among those that are there: by name (kernels) or by id (A8, a08).
+
+    Raises `UsageError` naming what there is.
+    """
+    key = text.strip().lower()
+    if key in tables:
+        return key
+    spec = find(key)
+    if spec is not None and spec.table in tables:
+        return spec.table
+    raise UsageError(f"table {text!r} is not there; there are: {', '.join(sorted(tables))}", code="unknown-table")
 
 
 def compute_all(

@@ -15,10 +15,9 @@ _PUBLIC = {
     "Skipped": "jobs",
     "run_batch": "assembly",
     "BatchResult": "assembly",
-    "BatchOptions": "work",
 }
 
-__all__ = ["BatchOptions", "BatchResult", "Job", "Skipped", "discover", "run_batch"]
+__all__ = ["BatchResult", "Job", "Skipped", "discover", "run_batch"]
 
 
 def __getattr__(name: str) -> Any:

@@ -24,18 +24,19 @@ from xsp_post.batch.work import (
     FAILED,
     RECORDS,
     STORES,
-    BatchOptions,
     Outcome,
     current_row,
     read_outcome,
     record_path,
 )
+from xsp_post.model.capture import FLEET_STORE
+from xsp_post.model.options import Options
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-FLEET_STORE, FLEET_PAGE, STATE = "fleet.xsp.sqlite", "fleet.html", "batch.json"
+FLEET_PAGE, STATE = "fleet.html", "batch.json"
 Progress = Callable[[Job, Outcome], None]
 
 
@@ -57,7 +58,7 @@ class BatchResult:
 def run_batch(
     jobs: Sequence[Job],
     folder: Path,
-    options: BatchOptions | None = None,
+    options: Options | None = None,
     *,
     workers: int = 1,
     scheduler: str = "",
@@ -71,7 +72,7 @@ def run_batch(
     ``force`` redoes everything. ``before`` is told what will be worked on, ``progress`` each outcome as it comes.
     Raises `OutputError` (folder), `ToolError` (cluster); a capture that fails is a row.
     """
-    options = options or BatchOptions()
+    options = options or Options()
     folder = _prepared(folder)
     rows = {} if force else {job.name: row for job in jobs if (row := current_row(folder, job, options)) is not None}
     to_do = [job for job in jobs if job.name not in rows]

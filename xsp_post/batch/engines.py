@@ -19,7 +19,8 @@ from typing import Any
 from xsp_post.base.errors import OutputError, ToolError, XspPostError
 from xsp_post.base.messages import ERRORS
 from xsp_post.batch.jobs import Job
-from xsp_post.batch.work import BatchOptions, Outcome, failure, process
+from xsp_post.batch.work import Outcome, failure, process
+from xsp_post.model.options import Options
 
 _CLUSTER_RETRIES = 3
 _CONNECT_TIMEOUT_S = 20
@@ -27,7 +28,7 @@ Work = Callable[[Job], Outcome]
 
 
 def outcomes(
-    jobs: Sequence[Job], folder: str, options: BatchOptions, *, workers: int = 1, scheduler: str = ""
+    jobs: Sequence[Job], folder: str, options: Options, *, workers: int = 1, scheduler: str = ""
 ) -> Iterator[tuple[Job, Outcome]]:
     """Every job with what came of it, in the order they finish. With ``scheduler`` on that Dask cluster.
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, Xs
 from xsp_post.base.output import atomic_output
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.batch.jobs import Job
-from xsp_post.hardware.gpus import Peaks
+from xsp_post.model.options import Options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,20 +37,9 @@ DONE, FAILED = "done", "failed"
 _LASTING = (EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL)
 
 
-@dataclass(frozen=True)
-class BatchOptions:
-    """How every capture is analysed; picklable. Fields are those of the command line."""
-
-    model_range: str = ""
-    layer_range: str = ""
-    layer_depth: int = 0
-    infer: bool = True
-    roof: str = "pipe"
-    peaks: Mapping[str, Peaks] = field(default_factory=dict)
-
-    def key(self) -> dict[str, Any]:
-        """What decides, beside the sources, whether a finished capture is still current."""
-        return {**asdict(self), "xsp_post": __version__, "record": RECORD_VERSION}
+def options_key(options: Options) -> dict[str, Any]:
+    """What decides, beside the sources, whether a finished capture is still current."""
+    return {**asdict(options), "xsp_post": __version__, "record": RECORD_VERSION}
 
 
 @dataclass
@@ -64,7 +53,7 @@ class Outcome:
 # -- the worker's side --------------------------------------------------------------------------------------
 
 
-def process(job: Job, folder: str, options: BatchOptions) -> Outcome:
+def process(job: Job, folder: str, options: Options) -> Outcome:
     """Analyse one capture, write its store and its record. A failure the user can understand is an outcome too.
 
     ``folder`` is the output folder, seen by every worker under this name. Raises `OutputError`s (a full disk
@@ -98,16 +87,13 @@ def failure(job: Job, error: XspPostError) -> Outcome:
     )
 
 
-def _analyse(job: Job, store: Path, options: BatchOptions) -> Outcome:
+def _analyse(job: Job, store: Path, options: Options) -> Outcome:
     from xsp_post.analyses import fleet, ranks
-    from xsp_post.hierarchy import LevelOptions, TreeOptions
-    from xsp_post.pipeline import Options, analyze
+    from xsp_post.pipeline import analyze
     from xsp_post.store.store import write_store
 
     paths = [Path(source) for source in job.sources]
-    levels = LevelOptions(options.model_range, options.layer_range, options.layer_depth)
-    chosen = Options(tree=TreeOptions(levels), infer=options.infer, roof=options.roof, peaks=options.peaks)
-    analysis = analyze(paths, chosen)
+    analysis = analyze(paths, options)
     store.parent.mkdir(parents=True, exist_ok=True)
     write_store(analysis, store, force=True)
     frames = fleet.contribution(analysis, 0, job.name, job.workload, job.batch_size)
@@ -146,9 +132,9 @@ def record_path(folder: Path, job: Job) -> Path:
     return folder / RECORDS / f"{job.name}.json"
 
 
-def _header(sources: list[dict[str, Any]], options: BatchOptions, outcome: Outcome, is_lasting: bool) -> dict[str, Any]:
+def _header(sources: list[dict[str, Any]], options: Options, outcome: Outcome, is_lasting: bool) -> dict[str, Any]:
     return {
-        "options": options.key(),
+        "options": options_key(options),
         "sources": sources,
         "is_lasting": is_lasting,
         "tools": _tools(),
@@ -186,14 +172,14 @@ def read_outcome(path: Path) -> Outcome:
     return Outcome(header["row"], {name: pd.DataFrame(columns) for name, columns in data.items()})
 
 
-def current_row(folder: Path, job: Job, options: BatchOptions) -> dict[str, Any] | None:
+def current_row(folder: Path, job: Job, options: Options) -> dict[str, Any] | None:
     """The row of a finished capture whose sources have not changed; None where it is to be (re)done.
 
     A file of the same size and times is taken for unchanged; one that was only touched is read and compared by
     its SHA-256.
     """
     header = read_header(record_path(folder, job))
-    if header is None or not header.get("is_lasting") or header.get("options") != options.key():
+    if header is None or not header.get("is_lasting") or header.get("options") != options_key(options):
         return None
     row = header["row"]
     if row["status"] == DONE and not (folder / row["store_name"]).is_file():

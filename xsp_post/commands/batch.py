@@ -12,6 +12,9 @@ import typer
 from xsp_post.base.errors import CaptureError, UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.commands import shared
+from xsp_post.commands.options import with_options
+from xsp_post.model.capture import FLEET_STORE
+from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 _SHOWN = 40
 
 
+@with_options(TREE, ROOFS)
 def batch(
     paths: Annotated[
         list[str],
@@ -30,12 +34,7 @@ def batch(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the stores and the fleet store.")],
     workers: Annotated[int, typer.Option(help="Processes on this machine (0: one per core).")] = 0,
     scheduler: Annotated[str, typer.Option(help="Address of a Dask scheduler to use instead: tcp://HOST:8786.")] = "",
-    model_range: shared.ModelRange = "",
-    layer_range: shared.LayerRange = "",
-    layer_depth: shared.LayerDepth = 0,
-    no_infer: shared.NoInfer = False,
-    roof: shared.Roof = "pipe",
-    peaks: shared.PeaksFile = None,
+    options: Options = DEFAULTS,
     no_report: Annotated[bool, typer.Option("--no-report", help="Do not write fleet.html.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 when any capture fails.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Redo captures that are finished and unchanged.")] = False,
@@ -44,7 +43,7 @@ def batch(
     """Analyse many captures; what is finished and unchanged is not done again, what was interrupted goes on."""
     import os
 
-    from xsp_post.batch import BatchOptions, discover, run_batch
+    from xsp_post.batch import discover, run_batch
 
     if workers < 0 or (workers and scheduler):
         raise UsageError(
@@ -53,7 +52,6 @@ def batch(
         )
     shared.outlive_readers()
     jobs, skipped = discover(paths, leave_out=output)
-    options = BatchOptions(model_range, layer_range, layer_depth, not no_infer, roof, shared.peaks_of(peaks))
     with _progress() as (before, progress):
         result = run_batch(
             jobs,
@@ -138,7 +136,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
         f"{result.done_count} analysed now, {result.current_count} unchanged"
         + (f", {skipped_count} files passed over as no captures" if skipped_count else "")
     )
-    store = output / "fleet.xsp.sqlite"
+    store = output / FLEET_STORE
     if result.is_fleet_current:
         shared.say(f"Nothing to do: {store} is current")
     else:

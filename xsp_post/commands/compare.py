@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from xsp_post.commands import shared
+from xsp_post.commands.options import with_options
+from xsp_post.model.options import DEFAULTS, TREE, Options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 _TABLES = ("compare_summary", "compare_cases", "compare_models", "compare_layers", "compare_kernels")
 
 
+@with_options(TREE)
 def compare(
     base: Annotated[Path, typer.Argument(metavar="BASE", help="Store, capture or run directory to compare with.")],
     other: Annotated[Path, typer.Argument(metavar="OTHER", help="Store, capture or run directory to judge.")],
@@ -26,10 +29,7 @@ def compare(
         typer.Option("--fail-if", help="Exit 1 when so, e.g. 'model_latency>3%'; may be given several times."),
     ] = None,
     top: Annotated[int, typer.Option(help="Layers and kernels to print (0: all).")] = 10,
-    model_range: shared.ModelRange = "",
-    layer_range: shared.LayerRange = "",
-    layer_depth: shared.LayerDepth = 0,
-    no_infer: shared.NoInfer = False,
+    options: Options = DEFAULTS,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -43,7 +43,6 @@ def compare(
     if output is not None:
         shared.spare_sources([base, other], output)
         require_free(output, force)
-    options = shared.options_of(model_range, layer_range, layer_depth, no_infer)
     sides = [shared.results_of([path], options) for path in (base, other)]
     with step("comparing …"):
         comparison = compared(*sides)

@@ -9,6 +9,8 @@ import typer
 
 from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
+from xsp_post.commands.options import with_options
+from xsp_post.model.options import DEFAULTS, TREE, Options
 
 FORMAT_HELP = (
     "perfetto, chrome (timelines), speedscope (flame graph), jaeger, otlp (XSP's spans), nvtx_gpu_proj_trace "
@@ -16,6 +18,7 @@ FORMAT_HELP = (
 )
 
 
+@with_options(TREE)
 def export(
     sources: shared.StoreOrSource,
     to: Annotated[str, typer.Option("--to", "-t", metavar="FORMAT", help=FORMAT_HELP)],
@@ -31,10 +34,7 @@ def export(
         Optional[int],  # noqa: UP045
         typer.Option(help="Most kernels in a timeline: the first ones in time."),
     ] = None,
-    model_range: shared.ModelRange = "",
-    layer_range: shared.LayerRange = "",
-    layer_depth: shared.LayerDepth = 0,
-    no_infer: shared.NoInfer = False,
+    options: Options = DEFAULTS,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -47,7 +47,7 @@ def export(
     path = output or exporters.default_path(sources[0], to)
     shared.spare_sources(sources, path)
     exporters.require_free_path(to, path, force)
-    results = shared.results_of(sources, shared.options_of(model_range, layer_range, layer_depth, no_infer))
+    results = shared.results_of(sources, options)
     with step(f"writing {path} …"):
         written = exporters.export(results, to, path, capture_id=capture, limit=limit, force=force)
     if as_json:

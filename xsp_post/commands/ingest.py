@@ -9,8 +9,11 @@ import typer
 
 from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
+from xsp_post.commands.options import with_options
+from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
 
 
+@with_options(TREE, ROOFS)
 def ingest(
     sources: shared.Sources,
     output: Annotated[
@@ -18,12 +21,7 @@ def ingest(
         typer.Option("--output", "-o", help="The store to write; default: the first source's name + .xsp.sqlite."),
     ] = None,
     report: Annotated[Optional[Path], typer.Option(help="Also write the HTML page.")] = None,  # noqa: UP045
-    model_range: shared.ModelRange = "",
-    layer_range: shared.LayerRange = "",
-    layer_depth: shared.LayerDepth = 0,
-    no_infer: shared.NoInfer = False,
-    roof: shared.Roof = "pipe",
-    peaks: shared.PeaksFile = None,
+    options: Options = DEFAULTS,
     strict: shared.Strict = False,
     unattributed_limit: shared.UnattributedLimit = 0.05,
     force: shared.Force = False,
@@ -42,7 +40,6 @@ def ingest(
     if report is not None and report.resolve() == store_path.resolve():
         raise UsageError(f"{report} is named twice: for the store and for the report", code="outputs-same")
     begun = shared.begin_reading(sources, detail=True)
-    options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof, peaks)
     from xsp_post.base.progress import step
     from xsp_post.pipeline import analyze
     from xsp_post.store.store import StoreWriter

@@ -11,6 +11,8 @@ import typer
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.commands import shared
+from xsp_post.commands.options import with_options
+from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
 
 if TYPE_CHECKING:
     from xsp_post.model.results import Results
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 FORMATS = ("html", "json", "png", "svg")
 
 
+@with_options(TREE, ROOFS)
 def report(
     sources: shared.StoreOrSource,
     output: Annotated[
@@ -34,12 +37,7 @@ def report(
     format: Annotated[str, typer.Option("--format", "-f", help="html, json, png or svg.")] = "html",
     case: Annotated[int, typer.Option("--case", help="Case to go deep into (default: the optimal batch size).")] = -1,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
-    model_range: shared.ModelRange = "",
-    layer_range: shared.LayerRange = "",
-    layer_depth: shared.LayerDepth = 0,
-    no_infer: shared.NoInfer = False,
-    roof: shared.Roof = "pipe",
-    peaks: shared.PeaksFile = None,
+    options: Options = DEFAULTS,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -49,7 +47,6 @@ def report(
     if chosen not in FORMATS:
         raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="report-format")
     parts = [name for entry in only or () for name in entry.split(",") if name]
-    options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof, peaks)
     results = shared.results_of(sources, options)
     wanted = None if case < 0 else case
     if chosen == "json":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from xsp_post.commands import shared
+from xsp_post.commands.options import peaks_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +72,7 @@ def run(
     from xsp_post.workload.catalogue import check_name
 
     check_name(model)
-    known_peaks = shared.peaks_of(peaks)
+    known_peaks = peaks_of(peaks)
     if mode not in ("inference", "train"):
         raise _wrong(f"--mode takes inference or train, not {mode!r}")
     workload = Workload(
@@ -103,7 +104,8 @@ def run(
 def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_json: bool) -> None:
     """Captures → store and report in the run directory, and the headline."""
     from xsp_post.base.progress import step
-    from xsp_post.pipeline import Options, analyze
+    from xsp_post.model.options import Options
+    from xsp_post.pipeline import analyze
     from xsp_post.reports import headline
     from xsp_post.reports.html import write_report
     from xsp_post.store.store import write_store

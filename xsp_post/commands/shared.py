@@ -13,15 +13,12 @@ import typer
 from xsp_post.base.errors import ContradictionError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
     from rich.console import Console
 
-    from xsp_post.hardware.gpus import Peaks
     from xsp_post.ingest.tables import SqliteTables
+    from xsp_post.model.options import Options
     from xsp_post.model.results import Results
-    from xsp_post.pipeline import Options
 
 
 Sources = Annotated[
@@ -33,10 +30,6 @@ Sources = Annotated[
 StoreOrSource = Annotated[
     list[Path], typer.Argument(metavar="STORE|SOURCE...", help="A store made by ingest or run, or captures.")
 ]
-ModelRange = Annotated[str, typer.Option(help="Ranges that are one model execution each (regular expression).")]
-LayerRange = Annotated[str, typer.Option(help="Ranges that are layers (regular expression).")]
-LayerDepth = Annotated[int, typer.Option(help="Layers are the ranges this deep below the model (1: directly below).")]
-NoInfer = Annotated[bool, typer.Option("--no-infer", help="Do not infer iterations and blocks where no range is.")]
 Depth = Annotated[int, typer.Option(help="Levels of the tree to print.")]
 Top = Annotated[int, typer.Option(help="Children to print per node; the rest is summed in one line.")]
 Strict = Annotated[
@@ -48,9 +41,6 @@ UnattributedLimit = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist.")]
-Roof = Annotated[str, typer.Option(help="Roof for memory-/compute-bound: pipe (the one that ran) or fp32 (the paper).")]
-
-
 PeaksFile = Annotated[
     Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
     typer.Option("--peaks", help="Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one)."),
@@ -97,50 +87,20 @@ def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
     return begin(paths[0], detail=detail) if len(paths) == 1 and paths[0].is_file() else None
 
 
-def options_of(
-    model_range: str = "",
-    layer_range: str = "",
-    layer_depth: int = 0,
-    no_infer: bool = False,
-    roof: str = "pipe",
-    peaks: Path | None = None,
-) -> Options:
-    """Pipeline options from command-line values. Raises `UsageError` for impossible ones."""
-    from xsp_post.base.errors import UsageError
-    from xsp_post.hierarchy import LevelOptions, TreeOptions
-    from xsp_post.pipeline import Options
-
-    if layer_depth < 0:
-        raise UsageError(f"--layer-depth {layer_depth} is below 1", code="bad-layer-depth")
-    levels = LevelOptions(model_range, layer_range, layer_depth)
-    return Options(tree=TreeOptions(levels), infer=not no_infer, roof=roof, peaks=peaks_of(peaks))
-
-
-def peaks_of(path: Path | None) -> Mapping[str, Peaks]:
-    """The user's peaks by GPU name. Raises `UsageError` naming the file and the key."""
-    from xsp_post.hardware.gpus import load_overrides
-
-    return {} if path is None else load_overrides(path)
-
-
-def results_of(paths: list[Path], options: Options) -> Results:
-    """A store (its analyses made anew when other roofs or peaks are wanted), or captures analysed on the fly."""
+def results_of(
+    paths: list[Path], options: Options, *, is_summary: bool = False, begun: SqliteTables | None = None
+) -> Results:
+    """`pipeline.results_of`, with progress, and a note where options cannot change what a store holds."""
     from xsp_post.base.progress import step
-    from xsp_post.ingest.files import require_readable
-    from xsp_post.ingest.sources import is_store, sniff
-    from xsp_post.pipeline import analyze, reanalyze
-    from xsp_post.store.store import open_store
+    from xsp_post.model.options import TREE
+    from xsp_post.pipeline import results_of, store_of
 
-    if len(paths) == 1 and not paths[0].is_dir():
-        require_readable(paths[0])
-        if sniff(paths[0]) == "store" and is_store(paths[0]):
-            store = open_store(paths[0])
-            if not options.builds_like_default:
-                say(f"Note: {paths[0].name} is a store: ranges got their levels when it was made. To assign them "
-                    "anew give the captures instead.")  # fmt: skip
-            return store if options.has_default_roofs else reanalyze(store, options)
     with step("reading captures …"):
-        return analyze(paths, options)
+        results = results_of(paths, options, is_summary=is_summary, begun=begun)
+    if not options.is_default(TREE) and (store := store_of(paths)) is not None:
+        say(f"Note: {store.name} is a store: ranges got their levels when it was made. To assign them again, "
+            "give the captures instead.")  # fmt: skip
+    return results
 
 
 def what_to_record(results: Results) -> str:

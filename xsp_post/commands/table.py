@@ -11,15 +11,16 @@ import typer
 
 from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
+from xsp_post.commands.options import with_options
+from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from xsp_post.model.results import Results
-
 FORMATS = ("table", "csv", "json", "md", "parquet")
 
 
+@with_options(TREE, ROOFS)
 def table(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="A1 … A15, overhead, layers, kernels, findings …")],
     sources: shared.StoreOrSource,
@@ -29,12 +30,7 @@ def table(
     sort: Annotated[
         str, typer.Option(help="Order by this column, largest first (texts: A first); -COLUMN the other way round.")
     ] = "",
-    model_range: shared.ModelRange = "",
-    layer_range: shared.LayerRange = "",
-    layer_depth: shared.LayerDepth = 0,
-    no_infer: shared.NoInfer = False,
-    roof: shared.Roof = "pipe",
-    peaks: shared.PeaksFile = None,
+    options: Options = DEFAULTS,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -45,9 +41,10 @@ def table(
         raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="unknown-format")
     if chosen == "parquet" and output is None and sys.stdout.isatty():
         raise UsageError("parquet is binary: give a file with -o", code="parquet-needs-file")
-    options = shared.options_of(model_range, layer_range, layer_depth, no_infer, roof, peaks)
+    from xsp_post.analyses import table_name
+
     results = shared.results_of(sources, options)
-    frame = _sorted(_frame(results, name), sort, name)
+    frame = _sorted(results.frame(table_name(name, results.tables())), sort, name)
     if not len(frame):
         from xsp_post.analyses import why_empty
 
@@ -60,18 +57,6 @@ def table(
     with atomic_output(output, force) as temporary:
         temporary.write_bytes(_encoded(frame, chosen, top))
     shared.say(f"Wrote {output} ({len(frame):,} rows)")
-
-
-def _frame(results: Results, name: str) -> pd.DataFrame:
-    key = name.lower()
-    if key[:1] == "a" and key[1:].isdigit():
-        key = f"a{int(key[1:]):02d}"
-    try:
-        return results.frame(key)
-    except KeyError:
-        raise UsageError(
-            f"table {name!r} is not there; there are: {', '.join(results.tables())}", code="unknown-table"
-        ) from None
 
 
 def _sorted(frame: pd.DataFrame, sort: str, name: str) -> pd.DataFrame:

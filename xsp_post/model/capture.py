@@ -28,6 +28,7 @@ MANIFEST_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 CAPTURE_NAME = "capture.json"
 CAPTURES_FOLDER = "captures"
+FLEET_STORE = "fleet.xsp.sqlite"  # in the folder of a batch
 
 DONE, FAILED, OUT_OF_MEMORY = "done", "failed", "out_of_memory"
 

@@ -18,6 +18,7 @@ import pandas as pd
 from xsp_post.arrays.rollup import rows_by_depth
 from xsp_post.base.errors import UsageError
 from xsp_post.model.levels import Level
+from xsp_post.model.options import Options
 from xsp_post.model.trace import SpanKind
 from xsp_post.names.range_text import DOMAIN
 
@@ -25,19 +26,6 @@ LIBRARY_DOMAINS = frozenset({
     "cublas", "cublaslt", "cudnn", "nccl", "cusparse", "cusparselt", "cusolver", "cufft", "curand", "cutensor",
     "nvshmem",
 })  # fmt: skip
-
-
-@dataclass(frozen=True)
-class LevelOptions:
-    """What the user may say about levels."""
-
-    model_range: str = ""
-    layer_range: str = ""
-    layer_depth: int = 0  # 1-based depth below the model (below the root where there is no model); 0: unset
-
-    @property
-    def is_set(self) -> bool:
-        return bool(self.model_range or self.layer_range or self.layer_depth)
 
 
 @dataclass
@@ -96,13 +84,13 @@ class Ranges:
         return mask & ~containers[self.folded_id]
 
 
-def assign_levels(ranges: Ranges, options: LevelOptions) -> tuple[np.ndarray, str]:
+def assign_levels(ranges: Ranges, options: Options) -> tuple[np.ndarray, str]:
     """Level of every span (int8 of `levels.Level`) and the sentence that names the rule.
 
     Raises `UsageError` when a pattern is invalid or matches nothing.
     """
     library = _library(ranges)
-    rules = (_own_ranges, _recorded, _user_options) if not options.is_set else (_user_options,)
+    rules = (_own_ranges, _recorded, _user_options) if not options.names_levels else (_user_options,)
     for rule in (*rules, _conventions, _by_depth):
         found = rule(ranges, options, library)
         if found is not None:
@@ -118,7 +106,7 @@ def _library(ranges: Ranges) -> np.ndarray:
     return (ranges.kind == SpanKind.LIBRARY) | ranges.in_domains(LIBRARY_DOMAINS) | ranges.has_role("library")
 
 
-def _own_ranges(ranges: Ranges, _: LevelOptions, __: np.ndarray) -> _Found:
+def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray) -> _Found:
     is_own = ranges.in_domains(frozenset({DOMAIN}))
     if not is_own.any():
         return None
@@ -129,7 +117,7 @@ def _own_ranges(ranges: Ranges, _: LevelOptions, __: np.ndarray) -> _Found:
     return ranges.outermost(model), layer, f"own ranges (NVTX domain {DOMAIN})"
 
 
-def _recorded(ranges: Ranges, _: LevelOptions, __: np.ndarray) -> _Found:
+def _recorded(ranges: Ranges, _: Options, __: np.ndarray) -> _Found:
     """Traces in XSP's own span model (Jaeger) say what each span is."""
     if ranges.recorded is None:
         return None
@@ -139,8 +127,8 @@ def _recorded(ranges: Ranges, _: LevelOptions, __: np.ndarray) -> _Found:
     return ranges.outermost(model), layer, "trace_level, as the spans record it"
 
 
-def _user_options(ranges: Ranges, options: LevelOptions, library: np.ndarray) -> _Found:
-    if not options.is_set:
+def _user_options(ranges: Ranges, options: Options, library: np.ndarray) -> _Found:
+    if not options.names_levels:
         return None
     said = []
     if options.model_range:
@@ -186,7 +174,7 @@ def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
     return mask
 
 
-def _conventions(ranges: Ranges, _: LevelOptions, library: np.ndarray) -> _Found:
+def _conventions(ranges: Ranges, _: Options, library: np.ndarray) -> _Found:
     model = _convention_models(ranges, library)
     layer, layers_are = _convention_layers(ranges, model, library)
     # the gradient of a layer is no layer of its own: its kernels count for the forward one
@@ -224,7 +212,7 @@ def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -
     return np.zeros(len(model), bool), ""
 
 
-def _by_depth(ranges: Ranges, _: LevelOptions, library: np.ndarray) -> _Found:
+def _by_depth(ranges: Ranges, _: Options, library: np.ndarray) -> _Found:
     if not len(ranges.parent):
         return None
     ours = ~library

@@ -1,0 +1,70 @@
+"""What a user may choose about how captures become an analysis: one value, carried whole from the command to each step.
+
+A new choice is one field here: `commands.options` makes the command-line option of it, and every step that builds a
+tree or an analysis is given the whole value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xsp_post.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from xsp_post.hardware.gpus import Peaks
+
+# Groups of choices: a command takes whole groups.
+TREE = "tree"  # changes the tree, and so everything after it
+ROOFS = "roofs"  # changes only the analyses of a finished tree
+
+
+def _choice(
+    default: Any, group: str, help: str, *, flag: str = "", value_type: type | None = None, metavar: str | None = None
+) -> Any:
+    """A field that a command-line option sets. ``flag`` replaces the name that follows from the field's; a flag that
+    begins with ``--no-`` sets a field that is otherwise true. ``value_type`` is the option's, where it is not the
+    default's; a tuple is an option that may be given several times."""
+    about = {"group": group, "help": help, "flag": flag, "type": value_type or type(default), "metavar": metavar}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=about)
+    return field(default=default, metadata=about)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How sources become an analysis. Raises `UsageError` for impossible values."""
+
+    model_range: str = _choice("", TREE, "Ranges that are one model execution each (regular expression).")
+    layer_range: str = _choice("", TREE, "Ranges that are layers (regular expression).")
+    layer_depth: int = _choice(0, TREE, "Layers are the ranges this deep below the model (1: directly below).")
+    infer: bool = _choice(True, TREE, "Do not infer iterations and blocks where no range is.", flag="--no-infer")
+    roof: str = _choice("pipe", ROOFS, "Roof for memory-/compute-bound: pipe (the one that ran) or fp32 (the paper).")
+    peaks: Mapping[str, Peaks] = _choice(  # by GPU name: hardware.gpus.load_overrides
+        {}, ROOFS, "Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one).", value_type=Path
+    )
+    # Not a choice of the user: false leaves out what the printed tree does not need (layer keys, call numbers).
+    with_layers: bool = True
+
+    def __post_init__(self) -> None:
+        if self.layer_depth < 0:
+            raise UsageError(f"--layer-depth {self.layer_depth} is below 1", code="bad-layer-depth")
+
+    @property
+    def names_levels(self) -> bool:
+        """Whether the user said which ranges are models or layers."""
+        return bool(self.model_range or self.layer_range or self.layer_depth)
+
+    def is_default(self, group: str) -> bool:
+        """Whether nothing of a group was chosen."""
+        return all(getattr(self, one.name) == getattr(DEFAULTS, one.name) for one in choices(group))
+
+
+DEFAULTS = Options()
+
+
+def choices(*groups: str) -> list[Any]:
+    """The fields of these groups, in order: what command-line options are made of."""
+    return [one for one in fields(Options) if one.metadata.get("group") in groups]
