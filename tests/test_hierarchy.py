@@ -349,9 +349,10 @@ def test_the_balance_says_what_lies_in_a_model_but_in_no_layer(tmp_path):
     builder.kernel("relu", launch=(400, 410), run=(450, 460)).kernel("late", launch=(1500, 1510), run=(1600, 1605))
     tree = tree_of(builder, tmp_path)
     rows = balance(tree)
-    layer = rows[rows["question"] == "layer"].set_index("attribution")
-    assert layer.loc["total"].drop("question").tolist() == [3, 115, 1, 10]
-    assert layer.loc["nesting"].drop("question").tolist() == [2, 110, 1, 10]
-    assert layer.loc["none"].drop("question").tolist() == [1, 5, 0, 0]
+    columns = ["operation_count", "device_ns", "self_operation_count", "self_device_ns"]
+    layer = rows[rows["question"] == "layer"].set_index("attribution")[columns]
+    assert layer.loc["total"].tolist() == [3, 115, 1, 10]
+    assert layer.loc["nesting"].tolist() == [2, 110, 1, 10]
+    assert layer.loc["none"].tolist() == [1, 5, 0, 0]
     text = str(balance_line(Analysis(core_frames(tree, 0).frames), 0))
     assert text.endswith("of these in no layer, [self] of their model: 1 (10 ns)") and text.count("closes") == 2

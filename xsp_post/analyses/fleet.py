@@ -83,7 +83,7 @@ def _deepest(captures: pd.DataFrame) -> pd.Series:
 
 def _attributed(balance: pd.DataFrame, capture_id: int) -> float:
     rows = balance[(balance["capture_id"] == capture_id) & (balance["question"].astype(object) == "launch")]
-    by_way = rows.groupby(rows["attribution"].astype(object))["kernel_ns"].sum()
+    by_way = rows.groupby(rows["attribution"].astype(object))["device_ns"].sum()
     total = float(by_way.get("total", 0.0))
     lost = float(by_way.reindex(["none", "no_launch"]).fillna(0).sum())
     return (total - lost) / total if total else float("nan")

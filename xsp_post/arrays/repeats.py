@@ -10,8 +10,9 @@ import pandas as pd
 from xsp_post.arrays.rollup import sums_per_node
 
 SUMMED = (
-    "self_ns", "kernel_ns", "busy_ns", "kernel_count", "self_kernel_ns", "self_kernel_count", "memory_ns",
-    "memory_bytes", "call_count", "duration_ns", "projection_ns", "gap_ns",
+    "self_ns", "device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns", "kernel_count", "copy_count", "graph_count",
+    "self_device_ns", "self_kernel_ns", "self_kernel_count", "memory_bytes", "call_count", "duration_ns",
+    "projection_ns", "gap_ns",
 )  # fmt: skip
 _DIGITS = re.compile(r"\d+")
 

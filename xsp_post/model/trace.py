@@ -33,6 +33,14 @@ class ActivityKind(IntEnum):
     GRAPH = 3  # an opaque graph launch: its kernels were not recorded
 
 
+# The parts that device time consists of, by kinds of activities.
+DEVICE_PARTS: dict[str, tuple[ActivityKind, ...]] = {
+    "kernel": (ActivityKind.KERNEL,),
+    "copy": (ActivityKind.MEMCPY, ActivityKind.MEMSET),
+    "graph": (ActivityKind.GRAPH,),
+}
+
+
 class SyncKind(IntEnum):
     """What a host thread, or a stream, waited for; told by the name of the call (NSYS' own number is not reliable)."""
 

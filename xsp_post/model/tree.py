@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.errors import ContradictionError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
-from xsp_post.model.trace import ActivityKind, Trace
+from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
 
 
 class Attribution(IntEnum):
@@ -67,9 +68,9 @@ class Tree:
 
     nodes       parent_id, depth, kind, level, name_id, folded_id, path_id, process_index, thread_index,
                 domain_index, start_ns, end_ns, self_ns, iteration_index, layer_node_id, call_index,
-                layer_key, sequence …, inclusive kernel_ns, busy_ns, kernel_count, memory_ns, memory_bytes,
-                device_operation_count, projected_start_ns, projected_end_ns, self_kernel_ns,
-                self_kernel_count, is_inferred, is_open
+                layer_key, sequence …, inclusive device_ns and its parts kernel_ns, copy_ns, graph_ns, kernel_count,
+                copy_count, graph_count, memory_bytes, busy_ns, device_operation_count, projected_start_ns,
+                projected_end_ns, own self_device_ns, self_kernel_ns, self_kernel_count, is_inferred, is_open
     activities  the trace's activities plus launch_id (−1 orphan), launch_node_id (innermost range of the
                 launching thread, 0 none), node_id, attribution, layer_node_id (−1), layer_attribution,
                 layer_key (−1), iteration_index (−1)
@@ -96,59 +97,88 @@ class Tree:
 
 
 def balance(tree: Tree) -> pd.DataFrame:
-    """Kernels and their time by each way of attribution, for both questions; rows add up to the total.
+    """Device operations and their time by each way of attribution, for both questions; rows add up to the total.
 
     ``self_…`` of them count for a model or module, but for none of its layers.
     """
-    kernels = tree.kernels
-    duration = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
-    home = kernels["layer_node_id"].to_numpy()
+    activities = tree.activities
+    duration = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
+    kind = activities["kind"].to_numpy()
+    home = activities["layer_node_id"].to_numpy()
     is_self = (home >= 0) & (tree.nodes["level"].to_numpy()[np.maximum(home, 0)] != int(Level.LAYER))
-    rows = []
-
-    def add(question: str, way: str, chosen: np.ndarray) -> None:
-        outside = chosen & is_self
-        rows.append((question, way, int(chosen.sum()), int(duration[chosen].sum()), int(outside.sum()),
-                     int(duration[outside].sum())))  # fmt: skip
-
-    for question, column, names in (
-        ("launch", "attribution", Attribution),
-        ("layer", "layer_attribution", LayerAttribution),
+    part = _PART_OF_KIND[kind]
+    parts = []
+    for question, column, members in (
+        ("launch", "attribution", list(Attribution)),
+        ("layer", "layer_attribution", list(LayerAttribution)),
     ):
-        codes = kernels[column].to_numpy()
-        for member in names:
-            chosen = codes == member
-            if chosen.any() or member.name in ("NESTING", "NONE"):
-                add(question, member.name.lower(), chosen)
-        add(question, "total", np.ones(len(kernels), bool))
-    columns = ["question", "attribution", "kernel_count", "kernel_ns", "self_kernel_count", "self_kernel_ns"]
-    return pd.DataFrame(rows, columns=columns)
+        way = activities[column].to_numpy()
+        width = len(_PARTS)
+        cell = (way.astype(np.int64) * width + part) * 2 + is_self
+        shape = (len(members), width, 2)
+        count = np.bincount(cell, minlength=int(np.prod(shape))).reshape(shape)
+        length = sums_per_node(cell, duration, int(np.prod(shape))).reshape(shape)
+        listed = [m for m in members if count[m].any() or m.name in ("NESTING", "NONE")]
+        ways = pd.DataFrame({"question": question, "attribution": [m.name.lower() for m in listed]})
+        rows = [int(m) for m in listed]
+        total: dict[str, str | int] = {"question": question, "attribution": "total"}
+        for name, numbers in _balance_columns(count, length).items():
+            ways[name] = numbers[rows]
+            total[name] = int(numbers.sum())
+        parts.append(pd.concat([ways, pd.DataFrame([total])], ignore_index=True))
+    return pd.concat(parts, ignore_index=True)
+
+
+_PARTS = tuple(DEVICE_PARTS)
+_PART_OF_KIND = np.array([next(i for i, kinds in enumerate(DEVICE_PARTS.values()) if k in kinds) for k in ActivityKind])
+
+
+def _balance_columns(count: np.ndarray, length: np.ndarray) -> dict[str, np.ndarray]:
+    """Number and time per way, of numbers and times per (way, part, in no layer)."""
+    columns = {"operation_count": count.sum(axis=(1, 2)), "device_ns": length.sum(axis=(1, 2))}
+    for index, part in enumerate(_PARTS):
+        columns[f"{part}_count"] = count[:, index].sum(axis=1)
+        columns[f"{part}_ns"] = length[:, index].sum(axis=1)
+    columns["self_operation_count"], columns["self_device_ns"] = count[:, :, 1].sum(axis=1), length[:, :, 1].sum(axis=1)
+    columns["self_kernel_count"], columns["self_kernel_ns"] = count[:, 0, 1], length[:, 0, 1]
+    return columns
 
 
 def check_tree(tree: Tree) -> list[Finding]:
-    """The invariants of docs/architecture.md. Raises `ContradictionError` when kernels or kernel time were lost."""
-    kinds = tree.trace.activities["kind"].to_numpy()
-    recorded = kinds == ActivityKind.KERNEL
-    source = tree.trace.activities
-    expected_count = int(recorded.sum())
-    expected_ns = int((source["end_ns"].to_numpy() - source["start_ns"].to_numpy())[recorded].sum())
-    nodes = tree.nodes
-    got_count, got_ns = int(nodes["self_kernel_count"].sum()), int(nodes["self_kernel_ns"].sum())
-    root_count, root_ns = int(nodes["kernel_count"].iloc[0]), int(nodes["kernel_ns"].iloc[0])
-    if (got_count, got_ns) != (expected_count, expected_ns) or (root_count, root_ns) != (expected_count, expected_ns):
-        raise ContradictionError(
-            f"{tree.trace.provenance.source_name}: the tree holds {root_count} kernels of {root_ns} ns, "
-            f"the capture {expected_count} of {expected_ns} ns",
-            code="tree-lost-kernels",
-        )
+    """The invariants of docs/architecture.md. Raises `ContradictionError` when device operations or their time
+    were lost."""
+    source, nodes = tree.trace.activities, tree.nodes
+    part = _PART_OF_KIND[source["kind"].to_numpy()]
+    duration = source["end_ns"].to_numpy() - source["start_ns"].to_numpy()
+    counts = np.bincount(part, minlength=len(_PARTS))
+    lengths = sums_per_node(part, duration, len(_PARTS))
+    for index, name in enumerate(_PARTS):
+        held = int(nodes[f"{name}_count"].iloc[0]), int(nodes[f"{name}_ns"].iloc[0])
+        if held != (int(counts[index]), int(lengths[index])):
+            raise _lost(tree, name, held, (int(counts[index]), int(lengths[index])))
+    own = int(nodes["self_kernel_count"].sum()), int(nodes["self_kernel_ns"].sum())
+    if own != (int(counts[0]), int(lengths[0])):
+        raise _lost(tree, _PARTS[0], own, (int(counts[0]), int(lengths[0])))
+    whole = int(lengths.sum())
+    for held_ns in (int(nodes["device_ns"].iloc[0]), int(nodes["self_device_ns"].sum())):
+        if held_ns != whole:
+            raise _lost(tree, "device operation", (len(tree.activities), held_ns), (len(source), whole))
     findings = []
     parent = nodes["parent_id"].to_numpy()
     has_parent = parent >= 0
     summed = np.bincount(
         parent[has_parent], weights=nodes["busy_ns"].to_numpy()[has_parent].astype(float), minlength=len(nodes)
     )
-    own = nodes["self_device_ns"].to_numpy()
-    excess = nodes["busy_ns"].to_numpy() > summed + own + 1
+    excess = nodes["busy_ns"].to_numpy() > summed + nodes["self_device_ns"].to_numpy() + 1
     if excess.any():
         findings.append(finding("busy-exceeds-children", count=int(excess.sum())))
     return findings
+
+
+def _lost(tree: Tree, what: str, held: tuple[int, int], recorded: tuple[int, int]) -> ContradictionError:
+    plural = {"copy": "copies and memsets", "graph": "graph executions"}.get(what, f"{what}s")
+    return ContradictionError(
+        f"{tree.trace.provenance.source_name}: the tree holds {held[0]} {plural} of {held[1]} ns, "
+        f"the capture {recorded[0]} of {recorded[1]} ns",
+        code="tree-lost-kernels",
+    )

@@ -51,11 +51,14 @@ def to_dict(document: Document) -> dict[str, Any]:
                 "capture_count": b.capture_count,
                 "closes": b.closes,
                 "question": b.question,
+                "operation_count": b.operation_count,
+                "device_ns": b.device_ns,
                 "kernel_count": b.kernel_count,
-                "kernel_ns": b.kernel_ns,
-                "self_kernel_count": b.self_kernel_count,
-                "self_kernel_ns": b.self_kernel_ns,
-                "parts": [{"attribution": a, "kernel_count": n, "kernel_ns": t} for a, n, t in b.parts],
+                "copy_count": b.copy_count,
+                "graph_count": b.graph_count,
+                "self_operation_count": b.self_operation_count,
+                "self_device_ns": b.self_device_ns,
+                "parts": [{"attribution": a, "operation_count": n, "device_ns": t} for a, n, t in b.parts],
             }
             for b in summary.balances
         ],

@@ -14,7 +14,7 @@ from xsp_post.reports.facts import counted
 from xsp_post.reports.findings_view import Shown
 from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.trust import Balance
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
 
 _WAYS = {
     "nesting": ("inside a range of the launching thread", "--kernel"),
@@ -173,15 +173,14 @@ def _trust(summary: Summary) -> str:
 
 
 def _balance_line(summary: Summary) -> str:
-    """Whether every kernel is accounted for, in one line; the trust section says it in full."""
+    """Whether all device work is accounted for, in one line; the trust section says it in full."""
     parts = [b for b in summary.balances if b.question == "layer"]
-    work = summary.device.work
-    kernels, time = sum(b.kernel_count for b in parts), sum(b.kernel_ns for b in parts)
-    if not kernels:
+    time = sum(b.device_ns for b in parts)
+    if not parts:
         return ""
     held = sum(t for b in parts for way, _, t in b.parts if way not in ("none", "no_launch"))
     return (
-        f'<p class="balance-line">Balance: {escape(counted(kernels, work[:-1], work))}, '
+        f'<p class="balance-line">Balance: {escape(", ".join(_operations(b, summary.device.work) for b in parts))}, '
         f"{escape(format_ns(time))} in all; "
         f"{escape(format_ratio_percent(held / max(time, 1)))} of their time counts for a layer, "
         "or for the [self] of a model. "
@@ -189,34 +188,40 @@ def _balance_line(summary: Summary) -> str:
     )
 
 
+def _operations(balance: Balance, work: str = "kernels") -> str:
+    text = format_operations(balance.kernel_count, balance.copy_count, balance.graph_count)
+    return text if work == "kernels" else text.replace("kernel", work[:-1])
+
+
 def _balance(balance: Balance) -> str:
-    total = max(balance.kernel_ns, 1)
+    total = max(balance.device_ns, 1)
     strip, keys = [], []
-    for way, kernels, kernel_ns in balance.parts:
+    unit = ("kernel", "kernels") if balance.operation_count == balance.kernel_count else ("operation", "operations")
+    for way, operations, device_ns in balance.parts:
         words, role = _WAYS.get(way, (way, "--unknown"))
-        share = format_ratio_percent(kernel_ns / total)
-        strip.append(f'<i style="flex:{max(kernel_ns, total / 400):.0f} 0 0;background:var({role})"></i>')
+        share = format_ratio_percent(device_ns / total)
+        strip.append(f'<i style="flex:{max(device_ns, total / 400):.0f} 0 0;background:var({role})"></i>')
         keys.append(
             f'<span><i style="background:var({role})"></i>{escape(words)}: '
-            f"{escape(counted(kernels, 'kernel', 'kernels'))}, "
-            f"{escape(format_ns(kernel_ns))} ({escape(share)})</span>"
+            f"{escape(counted(operations, *unit))}, "
+            f"{escape(format_ns(device_ns))} ({escape(share)})</span>"
         )
     said = "adds up to" if balance.closes else "DOES NOT ADD UP to"
     over = f" in {balance.capture_count} captures" if balance.capture_count > 1 else ""
     question = _QUESTIONS.get(balance.question, balance.question)
     own = ""
-    if balance.question == "layer" and balance.self_kernel_count:
+    if balance.question == "layer" and balance.self_operation_count:
         own = (
             f"<span>of these in no layer, [self] of their model: "
-            f"{escape(counted(balance.self_kernel_count, 'kernel', 'kernels'))}, "
-            f"{escape(format_ns(balance.self_kernel_ns))} "
-            f"({escape(format_ratio_percent(balance.self_kernel_ns / total))})</span>"
+            f"{escape(counted(balance.self_operation_count, *unit))}, "
+            f"{escape(format_ns(balance.self_device_ns))} "
+            f"({escape(format_ratio_percent(balance.self_device_ns / total))})</span>"
         )
     return (
         f'<div class="balance" data-balance="{escape(balance.question)}"><h3>{escape(question)}</h3>'
         f'<div class="strip">{"".join(strip)}</div><div class="keys">{"".join(keys)}'
-        f"<span>{said} {escape(counted(balance.kernel_count, 'kernel', 'kernels'))}, "
-        f"{escape(format_ns(balance.kernel_ns))}{over}</span>{own}</div></div>"
+        f"<span>{said} {escape(_operations(balance))}, "
+        f"{escape(format_ns(balance.device_ns))}{over}</span>{own}</div></div>"
     )
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from xsp_post.arrays.repeats import fold_repeats
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
 
 _LEVEL_STYLE = {
     "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
@@ -188,25 +188,26 @@ def _label(row: dict) -> str:
 
 
 def balance_line(results: Results, capture_id: int) -> Text:
-    """Every way of attribution with its kernels and time, adding up to the capture's total."""
+    """Every way of attribution with its device operations and their time, adding up to the capture's total."""
     frame = results.frame("balance")
     frame = frame[frame["capture_id"] == capture_id]
+    amounts = [str(c) for c in frame.columns if str(c).endswith(("_count", "_ns"))]
     text = Text("Balance", style="bold")
     for question, label in (("launch", "launched in"), ("layer", "counts for layer by")):
         rows = frame[frame["question"] == question]
         total = rows[rows["attribution"] == "total"].iloc[0]
         parts = rows[rows["attribution"] != "total"]
         listed = " + ".join(
-            f"{r['attribution']} {format_count(r['kernel_count'])} ({format_ns(r['kernel_ns'])})"
+            f"{r['attribution']} {format_count(r['operation_count'])} ({format_ns(r['device_ns'])})"
             for r in parts.to_dict("records")
-            if r["kernel_count"] or r["attribution"] == "none"
+            if r["operation_count"] or r["attribution"] == "none"
         )
-        whole = f"{format_count(total['kernel_count'])} kernels ({format_ns(total['kernel_ns'])})"
-        closes = all(int(parts[c].sum()) == total[c] for c in ("kernel_count", "kernel_ns"))
-        text.append(f"\n  {label}: {listed} = {whole}", style="default")
+        operations = format_operations(total["kernel_count"], total["copy_count"], total["graph_count"])
+        closes = all(int(parts[c].sum()) == total[c] for c in amounts)
+        text.append(f"\n  {label}: {listed} = {operations} ({format_ns(total['device_ns'])})", style="default")
         text.append("  closes" if closes else "  DOES NOT CLOSE", style="green" if closes else "bold red")
-        if question == "layer" and total["self_kernel_count"]:
-            own = f"{format_count(total['self_kernel_count'])} ({format_ns(total['self_kernel_ns'])})"
+        if question == "layer" and total["self_operation_count"]:
+            own = f"{format_count(total['self_operation_count'])} ({format_ns(total['self_device_ns'])})"
             text.append(f"\n    of these in no layer, [self] of their model: {own}", style="default")
     return text
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: how far each number can be trusted, and whether every kernel is accounted for."""
+"""On the arrow ``reports``: how far each number can be trusted, and whether all device work is accounted for."""
 
 from __future__ import annotations
 
@@ -18,42 +18,52 @@ _COLUMNS = ["quantity", "level", "n", "spread", "overhead"]
 
 @dataclass(frozen=True)
 class Balance:
-    """Kernels and their time by way of attribution, over all captures; ``closes``: in each of them the parts add up;
-    ``self_…``: of these in no layer, [self] of a model or module."""
+    """Device operations and their time by way of attribution, over all captures; ``closes``: in each of them the
+    parts add up; ``self_…``: of these in no layer, [self] of a model or module."""
 
     question: str
-    parts: tuple[tuple[str, int, int], ...]  # attribution, kernel_count, kernel_ns
+    parts: tuple[tuple[str, int, int], ...]  # attribution, operation_count, device_ns
+    operation_count: int
+    device_ns: int
     kernel_count: int
-    kernel_ns: int
+    copy_count: int
+    graph_count: int
     capture_count: int
     closes: bool
-    self_kernel_count: int = 0
-    self_kernel_ns: int = 0
+    self_operation_count: int
+    self_device_ns: int
 
 
 def balances(results: Results) -> list[Balance]:
-    """The balance of each question (launch, layer), heaviest way first; none where no capture has kernels."""
-    frame = frame_or_empty(results, "balance")
-    frame = frame.astype({"question": str, "attribution": str})
-    if "self_kernel_count" not in frame:  # a store of before
-        frame = frame.assign(self_kernel_count=0, self_kernel_ns=0)
+    """The balance of each question (launch, layer), heaviest way first; none where no capture has device work."""
+    frame = frame_or_empty(results, "balance").astype({"question": str, "attribution": str})
+    amounts = ["operation_count", "device_ns", "kernel_count", "kernel_ns", "copy_count", "copy_ns", "graph_count",
+               "graph_ns"]  # fmt: skip
     found = []
     for question in ("launch", "layer"):
         rows = frame[frame["question"].eq(question)]
         is_total = rows["attribution"].eq("total")
-        every = rows[is_total & rows["kernel_count"].gt(0)].set_index("capture_id")
-        totals = every[["kernel_count", "kernel_ns"]]
+        every = rows[is_total & rows["operation_count"].gt(0)].set_index("capture_id")
+        totals = every[amounts]
         if totals.empty:
             continue
         parts = rows[~is_total & rows["capture_id"].isin(totals.index)]
-        sums = parts.groupby("capture_id")[["kernel_count", "kernel_ns"]].sum().reindex(totals.index, fill_value=0)
-        ways = parts.groupby("attribution", sort=False)[["kernel_count", "kernel_ns"]].sum()
-        ways = ways[ways["kernel_count"].gt(0)].sort_values("kernel_ns", ascending=False)
-        shown = tuple((str(a), int(n), int(t)) for a, n, t in zip(ways.index, ways["kernel_count"], ways["kernel_ns"]))
-        count, time = int(totals["kernel_count"].sum()), int(totals["kernel_ns"].sum())
-        closes = bool(sums.eq(totals).all(axis=None))
-        own = (int(every["self_kernel_count"].sum()), int(every["self_kernel_ns"].sum()))
-        found.append(Balance(question, shown, count, time, len(totals), closes, *own))
+        sums = parts.groupby("capture_id")[amounts].sum().reindex(totals.index, fill_value=0)
+        ways = parts.groupby("attribution", sort=False)[["operation_count", "device_ns"]].sum()
+        ways = ways[ways["operation_count"].gt(0)].sort_values("device_ns", ascending=False)
+        shown = tuple((str(way), int(count), int(time)) for way, count, time in ways.itertuples())
+        whole = {str(c): int(every[c].sum()) for c in every.columns if str(c).endswith(("_count", "_ns"))}
+        found.append(
+            Balance(
+                question,
+                shown,
+                **{c: whole[c] for c in ("operation_count", "device_ns", "kernel_count", "copy_count", "graph_count")},
+                capture_count=len(totals),
+                closes=bool(sums.eq(totals).all(axis=None)),
+                self_operation_count=whole["self_operation_count"],
+                self_device_ns=whole["self_device_ns"],
+            )
+        )
     return found
 
 

@@ -171,3 +171,14 @@ def formatter_of(column: str) -> Callable[[Any], str] | None:
     if column.endswith("_count"):
         return format_count
     return _BY_UNIT.get(unit_of(column))
+
+
+def format_operations(kernel_count: int, copy_count: int, graph_count: int) -> str:
+    """Device operations by kind, those that there are: ``849 kernels, 1,335 copies and memsets``."""
+    kinds = (
+        (kernel_count, "kernel", "kernels"),
+        (copy_count, "copy or memset", "copies and memsets"),
+        (graph_count, "graph execution", "graph executions"),
+    )
+    said = [f"{format_count(count)} {one if count == 1 else many}" for count, one, many in kinds if count]
+    return ", ".join(said) or "no device operation"

@@ -38,7 +38,7 @@ LAYOUTS: dict[str, Layout] = {
         "node_rows", "node_kinds", "node_id",
         ("capture_id", "depth", "level", "folded_name", "path_id", "domain", "process_id", "thread_id", "layer_type",
          "dialect", "is_inferred", "is_open", "span_kind"),
-        (("duration_ns", "r.end_ns - r.start_ns"),),
+        (("duration_ns", "r.end_ns - r.start_ns"), ("device_ns", "r.kernel_ns + r.copy_ns + r.graph_ns")),
     ),
     "kernels": Layout(
         "kernel_rows", "kernel_kinds", "kernel_id",

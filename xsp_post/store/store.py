@@ -4,7 +4,7 @@ How large tables are laid out is in `store.layout`. Bulk rows are written by Arr
 `SCHEMA_VERSION` is raised whenever a table changes; a store of another version is refused. History:
 
 1  first
-2  findings have title and cause
+2  findings have title and cause; device time with its parts (copy_ns replaces memory_ns), balance over all operations
 """
 
 from __future__ import annotations
@@ -261,6 +261,7 @@ class Store(Results):
         needed = asked
         if asked is not None and asked & computed:
             needed = asked | {"start_ns", "end_ns", "launch_start_ns"}
+            needed |= {"kernel_ns", "copy_ns", "graph_ns"} if "device_ns" in asked & computed else set()
         frame = self._part(layout.rows, needed, layout.kind_id if layout.kinds else "")
         if layout.kinds in self._tables.tables() and layout.kind_id in frame:
             kinds = self._part(layout.kinds, needed, layout.kind_id)
@@ -282,6 +283,8 @@ class Store(Results):
     def _compute(frame: pd.DataFrame, wanted: set[str]) -> None:
         if "duration_ns" in wanted:
             frame["duration_ns"] = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
+        if "device_ns" in wanted:
+            frame["device_ns"] = sum(frame[c].to_numpy() for c in ("kernel_ns", "copy_ns", "graph_ns"))
         if "queue_delay_ns" in wanted:
             launch = frame["launch_start_ns"].to_numpy()
             frame["queue_delay_ns"] = np.where(launch == -1, -1, frame["start_ns"].to_numpy() - launch)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
-from xsp_post.model.trace import ActivityKind
+from xsp_post.model.trace import DEVICE_PARTS, ActivityKind
 
 
 def roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> None:
@@ -28,27 +28,41 @@ def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray
     kind = activities["kind"].to_numpy()
     node = activities["node_id"].to_numpy()
     duration = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
-    is_kernel = kind == ActivityKind.KERNEL
-    own: np.ndarray | slice = slice(None) if is_kernel.all() else is_kernel
-    columns = {
-        "self_kernel_ns": rollup.sums_per_node(node[own], duration[own], count),
-        "self_kernel_count": np.bincount(node[own], minlength=count).astype(np.int64),
-    }
-    columns["self_device_ns"] = (
-        columns["self_kernel_ns"] if isinstance(own, slice) else rollup.sums_per_node(node, duration, count)
-    )
-    columns["kernel_ns"] = rollup.add_up(columns["self_kernel_ns"], parent, depth)
-    columns["kernel_count"] = rollup.add_up(columns["self_kernel_count"], parent, depth)
-    is_memory = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
-    for column, values in (("memory_ns", duration), ("memory_bytes", activities["bytes"].to_numpy())):
-        columns[column] = np.zeros(count, np.int64)
-        if is_memory.any():
-            own_memory = rollup.sums_per_node(node[is_memory], values[is_memory], count)
-            columns[column] = rollup.add_up(own_memory, parent, depth)
+    nothing = np.zeros(count, np.int64)
+    columns = {"self_device_ns": nothing, "device_ns": nothing, "memory_bytes": nothing}
+    for part, kinds in DEVICE_PARTS.items():
+        rows = _rows_of(kind, kinds)
+        if not isinstance(rows, slice) and not len(rows):
+            columns[f"{part}_ns"] = columns[f"{part}_count"] = nothing
+            if part == "kernel":
+                columns["self_kernel_ns"] = columns["self_kernel_count"] = nothing
+            continue
+        own_ns = rollup.sums_per_node(node[rows], duration[rows], count)
+        own_count = np.bincount(node[rows], minlength=count).astype(np.int64, copy=False)
+        columns[f"{part}_ns"] = rollup.add_up(own_ns, parent, depth)
+        columns[f"{part}_count"] = rollup.add_up(own_count, parent, depth)
+        if part == "kernel":
+            columns["self_kernel_ns"], columns["self_kernel_count"] = own_ns, own_count
+        if part == "copy":
+            own_bytes = rollup.sums_per_node(node[rows], activities["bytes"].to_numpy()[rows], count)
+            columns["memory_bytes"] = rollup.add_up(own_bytes, parent, depth)
+        columns["self_device_ns"] = _plus(columns["self_device_ns"], own_ns, nothing)
+        columns["device_ns"] = _plus(columns["device_ns"], columns[f"{part}_ns"], nothing)
     length = nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy()
     child = np.flatnonzero(parent > 0)
     columns["self_ns"] = np.maximum(0, length - rollup.sums_per_node(parent[child], length[child], count))
     return columns
+
+
+def _rows_of(kind: np.ndarray, kinds: tuple[ActivityKind, ...]) -> np.ndarray | slice:
+    """The activities of some kinds; a slice where all are."""
+    chosen = np.isin(kind, [int(k) for k in kinds]) if len(kinds) > 1 else kind == int(kinds[0])
+    return slice(None) if chosen.all() else np.flatnonzero(chosen)
+
+
+def _plus(total: np.ndarray, part: np.ndarray, nothing: np.ndarray) -> np.ndarray:
+    """The sum; the part itself where there is nothing to add it to (a million nodes: no second array)."""
+    return part if total is nothing else total + part
 
 
 def _unions(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray]:

@@ -10,8 +10,8 @@ from xsp_post.model.levels import Level
 from xsp_post.model.tree import Tree
 
 _SUMMED = (
-    "self_ns", "kernel_ns", "busy_ns", "kernel_count", "self_kernel_ns", "self_kernel_count", "memory_ns",
-    "memory_bytes",
+    "self_ns", "device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns", "kernel_count", "copy_count", "graph_count",
+    "self_device_ns", "self_kernel_ns", "self_kernel_count", "memory_bytes",
 )  # fmt: skip
 
 

@@ -15,6 +15,8 @@ from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.warmup import mark_warmup
 
+_DEVICE_COLUMNS = ("device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns", "kernel_count")
+
 
 def number_iterations(
     trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNames
@@ -126,7 +128,7 @@ def _without_the_queue(tree: Tree, frame: pd.DataFrame, inferred: np.ndarray) ->
 
 
 def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
-    """latency_ns, kernel_ns, busy_ns, kernel_count of each iteration."""
+    """latency_ns and `_DEVICE_COLUMNS` of each iteration."""
     frame, activities, nodes = tree.iterations, tree.activities, tree.nodes
     count = len(frame)
     index = activities["iteration_index"].to_numpy()
@@ -137,18 +139,23 @@ def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
         last = np.maximum(ended, nodes["projected_end_ns"].to_numpy()[model])
         return {
             "latency_ns": last - began,
-            **{c: nodes[c].to_numpy()[model] for c in ("kernel_ns", "busy_ns", "kernel_count")},
+            **{c: nodes[c].to_numpy()[model] for c in _DEVICE_COLUMNS},
         }
     rows = np.flatnonzero(index >= 0)
     index = index[rows]
     start, end = activities["start_ns"].to_numpy()[rows], activities["end_ns"].to_numpy()[rows]
-    is_kernel = activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL
+    duration, kind = end - start, activities["kind"].to_numpy()[rows]
+    is_kernel, is_graph = kind == ActivityKind.KERNEL, kind == ActivityKind.GRAPH
+    is_copy = ~is_kernel & ~is_graph
     last = ended.copy()
     np.maximum.at(last, index, end)
     order = np.argsort(start, kind="stable")
     return {
         "latency_ns": last - began,
-        "kernel_ns": rollup.sums_per_node(index[is_kernel], (end - start)[is_kernel], count),
+        "device_ns": rollup.sums_per_node(index, duration, count),
+        "kernel_ns": rollup.sums_per_node(index[is_kernel], duration[is_kernel], count),
+        "copy_ns": rollup.sums_per_node(index[is_copy], duration[is_copy], count),
+        "graph_ns": rollup.sums_per_node(index[is_graph], duration[is_graph], count),
         "busy_ns": grouped_union_length(index[order], start[order], end[order], count),
         "kernel_count": np.bincount(index[is_kernel], minlength=count).astype(np.int64),
     }

@@ -48,6 +48,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     kind = activities["kind"].to_numpy()[chosen]
     is_kernel = kind == ActivityKind.KERNEL
     is_memory = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
+    is_graph = kind == ActivityKind.GRAPH
     by_start = np.argsort(start, kind="stable")
     elsewhere = by_start[~_is_projected(nodes, activities, chosen)[by_start]]
     busy = grouped_union_length(of_activity[by_start], start[by_start], end[by_start], count)
@@ -71,10 +72,12 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
             "shape_text": _shapes(tree, first_node, is_self),
             "duration_ns": sums_per_node(of_node, duration, count),
             "projection_ns": np.where(is_self, 0, sums_per_node(of_node, projection, count)),
+            "device_ns": sums_per_node(of_activity, end - start, count),
             "kernel_ns": sums_per_node(of_activity[is_kernel], (end - start)[is_kernel], count),
+            "copy_ns": sums_per_node(of_activity[is_memory], (end - start)[is_memory], count),
+            "graph_ns": sums_per_node(of_activity[is_graph], (end - start)[is_graph], count),
             "busy_ns": busy,
             "kernel_count": np.bincount(of_activity[is_kernel], minlength=count).astype(np.int64),
-            "memory_ns": sums_per_node(of_activity[is_memory], (end - start)[is_memory], count),
             "memory_bytes": sums_per_node(
                 of_activity[is_memory], activities["bytes"].to_numpy()[chosen][is_memory], count
             ),

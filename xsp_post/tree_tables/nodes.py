@@ -40,9 +40,9 @@ def nodes_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
         frame[column] = nodes[column].to_numpy()
     frame["duration_ns"] = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
     for column in (
-        "self_ns", "projected_start_ns", "projected_end_ns", "kernel_ns", "busy_ns", "kernel_count", "self_kernel_ns",
-        "self_kernel_count", "memory_ns", "memory_bytes", "device_operation_count", "iteration_index",
-        "layer_node_id", "call_index",
+        "self_ns", "projected_start_ns", "projected_end_ns", "device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns",
+        "kernel_count", "self_kernel_ns", "self_kernel_count", "memory_bytes", "device_operation_count",
+        "iteration_index", "layer_node_id", "call_index",
     ):  # fmt: skip
         frame[column] = nodes[column].to_numpy()
     frame["layer_index"] = nodes["layer_key"].to_numpy() + (nodes["layer_key"].to_numpy() >= 0)
