@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from xsp_post.base.errors import UsageError
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest import nsys
-from xsp_post.ingest.tables import SqliteTables
+from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis

@@ -12,7 +12,7 @@ from xsp_post.base import findings as findings_module
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.files import require_readable
 from xsp_post.ingest.sources import STORE, Loaded, expand, load, sniff
-from xsp_post.ingest.tables import SqliteTables
+from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import DEFAULTS, ROOFS, Options
 from xsp_post.model.results import Analysis, Overlay, Results, with_findings

@@ -19,7 +19,7 @@ ASKED = """
 import json, sys
 from pathlib import Path
 from xsp_post.ingest.nsys_requests import requests
-from xsp_post.ingest.tables import SqliteTables
+from xsp_post.ingest.sqlite_tables import SqliteTables
 tables = SqliteTables(Path(sys.argv[1]))
 asked = requests(tables, detail=sys.argv[2] == "ingest").values()
 print(json.dumps({r.table: [w.column for w in r.wants if w.column in tables.columns(r.table)] for r in asked}))

@@ -110,17 +110,6 @@ def test_a_table_without_row_numbers_is_numbered(tmp_path):
     assert numbers.is_unique and (numbers > 0).all()
 
 
-@pytest.mark.parametrize("table", [KERNEL, RUNTIME, NVTX, "StringIds"])
-def test_a_view_stands_for_its_table(tmp_path, table):
-    """Who trims a capture with SQL leaves a view behind; ignoring it would say "no kernel was recorded"."""
-    path = edited(
-        steps(), tmp_path / "a.sqlite",
-        f"ALTER TABLE {table} RENAME TO kept; CREATE VIEW {table} AS SELECT * FROM kept;"
-        "CREATE VIEW broken AS SELECT * FROM nowhere;",
-    )  # fmt: skip
-    assert totals(path) == (KERNELS, KERNEL_NS, 2)
-
-
 @pytest.mark.parametrize("change", ["9223372036854775807 - rowid", "rowid * 1000000007", "-rowid", "rowid * 3000000"])
 def test_any_row_numbers(tmp_path, change):
     changes = [f"UPDATE {table} SET rowid = {change}" for table in (KERNEL, RUNTIME, NVTX)]

@@ -100,6 +100,10 @@ ERRORS: dict[str, ErrorText] = {
         "A column holds values of another type than every nsys version writes.",
         "The file was edited or damaged: export it again.",
     ),
+    "capture-column-missing": ErrorText(
+        "A table of the capture lacks a column that every nsys writes and without which its rows mean nothing.",
+        "Export the report again; a file that was edited, or written by another program, is not an export any more.",
+    ),
     "capture-damaged": ErrorText(
         "SQLite says that the file is no intact database: it was truncated or overwritten.",
         "Export the report again with `nsys export -t sqlite`, or copy the file again.",
@@ -144,14 +148,29 @@ ERRORS: dict[str, ErrorText] = {
         "A .qdstrm file is the raw stream that nsys leaves when its importer is missing or failed.",
         "Run `nsys import --input-file FILE.qdstrm` with the same nsys version, then ingest the .nsys-rep.",
     ),
+    "capture-rows-lost": ErrorText(
+        "SQLite counts more rows in a table of the capture than can be read from it: its pages are damaged.",
+        "Export the report again, or copy the file again.",
+    ),
     "capture-unknown-format": ErrorText(
         "The first bytes are of none of the formats we read (nsys SQLite export, parquetdir, .nsys-rep, "
         ".ncu-rep, PyTorch trace JSON, Jaeger JSON).",
         "Give the file that nsys, ncu or torch.profiler wrote.",
     ),
+    "capture-unmerged": ErrorText(
+        "A write-ahead log or a rollback journal of SQLite lies beside the file. It holds changes that the file itself "
+        "does not have, so the file alone is an older or a half-written state.",
+        "Let the program that writes the file end, or merge the log: sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'. "
+        "A log that is left over from another file can be moved away.",
+    ),
     "capture-unreadable": ErrorText(
         "The file exists but the operating system does not let us read it.",
         "Give yourself read permission, or copy the file to a place you own.",
+    ),
+    "capture-view": ErrorText(
+        "A view (a stored query) or a virtual table has the name of a table of the capture. A query decides what it "
+        "holds, how long that takes and whether it ends, so it is not read.",
+        "Make a table of it in a copy: CREATE TABLE kept AS SELECT * FROM the view; DROP VIEW; rename the table.",
     ),
     "captures-unlike": ErrorText(
         "Captures of different workloads, devices or versions cannot be merged into one leveled analysis.",
@@ -481,6 +500,13 @@ FINDINGS: dict[str, FindingText] = {
         "profilers mapped their clocks to wall time differently. The layers were shifted; the attribution "
         "depends on it.",
         "Nothing to mend in this trace. Captures of one profiler (nsys, torch.profiler) have one clock.",
+    ),
+    "columns-missing": FindingText(
+        WARNING,
+        "Columns that nsys writes are missing",
+        "The export was edited, or another program wrote it. What the missing columns would say is not known; the "
+        "example names each with what it is needed for.",
+        "Export the report again: nsys export -t sqlite REPORT.nsys-rep",
     ),
     "counters-averaged": FindingText(
         WARNING,

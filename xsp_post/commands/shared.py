@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-    from xsp_post.ingest.tables import SqliteTables
+    from xsp_post.ingest.sqlite_tables import SqliteTables
     from xsp_post.model.options import Options
     from xsp_post.model.results import Results
 

@@ -20,17 +20,14 @@ import pyarrow.compute as pc
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import (
-    nsys_messages,  # noqa: F401  (registers its codes)
-    nsys_waits,
-)
+from xsp_post.ingest import nsys_waits
 from xsp_post.ingest.nsys_devices import device_frame
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
 from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, requests
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers
 from xsp_post.ingest.nsys_times import close_and_repair, last_time
 from xsp_post.ingest.payloads import span_attributes
-from xsp_post.ingest.tables import NULL, TableSource, resolve, whole
+from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, require_columns, resolve, whole
 from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.schemas.units import format_ns
 
@@ -38,6 +35,10 @@ _KNOWN_TABLES = (
     "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "META_DATA_EXPORT",
     "EXPORT_META_DATA",
 )  # fmt: skip
+_DEVICE_TABLES = {
+    "kernel": "CUPTI_ACTIVITY_KIND_KERNEL", "memcpy": "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "memset": "CUPTI_ACTIVITY_KIND_MEMSET", "graph": "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+}  # fmt: skip
 _NONE_32 = 0xFFFFFFFF
 _PROCESS_BITS = ~np.int64(0xFFFFFF)  # of a global thread or process id
 _PUSH_POP, _START_END = (59, 70), (60, 71)
@@ -130,13 +131,10 @@ class _Reader:
             for n, v in self.source.rows(self._table("TARGET_INFO_SYSTEM_ENV"), ("name", "value"))
             if n == "NvDriverVersion"
         ]
-        product = " ".join(
-            v for v in (self.meta.get("EXPORT_PRODUCT_NAME", ""), self.meta.get("EXPORT_PRODUCT_VERSION", "")) if v
-        )
         return Provenance(
             source_name=self.source.path.name,
             collector="nsys",
-            tool_version=product,
+            tool_version=self._product(),
             schema_version=version,
             session_start_utc_ns=whole(start[0][0]) if start else -1,
             capture_duration_ns=whole(length[0][0]) if length else -1,
@@ -156,6 +154,7 @@ class _Reader:
     def trace(self) -> Trace:
         wanted = requests(self.source, detail=self.detail)
         tables = dict(zip(wanted, self.source.read(list(wanted.values()))))
+        self._require_columns(wanted, tables)
         self.strings = interner(tables["strings"])
         self._number_processes_and_threads(tables)
         provenance = self._provenance()
@@ -193,6 +192,32 @@ class _Reader:
             **waits,
         )
 
+    def _require_columns(self, wanted: dict[str, Request], tables: dict[str, pa.Table]) -> None:
+        """Raise where a table with rows lacks what it cannot be read without; else a finding of what is not known."""
+        missing: list[str] = []
+        for key, request in wanted.items():
+            if tables[key].num_rows:
+                missing += require_columns(self.source, request, self._tool_version())
+        if missing:
+            self.findings.append(finding("columns-missing", count=len(missing), example="; ".join(missing[:5])))
+
+    def _tool_version(self) -> str:
+        """The nsys that wrote the export, as far as the file says."""
+        schema = self.meta.get("EXPORT_SCHEMA_VERSION", "")
+        return self._product() or (f"nsys, schema {schema}" if schema else "")
+
+    def _product(self) -> str:
+        named = (self.meta.get("EXPORT_PRODUCT_NAME"), self.meta.get("EXPORT_PRODUCT_VERSION"))
+        return " ".join(value for value in named if value)
+
+    def _require_process_column(self, tables: dict[str, pa.Table], gpids: np.ndarray) -> None:
+        """Device work that names no process can only be told apart where there is one process."""
+        if len(gpids) < 2:
+            return
+        for key, name in _DEVICE_TABLES.items():
+            if tables[key].num_rows and "globalPid" not in self.source.columns(self._table(name)):
+                raise missing_column(self.source.path, self._table(name), "globalPid", self._tool_version())
+
     def _number_processes_and_threads(self, tables: dict[str, pa.Table]) -> None:
         """Dense indexes for every process and thread that has a range, a call or device work."""
         thread_ids = [_unique(tables[k], "global_tid") for k in ("api", "nvtx", "cudnn", "cublas", "graph_node")]
@@ -205,6 +230,7 @@ class _Reader:
             self._zero_is = 0
         else:
             self._zero_is = -1
+            self._require_process_column(tables, gpids)
         self._gpids, self._gtids = gpids, gtids
         names = {
             whole(gpid): PurePosixPath(str(name).replace("\\", "/")).name

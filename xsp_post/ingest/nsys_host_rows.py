@@ -14,10 +14,10 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post.ingest.nsys_strings import numbers
-from xsp_post.ingest.tables import NULL, Request, TableSource, Want, resolve
+from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, resolve
 
-_TID = Want("globalTid", "global_tid")
-_START = Want("start", "start_ns", NULL)
+_TID = WantedColumn("globalTid", "global_tid")
+_START = WantedColumn("start", "start_ns", NULL)
 
 
 @dataclass
@@ -29,7 +29,7 @@ class NsysHostRows:
 
     def os_calls(self, threads: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> pd.DataFrame:
         """Calls of the threads that overlap one of the intervals (ascending, disjoint)."""
-        wants = (_START, Want("end", "end_ns", NULL), _TID, Want("nameId", "name", -1))
+        wants = (_START, WantedColumn("end", "end_ns", NULL), _TID, WantedColumn("nameId", "name", -1))
         tids = self.global_tids[threads]
 
         def keep(rows: pa.RecordBatch) -> np.ndarray:
@@ -48,7 +48,7 @@ class NsysHostRows:
 
     def descheduled(self, threads: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> pd.DataFrame:
         """From each moment in which a thread lost its processor to the next in which it got one."""
-        wants = (_START, Want("isSchedIn", "is_in"), _TID)
+        wants = (_START, WantedColumn("isSchedIn", "is_in"), _TID)
         tids = self.global_tids[threads]
         rows = self._read("SCHED_EVENTS", wants, lambda batch: np.isin(_numbers(batch, "global_tid"), tids))
         at, is_in, thread = numbers(rows, "start_ns"), numbers(rows, "is_in"), numbers(rows, "global_tid")
@@ -69,9 +69,9 @@ class NsysHostRows:
             at = _numbers(rows, "start_ns")
             return np.isin(_numbers(rows, "global_tid"), tids) & _overlaps(at, at + 1, start_ns, end_ns)
 
-        taken = self._read("COMPOSITE_EVENTS", (_START, Want("id", "id"), _TID), keep)
+        taken = self._read("COMPOSITE_EVENTS", (_START, WantedColumn("id", "id"), _TID), keep)
         ids = np.unique(numbers(taken, "id"))
-        wants = (Want("id", "id"), Want("symbol", "symbol", -1), Want("stackDepth", "depth"))
+        wants = (WantedColumn("id", "id"), WantedColumn("symbol", "symbol", -1), WantedColumn("stackDepth", "depth"))
         frames = self._read(
             "SAMPLING_CALLCHAINS",
             wants,
@@ -93,11 +93,11 @@ class NsysHostRows:
             }
         )
 
-    def _read(self, table: str, wants: tuple[Want, ...], keep) -> pa.Table:
+    def _read(self, table: str, wants: tuple[WantedColumn, ...], keep) -> pa.Table:
         name = resolve(self.source.tables(), table)
         if not {want.column for want in wants} <= self.source.columns(name):
             name = "-"  # a table without what is needed counts as absent
-        return self.source.read([Request(name, wants, keep)])[0]
+        return self.source.read([Request(name, wants, keep=keep)])[0]
 
     def _threads(self, global_tid: np.ndarray) -> np.ndarray:
         return np.searchsorted(self.global_tids, global_tid).astype(np.int32)
@@ -105,9 +105,9 @@ class NsysHostRows:
     def _texts(self, ids: np.ndarray) -> np.ndarray:
         """The texts of StringIds numbers ('' where there is none)."""
         codes, used = pd.factorize(ids)
-        wants = (Want("id", "id"), Want("value", "value", b""))
+        wants = (WantedColumn("id", "id"), WantedColumn("value", "value", b""))
         table = resolve(self.source.tables(), "StringIds")
-        rows = self.source.read([Request(table, wants, lambda batch: np.isin(_numbers(batch, "id"), used))])[0]
+        rows = self.source.read([Request(table, wants, keep=lambda batch: np.isin(_numbers(batch, "id"), used))])[0]
         texts = [value.decode("utf-8", "replace") for value in rows.column("value").to_pylist()]
         by_id = dict(zip(numbers(rows, "id").tolist(), texts))
         return np.array([*(by_id.get(one, "") for one in used.tolist()), ""], object)[codes]

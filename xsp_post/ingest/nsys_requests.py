@@ -1,9 +1,9 @@
 """Captures in: which tables and columns of an Nsight Systems export are read. No pandas here: reading begins
-before the rest of the program is imported (`tables.SqliteTables.read_ahead`)."""
+before the rest of the program is imported (`sqlite_tables.SqliteTables.read_ahead`)."""
 
 from __future__ import annotations
 
-from xsp_post.ingest.tables import NULL, Request, TableSource, Want, resolve
+from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, resolve
 
 LAUNCH_DETAIL = {
     "gridX": "grid_x",
@@ -30,66 +30,84 @@ class _Tables:
 
 def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
     """One request per table of an export, by our name for it; without ``detail`` launch dimensions and payloads
-    are left out."""
-    columns, table = source.columns, _Tables(source)
-    graph = (Want("graphNodeId", "graph_node_id"),)
-    device: tuple[Want, ...] = (
-        Want("start", "start_ns", NULL),
-        Want("end", "end_ns", NULL),
-        Want("deviceId", "device_id", is_narrow=True),
-        Want("streamId", "stream_id", is_narrow=True),
-        Want("correlationId", "correlation_id", -1),
-        Want("globalPid", "global_pid"),
+    are left out.
+
+    Required is what every nsys since 2019 writes and no tree can be made without.
+    """
+    table = _Tables(source)
+    graph = (WantedColumn("graphNodeId", "graph_node_id"),)
+    times = (
+        WantedColumn("start", "start_ns", NULL, is_required=True),
+        WantedColumn("end", "end_ns", NULL, is_required=True),
     )
-    kernel: tuple[Want, ...] = device + graph + (Want("demangledName", "name", -1, is_narrow=True),)
+    device: tuple[WantedColumn, ...] = (
+        *times,
+        WantedColumn("deviceId", "device_id", is_narrow=True, is_required=True),
+        WantedColumn("streamId", "stream_id", is_narrow=True, is_required=True),
+        WantedColumn("correlationId", "correlation_id", -1, is_required=True),
+        WantedColumn("globalPid", "global_pid"),  # see `nsys._Reader`: needed where there are several processes
+    )
+    name = WantedColumn(
+        "demangledName", "name", -1, is_narrow=True, is_required=True, alternatives=("shortName", "mangledName")
+    )
+    kernel: tuple[WantedColumn, ...] = (*device, *graph, name)
     if detail:
-        device += (Want("contextId", "context_id", is_narrow=True),)
-        kernel += (Want("contextId", "context_id", is_narrow=True), Want("shortName", "short_name", -1, is_narrow=True))
-    elif "demangledName" not in columns(table("CUPTI_ACTIVITY_KIND_KERNEL")):
-        kernel += (Want("shortName", "short_name", -1, is_narrow=True),)
-    copy = device + graph + (Want("bytes", "bytes"), Want("copyKind", "copy_kind", is_narrow=True))
-    memset = device + graph + (Want("bytes", "bytes"),)
+        context = WantedColumn("contextId", "context_id", is_narrow=True)
+        device += (context,)
+        kernel += (context, WantedColumn("shortName", "short_name", -1, is_narrow=True))
+    size = WantedColumn("bytes", "bytes", when_missing="sizes and bandwidths are not known")
+    kind = WantedColumn("copyKind", "copy_kind", is_narrow=True, when_missing="directions of copies are not known")
     api = (
-        Want("start", "start_ns", NULL),
-        Want("end", "end_ns", NULL),
-        Want("eventClass", "api_class", is_narrow=True),
-        Want("globalTid", "global_tid"),
-        Want("correlationId", "correlation_id", -1),
-        Want("nameId", "name", -1, is_narrow=True),
-    )
-    nvtx: tuple[Want, ...] = (
-        Want("start", "start_ns", NULL),
-        Want("end", "end_ns", NULL),
-        Want("eventType", "event_type", is_narrow=True),
-        Want("globalTid", "global_tid"),
-        Want("endGlobalTid", "end_global_tid", NULL),
-        Want("text", "text", b""),
-        Want("textId", "text_number", NULL),
-        Want("domainId", "domain", is_narrow=True),
+        *times,
+        WantedColumn(
+            "eventClass", "api_class", is_narrow=True,
+            when_missing="driver calls are not told from runtime calls, and calls with a back trace count twice",
+        ),
+        WantedColumn("globalTid", "global_tid", is_required=True),
+        WantedColumn("correlationId", "correlation_id", -1, is_required=True),
+        WantedColumn("nameId", "name", -1, is_narrow=True, is_required=True),
+    )  # fmt: skip
+    nvtx: tuple[WantedColumn, ...] = (
+        *times,
+        WantedColumn("eventType", "event_type", is_narrow=True, is_required=True),
+        WantedColumn("globalTid", "global_tid", is_required=True),
+        WantedColumn("endGlobalTid", "end_global_tid", NULL),
+        WantedColumn("text", "text", b""),
+        WantedColumn("textId", "text_number", NULL),
+        WantedColumn("domainId", "domain", is_narrow=True, when_missing="domains of ranges are not known"),
     )
     if detail:
-        kernel += tuple(Want(raw, ours, is_narrow=True) for raw, ours in LAUNCH_DETAIL.items())
-        nvtx += (
-            Want("ROWID", "source_row_id"),
-            Want("jsonText", "json_text", b""),
-            Want("jsonTextId", "json_number", NULL),
-            Want("int64Value", "int64_value", NULL),
-            Want("uint64Value", "uint64_value", NULL),
+        kernel += tuple(
+            WantedColumn(raw, ours, is_narrow=True, when_missing=f"{raw} of launches is not known")
+            for raw, ours in LAUNCH_DETAIL.items()
         )
-    library = (Want("start", "start_ns", NULL), Want("end", "end_ns", NULL), Want("globalTid", "global_tid"),
-               Want("nameId", "name", -1, is_narrow=True))  # fmt: skip
+        nvtx += (
+            WantedColumn("ROWID", "source_row_id"),
+            WantedColumn("jsonText", "json_text", b""),
+            WantedColumn("jsonTextId", "json_number", NULL),
+            WantedColumn("int64Value", "int64_value", NULL),
+            WantedColumn("uint64Value", "uint64_value", NULL),
+        )
+    library = (
+        *times,
+        WantedColumn("globalTid", "global_tid", is_required=True),
+        WantedColumn("nameId", "name", -1, is_narrow=True, is_required=True),
+    )
     waits = _wait_requests(table) if detail else {}
     return {
         **waits,
-        "strings": Request(table("StringIds"), (Want("id", "id"), Want("value", "value", b""))),
+        "strings": Request(
+            table("StringIds"),
+            (WantedColumn("id", "id", is_required=True), WantedColumn("value", "value", b"", is_required=True)),
+        ),
         "kernel": Request(table("CUPTI_ACTIVITY_KIND_KERNEL"), kernel),
         "api": Request(table("CUPTI_ACTIVITY_KIND_RUNTIME"), api),
-        "nvtx": Request(table("NVTX_EVENTS"), nvtx),
-        "memcpy": Request(table("CUPTI_ACTIVITY_KIND_MEMCPY"), copy),
-        "memset": Request(table("CUPTI_ACTIVITY_KIND_MEMSET"), memset),
+        "nvtx": Request(table("NVTX_EVENTS"), nvtx, one_of=("text", "textId")),
+        "memcpy": Request(table("CUPTI_ACTIVITY_KIND_MEMCPY"), (*device, *graph, size, kind)),
+        "memset": Request(table("CUPTI_ACTIVITY_KIND_MEMSET"), (*device, *graph, size)),
         "graph": Request(
             table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"),
-            device + (Want("graphId", "graph_id"), Want("graphExecId", "graph_exec_id")),
+            (*device, WantedColumn("graphId", "graph_id"), WantedColumn("graphExecId", "graph_exec_id")),
         ),
         "cudnn": Request(table("CUDNN_EVENTS"), library),
         "cublas": Request(table("CUBLAS_EVENTS"), library),
@@ -107,30 +125,33 @@ def _graph_node_request(source: TableSource, table: _Tables) -> Request:
     return Request(
         name,
         (
-            Want("start", "start_ns"),
-            Want("globalTid", "global_tid"),
-            Want("graphNodeId", "graph_node_id"),
-            Want("originalGraphNodeId", "original_graph_node_id"),
+            WantedColumn("start", "start_ns"),
+            WantedColumn("globalTid", "global_tid"),
+            WantedColumn("graphNodeId", "graph_node_id"),
+            WantedColumn("originalGraphNodeId", "original_graph_node_id"),
         ),
     )
 
 
 def _wait_requests(table: _Tables) -> dict[str, Request]:
     place = (
-        Want("deviceId", "device_id", is_narrow=True),
-        Want("contextId", "context_id", is_narrow=True),
-        Want("streamId", "stream_id", -1, is_narrow=True),
-        Want("correlationId", "correlation_id", -1),
-        Want("globalPid", "global_pid"),
-        Want("eventId", "event_id", -1),
-        Want("eventSyncId", "event_sync_id", -1),
+        WantedColumn("deviceId", "device_id", is_narrow=True),
+        WantedColumn("contextId", "context_id", is_narrow=True),
+        WantedColumn("streamId", "stream_id", -1, is_narrow=True, is_required=True),
+        WantedColumn("correlationId", "correlation_id", -1, is_required=True),
+        WantedColumn("globalPid", "global_pid"),
+        WantedColumn("eventId", "event_id", -1),
+        WantedColumn("eventSyncId", "event_sync_id", -1),
+    )
+    times = (
+        WantedColumn("start", "start_ns", NULL, is_required=True),
+        WantedColumn("end", "end_ns", NULL, is_required=True),
     )
     return {
-        "synchronization": Request(
-            table("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"),
-            (*place, Want("start", "start_ns", NULL), Want("end", "end_ns", NULL)),
+        "synchronization": Request(table("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"), (*place, *times)),
+        "cuda_event": Request(
+            table("CUPTI_ACTIVITY_KIND_CUDA_EVENT"), (*place, WantedColumn("timestamp", "timestamp_ns", -1))
         ),
-        "cuda_event": Request(table("CUPTI_ACTIVITY_KIND_CUDA_EVENT"), (*place, Want("timestamp", "timestamp_ns", -1))),
     }
 
 
@@ -141,10 +162,10 @@ def _overhead_request(source: TableSource, table: _Tables) -> Request:
     return Request(
         name,
         (
-            Want("start", "start_ns"),
-            Want("end", "end_ns", NULL),
-            Want("overheadType", "overhead_type"),
-            Want("globalTid", "global_tid"),
-            Want("nameId", "name", -1, is_narrow=True),
+            WantedColumn("start", "start_ns"),
+            WantedColumn("end", "end_ns", NULL),
+            WantedColumn("overheadType", "overhead_type"),
+            WantedColumn("globalTid", "global_tid"),
+            WantedColumn("nameId", "name", -1, is_narrow=True),
         ),
     )

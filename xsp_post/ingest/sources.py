@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from xsp_post.base.errors import CaptureError, UsageError
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.ingest import files
-from xsp_post.ingest.tables import FolderTables, SqliteTables
+from xsp_post.ingest.folder_tables import FolderTables
+from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model import capture
 
 if TYPE_CHECKING:

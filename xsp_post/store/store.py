@@ -206,7 +206,7 @@ class Store(Results):
     """A store opened read-only: frames by table name, texts as categoricals."""
 
     def __init__(self, path: Path) -> None:
-        from xsp_post.ingest.tables import SqliteTables
+        from xsp_post.ingest.sqlite_tables import SqliteTables
 
         self.path = path
         self._tables = SqliteTables(path)
@@ -291,7 +291,7 @@ class Store(Results):
 
     def _part(self, table: str, needed: set[str] | None, kind_id: str) -> pd.DataFrame:
         """The wanted columns of one table of the file."""
-        from xsp_post.ingest.tables import NULL, Request, Want, floats
+        from xsp_post.ingest.tables import NULL, Request, WantedColumn, floats
 
         wants, texts, plain = [], set(), set()
         for column, kind in self._declared(table):
@@ -300,12 +300,12 @@ class Store(Results):
                 continue
             if shown != column:
                 texts.add(shown)
-                wants.append(Want(column, shown, 0, is_narrow=True))
+                wants.append(WantedColumn(column, shown, 0, is_narrow=True))
             elif kind == "TEXT":
                 plain.add(shown)
-                wants.append(Want(column, shown, b""))
+                wants.append(WantedColumn(column, shown, b""))
             else:
-                wants.append(Want(column, shown, float("nan") if kind == "FLOAT" else NULL))
+                wants.append(WantedColumn(column, shown, float("nan") if kind == "FLOAT" else NULL))
         rows = self._tables.read([Request(table, tuple(wants))])[0]
         data: dict[str, object] = {}
         for want in wants:
@@ -327,9 +327,9 @@ class Store(Results):
 
     def _categorical(self, ids: np.ndarray) -> pd.Categorical:
         if self._strings is None:
-            from xsp_post.ingest.tables import Request, Want
+            from xsp_post.ingest.tables import Request, WantedColumn
 
-            table = self._tables.read([Request("strings", (Want("text", "text", b""),))])[0]
+            table = self._tables.read([Request("strings", (WantedColumn("text", "text", b""),))])[0]
             self._strings = np.array([v.decode("utf-8", "replace") for v in table.column("text").to_pylist()], object)
         codes, used = pd.factorize(ids)
         return pd.Categorical.from_codes(codes, pd.Index(self._strings[used], dtype=object))

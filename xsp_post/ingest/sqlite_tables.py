@@ -1,0 +1,315 @@
+"""Captures in: the tables of one SQLite file as Arrow columns, read-only.
+
+Read through ADBC in slices of row numbers on two threads (the driver releases the GIL); every expression is given
+one type with COALESCE, because the driver infers a column's type from its first rows. The rows read are compared
+with SQLite's own count, since slices miss rows of a b-tree whose row numbers are out of order.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from xsp_post.base.errors import CaptureError
+from xsp_post.ingest import files
+from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_table, unexpected_type
+
+_SLICE_ROWS = 262_144
+_BATCH_ROWS = "65536"
+_WAL_MODE = 2  # of the read and write version in the header
+# SQLite's message may quote a damaged schema, whose bytes are no text to Python.
+_DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
+# What SQLite says, where it quotes nothing of the file.
+_PLAIN_WORDS = ("database disk image is malformed", "file is not a database", "disk I/O error", "out of memory",
+                "unable to open database file", "malformed database schema", "unsupported file format")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What the file's schema says of one table."""
+
+    columns: frozenset[str]
+    never_null: frozenset[str]
+    has_row_numbers: bool
+    kind: str = "table"
+
+
+class SqliteTables:
+    """The tables of one SQLite file, opened read-only; nothing is written to it or beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._uri = self._readable_uri()
+        self._schema: dict[str, _Held] = {}
+        self._ahead: tuple[list[Request], Future[list[pa.Table]]] | None = None
+        self.row_counts: dict[str, int] = {}  # by table: what SQLite counts in the file
+
+    # -- opening ------------------------------------------------------------------------------------
+
+    def _readable_uri(self) -> str:
+        real = self.path.resolve()
+        uri = "file:" + quote(os.fsencode(real)) + "?mode=ro"  # a name need not be UTF-8
+        self._refuse_unmerged(Path(os.fsdecode(os.fsencode(real) + b"-wal")), "write-ahead log")
+        if _WAL_MODE in files.head(real, 20)[18:20]:
+            # plain read-only mode would create the files of a write-ahead log beside the capture
+            uri += "&immutable=1"
+        try:
+            with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error) or "busy" in str(error):
+                raise CaptureError(
+                    f"{self.path}: the database is locked by another program",
+                    code="capture-locked",
+                    hint="wait for the export to end, or ingest a copy",
+                ) from error
+            self._refuse_unmerged(Path(os.fsdecode(os.fsencode(real) + b"-journal")), "rollback journal")
+            raise self._damaged(error) from error
+        except _DAMAGE as error:
+            raise self._damaged(error) from error
+        return uri
+
+    def _refuse_unmerged(self, beside: Path, what: str) -> None:
+        """A log that lies beside a database holds changes of it: without them the file is another state."""
+        try:
+            size_bytes = beside.stat().st_size
+        except OSError:
+            return
+        if size_bytes:
+            raise CaptureError(
+                f"{self.path}: a {what} of {size_bytes:,} bytes lies beside it, whose changes are not in the file",
+                code="capture-unmerged",
+                hint="close the program that writes it, or merge it: sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'",
+            )
+
+    def _damaged(self, error: BaseException) -> CaptureError:
+        said = str(error)
+        known = next((words for words in _PLAIN_WORDS if words in said), "")
+        reason = "its schema is damaged" if isinstance(error, UnicodeDecodeError) else known
+        return CaptureError(
+            f"{self.path}: not an intact SQLite database ({reason or 'SQLite cannot read it'})",
+            code="capture-damaged",
+            hint="export the report again: nsys export -t sqlite REPORT.nsys-rep",
+        )
+
+    def connect(self) -> sqlite3.Connection:
+        """A read-only connection whose text is decoded tolerantly (captures hold other code pages)."""
+        connection = sqlite3.connect(self._uri, uri=True)
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        return connection
+
+    # -- the schema ---------------------------------------------------------------------------------
+
+    def tables(self) -> frozenset[str]:
+        if not self._schema:
+            try:
+                with closing(self.connect()) as connection:
+                    names = connection.execute(
+                        "SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')"
+                    ).fetchall()
+                    for name, kind, sql in names:
+                        self._schema[name] = _held(connection, name, kind, (sql or "").upper())
+            except _DAMAGE as error:
+                raise self._damaged(error) from error
+        return frozenset(self._schema)
+
+    def columns(self, table: str) -> frozenset[str]:
+        """Column names; empty when the table is not there. CaptureError for a view of that name: a query in the
+        file decides what it holds, and whether it ever ends."""
+        self.tables()
+        held = self._schema.get(table)
+        if held is None:
+            return frozenset()
+        if held.kind != "table":
+            raise CaptureError(
+                f"{self.path}: {table} is a {held.kind}, not a table",
+                code="capture-view",
+                hint="make a table of it: CREATE TABLE copy AS SELECT * FROM the view; then drop the view and rename",
+            )
+        return held.columns
+
+    # -- rows ---------------------------------------------------------------------------------------
+
+    def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple]:
+        """Small tables as Python rows: the wanted columns, NULL where a column is not there."""
+        have = self.columns(table)
+        if not have:
+            return []
+        select = ", ".join(quoted(c) if c in have else "NULL" for c in columns)
+        try:
+            with closing(self.connect()) as connection:
+                return connection.execute(f"SELECT {select} FROM {quoted(table)} LIMIT {int(limit)}").fetchall()
+        except _DAMAGE as error:
+            raise self._damaged(error) from error
+
+    def read_ahead(self, requests: Sequence[Request]) -> None:
+        """Begin to read now; the next `read` of the same requests takes the result. For work that can be done
+        meanwhile (importing half the program takes as long as reading half a million rows)."""
+        pool = ThreadPoolExecutor(1)
+        self._ahead = list(requests), pool.submit(self._read_now, list(requests))
+        pool.shutdown(wait=False)
+
+    def read(self, requests: Sequence[Request]) -> list[pa.Table]:
+        if self._ahead is not None and self._ahead[0] == list(requests):
+            (_, future), self._ahead = self._ahead, None
+            return future.result()
+        return self._read_now(requests)
+
+    def _read_now(self, requests: Sequence[Request]) -> list[pa.Table]:
+        present = {index: request for index, request in enumerate(requests) if self.columns(request.table)}
+        with ThreadPoolExecutor(2) as pool:
+            try:
+                parts = {
+                    index: [pool.submit(self._fetch, request, query) for query in self._queries(request)]
+                    for index, request in present.items()
+                }
+                counts = {request.table: pool.submit(self._count, request.table) for request in present.values()}
+                read = {index: [part.result() for part in futures] for index, futures in parts.items()}
+                self.row_counts |= {table: count.result() for table, count in counts.items()}
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        result = []
+        for index, request in enumerate(requests):
+            table = pa.concat_tables([part for part, _ in read[index]]) if read.get(index) else empty_table(request)
+            if index in present and sum(rows for _, rows in read[index]) != self.row_counts[request.table]:
+                table = self._read_in_one_scan(request)
+            result.append(table)
+        return result
+
+    def _read_in_one_scan(self, request: Request) -> pa.Table:
+        """All rows from first to last page. CaptureError when even so fewer come than SQLite counts."""
+        table, rows = self._fetch(request, self._select(request))
+        counted = self.row_counts[request.table]
+        if rows != counted:
+            raise CaptureError(
+                f"{self.path}: of {counted:,} rows of {request.table} only {rows:,} can be read",
+                code="capture-rows-lost",
+                hint="the file is damaged: export the report again",
+            )
+        return table
+
+    def _count(self, table: str) -> int:
+        """Rows of a table, by a walk over all its pages (an index might have been left behind by an edit)."""
+        try:
+            with closing(self.connect()) as connection:
+                return int(connection.execute(f"SELECT count(*) FROM {quoted(table)} NOT INDEXED").fetchone()[0])
+        except _DAMAGE as error:
+            raise self._damaged(error) from error
+
+    def _select(self, request: Request) -> str:
+        held = self._schema[request.table]
+        row_number = "rowid" if held.has_row_numbers else "row_number() OVER ()"
+        select = ", ".join(f"{_expression(w, held, row_number)} AS {quoted(w.alias)}" for w in request.wants)
+        return f"SELECT {select} FROM {quoted(request.table)}"
+
+    def _queries(self, request: Request) -> list[str]:
+        query = self._select(request)
+        if not self._schema[request.table].has_row_numbers:
+            return [query]
+        try:
+            with closing(self.connect()) as connection:
+                # two sub-queries: each is answered from the edge of the tree, both at once would scan
+                table = quoted(request.table)
+                low, high = connection.execute(
+                    f"SELECT (SELECT min(rowid) FROM {table}), (SELECT max(rowid) FROM {table})"
+                ).fetchone()
+        except _DAMAGE as error:
+            raise self._damaged(error) from error
+        if low is None:
+            return []
+        if high - low > 50 * 1_000_000:  # sparse or enormous row numbers: one scan
+            return [query]
+        return [
+            f"{query} WHERE rowid BETWEEN {first} AND {min(first + _SLICE_ROWS - 1, high)}"
+            for first in range(low, high + 1, _SLICE_ROWS)
+        ]
+
+    def _fetch(self, request: Request, query: str) -> tuple[pa.Table, int]:
+        """The rows of one query that are kept, and how many there were."""
+        import adbc_driver_manager
+        import adbc_driver_sqlite
+
+        try:
+            with (
+                adbc_driver_sqlite.connect(self._uri) as database,
+                adbc_driver_manager.AdbcConnection(database) as connection,
+                adbc_driver_manager.AdbcStatement(connection) as statement,
+            ):
+                statement.set_options(**{"adbc.sqlite.query.batch_rows": _BATCH_ROWS})
+                statement.set_sql_query(query)
+                stream, _ = statement.execute_query()
+                reader = pa.RecordBatchReader._import_from_c(stream.address)
+                return _typed(self.path, request, reader)
+        except (adbc_driver_manager.Error, UnicodeDecodeError, OSError) as error:
+            raise self._damaged(error) from error
+
+
+def _held(connection: sqlite3.Connection, name: str, kind: str, sql: str) -> _Held:
+    """A view is not looked into; neither is a virtual table, whose module may be any program."""
+    if kind == "table" and sql.startswith("CREATE VIRTUAL"):
+        kind = "virtual table"
+    if kind != "table":
+        return _Held(frozenset(), frozenset(), False, kind)
+    info = connection.execute(f"PRAGMA table_info({quoted(name)})").fetchall()
+    return _Held(
+        frozenset(row[1] for row in info),
+        frozenset(row[1] for row in info if row[3]),
+        "WITHOUT ROWID" not in sql,
+    )
+
+
+def _typed(path: Path, request: Request, batches: pa.RecordBatchReader) -> tuple[pa.Table, int]:
+    """The batches with the wanted types, each narrowed as it comes; an empty slice has no types of its own."""
+    wanted = pa.schema([(w.alias, w.arrow_type) for w in request.wants])
+    rows = 0
+    try:
+        parts = []
+        for batch in batches:
+            if batch.num_rows:
+                columns = [
+                    cast_column(path, request.table, want, batch.column(k), safe=not want.is_narrow)
+                    for k, want in enumerate(request.wants)
+                ]
+                part = pa.record_batch(columns, schema=wanted)
+                rows += batch.num_rows
+                parts.append(part if request.keep is None else part.filter(pa.array(request.keep(part))))
+        return pa.Table.from_batches(parts, schema=wanted), rows
+    except pa.ArrowInvalid as error:  # the driver's own: a type that changes between its batches
+        raise unexpected_type(path, _place_of(request, error)) from error
+
+
+def _place_of(request: Request, error: pa.ArrowException) -> str:
+    """The table, and the column where the driver names it by its number or alias."""
+    said = str(error)
+    column = next((w.column for w in request.wants if f"'{w.alias}'" in said or f'"{w.alias}"' in said), "")
+    return f"{request.table}.{column}" if column else request.table
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _expression(want: WantedColumn, held: _Held, row_number: str) -> str:
+    literal = "x''" if isinstance(want.default, bytes) else repr(want.default)
+    if want.column == "ROWID":
+        return row_number
+    column = want.name_in(held.columns)
+    if not column:
+        return literal
+    if isinstance(want.default, bytes):
+        return f"COALESCE(CAST({quoted(column)} AS BLOB), x'')"
+    if isinstance(want.default, float):
+        # NaN cannot be written in SQL: −∞ stands for it and for NULL (see `floats`)
+        return f"COALESCE(CAST({quoted(column)} AS REAL), -9e999)"
+    if column in held.never_null:
+        return quoted(column)
+    return f"COALESCE({quoted(column)}, {literal})"
