@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xsp_post.base import findings
+from xsp_post.base import messages
 from xsp_post.base.errors import CaptureError, ToolError
 from xsp_post.counters.quantities import quantities, roof_fractions
 from xsp_post.ingest import ncu, ncu_blocks
@@ -113,7 +113,7 @@ def test_a_cut_report_says_so(captures: Path, tmp_path: Path) -> None:
     path.write_bytes(whole[:200_000])
     report = read_ncu(path)
     assert len(report.actions) == 2  # NVIDIA's reader gives what it can and says nothing
-    assert [f.code for f in report.findings if f.severity == findings.WARNING] == ["counters-report-cut"]
+    assert [f.code for f in report.findings if f.severity == messages.WARNING] == ["counters-report-cut"]
     assert ncu_blocks.declared_results(path) == (1, False)  # the second result is the one that is cut
 
 
@@ -279,8 +279,8 @@ def test_a_number_that_is_none_becomes_a_finding_never_a_zero() -> None:
     assert values(report, "l2_bytes") == [0]
     found = {f.code: f.count for f in report.findings}
     assert found["counters-not-a-number"] == 2
-    assert report.findings[0].severity == findings.WARNING
-    assert fake({"odd__metric": math.nan}).findings[0].severity == findings.INFO  # nobody needs it
+    assert report.findings[0].severity == messages.WARNING
+    assert fake({"odd__metric": math.nan}).findings[0].severity == messages.INFO  # nobody needs it
 
 
 def test_our_domain_gives_the_path_whatever_else_is_there() -> None:
