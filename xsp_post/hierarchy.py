@@ -119,6 +119,7 @@ def _levels(
 ) -> tuple[np.ndarray, str]:
     spans = trace.spans
     launched = np.bincount(owner[owner >= 0], minlength=len(spans)) > 0
+    device_ns, has_kernels = _work_inside(trace, owner, forward, parent, depth)
     domain_names = np.array([str(name).lower() for name in trace.domains["name"]], object)
     ranges = level_rules.Ranges(
         parent=parent,
@@ -131,10 +132,30 @@ def _levels(
         domain_names=domain_names,
         has_device_work=rollup.add_up(launched.astype(np.int64), parent, depth) > 0,
         role_of_string=names.roles_by_string(),
+        layer_type_of_string=names.parsed["layer_type"].astype(object).to_numpy(),
+        duration_ns=(spans["end_ns"] - spans["start_ns"]).to_numpy(),
+        device_ns=device_ns,
+        has_kernels=has_kernels,
         strings=_texts_of_rows(trace, names),
         recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
     )
     return level_rules.assign_levels(ranges, options)
+
+
+def _work_inside(
+    trace: Trace, owner: np.ndarray, forward: np.ndarray, parent: np.ndarray, depth: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Device time launched in each span, and whether a kernel was; a gradient counts for its forward range."""
+    rows = np.flatnonzero(owner >= 0)
+    span = owner[rows]
+    span = np.where(forward[span] >= 0, forward[span], span)
+    activities = trace.activities
+    duration = (activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy())[rows]
+    kind = activities["kind"].to_numpy()[rows]
+    works = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
+    own = rollup.sums_per_node(span, np.maximum(duration, 0), len(parent))
+    kernels = np.bincount(span[works], minlength=len(parent)).astype(np.int64)
+    return rollup.add_up(own, parent, depth), rollup.add_up(kernels, parent, depth) > 0
 
 
 def _texts_of_rows(trace: Trace, names: NodeNames) -> np.ndarray:

@@ -10,7 +10,7 @@ below a layer and between model and layer follow from where the layers are (`_fi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.model.trace import SpanKind
 from xsp_post.names.range_text import DOMAIN
+from xsp_post.tree_steps import layer_rules
 
 LIBRARY_DOMAINS = frozenset({
     "cublas", "cublaslt", "cudnn", "nccl", "cusparse", "cusparselt", "cusolver", "cufft", "curand", "cutensor",
@@ -44,9 +45,17 @@ class Ranges:
     role_of_string: np.ndarray  # object, '' none
     strings: np.ndarray
     recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
+    layer_type_of_string: np.ndarray = field(default_factory=lambda: np.zeros(0, object))
+    duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
+    device_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # launched inside, gradients included
+    has_kernels: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
 
     def __post_init__(self) -> None:
         self.by_depth = rows_by_depth(self.depth)
+
+    def time_inside(self) -> np.ndarray:
+        """Device time of what was launched in each span; host time where the capture holds no device work."""
+        return self.device_ns if self.device_ns.any() else self.duration_ns
 
     def has_role(self, *roles: str) -> np.ndarray:
         """Which spans' texts play one of these roles."""
@@ -200,10 +209,10 @@ def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -
     module = ranges.has_role("module", "layer") & ~library & ~model
     operator = ranges.has_role("operator") & ~library & ~model
     if module.any():
-        inner = ranges.innermost_by_name(module)
+        chosen, called = layer_rules.module_layers(ranges, module)
         # module markers may stand beside the work they name (FSDP hooks): operators outside them count too
         beside = ranges.outermost(operator & ~ranges.inside(module) & ~ranges.around(module))
-        return inner | beside, "module names" + (" and operators beside them" if beside.any() else "")
+        return chosen | beside, called + (" and operators beside them" if beside.any() else "")
     if operator.any():
         return ranges.outermost(operator), "framework operators"
     phase = ranges.has_role("phase") & ~model & ranges.inside(model)
