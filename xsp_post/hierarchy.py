@@ -24,6 +24,7 @@ from xsp_post.tree_steps.amounts import distinct_operations, roll_up
 from xsp_post.tree_steps.frames import make_frames
 from xsp_post.tree_steps.inferred import infer_rest
 from xsp_post.tree_steps.iterations import measure_iterations, number_iterations
+from xsp_post.tree_steps.layer_evidence import layer_evidence
 from xsp_post.tree_steps.layer_keys import number_layers
 from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.projection import project_overlapping
@@ -63,6 +64,8 @@ def build_tree(trace: Trace, options: Options | None = None) -> Tree:
     activities["layer_node_id"], activities["layer_attribution"] = layering.assign_layers(
         trace, nodes, activities, launch_id, forward
     )
+    layers_found, told = layer_evidence(nodes, activities, names)
+    findings += told
     nodes["path_id"], _ = layering.path_ids(
         nodes["parent_id"].to_numpy(),
         nodes["depth"].to_numpy(),
@@ -76,6 +79,7 @@ def build_tree(trace: Trace, options: Options | None = None) -> Tree:
     if len(overlapping):
         nodes = nodes.assign(**project_overlapping(trace, nodes, activities, overlapping))
     tree = Tree(trace, nodes, activities, strings, frame, keys, rule, names, findings, inferred)
+    tree.layer_evidence = layers_found
     findings += _findings(tree, crossing_count, launch_id)
     findings += check_tree(tree)
     tree.iterations, warm = measure_iterations(tree)

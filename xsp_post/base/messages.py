@@ -771,6 +771,13 @@ FINDINGS: dict[str, FindingText] = {
         "Matched by path and call index, some layers were seen at one level only: the program took another way.",
         "Fix seed and inputs; layers that run in some iterations only cannot be compared.",
     ),
+    "model-self": FindingText(
+        WARNING,
+        "Much of the model counts for no layer",
+        "More than a fifth of the device time of the model executions was launched in the model itself or in groups "
+        "of layers, but in none of the ranges taken for layers. Tables by layer show it as [self].",
+        "Name the ranges that are the layers with --layer-range or --layer-depth; or record ranges around all layers.",
+    ),
     "module-loading": FindingText(
         WARNING,
         "Modules were loaded or compiled while recording",

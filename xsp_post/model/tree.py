@@ -89,6 +89,7 @@ class Tree:
     names: Any = None  # hierarchy's look-up of parsed range texts
     findings: list[Finding] = field(default_factory=list)
     inferred: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
+    layer_evidence: str = ""  # what the layers are, how many an execution holds, the device time they cover
 
     @property
     def kernels(self) -> pd.DataFrame:

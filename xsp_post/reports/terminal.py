@@ -122,6 +122,8 @@ def headline(capture: pd.Series) -> Text:
     text = Text(" · ".join(shown(f) for f in facts if f), style="bold")
     rule = str(capture["level_rule"])
     text.append(f"\n{'' if rule.startswith('no ranges') else 'levels by '}{shown(rule, 160)}", style="dim")
+    if evidence := str(capture.get("layer_evidence", "") or ""):
+        text.append(f"\n{shown(evidence, 160)}", style="dim")
     return text
 
 

@@ -29,6 +29,7 @@ CAPTURES = register(
             C("busy_ns", "int64", "length of the union of all device intervals, summed over devices"),
             C("duration_ns", "int64", "first to last event that was recorded"),
             C("level_rule", "str", "which rule assigned model and layer levels"),
+            C("layer_evidence", "str", "what the layers are, how many an execution holds, what device time they cover"),
             C("clock_offset_ns", "int64", "shift applied to host spans to agree with the device clock (0: one clock)"),
             C("process_count", "int64", "processes with ranges or device work"),
             C("is_partial", "bool", "the export covers part of the recording only"),

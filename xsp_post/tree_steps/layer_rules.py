@@ -42,7 +42,7 @@ _GROUP_CLASS = re.compile(
     r"|Checkpoint\w*|OptimizedModule|CompiledFxGraph)\*?$"
 )
 _BLOCK_PATH = re.compile(
-    r"(?:^|[._/\- ])(?:layers?|blocks?|h|resblocks|transformer_?(?:layers?|blocks?)|(?:de|en)coder_?(?:layers?|blocks?))"
+    r"(?:^|[._/\- ])(?:(?:transformer_?|decoder_?|encoder_?|res)?(?:layers?|blocks?)|h)"
     r"[ ._\-]?\*(?:[_. ](?:forward|fwd))?$",
     re.IGNORECASE,
 )

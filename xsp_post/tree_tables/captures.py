@@ -45,6 +45,7 @@ def captures_frame(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFram
                 "busy_ns": busy,
                 "duration_ns": int(root["end_ns"] - root["start_ns"]),
                 "level_rule": tree.level_rule,
+                "layer_evidence": tree.layer_evidence,
                 "clock_offset_ns": provenance.clock_offset_ns,
                 "process_count": len(tree.trace.processes),
                 "is_partial": provenance.is_partial,

@@ -1,0 +1,111 @@
+"""What each real capture's layers are, as its owner would say (MEANING.md, column "layers in each")."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+
+from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.sources import load
+from xsp_post.model.levels import Level
+
+
+@cache
+def _tree(path):
+    return build_tree(load(path).trace)
+
+
+@pytest.fixture
+def tree(captures):
+    """A function: the tree of a capture by its path below the folder of captures."""
+    return lambda name: _tree(captures / name)
+
+
+def layers(tree, text=""):
+    """Layer nodes whose name matches, with their name, class and device time (kernels, copies, memsets, graphs)."""
+    nodes = tree.nodes
+    rows = np.flatnonzero(nodes["level"].to_numpy() == int(Level.LAYER))
+    result = nodes.iloc[rows].assign(
+        name=tree.names.folded_names[nodes["folded_id"].to_numpy()[rows]],
+        layer_type=tree.names.node_text("layer_type", rows),
+        device_ns=device_time(tree)[rows],
+    )
+    return result[[bool(re.search(text, name)) for name in result["name"]]]
+
+
+def device_time(tree):
+    """Device time that counts for each node as its layer."""
+    activities = tree.activities
+    home = activities["layer_node_id"].to_numpy()
+    duration = (activities["end_ns"] - activities["start_ns"]).to_numpy()
+    return np.bincount(home[home >= 0], weights=duration[home >= 0], minlength=len(tree.nodes)).astype(np.int64)
+
+
+def share_in_layers(tree):
+    """Share of the device time with a launch row that counts for a layer."""
+    activities = tree.activities
+    duration = (activities["end_ns"] - activities["start_ns"]).to_numpy()
+    launched = activities["launch_id"].to_numpy() >= 0
+    return layers(tree)["device_ns"].sum() / duration[launched].sum()
+
+
+MODULES = [
+    ("kineto/timesformer_h100.pt.trace.json.gz", "TimesformerLayer", 12, 0.96),
+    ("kineto/bert_small_h100.pt.trace.json.gz", "BertLayer", 4, 0.75),
+    ("kineto/qwen_h100.pt.trace.json.gz", "Qwen2DecoderLayer", 24, 0.98),
+    ("kineto/switch_transformer.pt.trace.json.gz", "SwitchTransformerBlock", 10, 0.82),
+    ("kineto/sglang_prefill_decode.pt.trace.json.gz", "Qwen3DecoderLayer", 36, 0.99),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "count", "share"), MODULES)
+def test_modules_that_repeat_are_the_layers(tree, name, kind, count, share):
+    grown = tree(name)
+    found = layers(grown)
+    blocks = found[found["layer_type"] == kind]
+    assert len(blocks) == count
+    activities = grown.activities
+    launched = activities["launch_id"].to_numpy() >= 0
+    duration = (activities["end_ns"] - activities["start_ns"]).to_numpy()
+    assert blocks["device_ns"].sum() >= (share - 0.01) * duration[launched].sum()
+    assert share_in_layers(grown) > 0.95
+    assert f"layers: `{kind}` ×{count}, " in grown.layer_evidence
+    assert not [f for f in grown.findings if f.code == "model-self"]
+
+
+@pytest.mark.parametrize(("name", "inside"), [
+    ("kineto/timesformer_h100.pt.trace.json.gz", "TimesformerSelfAttention"),
+    ("kineto/bert_small_h100.pt.trace.json.gz", "BertSdpaSelfAttention"),
+    ("kineto/switch_transformer.pt.trace.json.gz", "MultiQueryAttention"),
+])  # fmt: skip
+def test_attention_lies_inside_the_layers(tree, name, inside):
+    grown = tree(name)
+    nodes = grown.nodes
+    kind = grown.names.node_text("layer_type")
+    attention = np.flatnonzero(kind == inside)
+    assert len(attention) and (nodes["level"].to_numpy()[attention] == int(Level.OPERATION)).all()
+    layer = nodes["layer_node_id"].to_numpy()[attention]
+    assert set(kind[layer]) <= {"TimesformerLayer", "BertLayer", "SwitchTransformerBlock"}
+
+
+def test_operators_are_the_layers_of_a_convolution_network_without_module_frames(tree):
+    grown = tree("kineto/resnet50_ddp_a100.pt.trace.json.gz")
+    found = layers(grown)
+    heaviest = found.groupby("name")["device_ns"].sum().sort_values(ascending=False)
+    assert heaviest.index[:3].tolist() == ["aten::conv2d", "aten::batch_norm", "aten::relu_"]
+    assert (found["name"] == "aten::conv2d").sum() == 5 * 53
+    assert share_in_layers(grown) > 0.99
+
+
+def test_tensorrt_layers_keep_their_names(tree):
+    grown = tree("nsys/tensorrt_nvtx_only_titanrtx.sqlite")
+    found = layers(grown, r"^/blocks\.0/blocks\.0\.4/Conv \+ /blocks\.0/blocks\.0\.6/Relu$")
+    assert len(found) == 135 and set(found["layer_type"]) == {"Conv+Relu"}
+
+
+def test_a_program_that_is_no_model_has_no_layers(tree):
+    assert not len(layers(tree("nsys/cloverleaf_a100.sqlite")))
+    assert not len(layers(tree("nsys/many_copies_a100.sqlite")))
