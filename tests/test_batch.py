@@ -342,7 +342,7 @@ def test_interrupted_batch_goes_on_where_it_was(tmp_path):
     finished = len(list((out / "records").glob("[!.]*.json")))
     assert 2 <= finished < 6 and not (out / "fleet.xsp.sqlite").exists()
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
-    printed = json.loads(done.stdout)
+    printed = json.loads(done.stdout)["data"]
     assert not list(out.rglob("*.part*"))
     assert printed["unchanged_count"] >= finished and len(printed["fleet"]) == 6
     assert not list(out.rglob("*.part*"))

@@ -74,7 +74,7 @@ def test_a_table_in_every_text_format(capture, form):
     assert done.returncode == 0, done.stderr
     assert "gemm" in done.stdout
     if form == "json":
-        assert json.loads(done.stdout)[0]["kernel_count"] == 1
+        assert json.loads(done.stdout)["data"][0]["kernel_count"] == 1
 
 
 def test_a_table_as_parquet(capture, tmp_path):
@@ -117,7 +117,8 @@ def test_an_empty_capture_leads_to_a_recording_not_to_another_reading(tmp_path):
 
 def test_tree_as_json_adds_up(capture):
     document = json.loads(xsp("tree", capture, "--json").stdout)
-    assert document["format"] == "xsp-post.tree"
+    assert (document["format"], document["version"], len(document)) == ("xsp-post.tree", 2, 3)
+    document = document["data"]
     assert document["paths"][0]["kernel_ns"] == 160
     launch = [row for row in document["balance"] if row["question"] == "launch"]
     assert sum(r["kernel_ns"] for r in launch if r["attribution"] != "total") == 160
@@ -198,7 +199,7 @@ def test_hostile_text_prints_harmlessly(tmp_path):
 
 def roofs_of(done):
     assert done.returncode == 0, done.stderr
-    return {(row["pipe"], row["origin"]): row["peak_flop_per_s"] for row in json.loads(done.stdout)}
+    return {(row["pipe"], row["origin"]): row["peak_flop_per_s"] for row in json.loads(done.stdout)["data"]}
 
 
 def test_peaks_of_a_file_serve_captures_and_stores(tmp_path, capture):
@@ -229,7 +230,7 @@ def test_a_store_keeps_its_levels_and_says_so(tmp_path, capture):
 def test_an_empty_table_says_what_to_record(capture):
     done = xsp("table", "A9", capture)
     assert done.returncode == 0 and "counters" in done.stderr and "--ncu" in done.stderr
-    assert json.loads(xsp("table", "A9", capture, "--json").stdout) == []
+    assert json.loads(xsp("table", "A9", capture, "--json").stdout)["data"] == []
 
 
 def test_a_store_that_lost_a_table_is_told_apart(tmp_path, capture):

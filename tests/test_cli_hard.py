@@ -96,7 +96,7 @@ def test_two_captures_and_two_forms_of_one(tmp_path, capture):
     other = builder.write_parquetdir(tmp_path / "other")
     done = xsp("table", "captures", capture, other, "--json")
     assert done.returncode == 0, done.stderr
-    assert [row["kernel_count"] for row in json.loads(done.stdout)] == [4, 1]
+    assert [row["kernel_count"] for row in json.loads(done.stdout)["data"]] == [4, 1]
 
 
 def test_a_database_in_write_ahead_mode_and_a_folder_nobody_may_write_to(tmp_path):
@@ -214,7 +214,7 @@ def test_options_in_any_company(capture, options, code):
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     if code == 0:
-        paths = json.loads(done.stdout)["paths"]
+        paths = json.loads(done.stdout)["data"]["paths"]
         assert sum(p["self_kernel_count"] for p in paths) == 4
 
 

@@ -63,7 +63,7 @@ def test_a_run_ends_with_the_headline_and_the_reports_path(done, folder):
 def test_the_store_of_a_run_holds_the_overhead_table(done, folder):
     table = call("table", "overhead", "out/net-net.xsp.sqlite", "--format", "json", cwd=folder)
     assert table.returncode == 0, table.stderr
-    rows = json.loads(table.stdout)
+    rows = json.loads(table.stdout)["data"]
     rows = rows if isinstance(rows, list) else rows["rows"]
     levels = [row["level"] for row in rows if row["event_kind"] == "model"]
     assert levels == ["M", "M/L", "M/L/G"]
@@ -83,7 +83,7 @@ def test_an_existing_run_is_refused_resumed_or_replaced(done, folder):
     resumed = call(*arguments, "--resume", "--json", cwd=folder)
     assert resumed.returncode == 0 and "[1/" not in resumed.stderr, resumed.stderr
     told = json.loads(resumed.stdout)
-    assert told["format"] == "xsp-post.run" and {row["batch_size"] for row in told["models"]} == {1, 2}
+    assert told["format"] == "xsp-post.run" and {row["batch_size"] for row in told["data"]["models"]} == {1, 2}
     other = call(*arguments, "--resume", "--seed", "9", cwd=folder)
     assert other.returncode == 2 and "seed is 0 there and 9 here" in other.stderr
 
@@ -138,7 +138,7 @@ def test_doctor_says_what_is_here_and_what_each_missing_piece_would_give(tmp_pat
     assert answer.stdout.count("gives: ") == answer.stdout.count("✓") + answer.stdout.count("✗") + (
         len(re.findall("^!", answer.stdout, re.M))
     )
-    checks = json.loads(call("doctor", "--json", cwd=tmp_path).stdout)["checks"]
+    checks = json.loads(call("doctor", "--json", cwd=tmp_path).stdout)["data"]["checks"]
     assert {check["status"] for check in checks} <= {"ok", "missing", "warning"}
     assert all(check["remedy"] for check in checks if check["name"] in ("nsys", "ncu") and check["status"] == "missing")
 

@@ -433,7 +433,7 @@ def test_command_in_terminal_json_html_and_ci(tmp_path):
     failed = command("base.xsp.sqlite", "slow.xsp.sqlite", "--fail-if", "model_latency>3%", "--json", "-o", "c.html")
     assert failed.returncode == 1 and "[bar-not-met]" in failed.stderr and "Traceback" not in failed.stderr
     printed = json.loads(failed.stdout)
-    assert printed["format"] == "xsp-post.compare" and printed["models"][0]["change"] == "more"
+    assert printed["format"] == "xsp-post.compare" and printed["data"]["models"][0]["change"] == "more"
     assert (tmp_path / "c.html").read_text().startswith("<!doctype html>")
     assert command("base.xsp.sqlite", "slow.xsp.sqlite", "--fail-if", "nonsense").returncode == 2
     assert command("base.xsp.sqlite", "missing.sqlite").returncode == 4

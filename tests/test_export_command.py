@@ -38,7 +38,7 @@ def test_it_says_what_it_wrote_and_what_opens_it(store, tmp_path):
 
 def test_json_for_programs(store, tmp_path):
     done = xsp_post("export", store, "--to", "chrome", "--capture", 2, "--limit", 3, "--json", cwd=tmp_path)
-    document = json.loads(done.stdout)
+    document = json.loads(done.stdout)["data"]
     assert done.returncode == 0
     assert document["path"] == "small.trace.json.gz" and document["counts"]["kernels"] == 3
     assert {f["code"] for f in document["findings"]} == {"export-limited"}

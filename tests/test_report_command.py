@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from xsp_post.cli import app, main
+from xsp_post.commands.shared import JSON_VERSION
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples/resnet50_generated.sqlite"
 
@@ -44,8 +45,9 @@ def test_the_page_lies_beside_the_store_by_default(store):
 def test_json_holds_the_report(store):
     result = CliRunner().invoke(app, ["report", str(store), "--json"])
     assert result.exit_code == 0
-    report = json.loads(result.stdout)
-    assert report["version"] == 1
+    document = json.loads(result.stdout)
+    assert (document["format"], document["version"]) == ("xsp-post.report", JSON_VERSION)
+    report = document["data"]
     assert {s["id"] for s in report["sections"]} >= {"layers", "kernels", "tree", "timeline"}
 
 
@@ -68,7 +70,7 @@ def test_further_charts_lie_beside_the_file_that_was_asked_for(store, tmp_path):
 
 def test_findings_have_their_texts(store):
     result = CliRunner().invoke(app, ["report", str(store), "--json", "--only", "model"])
-    for found in json.loads(result.stdout)["findings"]:
+    for found in json.loads(result.stdout)["data"]["findings"]:
         assert found["cause"], found["code"]
         assert found["title"] != found["code"]
 

@@ -15,7 +15,7 @@ from reports.samples import HOSTILE, sample
 from xsp_post.base.errors import OutputError
 from xsp_post.reports import javascript
 from xsp_post.reports.html import render, write_report
-from xsp_post.reports.json_form import JSON_VERSION, report_dict
+from xsp_post.reports.json_form import report_dict
 from xsp_post.reports.page_data import escape_json
 from xsp_post.schemas import units
 
@@ -99,8 +99,7 @@ def test_the_numbers_of_the_page_are_those_of_the_tables_to_the_last_digit_shown
 
 def test_the_json_form_holds_the_same_numbers(results, page):
     report = report_dict(results)
-    text = json.dumps(report, allow_nan=False)
-    assert json.loads(text)["version"] == JSON_VERSION == 1
+    json.dumps(report, allow_nan=False)
     tables = {t["id"]: t for s in report["sections"] for t in s["tables"]}
     for name, table in data_of(page)["tables"].items():
         assert len(tables[name]["rows"]) == table["count"]

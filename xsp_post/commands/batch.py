@@ -66,15 +66,14 @@ def batch(
         )
     if as_json:
         shared.print_json(
+            "batch",
             {
-                "format": "xsp-post.batch",
-                "version": 1,
                 "folder": str(output),
                 "analysed_count": result.done_count,
                 "unchanged_count": result.current_count,
                 "skipped": skipped.paths,
                 "fleet": [_public(row) for row in result.rows],
-            }
+            },
         )
     else:
         _print(result, output, len(skipped.paths), no_report)

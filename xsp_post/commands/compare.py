@@ -52,8 +52,7 @@ def compare(
         write_compare_page(comparison, output, names=(base.name, other.name), force=force)
     if as_json:
         tables = {name.removeprefix("compare_"): shared.records(comparison.frame(name)) for name in _TABLES}
-        about = {"format": "xsp-post.compare", "version": 1, "base": base.name, "other": other.name}
-        shared.print_json({**about, **tables})
+        shared.print_json("compare", {"base": base.name, "other": other.name, **tables})
     else:
         _print(comparison, top)
     if output is not None:

@@ -42,8 +42,7 @@ def doctor(
     checks = all_checks()
     peaks = _measured_peaks(output, force) if measure_peaks or output else None
     if as_json:
-        shared.print_json({"format": "xsp-post.doctor", "version": 1, "checks": [asdict(check) for check in checks],
-                           "peaks": peaks})  # fmt: skip
+        shared.print_json("doctor", {"checks": [asdict(check) for check in checks], "peaks": peaks})
         return
     width = max(len(check.name) for check in checks)
     for check in checks:

@@ -52,15 +52,16 @@ def export(
         written = exporters.export(results, to, path, capture_id=capture, limit=limit, force=force)
     if as_json:
         shared.print_json(
+            "export",
             {
                 "path": str(written.path),
-                "format": to,
+                "to": to,
                 "counts": written.counts,
                 "findings": [
                     {"code": f.code, "severity": f.severity, "count": f.count, "example": f.example, "hint": f.hint}
                     for f in written.findings
                 ],
-            }
+            },
         )
         return
     shared.say(f"Wrote {written.path} ({_numbers(written.counts)}); opened by: {exporters.FORMATS[to].opened_by}")

@@ -57,7 +57,7 @@ def ingest(
     if as_json:
         captures = shared.records(analysis.frame("captures"))
         findings = shared.records(analysis.frame("findings"))
-        shared.print_json({"format": "xsp-post.ingest", "version": 1, "store": str(store_path),
+        shared.print_json("ingest", {"store": str(store_path),
                            "report": str(report) if report else None, "captures": captures,
                            "findings": findings})  # fmt: skip
         return

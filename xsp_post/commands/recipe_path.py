@@ -21,9 +21,7 @@ def recipe_path(
 
     folder = install(output)
     if as_json:
-        shared.print_json(
-            {"format": "xsp-post.recipe-path", "version": 1, "folder": str(folder), "recipes": list(RECIPES)}
-        )
+        shared.print_json("recipe-path", {"folder": str(folder), "recipes": list(RECIPES)})
         return
     typer.echo(folder)
     if sys.stdout.isatty():

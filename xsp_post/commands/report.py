@@ -86,16 +86,12 @@ def _json(results: Results, output: Path | None, only: list[str], case: int | No
 
     content = report_dict(results, case=case, only=only)
     if output is None:
-        shared.print_json(content)
+        shared.print_json("report", content)
         return
-    import json
-
     from xsp_post.base.output import atomic_output
 
     with atomic_output(output, force) as temporary:
-        temporary.write_text(
-            json.dumps(content, ensure_ascii=True, allow_nan=False, default=shared._plain) + "\n", encoding="ascii"
-        )
+        temporary.write_text(shared.json_text("report", content), encoding="ascii")
     shared.say(f"Wrote {output}")
 
 

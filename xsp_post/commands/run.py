@@ -118,8 +118,8 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
         write_store(analysis, store, force=True)
         write_report(analysis, report, force=True)
     if as_json:
-        shared.print_json({
-            "format": "xsp-post.run", "version": 1, "directory": str(result.directory), "store": str(store),
+        shared.print_json("run", {
+            "directory": str(result.directory), "store": str(store),
             "report": str(report), "notes": result.notes, **_without_nan(headline.data(analysis)),
         })  # fmt: skip
         return

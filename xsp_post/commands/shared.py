@@ -129,9 +129,21 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def print_json(values: Any) -> None:
-    """One JSON document on stdout; NaN becomes null, numbers stay numbers."""
-    typer.echo(json.dumps(values, ensure_ascii=True, allow_nan=False, default=_plain))
+# Version of every JSON document that a command prints. Every number ever used:
+# 1  first: the values stand beside format and version; `table` prints a list (xsp-post 0.1.0)
+# 2  every document is an object of format, version and data
+JSON_VERSION = 2
+
+
+def json_text(name: str, data: Any) -> str:
+    """The JSON document of a command: what it is, its version, its data. NaN must not be in it."""
+    document = {"format": f"xsp-post.{name}", "version": JSON_VERSION, "data": data}
+    return json.dumps(document, ensure_ascii=True, allow_nan=False, default=_plain) + "\n"
+
+
+def print_json(name: str, data: Any) -> None:
+    """The JSON document of a command on stdout."""
+    typer.echo(json_text(name, data), nl=False)
 
 
 def _plain(value: Any) -> Any:
@@ -139,7 +151,7 @@ def _plain(value: Any) -> Any:
 
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -92,9 +92,7 @@ def _encoded(frame: pd.DataFrame, chosen: str, top: int) -> bytes:
     if chosen == "csv":
         return frame.to_csv(index=False).encode("utf-8", "replace")
     if chosen == "json":
-        import json
-
-        return (json.dumps(shared.records(frame), allow_nan=False, default=shared._plain) + "\n").encode()
+        return shared.json_text("table", shared.records(frame)).encode("ascii")
     if chosen == "parquet":
         buffer = io.BytesIO()
         frame.to_parquet(buffer, index=False)

@@ -8,8 +8,6 @@ from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, TREE, Options
 
-JSON_VERSION = 1  # 1: first
-
 
 @with_options(TREE)
 def tree(
@@ -27,7 +25,7 @@ def tree(
     if as_json:
         names = ("captures", "paths", "balance", "findings")
         document = {name: shared.records(results.frame(name)) for name in names}
-        shared.print_json({"format": "xsp-post.tree", "version": JSON_VERSION, **document})
+        shared.print_json("tree", document)
     else:
         from xsp_post.reports.terminal import print_tree
 

@@ -1,9 +1,4 @@
-"""On the arrow ``reports``: the document → JSON, for scripts and assistants: the same numbers as the page.
-
-`JSON_VERSION` changes when a key changes its meaning or goes away; new keys may come at any time. History:
-
-1  first. Keys as `to_dict` says; docs/report_json.md describes each.
-"""
+"""The document → values for JSON, for scripts and assistants: the same numbers as the page."""
 
 from __future__ import annotations
 
@@ -21,8 +16,6 @@ from xsp_post.reports.document import Document, build
 from xsp_post.reports.text import visible
 from xsp_post.schemas import unit_of
 
-JSON_VERSION = 1
-
 
 def report_dict(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> dict[str, Any]:
     """The report of results as JSON-ready values (no NaN: unknown is None)."""
@@ -33,8 +26,6 @@ def to_dict(document: Document) -> dict[str, Any]:
     """A document as JSON-ready values. Numbers are raw, in the unit of their column; texts are made visible."""
     summary = document.summary
     return {
-        "format": "xsp-post report",
-        "version": JSON_VERSION,
         "generator": f"xsp-post {__version__}",
         "title": summary.title,
         "machine": summary.machine,
