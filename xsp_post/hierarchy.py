@@ -28,13 +28,15 @@ from xsp_post.tree_steps.layer_evidence import layer_evidence
 from xsp_post.tree_steps.layer_keys import number_layers
 from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.projection import project_overlapping
+from xsp_post.tree_steps.twin import Twin, carry_over
 
 __all__ = ["build_tree"]
 
 
-def build_tree(trace: Trace, options: Options | None = None) -> Tree:
+def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None = None) -> Tree:
     """Nest a capture. Every kernel of the trace is in the result once; raises `ContradictionError` otherwise,
-    `UsageError` for patterns of the options that are invalid or match nothing."""
+    `UsageError` for patterns of the options that are invalid or match nothing. ``twin``: another capture of the same
+    program, whose ranges the kernels without a layer get instead of inferred ones."""
     options = options or Options()
     findings: list[Finding] = list(trace.findings)
     with ThreadPoolExecutor(1) as pool:  # two joins that know nothing of one another
@@ -52,7 +54,11 @@ def build_tree(trace: Trace, options: Options | None = None) -> Tree:
     nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
     del nesting, owners, level, span_parent, span_depth  # of a million ranges: make room for the roll-up
     strings, inferred = trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS))
-    if options.infer:
+    if twin is not None:
+        nodes, activities, strings, inferred, reported = carry_over(trace, names, nodes, activities, twin)
+        findings += reported
+        rule += f"; ranges carried over from {twin.source_name}"
+    elif options.infer:
         nodes, activities, strings, inferred, told = infer_rest(trace, names, nodes, activities)
         findings += told
         if len(inferred):

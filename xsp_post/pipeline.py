@@ -9,6 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from xsp_post.base import findings as findings_module
+from xsp_post.base.errors import UsageError
+from xsp_post.base.messages import ERRORS
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.files import require_readable
 from xsp_post.ingest.sources import STORE, Loaded, expand, load, sniff
@@ -19,6 +21,7 @@ from xsp_post.model.results import Analysis, Overlay, Results, with_findings
 from xsp_post.model.trace import Trace
 from xsp_post.reconcile import reconcile
 from xsp_post.store.store import open_store
+from xsp_post.tree_steps.twin import Twin, twin_of
 from xsp_post.tree_tables import core_frames, summary_frames
 
 
@@ -67,9 +70,10 @@ def analyze_loaded(
     """The same, for sources that are read already."""
     traces = _traces(loaded)
     parts = []
+    twin = _twin(options)
     alone = on_rows if len(traces) == 1 else None  # the ids of several are made unique when all are there
     for capture_id, trace in enumerate(traces):
-        parts.append(core_frames(build_tree(trace, options), capture_id, alone))
+        parts.append(core_frames(build_tree(trace, options, twin), capture_id, alone))
     analysis = reconcile(merge(parts))
     if on_rows is not None and alone is None:
         on_rows(analysis.frames)
@@ -79,11 +83,26 @@ def analyze_loaded(
     return with_analyses(analysis, options)
 
 
+def _twin(options: Options) -> Twin | None:
+    """The ranges of the capture given with ``--layers-from``, None without one."""
+    if options.layers_from is None:
+        return None
+    loaded = load(options.layers_from)
+    if loaded.trace is None:
+        raise UsageError(
+            f"{options.layers_from.name} holds no launches: ranges cannot be carried over from it",
+            code="twin-without-launches",
+            hint=ERRORS["twin-without-launches"].cure,
+        )
+    return twin_of(build_tree(loaded.trace, replace(options, layers_from=None, with_layers=True)))
+
+
 def summarize(paths: list[Path], options: Options | None = None, begun: SqliteTables | None = None) -> Analysis:
     """What the printed tree shows of captures, without the rows behind it."""
     options = replace(options or DEFAULTS, with_layers=False)
     traces = _traces(_loaded(paths, begun, detail=False))
-    parts = [summary_frames(build_tree(trace, options), capture_id) for capture_id, trace in enumerate(traces)]
+    twin = _twin(options)
+    parts = [summary_frames(build_tree(trace, options, twin), capture_id) for capture_id, trace in enumerate(traces)]
     names = parts[0].frames if parts else ()
     frames = {name: _concat([part.frames[name] for part in parts]) for name in names if name != "findings"}
     return with_findings(frames, [f for part in parts for f in part.findings])

@@ -439,6 +439,10 @@ ERRORS: dict[str, ErrorText] = {
         "The tree holds another number of kernels, or another kernel time, than the capture.",
         "This is a defect of xsp-post, not of the capture: please report it with the capture's schema version.",
     ),
+    "twin-without-launches": ErrorText(
+        "The source given with --layers-from is a counter report or holds no timeline.",
+        "Give a capture of the same program with ranges: an nsys export or a PyTorch trace.",
+    ),
     "unattributed-too-much": ErrorText(
         "With --strict: more kernel time lies outside every range than the limit allows.",
         "Put ranges around the uncovered launches (`with xsp_post.ranges(model):`), or raise --unattributed-limit.",
@@ -895,6 +899,19 @@ FINDINGS: dict[str, FindingText] = {
         "Export schema newer than any we have seen",
         "The major schema version is above 3; columns may have changed meaning.",
         "Compare totals with nsys stats, and tell us the version.",
+    ),
+    "twin-aligned": FindingText(
+        INFO,
+        "Ranges are carried over from another capture",
+        "The launches of both captures were aligned by kernel name and shape. Aligned kernels got the ranges that "
+        "their launch had in the other capture (--layers-from).",
+        "Nothing, if both captures are of one program.",
+    ),
+    "twin-unaligned": FindingText(
+        WARNING,
+        "Kernels that the other capture does not have",
+        "No sequence of launches of the capture given with --layers-from equals the launches around these kernels.",
+        "They keep their place in the tree. Record the other capture with the same program, model and batch size.",
     ),
     "warmup-detected": FindingText(
         INFO,

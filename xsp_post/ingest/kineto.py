@@ -95,6 +95,8 @@ class _Assembly:
         attributes = self._attributes()
         devices = self._devices()
         launches = interning.conform(self.launches, interning.LAUNCH_DTYPES)
+        if "kernel_name_id" in self.launches:
+            launches["kernel_name_id"] = self.launches["kernel_name_id"].fillna(-1).to_numpy(np.int32)
         return Trace(
             provenance=self._provenance(source_name, devices),
             strings=self.strings.array(),

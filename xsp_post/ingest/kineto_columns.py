@@ -101,6 +101,9 @@ class Collector:
         frame = self._timed(events, rows)
         frame["api_class"] = _LAUNCH_CLASSES[category]
         frame["correlation_id"] = _arguments(events, "correlation")
+        kernels = [arguments_of(event).get("kernel") for event in events]
+        if any(kernels):  # ROCm names the kernel in the launch call: all there is of one recorded into a graph
+            frame["kernel_name_id"] = self.strings.add([str(name) if name else None for name in kernels])
         self._keep(self.launches, frame)
 
     def _add_activities(self, category: str, events: list[Event], rows: np.ndarray) -> None:

@@ -41,6 +41,13 @@ class Options:
     layer_range: str = _choice("", TREE, "Ranges that are layers (regular expression).")
     layer_depth: int = _choice(0, TREE, "Layers are the ranges this deep below the model (1: directly below).")
     infer: bool = _choice(True, TREE, "Do not infer iterations and blocks where no range is.", flag="--no-infer")
+    layers_from: Path | None = _choice(
+        None,
+        TREE,
+        "Another capture of the same program: its ranges are carried over to kernels without a layer.",
+        value_type=Path,
+        metavar="TWIN",
+    )
     roof: str = _choice("pipe", ROOFS, "Roof for memory-/compute-bound: pipe (the one that ran) or fp32 (the paper).")
     peaks: Mapping[str, Peaks] = _choice(  # by GPU name: hardware.gpus.load_overrides
         {}, ROOFS, "Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one).", value_type=Path

@@ -36,6 +36,7 @@ class LayerAttribution(IntEnum):
     GRAPH = 3
     INFERRED = 4
     NONE = 5
+    TWIN = 6
 
 
 class NodeKind(IntEnum):
@@ -53,6 +54,7 @@ class NodeKind(IntEnum):
     GRAPH = 9  # an opaque graph launch
     INFERRED = 10
     CROSS_THREAD = 11  # a start/end range that another thread ended
+    TWIN = 12  # carried over from another capture of the program
 
 
 # What is known of an inferred node beside what all nodes have (`inference.Inference` says what they mean).

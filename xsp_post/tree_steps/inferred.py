@@ -8,7 +8,7 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.intervals import depths
 from xsp_post.base.findings import Finding
-from xsp_post.inference import Inference, infer
+from xsp_post.inference import infer
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, NodeKind
@@ -47,7 +47,7 @@ def infer_rest(
     if not len(inference.nodes):
         return nodes, activities, trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), inference.findings
     home = np.flatnonzero(nodes["kind"].to_numpy() == int(NodeKind.UNATTRIBUTED))
-    nodes, strings = _with_inferred_nodes(trace, names, nodes, inference, int(home[0]) if len(home) else 0)
+    nodes, strings = with_new_nodes(trace, names, nodes, inference.nodes, int(home[0]) if len(home) else 0)
     first = len(nodes) - len(inference.nodes)
     has_place = inference.node_of_launch >= 0
     placed, target = rows[has_place], first + inference.node_of_launch[has_place]
@@ -119,10 +119,13 @@ def _hints(trace: Trace) -> pd.DataFrame:
     return trace.launches[["process_index", "start_ns"]].iloc[rows]
 
 
-def _with_inferred_nodes(
-    trace: Trace, names: NodeNames, nodes: pd.DataFrame, inference: Inference, home: int
+def with_new_nodes(
+    trace: Trace, names: NodeNames, nodes: pd.DataFrame, found: pd.DataFrame, home: int | np.ndarray
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    found = inference.nodes
+    """The nodes followed by those in ``found`` (columns of `Inference.nodes`), and the texts of all of them.
+
+    home: the node that those without a parent hang below, one for all or one each.
+    """
     count = len(found)
     first = len(nodes)
     parent = found["parent"].to_numpy()

@@ -10,7 +10,7 @@ from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.rollup import rows_by_depth
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import Trace
-from xsp_post.model.tree import Attribution, LayerAttribution
+from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind
 
 SEPARATOR = " > "
 SELF = "[self]"
@@ -102,7 +102,9 @@ def assign_layers(
         layer[missing[hit]] = covering[hit]
         how[missing[hit]] = int(LayerAttribution.THREAD_TIME)
     # However it was found: a layer that is inferred is never counted as a measured one.
-    how[(layer >= 0) & nodes["is_inferred"].to_numpy()[np.maximum(layer, 0)]] = int(LayerAttribution.INFERRED)
+    holder = np.maximum(layer, 0)
+    how[(layer >= 0) & nodes["is_inferred"].to_numpy()[holder]] = int(LayerAttribution.INFERRED)
+    how[(layer >= 0) & (nodes["kind"].to_numpy()[holder] == int(NodeKind.TWIN))] = int(LayerAttribution.TWIN)
     return layer, how
 
 
