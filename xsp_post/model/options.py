@@ -41,7 +41,7 @@ class Options:
     layer_range: str = _choice("", TREE, "Ranges that are layers (regular expression).")
     layer_depth: int = _choice(0, TREE, "Layers are the ranges this deep below the model (1: directly below).")
     infer: bool = _choice(True, TREE, "Do not infer iterations and blocks where no range is.", flag="--no-infer")
-    layers_from: Path | None = _choice(
+    layers_from: Path | None = _choice(  # noqa: RUF009
         None,
         TREE,
         "Another capture of the same program: its ranges are carried over to kernels without a layer.",
