@@ -4,7 +4,8 @@ How large tables are laid out is in `store.layout`. Bulk rows are written by Arr
 `SCHEMA_VERSION` is raised whenever a table changes; a store of another version is refused. History:
 
 1  first
-2  findings have title and cause; device time with its parts (copy_ns replaces memory_ns), balance over all operations
+2  findings have title and cause; device time with its parts (copy_ns replaces memory_ns), balance over all operations;
+   dependencies: what a replay needs
 """
 
 from __future__ import annotations

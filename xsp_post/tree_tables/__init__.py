@@ -10,6 +10,7 @@ import pandas as pd
 
 from xsp_post.model.results import Analysis, with_findings
 from xsp_post.model.tree import Tree, balance
+from xsp_post.replay.waits import dependencies_frame
 from xsp_post.schemas import column_names
 from xsp_post.tree_steps.folding import fold
 from xsp_post.tree_tables.captures import captures_frame, devices_frame, iterations_frame
@@ -39,6 +40,7 @@ def core_frames(
         "memory_operations": memory_frame(tree, threads),
         "devices": devices_frame(tree),
         "balance": balance(tree),
+        "dependencies": dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy()),
         "inferred": tree.inferred.rename(columns={"confidence": "confidence_ratio"}),
     }
     rest["captures"] = captures_frame(tree, rest["iterations"]["batch_size"].to_numpy())

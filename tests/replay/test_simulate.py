@@ -1,0 +1,60 @@
+"""The replay's engine against the plain recurrence, one step at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xsp_post.replay.simulate import NEVER, ZERO, Program, run
+
+
+def made_program(count: int, width: int, seed: int) -> Program:
+    rng = np.random.default_rng(seed)
+    second_ns = np.where(rng.random(count) < 0.5, NEVER, rng.integers(-5, 100, count))
+    return Program(
+        rng.integers(1, width, count), rng.integers(0, width, count), rng.integers(0, 100, count),
+        rng.integers(0, width, count), second_ns, width,
+    )  # fmt: skip
+
+
+def step_by_step(program: Program) -> tuple[list[int], list[bool]]:
+    registers = [0] * program.register_count
+    times, seconds = [], []
+    for k in range(len(program)):
+        one = registers[program.first[k]] + int(program.first_ns[k])
+        other = registers[program.second[k]] + int(program.second_ns[k])
+        registers[program.target[k]] = max(one, other)
+        times.append(max(one, other))
+        seconds.append(other > one)
+    return times, seconds
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 400), st.integers(2, 9), st.integers(0, 1 << 30))
+def test_chunks_give_what_single_steps_give(count, width, seed):
+    program = made_program(count, width, seed)
+    times, seconds = step_by_step(program)
+    got = run(program)
+    assert got.at_ns.tolist() == times
+    assert got.by_second.tolist() == seconds
+
+
+def test_no_steps_no_times():
+    nothing = np.zeros(0, np.int64)
+    assert len(run(Program(nothing, nothing, nothing, nothing, nothing, 1)).at_ns) == 0
+
+
+@pytest.mark.parametrize("bound", [10, 1_000_000_000_000_000_000])
+def test_a_bound_is_a_step_from_zero(bound):
+    one = np.array([1])
+    program = Program(one, one, np.array([3]), np.array([ZERO]), np.array([bound]), 2)
+    assert run(program).at_ns.tolist() == [bound]
+
+
+def test_later_amounts_never_make_anything_earlier():
+    program = made_program(500, 6, 7)
+    before = run(program).at_ns
+    program.first_ns = program.first_ns + np.random.default_rng(1).integers(0, 50, 500)
+    assert (run(program).at_ns >= before).all()

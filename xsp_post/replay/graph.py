@@ -1,0 +1,241 @@
+"""Recording + what was learnt of it → the program of steps that a replay runs (`simulate.Program`), and which step
+is which call or operation.
+
+Steps per host call: its start and own time on the clock of its thread; per operation: the later of "its stream is
+free" and "it was launched", plus its duration; after a waiting call or a blocking copy: the return, not before what
+it waits for. Launches that a full queue holds back get a bound, which is found by running the program again until
+nothing changes (`replay`). All amounts are arrays that a change may alter before the program is run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.replay.learning import Learnt
+from xsp_post.replay.recording import Recording
+from xsp_post.replay.simulate import NEVER, ZERO, Program, Times, run
+from xsp_post.replay.waits import DEVICE_WAIT, WAITS
+
+CALL, OPERATION, RETURN, BOUND = 0, 1, 2, 3  # kinds of step
+_MOST_SWITCHES_RATIO = 0.2  # above it threads of a process work side by side rather than in turns
+_MOST_RUNS = 24
+
+
+@dataclass
+class Amounts:
+    """The times a change may alter, ns. Arrays: per call (c), per operation (o)."""
+
+    before_ns: np.ndarray  # c: host time since the call before it
+    own_ns: np.ndarray  # c
+    after_ns: np.ndarray  # c
+    latency_ns: np.ndarray  # o
+    gap_ns: np.ndarray  # o
+    duration_ns: np.ndarray  # o
+    waits: np.ndarray  # c bool: the call waits for the device
+    is_blocking: np.ndarray  # o bool
+    stream: np.ndarray  # o
+    queue_depth: int
+
+    def copy(self) -> Amounts:
+        """One that can be altered."""
+        arrays: dict[str, Any] = {k: v.copy() for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        return replace(self, **arrays)
+
+
+@dataclass
+class Graph:
+    """One recording ready to be replayed."""
+
+    recording: Recording
+    learnt: Learnt
+    amounts: Amounts
+    source: np.ndarray  # per call: register whose clock it follows (ZERO: none before it)
+    thread_register: np.ndarray  # per call
+    begin_ns: int
+
+
+@dataclass
+class Replayed:
+    """Simulated times, ns after the recording's beginning."""
+
+    call_start_ns: np.ndarray
+    call_end_ns: np.ndarray
+    start_ns: np.ndarray  # of the operations
+    end_ns: np.ndarray
+    run_count: int
+    is_settled: bool
+    steps: Steps
+    times: Times = field(repr=False)
+
+
+@dataclass
+class Steps:
+    """A program, and what each of its steps stands for."""
+
+    program: Program
+    kind: np.ndarray
+    index: np.ndarray  # of the call or operation
+
+
+def make_graph(recording: Recording, learnt: Learnt) -> Graph:
+    """Registers, sources and amounts of a recording."""
+    calls, operations = recording.calls, recording.operations
+    begin = recording.begin_ns
+    source_call = _source_calls(recording)
+    register = 1 + calls.thread
+    known = source_call >= 0
+    before = calls.start_ns - begin
+    before[known] = np.maximum(calls.start_ns[known] - calls.end_ns[source_call[known]], 0)
+    source = np.where(known, register[source_call], ZERO)
+    amounts = Amounts(
+        before, learnt.own_ns.copy(), learnt.after_ns.copy(), learnt.latency_ns.copy(), learnt.gap_ns.copy(),
+        operations.duration_ns, (calls.wait >= 0) & (learnt.waited >= 0), learnt.is_blocking.copy(),
+        operations.stream.copy(), learnt.queue_depth,
+    )  # fmt: skip
+    _keep_gaps_of_orphans(recording, amounts)
+    return Graph(recording, learnt, amounts, source, register, begin)
+
+
+def _source_calls(recording: Recording) -> np.ndarray:
+    """The call each call follows: the one before it on its thread, or, where the threads of a process work in turns
+    (forward on one, backward on another), the one before it in the process; −1 none."""
+    calls = recording.calls
+    number = np.arange(len(calls))
+    order = np.argsort(calls.thread, kind="stable")
+    own = np.full(len(calls), -1, np.int64)
+    same = calls.thread[order][1:] == calls.thread[order][:-1]
+    own[order[1:][same]] = order[:-1][same]
+    previous = number - 1
+    same_process = np.zeros(len(calls), bool)
+    same_process[1:] = calls.process[1:] == calls.process[:-1]
+    switches = same_process & (own != previous)
+    latest_end = pd.Series(calls.end_ns).groupby(calls.process).cummax().groupby(calls.process).shift(fill_value=0)
+    apart = calls.start_ns >= latest_end.to_numpy()
+    result = own.copy()
+    for process in np.unique(calls.process).tolist():
+        mine = calls.process == process
+        if (switches & mine).sum() <= _MOST_SWITCHES_RATIO * mine.sum() + 4:
+            turned = switches & mine & apart
+            result[turned] = previous[turned]
+    return result
+
+
+def _keep_gaps_of_orphans(recording: Recording, amounts: Amounts) -> None:
+    """What has no launch row follows its stream at the distance it was recorded at: nothing else is known of it."""
+    operations = recording.operations
+    orphans = np.flatnonzero(operations.call < 0)
+    if not len(orphans):
+        return
+    order = np.argsort(operations.stream, kind="stable")
+    ends = pd.Series(operations.end_ns[order]).groupby(operations.stream[order]).cummax()
+    before = np.full(len(operations), recording.begin_ns, np.int64)
+    before[order] = ends.groupby(operations.stream[order]).shift(fill_value=recording.begin_ns).to_numpy()
+    amounts.gap_ns[orphans] = operations.start_ns[orphans] - before[orphans]
+
+
+def make_steps(graph: Graph, amounts: Amounts) -> Steps:
+    """The program for some amounts."""
+    recording = graph.recording
+    calls, operations = recording.calls, recording.operations
+    n_calls, n_operations = len(calls), len(operations)
+    first_stream = 1 + (int(calls.thread.max()) + 1 if n_calls else 0)
+    stream = first_stream + amounts.stream
+    stream_count = int(amounts.stream.max()) + 1 if n_operations else 0
+    thread_of_operation = graph.thread_register[np.maximum(operations.call, 0)] if n_calls else np.zeros(0, np.int64)
+    parts: list[tuple[np.ndarray, ...]] = []
+
+    def add(place, sub, kind, index, target, first, first_ns, second, second_ns) -> None:
+        count = len(index)
+        parts.append(tuple(np.broadcast_to(np.asarray(x, np.int64), count) for x in
+                           (place, sub, kind, index, target, first, first_ns, second, second_ns)))  # fmt: skip
+
+    number = np.arange(n_calls)
+    add(number * 4 + 1, 0, CALL, number, graph.thread_register, graph.source, amounts.before_ns + amounts.own_ns,
+        ZERO, NEVER)  # fmt: skip
+    held = np.zeros(0, np.int64)
+    if amounts.queue_depth:
+        held = np.flatnonzero(_nth_before(operations, amounts) >= 0)
+        at = operations.call[held]
+        add(at * 4 + 1, 1, BOUND, held, graph.thread_register[at], graph.thread_register[at], 0, ZERO, NEVER)
+    has_call = operations.call >= 0
+    index = np.arange(n_operations)
+    launched = np.where(has_call, amounts.latency_ns + amounts.duration_ns, NEVER)
+    add(operations.place * 4 + np.where(has_call, 2, 0), index, OPERATION, index, stream, stream,
+        amounts.gap_ns + amounts.duration_ns, np.where(has_call, thread_of_operation, ZERO), launched)  # fmt: skip
+    blocking = np.flatnonzero(amounts.is_blocking)
+    at = operations.call[blocking]
+    add(at * 4 + 3, blocking, RETURN, at, graph.thread_register[at], graph.thread_register[at], 0, stream[blocking],
+        amounts.after_ns[at])  # fmt: skip
+    waiting = np.flatnonzero(amounts.waits)
+    is_device = calls.wait[waiting] == WAITS.index(DEVICE_WAIT)
+    waited_stream = stream[graph.learnt.waited[waiting]] if n_operations else np.zeros(0, np.int64)
+    for one in range(stream_count):
+        process = recording.stream_process[one] if one < len(recording.stream_process) else -1
+        mine = waiting[np.where(is_device, calls.process[waiting] == process, waited_stream == first_stream + one)]
+        add(mine * 4 + 3, 1 + one, RETURN, mine, graph.thread_register[mine], graph.thread_register[mine], 0,
+            first_stream + one, amounts.after_ns[mine])  # fmt: skip
+    place, sub, kind, index, target, first, first_ns, second, second_ns = (
+        np.concatenate([part[k] for part in parts]) for k in range(9)
+    )
+    order = np.lexsort((sub, place))
+    program = Program(
+        target[order], first[order], first_ns[order], second[order], second_ns[order], first_stream + stream_count
+    )
+    return Steps(program, kind[order], index[order])
+
+
+def _nth_before(operations, amounts: Amounts) -> np.ndarray:
+    """The operation that must have started before a launch returns: as many before it on its stream as the queue is
+    deep; −1 none. Blocking copies leave nothing in the queue."""
+    result = np.full(len(operations), -1, np.int64)
+    queued = np.flatnonzero((operations.call >= 0) & ~amounts.is_blocking)
+    order = queued[np.argsort(amounts.stream[queued], kind="stable")]
+    depth = amounts.queue_depth
+    if len(order) > depth:
+        same = amounts.stream[order][depth:] == amounts.stream[order][:-depth]
+        result[order[depth:][same]] = order[:-depth][same]
+    return result
+
+
+def replay(graph: Graph, amounts: Amounts | None = None) -> Replayed:
+    """Simulate the recorded order with the recorded amounts, or with others."""
+    amounts = graph.amounts if amounts is None else amounts
+    steps = make_steps(graph, amounts)
+    program = steps.program
+    bounds = np.flatnonzero(steps.kind == BOUND)
+    older = _nth_before(graph.recording.operations, amounts)[steps.index[bounds]] if len(bounds) else bounds
+    at_operation = np.flatnonzero(steps.kind == OPERATION)
+    position = np.empty(len(graph.recording.operations), np.int64)
+    position[steps.index[at_operation]] = at_operation
+    duration = amounts.duration_ns[older]
+    runs, settled = 1, True
+    times = run(program)
+    while len(bounds):
+        bound = times.at_ns[position[older]] - duration + graph.learnt.queue_wait_ns
+        if (bound == program.second_ns[bounds]).all():
+            break
+        if runs == _MOST_RUNS:
+            settled = False
+            break
+        program.second_ns[bounds] = bound
+        times, runs = run(program), runs + 1
+    return _replayed(graph, amounts, steps, times, position, runs, settled)
+
+
+def _replayed(
+    graph: Graph, amounts: Amounts, steps: Steps, times: Times, position: np.ndarray, runs: int, settled: bool
+) -> Replayed:
+    end = times.at_ns[position]
+    calls = np.flatnonzero(steps.kind == CALL)
+    call_end = np.empty(len(graph.recording.calls), np.int64)
+    call_end[steps.index[calls]] = times.at_ns[calls]
+    call_start = call_end - amounts.own_ns
+    for kind in (BOUND, RETURN):
+        rows = np.flatnonzero(steps.kind == kind)
+        at = steps.index[rows] if kind == RETURN else graph.recording.operations.call[steps.index[rows]]
+        np.maximum.at(call_end, at, times.at_ns[rows])
+    return Replayed(call_start, call_end, end - amounts.duration_ns, end, runs, settled, steps, times)

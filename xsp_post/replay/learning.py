@@ -1,0 +1,219 @@
+"""A recording → what a replay must know beside the order: launch latencies, gaps between operations, depth of the
+launch queue, which calls blocked and how much of each call was waiting.
+
+All are medians or per-call splits of *host* times. The recorded start of a device operation is an input of no
+simulated time: it serves to learn the few numbers here, of a whole capture, and to see which call waited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, OperationKind, Recording
+from xsp_post.replay.waits import EVENT_WAIT, WAITS
+
+_DEFAULT_LATENCY_NS = 3_000
+_FEWEST = 5  # samples for a value of its own kind
+_CLEARLY_NS = 10_000  # an operation was queued when its call ended this long before its stream was free
+_DEEPEST = 1 << 14
+
+
+@dataclass
+class Learnt:
+    """Numbers of a capture. Arrays: per operation (o) or per call (c)."""
+
+    latency_ns: np.ndarray  # o: from the end of its call (blocking: its start) until it may start
+    gap_ns: np.ndarray  # o: after the operation before it on the stream
+    is_blocking: np.ndarray  # o: its call returned when it had ended
+    after_ns: np.ndarray  # c: of a waiting or blocking call, from the end of what it waited for to its return
+    own_ns: np.ndarray  # c: what the call takes without waiting
+    waited: np.ndarray  # c: position of the operation it waited for last, −1 none
+    queue_depth: int  # operations that may be launched ahead on a stream, 0 not seen
+    queue_wait_ns: int  # after the operation that made room had started
+    latencies: dict[str, float]  # what is said: median per kind
+
+
+def learn(recording: Recording) -> Learnt:
+    """Learn from one recording. Steps are independent of any change that is simulated later."""
+    calls, operations = recording.calls, recording.operations
+    previous_end = _previous_end(recording)
+    has_call = operations.call >= 0
+    call = np.maximum(operations.call, 0)
+    call_start = calls.start_ns[call] if len(calls) else np.zeros(len(operations), np.int64)
+    call_end = calls.end_ns[call] if len(calls) else np.zeros(len(operations), np.int64)
+    is_host = recording.stream_is_host[operations.stream] if len(operations) else np.zeros(0, bool)
+    is_copy = operations.kind == OperationKind.MEMCPY
+    # a copy from pageable memory goes on while its call lasts, and may end a little after it
+    during = (call_end - operations.start_ns) * 2 > operations.duration_ns
+    is_blocking = has_call & (is_host | (is_copy & during & (operations.start_ns < call_end)))
+    anchor = np.where(is_blocking, call_start, call_end)
+    is_idle = has_call & (previous_end <= call_start) & ~is_host
+    latency, latencies = _latencies(operations.start_ns - anchor, is_idle, operations.kind * 2 + is_blocking)
+    latency[is_host] = 0
+    is_queued = has_call & (call_end + _CLEARLY_NS < previous_end) & ~is_host
+    gap = _gaps(operations.start_ns - previous_end, is_queued, operations.kind)
+    gap[is_host] = 0
+    own, after = (calls.end_ns - calls.start_ns).copy(), np.zeros(len(calls), np.int64)
+    waited = _waited(recording)
+    _split_waits(recording, waited, own, after)
+    _split_blocking(recording, is_blocking, previous_end, latency, own, after)
+    depth, queue_wait = _queue(recording, own)
+    return Learnt(latency, gap, is_blocking, after, own, waited, depth, queue_wait, latencies)
+
+
+def _previous_end(recording: Recording) -> np.ndarray:
+    """When the stream was free of everything before each operation; −1 for the first."""
+    operations = recording.operations
+    order = np.argsort(operations.stream, kind="stable")
+    ends = pd.Series(operations.end_ns[order]).groupby(operations.stream[order])
+    before = np.full(len(operations), -1, np.int64)
+    before[order] = ends.cummax().groupby(operations.stream[order]).shift(fill_value=-1).to_numpy(np.int64)
+    return before
+
+
+def _latencies(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+    """The median latency of each kind of operation, as an array over the operations and by name."""
+    every = float(np.median(sample[usable])) if usable.any() else float(_DEFAULT_LATENCY_NS)
+    result, said = np.full(len(sample), round(every), np.int64), {}
+    for one in np.unique(group).tolist():
+        mine = usable & (group == one)
+        if mine.sum() >= _FEWEST:
+            value = float(np.median(sample[mine]))
+            result[group == one] = round(value)
+            said[OperationKind(one // 2).name.lower() + (" (blocking)" if one % 2 else "")] = value
+    return result, said
+
+
+def _gaps(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """The usual gap between an operation and the one before it when both were launched long before."""
+    result = np.zeros(len(sample), np.int64)
+    for one in np.unique(group).tolist():
+        mine = usable & (group == one)
+        if mine.any():
+            values = sample[mine]
+            usual = values[values <= np.quantile(values, 0.95)]
+            result[group == one] = round(float(usual.mean()))
+    return result
+
+
+def _waited(recording: Recording) -> np.ndarray:
+    """For each call that waits: the operation, launched before it, that ended last before its return; −1 none.
+
+    A device or event wait may concern any stream of its process; an event was recorded at some time before, so
+    operations that ended after the return are no part of it.
+    """
+    calls, operations = recording.calls, recording.operations
+    rows = np.flatnonzero(calls.wait >= 0)
+    best, best_end = np.full(len(calls), -1, np.int64), np.full(len(calls), -1, np.int64)
+    for stream, process in enumerate(recording.stream_process.tolist()):
+        mine = np.flatnonzero(operations.stream == stream)
+        of_stream = (calls.stream_id[rows] < 0) | (calls.stream_id[rows] == recording.stream_id[stream])
+        asked = rows[(calls.process[rows] == process) & of_stream]
+        if not len(mine) or not len(asked):
+            continue
+        ends = np.maximum.accumulate(operations.end_ns[mine])
+        launched = np.searchsorted(operations.place[mine], asked, side="left")
+        ended = np.searchsorted(ends, calls.end_ns[asked] + CLOCK_TOLERANCE_NS, side="right")
+        place = np.minimum(launched, ended) - 1
+        # a device or stream wait is for all of a stream's work or for none of it
+        whole = calls.wait[asked] != WAITS.index(EVENT_WAIT)
+        place = np.where(whole & (ended < launched), -1, place)
+        end = np.where(place >= 0, ends[np.maximum(place, 0)], -1)
+        better = end > best_end[asked]
+        best[asked[better]] = mine[place[better]]
+        best_end[asked[better]] = end[better]
+    return best
+
+
+def _split_waits(recording: Recording, waited: np.ndarray, own: np.ndarray, after: np.ndarray) -> None:
+    """Split the waiting calls (in place): a call that returned after the device was done took what follows that."""
+    calls, operations = recording.calls, recording.operations
+    rows = np.flatnonzero((calls.wait >= 0) & (waited >= 0))
+    end = operations.end_ns[waited[rows]]
+    did_wait = end > calls.start_ns[rows]
+    # nothing was pending: what it took is its own time, and what it takes after a wait is the usual
+    late = rows[did_wait]
+    after[late] = np.maximum(calls.end_ns[late] - end[did_wait], 0)
+    own[late] = 0
+    for kind in range(len(WAITS)):
+        mine = late[calls.wait[late] == kind]
+        usual = int(np.median(after[mine])) if len(mine) else _DEFAULT_LATENCY_NS
+        early = rows[~did_wait & (calls.wait[rows] == kind)]
+        after[early] = np.minimum(usual, own[early])
+
+
+def _split_blocking(
+    recording: Recording,
+    is_blocking: np.ndarray,
+    previous_end: np.ndarray,
+    latency: np.ndarray,
+    own: np.ndarray,
+    after: np.ndarray,
+) -> None:
+    """Split the calls that block for their own operation (in place) into host time before and after it.
+
+    The host's share is the length of the call without that of the operation: what usually follows the operation
+    comes after it, the rest (staging, pinning) before. Where the stream was busy for all of the rest the call only
+    waited, and its share before is the usual one of its kind, at most what was left.
+    """
+    calls, operations = recording.calls, recording.operations
+    rows = np.flatnonzero(is_blocking)
+    if not len(rows):
+        return
+    call = operations.call[rows]
+    length = calls.end_ns[call] - calls.start_ns[call]
+    names = pd.factorize(operations.name[rows])[0]
+    returned = calls.end_ns[call] - operations.end_ns[rows]  # negative: it returned a little before
+    share = length - operations.duration_ns[rows]
+    usual_after = pd.Series(returned).groupby(names).transform("median").to_numpy()
+    queued = np.maximum(previous_end[rows] - calls.start_ns[call], 0)
+    idle = share - usual_after > queued + _CLEARLY_NS * (queued > 0)
+    own[call] = 0
+    after[call] = np.where(idle, np.minimum(share, usual_after), returned)
+    before = share - after[call]
+    usual = pd.Series(np.where(idle, before, np.nan)).groupby(names).transform("median")
+    every = float(np.median(before[idle])) if idle.any() else float(_DEFAULT_LATENCY_NS)
+    latency[rows] = np.where(idle, before, np.minimum(usual.fillna(every).to_numpy(), before)).round()
+    is_host = recording.stream_is_host[operations.stream[rows]]
+    latency[rows[is_host]] = 0
+    after[call[is_host]] = 0
+
+
+def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
+    """The depth of the launch queue, and how long after room was made a launch returned; (0, 0): never full.
+
+    A launch is taken as blocked where it took far longer than usual and returned just after an older operation of
+    its stream had started; the number launched since that one is the depth when most blocked launches agree on it.
+    Their own time (in place) becomes the usual one.
+    """
+    calls, operations = recording.calls, recording.operations
+    is_kernel = (operations.call >= 0) & (operations.kind != OperationKind.MEMCPY)
+    if is_kernel.sum() < 64:
+        return 0, 0
+    usual = float(np.median(own[operations.call[is_kernel]]))
+    depths, waits, blocked_rows = [], [], []
+    for stream in range(len(recording.stream_process)):
+        mine = np.flatnonzero((operations.stream == stream) & (operations.call >= 0))
+        if len(mine) < 64 or recording.stream_is_host[stream]:
+            continue
+        start = np.maximum.accumulate(operations.start_ns[mine])
+        call = operations.call[mine]
+        slow = np.flatnonzero(own[call] > max(8 * usual, 20_000))
+        started = np.searchsorted(start, calls.end_ns[call[slow]], side="right")  # operations that had started then
+        ahead = slow - started + 1  # launched, this one included, and not started
+        waits.append(calls.end_ns[call[slow]] - start[np.maximum(started - 1, 0)])
+        depths.append(ahead)
+        blocked_rows.append(call[slow])
+    ahead, wait, rows = (np.concatenate(x) if x else np.zeros(0, np.int64) for x in (depths, waits, blocked_rows))
+    deep = ahead > 32
+    if deep.sum() < 16:
+        return 0, 0
+    depth = int(np.median(ahead[deep]))
+    agree = deep & (np.abs(ahead - depth) <= max(4, depth // 50))
+    if agree.sum() < 0.5 * deep.sum() or depth > _DEEPEST:
+        return 0, 0
+    own[rows[agree]] = round(usual)
+    return depth, int(np.median(wait[agree]))

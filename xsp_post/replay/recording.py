@@ -1,0 +1,203 @@
+"""Tables of a capture → the host calls and device operations of a replay, as arrays in the recorded order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.replay.waits import EVENT_ORDER, WAITS
+
+_OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
+                      "correlation_id", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns",
+                      "launch_thread_id"]  # fmt: skip
+CLOCK_TOLERANCE_NS = 2_000  # a trace in µs, a device clock beside a host clock
+
+
+class OperationKind(IntEnum):
+    KERNEL = 0
+    MEMCPY = 1
+    MEMSET = 2
+    GRAPH = 3  # an opaque graph execution
+
+
+@dataclass
+class Calls:
+    """Host calls that launch or wait, by process and start. Arrays of shape (calls,)."""
+
+    process: np.ndarray  # number of the process, 0…
+    thread: np.ndarray  # number of the thread, 0…
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    wait: np.ndarray  # index into `waits.WAITS`, −1: no waiting call
+    stream_id: np.ndarray  # the stream a call waits for, −1 unknown
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass
+class Operations:
+    """Device operations, ordered by their call, then by start; those without a launch row stand before the next of
+    their stream. Arrays of shape (operations,)."""
+
+    kind: np.ndarray
+    process: np.ndarray
+    stream: np.ndarray  # number of the stream, 0… over all processes and devices
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    call: np.ndarray  # launching call, −1 none
+    place: np.ndarray  # position among the calls where it is enqueued: `call`, or that of the next of its stream
+    iteration: np.ndarray  # −1 none
+    layer: np.ndarray  # layers.layer_index, −1 none
+    name: np.ndarray  # object
+    row_id: np.ndarray  # kernels.kernel_id or memory_operations.activity_id
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def duration_ns(self) -> np.ndarray:
+        return np.maximum(self.end_ns - self.start_ns, 0)
+
+
+@dataclass
+class Recording:
+    """What one capture's replay stands on."""
+
+    calls: Calls
+    operations: Operations
+    stream_process: np.ndarray  # per stream
+    stream_is_host: np.ndarray  # per stream: operators of a CPU run, which are their own launch
+    stream_id: np.ndarray  # per stream: its number in the capture
+    orders: np.ndarray  # (edges, 2) operations: the second waited for an event after the first
+    processes: list[int]  # process ids
+    iterations: pd.DataFrame  # of this capture: as in the table
+
+    @property
+    def begin_ns(self) -> int:
+        """The earliest time of anything in it."""
+        starts = [x.min() for x in (self.calls.start_ns, self.operations.start_ns) if len(x)]
+        return int(min(starts)) if starts else 0
+
+
+def read_recording(results: Results, capture_id: int) -> Recording:
+    """The calls and operations of one capture, from a store or an analysis in memory."""
+    rows = _operations(results, capture_id)
+    edges = frame_or_empty(results, "dependencies")
+    edges = edges[edges["capture_id"] == capture_id] if len(edges) else edges
+    waits = edges[edges["kind"].isin(WAITS)]
+    processes = sorted({*rows["process_id"].tolist(), *waits["process_id"].tolist()})
+    process_of = {one: number for number, one in enumerate(processes)}
+    rows["process"] = rows["process_id"].map(process_of).astype(np.int64)
+    calls, call_of_row = _calls(rows, waits, process_of)
+    streams = rows[["process", "device_id", "stream_id"]]
+    stream, unique = pd.factorize(pd.MultiIndex.from_frame(streams)) if len(rows) else (np.zeros(0, np.int64), None)
+    place = _place(stream, rows["start_ns"].to_numpy(), call_of_row, len(calls))
+    order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
+    taken = {name: rows[name].to_numpy()[order] for name in
+             ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "name", "row_id")}  # fmt: skip
+    operations = Operations(
+        kind=taken["kind"], process=taken["process"], stream=stream[order], start_ns=taken["start_ns"],
+        end_ns=taken["end_ns"], call=call_of_row[order], place=place[order], iteration=taken["iteration_index"],
+        layer=taken["layer_index"], name=taken["name"], row_id=taken["row_id"],
+    )  # fmt: skip
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    orders = _orders(rows, edges[edges["kind"] == EVENT_ORDER], number)
+    iterations = frame_or_empty(results, "iterations")
+    iterations = iterations[iterations["capture_id"] == capture_id].reset_index(drop=True)
+    listed = [] if unique is None else [tuple(one) for one in unique.tolist()]
+    return Recording(
+        calls, operations, np.array([one[0] for one in listed], np.int64),
+        np.array([one[1] < 0 for one in listed], bool), np.array([one[2] for one in listed], np.int64), orders,
+        [int(one) for one in processes], iterations,
+    )  # fmt: skip
+
+
+def _operations(results: Results, capture_id: int) -> pd.DataFrame:
+    kernels = results.frame("kernels", [*_OPERATION_COLUMNS, "kernel_id", "layer_index"])
+    kernels = kernels[kernels["capture_id"].to_numpy() == capture_id]
+    kernels = kernels.rename(columns={"kernel_id": "row_id"}).assign(kind=int(OperationKind.KERNEL))
+    memory = results.frame("memory_operations", [*_OPERATION_COLUMNS, "activity_id", "kind"])
+    memory = memory[memory["capture_id"].to_numpy() == capture_id].rename(columns={"activity_id": "row_id"})
+    codes = {kind.name.lower(): int(kind) for kind in OperationKind}
+    memory = memory.assign(kind=memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64), layer_index=-1)
+    rows = pd.concat(
+        [frame.assign(name=frame["name"].astype(object)) for frame in (kernels, memory) if len(frame)] or [kernels],
+        ignore_index=True,
+    )
+    whole = ["iteration_index", "layer_index", "process_id", "device_id", "stream_id", "launch_start_ns",
+             "launch_end_ns", "launch_thread_id", "start_ns", "end_ns", "kind", "row_id"]  # fmt: skip
+    filled = {name: pd.to_numeric(rows[name]).fillna(-1).astype(np.int64) for name in whole}
+    return rows.assign(**filled)
+
+
+def _orders(rows: pd.DataFrame, edges: pd.DataFrame, number: np.ndarray) -> np.ndarray:
+    """Pairs of operations that events order; those launched in another order than they are named are left out."""
+    keys = pd.MultiIndex.from_arrays([rows["process_id"], rows["correlation_id"]])
+    first = pd.Series(number, index=keys)
+    first = first[~first.index.duplicated()]
+    ends = []
+    for column in ("from_id", "to_id"):
+        asked = pd.MultiIndex.from_arrays([edges["process_id"], edges[column]])
+        ends.append(first.reindex(asked).fillna(-1).to_numpy().astype(np.int64))
+    pairs = np.stack(ends, axis=1)
+    return np.unique(pairs[(pairs[:, 0] >= 0) & (pairs[:, 0] < pairs[:, 1])], axis=0)
+
+
+def _calls(rows: pd.DataFrame, waits: pd.DataFrame, process_of: dict[int, int]) -> tuple[Calls, np.ndarray]:
+    """All calls by process and start, and the call of every operation (−1 none)."""
+    launched = np.flatnonzero(rows["launch_start_ns"].to_numpy() >= 0)
+    keys = [rows[name].to_numpy()[launched] for name in
+            ("process", "launch_thread_id", "launch_start_ns", "launch_end_ns")]  # fmt: skip
+    order = np.lexsort(keys[::-1])
+    sorted_keys = np.stack([key[order] for key in keys]) if len(order) else np.zeros((4, 0), np.int64)
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = (sorted_keys[:, 1:] != sorted_keys[:, :-1]).any(axis=0)
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(is_new) - 1
+    unique = sorted_keys[:, is_new]
+    table = pd.DataFrame(
+        {
+            "process": np.concatenate([unique[0], waits["process_id"].map(process_of).to_numpy(np.int64)]),
+            "thread_id": np.concatenate([unique[1], waits["thread_id"].to_numpy(np.int64)]),
+            "start_ns": np.concatenate([unique[2], waits["start_ns"].to_numpy(np.int64)]),
+            "end_ns": np.concatenate([unique[3], waits["end_ns"].to_numpy(np.int64)]),
+            "wait": np.concatenate(
+                [np.full(unique.shape[1], -1), waits["kind"].map(WAITS.index).to_numpy(np.int64)]
+            ).astype(np.int64),
+            "stream_id": np.concatenate([np.full(unique.shape[1], -1), waits["stream_id"].fillna(-1)]).astype(np.int64),
+        }
+    )
+    table["thread"] = pd.factorize(table["process"] * (1 << 40) + table["thread_id"])[0]
+    table["end_ns"] = np.maximum(table["end_ns"], table["start_ns"])
+    by_start = np.lexsort((table["wait"], table["start_ns"], table["process"]))
+    # a waiting call inside a launching one of its thread is part of that
+    table = table.iloc[by_start]
+    latest = table["end_ns"].where(table["wait"] < 0, 0).groupby(table["thread"]).cummax()
+    keep = ((table["wait"] < 0) | (table["end_ns"] > latest)).to_numpy()
+    position = np.full(len(table), -1, np.int64)
+    position[by_start[keep]] = np.arange(int(keep.sum()))
+    call_of_row = np.full(len(rows), -1, np.int64)
+    call_of_row[launched] = position[number]
+    table = table[keep]
+    columns = {name: table[name].to_numpy() for name in 
+               ("process", "thread", "start_ns", "end_ns", "wait", "stream_id")}  # fmt: skip
+    return Calls(**columns), call_of_row
+
+
+def _place(stream: np.ndarray, start: np.ndarray, call: np.ndarray, call_count: int) -> np.ndarray:
+    """The position among the calls of each operation; of one without a launch that of the next of its stream."""
+    place = call.copy()
+    missing = np.flatnonzero(call < 0)
+    if not len(missing):
+        return place
+    order = np.lexsort((start, stream))
+    following = pd.Series(np.where(call[order] >= 0, call[order], np.nan))
+    following = following.groupby(stream[order]).bfill().fillna(call_count)
+    place[order] = np.where(call[order] >= 0, call[order], following.to_numpy().astype(np.int64))
+    return place

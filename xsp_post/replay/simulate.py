@@ -1,0 +1,106 @@
+"""A program of max-plus steps → the time of every step, without a Python loop over the steps.
+
+A recording is replayed on *registers*: the clock of each host thread, the time each stream is free, the time of
+each event. One step writes one register: ``x[target] = max(x[first] + first_ns, x[second] + second_ns)``. Such steps
+are linear in the (max, +) algebra, so a run of them is one matrix, and runs can be composed. The program is cut into
+about √n equal chunks; all chunks are turned into their matrices side by side, the states between chunks follow from
+these, and a second pass side by side gives the time of each step. The loops run over the length of a chunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+ZERO = 0  # the register that holds 0 always: a bound is a step from it
+NEVER = -(1 << 60)  # before every time; the sum of two is still an int64
+_STATE_BYTES = 64 << 20
+
+
+@dataclass
+class Program:
+    """Steps in an order in which every step stands behind what it depends on; arrays of one length, times in ns.
+
+    ``second_ns`` is `NEVER` where a step has one source only. ``first`` wins where both are equal.
+    """
+
+    target: np.ndarray
+    first: np.ndarray
+    first_ns: np.ndarray
+    second: np.ndarray
+    second_ns: np.ndarray
+    register_count: int  # with ZERO
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+
+@dataclass(frozen=True)
+class Times:
+    """When each step was done, and whether its second source decided that; shape (steps,)."""
+
+    at_ns: np.ndarray
+    by_second: np.ndarray
+
+
+def run(program: Program, start: np.ndarray | None = None) -> Times:
+    """Simulate: the time of every step. ``start``: registers at the beginning (default: 0 for all)."""
+    count, width = len(program), program.register_count
+    if not count:
+        return Times(np.zeros(0, np.int64), np.zeros(0, bool))
+    chunks = _chunk_count(count, width)
+    length = -(-count // chunks)
+    columns = _columns(program, chunks, length)
+    state = np.zeros(width + 1, np.int64) if start is None else np.append(start.astype(np.int64), 0)
+    states = _states_between(columns, state, chunks, length, width + 1)
+    at, by_second = np.empty((length, chunks), np.int64), np.empty((length, chunks), bool)
+    row = np.arange(chunks)
+    target, first, first_ns, second, second_ns = columns
+    for k in range(length):
+        one = states[row, first[k]] + first_ns[k]
+        other = states[row, second[k]] + second_ns[k]
+        by_second[k] = other > one
+        at[k] = np.maximum(one, other)
+        states[row, target[k]] = at[k]
+    return Times(at.T.ravel()[:count].copy(), by_second.T.ravel()[:count].copy())
+
+
+def _chunk_count(count: int, width: int) -> int:
+    most = max(1, _STATE_BYTES // (8 * (width + 1) ** 2))
+    return int(min(max(1, round((2 * count) ** 0.5)), most, count))
+
+
+def _columns(program: Program, chunks: int, length: int) -> tuple[np.ndarray, ...]:
+    """The program's columns as (step of the chunk, chunk); what fills the last chunk writes a register of its own."""
+    spare = program.register_count
+    fills = (spare, ZERO, NEVER, ZERO, NEVER)
+    names = (program.target, program.first, program.first_ns, program.second, program.second_ns)
+    padded = []
+    for values, fill in zip(names, fills):
+        full = np.full(chunks * length, fill, np.int64)
+        full[: len(values)] = values
+        padded.append(np.ascontiguousarray(full.reshape(chunks, length).T))
+    return tuple(padded)
+
+
+def _states_between(
+    columns: tuple[np.ndarray, ...], state: np.ndarray, chunks: int, length: int, width: int
+) -> np.ndarray:
+    """Registers before each chunk, shape (chunks, width)."""
+    states = np.empty((chunks, width), np.int64)
+    states[0] = state
+    if chunks == 1:
+        return states
+    target, first, first_ns, second, second_ns = columns
+    matrix = np.full((chunks, width, width), NEVER, np.int64)
+    matrix[:, np.arange(width), np.arange(width)] = 0
+    row = np.arange(chunks)
+    for k in range(length):
+        one = matrix[row, first[k]] + first_ns[k][:, None]
+        other = matrix[row, second[k]] + second_ns[k][:, None]
+        np.maximum(one, other, out=one)
+        matrix[row, target[k]] = np.maximum(one, NEVER, out=one)
+    for chunk in range(chunks - 1):
+        states[chunk + 1] = np.maximum((matrix[chunk] + states[chunk]).max(axis=1), NEVER)
+    return states

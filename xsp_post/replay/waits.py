@@ -1,0 +1,199 @@
+"""Trace → the table ``dependencies``: the edges that a replay needs beside the order of launches and streams.
+
+Launches, streams and copies are in the tables ``kernels`` and ``memory_operations`` already. Here are the host calls
+that waited for the device (what for follows from the call's name) and the streams that waited for events.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.model.trace import SyncKind, Trace
+
+DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT, EVENT_ORDER = "device_wait", "stream_wait", "event_wait", "event_order"
+WAITS = (DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT)  # of the host
+COLUMNS = ("kind", "from_id", "to_id", "process_id", "thread_id", "stream_id", "call_name", "start_ns", "end_ns")
+# cudaFree, cudaHostUnregister and cudaFreeHost wait for all work of the device before they return memory
+_PATTERNS = (
+    (DEVICE_WAIT, re.compile(r"^(?:cuda|hip)(?:Device|Thread)Synchronize|^(?:cu|hip)CtxSynchronize")),
+    (DEVICE_WAIT, re.compile(r"^(?:cuda|hip)(?:Free|FreeHost|HostFree|HostUnregister)$|^cuMemFree(?:Host)?(?:_v2)?$")),
+    (STREAM_WAIT, re.compile(r"^(?:cuda|hip|cu)StreamSynchronize")),
+    (EVENT_WAIT, re.compile(r"^(?:cuda|hip|cu)EventSynchronize")),
+)
+
+
+def wait_kind(call_name: str) -> str:
+    """What a call of this name waits for; '' for one that does not wait."""
+    return next((kind for kind, pattern in _PATTERNS if pattern.search(call_name)), "")
+
+
+def dependencies_frame(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+    """One row per host call that waits and per event that orders two streams (`COLUMNS`).
+
+    ``launch_id``: launch row of each activity, −1 none. Ids are correlation ids of the process (NaN: none). Of a wait,
+    ``from_id`` is the last operation launched before it in the process (on the stream, where that is known),
+    ``to_id`` the first that its thread launched after it; of an event the operations that it orders.
+    """
+    parts = [_host_waits(trace, launch_id), _event_orders(trace, launch_id)]
+    frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    return frame.sort_values(["process_id", "start_ns"], kind="stable", ignore_index=True)
+
+
+def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+    launches = trace.launches
+    codes, used = pd.factorize(launches["name_id"].to_numpy())
+    names = [str(trace.strings[one]) if one >= 0 else "" for one in used.tolist()]
+    kinds = np.array([WAITS.index(kind) if (kind := wait_kind(name)) else -1 for name in names] + [-1])
+    rows = np.flatnonzero(kinds[codes] >= 0)
+    stream = np.full(len(launches), -1, np.int64)
+    waits = trace.synchronizations
+    waits = waits[(waits["kind"].to_numpy() == SyncKind.STREAM) & (waits["launch_id"].to_numpy() >= 0)]
+    stream[waits["launch_id"].to_numpy()] = waits["stream_id"].to_numpy()
+    stream = stream[rows]
+    process = launches["process_index"].to_numpy()
+    thread = launches["thread_index"].to_numpy()
+    start = launches["start_ns"].to_numpy()
+    launched = _Launched(trace, launch_id)
+    before = launched.last_before(process[rows], np.full(len(rows), -1), start[rows])
+    known = stream >= 0
+    before[known] = launched.last_before(process[rows][known], stream[known], start[rows][known])
+    after = launched.first_after(thread[rows], start[rows])
+    return _frame(trace, {
+        "kind": np.array([*WAITS, ""], object)[kinds[codes[rows]]],
+        "from_id": launched.ids(before),
+        "to_id": launched.ids(after),
+        "stream_id": np.where(known, stream, np.nan),
+        "call_name": np.array([*names, ""], object)[codes[rows]],
+        "start_ns": start[rows],
+        "end_ns": launches["end_ns"].to_numpy()[rows],
+    }, process[rows], thread[rows])  # fmt: skip
+
+
+def _event_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+    """What a stream waited for: the last operation before the record of the event, where the capture has that."""
+    waits = trace.synchronizations
+    waits = waits[(waits["kind"].to_numpy() == SyncKind.STREAM_WAIT_EVENT) & (waits["launch_id"].to_numpy() >= 0)]
+    launches, launched = trace.launches, _Launched(trace, launch_id)
+    call = waits["launch_id"].to_numpy()
+    start = launches["start_ns"].to_numpy()
+    process = waits["process_index"].to_numpy().astype(np.int64)
+    stream = waits["stream_id"].to_numpy().astype(np.int64)
+    record, record_stream = _records(trace, waits)
+    usable = np.flatnonzero((record >= 0) & (stream >= 0))
+    record, record_stream, call = record[usable], record_stream[usable], call[usable]
+    process, stream = process[usable], stream[usable]
+    before = launched.last_before(process, record_stream, start[record] if len(record) else record)
+    after = launched.first_of_stream(process, stream, start[call] if len(call) else call)
+    found = np.flatnonzero((before >= 0) & (after >= 0))
+    call = call[found]
+    names = trace.strings[launches["name_id"].to_numpy()[call]] if len(call) else np.zeros(0, object)
+    return _frame(trace, {
+        "kind": np.full(len(found), EVENT_ORDER, object),
+        "from_id": launched.ids(before[found]),
+        "to_id": launched.ids(after[found]),
+        "stream_id": stream[found].astype(float),
+        "call_name": names,
+        "start_ns": start[call],
+        "end_ns": launches["end_ns"].to_numpy()[call],
+    }, process[found], launches["thread_index"].to_numpy()[call])  # fmt: skip
+
+
+def _records(trace: Trace, waits: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """The call that recorded the event each stream waited for, and the stream it was recorded on; −1 unknown."""
+    launches, events = trace.launches, trace.cuda_events
+    start = launches["start_ns"].to_numpy()
+    call = np.full(len(waits), -1, np.int64)
+    stream = np.full(len(waits), -1, np.int64)
+    events = events[(events["launch_id"].to_numpy() >= 0) & (events["event_id"].to_numpy() >= 0)]
+    if len(events):
+        at = start[events["launch_id"].to_numpy()]
+        asked = waits["process_index"].to_numpy().astype(np.int64) * (1 << 40) + waits["event_id"].to_numpy()
+        key = events["process_index"].to_numpy().astype(np.int64) * (1 << 40) + events["event_id"].to_numpy()
+        found = _neighbour(key, at, asked, start[waits["launch_id"].to_numpy()], -1)
+        has = found >= 0
+        call[has] = events["launch_id"].to_numpy()[found[has]]
+        stream[has] = events["stream_id"].to_numpy()[found[has]]
+    said = waits["event_record_correlation_id"].to_numpy()
+    by_id = np.flatnonzero((call < 0) & (said >= 0))
+    if len(by_id):
+        first = pd.Series(np.arange(len(launches)), index=launches["correlation_id"].to_numpy())
+        first = first[~first.index.duplicated()]
+        call[by_id] = first.reindex(said[by_id]).fillna(-1).to_numpy().astype(np.int64)
+    return call, stream
+
+
+class _Launched:
+    """The launches that started device work, to be looked up by time."""
+
+    def __init__(self, trace: Trace, launch_id: np.ndarray) -> None:
+        rows = np.flatnonzero(launch_id >= 0)
+        call = launch_id[rows]
+        activities, launches = trace.activities, trace.launches
+        self.at = launches["start_ns"].to_numpy()[call]
+        self.thread = launches["thread_index"].to_numpy()[call].astype(np.int64)
+        self.process = activities["process_index"].to_numpy()[rows].astype(np.int64)
+        self.stream = activities["stream_id"].to_numpy()[rows].astype(np.int64)
+        self.correlation = activities["correlation_id"].to_numpy()[rows]
+
+    def last_before(self, process: np.ndarray, stream: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """The last launch of the process, on the stream where it is not −1, before each time; −1 none."""
+        found = np.full(len(at), -1, np.int64)
+        for known, key, asked in (
+            (stream < 0, self.process, process),
+            (stream >= 0, self._streams(self.process, self.stream), self._streams(process, stream)),
+        ):
+            rows = np.flatnonzero(known)
+            if len(rows):
+                found[rows] = _neighbour(key, self.at, asked[rows], at[rows], -1)
+        return found
+
+    def first_after(self, thread: np.ndarray, at: np.ndarray) -> np.ndarray:
+        return _neighbour(self.thread, self.at, thread, at, 0)
+
+    def first_of_stream(self, process: np.ndarray, stream: np.ndarray, at: np.ndarray) -> np.ndarray:
+        return _neighbour(self._streams(self.process, self.stream), self.at, self._streams(process, stream), at, 0)
+
+    @staticmethod
+    def _streams(process: np.ndarray, stream: np.ndarray) -> np.ndarray:
+        return process.astype(np.int64) * (1 << 40) + stream
+
+    def ids(self, position: np.ndarray) -> np.ndarray:
+        """Correlation ids, NaN where the position is −1."""
+        values = np.full(len(position), np.nan)
+        known = position >= 0
+        values[known] = self.correlation[position[known]]
+        return values
+
+
+def _frame(trace: Trace, columns: dict, process: np.ndarray, thread: np.ndarray) -> pd.DataFrame:
+    columns["process_id"] = trace.processes["process_id"].to_numpy()[process]
+    columns["thread_id"] = trace.threads["thread_id"].to_numpy()[thread]
+    return pd.DataFrame({name: columns[name] for name in COLUMNS})
+
+
+def _neighbour(group: np.ndarray, at: np.ndarray, asked_group: np.ndarray, asked: np.ndarray, step: int) -> np.ndarray:
+    """Position of the last entry of the same group before each time (step −1), or of the first not before it (0)."""
+    found = np.full(len(asked), -1, np.int64)
+    if not len(group) or not len(asked):
+        return found
+    order = np.lexsort((at, group))
+    sorted_group, sorted_at = group[order], at[order]
+    base = min(int(sorted_at.min()), int(asked.min()))
+    width = max(int(sorted_at.max()), int(asked.max())) - base + 2
+    codes, groups = pd.factorize(np.concatenate([sorted_group, asked_group]), sort=True)
+    if len(groups) * width < 1 << 62:
+        key = codes[: len(order)] * width + (sorted_at - base)
+        place = np.searchsorted(key, codes[len(order) :] * width + (asked - base), side="left") + step
+        inside = (place >= 0) & (place < len(order))
+        inside[inside] = sorted_group[place[inside]] == asked_group[inside]
+        found[inside] = order[place[inside]]
+        return found
+    for one in np.unique(asked_group).tolist():
+        mine, rows = order[sorted_group == one], np.flatnonzero(asked_group == one)
+        place = np.searchsorted(at[mine], asked[rows], side="left") + step
+        inside = (place >= 0) & (place < len(mine))
+        found[rows[inside]] = mine[place[inside]]
+    return found
