@@ -1,0 +1,365 @@
+"""Operators without products: element by element, normalisation, reduction, look-up, copy, optimiser, collective.
+
+They have no flop in the convention of `torch.utils.flop_counter`; their bytes are what limits them.
+"""
+
+from __future__ import annotations
+
+import math
+
+from xsp_post.work import amounts
+from xsp_post.work.amounts import Amounts, bytes_of, times, total
+from xsp_post.work.dtypes import element_bytes, kind_of
+from xsp_post.work.signature import Input, Signature
+
+_RANK = {"": 0, "bool": 1, "int8": 2, "fp8": 4, "fp16": 5, "bf16": 5, "fp32": 6, "fp64": 7}
+
+
+def _whole(family: str, read: float | None, written: float | None, operations: float) -> Amounts:
+    return Amounts(family, 0.0, read, written, "", operations)
+
+
+def _broadcast_count(tensors: list[Input]) -> int:
+    """Elements of the result of sizes that are broadcast against one another."""
+    width = max((len(one.sizes or ()) for one in tensors), default=0)
+    padded = [(1,) * (width - len(one.sizes or ())) + (one.sizes or ()) for one in tensors]
+    return math.prod(0 if 0 in column else max(column) for column in zip(*padded)) if width else 1
+
+
+def _result_dtype(tensors: list[Input]) -> str:
+    """Type of the result: the widest of the tensors that have dimensions, floating before integer."""
+    shaped = [one for one in tensors if one.sizes] or tensors
+    return max(shaped, key=lambda one: (_RANK.get(kind_of(one.dtype), 3), element_bytes(one.dtype) or 0)).dtype
+
+
+def elementwise(call: Signature) -> Amounts | None:
+    """All tensors in, one result of their broadcast size out; in place it is as much."""
+    tensors = call.tensors()
+    if not tensors:
+        return None
+    count = _broadcast_count(tensors)
+    size = element_bytes(_result_dtype(tensors))
+    return _whole(amounts.ELEMENTWISE, total(*map(bytes_of, tensors)), times(count, size), float(count))
+
+
+def comparison(call: Signature) -> Amounts | None:
+    """As elementwise, the result being bool."""
+    tensors = call.tensors()
+    if not tensors:
+        return None
+    count = _broadcast_count(tensors)
+    return _whole(amounts.ELEMENTWISE, total(*map(bytes_of, tensors)), float(count), float(count))
+
+
+def foreach(call: Signature) -> Amounts | None:
+    """_foreach_…: lists of tensors in, as much as the first list out."""
+    lists = [one for one in call.inputs if one.items]
+    if not lists:
+        return None
+    read = total(*(bytes_of(one) for one in lists))
+    return _whole(amounts.OPTIMIZER, read, bytes_of(lists[0]), float(lists[0].element_count))
+
+
+def fused_optimizer(call: Signature) -> Amounts | None:
+    """_fused_adam_, _fused_sgd_ …: parameters, gradients and states are read; all but the gradients are written."""
+    lists = [one for one in call.inputs if one.items]
+    if len(lists) < 2:
+        return None
+    count = lists[0].element_count
+    full = [one for one in lists if one.element_count == count]
+    read = total(*(bytes_of(one) for one in full))
+    written = total(*(bytes_of(one) for one in [full[0], *full[2:]]))
+    return _whole(amounts.OPTIMIZER, read, written, float(count))
+
+
+def all_once(call: Signature) -> Amounts | None:
+    """Libraries that are given their output too: every tensor moves once."""
+    tensors = call.tensors()
+    if len(tensors) < 2:
+        return None
+    moved = total(*map(bytes_of, tensors))
+    written = bytes_of(tensors[0])
+    read = None if moved is None or written is None else moved - written
+    return _whole(amounts.ELEMENTWISE, read, written, float(tensors[0].element_count))
+
+
+def norm_into(call: Signature) -> Amounts | None:
+    """Normalisation into a given output: every tensor moves once."""
+    found = all_once(call)
+    return None if found is None else _whole(
+        amounts.NORMALISATION, found.read_bytes, found.written_bytes, found.element_operations
+    )  # fmt: skip
+
+
+def norm_in_place(call: Signature) -> Amounts | None:
+    """fused_add_rms_norm: input and residual are read and written, the weight is read."""
+    source, residual = call.tensor(0), call.tensor(1)
+    if source is None or residual is None:
+        return None
+    read = total(*map(bytes_of, call.tensors()))
+    written = total(bytes_of(source), bytes_of(residual))
+    return _whole(amounts.NORMALISATION, read, written, float(source.element_count))
+
+
+def norm(call: Signature) -> Amounts | None:
+    """Normalisation forward: input and all statistics and weights in, one result out."""
+    source = call.tensor(0)
+    if source is None:
+        return None
+    read = total(*map(bytes_of, call.tensors()))
+    return _whole(amounts.NORMALISATION, read, _fresh(source), float(source.element_count))
+
+
+def norm_backward(call: Signature) -> Amounts | None:
+    """Normalisation backward: everything in, the gradient of the input and those of the weights out."""
+    source = call.tensor(1) or call.tensor(0)
+    if source is None:
+        return None
+    read = total(*map(bytes_of, call.tensors()))
+    weights = [one for one in call.tensors() if len(one.sizes or ()) == 1]
+    written = total(_fresh(source), bytes_of(weights[0]) if weights else 0.0, bytes_of(weights[0]) if weights else 0.0)
+    return _whole(amounts.NORMALISATION, read, written, float(source.element_count))
+
+
+def _fresh(one: Input) -> float | None:
+    """Bytes of a new dense tensor of the same sizes."""
+    return times(one.element_count, element_bytes(one.dtype))
+
+
+def softmax(call: Signature) -> Amounts | None:
+    return norm(Signature(call.operator, call.inputs[:1]))
+
+
+def softmax_backward(call: Signature) -> Amounts | None:
+    """gradient and result in, gradient out."""
+    return norm(Signature(call.operator, call.inputs[:2]))
+
+
+def reduction(call: Signature) -> Amounts | None:
+    """The input in, what remains of it out: all but the dimensions of the second input, or one number."""
+    source = call.tensor(0)
+    if source is None or source.sizes is None:
+        return None
+    dims = call.integers(1)
+    kept = 1
+    if dims and all(-len(source.sizes) <= one < len(source.sizes) for one in dims):
+        gone = {one % len(source.sizes) for one in dims}
+        kept = math.prod(size for i, size in enumerate(source.sizes) if i not in gone)
+    written = times(kept, element_bytes(source.dtype))
+    return _whole(amounts.REDUCTION, bytes_of(source), written, float(source.element_count))
+
+
+def scan(call: Signature) -> Amounts | None:
+    """cumsum, sort and their like: as much out as in."""
+    source = call.tensor(0)
+    if source is None:
+        return None
+    return _whole(amounts.REDUCTION, bytes_of(source), _fresh(source), float(source.element_count))
+
+
+def topk(call: Signature) -> Amounts | None:
+    """topk: the input in, k values and their places (8 bytes) of each row out."""
+    source, count = call.tensor(0), call.integers(1)
+    if source is None or not source.sizes or not count:
+        return None
+    kept = source.element_count // max(source.sizes[-1], 1) * count[0]
+    size = element_bytes(source.dtype)
+    return _whole(
+        amounts.ROUTING, bytes_of(source), times(kept, None if size is None else size + 8), float(source.element_count)
+    )
+
+
+def routing(call: Signature) -> Amounts | None:
+    """Sorting tokens by expert: every tensor is read, and as much is written."""
+    tensors = call.tensors()
+    moved = total(*map(bytes_of, tensors))
+    return _whole(amounts.ROUTING, moved, moved, float(sum(one.element_count for one in tensors))) if tensors else None
+
+
+def copy(call: Signature) -> Amounts | None:
+    """copy_: the second tensor is read (or its broadcast part), the first is written."""
+    target, source = (call.inputs[i] if len(call.inputs) > i else Input() for i in range(2))
+    if not target.is_tensor or not source.is_tensor:
+        return None
+    return _whole(amounts.COPY, bytes_of(source), _fresh(target), 0.0)
+
+
+def clone(call: Signature) -> Amounts | None:
+    source = call.tensor(0)
+    return None if source is None else _whole(amounts.COPY, bytes_of(source), _fresh(source), 0.0)
+
+
+def fill(call: Signature) -> Amounts | None:
+    """fill_, zero_, normal_ …: the tensor is written."""
+    target = call.inputs[0] if call.inputs else Input()
+    return _whole(amounts.COPY, 0.0, _fresh(target), 0.0) if target.is_tensor else None
+
+
+def cat(call: Signature) -> Amounts | None:
+    """cat, stack: all tensors of the list in, the same amount out."""
+    moved = total(*map(bytes_of, call.tensors()))
+    return _whole(amounts.COPY, moved, moved, 0.0) if call.tensors() else None
+
+
+def lookup(call: Signature) -> Amounts | None:
+    """embedding: table, indices. Of the table the rows that are looked up."""
+    return _rows(call.tensor(0), call.tensor(1))
+
+
+def index_select(call: Signature) -> Amounts | None:
+    """index_select, gather of rows: table, dimension, indices."""
+    table, indices, dimension = call.tensor(0), call.tensor(2), call.integers(1)
+    if dimension not in ((0,), None):
+        return None
+    return _rows(table, indices)
+
+
+def _rows(table: Input | None, indices: Input | None) -> Amounts | None:
+    if table is None or indices is None or not table.sizes:
+        return None
+    width = math.prod(table.sizes[1:])
+    size = element_bytes(table.dtype)
+    looked_up = times(min(indices.element_count, table.sizes[0]) * width, size)
+    read = total(looked_up, bytes_of(indices))
+    return _whole(amounts.LOOKUP, read, times(indices.element_count * width, size), 0.0)
+
+
+def gather(call: Signature) -> Amounts | None:
+    """gather: table, dimension, indices: one element of the table per index."""
+    table, indices = call.tensor(0), call.tensor(2)
+    if table is None or indices is None:
+        return None
+    size = element_bytes(table.dtype)
+    read = total(times(indices.touched_count, size), bytes_of(indices))
+    return _whole(amounts.LOOKUP, read, times(indices.element_count, size), 0.0)
+
+
+def embedding_backward(call: Signature) -> Amounts | None:
+    """embedding_dense_backward: gradient, indices, number of rows: a whole table of gradients is written."""
+    gradient, indices, rows = call.tensor(0), call.tensor(1), call.integers(2)
+    if gradient is None or indices is None or not rows or not gradient.sizes:
+        return None
+    read = total(bytes_of(gradient), bytes_of(indices))
+    written = times(rows[0] * gradient.sizes[-1], element_bytes(gradient.dtype))
+    return _whole(amounts.LOOKUP, read, written, float(gradient.element_count))
+
+
+def dropout(call: Signature) -> Amounts | None:
+    """native_dropout: input in, result and a mask of one byte each out."""
+    source = call.tensor(0)
+    if source is None:
+        return None
+    written = total(_fresh(source), float(source.element_count))
+    return _whole(amounts.ELEMENTWISE, bytes_of(source), written, float(source.element_count))
+
+
+def pool(call: Signature) -> Amounts | None:
+    """max_pool*d (with indices of 8 bytes), avg_pool*d: input, kernel, stride, padding, dilation."""
+    source, kernel = call.tensor(0), call.integers(1)
+    if source is None or source.sizes is None or not kernel:
+        return None
+    from xsp_post.work.convolutions import output_sizes
+
+    rank = len(kernel)
+    stride, padding = call.integers(2) or kernel, call.integers(3) or (0,) * rank
+    has_indices = "max_pool" in call.operator
+    dilation = (call.integers(4) if has_indices else None) or (1,) * rank
+    stride, padding, dilation = (one * rank if len(one) == 1 else one for one in (stride, padding, dilation))
+    if len(source.sizes) <= rank or not len(stride) == len(padding) == len(dilation) == rank or 0 in stride:
+        return None
+    spatial = output_sizes(source.sizes[-rank:], kernel, stride, padding, dilation)
+    count = math.prod(source.sizes[:-rank]) * math.prod(spatial)
+    size = element_bytes(source.dtype)
+    written = times(count, None if size is None else size + 8 * ("with_indices" in call.operator))
+    return _whole(amounts.REDUCTION, bytes_of(source), written, float(source.element_count))
+
+
+def resize(call: Signature) -> Amounts | None:
+    """adaptive_avg_pool*d, upsample_*: input, spatial sizes of the result."""
+    source, spatial = call.tensor(0), call.integers(1)
+    if source is None or source.sizes is None or not spatial or len(source.sizes) <= len(spatial):
+        return None
+    count = math.prod(source.sizes[: -len(spatial)]) * math.prod(spatial)
+    written = times(count, element_bytes(source.dtype))
+    return _whole(amounts.REDUCTION, bytes_of(source), written, float(max(count, source.element_count)))
+
+
+def pool_backward(call: Signature) -> Amounts | None:
+    """Gradient of a pooling: gradient, input (and indices) in, the gradient of the input out."""
+    source = call.tensor(1)
+    if source is None:
+        return None
+    read = total(*(bytes_of(one) for one in call.tensors() if one is not source))
+    return _whole(amounts.REDUCTION, read, _fresh(source), float(source.element_count))
+
+
+def loss(call: Signature) -> Amounts | None:
+    """nll_loss_forward: one element per row and the row's class."""
+    source, target = call.tensor(0), call.tensor(1)
+    if source is None or target is None:
+        return None
+    picked = times(target.element_count, element_bytes(source.dtype))
+    return _whole(amounts.REDUCTION, total(picked, bytes_of(target)), element_bytes(source.dtype), 0.0)
+
+
+def loss_backward(call: Signature) -> Amounts | None:
+    """nll_loss_backward: gradient, input, target: a gradient of the input's size is written."""
+    source, target = call.tensor(1), call.tensor(2)
+    if source is None:
+        return None
+    return _whole(amounts.REDUCTION, bytes_of(target), _fresh(source), 0.0)
+
+
+def rotary(call: Signature) -> Amounts | None:
+    """rotary_embedding: positions, queries and keys (changed in place), head width, table of sines."""
+    positions, query, key, table = call.tensor(0), call.tensor(1), call.tensor(2), call.tensor(4)
+    if positions is None or query is None:
+        return None
+    turned = total(bytes_of(query), bytes_of(key))
+    rows = 0.0 if table is None or not table.sizes else min(positions.element_count, table.sizes[0]) * table.sizes[-1]
+    sines = times(rows, element_bytes(table.dtype)) if table is not None else 0.0
+    operations = query.element_count + (key.element_count if key is not None else 0)
+    return _whole(amounts.ELEMENTWISE, total(turned, bytes_of(positions), sines), turned, float(operations))
+
+
+def cache_store(call: Signature) -> Amounts | None:
+    """New keys and values into the cache: they are read and written, the slots are read."""
+    key, value = call.tensor(0), call.tensor(1)
+    if key is None or value is None:
+        return None
+    slots = next((one for one in call.tensors()[2:] if "int" in one.dtype), None)
+    moved = total(bytes_of(key), bytes_of(value))
+    return _whole(amounts.COPY, total(moved, bytes_of(slots)), moved, 0.0)
+
+
+def fused_triton(call: Signature) -> Amounts | None:
+    """torch.compile's kernels: every tensor they are given once, of each at most as many elements as the kernel has.
+
+    The numbers after the tensors say how many that is; without them the last tensor, which is written, does.
+    """
+    tensors = [one for one in call.inputs if one.is_tensor and one.dtype not in ("Scalar",)]
+    if not tensors:
+        return None
+    numbers = [found[0] for i, one in enumerate(call.inputs) if one.value and (found := call.integers(i))]
+    limit = math.prod(numbers) if numbers and all(one > 0 for one in numbers) else tensors[-1].element_count
+    limit = max(limit, tensors[-1].element_count)
+    parts = [bytes_of(one, min(one.touched_count, limit)) for one in tensors]
+    read = total(*parts[:-1]) if len(parts) > 1 else 0.0
+    written = total(parts[-1])
+    if len(parts) == 1:
+        read = written  # in place
+    return _whole(amounts.ELEMENTWISE, read, written, float(limit))
+
+
+_COLLECTIVE_TYPES = {"half": 2, "float": 4, "double": 8, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1,
+                     "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "short": 2}  # fmt: skip
+
+
+def collective(call: Signature) -> Amounts | None:
+    """What a collective reads and writes in the memory of its own GPU: the message in, the message out."""
+    size = _COLLECTIVE_TYPES.get(str(call.message.get("dtype", "")).lower())
+    into, out = (call.message.get(f"{way} msg nelems") for way in ("In", "Out"))
+    if size is None or type(into) is not int or type(out) is not int or min(into, out) < 0:
+        return None
+    name = str(call.message.get("Collective name", ""))[:40]
+    return _whole(amounts.COLLECTIVE, float(into * size), float(out * size), 0.0).noted(name)
