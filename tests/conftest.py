@@ -7,9 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # builders, export_schema, generators
+
+# One profile for every property: on a loaded machine an example may take long, which says nothing about the code.
+settings.register_profile("xsp-post", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("xsp-post")
 
 CANARY = "xsp-canary"  # stands in the shared captures wherever private values stood: must reach no output
 

@@ -240,7 +240,7 @@ def test_nothing_to_join() -> None:
     assert metrics.empty and steps.empty
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from(LAYERS), st.sampled_from(["a", "b", "c<1>"])), min_size=1, max_size=12),
     st.integers(1, 4),
@@ -255,7 +255,7 @@ def test_the_same_sequence_always_finds_its_own(launches: list[Launch], iteratio
     assert used(steps) == {"path and order": len(kernels)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.sampled_from(LAYERS), st.sampled_from("abc")), max_size=10),
     st.lists(st.tuples(st.sampled_from(LAYERS), st.sampled_from("abcd")), min_size=1, max_size=10),

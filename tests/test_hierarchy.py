@@ -284,7 +284,7 @@ KERNELS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(RANGES, KERNELS)
 def test_nothing_is_ever_lost(tmp_path_factory, ranges, kernels):
     """Any ranges, any launches: every kernel once, sums equal, children within parents, busy ≤ kernel time."""

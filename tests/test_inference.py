@@ -143,7 +143,7 @@ def test_boundaries_hold_at_one_percent_noise(kinds, block, blocks, turns):
     assert wrong <= 0.02 * total
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10_000))
 def test_blocks_hold_at_one_percent_noise(seed):
     truth = noisy_turns(seed, turns=8, blocks=12, block=40, noise=0.01)
@@ -156,7 +156,7 @@ def test_blocks_hold_at_one_percent_noise(seed):
     assert abs(len(found) - 8 * 12) <= 2
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.integers(2, 60), st.integers(30, 4000))
 def test_random_sequences_hold_nothing(seed, kinds, size):
     symbols = np.random.default_rng(seed).integers(0, kinds, size)
@@ -243,7 +243,7 @@ def test_a_recording_cut_out_of_a_running_program_begins_at_the_hosts_pauses():
     assert found["iteration_class"].tolist()[-1] == "tail"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 10_000))
 def test_streams_that_interleave_at_random(seed):
     rng = np.random.default_rng(seed)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp_post.names import (
@@ -168,7 +168,6 @@ def test_phases(text, phase, is_backward, is_warmup):
     assert (row["phase"], row["is_backward"], row["is_warmup"]) == (phase, is_backward, is_warmup)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30), st.text(min_size=1, max_size=20), st.integers(0, 10**6))
 def test_our_own_grammar_is_read_back(path, layer_type, call):
     text = range_text.format_layer(path, layer_type, call)
@@ -188,7 +187,6 @@ def test_recognisers():
     assert is_operator_like(texts).tolist() == [False, False, False, False, True, False]
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -216,7 +214,6 @@ def test_any_text_gives_a_row(texts):
 COUNTING = ["Step {}", "iter_{}", "aten::mm, seq = {}, op_id = 4"]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.sampled_from(COUNTING))
 def test_folding_does_not_depend_on_the_number(one, other, text):
     a, b = parse_names(array(text.format(one), text.format(other)))["folded_name"]

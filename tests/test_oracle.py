@@ -122,7 +122,7 @@ def covered(intervals):
     return len({t for start, end in intervals for t in range(start, end)})
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RANGES, WORK)
 def test_every_number_of_the_tree_is_what_plain_loops_count(tmp_path_factory, ranges, work):
     path = Path(tmp_path_factory.getbasetemp()) / "oracle.sqlite"
@@ -196,7 +196,7 @@ def test_every_number_of_the_tree_is_what_plain_loops_count(tmp_path_factory, ra
         assert (*projected, node["device_operation_count"]) == official.get(rid, (-1, -1, 0))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RANGES, WORK)
 def test_layers_add_up_to_their_iterations(tmp_path_factory, ranges, work):
     path = Path(tmp_path_factory.getbasetemp()) / "sums.sqlite"

@@ -100,7 +100,7 @@ intervals = st.lists(st.tuples(st.booleans(), st.integers(0, 500), st.integers(1
 
 
 @given(intervals)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_times_are_those_of_a_brute_force_count(rows):
     """Every nanosecond counted one by one."""
     kernels = [(ALL_REDUCE if talks else GEMM, 1, 0, start, start + length) for talks, start, length in rows]

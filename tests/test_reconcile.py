@@ -272,7 +272,7 @@ def test_every_finding_has_its_entry():
 _values = st.lists(st.floats(0.5, 100, allow_nan=False), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(_values, _values, _values)
 def test_steps_add_up_to_the_total_whatever_the_numbers(model, layer, kernel):
     """overhead(M/L on M) + overhead(M/L/G on M/L) = total overhead of M/L/G; latencies are never changed."""

@@ -143,15 +143,28 @@ def test_out_of_memory_everywhere_is_an_error(stub, tmp_path):
 def test_a_failed_run_keeps_what_it_has_and_resumes_with_what_is_missing(stub, tmp_path):
     folder = tmp_path / "run"
     stub({(RUN_KERNEL, 4, 0): ToolError("it crashed", code="child-failed")})
-    with pytest.raises(ToolError):
+    with pytest.raises(ToolError) as caught:
         run.execute(RunPlan(WORKLOAD, (4,), repeat_count=2), folder)
+    assert f"2 finished captures are kept in {folder}" in caught.value.hint and "--resume" in caught.value.hint
     assert manifest(folder)["status"] == "failed" and len(capture.load_captures(folder)) == 2
+    assert len(list((folder / "captures").iterdir())) == 2
     again = stub()
     result = run.execute(RunPlan(WORKLOAD, (4,), repeat_count=2), folder, is_resumed=True)
     assert again.made == [(RUN_KERNEL, 4, 0), (RUN_LAYER, 4, 1), (RUN_KERNEL, 4, 1), (RUN_MODEL, 4, 1)]
     assert manifest(folder)["status"] == "done" and len(result.sources) == 6
     names = sorted(path.name for path in (folder / "captures").iterdir())
     assert len(names) == 6 and len({name.split("_")[0] for name in names}) == 6
+
+
+def test_a_run_that_measured_nothing_leaves_nothing_unless_it_is_kept(stub, tmp_path):
+    stub({(RUN_MODEL, 4, 0): ToolError("it crashed", code="child-failed", hint="Mend it.")})
+    with pytest.raises(ToolError) as caught:
+        run.execute(RunPlan(WORKLOAD, (4,)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    assert caught.value.hint.startswith("Mend it. Nothing was measured") and "--keep" in caught.value.hint
+    with pytest.raises(ToolError) as caught:
+        run.execute(RunPlan(WORKLOAD, (4,)), tmp_path / "run", is_kept=True)
+    assert len(list((tmp_path / "run/captures").iterdir())) == 1 and str(tmp_path / "run") in caught.value.hint
 
 
 def test_resuming_a_whole_run_does_nothing_and_a_longer_plan_adds_only_the_rest(stub, tmp_path):

@@ -43,7 +43,7 @@ def test_the_papers_code_is_asymmetric_and_ours_is_not():
 
 
 @given(st.lists(_SAMPLES, min_size=1, max_size=6), st.randoms())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_groups_equal_one_sample_at_a_time(samples, random):
     rows = [(value, index) for index, sample in enumerate(samples) for value in sample]
     random.shuffle(rows)

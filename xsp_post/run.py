@@ -121,13 +121,15 @@ def execute(
     *,
     is_resumed: bool = False,
     is_forced: bool = False,
+    is_kept: bool = False,
     on_step: OnStep | None = None,
 ) -> RunResult:
     """Carry out a plan into ``directory`` and return what is there afterwards.
 
     Captures that are done already are kept when resuming. A batch size that runs out of memory is recorded
     and left out, the rest goes on; so does a run whose first metric set was recorded when another set fails.
-    Any other failure ends the run with its own error, the folder usable and resumable; so does Ctrl-C
+    Any other failure ends the run with its own error, whose hint says what is left: the finished captures, to be
+    resumed, and with ``is_kept`` the failed one with its logs. Ctrl-C leaves the folder usable and resumable
     (KeyboardInterrupt passes through).
     """
     check_plan(plan)
@@ -137,8 +139,9 @@ def execute(
     except KeyboardInterrupt:
         run.finish("interrupted")
         raise
-    except XspPostError:
+    except XspPostError as error:
         run.finish("failed")
+        error.hint = f"{error.hint} {_clear_failed(run.directory, is_kept)}".lstrip()
         raise
     run.finish("done")
     done = [made for made in run.captures if made.status == DONE]
@@ -148,6 +151,25 @@ def execute(
             code="run-all-out-of-memory", hint="Begin with a smaller --batch-size, or choose a smaller --dtype.",
         )  # fmt: skip
     return RunResult(run.directory, run.captures, run.deep, run.notes)
+
+
+def _clear_failed(directory: Path, is_kept: bool) -> str:
+    """Remove what a failed run leaves and nothing can use; one sentence on what is there now."""
+    made = _load_all(directory)
+    finished = [one for one in made if one.status == DONE]
+    if is_kept:
+        return f"Everything that was recorded, with the logs of the failed capture, is in {directory}."
+    if not finished:
+        shutil.rmtree(directory, ignore_errors=True)
+        return f"Nothing was measured; {directory} was removed (--keep leaves it, with the logs)."
+    for folder in (directory / capture.CAPTURES_FOLDER).iterdir():
+        if folder not in [one.directory for one in made]:
+            shutil.rmtree(folder, ignore_errors=True)
+    count = f"{len(finished)} finished capture" + ("s are" if len(finished) > 1 else " is")
+    return (
+        f"{count} kept in {directory}: go on with the same command and --resume. "
+        "The failed capture was removed (--keep leaves it, with its logs)."
+    )
 
 
 def _prepare(plan: RunPlan, directory: Path, is_resumed: bool, is_forced: bool) -> Path:

@@ -239,7 +239,7 @@ def test_unknown_choices_are_refused():
     st.integers(1, 4),
     st.randoms(),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_tables_agree_whatever_the_model_and_the_order_of_rows(layers, iterations, random):
     named = [(f"{path}{i}", "Linear", kernels) for i, (path, kernels) in enumerate(layers)]
     analysis = small_analysis(layers=named, iterations=iterations)

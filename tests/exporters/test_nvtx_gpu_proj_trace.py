@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from helpers import frame_of, small_analysis
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp_post.base.errors import OutputError, UsageError
@@ -174,7 +174,6 @@ SPANS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0,
 CALLS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 4), st.integers(0, 9)), max_size=12)
 
 
-@settings(deadline=None)
 @given(SPANS, CALLS)
 def test_projection_equals_the_definition_word_by_word(spans, calls):
     """Ranges that overlap in any way, calls that may contain each other, against a plain loop."""

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import frame_of, small_analysis
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp_post.base.errors import OutputError, ToolError
@@ -166,7 +166,6 @@ def test_the_package_may_be_missing(tmp_path, monkeypatch):
     assert caught.value.code == "perfetto-missing" and not list(tmp_path.iterdir())
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(0, 20)), max_size=25))
 def test_lanes_nest(spans):
     track = np.array([t for t, _, _ in spans], np.int64)
@@ -180,7 +179,6 @@ def test_lanes_nest(spans):
                 assert not (start[first] < start[second] < end[first] < end[second])
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=15))
 def test_any_ranges_come_back_from_the_protobuf(tmp_path_factory, spans):
     analysis = small_analysis(levels=("M",), iterations=0)

@@ -184,7 +184,7 @@ def test_one_interrupted_call_makes_no_worker_of_who_passes_on(tmp_path: Path) -
     assert set(trace.strings[trace.activities["name_id"]]) == {"aten::copy_"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 200)), max_size=30))
 def test_kernels_of_the_cpu_never_overlap_on_a_thread(tmp_path_factory, rows) -> None:
     """Properly nested operators in, disjoint kernels out: their times add up to at most the roots' time."""
@@ -358,7 +358,7 @@ _ARGUMENTS = st.dictionaries(
                      "Sequence number", "graph id", "name"]), _JSON, max_size=4)  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(
         st.tuples(

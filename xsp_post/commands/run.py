@@ -63,6 +63,9 @@ def run(
         typer.Option("--output", "-o", help="Run directory; default: <model>.xsp-run."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a run directory that exists.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the failed capture and its logs if the run fails.")
+    ] = False,
     as_json: shared.AsJson = False,
 ) -> None:
     """Measure a model at rising profiling levels; say what each latency is worth and what profiling cost."""
@@ -91,9 +94,9 @@ def run(
     shared.outlive_readers()
     told = _Told()
     try:
-        result = runs.execute(plan, directory, is_resumed=resume, is_forced=force, on_step=told)
+        result = runs.execute(plan, directory, is_resumed=resume, is_forced=force, is_kept=keep, on_step=told)
     except KeyboardInterrupt:
-        shared.say(f"\nInterrupted. What was captured is in {directory}; go on with the same command and --resume.")
+        shared.say(f"\nInterrupted. What was captured is in {directory}; continue with the same command and --resume.")
         raise
     except XspPostError:
         told.fail()
