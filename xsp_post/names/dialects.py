@@ -299,7 +299,11 @@ _MODULE_WORDS = (
     r"^(?:\w+\.)*(?:Transformer(?:Layer|Block|Encoder\w*|Decoder\w*)|ParallelTransformer\w*|ParallelMLP|ParallelAttention"
     r"|SelfAttention|CrossAttention|MLP|MoE\w*|\w*(?:Attention|DecoderLayer|EncoderLayer|Block|Embedding|RMSNorm"
     r"|LayerNorm|BatchNorm\dd|Conv\dd|Linear|ReLU|Softmax))(?:[_ .:]?\d+)?$"
-    r"|(?i)^(?:\w+[_. ])?(?:layer|block|stage|encoder|decoder|expert|conv|fc|linear|attn|attention|mlp)[ _\-.]?\d+$"
+    r"|(?i)^(?:\w+[_. ])?(?:layer|block|stage|encoder|decoder|expert|conv|fc|linear|attn|attention|mlp)[ _\-.]?\d+"
+    r"(?:[ _\-.:](?:forward|fwd|backward|bwd|compute|call|run|exec(?:ute)?)(?:[ _]?pass)?)?$"
+)
+_NUMBERED_INSIDE = (
+    r"(?i)((?:layer|block|stage|encoder|decoder|expert|conv|fc|linear|attn|attention|mlp)[ _\-.]?)\d+([ _\-.:])"
 )
 _NUMBERED = r"[ _.\-]\d+$|(?i)(layer|block|stage|conv|bn|fc|relu|linear|pool)\d+$"
 
@@ -329,7 +333,10 @@ def parse_plain(array: pa.Array) -> dict[str, np.ndarray]:
     # a text that only counts (`Step 5`, `iteration 3`) is a step marker; `loss step 3 of x` is a plain text
     dialect = np.where(marker | vllm, "step", "plain")
     base = folded.to_numpy(zero_copy_only=False)
-    kind = pc.replace_substring_regex(folded, _NUMBERED, r"\1").to_numpy(zero_copy_only=False)
+    kind = pc.replace_substring_regex(folded, _NUMBERED, r"\1")
+    # `layer_3_forward`: a number inside a module's name tells modules of one kind apart
+    starred = pc.replace_substring_regex(kind, _NUMBERED_INSIDE, r"\1*\2")
+    kind = np.where(module, starred.to_numpy(zero_copy_only=False), kind.to_numpy(zero_copy_only=False))
     return {
         "dialect": dialect.astype(object),
         "role": role.astype(object),
@@ -347,7 +354,9 @@ def fold_plain(array: pa.Array) -> pa.Array:
     """Plain texts without numbers that change from step to step; a text is only touched where one was found."""
     vllm = r"^execute_[\d_]*context_\d+.*_generation_\d+.*$"
     out = pc.replace_substring_regex(array, vllm, "execute_context_generation")
-    counted = pc.replace_substring_regex(out, _COUNTED, r"\1\2")
+    # inside a name the number leaves a star (`token_*_processing`), at its end or before a word nothing
+    inside = pc.replace_substring_regex(out, _COUNTED + r"(?P<next>[_.\-]+[A-Za-z])", r"\1\2*\4")
+    counted = pc.replace_substring_regex(inside, _COUNTED, r"\1\2")
     # beside a counter, a fraction is a measurement (`iteration 12: loss 0.33`), not a name
     measured = pc.replace_substring_regex(counted, r"([ =:(])-?\d+\.\d+(?:e[+\-]?\d+)?", r"\1")
     out = pc.if_else(pc.equal(out, counted), out, measured)
