@@ -309,8 +309,8 @@ def test_xla_names_of_the_official_report():
 
 
 def test_a_number_inside_a_name_leaves_a_star_and_a_numbered_layer_is_a_layer():
-    texts = ["token_5_processing", "step_3_forward", "Step 5", "layer_0_forward", "Layer 3 forward", "/layer1/conv/Conv"]
-    parsed = parse_names(np.array([*texts, "encoder.block.14.layer.0"], object))
+    texts = ["token_5_processing", "step_3_forward", "Step 5", "layer_0_forward", "Layer 3 forward"]
+    parsed = parse_names(np.array([*texts, "/layer1/conv/Conv", "encoder.block.14.layer.0"], object))
     folded = parsed["folded_name"].astype(str).tolist()
     assert folded[:4] == ["token_*_processing", "step_*_forward", "Step", "layer_0_forward"]
     assert parsed["role"].astype(str).tolist()[3:] == ["module", "module", "layer", "module"]

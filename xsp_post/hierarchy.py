@@ -19,9 +19,10 @@ from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree, check_tree
-from xsp_post.tree_steps import attribution, layering, level_rules
+from xsp_post.tree_steps import attribution, hook_pairs, layering, level_rules
 from xsp_post.tree_steps.amounts import distinct_operations, roll_up
 from xsp_post.tree_steps.frames import make_frames
+from xsp_post.tree_steps.hook_pairs import with_hook_pairs
 from xsp_post.tree_steps.inferred import infer_rest
 from xsp_post.tree_steps.iterations import measure_iterations, number_iterations
 from xsp_post.tree_steps.layer_evidence import layer_evidence
@@ -39,16 +40,20 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     program, whose ranges the kernels without a layer get instead of inferred ones."""
     options = options or Options()
     findings: list[Finding] = list(trace.findings)
+    names = NodeNames(trace)
+    paired = with_hook_pairs(trace, names) if options.infer else trace
+    if paired is not trace:
+        trace, names = paired, NodeNames(paired)
     with ThreadPoolExecutor(1) as pool:  # two joins that know nothing of one another
         joined = pool.submit(attribution.join_launches, trace)
         nesting, usable = _nest_spans(trace)
         launch_id = joined.result()
     owners = attribution.attribute(trace, nesting, usable, launch_id)
-    names = NodeNames(trace)
     span_parent, span_depth = _span_forest(trace, nesting, usable)
     forward = layering.forward_of_backward(
         trace.spans, names.sequence(trace), names.span("is_backward"), span_parent, span_depth
     )
+    owners["attribution"] = hook_pairs.recorded_attribution(trace, owners, span_parent, span_depth)
     level, rule = _levels(trace, names, span_parent, span_depth, forward, owners["span"].to_numpy(), options)
     overlapping, crossing_count = usable[nesting.overlapping()], nesting.crossing_count
     nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)

@@ -11,6 +11,7 @@ import pytest
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
 from xsp_post.model.levels import Level
+from xsp_post.model.tree import LayerAttribution
 
 
 @cache
@@ -109,3 +110,34 @@ def test_tensorrt_layers_keep_their_names(tree):
 def test_a_program_that_is_no_model_has_no_layers(tree):
     assert not len(layers(tree("nsys/cloverleaf_a100.sqlite")))
     assert not len(layers(tree("nsys/many_copies_a100.sqlite")))
+
+
+def test_hooks_in_pairs_make_the_blocks_between_them(tree):
+    """FSDP marks both ends of a module: `encoder.block.14.layer.0`, `….layer.1` lie in `encoder.block.14`."""
+    grown = tree("nsys/t5_offload_2gpu_h100.sqlite")
+    found = layers(grown)
+    blocks = found[found["name"].str.fullmatch(r"encoder\.block\.\d+")]
+    assert sorted(set(blocks["name"]), key=lambda n: int(n[14:])) == [f"encoder.block.{k}" for k in range(24)]
+    assert blocks["process_index"].nunique() == 2
+    assert blocks["device_ns"].sum() > 0.6 * found["device_ns"].sum()
+    assert share_in_layers(grown) > 0.99
+    inner = grown.nodes[grown.names.folded_names[grown.nodes["folded_id"]] == "encoder.block.20.layer.1"]
+    assert (inner["level"] == int(Level.OPERATION)).all() and inner["is_inferred"].all() and len(inner) == 2
+    how = grown.activities["layer_attribution"].to_numpy()
+    assert (how == int(LayerAttribution.HOOK_PAIR)).sum() > 0.9 * (how != int(LayerAttribution.NONE)).sum()
+
+
+@pytest.mark.parametrize(("name", "first", "last"), [
+    ("nsys/fsdp_2gpu_h100.sqlite", 2, 19), ("nsys/fsdp_2gpu_h100_after.sqlite", 7, 23),
+])  # fmt: skip
+def test_blocks_of_each_rank_hold_attention_and_all_to_all(tree, name, first, last):
+    grown = tree(name)
+    blocks = layers(grown, r"^blocks\.\d+$")
+    numbers = blocks["name"].str.extract(r"(\d+)")[0].astype(int)
+    assert blocks["process_index"].nunique() == 2
+    for _, own in numbers.groupby(blocks["process_index"]):
+        assert own.min() >= first - 1 and own.max() <= last + 1 and own.is_unique and len(own) >= 15
+    assert share_in_layers(grown) > 0.95
+    inside = grown.nodes[np.isin(grown.nodes["layer_node_id"], blocks.index)]
+    held = set(grown.names.folded_names[inside["folded_id"]])
+    assert {"FlashAttnFunc", "AllToAll4D", "aten::linear"} <= held

@@ -37,6 +37,7 @@ class LayerAttribution(IntEnum):
     INFERRED = 4
     NONE = 5
     TWIN = 6
+    HOOK_PAIR = 7  # the layer lies between two hooks
 
 
 class NodeKind(IntEnum):
@@ -55,6 +56,7 @@ class NodeKind(IntEnum):
     INFERRED = 10
     CROSS_THREAD = 11  # a start/end range that another thread ended
     TWIN = 12  # carried over from another capture of the program
+    HOOK_PAIR = 13  # a module between the hooks before and after it
 
 
 # What is known of an inferred node beside what all nodes have (`inference.Inference` says what they mean).

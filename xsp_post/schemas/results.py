@@ -232,7 +232,7 @@ KERNELS = register(
             C("launch_thread_id", "int64", "thread of the launching API call (-1: none)"),
             C("queue_delay_ns", "int64", "execution start - launch start (-1: no launch row)"),
             C("attribution", "str", "nesting, thread_time, graph, none, no_launch"),
-            C("layer_attribution", "str", "nesting, sequence, thread_time, graph, inferred, none"),
+            C("layer_attribution", "str", "nesting, sequence, thread_time, graph, twin, hook_pair, inferred, none"),
             C("graph_node_id", "int64", "CUDA graph node, 0 none"),
             C("grid_x", "int64", "blocks"),
             C("grid_y", "int64", "blocks"),

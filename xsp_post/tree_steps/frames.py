@@ -76,6 +76,7 @@ def make_frames(
     for column in ("kind", "name_id", "process_index", "thread_index", "domain_index", "start_ns", "end_ns",
                    "source_row_id", "is_open"):  # fmt: skip
         columns[column][in_span] = spans[column].to_numpy()
+    columns["is_inferred"][in_span] = spans["kind"].to_numpy() == int(NodeKind.HOOK_PAIR)
     columns["kind"][in_span][spans["is_cross_thread"].to_numpy()] = int(NodeKind.CROSS_THREAD)
     columns["sequence"][in_span] = names.sequence(trace)
     columns["step_index"][in_span] = names.span("step_index")

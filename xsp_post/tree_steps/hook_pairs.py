@@ -14,8 +14,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays import rollup
 from xsp_post.model.trace import Trace
-from xsp_post.model.tree import NodeKind
+from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree_steps.node_names import NodeNames
 
 _HOOK = re.compile(r"^(?:FSDP\d?::|FullyShardedDataParallel\.)_?(pre|post)_forward\b")
@@ -24,7 +25,7 @@ _PRE, _POST = 0, 1
 
 
 def with_hook_pairs(trace: Trace, names: NodeNames) -> Trace:
-    """The trace with a span per pair of hooks (kind `NodeKind.INFERRED`, no source row); the same where none is."""
+    """The trace with a span per pair of hooks (kind `NodeKind.HOOK_PAIR`, no source row); the same where none is."""
     hooks = _hooks(trace, names)
     if not len(hooks):
         return trace
@@ -47,12 +48,8 @@ def _hooks(trace: Trace, names: NodeNames) -> pd.DataFrame:
             side[row] = _PRE if match.group(1) == "pre" else _POST
     rows = np.flatnonzero(side[names.row] >= 0)
     spans = trace.spans
-    frame = pd.DataFrame({
-        "thread_index": spans["thread_index"].to_numpy()[rows], "process_index": spans["process_index"].to_numpy()[rows],
-        "start_ns": spans["start_ns"].to_numpy()[rows], "end_ns": spans["end_ns"].to_numpy()[rows],
-        "domain_index": spans["domain_index"].to_numpy()[rows],
-        "side": side[names.row[rows]], "path": path[names.row[rows]],
-    })  # fmt: skip
+    kept = ["thread_index", "process_index", "domain_index", "start_ns", "end_ns"]
+    frame = spans[kept].iloc[rows].assign(side=side[names.row[rows]], path=path[names.row[rows]])
     return frame.sort_values(["thread_index", "start_ns"], kind="stable").reset_index(drop=True)
 
 
@@ -95,20 +92,35 @@ def _extended(trace: Trace, pairs: pd.DataFrame) -> Trace:
     codes, paths = pd.factorize(pairs["path"])
     count, spans = len(pairs), trace.spans
     values: dict[str, object] = {
-        "kind": int(NodeKind.INFERRED), "name_id": len(trace.strings) + codes, "source_row_id": -1,
+        "kind": int(NodeKind.HOOK_PAIR), "name_id": len(trace.strings) + codes, "source_row_id": -1,
         "is_cross_thread": False, "payload_text_id": -1,
     }  # fmt: skip
     columns = {}
     for name in spans.columns:
         own = spans[name].to_numpy()
-        new = values.get(name, pairs[name] if name in pairs else 0)
+        new = values.get(name, pairs.get(name, 0))
         columns[name] = np.concatenate([own, np.broadcast_to(np.asarray(new), count).astype(own.dtype)])
     attributes = trace.attributes
     if len(attributes):
         attributes = attributes.reindex(range(len(spans) + count))
-        for name, dtype in trace.attributes.dtypes.items():
+        for name in trace.attributes.columns.tolist():
+            dtype = trace.attributes[name].dtype
             if attributes[name].dtype != dtype:
-                filler = -1 if np.issubdtype(dtype, np.integer) else "" if dtype == object else np.nan
+                filler = -1 if np.issubdtype(dtype, np.integer) else np.nan if np.issubdtype(dtype, np.floating) else ""
                 attributes[name] = attributes[name].fillna(filler).astype(dtype)
     strings = np.concatenate([trace.strings, np.asarray(paths, object)])
     return replace(trace, spans=pd.DataFrame(columns), strings=strings, attributes=attributes)
+
+
+def recorded_attribution(trace: Trace, owners: pd.DataFrame, parent: np.ndarray, depth: np.ndarray) -> np.ndarray:
+    """`Attribution` of activities: what only spans of hook pairs hold lies in no recorded range."""
+    how = owners["attribution"].to_numpy()
+    made = trace.spans["kind"].to_numpy() == int(NodeKind.HOOK_PAIR)
+    if not made.any():
+        return how
+    recorded = ~made
+    for rows in rollup.rows_by_depth(depth)[1:]:
+        recorded[rows] |= recorded[parent[rows]]
+    span = owners["span"].to_numpy()
+    alone = (span >= 0) & ~recorded[np.maximum(span, 0)]
+    return np.where(alone, int(Attribution.NONE), how).astype(how.dtype)

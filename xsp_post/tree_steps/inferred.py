@@ -28,7 +28,8 @@ def infer_rest(
     """
     kind, how = activities["kind"].to_numpy(), activities["attribution"].to_numpy()
     working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
-    outside = how == int(Attribution.NONE)
+    between_hooks = nodes["kind"].to_numpy()[activities["node_id"].to_numpy()] == int(NodeKind.HOOK_PAIR)
+    outside = (how == int(Attribution.NONE)) & ~between_hooks
     # A call of cuDNN or cuBLAS is no structure of the program: what only such ranges hold is open as well.
     in_library = _library_alone(nodes)
     node = activities["node_id"].to_numpy().copy()

@@ -103,8 +103,10 @@ def assign_layers(
         how[missing[hit]] = int(LayerAttribution.THREAD_TIME)
     # However it was found: a layer that is inferred is never counted as a measured one.
     holder = np.maximum(layer, 0)
-    how[(layer >= 0) & nodes["is_inferred"].to_numpy()[holder]] = int(LayerAttribution.INFERRED)
+    how[(layer >= 0) & (nodes["kind"].to_numpy()[holder] == int(NodeKind.INFERRED))] = int(LayerAttribution.INFERRED)
     how[(layer >= 0) & (nodes["kind"].to_numpy()[holder] == int(NodeKind.TWIN))] = int(LayerAttribution.TWIN)
+    between_hooks = nodes["kind"].to_numpy()[holder] == int(NodeKind.HOOK_PAIR)
+    how[(layer >= 0) & between_hooks & (how != int(LayerAttribution.SEQUENCE))] = int(LayerAttribution.HOOK_PAIR)
     return layer, how
 
 

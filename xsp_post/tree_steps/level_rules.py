@@ -20,6 +20,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.model.trace import SpanKind
+from xsp_post.model.tree import NodeKind
 from xsp_post.names.range_text import DOMAIN
 from xsp_post.tree_steps import layer_rules
 
@@ -206,7 +207,8 @@ def _convention_models(ranges: Ranges, library: np.ndarray) -> np.ndarray:
 
 
 def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -> tuple[np.ndarray, str]:
-    module = ranges.has_role("module", "layer") & ~library & ~model
+    named = ranges.has_role("module", "layer") | (ranges.kind == int(NodeKind.HOOK_PAIR))
+    module = named & ~library & ~model
     operator = ranges.has_role("operator") & ~library & ~model
     if module.any():
         chosen, called = layer_rules.module_layers(ranges, module)
