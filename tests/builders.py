@@ -353,6 +353,38 @@ class ExportBuilder(ExportRows):
             self._put("CUPTI_ACTIVITY_KIND_OVERHEAD", eventClass=103, correlationId=0, **row)
         return self
 
+    def os_call(self, name: Text, start: int, end: int) -> Self:
+        """A call of the current thread into the operating system."""
+        arguments = {"argumentsId": 0} if any(c.name == "argumentsId" for c in self.tables["OSRT_API"]) else {}
+        return self._put(
+            "OSRT_API",
+            **arguments,
+            start=start,
+            end=end,
+            eventClass=27,
+            globalTid=self._tid,
+            nameId=self.string(name),
+            returnValue=0,
+            nestingLevel=0,
+            callchainId=0,
+        )
+
+    def descheduled(self, start: int, end: int) -> Self:
+        """The current thread loses its processor and gets one again."""
+        for at, is_in in ((start, 0), (end, 1)):
+            self._put("SCHED_EVENTS", start=at, cpu=0, isSchedIn=is_in, globalTid=self._tid)
+        return self
+
+    def sample(self, name: Text, at: int) -> Self:
+        """A sample of the current thread's stack; ``name`` is the innermost frame, with a caller above it."""
+        number = len(self.rows["COMPOSITE_EVENTS"]) + 1
+        self._put("COMPOSITE_EVENTS", id=number, start=at, cpu=0, globalTid=self._tid, cpuCycles=1)
+        for depth, frame in enumerate((name, "caller")):
+            self._put(
+                "SAMPLING_CALLCHAINS", id=number, symbol=self.string(frame), module=self.string("m"), stackDepth=depth
+            )
+        return self
+
     def diagnostic(self, text: Text, *, severity: int = 2, at: int = 0) -> Self:
         """A DIAGNOSTIC_EVENT of the session (1 info, 2 warning, 3 error)."""
         return self._put(

@@ -63,6 +63,12 @@ CUDA_GRAPH_NODE_EVENTS @3.0.0 : start! end! eventClass! globalTid nameId! graphN
 CUDNN_EVENTS : start! end! eventClass! globalTid nameId!
 CUBLAS_EVENTS : start! end! eventClass! globalTid nameId!
 PROFILER_OVERHEAD : start! end! globalTid nameId! returnValue!<3.24.0 overheadType!@3.24.0
+OSRT_API : start! end! eventClass! globalTid correlationId<2.9.1 nameId! returnValue! nestingLevel callchainId!
+  argumentsId!@3.23.3
+SCHED_EVENTS : start! cpu! isSchedIn! globalTid threadState@3.13.2 threadBlock@3.13.2
+COMPOSITE_EVENTS : id!* start! cpu threadState globalTid cpuCycles!
+SAMPLING_CALLCHAINS : id! symbol! module! kernelMode thumbCode unresolved specialEntry originalIP unwindMethod
+  stackDepth!
 DIAGNOSTIC_EVENT @3.13.2 : timestamp! timestampType! source! severity! text!:TEXT globalPid
 PROCESSES @2.9.1 : globalPid pid name:TEXT
 ThreadNames : nameId! priority globalTid

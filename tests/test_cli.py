@@ -141,7 +141,7 @@ def bad(tmp_path, capture):
         (("ingest", "absent.sqlite"), 4, "no such file"),
         (("ingest", "empty.sqlite"), 4, "empty"),
         (("ingest", "lfs.sqlite"), 4, "Git LFS pointer"),
-        (("ingest", "random.sqlite"), 4, "not a capture"),
+        (("ingest", "random.sqlite"), 4, "no capture"),
         (("ingest", "cut.sqlite"), 4, "not an intact SQLite database"),
         (("ingest", "other.sqlite"), 4, "is no Nsight Systems export"),
         (("ingest", "report.nsys-rep"), 3, "nsys"),

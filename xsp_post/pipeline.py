@@ -13,8 +13,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.files import require_readable
-from xsp_post.ingest.formats import STORE
-from xsp_post.ingest.sources import Loaded, expand, load, sniff
+from xsp_post.ingest.sources import STORE, Loaded, expand, load, sniff
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import DEFAULTS, ROOFS, Options
@@ -143,6 +142,7 @@ def merge(parts: list[Analysis]) -> Analysis:
             ("layers", ("node_id",)),
             ("iterations", ("node_id",)),
             ("inferred", ("node_id",)),
+            ("idle", ("node_id",)),
         ):
             for column in columns if table in frames else ():  # made by hand, an analysis may lack one
                 values = frames[table][column]

@@ -10,7 +10,6 @@ import typer
 from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.ingest.formats import stem_of
 from xsp_post.model.options import DEFAULTS, TREE, Options
 
 FORMAT_HELP = (
@@ -45,7 +44,7 @@ def export(
 
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit} is below 1.", code="bad-limit")
-    path = output or exporters.default_path(stem_of(sources[0].name), to)
+    path = output or exporters.default_path(sources[0], to)
     shared.spare_sources(sources, path)
     exporters.require_free_path(to, path, force)
     results = shared.results_of(sources, options)

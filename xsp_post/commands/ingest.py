@@ -10,7 +10,6 @@ import typer
 from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.ingest.formats import stem_of
 from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
 
 
@@ -77,5 +76,8 @@ def ingest(
 
 
 def default_store(source: Path) -> Path:
-    """``run.qdrep`` → ``run.xsp.sqlite`` in the current folder: folders of captures may be read-only."""
-    return Path(f"{stem_of(source.name)}.xsp.sqlite")
+    """``capture.sqlite`` → ``capture.xsp.sqlite`` in the current folder: folders of captures may be read-only."""
+    stem = source.name
+    for suffix in (".sqlite", ".nsys-rep", ".ncu-rep", ".pt.trace.json.gz", ".json.gz", ".json", "_pqtdir", "_arwdir"):
+        stem = stem.removesuffix(suffix)
+    return Path(f"{stem}.xsp.sqlite")

@@ -12,7 +12,6 @@ from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.ingest.formats import stem_of
 from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
 
 if TYPE_CHECKING:
@@ -64,7 +63,12 @@ def report(
 
 def _beside(source: Path, suffix: str) -> Path:
     """``run.xsp.sqlite`` → ``run.html`` in the same folder."""
-    return source.with_name(stem_of(source.name) + suffix)
+    name = source.name
+    for known in (".xsp.sqlite", ".sqlite", ".nsys-rep", ".pt.trace.json.gz", ".json.gz", ".json"):
+        if name.endswith(known):
+            name = name.removesuffix(known)
+            break
+    return source.with_name(name + suffix)
 
 
 def _html(results: Results, path: Path, only: list[str], case: int | None, force: bool) -> Path:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from xsp_post.base.errors import ContradictionError
-from xsp_post.ingest.formats import titles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +23,9 @@ if TYPE_CHECKING:
 
 Sources = Annotated[
     list[Path],
-    typer.Argument(metavar="SOURCE...", help=f"Captures: {titles()}."),
+    typer.Argument(
+        metavar="SOURCE...", help="nsys export (.sqlite, parquetdir), .nsys-rep, .ncu-rep, PyTorch or Jaeger trace."
+    ),
 ]
 StoreOrSource = Annotated[
     list[Path], typer.Argument(metavar="STORE|SOURCE...", help="A store made by ingest or run, or captures.")

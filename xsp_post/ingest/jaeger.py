@@ -51,11 +51,6 @@ def read_jaeger(path: Path) -> Trace:
     return _Assembly(_spans_of(path)).trace(path.name)
 
 
-def read_source(path: Path, *, detail: bool) -> tuple[Trace, CounterReport | None]:
-    """The reader's form for `formats`: a timeline and the counters that its launches carry."""
-    return read_jaeger_with_counters(path)
-
-
 def read_jaeger_with_counters(path: Path) -> tuple[Trace, CounterReport | None]:
     """`read_jaeger` and `read_jaeger_counters` in one reading of the file."""
     spans = _spans_of(path)

@@ -16,11 +16,6 @@ from xsp_post.ingest.files import SQLITE_MAGIC, head
 _TIMEOUT_S = 3600
 
 
-def has_report_name(path: Path) -> bool:
-    """Whether a file is called as nsys calls its reports: their content is known to nsys only."""
-    return path.suffix in (".nsys-rep", ".qdrep")
-
-
 def exported(report: Path) -> Path:
     """The SQLite export of a report: the cached one if it is of this report and this nsys, else a new one.
 

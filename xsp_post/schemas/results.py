@@ -409,6 +409,12 @@ PATHS = register(
             C("memory_bytes", "int64", "memcpy and memset bytes, inclusive"),
             C("projection_ns", "int64", "first start to last end of device work of each call, summed over calls"),
             C("gap_ns", "int64", "projection without busy time: the device waited"),
+            C(
+                "idle_ns",
+                "int64",
+                "a device waited while the launching thread was in this range, or for work launched in it; inclusive",
+            ),
+            C("idle_cause", "str", "the largest cause of idle_ns, as in idle; empty without idle time"),
             C("first_start_ns", "int64", "start of the first call"),
             C("is_inferred", "bool", "inferred, not recorded"),
         ),

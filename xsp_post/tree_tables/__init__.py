@@ -15,6 +15,7 @@ from xsp_post.schemas import column_names
 from xsp_post.tree_steps.folding import fold
 from xsp_post.tree_tables.captures import captures_frame, devices_frame, iterations_frame
 from xsp_post.tree_tables.columns import Threads
+from xsp_post.tree_tables.idle import idle_frames
 from xsp_post.tree_tables.kernels import kernels_frame, memory_frame
 from xsp_post.tree_tables.layers import layers_frame
 from xsp_post.tree_tables.nodes import nodes_frame
@@ -44,6 +45,7 @@ def core_frames(
         "inferred": tree.inferred.rename(columns={"confidence": "confidence_ratio"}),
     }
     rest["captures"] = captures_frame(tree, rest["iterations"]["batch_size"].to_numpy())
+    rest |= idle_frames(tree, rest["paths"])
     frames |= {name: _of_capture(name, frame, capture_id) for name, frame in rest.items()}
     frames["kernel_metrics"] = pd.DataFrame(columns=column_names("kernel_metrics"))
     return with_findings(frames, found)
@@ -59,8 +61,9 @@ def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame
 
 
 def summary_frames(tree: Tree, capture_id: int = 0) -> Analysis:
-    """What `tree` prints, without the million rows behind it: captures, paths, balance, findings."""
+    """What `tree` prints, without the million rows behind it: captures, paths, balance, causes of waits, findings."""
     frames = {"paths": fold(tree), "balance": balance(tree), "captures": captures_frame(tree)}
+    frames |= idle_frames(tree, frames["paths"], is_summary=True)
     for name, frame in frames.items():
         frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))
         frames[name] = frame

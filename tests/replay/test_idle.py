@@ -1,0 +1,255 @@
+"""Why a device waited: constructed captures in which every wait has a known cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import ExportBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xsp_post.arrays.cutting import cut
+from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.sources import load
+from xsp_post.replay.calls import CallClass, call_class
+from xsp_post.replay.idle import FIRST_LAUNCH, NOT_RECORDED, Cause, explain_idle
+
+US = 1_000
+
+
+def explained(builder: ExportBuilder, tmp_path: Path) -> pd.DataFrame:
+    """The pieces of a capture with texts, and the check that they sum to the idle time of every device."""
+    builder.write(tmp_path / "report.sqlite")
+    trace = load(tmp_path / "report.sqlite").trace
+    assert trace is not None
+    tree = build_tree(trace)
+    idle = explain_idle(tree)
+    pieces = idle.pieces
+    length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
+    assert (length > 0).all()
+    for number, device in idle.devices.iterrows():
+        mine = (pieces["device"] == number).to_numpy()
+        assert length[mine].sum() == device["end_ns"] - device["start_ns"] - device["busy_ns"]
+    strings = np.append(idle.strings, "")
+    names = np.asarray(tree.names.folded_names, object)[tree.nodes["folded_id"].to_numpy()]
+    return pd.DataFrame(
+        {
+            "cause": [Cause(code).name.lower() for code in pieces["cause"]],
+            "call": strings[pieces["call_id"]],
+            "detail": strings[pieces["detail_id"]],
+            "range": [names[node] if node > 0 else "" for node in pieces["node_id"]],
+            "start": pieces["start_ns"] // US,
+            "end": pieces["end_ns"] // US,
+        }
+    )
+
+
+def rows(pieces: pd.DataFrame, *columns: str) -> list[tuple]:
+    return list(pieces[list(columns)].itertuples(index=False, name=None))
+
+
+def start() -> ExportBuilder:
+    """A capture whose device worked until 100 µs; the next kernel comes from the test."""
+    builder = ExportBuilder().process(100).thread(100)
+    return builder.kernel("first", launch=(0, 5 * US), run=(10 * US, 100 * US))
+
+
+def after(builder: ExportBuilder, launch: tuple[int, int], run: int, **more) -> ExportBuilder:
+    return builder.kernel("second", launch=(launch[0] * US, launch[1] * US), run=(run * US, (run + 50) * US), **more)
+
+
+def test_a_gap_is_cut_into_host_code_launch_call_and_latency(tmp_path):
+    pieces = explained(after(start().range("prepare", 80 * US, 190 * US), (150, 160), 170), tmp_path)
+    assert rows(pieces, "cause", "range", "start", "end") == [
+        ("host_code", "prepare", 100, 150),
+        ("launch_call", "prepare", 150, 160),
+        ("launch_latency", "prepare", 160, 170),
+    ]
+    assert pieces["call"].tolist() == ["", "cudaLaunchKernel", "cudaLaunchKernel"]
+
+
+@pytest.mark.parametrize(
+    ("call", "cause"),
+    [
+        ("cudaDeviceSynchronize_v3020", "synchronization"),
+        ("cudaStreamSynchronize_v3020", "synchronization"),
+        ("cudaMemcpy_v3020", "copy_call"),
+        ("cudaMalloc_v3020", "allocation"),
+        ("cuModuleLoadDataEx", "module_load"),
+        ("cudaStreamIsCapturing_v10000", "host_code"),
+    ],
+)
+def test_every_kind_of_call_is_its_own_cause(tmp_path, call, cause):
+    pieces = explained(after(start().api(call, 110 * US, 140 * US), (150, 160), 160), tmp_path)
+    told = pieces[pieces["start"].eq(110)].iloc[0]
+    assert (told["cause"], told["end"]) == (cause, 140)
+    assert told["call"] == call.split("_v")[0]
+    assert set(pieces["cause"]) <= {cause, "host_code", "launch_call"}
+
+
+def test_a_synchronisation_says_what_it_waited_for(tmp_path):
+    pieces = explained(after(start().sync("cudaStreamSynchronize_v3020", 20 * US, 130 * US), (150, 160), 160), tmp_path)
+    assert rows(pieces, "cause", "detail", "end")[0] == ("synchronization", "first", 130)
+
+
+def test_a_call_inside_another_counts_as_the_one_that_says_something(tmp_path):
+    builder = start().api("cudaLaunchKernel_v7000", 110 * US, 150 * US, correlation=900)
+    builder.api("cuKernelGetAttribute", 120 * US, 125 * US).api("cuLibraryLoadData", 130 * US, 140 * US)
+    pieces = explained(after(builder, (150, 160), 160), tmp_path)
+    assert rows(pieces, "cause", "start", "end") == [
+        ("host_code", 100, 110),
+        ("launch_call", 110, 130),
+        ("module_load", 130, 140),
+        ("launch_call", 140, 160),
+    ]
+
+
+def test_operating_system_scheduler_and_samples_tell_host_code_apart(tmp_path):
+    builder = (
+        start().os_call("poll", 110 * US, 130 * US).descheduled(115 * US, 125 * US).descheduled(140 * US, 150 * US)
+    )
+    builder.sample("decode_jpeg", 160 * US).sample("decode_jpeg", 170 * US).sample("other", 180 * US)
+    pieces = explained(after(builder, (200, 210), 210), tmp_path)
+    assert rows(pieces, "cause", "call", "start", "end") == [
+        ("host_code", "", 100, 110),
+        ("os_call", "poll", 110, 130),
+        ("host_code", "", 130, 140),
+        ("descheduled", "", 140, 150),
+        ("host_code", "decode_jpeg", 150, 200),
+        ("launch_call", "cudaLaunchKernel", 200, 210),
+    ]
+
+
+def test_operating_system_rows_are_not_asked_in_short_gaps(tmp_path):
+    pieces = explained(after(start().os_call("poll", 101 * US, 104 * US), (105, 106), 106), tmp_path)
+    assert set(pieces["cause"]) == {"host_code", "launch_call"}
+
+
+def test_short_gaps_count(tmp_path):
+    builder = start().kernel("second", launch=(50 * US, 55 * US), run=(100 * US + 300, 120 * US))
+    pieces = explained(builder, tmp_path)
+    assert pieces["cause"].tolist() == ["launch_latency"]
+
+
+def test_what_was_launched_in_time_waited_behind_another_stream_or_copy(tmp_path):
+    builder = start().kernel("second", launch=(50 * US, 55 * US), run=(103 * US, 110 * US), stream=8)
+    builder.memcpy(64, launch=(56 * US, 60 * US), run=(112 * US, 120 * US), stream=8)
+    pieces = explained(builder, tmp_path)
+    assert rows(pieces, "cause", "detail") == [("queued", "first"), ("queued", "second")]
+
+
+def test_no_launch_takes_half_a_millisecond(tmp_path):
+    pieces = explained(after(start(), (105, 110), 610), tmp_path)
+    assert rows(pieces, "cause", "detail", "end") == [
+        ("host_code", "", 105),
+        ("launch_call", "", 110),
+        ("queued", NOT_RECORDED, 610),
+    ]
+
+
+def test_a_first_launch_that_took_long_loaded_code(tmp_path):
+    pieces = explained(after(start(), (110, 2110), 2115), tmp_path)
+    assert ("launch_call", FIRST_LAUNCH) in rows(pieces, "cause", "detail")
+
+
+def test_profiler_overhead_and_loading_of_modules(tmp_path):
+    builder = start().overhead("CUPTI Resource Management", 110 * US, 120 * US, kind=3)
+    builder.overhead("/secret/path", 120 * US, 130 * US, kind=7)
+    pieces = explained(after(builder, (150, 160), 160), tmp_path)
+    assert ("profiler_overhead", "CUPTI") in rows(pieces, "cause", "call")
+    assert ("module_load", "profiler") in rows(pieces, "cause", "call")
+    assert not pieces["call"].str.contains("secret").any()
+
+
+def test_waiting_for_other_ranks(tmp_path):
+    builder = start().range("c10d::allreduce_", 105 * US, 145 * US).os_call("poll", 110 * US, 140 * US)
+    pieces = explained(after(builder, (150, 160), 160), tmp_path)
+    assert rows(pieces[pieces["cause"] == "communication"], "start", "end") == [(105, 110), (110, 140), (140, 145)]
+
+
+def test_work_without_a_launch_row_is_unknown(tmp_path):
+    pieces = explained(start().kernel("orphan", run=(170 * US, 180 * US)), tmp_path)
+    assert rows(pieces, "cause", "start", "end") == [("unknown", 100, 170)]
+
+
+def test_a_thread_that_did_nothing_waited_for_the_one_before_it(tmp_path):
+    builder = start().range("loss", 90 * US, 190 * US).sync("cudaStreamSynchronize_v3020", 95 * US, 180 * US)
+    builder.thread(200, "autograd").os_call("pthread_cond_wait", 0, 195 * US)
+    pieces = explained(after(builder, (200, 210), 210), tmp_path)
+    assert rows(pieces, "cause", "range", "start", "end")[:2] == [
+        ("synchronization", "loss", 100, 180),
+        ("host_code", "loss", 180, 190),
+    ]
+
+
+def test_causes_count_for_the_execution_they_lie_in(tmp_path):
+    builder = ExportBuilder().process(100).thread(100)
+    for k, at in enumerate((0, 1000)):
+        builder.range(f"model#{k}", at * US, (at + 200) * US, domain="xsp")
+        builder.kernel("k", launch=((at + 20) * US, (at + 25) * US), run=((at + 30) * US, (at + 300) * US))
+    builder.write(tmp_path / "report.sqlite")
+    trace = load(tmp_path / "report.sqlite").trace
+    assert trace is not None
+    idle = explain_idle(build_tree(trace))
+    pieces = idle.pieces.assign(ns=idle.pieces["end_ns"] - idle.pieces["start_ns"])
+    assert pieces.groupby("iteration_index")["ns"].sum().to_dict() == {-1: 700 * US, 0: 30 * US, 1: 30 * US}
+    assert idle.devices[["start_ns", "end_ns", "busy_ns"]].to_numpy().tolist() == [[0, 1300 * US, 540 * US]]
+
+
+@pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "OSRT_API", "SAMPLING_CALLCHAINS"])
+def test_missing_tables_leave_the_sum_whole(tmp_path, table):
+    builder = start().range("prepare", 80 * US, 190 * US).os_call("poll", 110 * US, 130 * US).sample("f", 140 * US)
+    builder = after(builder, (150, 160), 170)
+    builder.rows[table] = []
+    pieces = explained(builder, tmp_path)
+    assert (pieces["end"] - pieces["start"]).sum() == 70
+    assert ("unknown" in set(pieces["cause"])) == (table == "CUPTI_ACTIVITY_KIND_RUNTIME")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kernels=st.lists(
+        st.tuples(st.integers(0, 400), st.integers(0, 60), st.integers(1, 90), st.integers(0, 2)), min_size=1, max_size=12
+    ),
+    calls=st.lists(st.tuples(st.integers(0, 900), st.integers(1, 200), st.sampled_from(
+        ["cudaMalloc", "cudaStreamSynchronize", "cuLibraryLoadData"])), max_size=8),
+    ranges=st.lists(st.tuples(st.integers(0, 900), st.integers(1, 400)), max_size=6),
+)  # fmt: skip
+def test_causes_sum_to_the_idle_time_whatever_was_recorded(tmp_path_factory, kernels, calls, ranges):
+    builder = ExportBuilder().process(100)
+    for launch, wait, length, thread in kernels:
+        builder.thread(100 + thread)
+        run = launch + 3 + wait * 5
+        builder.kernel(f"k{length % 3}", launch=(launch * US, (launch + 3) * US), run=(run * US, (run + length) * US),
+                       stream=7 + length % 2)  # fmt: skip
+    builder.thread(100)
+    for at, length, name in calls:
+        builder.api(name, at * US, (at + length) * US)
+    for at, length in ranges:
+        builder.range(f"r{length % 4}", at * US, (at + length) * US)
+    explained(builder, tmp_path_factory.mktemp("any"))  # checks the sums
+
+
+def test_calls_by_name():
+    assert call_class("hipMemcpyWithStream") == CallClass.COPY
+    assert call_class("cudaGraphLaunch") == CallClass.LAUNCH
+    assert call_class("cudaFreeAsync") == CallClass.ALLOCATION
+    assert call_class("cudaFuncGetAttributes") == CallClass.OTHER
+    assert call_class("aten::copy_") == CallClass.OTHER
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(1, 50)), max_size=20),
+    st.lists(st.integers(-5, 160), max_size=20),
+)
+def test_cutting_keeps_lengths(intervals, points):
+    begin = np.array([a for a, _ in intervals], np.int64)
+    end = np.array([a + n for a, n in intervals], np.int64)
+    row, low, high = cut(begin, end, np.unique(np.array(points, np.int64)))
+    assert (high > low).all()
+    assert np.bincount(row, weights=high - low, minlength=len(begin)).tolist() == (end - begin).tolist()
+    for point in points:
+        assert not ((low < point) & (point < high)).any()

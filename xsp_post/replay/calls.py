@@ -1,0 +1,62 @@
+"""What a CUDA or HIP call is for, by its name: the classes that idle time is told by."""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+
+import numpy as np
+import pandas as pd
+
+
+class CallClass(IntEnum):
+    """What a call does while the thread is in it."""
+
+    OTHER = 0
+    LAUNCH = 1
+    COPY = 2
+    SYNCHRONIZATION = 3
+    ALLOCATION = 4
+    MODULE = 5
+
+
+# The first pattern found in the name (version suffix stripped) decides.
+RULES: tuple[tuple[CallClass, str], ...] = (
+    (CallClass.SYNCHRONIZATION, r"Synchronize"),
+    (CallClass.MODULE, r"^(?:cu|hip)(?:Module|Library|Link)|^nvrtc|^hiprtc|^cuKernelGetFunction|^cudaLibraryLoad"),
+    (CallClass.COPY, r"Memcpy|Memset|MemPrefetch|^cuMemsetD|MemcpyBatch"),
+    (
+        CallClass.ALLOCATION,
+        r"Malloc|Free|HostAlloc|Host(?:Un)?[Rr]egister|^cuMem(?:Alloc|Create|Map|Unmap|Release|Address|SetAccess|Pool)|"
+        r"^cudaMemPool",
+    ),
+    (CallClass.LAUNCH, r"Launch"),
+)
+_COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in RULES)
+_IS_API = re.compile(r"^(?:cu|cuda|hip|nvrtc|hiprtc)[A-Z]|^cudaD3D|^nvrtc|^hiprtc")
+
+# Ranges inside which a host thread talks to other ranks.
+_COMMUNICATION = re.compile(
+    r"nccl|rccl|c10d::|record_param_comms|gloo|\bMPI_|nvshmem|all_?(?:reduce|gather)|reduce_?scatter|all_?to_?all|"
+    r"broadcast_?(?:coalesced|_$)|barrier",
+    re.IGNORECASE,
+)
+
+
+def call_class(name: str) -> CallClass:
+    """The class of a call by its name; OTHER for what only asks or records, and for what is no CUDA or HIP call."""
+    if not _IS_API.match(name):
+        return CallClass.OTHER
+    return next((kind for kind, pattern in _COMPILED if pattern.search(name)), CallClass.OTHER)
+
+
+def call_classes(name_id: np.ndarray, strings: np.ndarray) -> np.ndarray:
+    """The class of every call by its name's string id; int8, shape (n,)."""
+    codes, used = pd.factorize(name_id)
+    kinds = [int(call_class(str(strings[name]))) if name >= 0 else 0 for name in used.tolist()]
+    return np.array([*kinds, 0], np.int8)[codes]
+
+
+def is_communication(text: str) -> bool:
+    """Whether a range of this text is one in which ranks talk to one another."""
+    return _COMMUNICATION.search(text[:500]) is not None

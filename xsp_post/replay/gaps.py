@@ -1,0 +1,103 @@
+"""Tree → the gaps of every physical device: its window, when it was busy in it, and the stretches in between.
+
+The window of a device reaches from the first to the last of its operations and of the model executions of its
+processes. A gap knows the operation that ended before it and the one that ended it (−1 at the window's ends).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.model.tree import Tree
+
+
+@dataclass
+class Gaps:
+    """Stretches without device work, by device and time. All arrays have one entry a gap."""
+
+    device: np.ndarray  # row of `devices`
+    start: np.ndarray
+    end: np.ndarray
+    previous: np.ndarray  # row of tree.activities, −1 before the first
+    next: np.ndarray  # row of tree.activities, −1 after the last
+    devices: pd.DataFrame  # device_id (gpu_index), start_ns, end_ns, busy_ns of each device
+
+
+def device_codes(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
+    """Which physical device every activity ran on (a code), and the gpu_index of each code.
+
+    Devices of several processes are one when the capture says so (`Trace.devices`); what it does not say counts
+    as one device a number.
+    """
+    activities, listed = tree.activities, tree.trace.devices
+    device = activities["device_id"].to_numpy().astype(np.int64)
+    if len(listed) and "gpu_index" in listed:
+        process = activities["process_index"].to_numpy().astype(np.int64)
+        known = listed.drop_duplicates(["process_index", "device_id"])
+        keys = known["process_index"].to_numpy().astype(np.int64) * 65536 + known["device_id"].to_numpy()
+        order = np.argsort(keys)
+        wanted = process * 65536 + device
+        at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+        hit = keys[order][at] == wanted
+        device = np.where(hit, known["gpu_index"].to_numpy().astype(np.int64)[order][at], device)
+    numbers, codes = np.unique(device, return_inverse=True)
+    return codes, numbers
+
+
+def execution_intervals(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end of every model execution: its host range, extended to the last of its device work."""
+    frame = tree.iterations
+    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy().copy()
+    index = tree.activities["iteration_index"].to_numpy()
+    mine = index >= 0
+    if mine.any():
+        np.maximum.at(end, index[mine], tree.activities["end_ns"].to_numpy()[mine])
+    return start, end
+
+
+def find_gaps(tree: Tree) -> Gaps:
+    """The gaps of every device that did anything, in order of device and time."""
+    activities = tree.activities
+    codes, numbers = device_codes(tree)
+    starts, ends = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
+    process = activities["process_index"].to_numpy()
+    run_start, run_end = execution_intervals(tree)
+    run_process = tree.iterations["process_index"].to_numpy() if len(run_start) else np.zeros(0, np.int32)
+    parts, devices = [], []
+    for code, number in enumerate(numbers.tolist()):
+        rows = np.flatnonzero(codes == code)
+        order = rows[np.argsort(starts[rows], kind="stable")]
+        runs = np.isin(run_process, np.unique(process[rows]))
+        window = (
+            int(min(starts[rows].min(), run_start[runs].min(initial=np.iinfo(np.int64).max))),
+            int(max(ends[rows].max(), run_end[runs].max(initial=np.iinfo(np.int64).min))),
+        )
+        part, idle = _gaps_of(order, starts[order], ends[order], window)
+        parts.append((np.full(len(part[0]), code), *part))
+        devices.append((number, *window, window[1] - window[0] - idle))
+    frame = pd.DataFrame(devices, columns=["device_id", "start_ns", "end_ns", "busy_ns"]).astype("int64")
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return Gaps(none, none, none, none, none, frame)
+    device, start, end, previous, following = (np.concatenate(columns) for columns in zip(*parts))
+    return Gaps(device, start, end, previous, following, frame)
+
+
+def _gaps_of(
+    row: np.ndarray, start: np.ndarray, end: np.ndarray, window: tuple[int, int]
+) -> tuple[tuple[np.ndarray, ...], int]:
+    """Gaps of one device's operations (ascending start) within a window around them: (start, end, previous row,
+    next row) and their total length."""
+    reach = np.maximum.accumulate(end)
+    # the operation that ended last so far: where the running maximum was last raised
+    last = np.maximum.accumulate(np.where(end >= reach, np.arange(len(end)), 0))
+    gap_start = np.r_[window[0], reach]
+    gap_end = np.r_[start, window[1]]
+    previous = np.r_[-1, row[last]]
+    following = np.r_[row, -1]
+    idle = np.flatnonzero(gap_end > gap_start)
+    chosen = (gap_start[idle], gap_end[idle], previous[idle], following[idle])
+    return chosen, int((chosen[1] - chosen[0]).sum())

@@ -1,0 +1,354 @@
+"""Tree → why each device waited: its idle time cut into pieces, each with one cause and one owner.
+
+A gap is explained by the operation that ended it: before its launch call returned, by what the launching thread did;
+after that, by the way from the call to the device. The lengths of all pieces of a device sum to its idle time, to the
+nanosecond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.cutting import cut
+from xsp_post.model.trace import ActivityKind
+from xsp_post.model.tree import Tree
+from xsp_post.replay.calls import is_communication
+from xsp_post.replay.gaps import Gaps, execution_intervals, find_gaps
+from xsp_post.replay.host_state import Cause, HostState, Pieces
+
+_NO_LAYER = -1
+# From the return of a launch call to the start on an idle device: what takes longer has waited for something.
+LATENCY_LIMIT_NS = 100_000
+# The first launch of a kernel loads its code: told by its length, beside that of the other launches.
+SLOW_LAUNCH_NS = 100_000
+FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
+NOT_RECORDED = "something that was not recorded"
+
+
+@dataclass
+class Idle:
+    """The idle time of every device, cut.
+
+    pieces   device (row of devices), gap (row of the gap), start_ns, end_ns, cause (`Cause`), call_id (into strings,
+             −1 none), node_id (−1 none), layer_node_id (−1 none), iteration_index (−1 outside executions),
+             next_activity, previous_activity (rows of tree.activities, −1 none), detail_id (into strings, −1: what
+             was waited for, or why it took long)
+    devices  device_id (gpu_index), start_ns, end_ns (the window), busy_ns
+    """
+
+    pieces: pd.DataFrame
+    devices: pd.DataFrame
+    strings: np.ndarray
+
+
+def explain_idle(tree: Tree, *, with_host_rows: bool = True) -> Idle:
+    """Every gap of every device, cut by cause. Without ``with_host_rows`` operating-system calls, scheduling and
+    samples are not read."""
+    gaps = find_gaps(tree)
+    state = HostState(tree, with_host_rows=with_host_rows)
+    row, start, end, iteration = _cut_at_executions(tree, gaps)
+    parts = []
+    for device in range(len(gaps.devices)):  # stretches of one thread are disjoint within a device only
+        mine = np.flatnonzero(gaps.device[row] == device)
+        parts.append(_explain(tree, state, gaps, row[mine], start[mine], end[mine], iteration[mine]))
+    pieces = pd.concat(parts, ignore_index=True) if parts else _no_pieces()
+    pieces["layer_node_id"] = _layers(tree, pieces)
+    pieces["detail_id"] = _details(tree, state, pieces)
+    return Idle(_coalesced(pieces), gaps.devices, state.strings())
+
+
+def _cut_at_executions(tree: Tree, gaps: Gaps) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Gaps cut where executions begin and end: row of the gap, start, end, execution (−1 outside).
+
+    Where several executions cover a piece it counts for that of the operation which ended the gap, if it is one
+    of them, else for the one that began last."""
+    run_start, run_end = execution_intervals(tree)
+    if not len(run_start):
+        return np.arange(len(gaps.start)), gaps.start, gaps.end, np.full(len(gaps.start), -1, np.int64)
+    points = np.unique(np.concatenate([run_start, run_end]))
+    row, start, end = cut(gaps.start, gaps.end, points)
+    iteration = np.full(len(row), -1, np.int64)
+    run_process = tree.iterations["process_index"].to_numpy()
+    processes = _processes_of_devices(tree, gaps)
+    for device in range(len(gaps.devices)):
+        runs = np.flatnonzero(np.isin(run_process, processes[device]))
+        mine = np.flatnonzero(gaps.device[row] == device)
+        iteration[mine] = _last_begun(run_start[runs], run_end[runs], start[mine], end[mine], runs)
+    following = gaps.next[row]
+    wanted = np.where(following >= 0, tree.activities["iteration_index"].to_numpy()[following], -1)
+    known = np.flatnonzero(wanted >= 0)
+    covers = (run_start[wanted[known]] <= start[known]) & (run_end[wanted[known]] >= end[known])
+    iteration[known[covers]] = wanted[known[covers]]
+    return row, start, end, iteration
+
+
+def _processes_of_devices(tree: Tree, gaps: Gaps) -> list[np.ndarray]:
+    process = tree.activities["process_index"].to_numpy()
+    result = []
+    for device in range(len(gaps.devices)):
+        ends = gaps.next[(gaps.device == device) & (gaps.next >= 0)]
+        begins = gaps.previous[(gaps.device == device) & (gaps.previous >= 0)]
+        result.append(np.unique(process[np.concatenate([ends, begins])]))
+    return result
+
+
+def _last_begun(
+    run_start: np.ndarray, run_end: np.ndarray, start: np.ndarray, end: np.ndarray, numbers: np.ndarray
+) -> np.ndarray:
+    """The execution that began last among those around each piece, −1 for none; pieces are cut at their edges."""
+    found = np.full(len(start), -1, np.int64)
+    if not len(run_start):
+        return found
+    order = np.argsort(run_start, kind="stable")
+    s, e = run_start[order], run_end[order]
+    at = np.searchsorted(s, start, side="right") - 1
+    active = np.flatnonzero(at >= 0)
+    reach = np.maximum.accumulate(e)
+    while len(active):  # as often as executions overlap one another
+        covers = e[at[active]] >= end[active]
+        found[active[covers]] = numbers[order[at[active[covers]]]]
+        active = active[~covers]
+        at[active] -= 1
+        active = active[at[active] >= 0]
+        active = active[reach[at[active]] >= end[active]]
+    return found
+
+
+def _explain(
+    tree: Tree,
+    state: HostState,
+    gaps: Gaps,
+    row: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    iteration: np.ndarray,
+) -> pd.DataFrame:
+    """Pieces of one device: the host's part by its state, the rest by the way to the device."""
+    launches, launch_id = tree.trace.launches, tree.activities["launch_id"].to_numpy()
+    following, previous = gaps.next[row], gaps.previous[row]
+    is_tail = following < 0
+    # after the last operation it is the thread that launched that one
+    asked = np.where(is_tail, previous, following)
+    launch = np.where(asked >= 0, launch_id[asked], -1)
+    has = launch >= 0
+    safe = np.maximum(launch, 0)
+    if len(launches):
+        thread = np.where(has, launches["thread_index"].to_numpy()[safe], -1).astype(np.int64)
+        returned = np.where(is_tail, end, launches["end_ns"].to_numpy()[safe])
+    else:
+        thread, returned = np.full(len(row), -1, np.int64), end
+    middle = np.clip(returned, start, end)
+
+    host = np.flatnonzero(has & (middle > start))
+    told = state.pieces(thread[host], start[host], middle[host])
+    told.row = host[told.row]
+    parts = [_frame(told.row, told, gaps, row, iteration)]
+    if told.is_bare.any():
+        parts = _ask_previous_thread(tree, state, gaps, told, row, iteration, launch_id, thread)
+    _mark_communication(tree, parts)
+    late = np.flatnonzero(has & (end > middle))
+    parts.append(_on_the_way(tree, late, middle[late], end[late], gaps, row, iteration, launch))
+    lost = np.flatnonzero(~has)
+    parts.append(_piece_frame(lost, start[lost], end[lost], int(Cause.UNKNOWN), -1, -1, gaps, row, iteration))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _frame(at: np.ndarray, told: Pieces, gaps: Gaps, row: np.ndarray, iteration: np.ndarray) -> pd.DataFrame:
+    return _piece_frame(at, told.start, told.end, told.cause, told.call, told.node, gaps, row, iteration)
+
+
+def _piece_frame(
+    at: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    cause: np.ndarray | int,
+    call: np.ndarray | int,
+    node: np.ndarray | int,
+    gaps: Gaps,
+    row: np.ndarray,
+    iteration: np.ndarray,
+) -> pd.DataFrame:
+    gap = row[at]
+    count = len(at)
+    return pd.DataFrame(
+        {
+            "device": gaps.device[gap],
+            "gap": gap,
+            "start_ns": start,
+            "end_ns": end,
+            "cause": np.broadcast_to(cause, count).astype(np.int8),
+            "call_id": np.broadcast_to(call, count).astype(np.int64),
+            "node_id": np.broadcast_to(node, count).astype(np.int64),
+            "iteration_index": iteration[at],
+            "next_activity": gaps.next[gap],
+            "previous_activity": gaps.previous[gap],
+        },
+        copy=False,
+    )
+
+
+def _no_pieces() -> pd.DataFrame:
+    names = ("device", "gap", "start_ns", "end_ns", "cause", "call_id", "node_id", "iteration_index", "next_activity",
+             "previous_activity")  # fmt: skip
+    return pd.DataFrame({name: np.zeros(0, np.int64) for name in names})
+
+
+def _ask_previous_thread(
+    tree: Tree,
+    state: HostState,
+    gaps: Gaps,
+    told: Pieces,
+    row: np.ndarray,
+    iteration: np.ndarray,
+    launch_id: np.ndarray,
+    thread: np.ndarray,
+) -> list[pd.DataFrame]:
+    """Where the launching thread did nothing that was recorded, the work was still with the thread that launched
+    the operation before (an autograd thread waits for the main thread): what that one did explains the wait."""
+    previous = gaps.previous[row[told.row]]
+    launch = np.where(previous >= 0, launch_id[previous], -1)
+    of_launch = tree.trace.launches["thread_index"].to_numpy()
+    other = np.where(launch >= 0, of_launch[np.maximum(launch, 0)], -1).astype(np.int64)
+    asked = np.flatnonzero(told.is_bare & (other >= 0) & (other != thread[told.row]))
+    kept = np.ones(len(told.row), bool)
+    if not len(asked):
+        return [_frame(told.row, told, gaps, row, iteration)]
+    second = state.pieces(other[asked], told.start[asked], told.end[asked])
+    # where that thread says nothing either, the first answer stays
+    silent = np.bincount(second.row, weights=~second.is_bare, minlength=len(asked)) == 0
+    kept[asked[~silent]] = False
+    chosen = ~silent[second.row]
+    better = Pieces(*(getattr(second, name)[chosen] for name in second.__dataclass_fields__))
+    first = Pieces(*(getattr(told, name)[kept] for name in told.__dataclass_fields__))
+    return [
+        _frame(first.row, first, gaps, row, iteration),
+        _frame(told.row[asked[better.row]], better, gaps, row, iteration),
+    ]
+
+
+def _mark_communication(tree: Tree, parts: list[pd.DataFrame]) -> None:
+    """Waiting inside a range in which ranks talk to one another is communication (column in place)."""
+    names = np.asarray(tree.names.folded_names, object)
+    talks = np.array([is_communication(str(name)) for name in names], bool)
+    if not talks.any():
+        return
+    folded, parent = tree.nodes["folded_id"].to_numpy(), tree.nodes["parent_id"].to_numpy()
+    waits = (int(Cause.HOST_CODE), int(Cause.OS_CALL), int(Cause.SYNCHRONIZATION), int(Cause.DESCHEDULED))
+    for part in parts:
+        node = part["node_id"].to_numpy().copy()
+        found = np.zeros(len(part), bool)
+        active = np.flatnonzero((node > 0) & np.isin(part["cause"].to_numpy(), waits))
+        while len(active):
+            found[active] = talks[folded[node[active]]]
+            active = active[~found[active]]
+            node[active] = parent[node[active]]
+            active = active[node[active] > 0]
+        part.loc[found, "cause"] = int(Cause.COMMUNICATION)
+
+
+def _on_the_way(
+    tree: Tree,
+    at: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    gaps: Gaps,
+    row: np.ndarray,
+    iteration: np.ndarray,
+    launch: np.ndarray,
+) -> pd.DataFrame:
+    """From the launch call's return to the start on the device: latency; or the operation was launched while another
+    one ran, on another stream or by the copy engine, and started only after that one had ended."""
+    activities = tree.activities
+    following, previous = gaps.next[row[at]], gaps.previous[row[at]]
+    stream, kind = activities["stream_id"].to_numpy(), activities["kind"].to_numpy()
+    is_copy = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
+    has_previous = previous >= 0
+    before = np.maximum(previous, 0)
+    differs = (stream[following] != stream[before]) | (is_copy[following] != is_copy[before])
+    launches = tree.trace.launches
+    returned = launches["end_ns"].to_numpy()[launch[at]]
+    queued = has_previous & differs & (returned <= gaps.start[row[at]])
+    queued |= end - np.maximum(start, returned) > LATENCY_LIMIT_NS
+    cause = np.where(queued, int(Cause.QUEUED), int(Cause.LAUNCH_LATENCY)).astype(np.int8)
+    call = launches["name_id"].to_numpy()[launch[at]].astype(np.int64)
+    node = activities["node_id"].to_numpy()[following]
+    return _piece_frame(at, start, end, cause, call, node, gaps, row, iteration)
+
+
+def _layers(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
+    """The layer a piece belongs to: that of its range; of the operation that ended the gap, where both were in one
+    range. −1 for none."""
+    node = pieces["node_id"].to_numpy()
+    layer_of = tree.nodes["layer_node_id"].to_numpy()
+    layer = np.where(node >= 0, layer_of[np.maximum(node, 0)], _NO_LAYER)
+    following = pieces["next_activity"].to_numpy()
+    safe = np.maximum(following, 0)
+    if len(tree.activities):
+        activities = tree.activities
+        same = (following >= 0) & (
+            (activities["launch_node_id"].to_numpy()[safe] == node) | (activities["node_id"].to_numpy()[safe] == node)
+        )
+        counted = activities["layer_node_id"].to_numpy()[safe]
+        layer = np.where(same & (layer < 0), counted, layer)
+    return layer
+
+
+def _details(tree: Tree, state: HostState, pieces: pd.DataFrame) -> np.ndarray:
+    """What a synchronisation or a queued operation waited for (the operation that ended last), and which launches
+    loaded code; text ids, −1 for none."""
+    cause = pieces["cause"].to_numpy()
+    detail = np.full(len(pieces), -1, np.int64)
+    if not len(tree.activities):
+        return detail
+    previous = pieces["previous_activity"].to_numpy()
+    waits = (previous >= 0) & np.isin(cause, (int(Cause.SYNCHRONIZATION), int(Cause.QUEUED)))
+    detail[waits] = tree.activities["short_name_id"].to_numpy()[previous[waits]]
+    queued = cause == int(Cause.QUEUED)
+    long = queued & ((pieces["end_ns"] - pieces["start_ns"]).to_numpy() > LATENCY_LIMIT_NS)
+    if long.any():
+        detail[long] = state.text_id(NOT_RECORDED)
+    following = pieces["next_activity"].to_numpy()
+    slow = _first_launches(tree)
+    loads = (cause == int(Cause.LAUNCH_CALL)) & (following >= 0) & slow[np.maximum(following, 0)]
+    if loads.any():
+        detail[loads] = state.text_id(FIRST_LAUNCH)
+    return detail
+
+
+def _first_launches(tree: Tree) -> np.ndarray:
+    """Kernels whose launch was the first of their name in their process, and took ten times the usual and more."""
+    activities, launches = tree.activities, tree.trace.launches
+    launch = activities["launch_id"].to_numpy()
+    result = np.zeros(len(activities), bool)
+    rows = np.flatnonzero((launch >= 0) & (activities["kind"].to_numpy() == ActivityKind.KERNEL))
+    if not len(rows):
+        return result
+    start, end = launches["start_ns"].to_numpy()[launch[rows]], launches["end_ns"].to_numpy()[launch[rows]]
+    usual = float(np.percentile(end - start, 50, method="lower"))
+    slow = np.flatnonzero(end - start > max(SLOW_LAUNCH_NS, 10 * usual))
+    if not len(slow):
+        return result
+    order = np.argsort(start, kind="stable")
+    process, name = activities["process_index"].to_numpy()[rows], activities["name_id"].to_numpy()[rows]
+    key = process.astype(np.int64) * (len(tree.strings) + 1) + name
+    _, first = np.unique(key[order], return_index=True)
+    result[rows[np.intersect1d(slow, order[first])]] = True
+    return result
+
+
+def _coalesced(pieces: pd.DataFrame) -> pd.DataFrame:
+    """In order of device and time, neighbours of one gap that differ in nothing made one."""
+    order = np.lexsort((pieces["start_ns"].to_numpy(), pieces["device"].to_numpy()))
+    pieces = pieces.take(order)
+    same = np.ones(max(len(pieces) - 1, 0), bool)
+    for column in ("gap", "cause", "call_id", "node_id", "iteration_index", "layer_node_id", "detail_id"):
+        values = pieces[column].to_numpy()
+        same &= values[1:] == values[:-1]
+    first = np.flatnonzero(np.r_[True, ~same][: len(pieces)])
+    last = np.r_[first[1:] - 1, len(pieces) - 1][: len(first)]
+    merged = pieces.iloc[first].reset_index(drop=True)
+    merged["end_ns"] = pieces["end_ns"].to_numpy()[last]
+    return merged

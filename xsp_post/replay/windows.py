@@ -1,0 +1,166 @@
+"""Tree → what each device did with its time: busy with what, idle, within executions and outside of them.
+
+Time counts once: for kernels first, then for communication, then for copies, then for opaque graphs, so that the parts
+sum to the busy time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.cutting import cut
+from xsp_post.model.trace import ActivityKind
+from xsp_post.model.tree import Tree
+from xsp_post.names.families import families, matches
+from xsp_post.replay.gaps import device_codes, execution_intervals
+
+# Where a piece of time lies.
+EXECUTION, WARMUP, OUTSIDE = "execution", "warm-up", "outside"
+SCOPES = (EXECUTION, WARMUP, OUTSIDE)
+_MATRIX = ("gemm", "convolution", "attention")
+_SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
+_TENSOR = r"tensorop|tf32|s1688|s16816|h1688|h16816|wgmma|xmma|nvjet|bf16"
+
+
+def scope_of_iterations(tree: Tree) -> np.ndarray:
+    """Scope number of every execution, and at the end that of time outside of all (index −1)."""
+    warm = tree.iterations["is_warmup"].to_numpy(bool) if len(tree.iterations) else np.zeros(0, bool)
+    return np.append(np.where(warm, SCOPES.index(WARMUP), SCOPES.index(EXECUTION)), SCOPES.index(OUTSIDE))
+
+
+def device_windows(tree: Tree, devices: pd.DataFrame, pieces: pd.DataFrame) -> pd.DataFrame:
+    """One row per device and scope in which time was spent (schemas: device_windows, without capture_id)."""
+    codes, _ = device_codes(tree)
+    activities = tree.activities
+    scope = scope_of_iterations(tree)
+    of_activity = scope[activities["iteration_index"].to_numpy()]
+    family = _families(tree)
+    names = _gpu_names(tree)
+    length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
+    of_piece = scope[pieces["iteration_index"].to_numpy()] if len(pieces) else np.zeros(0, np.int64)
+    device_of_piece = pieces["device"].to_numpy()
+    rows = []
+    for number, device in enumerate(devices.to_dict("records")):  # a handful of devices
+        mine = np.flatnonzero(codes == number)
+        busy = _busy_parts(tree, mine, family[mine])
+        for index, name in enumerate(SCOPES):
+            parts = busy[index]
+            idle = int(length[(device_of_piece == number) & (of_piece == index)].sum())
+            if not idle and not parts.any():
+                continue
+            chosen = mine[of_activity[mine] == index]
+            rows.append(
+                {
+                    "device_id": int(device["device_id"]),
+                    "gpu_name": names.get(int(device["device_id"]), ""),
+                    "scope": name,
+                    "window_ns": int(parts.sum()) + idle,
+                    "busy_ns": int(parts.sum()),
+                    "idle_ns": idle,
+                    "kernel_busy_ns": int(parts[0]),
+                    "communication_ns": int(parts[1]),
+                    "copy_busy_ns": int(parts[2]),
+                    "graph_busy_ns": int(parts[3]),
+                    **_kernel_facts(tree, chosen, family[chosen]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _families(tree: Tree) -> np.ndarray:
+    """Family of every activity by its name; object array."""
+    ids = tree.activities["name_id"].to_numpy()
+    codes, used = pd.factorize(ids)
+    texts = [str(tree.strings[name]) if name >= 0 else "" for name in used.tolist()]
+    return np.append(families(texts), "other")[codes] if len(texts) else np.zeros(0, object)
+
+
+def _gpu_names(tree: Tree) -> dict[int, str]:
+    devices = tree.trace.devices
+    if not len(devices) or "gpu_index" not in devices:
+        return {}
+    return dict(zip(devices["gpu_index"].astype(int).tolist(), devices["gpu_name"].astype(str).tolist()))
+
+
+def _busy_parts(tree: Tree, mine: np.ndarray, family: np.ndarray) -> np.ndarray:
+    """Busy time of one device by scope and part, each moment once; shape (scopes, parts)."""
+    activities = tree.activities
+    start, end = activities["start_ns"].to_numpy()[mine], activities["end_ns"].to_numpy()[mine]
+    kind = activities["kind"].to_numpy()[mine]
+    is_graph = kind == ActivityKind.GRAPH
+    is_copy = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
+    is_talk = ~is_graph & ~is_copy & (family == "communication")
+    is_kernel = ~is_graph & ~is_copy & ~is_talk
+    result = np.zeros((len(SCOPES), 4), np.int64)
+    taken = np.zeros(len(SCOPES), np.int64)
+    so_far = np.zeros(len(mine), bool)
+    for part, members in enumerate((is_kernel, is_talk, is_copy, is_graph)):
+        if not members.any():
+            continue
+        so_far |= members
+        covered = _covered(tree, activities["process_index"].to_numpy()[mine], start[so_far], end[so_far])
+        result[:, part] = covered - taken
+        taken = covered
+    return result
+
+
+def _covered(tree: Tree, process: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Length of the union of intervals within each scope."""
+    low, high = _union(start, end)
+    run_start, run_end = execution_intervals(tree)
+    result = np.zeros(len(SCOPES), np.int64)
+    mine = np.isin(tree.iterations["process_index"].to_numpy(), np.unique(process)) if len(run_start) else None
+    if mine is None or not mine.any():
+        result[SCOPES.index(OUTSIDE)] = int((high - low).sum())
+        return result
+    run_start, run_end = run_start[mine], run_end[mine]
+    scope = scope_of_iterations(tree)[:-1][mine]
+    _, low, high = cut(low, high, np.unique(np.concatenate([run_start, run_end])))
+    found = np.full(len(low), SCOPES.index(OUTSIDE))
+    # a moment of both counts as measured
+    for one in (SCOPES.index(WARMUP), SCOPES.index(EXECUTION)):
+        s, e = _union(run_start[scope == one], run_end[scope == one])
+        if len(s):
+            at = np.searchsorted(s, low, side="right") - 1
+            found[(at >= 0) & (e[np.maximum(at, 0)] >= high)] = one
+    np.add.at(result, found, high - low)
+    return result
+
+
+def _union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if not len(start):
+        return start, end
+    order = np.argsort(start, kind="stable")
+    s, reach = start[order], np.maximum.accumulate(end[order])
+    first = np.r_[True, s[1:] > reach[:-1]]
+    last = np.r_[first[1:], True]
+    return s[first], reach[last]
+
+
+def _kernel_facts(tree: Tree, rows: np.ndarray, family: np.ndarray) -> dict[str, object]:
+    """Sums of kernel durations that a verdict needs: by what kernels do, and the heaviest name."""
+    activities = tree.activities
+    is_kernel = activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL
+    rows, family = rows[is_kernel], family[is_kernel]
+    duration = (activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy())[rows]
+    codes, used = pd.factorize(activities["short_name_id"].to_numpy()[rows])
+    by_name = np.bincount(codes, weights=duration, minlength=len(used)).astype(np.int64)
+    texts = [str(tree.strings[name]) if name >= 0 else "" for name in used.tolist()]
+    is_matrix = np.isin(family, _MATRIX)
+    full = activities["name_id"].to_numpy()[rows]
+    full_codes, full_used = pd.factorize(full)
+    full_texts = [str(tree.strings[name]) if name >= 0 else "" for name in full_used.tolist()]
+    simt = (matches(full_texts, _SIMT) & ~matches(full_texts, _TENSOR)) if full_texts else np.zeros(0, bool)
+    is_simt = is_matrix & (simt[full_codes] if len(full_codes) else np.zeros(0, bool))
+    top = int(by_name.argmax()) if len(by_name) else -1
+    return {
+        "kernel_count": len(rows),
+        "kernel_ns": int(duration.sum()),
+        "matrix_ns": int(duration[is_matrix].sum()),
+        "simt_matrix_ns": int(duration[is_simt].sum()),
+        "elementwise_ns": int(duration[family == "elementwise"].sum()),
+        "other_kernel_ns": int(duration[family == "other"].sum()),
+        "top_kernel": texts[top] if top >= 0 else "",
+        "top_kernel_ns": int(by_name[top]) if top >= 0 else 0,
+    }

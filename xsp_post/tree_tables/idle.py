@@ -1,0 +1,141 @@
+"""Tree → core tables: ``idle``, ``idle_causes``, ``device_windows``, and the owner of the gaps in ``paths``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.rollup import add_up
+from xsp_post.model.tree import Tree
+from xsp_post.replay.host_state import Cause
+from xsp_post.replay.idle import Idle, explain_idle
+from xsp_post.replay.windows import SCOPES, device_windows, scope_of_iterations
+from xsp_post.schemas import column_names
+from xsp_post.tree_tables.columns import categorical
+
+CAUSES = pd.Index([cause.name.lower() for cause in Cause])
+
+
+def idle_frames(tree: Tree, paths: pd.DataFrame, *, is_summary: bool = False) -> dict[str, pd.DataFrame]:
+    """The tables of idle time without their capture. ``paths`` gets its columns about waiting in place. The summary
+    leaves out the pieces, and what would take another pass over the capture."""
+    idle = explain_idle(tree, with_host_rows=not is_summary)
+    causes = idle_causes_frame(tree, idle)
+    _give_paths_their_waits(paths, causes)
+    windows = device_windows(tree, idle.devices, idle.pieces)
+    wanted = [name for name in column_names("device_windows") if name != "capture_id"]
+    frames = {"idle_causes": causes, "device_windows": windows.reindex(columns=wanted)}
+    if not is_summary:
+        frames["idle"] = idle_frame(tree, idle)
+    return frames
+
+
+def idle_frame(tree: Tree, idle: Idle) -> pd.DataFrame:
+    """One row per piece, in order of device and time."""
+    pieces = idle.pieces
+    number = np.append(idle.devices["device_id"].to_numpy(), -1)
+    return pd.DataFrame(
+        {
+            "device_id": number[pieces["device"].to_numpy()],
+            "start_ns": pieces["start_ns"].to_numpy(),
+            "end_ns": pieces["end_ns"].to_numpy(),
+            "cause": pd.Categorical.from_codes(pieces["cause"].to_numpy(), CAUSES),
+            "call_name": categorical(pieces["call_id"].to_numpy(), idle.strings),
+            "detail": categorical(pieces["detail_id"].to_numpy(), idle.strings),
+            "node_id": pieces["node_id"].to_numpy(),
+            "layer_index": _layer_index(tree, pieces),
+            "iteration_index": pieces["iteration_index"].to_numpy(),
+        },
+        copy=False,
+    )
+
+
+def _layer_index(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
+    node = pieces["layer_node_id"].to_numpy()
+    if "layer_key" not in tree.nodes:
+        return np.full(len(node), -1, np.int64)
+    key = np.where(node >= 0, tree.nodes["layer_key"].to_numpy()[np.maximum(node, 0)], -1)
+    return key + (key >= 0)
+
+
+def idle_causes_frame(tree: Tree, idle: Idle) -> pd.DataFrame:
+    """The pieces summed by device, scope, cause, call, detail, range and layer; longest sums first."""
+    pieces = idle.pieces
+    node = pieces["node_id"].to_numpy()
+    path = np.where(node >= 0, tree.nodes["path_id"].to_numpy()[np.maximum(node, 0)], -1)
+    length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
+    layer = _layer_index(tree, pieces)
+    keys = {
+        "device": pieces["device"].to_numpy(),
+        "scope": scope_of_iterations(tree)[pieces["iteration_index"].to_numpy()] if len(pieces) else node,
+        "cause": pieces["cause"].to_numpy(),
+        "call_id": pieces["call_id"].to_numpy(),
+        "detail_id": pieces["detail_id"].to_numpy(),
+        "path_id": path,
+        "layer_index": layer,
+    }
+    group, first = _groups(list(keys.values()), len(pieces))
+    count = len(first)
+    longest = np.zeros(count, np.int64)
+    np.maximum.at(longest, group, length)
+    summed = np.zeros(count, np.int64)
+    np.add.at(summed, group, length)
+    number = np.append(idle.devices["device_id"].to_numpy(), -1)
+    owner = tree.nodes["folded_id"].to_numpy()[np.maximum(node[first], 0)]
+    is_owned = (node[first] > 0) & (path[first] >= 0)
+    frame = pd.DataFrame(
+        {
+            "device_id": number[keys["device"][first]],
+            "scope": pd.Categorical.from_codes(keys["scope"][first], pd.Index(SCOPES)),
+            "cause": pd.Categorical.from_codes(keys["cause"][first], CAUSES),
+            "call_name": categorical(keys["call_id"][first], idle.strings),
+            "detail": categorical(keys["detail_id"][first], idle.strings),
+            "path_id": path[first],
+            "owner": categorical(np.where(is_owned, owner, -1), np.asarray(tree.names.folded_names, object)),
+            "layer_index": layer[first],
+            "layer_path": categorical(layer[first] - 1, _layer_paths(tree)),
+            "idle_ns": summed,
+            "piece_count": np.bincount(group, minlength=count).astype(np.int64),
+            "longest_ns": longest,
+        }
+    )
+    return frame.sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _layer_paths(tree: Tree) -> np.ndarray:
+    keys = tree.layer_keys
+    return keys["layer_path"].to_numpy(object) if "layer_path" in keys else np.zeros(0, object)
+
+
+def _groups(keys: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Number the different combinations: group of every row, and the first row of every group."""
+    code = np.zeros(count, np.int64)
+    for values in keys:
+        own, unique = pd.factorize(values)
+        code, _ = pd.factorize(code * max(len(unique), 1) + own)
+    first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
+    first[code[::-1]] = np.arange(count)[::-1]
+    return code, first
+
+
+def _give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:
+    """idle_ns (inclusive: the device waited while the launching thread was in the range, or for work launched there)
+    and idle_cause (the largest cause of it) of every path."""
+    count = len(paths)
+    parent, depth = paths["parent_path_id"].to_numpy(), paths["depth"].to_numpy()
+    path, idle = causes["path_id"].to_numpy(), causes["idle_ns"].to_numpy()
+    cause = causes["cause"].cat.codes.to_numpy()
+    total, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    which = np.full(count, -1, np.int64)
+    # what lies in no range is the capture's own
+    at = np.maximum(path, 0)
+    for number in np.unique(cause).tolist():
+        own = np.zeros(count, np.int64)
+        mine = cause == number
+        np.add.at(own, at[mine], idle[mine])
+        summed = add_up(own, parent, depth) if count else own
+        total += summed
+        more = summed > most
+        most[more], which[more] = summed[more], number
+    paths["idle_ns"] = total
+    paths["idle_cause"] = pd.Categorical.from_codes(which, CAUSES)
