@@ -2,7 +2,7 @@
 
 The steps lie in `tree_steps`, each a function of the frames before it: `attribution.attribute`,
 `level_rules.assign_levels`, `make_frames`, `infer_rest`, `number_iterations`, `layering.assign_layers`,
-`number_layers`, `roll_up`; last `tree.check_tree`.
+`number_layers`, `roll_up`; last `model.checks.check_tree`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.base.findings import Finding, finding
+from xsp_post.model.checks import check_trace, check_tree
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind, Trace
-from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree, check_tree
+from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree
 from xsp_post.tree_steps import attribution, hook_pairs, layering, level_rules
 from xsp_post.tree_steps.amounts import distinct_operations, roll_up
 from xsp_post.tree_steps.frames import make_frames
@@ -39,6 +40,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     `UsageError` for patterns of the options that are invalid or match nothing. ``twin``: another capture of the same
     program, whose ranges the kernels without a layer get instead of inferred ones."""
     options = options or Options()
+    check_trace(trace)
     findings: list[Finding] = list(trace.findings)
     names = NodeNames(trace)
     paired = with_hook_pairs(trace, names) if options.infer else trace

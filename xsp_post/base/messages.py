@@ -222,6 +222,10 @@ ERRORS: dict[str, ErrorText] = {
         "The results hold no capture of that number, or none at all.",
         "`xsp-post table captures STORE` lists the captures and their numbers.",
     ),
+    "frame-malformed": ErrorText(
+        "A frame that a reader or a step made lacks a declared column, or an index in it points to nothing.",
+        "This is a defect of xsp-post, not of the capture: please report it with the capture's schema version.",
+    ),
     "jaeger-unreadable": ErrorText(
         "The file is not a trace in Jaeger's JSON, or it holds no span.",
         "Export it from the Jaeger UI (Trace JSON) or with xsp-post export --to jaeger.",
@@ -439,6 +443,10 @@ ERRORS: dict[str, ErrorText] = {
         "The tree holds another number of kernels, or another kernel time, than the capture.",
         "This is a defect of xsp-post, not of the capture: please report it with the capture's schema version.",
     ),
+    "tree-not-additive": ErrorText(
+        "A node of the tree holds another sum than its own device work and that of its children.",
+        "This is a defect of xsp-post, not of the capture: please report it with the capture's schema version.",
+    ),
     "twin-without-launches": ErrorText(
         "The source given with --layers-from is a counter report or holds no timeline.",
         "Give a capture of the same program with ranges: an nsys export or a PyTorch trace.",
@@ -483,6 +491,12 @@ FINDINGS: dict[str, FindingText] = {
         ERROR,
         "Busy time of a node exceeds what its children explain",
         "A node's busy time must be at most the sum of its children's and its own.",
+        "This is a defect of xsp-post: please report it.",
+    ),
+    "busy-exceeds-projection": FindingText(
+        ERROR,
+        "Busy time of a node exceeds the length of its projection",
+        "All device work of such a node was launched inside it, so it must lie between its first start and last end.",
         "This is a defect of xsp-post: please report it.",
     ),
     "child-outside-parent": FindingText(

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.schemas.frames import TRACE_FRAMES, dtypes
+
 NO_TEXT = -1
 _INT64 = np.iinfo(np.int64)
 
@@ -73,27 +75,10 @@ def typed(columns: dict[str, tuple[Any, str]], length: int) -> pd.DataFrame:
     return pd.DataFrame(data, index=pd.RangeIndex(length))
 
 
-SPAN_DTYPES = {
-    "kind": "int8", "thread_index": "int32", "process_index": "int32", "domain_index": "int32",
-    "name_id": "int32", "start_ns": "int64", "end_ns": "int64", "source_row_id": "int64",
-    "is_open": "bool", "is_cross_thread": "bool", "payload_text_id": "int32",
-}  # fmt: skip
-LAUNCH_DTYPES = {
-    "thread_index": "int32", "process_index": "int32", "correlation_id": "int64", "name_id": "int32",
-    "api_class": "int8", "start_ns": "int64", "end_ns": "int64",
-}  # fmt: skip
-ACTIVITY_DTYPES = {
-    "kind": "int8", "process_index": "int32", "device_id": "int32", "context_id": "int32",
-    "stream_id": "int32", "correlation_id": "int64", "name_id": "int32", "short_name_id": "int32",
-    "start_ns": "int64", "end_ns": "int64", "bytes": "int64", "copy_kind": "int8",
-    "graph_node_id": "int64", "graph_id": "int64", "grid_x": "int32", "grid_y": "int32", "grid_z": "int32",
-    "block_x": "int32", "block_y": "int32", "block_z": "int32", "registers_per_thread": "int32",
-    "static_shared_memory_bytes": "int32", "dynamic_shared_memory_bytes": "int32",
-}  # fmt: skip
-GRAPH_NODE_DTYPES = {
-    "graph_node_id": "int64", "original_graph_node_id": "int64", "process_index": "int32",
-    "thread_index": "int32", "start_ns": "int64",
-}  # fmt: skip
+SPAN_DTYPES = dtypes(TRACE_FRAMES, "spans")
+LAUNCH_DTYPES = dtypes(TRACE_FRAMES, "launches")
+ACTIVITY_DTYPES = dtypes(TRACE_FRAMES, "activities", with_optional=True)
+GRAPH_NODE_DTYPES = dtypes(TRACE_FRAMES, "graph_nodes")
 
 
 def conform(frame: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 All times are int64 nanoseconds on the capture's own clock. Texts are interned: a column ``*_name_id``
 or ``*_text_id`` indexes ``Trace.strings`` (−1: none). Processes, threads and domains are dense indexes
-into their frames, so that every join is an array lookup. Columns are listed in ``schemas.trace``.
+into their frames, so that every join is an array lookup. Columns are declared in `schemas.frames`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding
+from xsp_post.schemas.frames import TRACE_FRAMES, dtypes
 
 
 class SpanKind(IntEnum):
@@ -86,19 +87,10 @@ class Provenance:
     options: dict[str, str] = field(default_factory=dict)  # graph trace mode, traced classes …
 
 
-SYNCHRONIZATION_DTYPES = {
-    "process_index": "int32", "thread_index": "int32", "launch_id": "int64", "name_id": "int32", "kind": "int8",
-    "device_id": "int32", "context_id": "int32", "stream_id": "int32", "event_id": "int64", "event_sync_id": "int64",
-    "event_record_correlation_id": "int64", "start_ns": "int64", "end_ns": "int64",
-}  # fmt: skip
-CUDA_EVENT_DTYPES = {
-    "process_index": "int32", "launch_id": "int64", "device_id": "int32", "context_id": "int32",
-    "stream_id": "int32", "event_id": "int64", "event_sync_id": "int64", "timestamp_ns": "int64",
-}  # fmt: skip
-OVERHEAD_DTYPES = {
-    "thread_index": "int32", "name_id": "int32", "overhead_type": "int8", "start_ns": "int64", "end_ns": "int64",
-}  # fmt: skip
-FRAME_DTYPES = {"thread_index": "int32", "name_id": "int32", "start_ns": "int64", "end_ns": "int64"}
+SYNCHRONIZATION_DTYPES = dtypes(TRACE_FRAMES, "synchronizations")
+CUDA_EVENT_DTYPES = dtypes(TRACE_FRAMES, "cuda_events")
+OVERHEAD_DTYPES = dtypes(TRACE_FRAMES, "profiler_overhead")
+FRAME_DTYPES = dtypes(TRACE_FRAMES, "python_frames")
 
 
 def empty_frame(dtypes: dict[str, str]) -> pd.DataFrame:
@@ -108,35 +100,11 @@ def empty_frame(dtypes: dict[str, str]) -> pd.DataFrame:
 
 @dataclass
 class Trace:
-    """One capture. Frames are indexed 0…n−1 and that index is the row's id.
+    """One capture. Frames are indexed 0…n−1 and that index is the row's id; their columns are in `schemas.frames`.
 
-    spans       kind i8, thread_index i32, process_index i32, domain_index i32 (−1 default domain),
-                name_id i32, start_ns, end_ns i64, source_row_id i64, is_open bool, is_cross_thread bool,
-                payload_text_id i32 (JSON or number as text, −1 none)
-    launches    thread_index i32, process_index i32, correlation_id i64, name_id i32 (API name, version
-                suffix stripped), api_class i8 (0 runtime, 1 driver), start_ns, end_ns i64
-    activities  kind i8, process_index i32, device_id, context_id, stream_id i32, correlation_id i64,
-                name_id i32 (demangled), short_name_id i32, start_ns, end_ns i64, bytes i64 (0),
-                copy_kind i8, graph_node_id i64 (0 none), graph_id i64 (0 none); with detail also
-                grid_x grid_y grid_z block_x block_y block_z registers_per_thread
-                static_shared_memory_bytes dynamic_shared_memory_bytes i32
-    graph_nodes graph_node_id, original_graph_node_id i64 (0 none), process_index, thread_index i32, start_ns
-    domains     process_index i32, name object
-    processes   process_id i64, global_id i64, name object, rank i32 (−1)
-    threads     process_index i32, thread_id i64, name object
-    devices     process_index i32, device_id i32, gpu_index i32, gpu_name object, plus hardware columns
-                (sm_count, clock_hz, memory_bandwidth_bytes_per_s, compute_capability …)
-    attributes  optional per-span extras keyed by span_id: shape_text, layer_type, batch_size,
-                allocated_bytes, flop_count, least_bytes, sequence … (absent columns: unknown)
-
-    Optional frames: without rows where the capture has none, or where they were not asked for (``detail``).
-    synchronizations   process_index, thread_index i32 (−1 unknown), launch_id i64 (the call's row in launches, −1),
-                name_id i32 (of the call, −1), kind i8 (`SyncKind`), device_id, context_id, stream_id i32 (−1),
-                event_id, event_sync_id, event_record_correlation_id i64 (−1), start_ns, end_ns i64
-    cuda_events process_index i32, launch_id i64 (the recording call, −1), device_id, context_id, stream_id i32,
-                event_id, event_sync_id i64 (−1), timestamp_ns i64 (device time, −1 not recorded)
-    profiler_overhead  thread_index i32, name_id i32, overhead_type i8 (0 unknown), start_ns, end_ns i64
-    python_frames      thread_index i32, name_id i32, start_ns, end_ns i64
+    ``attributes`` holds what is known of spans besides, one row a span: shape_text, layer_type, batch_size,
+    allocated_bytes, flop_count, least_bytes, sequence … (a column that is not there: unknown). The frames from
+    ``synchronizations`` on have no rows where the capture has none, or where they were not asked for (``detail``).
     """
 
     provenance: Provenance

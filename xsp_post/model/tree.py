@@ -1,5 +1,5 @@
 """The value that ``hierarchy`` makes: one frame of nodes with ``parent_id`` and one of device activities,
-each activity in the tree exactly once; and the proof that nothing was lost (`check_tree`, always on)."""
+each activity in the tree exactly once; `model.checks.check_tree` proves that nothing was lost."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.rollup import sums_per_node
-from xsp_post.base.errors import ContradictionError
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
 
@@ -70,14 +69,8 @@ INFERRED_COLUMNS = (
 class Tree:
     """The nodes and device activities of one capture. Node 0 is the capture.
 
-    nodes       parent_id, depth, kind, level, name_id, folded_id, path_id, process_index, thread_index,
-                domain_index, start_ns, end_ns, self_ns, iteration_index, layer_node_id, call_index,
-                layer_key, sequence …, inclusive device_ns and its parts kernel_ns, copy_ns, graph_ns, kernel_count,
-                copy_count, graph_count, memory_bytes, busy_ns, device_operation_count, projected_start_ns,
-                projected_end_ns, own self_device_ns, self_kernel_ns, self_kernel_count, is_inferred, is_open
-    activities  the trace's activities plus launch_id (−1 orphan), launch_node_id (innermost range of the
-                launching thread, 0 none), node_id, attribution, layer_node_id (−1), layer_attribution,
-                layer_key (−1), iteration_index (−1)
+    The columns of ``nodes`` and ``activities`` (the trace's and those that the tree adds) are in `schemas.frames`.
+
     strings     trace strings followed by texts that only the tree needs (folded names, synthetic nodes)
     texts       per string id: what `names.parse_names` read in it (rows in the order of strings)
     inferred    one row per inferred node: `INFERRED_COLUMNS`
@@ -147,43 +140,3 @@ def _balance_columns(count: np.ndarray, length: np.ndarray) -> dict[str, np.ndar
     columns["self_operation_count"], columns["self_device_ns"] = count[:, :, 1].sum(axis=1), length[:, :, 1].sum(axis=1)
     columns["self_kernel_count"], columns["self_kernel_ns"] = count[:, 0, 1], length[:, 0, 1]
     return columns
-
-
-def check_tree(tree: Tree) -> list[Finding]:
-    """The invariants of docs/architecture.md. Raises `ContradictionError` when device operations or their time
-    were lost."""
-    source, nodes = tree.trace.activities, tree.nodes
-    part = _PART_OF_KIND[source["kind"].to_numpy()]
-    duration = source["end_ns"].to_numpy() - source["start_ns"].to_numpy()
-    counts = np.bincount(part, minlength=len(_PARTS))
-    lengths = sums_per_node(part, duration, len(_PARTS))
-    for index, name in enumerate(_PARTS):
-        held = int(nodes[f"{name}_count"].iloc[0]), int(nodes[f"{name}_ns"].iloc[0])
-        if held != (int(counts[index]), int(lengths[index])):
-            raise _lost(tree, name, held, (int(counts[index]), int(lengths[index])))
-    own = int(nodes["self_kernel_count"].sum()), int(nodes["self_kernel_ns"].sum())
-    if own != (int(counts[0]), int(lengths[0])):
-        raise _lost(tree, _PARTS[0], own, (int(counts[0]), int(lengths[0])))
-    whole = int(lengths.sum())
-    for held_ns in (int(nodes["device_ns"].iloc[0]), int(nodes["self_device_ns"].sum())):
-        if held_ns != whole:
-            raise _lost(tree, "device operation", (len(tree.activities), held_ns), (len(source), whole))
-    findings = []
-    parent = nodes["parent_id"].to_numpy()
-    has_parent = parent >= 0
-    summed = np.bincount(
-        parent[has_parent], weights=nodes["busy_ns"].to_numpy()[has_parent].astype(float), minlength=len(nodes)
-    )
-    excess = nodes["busy_ns"].to_numpy() > summed + nodes["self_device_ns"].to_numpy() + 1
-    if excess.any():
-        findings.append(finding("busy-exceeds-children", count=int(excess.sum())))
-    return findings
-
-
-def _lost(tree: Tree, what: str, held: tuple[int, int], recorded: tuple[int, int]) -> ContradictionError:
-    plural = {"copy": "copies and memsets", "graph": "graph executions"}.get(what, f"{what}s")
-    return ContradictionError(
-        f"{tree.trace.provenance.source_name}: the tree holds {held[0]} {plural} of {held[1]} ns, "
-        f"the capture {recorded[0]} of {recorded[1]} ns",
-        code="tree-lost-kernels",
-    )
