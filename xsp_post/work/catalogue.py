@@ -34,7 +34,8 @@ def _aten(names: str) -> list[str]:
 _ELEMENTWISE = _aten(
     "add sub mul div rsub neg abs exp exp2 expm1 log log1p log2 log10 sqrt rsqrt pow square reciprocal sin cos tan "
     "tanh sigmoid relu relu6 hardtanh hardswish hardsigmoid leaky_relu elu silu gelu mish softplus clamp clamp_min "
-    "clamp_max maximum minimum where masked_fill lerp addcmul addcdiv floor ceil round trunc sign fmod remainder erf erfinv "
+    "clamp_max maximum minimum where masked_fill lerp addcmul addcdiv floor ceil round trunc sign "
+    "fmod remainder erf erfinv "
     "bitwise_and bitwise_or bitwise_xor bitwise_not logit log_sigmoid threshold nan_to_num atan2 copysign "
     "floor_divide true_divide polar complex real view_as_real tril triu prelu"
 ) + [
