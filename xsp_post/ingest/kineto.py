@@ -50,9 +50,9 @@ def sniff_kineto(path: Path) -> bool:
 def read_kineto(path: Path, *, detail: bool = True) -> Trace:
     """Read one PyTorch trace; times are its own clock in ns (Kineto writes µs), texts interned.
 
-    ``attributes`` has shape_text, layer_type, sequence, forward_thread_id, external_id and allocated_bytes per
-    span. ``dynamic_shared_memory_bytes`` is the total per block (the format does not tell static from dynamic).
-    Without ``detail`` Python frames that are no module are left out (what `tree` needs).
+    ``attributes`` has shape_text, layer_type, sequence, forward_thread_id, external_id, arguments_id (what an operator
+    was given: `work.signature`) and allocated_bytes per span. ``dynamic_shared_memory_bytes`` is the total per block (the format does not tell static from dynamic).
+    Without ``detail`` Python frames that are no module and operators' arguments are left out (`tree` needs neither).
     Raises CaptureError when the file is damaged or holds no event of a PyTorch profiler.
     """
     collector = Collector(with_frames=detail)
@@ -294,6 +294,7 @@ class _Assembly:
             "sequence": numbers("sequence"),
             "forward_thread_id": numbers("forward_thread_id"),
             "external_id": numbers("external_id"),
+            "arguments_id": numbers("arguments_id"),
         }
         if len(self.allocations) and len(spans):
             columns["allocated_bytes"] = self._allocated_bytes()

@@ -6,6 +6,7 @@ stands in memory as objects.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import Any
 
@@ -95,6 +96,8 @@ class Collector:
             frame["sequence"] = _arguments(events, "Sequence number")
             frame["forward_thread_id"] = _arguments(events, "Fwd thread id")
             frame["shape_id"] = self.strings.add([_shape_text(arguments_of(event)) for event in events])
+            if self.with_frames:  # all that a table may want; the printed tree does not
+                frame["arguments_id"] = self.strings.add([_arguments_text(arguments_of(event)) for event in events])
         self._keep(self.spans, frame)
 
     def _add_launches(self, category: str, events: list[Event], rows: np.ndarray) -> None:
@@ -199,6 +202,21 @@ def _shape_text(args: dict[str, Any]) -> str | None:
     """Sizes of the inputs as emit_nvtx writes them, e.g. ``[[8, 3], []]``; None where no input has any."""
     sizes = args.get("Input Dims")
     return str(sizes) if isinstance(sizes, list) and any(sizes) else None
+
+
+_ARGUMENTS = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+_MESSAGE = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size")
+_LONGEST_ARGUMENTS = 20_000  # characters; equal ones are kept once, different ones need not be many
+
+
+def _arguments_text(args: dict[str, Any]) -> str | None:
+    """What the operator was given, as `work.signature` reads it; None where sizes were not recorded."""
+    message = {key: args[key] for key in _MESSAGE if key in args}
+    if not message and not isinstance(args.get("Input Dims"), list):
+        return None
+    record: list[Any] = [args.get(key, []) for key in _ARGUMENTS]
+    text = json.dumps([*record, message] if message else record, separators=(",", ":"))
+    return text if len(text) <= _LONGEST_ARGUMENTS else None
 
 
 def _triple(value: Any) -> tuple[int, int, int]:

@@ -14,3 +14,4 @@ from xsp_post.schemas import fleet as _fleet  # noqa: F401
 from xsp_post.schemas import replay as _replay  # noqa: F401
 from xsp_post.schemas import results as _results  # noqa: F401
 from xsp_post.schemas import waits as _waits  # noqa: F401
+from xsp_post.schemas import work as _work  # noqa: F401

@@ -19,6 +19,7 @@ from xsp_post.tree_tables.idle import idle_frames
 from xsp_post.tree_tables.kernels import kernels_frame, memory_frame
 from xsp_post.tree_tables.layers import layers_frame
 from xsp_post.tree_tables.nodes import nodes_frame
+from xsp_post.tree_tables.operators import operator_frames
 
 __all__ = ["core_frames", "summary_frames"]
 
@@ -42,6 +43,7 @@ def core_frames(
         "devices": devices_frame(tree),
         "balance": balance(tree),
         "dependencies": dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy()),
+        **operator_frames(tree),
         "inferred": tree.inferred.rename(columns={"confidence": "confidence_ratio"}),
     }
     rest["captures"] = captures_frame(tree, rest["iterations"]["batch_size"].to_numpy())

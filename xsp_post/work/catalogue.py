@@ -198,6 +198,11 @@ def is_wrapper(operator: str) -> bool:
     return found.is_wrapper if found is not None else operator in _PAGED
 
 
+def takes_step(operator: str) -> bool:
+    """Whether the work hangs on the serving step around the call."""
+    return operator in _PAGED
+
+
 def work_of(operator: str, text: str, *, step: Step | None = None, assumed_type: str = "") -> Amounts | None:
     """The least work of one call of ``operator`` whose inputs ``text`` describes (`signature.read_signature`).
 

@@ -51,3 +51,16 @@ def kind_in_kernel_name(kernel_name: str) -> str:
     """The element type a kernel's name tells; '' where it tells none. A mixed name gives the narrower operand."""
     lower = kernel_name.lower()
     return next((kind for kind, words in _IN_KERNEL_NAME if re.search(words, lower)), "")
+
+
+# Matrix products and convolutions that name their tensor instruction or tensor-op tile: cuBLAS, cuDNN, CUTLASS.
+_TENSOR_NAME = re.compile(r"tensorop|xmma|[a-z]*(?:16816|1688|884|16832|8816)|[hq]gmma|wgmma|utcmma|tf32|dmma", re.I)
+
+
+def pipe_of(kind: str, kernel_name: str) -> str:
+    """The pipe that products of an element type go through. fp32 and fp64 use tensor cores where the kernel says so."""
+    if kind == "fp32":
+        return "tf32_tensor" if _TENSOR_NAME.search(kernel_name) else "fp32"
+    if kind == "fp64":
+        return "fp64_tensor" if re.search(r"dmma|d884|tensorop", kernel_name, re.I) else "fp64"
+    return f"{kind}_tensor" if kind in ("fp16", "bf16", "fp8", "fp4", "int8") else ""

@@ -1,0 +1,43 @@
+"""Tree → the phase of each kernel of a training step: forward, backward, optimizer or other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays import rollup
+from xsp_post.model.tree import Tree
+
+NONE, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(5)
+PHASES = ("", "forward", "backward", "optimizer", "other")
+
+
+def kernel_phases(tree: Tree, kernels: pd.DataFrame) -> np.ndarray:
+    """Code of `PHASES` per kernel. Nothing tells phases apart in a capture without backward kernels: all ''.
+
+    A range's text says the phase of what is inside it; what a backward range computes again is backward. Of the
+    rest, what counts for a layer, or what autograd numbered, is forward (the loss too), and the remainder is other.
+    """
+    of_node = _node_phases(tree)
+    node, launch_node = kernels["node_id"].to_numpy(), kernels["launch_node_id"].to_numpy()
+    phase = of_node[np.where(launch_node > 0, launch_node, node)]
+    phase = np.where(phase == NONE, of_node[node], phase)
+    if not (phase == BACKWARD).any():
+        return np.zeros(len(kernels), np.int8)
+    numbered = np.append(tree.nodes["sequence"].to_numpy(), -1)
+    is_forward = (kernels["layer_node_id"].to_numpy() >= 0) | (numbered[node] >= 0)
+    return np.where(phase == NONE, np.where(is_forward, FORWARD, OTHER), phase).astype(np.int8)
+
+
+def _node_phases(tree: Tree) -> np.ndarray:
+    """Code of `PHASES` per node: what its own text or the nearest range around it says."""
+    text = tree.names.node_text("phase")
+    own = np.zeros(len(tree.nodes), np.int8)
+    for code in (FORWARD, BACKWARD, OPTIMIZER):
+        own[text == PHASES[code]] = code
+    parent, depth = tree.nodes["parent_id"].to_numpy(), tree.nodes["depth"].to_numpy()
+    for rows in rollup.rows_by_depth(depth)[1:]:
+        above = own[parent[rows]]
+        keeps = (above == BACKWARD) | (above == OPTIMIZER) | (own[rows] == NONE)
+        own[rows] = np.where(keeps, above, own[rows])
+    return own
