@@ -148,6 +148,8 @@ def merge(parts: list[Analysis]) -> Analysis:
                 values = frames[table][column]
                 frames[table][column] = values.where(values < 0, values + node_offset)
         frames["kernels"]["kernel_id"] += kernel_offset
+        if "kernel_work" in frames:
+            frames["kernel_work"]["kernel_id"] += kernel_offset
         frames["memory_operations"]["activity_id"] += activity_offset
         node_offset += len(frames["nodes"])
         kernel_offset += len(frames["kernels"])

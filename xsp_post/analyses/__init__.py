@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.analyses import evaluation, joined_tables, kernel_tables, layer_tables, model_tables
+from xsp_post.analyses import evaluation, joined_tables, kernel_tables, layer_tables, model_tables, phase_tables
 from xsp_post.analyses.frames import core_frame
 from xsp_post.analyses.inputs import Inputs, prepare
 from xsp_post.analyses.options import BATCH_POLICIES, ROOF_AUTO, Options
@@ -112,6 +112,15 @@ def _specs() -> tuple[AnalysisSpec, ...]:
             ("kernels", "counters"),
             model.model_roofline,
         ),
+        AnalysisSpec(
+            "training_phases",
+            "training_phases",
+            "Phases of a training step",
+            "L/G",
+            "",
+            ("kernels",),
+            phase_tables.training_phases,
+        ),
         # Last: which execution is the reference is decided while kernels are matched.
         AnalysisSpec("cases", "cases", "Cases", "M", "", (), extra.cases_table),
     )
@@ -198,7 +207,8 @@ def _has(need: str, results: Results) -> bool:
         return core_frame(results, "iterations", ["batch_size"])["batch_size"].nunique() > 1
     if need == "counters":
         analytic = core_frame(results, "layers", ["analytic_flop"])["analytic_flop"].notna().any()
-        return len(core_frame(results, "kernel_metrics", ["kernel_id"])) > 0 or bool(analytic)
+        counted = len(core_frame(results, "kernel_metrics", ["kernel_id"])) > 0
+        return counted or bool(analytic) or bool(core_frame(results, "kernel_work", ["flop"])["flop"].notna().any())
     if need == "allocation":
         return bool((core_frame(results, "layers", ["allocated_bytes"])["allocated_bytes"] >= 0).any())
     return False

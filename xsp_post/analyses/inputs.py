@@ -15,6 +15,7 @@ from xsp_post.analyses.kernel_rows import KernelRows, kernel_rows
 from xsp_post.analyses.layer_rows import LayerRows, layer_rows
 from xsp_post.analyses.options import Options
 from xsp_post.analyses.roofline import Work, aggregate
+from xsp_post.analyses.shape_work import BACKWARD, PHASES
 from xsp_post.arrays.statistics import summarise_groups, summarise_repeats
 from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
@@ -84,6 +85,34 @@ class Inputs:
             "batch_size": self.cases.frame["batch_size"].to_numpy()[case],
             "phase": pd.Categorical.from_codes(phases.codes[case], categories=phases.categories),
         }
+
+    @cached_property
+    def analytic_cases(self) -> np.ndarray:
+        """Which cases' work is from shapes: bool (cases,)."""
+        case = self.kernels.frame["case_index"].to_numpy(np.int64)
+        return np.bincount(case, weights=self.kernels.is_analytic, minlength=len(self.cases)) > 0
+
+    @cached_property
+    def training_cases(self) -> np.ndarray:
+        """Which cases are training steps: some kernel is backward, or the phase says so. bool (cases,)."""
+        case = self.kernels.frame["case_index"].to_numpy(np.int64)
+        has_backward = np.bincount(case, weights=self.kernels.phase == BACKWARD, minlength=len(self.cases)) > 0
+        words = self.cases.frame["phase"].astype(str).str.contains("train|backward", case=False)
+        return has_backward | words.to_numpy(bool)
+
+    def latency_by_phase(self, group: IntArray, count: int) -> dict[str, np.ndarray]:
+        """Kernel latency of groups of kernel rows (−1 none) per phase; NaN where the case tells no phases apart."""
+        case = self.kernels.frame["case_index"].to_numpy(np.int64)
+        told = np.bincount(case, weights=self.kernels.phase > 0, minlength=len(self.cases)) > 0
+        latency, columns = self.kernels.frame["latency_ns"].to_numpy(), {}
+        known = (group >= 0) & told[case] if len(case) else np.zeros(0, bool)
+        is_told = np.bincount(group[known], minlength=count) > 0
+        for code, name in enumerate(PHASES):
+            if name in ("forward", "backward", "optimizer"):
+                mine = known & (self.kernels.phase == code)
+                sums = np.bincount(group[mine], weights=np.nan_to_num(latency[mine]), minlength=count)
+                columns[f"{name}_kernel_ns"] = np.where(is_told, sums, np.nan)
+        return columns
 
     def over_iterations(self, column: str, role: str) -> np.ndarray:
         """Trimmed mean of a column of cases.iterations over the measured ones of a role, per case."""

@@ -16,6 +16,7 @@ from xsp_post.analyses.roofline import (
     Work,
     intensity_columns,
     pipe_of_name,
+    utilisation,
 )
 from xsp_post.base.findings import finding
 
@@ -43,7 +44,7 @@ def a11(inputs: Inputs) -> pd.DataFrame:
             "kernel_count": count,
             **total.quantities(),
             **intensity_columns(covered, inputs.peaks, inputs.options),
-            **coverage_columns(total.coverage_ratio),
+            **coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows]),
         },
     )
 
@@ -55,7 +56,21 @@ def a12(inputs: Inputs) -> pd.DataFrame:
     counted = np.flatnonzero(inputs.by_case[0].coverage_ratio > 0)
     rows = rows[np.isin(case, counted)]
     total = inputs.by_layer[0].take(rows)
-    return shaped("a12", {**layer_columns(inputs, rows), "kernel_latency_ns": total.latency_ns, **total.quantities()})
+    source = coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows])["counter_source"]
+    return shaped(
+        "a12",
+        {
+            **layer_columns(inputs, rows),
+            "kernel_latency_ns": total.latency_ns,
+            **total.quantities(),
+            "counter_source": source,
+        },
+    )
+
+
+def _analytic_layers(inputs: Inputs) -> np.ndarray:
+    """Which rows of layers.frame lie in a case whose work is from shapes."""
+    return inputs.analytic_cases[inputs.layers.frame["case_index"].to_numpy(np.int64)]
 
 
 def a13(inputs: Inputs) -> pd.DataFrame:
@@ -93,13 +108,17 @@ def a14(inputs: Inputs) -> pd.DataFrame:
     work, is_analytic = analytic_where_unmeasured(inputs)
     rows = np.flatnonzero(~(np.isnan(work.flop) | np.isnan(work.dram_bytes)))
     chosen = work.take(rows)
-    source = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), COUNTER_SOURCES.index(COUNTERS))
+    is_counted_from_sizes = is_analytic | _analytic_layers(inputs)
+    source = np.where(is_counted_from_sizes[rows], COUNTER_SOURCES.index(ANALYTIC), COUNTER_SOURCES.index(COUNTERS))
+    columns = intensity_columns(chosen, inputs.peaks, inputs.options)
     return shaped(
         "a14",
         {
             **layer_columns(inputs, rows),
             "latency_ns": chosen.latency_ns,
-            **intensity_columns(chosen, inputs.peaks, inputs.options),
+            **columns,
+            "mfu_ratio": utilisation(chosen, columns["pipe"], chosen.latency_ns, inputs.peaks),
+            "work_coverage_ratio": chosen.coverage_ratio,
             "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),
         },
     )
@@ -114,6 +133,10 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     layers, covered = inputs.layers.frame, inputs.by_layer[1]
     flop, least = layers["analytic_flop"].to_numpy(), layers["analytic_bytes"].to_numpy()
     is_analytic = (inputs.by_layer[0].coverage_ratio == 0) & ~np.isnan(flop) & ~np.isnan(least)
+    # the marks of a training step's layers say the forward work only; their time is that of all phases
+    is_forward_only = is_analytic & inputs.training_cases[layers["case_index"].to_numpy(np.int64)]
+    is_analytic &= ~is_forward_only
+    _say_forward_only(inputs, is_forward_only)
     kernel = inputs.by_layer[0].latency_ns
     latency = np.where(kernel > 0, kernel, layers["latency_ns"].to_numpy())
 
@@ -140,6 +163,16 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
         choose(1.0, covered.coverage_ratio),
     )
     return work, is_analytic
+
+
+def _say_forward_only(inputs: Inputs, is_forward_only: np.ndarray) -> None:
+    """Once per analysis: which layers' quotients are left empty."""
+    if is_forward_only.any() and not any(one.code == _FORWARD_ONLY for one in inputs.findings):
+        first = str(inputs.layers.frame["layer_path"].iloc[int(np.argmax(is_forward_only))])
+        inputs.findings.append(finding(_FORWARD_ONLY, count=int(is_forward_only.sum()), example=first))
+
+
+_FORWARD_ONLY = "work-forward-only"
 
 
 def _guessed_pipes(inputs: Inputs) -> np.ndarray:

@@ -27,7 +27,8 @@ from xsp_post.analyses.frames import (
 )
 from xsp_post.analyses.layer_rows import LayerRows
 from xsp_post.analyses.options import Options
-from xsp_post.analyses.roofline import Work, tensor_pipe
+from xsp_post.analyses.roofline import ANALYTIC, Work, tensor_pipe
+from xsp_post.analyses.shape_work import with_shapes
 from xsp_post.arrays.statistics import medians, summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results
@@ -68,13 +69,17 @@ class KernelRows:
               name, short_name (categoricals), latency_ns (trimmed mean), queue_delay_ns (median, NaN
               unknown), theoretical_occupancy_ratio, metric_source
     summary   `statistics.summarise_groups` of the latency, same rows
-    work      counters of the rows, for `roofline`
+    work      counters of the rows (from shapes where the case has none), for `roofline`
+    is_analytic  which rows' work is from shapes
+    phase     code of `shape_work.PHASES` of each row, 0 unknown
     """
 
     frame: pd.DataFrame
     summary: pd.DataFrame
     work: Work
     findings: list[Finding]
+    is_analytic: npt.NDArray[np.bool_]
+    phase: IntArray
 
     @property
     def has_counters(self) -> bool:
@@ -118,6 +123,11 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     work.case = case[at]
     findings += _coverage(work, names, name[at])
     chosen = kernels.iloc[at]
+    shapes = with_shapes(results, work, _ints(chosen, "kernel_id"), len(cases))
+    findings += shapes.findings
+    if shapes.is_analytic.any():
+        texts = np.where(shapes.is_analytic, ANALYTIC, np.asarray(source, object)).tolist()
+        source = pd.Categorical(texts)
     frame = pd.DataFrame(
         {
             "case_index": case[at],
@@ -133,7 +143,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
             "metric_source": source,
         }
     )
-    return KernelRows(frame, summary, work, findings)
+    return KernelRows(frame, summary, shapes.work, findings, shapes.is_analytic, shapes.phase)
 
 
 def _ints(frame: pd.DataFrame, column: str) -> IntArray:

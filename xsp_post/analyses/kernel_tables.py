@@ -10,7 +10,7 @@ import pandas as pd
 from xsp_post.analyses.frames import IntArray, dense, divide, shaped, text_codes, texts_of
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.layer_tables import share, statistics_columns
-from xsp_post.analyses.roofline import COUNTER_SOURCES, COUNTERS, NO_COUNTERS, aggregate, intensity_columns
+from xsp_post.analyses.roofline import ANALYTIC, COUNTER_SOURCES, COUNTERS, NO_COUNTERS, aggregate, intensity_columns
 from xsp_post.base.findings import finding
 
 _ABOVE_ROOF_RATIO = 1.05
@@ -94,14 +94,15 @@ def a10(inputs: Inputs) -> pd.DataFrame:
             "kernel_latency_ratio": share(total.latency_ns, owner),
             **total.quantities(),
             **intensity_columns(covered, inputs.peaks, inputs.options),
-            **coverage_columns(total.coverage_ratio),
+            **coverage_columns(total.coverage_ratio, inputs.analytic_cases[owner]),
         },
     )
 
 
-def coverage_columns(coverage_ratio: np.ndarray) -> dict[str, Any]:
-    """counter_coverage_ratio and counter_source of sums of counters."""
+def coverage_columns(coverage_ratio: np.ndarray, is_analytic: np.ndarray) -> dict[str, Any]:
+    """counter_coverage_ratio and counter_source of sums of counters, or of work from shapes."""
     source = np.where(coverage_ratio > 0, COUNTER_SOURCES.index(COUNTERS), COUNTER_SOURCES.index(NO_COUNTERS))
+    source = np.where((coverage_ratio > 0) & is_analytic, COUNTER_SOURCES.index(ANALYTIC), source)
     return {
         "counter_coverage_ratio": coverage_ratio,
         "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),

@@ -79,6 +79,7 @@ def a02(inputs: Inputs) -> pd.DataFrame:
             "latency_ratio": share(latency, case),
             "allocated_bytes": chosen["allocated_bytes"].to_numpy(),
             "latency_source": chosen["latency_source"].array,
+            **{name: values[rows] for name, values in _by_phase(inputs).items()},
             "sample_count": chosen["sample_count"].to_numpy(),
             "is_inferred": chosen["is_inferred"].to_numpy(),
         },
@@ -125,10 +126,16 @@ def a05(inputs: Inputs) -> pd.DataFrame:
 
 def a06(inputs: Inputs) -> pd.DataFrame:
     """A6: layer latency by type; shares are of the sum over all layers, not of the model latency."""
-    types = _by_type(inputs, measured_layers(inputs), "latency_ns")
+    rows = measured_layers(inputs)
+    types = _by_type(inputs, rows, "latency_ns", _by_phase(inputs))
     if types is None:
         return empty("a06")
     return shaped("a06", {**types, "latency_ratio": share(types["latency_ns"], types["case_index"])})
+
+
+def _by_phase(inputs: Inputs) -> dict[str, FloatArray]:
+    """Kernel latency by phase of a training step, per row of layers.frame."""
+    return inputs.latency_by_phase(inputs.layer_of_kernel, len(inputs.layers.frame))
 
 
 def a07(inputs: Inputs) -> pd.DataFrame:
@@ -152,8 +159,11 @@ def _with_allocation(inputs: Inputs) -> IntArray:
     return rows[np.isin(case, np.unique(case[known]))]
 
 
-def _by_type(inputs: Inputs, rows: IntArray, quantity: str = "") -> dict[str, npt.NDArray[Any] | Any] | None:
-    """Layers grouped by (case, type): count and sum of a quantity, most first within each case."""
+def _by_type(
+    inputs: Inputs, rows: IntArray, quantity: str = "", others: dict[str, FloatArray] | None = None
+) -> dict[str, npt.NDArray[Any] | Any] | None:
+    """Layers grouped by (case, type): count and sum of a quantity, most first within each case; and the sums of
+    ``others``, which are one value per row of layers.frame."""
     if not len(rows):
         return None
     chosen = inputs.layers.frame.iloc[rows]
@@ -172,4 +182,6 @@ def _by_type(inputs: Inputs, rows: IntArray, quantity: str = "") -> dict[str, np
     }
     if quantity:
         columns[quantity] = weight[order]
+    for name, values in (others or {}).items():
+        columns[name] = group_sum(group, values[rows], len(first))[order]
     return columns

@@ -11,7 +11,7 @@ from xsp_post.analyses.joined_tables import analytic_where_unmeasured
 from xsp_post.analyses.kernel_tables import coverage_columns
 from xsp_post.analyses.layer_tables import statistics_columns
 from xsp_post.analyses.options import BATCH_POLICIES
-from xsp_post.analyses.roofline import ANALYTIC, COUNTER_SOURCES, Work, intensity_columns
+from xsp_post.analyses.roofline import ANALYTIC, COUNTER_SOURCES, Work, intensity_columns, utilisation
 
 
 def throughput_inputs_per_s(batch_size: IntArray, latency_ns: FloatArray) -> FloatArray:
@@ -156,7 +156,10 @@ def a15(inputs: Inputs) -> pd.DataFrame:
     rows = _cases_with_work(inputs)
     batch, latency = frame["batch_size"].to_numpy(np.int64), inputs.model_latency_ns
     busy = inputs.over_iterations("busy_ns", "kernel")
-    coverage = coverage_columns(total.coverage_ratio[rows])
+    coverage = coverage_columns(total.coverage_ratio[rows], inputs.analytic_cases[rows])
+    columns = intensity_columns(work.take(rows), inputs.peaks, inputs.options)
+    is_whole = work.coverage_ratio[rows] >= inputs.options.least_coverage
+    mfu = utilisation(work.take(rows), columns["pipe"], latency[rows], inputs.peaks)
     if is_analytic.any():
         codes = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), coverage["counter_source"].codes)
         coverage["counter_source"] = pd.Categorical.from_codes(codes, categories=pd.Index(COUNTER_SOURCES))
@@ -175,10 +178,18 @@ def a15(inputs: Inputs) -> pd.DataFrame:
             "gpu_latency_ratio": divide(total.latency_ns, latency)[rows],
             "gpu_busy_ratio": divide(busy, inputs.over_iterations("latency_ns", "kernel"))[rows],
             **{name: values[rows] for name, values in total.quantities().items()},
-            **intensity_columns(work.take(rows), inputs.peaks, inputs.options),
+            **columns,
+            "mfu_ratio": np.where(is_whole, mfu, np.nan),
+            **_phase_columns(inputs, rows),
             **coverage,
         },
     )
+
+
+def _phase_columns(inputs: Inputs, rows: IntArray) -> dict[str, FloatArray]:
+    """Kernel latency of the cases by phase of the training step."""
+    case = inputs.kernels.frame["case_index"].to_numpy(np.int64)
+    return {name: values[rows] for name, values in inputs.latency_by_phase(case, len(inputs.cases)).items()}
 
 
 def model_roofline(inputs: Inputs) -> pd.DataFrame:

@@ -145,6 +145,19 @@ def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Op
     }
 
 
+def utilisation(work: Work, pipe: object, time_ns: FloatArray, peaks: Mapping[int, Peaks | None]) -> FloatArray:
+    """Model flop utilisation: flop / (time × peak of the pipe); NaN without a peak, without flop, or where less than
+    all of the work is known (`Options.least_coverage` decides about verdicts, not about this)."""
+    codes = np.asarray(pd.Categorical(pipe, categories=pd.Index(_PIPE_TEXTS)).codes)  # type: ignore[call-overload]
+    peak = np.full(len(codes), np.nan)
+    for code in np.unique(codes).tolist():
+        if 0 <= code < len(PIPES):
+            rows = codes == code
+            peak[rows] = _peak_per_row(work.case[rows], peaks, _PIPE_TEXTS[code])
+    flop = np.where(np.nan_to_num(work.flop) > 0, work.flop, np.nan)
+    return divide(flop, time_ns * 1e-9 * peak)
+
+
 def _compute_seconds(work: Work, peaks: Mapping[int, Peaks | None], roof: str) -> tuple[FloatArray, IntArray]:
     """Least time the arithmetic needs, and the index in `_PIPE_TEXTS` of the pipe it needs it in."""
     if roof != ROOF_AUTO:

@@ -933,4 +933,29 @@ FINDINGS: dict[str, FindingText] = {
         "Leading iterations took over 1.3 times the median of the others, or loaded and compiled code.",
         "They are left out of every statistic; record more warm-up before the capture range to avoid them.",
     ),
+    "work-forward-only": FindingText(
+        WARNING,
+        "Of a training step only the forward work is known",
+        "The layers' marks say flop and bytes of the forward pass; the time of the step holds backward and "
+        "optimizer too. Throughput, intensity and bound of layers and model are left empty rather than divided "
+        "by the wrong time.",
+        "Record what operators were given, which tells the work of all phases: torch.profiler with "
+        "record_shapes=True, or torch.autograd.profiler.emit_nvtx(record_shapes=True) under nsys. The table "
+        "`phases` shows the forward part.",
+    ),
+    "work-from-shapes": FindingText(
+        INFO,
+        "Flop and bytes are counted from shapes",
+        "The capture has no counters; what each operator needs at the least follows from the sizes and types of "
+        "its inputs. Elementwise work is 0 flop; every tensor moves once.",
+        "docs/work.md has the formulas. Counters say what was really executed: xsp-post run --ncu.",
+    ),
+    "work-from-shapes-partial": FindingText(
+        WARNING,
+        "Flop and bytes are known for a part of the kernel time only",
+        "Some kernels belong to no operator with recorded sizes, or to one without a formula; the table `operators` "
+        "lists them with empty work. Below 90 % no verdict is given on the model.",
+        "Record sizes for the whole program (record_shapes=True); give the capture of the graph with --layers-from "
+        "where a CUDA graph was replayed.",
+    ),
 }

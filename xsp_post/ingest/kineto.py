@@ -51,8 +51,9 @@ def read_kineto(path: Path, *, detail: bool = True) -> Trace:
     """Read one PyTorch trace; times are its own clock in ns (Kineto writes µs), texts interned.
 
     ``attributes`` has shape_text, layer_type, sequence, forward_thread_id, external_id, arguments_id (what an operator
-    was given: `work.signature`) and allocated_bytes per span. ``dynamic_shared_memory_bytes`` is the total per block (the format does not tell static from dynamic).
-    Without ``detail`` Python frames that are no module and operators' arguments are left out (`tree` needs neither).
+    was given: `work.signature`) and allocated_bytes per span. ``dynamic_shared_memory_bytes`` is the total per block
+    (the format does not tell static from dynamic). Without ``detail`` Python frames that are no module and operators'
+    arguments are left out (`tree` needs neither).
     Raises CaptureError when the file is damaged or holds no event of a PyTorch profiler.
     """
     collector = Collector(with_frames=detail)

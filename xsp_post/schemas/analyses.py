@@ -43,8 +43,21 @@ _INTENSITY = (
     C("roof_ratio", "float64", "share of the nearer roof that was reached, NaN unknown"),
 )
 _COVERAGE = (
-    C("counter_coverage_ratio", "float64", "share of the kernel latency whose kernels have flop and DRAM counters"),
-    C("counter_source", "str", "counters, analytic (flop and least bytes from the model), none"),
+    C(
+        "counter_coverage_ratio",
+        "float64",
+        "share of the kernel latency whose kernels have flop and bytes, by counters or from shapes",
+    ),
+    C("counter_source", "str", "counters, analytic (flop and least bytes from shapes or from the model), none"),
+)
+_MFU = C(
+    "mfu_ratio",
+    "float64",
+    "model flop utilisation: flop / (latency × peak of the pipe), NaN without a peak or with too little known",
+)
+_BY_PHASE = tuple(
+    C(f"{phase}_kernel_ns", "float64", f"kernel latency of the {phase} part of a training step, NaN not told apart")
+    for phase in ("forward", "backward", "optimizer")
 )
 # Why a sum may lie below a union: they are averaged in different order, and copies are no kernels.
 _EACH = "each launch trimmed by itself"
@@ -117,6 +130,7 @@ A02 = register(
             C("latency_ratio", "float64", "share of the sum over all layers of the case"),
             C("allocated_bytes", "float64", "bytes allocated during the layer, NaN not recorded"),
             C("latency_source", "str", "host, projection"),
+            *_BY_PHASE,
             C("sample_count", "int64", "measured iterations"),
             C("is_inferred", "bool", "inferred, not recorded"),
         ),
@@ -183,6 +197,7 @@ A06 = register(
             C("layer_count", "int64", "layers of the type"),
             C("latency_ns", "float64", "sum of their latencies"),
             C("latency_ratio", "float64", "share of the sum over all layers (not of the model latency)"),
+            *_BY_PHASE,
         ),
         "Table I A6, Figure 4b" + _TOP,
     )
@@ -300,6 +315,7 @@ A12 = register(
             *_LAYER,
             C("kernel_latency_ns", "float64", "sum of the latencies of the layer's kernels"),
             *_QUANTITIES,
+            C("counter_source", "str", "counters, analytic (least work from shapes), none"),
         ),
         "Table I A12, Figure 7" + _TOP,
     )
@@ -343,6 +359,8 @@ A14 = register(
             C("latency_ns", "float64", "kernel latency; layer latency where the layer has no kernels"),
             *_INTENSITY,
             C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
+            _MFU,
+            C("work_coverage_ratio", "float64", "share of the layer's kernel latency whose work is known"),
             C("counter_source", "str", "counters, or analytic: flop and least bytes counted from the model"),
         ),
         "Table I A14, Figure 9" + _TOP,
@@ -370,6 +388,8 @@ A15 = register(
             *_QUANTITIES,
             *_INTENSITY,
             C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
+            _MFU,
+            *_BY_PHASE,
             *_COVERAGE,
         ),
         "Table I A15, Table VI, Figures 10 and 12" + _TOP,
@@ -391,6 +411,29 @@ ROOFS = register(
             C("source", "str", "data sheet or computation behind the numbers"),
         ),
         "Table VII; XSP (IPDPS 2020) §IV",
+    )
+)
+
+TRAINING_PHASES = register(
+    Table(
+        "training_phases",
+        "Phases of a training step",
+        "case × layer (-1: the whole step) × phase",
+        (
+            *_CASE,
+            *_LAYER,
+            C("training_phase", "str", "forward, backward, optimizer, other"),
+            C("kernel_latency_ns", "float64", "sum of the latencies of the kernels of that part"),
+            C("kernel_latency_ratio", "float64", "share of the kernel latency of the whole step"),
+            C("kernel_count", "int64", "kernels of that part in one step"),
+            C("total_flop", "float64", "flop of that part, NaN unknown"),
+            C("least_bytes", "float64", "DRAM bytes of that part by counters, else least bytes, NaN unknown"),
+            *_INTENSITY,
+            C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),
+            C("mfu_ratio", "float64", "flop / (kernel latency of that part × peak of the pipe), NaN unknown"),
+            *_COVERAGE,
+        ),
+        "docs/work.md",
     )
 )
 

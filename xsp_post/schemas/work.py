@@ -37,14 +37,16 @@ KERNEL_WORK = register(
     Table(
         "kernel_work",
         "Work of kernels from shapes",
-        "kernel of an operator whose work is known",
+        "kernel, where operators' sizes or the phases of a training step are known",
         (
             C("capture_id", "int64", "capture"),
             C("kernel_id", "int64", "kernel"),
             C("operator_index", "int64", "operators.operator_index"),
             C("phase", "str", "as in operators"),
             C("flop", "float64", "its share, by duration, of the flop of the operator's call; NaN unknown"),
-            *_WORK,
+            C("read_bytes", "float64", "its share of the least bytes read, NaN unknown"),
+            C("written_bytes", "float64", "its share of the least bytes written, NaN unknown"),
+            C("pipe", "str", "as in operators"),
         ),
         "docs/work.md",
     )

@@ -117,9 +117,7 @@ def _number(owner: np.ndarray, kernels: pd.DataFrame) -> tuple[np.ndarray, np.nd
     return call, node
 
 
-def _longest_names(
-    tree: Tree, kernels: pd.DataFrame, call: np.ndarray, duration: np.ndarray, count: int
-) -> np.ndarray:
+def _longest_names(tree: Tree, kernels: pd.DataFrame, call: np.ndarray, duration: np.ndarray, count: int) -> np.ndarray:
     """Name id of the longest kernel of each call."""
     order = np.argsort(duration, kind="stable")
     order = order[call[order] >= 0]

@@ -22,13 +22,27 @@ _LONGEST = 300  # characters of sizes that a table shows
 def operator_frames(tree: Tree) -> dict[str, pd.DataFrame]:
     """The two tables; empty where the capture says no sizes of any operator that launched a kernel."""
     kernels = tree.kernels
-    if not len(kernels) or not _says_sizes(tree):
-        return {name: _empty(name) for name in ("operators", "kernel_work")}
-    calls = operator_calls(tree, kernels)
-    if not (calls.frame["kind"].to_numpy() >= 0).any() or not calls.kinds["amounts"].notna().any():
-        return {name: _empty(name) for name in ("operators", "kernel_work")}
+    empty = {name: _empty(name) for name in ("operators", "kernel_work")}
+    if not len(kernels):
+        return empty
     phase = kernel_phases(tree, kernels)
-    return _frames(calls, kernels, phase)
+    if _says_sizes(tree):
+        calls = operator_calls(tree, kernels)
+        if calls.kinds["amounts"].notna().any():
+            return _frames(calls, kernels, phase)
+    if phase.any():
+        return empty | {"kernel_work": _phases_only(phase)}
+    return empty
+
+
+def _phases_only(phase: np.ndarray) -> pd.DataFrame:
+    """Kernels whose operators say nothing: what is known is the phase they ran in."""
+    unknown = np.full(len(phase), np.nan)
+    return pd.DataFrame({
+        "kernel_id": np.arange(len(phase)), "operator_index": np.full(len(phase), -1, np.int64),
+        "phase": pd.Categorical.from_codes(phase, pd.Index(PHASES)), "flop": unknown, "read_bytes": unknown,
+        "written_bytes": unknown, "pipe": pd.Categorical(np.full(len(phase), "", object)),
+    })  # fmt: skip
 
 
 def _says_sizes(tree: Tree) -> bool:
@@ -55,8 +69,8 @@ def _frames(calls: Calls, kernels: pd.DataFrame, phase: np.ndarray) -> dict[str,
     rank[order] = np.arange(len(order))
     row, row_kind, row_phase = rank[row], row_kind[order], row_phase[order]
     duration = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
-    # the sums of a call whose kernels lie in two phases are of that part only
-    of_kind = {name: _of_kinds(kinds, name) for name in ("flop", "least_bytes", "element_operations")}
+    names = ("flop", "least_bytes", "read_bytes", "written_bytes", "element_operations")
+    of_kind = {name: _of_kinds(kinds, name) for name in names}
     known = row_kind >= 0
     at = np.where(known, row_kind, len(kinds))
     texts = {name: np.append(kinds[name].to_numpy(object), "") for name in ("operator", "pipe")}
@@ -80,7 +94,8 @@ def _frames(calls: Calls, kernels: pd.DataFrame, phase: np.ndarray) -> dict[str,
         "pipe": pd.Categorical(texts["pipe"][at]),
         "note": pd.Categorical([extra[one][1] for one in at]),
     })  # fmt: skip
-    return {"operators": operators, "kernel_work": _kernel_work(calls, row, row_kind, row_phase, duration, of_kind, texts)}
+    work = _kernel_work(calls, row, row_kind, row_phase, duration, of_kind, texts)
+    return {"operators": operators, "kernel_work": work}
 
 
 def _kernel_work(
@@ -106,8 +121,8 @@ def _kernel_work(
         "operator_index": row,
         "phase": pd.Categorical.from_codes(row_phase[row], pd.Index(PHASES)),
         "flop": of_kind["flop"][at] * share,
-        "least_bytes": of_kind["least_bytes"][at] * share,
-        "element_operations": of_kind["element_operations"][at] * share,
+        "read_bytes": of_kind["read_bytes"][at] * share,
+        "written_bytes": of_kind["written_bytes"][at] * share,
         "pipe": pd.Categorical.from_codes(pipes[at], pd.Index(categories)),
     })  # fmt: skip
 
