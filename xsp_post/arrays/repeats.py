@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,7 +64,7 @@ def fold_repeats(paths: pd.DataFrame, minimum: int = 3) -> pd.DataFrame:
 def _shapes(parent: np.ndarray, erased: np.ndarray, calls: np.ndarray) -> np.ndarray:
     """A number per path: equal for equal texts (numbers erased), calls and insides. Deepest first, one pass."""
     children: dict[int, list[int]] = {}
-    numbers: dict[tuple, int] = {}
+    numbers: dict[tuple[Any, ...], int] = {}
     shape = np.zeros(len(parent), np.int64)
     for row in range(len(parent) - 1, -1, -1):
         inside = tuple(sorted(children.pop(row, [])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +37,7 @@ class FolderTables:
             self._schemas[table] = self._schema(table)
         return frozenset(self._schemas[table].names)
 
-    def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple]:
+    def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple[Any, ...]]:
         """Small tables as Python rows: the wanted columns, None where a column is not there."""
         have = self.columns(table)
         if not have:
@@ -107,7 +108,7 @@ class FolderTables:
 
                 return pq.read_table(file, columns=columns)
             with pa.memory_map(str(file)) as source:
-                opener: Callable = pa.ipc.open_file if file.suffix == ".arrow" else pa.ipc.open_stream
+                opener: Callable[..., Any] = pa.ipc.open_file if file.suffix == ".arrow" else pa.ipc.open_stream
                 try:
                     whole = opener(source).read_all()
                 except pa.ArrowInvalid:  # the two Arrow forms go by either suffix

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ def device_frame(source: TableSource, table: Callable[[str], str], processes: pd
     """Each CUDA device of each process with the hardware facts of its GPU."""
     gpu_columns = ("id", "cuDevice", "name", "smCount", "clockRate", "memoryBandwidth", "totalMemory", "l2CacheSize",
                    "computeMajor", "computeMinor", "deviceId")  # fmt: skip
-    gpus: dict[int, dict] = {}
+    gpus: dict[int, dict[str, Any]] = {}
     for row in source.rows(table("TARGET_INFO_GPU"), gpu_columns):
         facts = dict(zip(gpu_columns, row))
         gpus[whole(facts["id"], whole(facts["deviceId"], 0))] = facts

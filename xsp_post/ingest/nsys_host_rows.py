@@ -8,6 +8,7 @@ wanted threads (and, where a row stands for itself, of the wanted times) are kep
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -93,7 +94,7 @@ class NsysHostRows:
             }
         )
 
-    def _read(self, table: str, wants: tuple[WantedColumn, ...], keep) -> pa.Table:
+    def _read(self, table: str, wants: tuple[WantedColumn, ...], keep: Any) -> pa.Table:
         name = resolve(self.source.tables(), table)
         if not {want.column for want in wants} <= self.source.columns(name):
             name = "-"  # a table without what is needed counts as absent

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -138,7 +139,7 @@ class SqliteTables:
 
     # -- rows ---------------------------------------------------------------------------------------
 
-    def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple]:
+    def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple[Any, ...]]:
         """Small tables as Python rows: the wanted columns, NULL where a column is not there."""
         have = self.columns(table)
         if not have:

@@ -77,7 +77,7 @@ class TableSource(Protocol):
     def tables(self) -> frozenset[str]:
         """Names of all tables."""
 
-    def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple]:
+    def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple[Any, ...]]:
         """Small tables as Python rows: the wanted columns, None where a column is not there."""
 
     def read(self, requests: Sequence[Request]) -> list[pa.Table]:

@@ -106,7 +106,7 @@ def _extended(trace: Trace, pairs: pd.DataFrame) -> Trace:
         for name in trace.attributes.columns.tolist():
             dtype = trace.attributes[name].dtype
             if attributes[name].dtype != dtype:
-                filler = -1 if np.issubdtype(dtype, np.integer) else np.nan if np.issubdtype(dtype, np.floating) else ""
+                filler: float | str = -1 if dtype.kind in "iu" else np.nan if dtype.kind == "f" else ""
                 attributes[name] = attributes[name].fillna(filler).astype(dtype)
     strings = np.concatenate([trace.strings, np.asarray(paths, object)])
     return replace(trace, spans=pd.DataFrame(columns), strings=strings, attributes=attributes)
