@@ -22,6 +22,7 @@ from xsp_post.names import (
     parse_names,
     range_text,
 )
+from xsp_post.names.markers import step_sizes
 
 CAPTURES = Path(os.environ.get("XSP_POST_CAPTURES", Path(__file__).parents[1] / ".." / "shared" / "captures"))
 
@@ -98,6 +99,49 @@ def test_the_table_of_texts():
     columns = ["dialect", "role", "folded_name", "layer_type", "module_path"]
     expected = pd.DataFrame([row[1:] for row in rows], columns=columns)
     pd.testing.assert_frame_equal(got[columns].astype(object), expected.astype(object))
+
+
+def test_steps_of_serving_and_benchmark_programs():
+    frame = parse_names(
+        array(
+            "step[EXTEND bs=15 toks=15360]",
+            "step[DECODE bs=32]",
+            "[param|pytorch.model.alex_net|0|0|0|warmup|forward]",
+            "[param|pytorch.model.alex_net|0|0|0|measure|forward]",
+            "token_12_processing",
+            "[param|cuda]",
+        )
+    )
+    assert frame["folded_name"].tolist() == [
+        "step[EXTEND]",
+        "step[DECODE]",
+        "[param|pytorch.model.alex_net|0|0|0|forward]",
+        "[param|pytorch.model.alex_net|0|0|0|forward]",
+        "token_*_processing",
+        "[param|cuda]",
+    ]
+    assert frame["role"].tolist() == ["iteration"] * 4 + ["", ""]
+    assert frame["phase"].tolist() == ["prefill", "decode", "forward", "forward", "", ""]
+    assert frame["is_warmup"].tolist() == [False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "batch", "tokens"),
+    [
+        ("step[EXTEND bs=15 toks=15360]", 15, 15360),
+        ("step[DECODE bs=32]", 32, -1),
+        ("execute_15360_context_15(sq1)_generation_0(sq0)", 15, 15360),
+        ("execute_32_context_0(sq0)_generation_32(sq32)", 32, 32),
+        ("execute_context_1(9)_generation_4(4)", 5, -1),
+        ("decode step 7 batch_size=4, num_tokens: 12", 4, 12),
+        ("step bs=0", -1, -1),
+        ("jobs=3 tokens", -1, -1),
+        ("ProfilerStep#3", -1, -1),
+    ],
+)
+def test_sizes_of_steps(text, batch, tokens):
+    found = step_sizes(array(text))
+    assert [int(values[0]) for values in found] == [batch, tokens]
 
 
 def test_numbers_and_shapes():

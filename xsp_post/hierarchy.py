@@ -22,6 +22,10 @@ from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree
 from xsp_post.tree_steps import attribution, hook_pairs, layering, level_rules
 from xsp_post.tree_steps.amounts import distinct_operations, roll_up
+from xsp_post.tree_steps.execution_evidence import candidates_frame, coverage_findings
+from xsp_post.tree_steps.execution_evidence import sentence as execution_sentence
+from xsp_post.tree_steps.execution_nodes import add_turns
+from xsp_post.tree_steps.execution_work import times_of
 from xsp_post.tree_steps.frames import make_frames
 from xsp_post.tree_steps.hook_pairs import with_hook_pairs
 from xsp_post.tree_steps.inferred import infer_rest
@@ -29,6 +33,7 @@ from xsp_post.tree_steps.iterations import measure_iterations, number_iterations
 from xsp_post.tree_steps.layer_evidence import layer_evidence
 from xsp_post.tree_steps.layer_keys import number_layers
 from xsp_post.tree_steps.node_names import NodeNames
+from xsp_post.tree_steps.passes import open_ranges, unmarked_models
 from xsp_post.tree_steps.projection import project_overlapping
 from xsp_post.tree_steps.twin import Twin, carry_over
 
@@ -56,7 +61,8 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
         trace.spans, names.sequence(trace), names.span("is_backward"), span_parent, span_depth
     )
     owners["attribution"] = hook_pairs.recorded_attribution(trace, owners, span_parent, span_depth)
-    level, rule = _levels(trace, names, span_parent, span_depth, forward, owners["span"].to_numpy(), options)
+    levels = _levels(trace, names, span_parent, span_depth, forward, owners, launch_id, options)
+    level, rule = levels.level, levels.rule
     overlapping, crossing_count = usable[nesting.overlapping()], nesting.crossing_count
     nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
     del nesting, owners, level, span_parent, span_depth  # of a million ranges: make room for the roll-up
@@ -70,6 +76,17 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
         findings += told
         if len(inferred):
             rule += "; what no range covers is inferred from the launch sequence"
+    if (levels.turn >= 0).any() and levels.chosen is not None:
+        nodes, strings, known = add_turns(nodes, strings, names, levels.turn, levels.chosen.names[0][0])
+        inferred = _concat(inferred, known)
+    elif options.infer:
+        opened = unmarked_models(nodes, activities, levels.chosen)
+        if opened.any():
+            passes = open_ranges(trace, names, nodes, activities, strings, opened)
+            nodes, activities, strings = passes.nodes, passes.activities, passes.strings
+            inferred = _concat(inferred, passes.known)
+            if passes.count:
+                rule += "; passes inside them are inferred from the launch sequence"
     nodes, frame = number_iterations(trace, nodes, activities, names)
     nodes["layer_node_id"] = layering.layer_of_nodes(
         nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(), nodes["level"].to_numpy()
@@ -97,7 +114,16 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     findings += check_tree(tree)
     tree.iterations, warm = measure_iterations(tree)
     findings += warm
+    tree.execution_candidates = candidates_frame(tree, levels.chosen, levels.others)
+    tree.execution_evidence = execution_sentence(tree, tree.execution_candidates)
+    findings += coverage_findings(tree, tree.execution_candidates)
     return tree
+
+
+def _concat(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """Two frames of the same columns, one of them often empty."""
+    filled = [frame for frame in (one, other) if len(frame)]
+    return pd.concat(filled, ignore_index=True) if len(filled) > 1 else (filled or [one])[0]
 
 
 def _nest_spans(trace: Trace) -> tuple[Nesting, np.ndarray]:
@@ -131,10 +157,12 @@ def _levels(
     parent: np.ndarray,
     depth: np.ndarray,
     forward: np.ndarray,
-    owner: np.ndarray,
+    owners: pd.DataFrame,
+    launch_id: np.ndarray,
     options: Options,
-) -> tuple[np.ndarray, str]:
+) -> level_rules.Levels:
     spans = trace.spans
+    owner = owners["span"].to_numpy()
     launched = np.bincount(owner[owner >= 0], minlength=len(spans)) > 0
     device_ns, has_kernels = _work_inside(trace, owner, forward, parent, depth)
     domain_names = np.array([str(name).lower() for name in trace.domains["name"]], object)
@@ -154,6 +182,9 @@ def _levels(
         device_ns=device_ns,
         has_kernels=has_kernels,
         strings=_texts_of_rows(trace, names),
+        dialect_of_string=names.parsed["dialect"].astype(object).to_numpy(),
+        folded_texts=names.folded_names,
+        times=times_of(trace, names, parent, owners, launch_id),
         recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
     )
     return level_rules.assign_levels(ranges, options)

@@ -708,6 +708,29 @@ FINDINGS: dict[str, FindingText] = {
         "Profiler overhead records and spans without a usable time are not used.",
         "Nothing to mend.",
     ),
+    "executions-cover-little": FindingText(
+        WARNING,
+        "The model executions hold less than half of the device time",
+        "What was taken for a model execution leaves out most of the work: set-up with large copies, work that no "
+        "marker stands around, or another range is the execution.",
+        "Look at the tree for the range that holds the work, and name it: --model-range REGEX. Where the rest is "
+        "set-up, nothing is to be mended.",
+    ),
+    "executions-overlap": FindingText(
+        INFO,
+        "Model executions overlap on the device",
+        "The host starts an execution before the device has finished the one before it, so that the latency of one, "
+        "up to its last kernel, counts the work of others too.",
+        "For throughput look at the period (start to start), not at the latency; the GPU's busy share is that of all "
+        "executions together.",
+    ),
+    "warmup-of-another-kind": FindingText(
+        INFO,
+        "What calls itself warm-up is of another kind than what was measured",
+        "Training steps before forward passes (or the other way round) warm nothing up for them: both are "
+        "measured, each as its own kind.",
+        "Nothing to mend.",
+    ),
     "kernel-table-cut": FindingText(
         INFO,
         "The kernel tables hold the longest kernels only",

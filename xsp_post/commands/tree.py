@@ -23,7 +23,7 @@ def tree(
     begun = shared.begin_reading(sources, detail=False)
     results = shared.results_of(sources, options, is_summary=True, begun=begun)
     if as_json:
-        names = ("captures", "paths", "balance", "findings")
+        names = ("captures", "execution_candidates", "paths", "balance", "findings")
         document = {name: shared.records(results.frame(name)) for name in names}
         shared.print_json("tree", document)
     else:

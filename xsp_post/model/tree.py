@@ -86,6 +86,8 @@ class Tree:
     names: Any = None  # hierarchy's look-up of parsed range texts
     findings: list[Finding] = field(default_factory=list)
     inferred: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
+    execution_evidence: str = ""  # what a model execution is, by which rule, and the device time they cover
+    execution_candidates: pd.DataFrame = field(default_factory=pd.DataFrame)  # tree_steps.execution_evidence.COLUMNS
     layer_evidence: str = ""  # what the layers are, how many an execution holds, the device time they cover
 
     @property

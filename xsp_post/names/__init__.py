@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xsp_post.names import dialects
+from xsp_post.names import dialects, markers
 
 COLUMNS = (
     "dialect",
@@ -382,6 +382,29 @@ def _rule_operators(heads: _Heads) -> None:
     heads.put(rows, dialect="pytorch", role="operator", folded_name=name, base_name=name, layer_type=name)
 
 
+def _rule_markers(heads: _Heads) -> None:
+    """Steps of serving and benchmark programs that say what they are (`markers`)."""
+    for pattern, parse in (
+        (markers.STEP_MODE, markers.parse_step_mode),
+        (markers.PARAM_PASS, markers.parse_param_pass),
+    ):
+        rows = heads.take(pattern)
+        if not len(rows):
+            continue
+        parsed = [parse(text) for text in heads.strings(rows)]
+        folded = np.array([one.folded_name for one in parsed], object)
+        phase = np.array([one.phase for one in parsed], object)
+        heads.put(
+            rows,
+            dialect="step",
+            role="iteration",
+            folded_name=folded,
+            base_name=folded,
+            phase=phase,
+            is_backward=phase == "backward",
+        )
+
+
 def _rule_library(heads: _Heads) -> None:
     rows = heads.take(
         r"^(?:cublas|cudnn|cusparse|cusolver|cufft|curand|cutensor|nccl|nvshmem|nvjpeg)(?:Lt)?"
@@ -436,6 +459,7 @@ def _rule_warmup(heads: _Heads) -> None:
 _RULES: tuple[Callable[[_Heads], None], ...] = (
     _rule_xsp,
     _rule_dict,
+    _rule_markers,
     _rule_in_shapes,
     _rule_xla,
     _rule_tensorrt,

@@ -31,6 +31,7 @@ _CAPTURES = (
     "duration_ns",
     "process_count",
     "level_rule",
+    "execution_evidence",
     "layer_evidence",
     "clock_offset_ns",
     "is_partial",

@@ -122,8 +122,9 @@ def headline(capture: pd.Series) -> Text:
     text = Text(" · ".join(shown(f) for f in facts if f), style="bold")
     rule = str(capture["level_rule"])
     text.append(f"\n{'' if rule.startswith('no ranges') else 'levels by '}{shown(rule, 160)}", style="dim")
-    if evidence := str(capture.get("layer_evidence", "") or ""):
-        text.append(f"\n{shown(evidence, 160)}", style="dim")
+    for column in ("execution_evidence", "layer_evidence"):
+        if evidence := str(capture.get(column, "") or ""):
+            text.append(f"\n{shown(evidence, 220)}", style="dim")
     return text
 
 

@@ -29,6 +29,7 @@ CAPTURES = register(
             C("busy_ns", "int64", "length of the union of all device intervals, summed over devices"),
             C("duration_ns", "int64", "first to last event that was recorded"),
             C("level_rule", "str", "which rule assigned model and layer levels"),
+            C("execution_evidence", "str", "what a model execution is, by which rule, what device time they cover"),
             C("layer_evidence", "str", "what the layers are, how many an execution holds, what device time they cover"),
             C("clock_offset_ns", "int64", "shift applied to host spans to agree with the device clock (0: one clock)"),
             C("process_count", "int64", "processes with ranges or device work"),
@@ -46,7 +47,9 @@ ITERATIONS = register(
             C("capture_id", "int64", "capture"),
             C("iteration_index", "int64", "0-based within the capture"),
             C("phase", "str", "what ran: forward, backward, step, prefill, decode … or the range's folded name"),
+            C("kind", "str", "training step, forward, backward, optimizer, prefill, decode, mixed, step, or pass"),
             C("batch_size", "int64", "inputs, -1 unknown"),
+            C("token_count", "int64", "tokens that the step's text names, -1 unknown"),
             C("node_id", "int64", "the MODEL node"),
             C("start_ns", "int64", "host start"),
             C("end_ns", "int64", "host end"),
@@ -57,6 +60,13 @@ ITERATIONS = register(
                 "what the iteration took: host range extended to its last device work; of an inferred "
                 "one launched while its predecessor's work ran, from the end of that",
             ),
+            C("device_offset_ns", "float64", "host start to the first start on the device, NaN without device work"),
+            C("projection_ns", "float64", "first start to last end of its device work, NaN without device work"),
+            C(
+                "period_ns",
+                "float64",
+                "start to the start of the next execution of the same phase and process, NaN where none follows",
+            ),
             C("device_ns", "int64", "device time: kernel_ns + copy_ns + graph_ns, of what was launched inside"),
             C("kernel_ns", "int64", "sum of kernel durations launched inside"),
             C("copy_ns", "int64", "copy time: sum of memcpy and memset durations"),
@@ -65,6 +75,28 @@ ITERATIONS = register(
             C("kernel_count", "int64", "kernels launched inside"),
             C("is_warmup", "bool", "left out of statistics: warm-up, compilation, autotuning"),
             C("is_inferred", "bool", "found from a repeating kernel sequence, not recorded"),
+        ),
+    )
+)
+
+EXECUTION_CANDIDATES = register(
+    Table(
+        "execution_candidates",
+        "What could be a model execution",
+        "name that was taken for a model execution, or could have been",
+        (
+            C("capture_id", "int64", "capture"),
+            C(
+                "rule",
+                "str",
+                "the evidence: step markers, calls of the root module, cycle of ranges …",
+            ),
+            C("name", "str", "folded text of the ranges"),
+            C("execution_count", "int64", "executions it makes"),
+            C("device_ns", "int64", "device time they hold; host time where no device work was recorded"),
+            C("coverage_ratio", "float64", "share of the capture's device time"),
+            C("is_chosen", "bool", "taken: these are the iterations"),
+            C("option", "str", "the option that selects it, '' where none does"),
         ),
     )
 )

@@ -37,14 +37,8 @@ def infer_rest(
     rows = np.flatnonzero(working)
     if not (working & uncovered).any():
         return nodes, activities, trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), []
-    launch_id = activities["launch_id"].to_numpy()[rows]
-    has = launch_id >= 0
-    frame = activities.iloc[rows].assign(is_covered=~uncovered[rows])
-    own_columns = {"launch_start_ns": "start_ns", "launch_end_ns": "end_ns", "thread_index": "thread_index"}
-    for ours, column in own_columns.items():
-        values = trace.launches[column].to_numpy()
-        frame[ours] = np.where(has, values[np.maximum(launch_id, 0)], -1) if len(values) else -1
-    inference = infer(frame, trace.strings, hints=_hints(trace))
+    frame = launch_columns(trace, activities, rows).assign(is_covered=~uncovered[rows])
+    inference = infer(frame, trace.strings, hints=hints(trace))
     if not len(inference.nodes):
         return nodes, activities, trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), inference.findings
     home = np.flatnonzero(nodes["kind"].to_numpy() == int(NodeKind.UNATTRIBUTED))
@@ -63,7 +57,7 @@ def infer_rest(
     nodes = nodes.assign(parent_id=parent)
     called = ~outside[placed]
     if called.any():
-        nodes = _with_library_calls_inside(nodes, node[placed[called]], target[called])
+        nodes = with_calls_inside(nodes, node[placed[called]], target[called], np.zeros(1, np.int64))
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
     activities = activities.assign(node_id=node, launch_node_id=launch_node)
     known = inference.nodes.assign(node_id=first + np.arange(len(inference.nodes)))[list(INFERRED_COLUMNS)]
@@ -80,17 +74,31 @@ def _library_alone(nodes: pd.DataFrame) -> np.ndarray:
     return alone
 
 
-def _with_library_calls_inside(nodes: pd.DataFrame, call: np.ndarray, inferred: np.ndarray) -> pd.DataFrame:
-    """Hang outermost library calls below the innermost inferred node that holds all they launched.
+def launch_columns(trace: Trace, activities: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
+    """The activities ``rows`` as `infer` wants them, with thread and time of their launches (−1 none)."""
+    launch_id = activities["launch_id"].to_numpy()[rows]
+    has = launch_id >= 0
+    frame = activities.iloc[rows].copy(deep=False)
+    own_columns = {"launch_start_ns": "start_ns", "launch_end_ns": "end_ns", "thread_index": "thread_index"}
+    for ours, column in own_columns.items():
+        values = trace.launches[column].to_numpy()
+        frame[ours] = np.where(has, values[np.maximum(launch_id, 0)], -1) if len(values) else -1
+    return frame
 
-    call, inferred: the library node and the inferred node of each launch. The inferred nodes grow by what the
-    calls did before their first and after their last launch.
+
+def with_calls_inside(nodes: pd.DataFrame, call: np.ndarray, inferred: np.ndarray, home: np.ndarray) -> pd.DataFrame:
+    """Hang outermost recorded ranges below the innermost inferred node that holds all they launched.
+
+    call, inferred: the range and the inferred node of each launch; home: the nodes below which the inferred ones hang.
+    The inferred nodes grow by what the ranges did before their first and after their last launch.
     """
     parent = nodes["parent_id"].to_numpy().copy()
     depth = depths(parent)
+    is_home = np.zeros(len(parent), bool)
+    is_home[home] = True
     top = call.copy()
-    while (parent[top] != 0).any():
-        top = np.where(parent[top] != 0, parent[top], top)
+    while not is_home[parent[top]].all():
+        top = np.where(is_home[parent[top]], top, parent[top])
     order = np.lexsort((inferred, top))
     calls, begin = np.unique(top[order], return_index=True)
     low, high = inferred[order][begin], inferred[order][np.append(begin[1:], len(order)) - 1]
@@ -110,7 +118,7 @@ def _with_library_calls_inside(nodes: pd.DataFrame, call: np.ndarray, inferred: 
     return nodes.assign(parent_id=parent, start_ns=start, end_ns=end)
 
 
-def _hints(trace: Trace) -> pd.DataFrame:
+def hints(trace: Trace) -> pd.DataFrame:
     """Host calls that often end an iteration: synchronisations and copies."""
     name_id = trace.launches["name_id"].to_numpy()
     codes, used = pd.factorize(name_id)
@@ -121,12 +129,19 @@ def _hints(trace: Trace) -> pd.DataFrame:
 
 
 def with_new_nodes(
-    trace: Trace, names: NodeNames, nodes: pd.DataFrame, found: pd.DataFrame, home: int | np.ndarray
+    trace: Trace,
+    names: NodeNames,
+    nodes: pd.DataFrame,
+    found: pd.DataFrame,
+    home: int | np.ndarray,
+    texts_before: np.ndarray | None = None,
 ) -> tuple[pd.DataFrame, np.ndarray]:
     """The nodes followed by those in ``found`` (columns of `Inference.nodes`), and the texts of all of them.
 
-    home: the node that those without a parent hang below, one for all or one each.
+    home: the node that those without a parent hang below, one for all or one each. texts_before: the texts of the
+    nodes, where they are more than the trace's.
     """
+    strings = trace.strings if texts_before is None else texts_before
     count = len(found)
     first = len(nodes)
     parent = found["parent"].to_numpy()
@@ -136,7 +151,7 @@ def with_new_nodes(
         "parent_id": np.where(parent >= 0, parent + first, home),
         "kind": np.full(count, int(NodeKind.INFERRED), np.int8),
         "level": found["level"].astype(object).map({m.name: int(m) for m in Level}).to_numpy(np.int8),
-        "name_id": (text_codes + len(trace.strings)).astype(np.int32),
+        "name_id": (text_codes + len(strings)).astype(np.int32),
         "folded_id": names.with_inferred(
             found["folded_name"].to_numpy(object), found["layer_type"].fillna("").to_numpy(object)
         ),
@@ -158,4 +173,4 @@ def with_new_nodes(
         "depth": np.zeros(count, np.int64),
     }
     joined = {name: np.concatenate([nodes[name].to_numpy(), columns[name]]) for name in nodes.columns}
-    return pd.DataFrame(joined, copy=False), np.concatenate([trace.strings, np.asarray(texts, object)])
+    return pd.DataFrame(joined, copy=False), np.concatenate([strings, np.asarray(texts, object)])

@@ -7,14 +7,19 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.arrays.intervals import grouped_union_length
-from xsp_post.base.findings import Finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import Attribution, Tree
+from xsp_post.names.markers import step_sizes
+from xsp_post.schemas.units import format_ns
 from xsp_post.tree_steps import layering
+from xsp_post.tree_steps.kinds import kinds_of, warmup_of_its_kind
 from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.warmup import mark_warmup
 
+# Latencies may sum to so much more than the executions together take before it is said that they overlap.
+_MOST_OVERLAP = 0.01
 _DEVICE_COLUMNS = ("device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns", "kernel_count")
 
 
@@ -35,7 +40,7 @@ def number_iterations(
     if len(models):
         args = (process[models], start[models], end[models])
         top = np.flatnonzero((of_node < 0) & (parent == 0) & (process >= 0) & (nodes["kind"].to_numpy() <= 5))
-        of_node[top] = _fully_covered(covering_model(process[top], start[top], *args), end[top], args[2])
+        of_node[top] = _fully_covered(layering.covering(process[top], start[top], *args), end[top], args[2])
         of_node = layering.inherit(of_node, parent, depth)
     nodes = nodes.assign(iteration_index=of_node)
     activities["iteration_index"] = _iteration_of_activities(trace, activities, of_node, process, start, end, models)
@@ -77,7 +82,7 @@ def _iteration_of_activities(
         missing = np.flatnonzero((result < 0) & (launch_id >= 0))
         if len(missing):
             at = trace.launches["start_ns"].to_numpy()[launch_id[missing]]
-            result[missing] = covering_model(
+            result[missing] = layering.covering(
                 activities["process_index"].to_numpy()[missing], at, process[models], start[models], end[models]
             )
     return result
@@ -98,17 +103,60 @@ def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     frame = frame.assign(duration_ns=frame["end_ns"] - frame["start_ns"], **_iteration_times(tree))
     inferred = tree.nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
     frame["latency_ns"] = _without_the_queue(tree, frame, inferred)
-    said = tree.nodes["is_warmup_text"].to_numpy()[frame["node_id"].to_numpy()]
+    tree.iterations = frame
+    model = frame["node_id"].to_numpy()
+    kind = kinds_of(tree)
+    said = tree.nodes["is_warmup_text"].to_numpy()[model] | _below_warmup(tree, frame)
+    frame["phase"], said, told = warmup_of_its_kind(tree, kind, said)
+    frame["kind"] = kind
+    frame["batch_size"], frame["token_count"] = step_sizes(_texts(tree, model))
+    frame["period_ns"] = _periods(frame)
     loading = np.zeros(count, bool)
     at = tree.trace.module_loading_ns
     if len(at) and count:
         position = np.searchsorted(frame["start_ns"].to_numpy(), at, side="right") - 1
         inside = (position >= 0) & (frame["end_ns"].to_numpy()[np.maximum(position, 0)] >= at)
         loading[position[inside]] = True
-    warm, findings = mark_warmup(
-        frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said | _below_warmup(tree, frame), loading
-    )
-    return frame.assign(is_warmup=warm, is_inferred=inferred), findings
+    warm, findings = mark_warmup(frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said, loading)
+    return frame.assign(is_warmup=warm, is_inferred=inferred), told + findings + _overlaps(frame)
+
+
+def _texts(tree: Tree, nodes: np.ndarray) -> np.ndarray:
+    """The texts of nodes as captured, '' for none; object."""
+    name = tree.nodes["name_id"].to_numpy()[nodes]
+    texts = tree.strings[np.maximum(name, 0)] if len(tree.strings) else np.full(len(name), "", object)
+    return np.where(name >= 0, texts, "").astype(object)
+
+
+def _periods(frame: pd.DataFrame) -> np.ndarray:
+    """From the start of each iteration to the start of the next one of its process, where that is of the same phase;
+    float, NaN for none."""
+    start = frame["start_ns"].to_numpy()
+    process, phase = frame["process_index"].to_numpy(), frame["phase"].to_numpy()
+    order = np.lexsort((start, process))
+    here, following = order[:-1], order[1:]
+    same = (process[here] == process[following]) & (phase[here] == phase[following])
+    period = np.full(len(frame), np.nan)
+    period[here[same]] = (start[following] - start[here])[same]
+    return period
+
+
+def _overlaps(frame: pd.DataFrame) -> list[Finding]:
+    """Executions that run into one another on the device: the latency of one counts the end of the one before it."""
+    if len(frame) < 2:
+        return []
+    start, process = frame["start_ns"].to_numpy(), frame["process_index"].to_numpy()
+    on_device = frame["device_offset_ns"].to_numpy() + frame["projection_ns"].to_numpy()
+    end = np.maximum(frame["end_ns"].to_numpy(), start + np.nan_to_num(on_device).astype(np.int64))
+    summed = int(frame["latency_ns"].sum())
+    order = np.lexsort((start, process))
+    union = int(grouped_union_length(process[order], start[order], end[order], int(process.max()) + 1).sum())
+    if summed <= (1 + _MOST_OVERLAP) * union:
+        return []
+    here, following = order[:-1], order[1:]
+    crosses = (process[here] == process[following]) & (end[here] > start[following])
+    example = f"{len(frame)} latencies sum to {format_ns(summed)}, the executions together take {format_ns(union)}"
+    return [finding("executions-overlap", count=int(crosses.sum()), example=example)]
 
 
 def _without_the_queue(tree: Tree, frame: pd.DataFrame, inferred: np.ndarray) -> np.ndarray:
@@ -128,7 +176,7 @@ def _without_the_queue(tree: Tree, frame: pd.DataFrame, inferred: np.ndarray) ->
 
 
 def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
-    """latency_ns and `_DEVICE_COLUMNS` of each iteration."""
+    """latency_ns, where its work lies on the device, and `_DEVICE_COLUMNS` of each iteration."""
     frame, activities, nodes = tree.iterations, tree.activities, tree.nodes
     count = len(frame)
     index = activities["iteration_index"].to_numpy()
@@ -136,9 +184,11 @@ def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
     began, ended = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     if _lies_below_models(activities, nodes, index):
         # everything that counts for an iteration lies below its node: that is summed up already
-        last = np.maximum(ended, nodes["projected_end_ns"].to_numpy()[model])
+        first, end = nodes["projected_start_ns"].to_numpy()[model], nodes["projected_end_ns"].to_numpy()[model]
         return {
-            "latency_ns": last - began,
+            "latency_ns": np.maximum(ended, end) - began,
+            "device_offset_ns": np.where(first >= 0, first - began, np.nan),
+            "projection_ns": np.where(first >= 0, end - first, np.nan),
             **{c: nodes[c].to_numpy()[model] for c in _DEVICE_COLUMNS},
         }
     rows = np.flatnonzero(index >= 0)
@@ -147,11 +197,14 @@ def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
     duration, kind = end - start, activities["kind"].to_numpy()[rows]
     is_kernel, is_graph = kind == ActivityKind.KERNEL, kind == ActivityKind.GRAPH
     is_copy = ~is_kernel & ~is_graph
-    last = ended.copy()
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, index, start)
     np.maximum.at(last, index, end)
     order = np.argsort(start, kind="stable")
     return {
-        "latency_ns": last - began,
+        "latency_ns": np.maximum(ended, last) - began,
+        "device_offset_ns": np.where(last >= first, first - began, np.nan),
+        "projection_ns": np.where(last >= first, last - first, np.nan),
         "device_ns": rollup.sums_per_node(index, duration, count),
         "kernel_ns": rollup.sums_per_node(index[is_kernel], duration[is_kernel], count),
         "copy_ns": rollup.sums_per_node(index[is_copy], duration[is_copy], count),
@@ -184,23 +237,3 @@ def _below_warmup(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
         layering.inherit(flag, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())[frame["node_id"].to_numpy()]
         == 1
     )
-
-
-def covering_model(
-    process: np.ndarray, at: np.ndarray, model_process: np.ndarray, model_start: np.ndarray, model_end: np.ndarray
-) -> np.ndarray:
-    """Index of the model range (any thread) of the same process that is open at a time, −1 for none.
-
-    Model ranges of one process that overlap (threads serving requests side by side): the one opened last.
-    """
-    found = np.full(len(at), -1, np.int64)
-    for p in np.unique(model_process).tolist():
-        mine = np.flatnonzero(model_process == p)
-        mine = mine[np.argsort(model_start[mine], kind="stable")]
-        rows = np.flatnonzero(process == p)
-        position = np.searchsorted(model_start[mine], at[rows], side="right") - 1
-        inside = position >= 0
-        rows, position = rows[inside], position[inside]
-        inside = model_end[mine[position]] >= at[rows]
-        found[rows[inside]] = mine[position[inside]]
-    return found

@@ -41,6 +41,26 @@ def inherit(values: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.nda
     return result
 
 
+def covering(
+    process: np.ndarray, at: np.ndarray, range_process: np.ndarray, range_start: np.ndarray, range_end: np.ndarray
+) -> np.ndarray:
+    """Index of the range (of any thread) of the same process that is open at a time, −1 for none.
+
+    Ranges of one process that overlap (threads serving requests side by side): the one opened last.
+    """
+    found = np.full(len(at), -1, np.int64)
+    for p in np.unique(range_process).tolist():
+        mine = np.flatnonzero(range_process == p)
+        mine = mine[np.argsort(range_start[mine], kind="stable")]
+        rows = np.flatnonzero(process == p)
+        position = np.searchsorted(range_start[mine], at[rows], side="right") - 1
+        inside = position >= 0
+        rows, position = rows[inside], position[inside]
+        inside = range_end[mine[position]] >= at[rows]
+        found[rows[inside]] = mine[position[inside]]
+    return found
+
+
 def forward_of_backward(
     ranges: pd.DataFrame, sequence: np.ndarray, is_backward: np.ndarray, parent: np.ndarray, depth: np.ndarray
 ) -> np.ndarray:

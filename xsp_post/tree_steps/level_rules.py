@@ -1,8 +1,8 @@
 """Trace → Tree, step "which range is a model, which a layer": one rule per capture, and the rule is named.
 
-Order (the first that finds layers or models wins): our own ranges (domain ``xsp``); levels that the trace
-itself records (Jaeger); the user's
-``--model-range``/``--layer-range``/``--layer-depth``; conventions read from the texts; else depth.
+What a model execution is, `executions` finds by evidence. Order (the first that finds layers or models wins): our
+own ranges (domain ``xsp``); levels that the trace itself records (Jaeger); the user's ``--model-range``,
+``--layer-range`` and ``--layer-depth``; conventions read from the texts; else depth.
 Library calls are LIBRARY under every rule. Only `APPLICATION … LIBRARY` are assigned here; the levels
 below a layer and between model and layer follow from where the layers are (`_fill_between`).
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,8 @@ from xsp_post.model.trace import SpanKind
 from xsp_post.model.tree import NodeKind
 from xsp_post.names.range_text import DOMAIN
 from xsp_post.tree_steps import layer_rules
+from xsp_post.tree_steps.execution_work import Times
+from xsp_post.tree_steps.executions import OUTERMOST, Candidate, Executions, described, find_executions
 
 LIBRARY_DOMAINS = frozenset({
     "cublas", "cublaslt", "cudnn", "nccl", "cusparse", "cusparselt", "cusolver", "cufft", "curand", "cutensor",
@@ -45,6 +48,9 @@ class Ranges:
     has_device_work: np.ndarray  # something launched inside
     role_of_string: np.ndarray  # object, '' none
     strings: np.ndarray
+    dialect_of_string: np.ndarray
+    folded_texts: np.ndarray  # per folded id
+    times: Times
     recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
     layer_type_of_string: np.ndarray = field(default_factory=lambda: np.zeros(0, object))
     duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
@@ -62,6 +68,10 @@ class Ranges:
         """Which spans' texts play one of these roles."""
         table = np.append(np.isin(self.role_of_string, roles), False)
         return table[self.name_id]
+
+    def has_dialect(self, dialect: str) -> np.ndarray:
+        """Which spans' texts follow one convention."""
+        return np.append(self.dialect_of_string == dialect, False)[self.name_id]
 
     def in_domains(self, names: frozenset[str]) -> np.ndarray:
         """Which spans lie in one of these domains (lower case)."""
@@ -94,29 +104,64 @@ class Ranges:
         return mask & ~containers[self.folded_id]
 
 
-def assign_levels(ranges: Ranges, options: Options) -> tuple[np.ndarray, str]:
-    """Level of every span (int8 of `levels.Level`) and the sentence that names the rule.
+@dataclass
+class Levels:
+    """``level`` of every span (int8 of `levels.Level`), the sentence that names the rule, and what is known of the
+    executions: the candidate that was taken (None: none), the others, and per span the number of the execution that it
+    is one of several siblings of (−1 none)."""
+
+    level: np.ndarray
+    rule: str
+    chosen: Candidate | None
+    others: list[Candidate]
+    turn: np.ndarray
+
+
+def assign_levels(ranges: Ranges, options: Options) -> Levels:
+    """Which span is a model execution, which a layer.
 
     Raises `UsageError` when a pattern is invalid or matches nothing.
     """
     library = _library(ranges)
+    executions = find_executions(ranges, library)
     rules = (_own_ranges, _recorded, _user_options) if not options.names_levels else (_user_options,)
     for rule in (*rules, _conventions, _by_depth):
-        found = rule(ranges, options, library)
+        found = rule(ranges, options, library, executions)
         if found is not None:
-            model, layer, sentence = found
-            return _fill_between(ranges, model, layer, library), sentence
-    return np.full(len(ranges.parent), int(Level.APPLICATION), np.int8), "no ranges"
+            break
+    else:
+        level = np.full(len(ranges.parent), int(Level.APPLICATION), np.int8)
+        return Levels(level, "no ranges", None, [], executions.turn)
+    model, turn = found.model, found.turn if found.turn is not None else np.full(len(found.model), -1, np.int64)
+    chosen = executions.chosen if found.takes_evidence else described(ranges, model, found.evidence)
+    others = [c for c in (executions.chosen, *executions.others) if c is not None and not _is_same(c, chosen)]
+    return Levels(_fill_between(ranges, model, turn >= 0, found.layer, library), found.sentence, chosen, others, turn)
 
 
-_Found = tuple[np.ndarray, np.ndarray, str] | None
+def _is_same(one: Candidate, other: Candidate | None) -> bool:
+    return other is not None and (one.turn is None) == (other.turn is None) and np.array_equal(one.spans, other.spans)
+
+
+class _Found(NamedTuple):
+    """What a rule found: models, layers, its sentence; the siblings that are executions together; and how the models
+    were found, in words, where it was not by the evidence of `find_executions`."""
+
+    model: np.ndarray
+    layer: np.ndarray
+    sentence: str
+    turn: np.ndarray | None = None
+    evidence: str = ""
+
+    @property
+    def takes_evidence(self) -> bool:
+        return not self.evidence
 
 
 def _library(ranges: Ranges) -> np.ndarray:
     return (ranges.kind == SpanKind.LIBRARY) | ranges.in_domains(LIBRARY_DOMAINS) | ranges.has_role("library")
 
 
-def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray) -> _Found:
+def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray, ___: Executions) -> _Found | None:
     is_own = ranges.in_domains(frozenset({DOMAIN}))
     if not is_own.any():
         return None
@@ -124,28 +169,30 @@ def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray) -> _Found:
     layer = ranges.innermost_by_name(is_own & ranges.has_role("layer"))
     if not (model.any() or layer.any()):
         return None
-    return ranges.outermost(model), layer, f"own ranges (NVTX domain {DOMAIN})"
+    return _Found(ranges.outermost(model), layer, f"own ranges (NVTX domain {DOMAIN})", evidence=f"ranges of {DOMAIN}")
 
 
-def _recorded(ranges: Ranges, _: Options, __: np.ndarray) -> _Found:
+def _recorded(ranges: Ranges, _: Options, __: np.ndarray, ___: Executions) -> _Found | None:
     """Traces in XSP's own span model (Jaeger) say what each span is."""
     if ranges.recorded is None:
         return None
     model, layer = ranges.recorded == Level.MODEL.name, ranges.recorded == Level.LAYER.name
     if not (model.any() or layer.any()):
         return None
-    return ranges.outermost(model), layer, "trace_level, as the spans record it"
+    sentence = "trace_level, as the spans record it"
+    return _Found(ranges.outermost(model), layer, sentence, evidence="levels that the capture records")
 
 
-def _user_options(ranges: Ranges, options: Options, library: np.ndarray) -> _Found:
+def _user_options(ranges: Ranges, options: Options, library: np.ndarray, executions: Executions) -> _Found | None:
     if not options.names_levels:
         return None
-    said = []
+    said, turn, evidence = [], None, ""
     if options.model_range:
         model = ranges.outermost(_matching(ranges, options.model_range, "--model-range"))
         said.append(f"--model-range {options.model_range}")
+        evidence = said[0]
     else:
-        model = _convention_models(ranges, library)
+        model, turn = executions.model, executions.turn
     if options.layer_range:
         layer = ranges.outermost(_matching(ranges, options.layer_range, "--layer-range") & ~model)
         said.append(f"--layer-range {options.layer_range}")
@@ -156,7 +203,7 @@ def _user_options(ranges: Ranges, options: Options, library: np.ndarray) -> _Fou
         layer = _convention_layers(ranges, model, library)[0]
         if not layer.any():
             layer = _at_depth_below(ranges, model, 1) & ~library
-    return model, layer, " ".join(said)
+    return _Found(model, layer, " ".join(said), turn, evidence)
 
 
 def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
@@ -184,26 +231,21 @@ def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
     return mask
 
 
-def _conventions(ranges: Ranges, _: Options, library: np.ndarray) -> _Found:
-    model = _convention_models(ranges, library)
+def _conventions(ranges: Ranges, _: Options, library: np.ndarray, executions: Executions) -> _Found | None:
+    model, turn = executions.model, executions.turn
     layer, layers_are = _convention_layers(ranges, model, library)
     # the gradient of a layer is no layer of its own: its kernels count for the forward one
     layer &= ~(layer | ranges.inside(layer))[ranges.forward] | (ranges.forward < 0)
-    if not model.any() and not layer.any():
+    member = turn >= 0
+    if not model.any() and not layer.any() and not member.any():
         return None
     if model.any() and not layer.any():
         layer = _at_depth_below(ranges, model, 1) & ~library
         layers_are = "depth 1 below the model"
-    models_are = "step and phase markers" if model.any() else "no model range"
-    return model, layer, f"convention: {models_are}, layers are {layers_are}"
-
-
-def _convention_models(ranges: Ranges, library: np.ndarray) -> np.ndarray:
-    marked = ranges.has_role("iteration", "model") & ~library
-    phase = ranges.has_role("phase") & ~library
-    # a phase outside every step is a run of its own (`Forward` in a benchmark loop); inside one it is a part
-    loose = phase & ~ranges.inside(marked) & ~ranges.around(marked)
-    return ranges.outermost(marked | loose)
+    elif member.any() and not layer.any():
+        layer, layers_are = member & ~library, "the ranges of a turn"
+    models_are = executions.chosen.rule if executions.chosen is not None else "no model range"
+    return _Found(model, layer, f"convention: {models_are}, layers are {layers_are}", turn)
 
 
 def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -> tuple[np.ndarray, str]:
@@ -223,7 +265,7 @@ def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -
     return np.zeros(len(model), bool), ""
 
 
-def _by_depth(ranges: Ranges, _: Options, library: np.ndarray) -> _Found:
+def _by_depth(ranges: Ranges, _: Options, library: np.ndarray, __: Executions) -> _Found | None:
     if not len(ranges.parent):
         return None
     ours = ~library
@@ -232,13 +274,15 @@ def _by_depth(ranges: Ranges, _: Options, library: np.ndarray) -> _Found:
     if ranges.has_device_work.any():
         model &= ranges.has_device_work  # set-up ranges run no model
     if not model.any():
-        return np.zeros(len(outer), bool), outer, "depth: outermost ranges are layers, no model range"
+        nothing = np.zeros(len(outer), bool)
+        return _Found(nothing, outer, "depth: outermost ranges are layers, no model range", evidence=OUTERMOST)
     # a name is a model everywhere if any call of it holds ranges
     names = np.zeros(int(ranges.folded_id.max(initial=0)) + 1, bool)
     names[ranges.folded_id[model]] = True
     model = outer & names[ranges.folded_id] & (ranges.has_device_work | ~ranges.has_device_work.any())
     layer = ours & (ranges.depth == 1) & ranges.inside(model)
-    return model, layer, "depth: outermost ranges with ranges inside are models, those inside are layers"
+    sentence = "depth: outermost ranges with ranges inside are models, those inside are layers"
+    return _Found(model, layer, sentence, evidence=OUTERMOST)
 
 
 def _at_depth_below(ranges: Ranges, model: np.ndarray, depth: int) -> np.ndarray:
@@ -252,10 +296,12 @@ def _at_depth_below(ranges: Ranges, model: np.ndarray, depth: int) -> np.ndarray
     return (base >= 0) & (ranges.depth - base == depth)
 
 
-def _fill_between(ranges: Ranges, model: np.ndarray, layer: np.ndarray, library: np.ndarray) -> np.ndarray:
-    """Levels of all spans from where models and layers are."""
+def _fill_between(
+    ranges: Ranges, model: np.ndarray, member: np.ndarray, layer: np.ndarray, library: np.ndarray
+) -> np.ndarray:
+    """Levels of all spans from where models, siblings that are one execution, and layers are."""
     layer = ranges.outermost(layer & ~library & ~model)
-    in_model, in_layer = ranges.inside(model), ranges.inside(layer)
+    in_model, in_layer = ranges.inside(model | member) | member, ranges.inside(layer)
     around_layer = ranges.around(layer)
     is_module_text = ranges.has_role("module", "layer")
     level = np.full(len(model), int(Level.APPLICATION), np.int8)

@@ -57,14 +57,14 @@ class NodeNames:
         self._row_of_node = np.r_[self._row_of_node, np.full(count, -1, np.int64)]
 
     def with_inferred(self, folded: np.ndarray, layer_type: np.ndarray) -> np.ndarray:
-        """Add the nodes of an inference; returns the folded id of each."""
+        """Add nodes that no range stands for, after those there are; returns the folded id of each."""
         codes, unique = pd.factorize(folded)
         known = {text: number for number, text in enumerate(self.folded_names.tolist())}
         fresh = [text for text in unique.tolist() if text not in known]
         known.update({text: len(self.folded_names) + k for k, text in enumerate(fresh)})
         self.folded_names = np.concatenate([self.folded_names, np.array(fresh, object)])
-        self._row_of_node = np.r_[self._row_of_node, -2 - np.arange(len(folded))]
-        self._guessed_type = layer_type
+        self._row_of_node = np.r_[self._row_of_node, -2 - len(self._guessed_type) - np.arange(len(folded))]
+        self._guessed_type = np.concatenate([self._guessed_type, layer_type])
         return np.array([known[text] for text in unique.tolist()] or [0], np.int64)[codes]
 
     def node_text(self, column: str, nodes: np.ndarray | None = None) -> np.ndarray:

@@ -44,6 +44,7 @@ def core_frames(
         "balance": balance(tree),
         "dependencies": dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy()),
         **operator_frames(tree),
+        "execution_candidates": tree.execution_candidates.copy(),
         "inferred": tree.inferred.rename(columns={"confidence": "confidence_ratio"}),
     }
     rest["captures"] = captures_frame(tree, rest["iterations"]["batch_size"].to_numpy())
@@ -66,6 +67,7 @@ def summary_frames(tree: Tree, capture_id: int = 0) -> Analysis:
     """What `tree` prints, without the million rows behind it: captures, paths, balance, causes of waits, findings."""
     frames = {"paths": fold(tree), "balance": balance(tree), "captures": captures_frame(tree)}
     frames |= idle_frames(tree, frames["paths"], is_summary=True)
+    frames["execution_candidates"] = tree.execution_candidates.copy()
     for name, frame in frames.items():
         frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))
         frames[name] = frame

@@ -45,6 +45,7 @@ def captures_frame(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFram
                 "busy_ns": busy,
                 "duration_ns": int(root["end_ns"] - root["start_ns"]),
                 "level_rule": tree.level_rule,
+                "execution_evidence": tree.execution_evidence,
                 "layer_evidence": tree.layer_evidence,
                 "clock_offset_ns": provenance.clock_offset_ns,
                 "process_count": len(tree.trace.processes),
@@ -64,7 +65,8 @@ def _level_of(tree: Tree) -> str:
 def iterations_frame(tree: Tree) -> pd.DataFrame:
     frame = tree.iterations.copy()
     frame["iteration_index"] = np.arange(len(frame), dtype=np.int64)
-    frame["batch_size"] = _batch_sizes(tree, frame)
+    of_text = frame["batch_size"].to_numpy()
+    frame["batch_size"] = np.where(of_text > 0, of_text, _batch_sizes(tree, frame))
     frame["phase"] = frame["phase"].astype(object)
     return frame[[c for c in column_names("iterations") if c in frame]]
 

@@ -1,0 +1,187 @@
+"""What one model execution is in each real capture, as its owner would say (MEANING.md, column "model executions")."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.sources import load
+from xsp_post.model.trace import ActivityKind
+from xsp_post.tree_tables import core_frames
+
+
+@cache
+def _tree(path):
+    return build_tree(load(path).trace)
+
+
+@pytest.fixture
+def tree(captures):
+    """A function: the tree of a capture by its path below the folder of captures."""
+    return lambda name: _tree(captures / name)
+
+
+def first_kernels_ms(tree):
+    """When the first kernel of each execution started, ms."""
+    work = tree.activities
+    kernels = work[(work["kind"] == ActivityKind.KERNEL) & (work["iteration_index"] >= 0)]
+    return kernels.groupby("iteration_index")["start_ns"].min().to_numpy() / 1e6
+
+
+def codes(tree):
+    return {finding.code for finding in tree.findings}
+
+
+@pytest.mark.parametrize(
+    ("name", "apart_ms", "coverage"),
+    [
+        ("nsys/transformer_2.7b_a100_nvtx.sqlite", [1413.5, 841.4, 841.0], 0.519),
+        ("nsys/transformer_2.7b_a100_no_nvtx.sqlite", [1405.2, 841.5, 841.1], 0.432),
+    ],
+)
+def test_four_passes_with_and_without_ranges(tree, name, apart_ms, coverage):
+    found = tree(name)
+    executions = found.iterations
+    assert executions["kernel_count"].tolist() == [1832] * 4
+    assert executions["is_warmup"].tolist() == [True, False, False, False]
+    assert np.diff(first_kernels_ms(found)).round(1).tolist() == apart_ms
+    assert executions["phase"].nunique() == 1 and executions["kind"].nunique() == 1
+    chosen = found.execution_candidates
+    assert chosen["rule"].tolist() == ["period of the launch sequence"]
+    assert chosen["coverage_ratio"].iloc[0] == pytest.approx(coverage, abs=0.001)
+    # the copies before the loop take the other half
+    assert ("executions-cover-little" in codes(found)) == (coverage < 0.5)
+    assert "executions-overlap" not in codes(found)
+
+
+def test_a_loop_of_three_passes_is_no_execution(tree):
+    found = tree("nsys/transformer_2.7b_a100_nvtx.sqlite")
+    texts = found.names.folded_names[found.nodes["folded_id"].to_numpy()]
+    parents = found.nodes["parent_id"].to_numpy()[found.iterations["node_id"].to_numpy()]
+    assert texts[parents].tolist() == ["warmup", "benchmark_loop", "benchmark_loop", "benchmark_loop"]
+    loop = found.nodes.iloc[parents[1]]
+    assert (loop["kernel_count"], loop["iteration_index"]) == (5496, -1)
+
+
+def test_training_steps_and_forward_passes_are_two_kinds(tree):
+    found = tree("nsys/transformer_backward_rtx3070ti.sqlite")
+    executions = found.iterations
+    assert executions["kind"].tolist() == ["training step"] * 5 + ["forward"] * 10
+    forward = executions[executions["kind"] == "forward"]
+    assert forward["kernel_count"].tolist() == [692] * 10 and not forward["is_warmup"].any()
+    # no step is the warm-up of a pass; the first one, three times as long, is the steps' own
+    assert executions["is_warmup"].tolist() == [True] + [False] * 14
+    assert "warmup-of-another-kind" in codes(found)
+    frames = core_frames(found, 0).frames
+    assert frames["iterations"].groupby("kind")["phase"].nunique().tolist() == [1, 1]
+
+
+def test_asynchronous_steps_have_a_period_beside_their_latency(tree):
+    found = tree("kineto/resnet50_ddp_a100.pt.trace.json.gz")
+    executions = found.iterations
+    assert found.execution_candidates["name"].tolist() == ["ProfilerStep"]
+    assert found.execution_candidates["execution_count"].tolist() == [5]
+    assert executions["kind"].tolist() == ["training step"] * 5
+    period = executions["period_ns"].to_numpy() / 1e6
+    assert period[:4].round(1).tolist() == [35.2, 72.1, 95.7, 95.6] and np.isnan(period[4])
+    assert not executions["is_warmup"].any()
+    assert executions["device_ns"].sum() == found.nodes["device_ns"].iloc[0]
+    overlap = next(f for f in found.findings if f.code == "executions-overlap")
+    assert overlap.count == 4 and "818 ms" in overlap.example and "484 ms" in overlap.example
+
+
+ONE_CALL = [
+    ("kineto/timesformer_h100.pt.trace.json.gz", "step", 446, 158.4, 160.0),
+    ("kineto/bert_small_h100.pt.trace.json.gz", "step", 60, 0.31, 3.91),
+    ("kineto/switch_transformer.pt.trace.json.gz", "forward", 494, 62.9, 243.7),
+    ("kineto/sglang_prefill_decode.pt.trace.json.gz", "prefill", 521, 492.7, 493.5),
+    ("kineto/vllm_decode_cuda_graph.pt.trace.json.gz", "decode", 425, 10.72, 10.74),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "kernels", "busy_ms", "projection_ms"), ONE_CALL, ids=lambda value: str(value)
+)
+def test_one_execution(tree, name, kind, kernels, busy_ms, projection_ms):
+    found = tree(name).iterations
+    assert found["kind"].tolist() == [kind]
+    assert found["kernel_count"].tolist() == [kernels]
+    assert not found["is_warmup"].any()
+    assert found["busy_ns"].iloc[0] / 1e6 == pytest.approx(busy_ms, abs=0.1)
+    assert found["projection_ns"].iloc[0] / 1e6 == pytest.approx(projection_ms, abs=0.1)
+
+
+def test_qwen_is_one_call_and_kernels_without_a_launch_are_in_none(tree):
+    found = tree("kineto/qwen_h100.pt.trace.json.gz")
+    assert found.iterations["kernel_count"].tolist() == [1465 - 436]
+    assert found.execution_candidates["coverage_ratio"].iloc[0] == pytest.approx(31.9 / 45.65, abs=0.001)
+    other = found.execution_candidates.iloc[1]
+    assert (other["name"], other["execution_count"]) == ("nn.Module: Qwen2Model_0", 1)
+
+
+def test_roots_of_one_serving_step_are_one_execution(tree):
+    found = tree("kineto/sglang_prefill_decode.pt.trace.json.gz")
+    texts = found.names.folded_names[found.nodes["folded_id"].to_numpy()]
+    assert texts[found.iterations["node_id"]].tolist() == ["step[EXTEND]"]
+    inside = found.nodes["iteration_index"].to_numpy() == 0
+    for root in ("Qwen3Model_0", "LogitsProcessor_0"):
+        assert inside[texts == f"nn.Module: {root}"].all()
+    row = core_frames(found, 0).frames["iterations"].iloc[0]
+    assert (row["batch_size"], row["token_count"]) == (15, 15360)
+    assert found.execution_candidates["coverage_ratio"].iloc[0] > 0.999
+
+
+def test_a_decode_step_says_its_batch_size(tree):
+    row = core_frames(tree("kineto/vllm_decode_cuda_graph.pt.trace.json.gz"), 0).frames["iterations"].iloc[0]
+    assert (row["kind"], row["batch_size"], row["token_count"]) == ("decode", 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "turns", "transformer"),
+    [
+        ("nsys/nvtx_only_titanrtx.sqlite", 304, "transformer_forward"),
+        ("nsys/tensorrt_nvtx_only_titanrtx.sqlite", 134, "poolformer_forward"),
+    ],
+)
+def test_sibling_stages_repeat_once_per_frame(tree, name, turns, transformer):
+    stages = ["reader", "3D_backbone", "find_centers", transformer, "bbox_head", "post_processing"]
+    found = tree(name)
+    executions = found.iterations
+    assert len(executions) == turns
+    assert found.execution_candidates["rule"].iloc[0] == "cycle of ranges"
+    nodes = found.nodes
+    member = nodes["parent_id"].isin(executions["node_id"]).to_numpy()
+    texts = pd.Series(found.names.folded_names[nodes["folded_id"].to_numpy()[member]].astype(str))
+    frames = texts.groupby(nodes["parent_id"].to_numpy()[member]).agg(list)
+    # the recording may end within a frame
+    assert all(frame == stages for frame in frames[:-1]) and frames.iloc[-1] == stages[: len(frames.iloc[-1])]
+
+
+def test_cloverleaf_repeats_every_125_launches(tree):
+    executions = tree("nsys/cloverleaf_a100.sqlite").iterations
+    assert len(executions) == 10 and executions["kernel_count"].eq(125).all()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nsys/fsdp_2gpu_h100.sqlite",
+        "nsys/fsdp_2gpu_h100_after.sqlite",
+        "nsys/t5_offload_2gpu_h100.sqlite",
+        "nsys/many_copies_a100.sqlite",
+        "nsys/three_kernels_t4_2023.1.sqlite",
+    ],
+)
+def test_where_no_whole_execution_is_none_is_claimed(tree, name):
+    found = tree(name)
+    assert len(found.iterations) == 0 and not found.execution_candidates["is_chosen"].any()
+    assert found.execution_evidence.startswith("model executions: none found; no marker")
+
+
+@pytest.mark.parametrize("name", ["nsys/no_kernels_2023.4.sqlite", "nsys/no_cuda_2021.3.sqlite"])
+def test_nothing_recorded_says_nothing_of_executions(tree, name):
+    assert tree(name).execution_evidence == ""

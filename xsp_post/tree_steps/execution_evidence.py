@@ -1,0 +1,106 @@
+"""Tree → what was taken for a model execution, how much device time that covers, and what else could have been."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.base.findings import Finding, finding
+from xsp_post.model.tree import Tree
+from xsp_post.schemas.units import format_ratio_percent
+from xsp_post.tree_steps.executions import CYCLES, LEAST_COVERAGE, SEQUENCE, Candidate
+
+COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")
+_MOST_NAMED = 3
+
+
+def candidates_frame(tree: Tree, chosen: Candidate | None, others: list[Candidate]) -> pd.DataFrame:
+    """One row per name that was taken for an execution and per other candidate: `COLUMNS`."""
+    total = _total_ns(tree)
+    rows = _taken(tree, chosen, total)
+    taken = {name for _, name, *_ in rows}
+    for candidate in others:
+        name = " and ".join(text for text, _ in candidate.names[:_MOST_NAMED])
+        count = sum(often for _, often in candidate.names)
+        if name not in taken:
+            ratio = min(candidate.coverage_ratio, 1.0)
+            rows.append((candidate.rule, name, count, candidate.device_ns, ratio, False, candidate.option))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple]:
+    """Rows of what the tree holds as MODEL nodes, by rule and name; the heaviest first."""
+    frame, nodes = tree.iterations, tree.nodes
+    if not len(frame):
+        return []
+    model = frame["node_id"].to_numpy()
+    named = tree.names.folded_names[nodes["folded_id"].to_numpy()[model]].astype(str)
+    is_inferred = nodes["is_inferred"].to_numpy()[model]
+    rule = np.full(len(model), chosen.rule if chosen is not None else "", object)
+    cycles = [name for name, _ in chosen.names] if chosen is not None and chosen.rule == CYCLES else []
+    of_cycle = np.isin(named, cycles)
+    rule[is_inferred & ~of_cycle] = SEQUENCE
+    held = frame["device_ns"].to_numpy() if total != _host_ns(tree) else frame["duration_ns"].to_numpy()
+    grouped = pd.DataFrame({"rule": rule, "name": named, "count": 1, "held": held}).groupby(
+        ["rule", "name"], sort=False
+    )
+    summed = grouped.sum().sort_values("held", ascending=False, kind="stable").reset_index()
+    option = chosen.option if chosen is not None else ""
+    return [
+        (r["rule"], r["name"], int(r["count"]), int(r["held"]), min(r["held"] / max(total, 1), 1.0), True,
+         "" if r["rule"] in (SEQUENCE, CYCLES) else option)
+        for r in summed.to_dict("records")
+    ]  # fmt: skip
+
+
+def _total_ns(tree: Tree) -> int:
+    """Device time of the capture; host time where no device work was recorded."""
+    total = int(tree.nodes["device_ns"].iloc[0])
+    return total or _host_ns(tree)
+
+
+def _host_ns(tree: Tree) -> int:
+    if int(tree.nodes["device_ns"].iloc[0]):
+        return -1
+    outermost = tree.nodes["parent_id"].to_numpy() == 0
+    return int((tree.nodes["end_ns"] - tree.nodes["start_ns"]).to_numpy()[outermost].sum())
+
+
+def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
+    """``model executions: `ProfilerStep` ×5, 100 % of device time (step markers)``, and what else could be one."""
+    has_device = bool(int(tree.nodes["device_ns"].iloc[0]))
+    of_what = "device time" if has_device else "host time"
+    taken = candidates[candidates["is_chosen"].to_numpy(bool)]
+    others = candidates[~candidates["is_chosen"].to_numpy(bool)]
+    if taken.empty:
+        if not has_device and not len(tree.trace.spans):
+            return ""
+        least = f"{LEAST_COVERAGE:.0%}".replace("%", " %")
+        said = (
+            f"model executions: none found; no marker, root module, cycle of ranges or period of launches holds {least}"
+        )
+        return said + f" of the {of_what}" + _other(others)
+    parts = [f"`{row['name']}` ×{row['execution_count']:,}" for row in taken.head(_MOST_NAMED).to_dict("records")]
+    if len(taken) > _MOST_NAMED:
+        parts.append(f"{len(taken) - _MOST_NAMED} others")
+    rules = " and ".join(dict.fromkeys(taken["rule"].astype(str)))
+    share = format_ratio_percent(min(float(taken["coverage_ratio"].sum()), 1.0), 0)
+    return f"model executions: {', '.join(parts)}, {share} of {of_what} ({rules})" + _other(others)
+
+
+def _other(others: pd.DataFrame) -> str:
+    if others.empty:
+        return ""
+    row = others.sort_values("coverage_ratio", ascending=False, kind="stable").iloc[0]
+    how = f", with {row['option']}" if row["option"] else ""
+    share = format_ratio_percent(float(row["coverage_ratio"]), 0)
+    return f"; else `{row['name']}` ×{int(row['execution_count']):,}, {share}{how}"
+
+
+def coverage_findings(tree: Tree, candidates: pd.DataFrame) -> list[Finding]:
+    """A warning where the executions hold less than half of the device time."""
+    taken = candidates[candidates["is_chosen"].to_numpy(bool)]
+    covered = float(taken["coverage_ratio"].sum())
+    if taken.empty or covered >= LEAST_COVERAGE or not int(tree.nodes["device_ns"].iloc[0]):
+        return []
+    return [finding("executions-cover-little", count=len(tree.iterations), example=tree.execution_evidence)]

@@ -1,0 +1,101 @@
+"""Trace → Tree, step "what is one model execution": executions that no range stands for become nodes of their own.
+
+A turn of a cycle of sibling ranges gets a node around its members (`add_turns`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.intervals import depths
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import SpanKind
+from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
+from xsp_post.tree_steps.node_names import NodeNames
+
+
+def add_turns(
+    nodes: pd.DataFrame, strings: np.ndarray, names: NodeNames, turn: np.ndarray, name: str
+) -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
+    """One MODEL node per turn of a cycle, around the siblings that belong to it. ``turn`` holds the number of the turn
+    of each span, −1 none. Returns nodes, strings, and what `Tree.inferred` says of the new nodes."""
+    members = np.flatnonzero(turn >= 0) + 1  # span k is node k + 1
+    number = turn[members - 1]
+    count = int(number.max(initial=-1)) + 1
+    start = np.full(count, np.iinfo(np.int64).max)
+    end = np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(start, number, nodes["start_ns"].to_numpy()[members])
+    np.maximum.at(end, number, nodes["end_ns"].to_numpy()[members])
+    first = np.zeros(count, np.int64)
+    first[number[::-1]] = members[::-1]
+    parent = nodes["parent_id"].to_numpy().copy()
+    home, thread = parent[members[0]], nodes["thread_index"].to_numpy()[members[0]]
+    fresh = new_nodes(nodes, names, strings, {
+        "parent_id": np.full(count, home),
+        "process_index": nodes["process_index"].to_numpy()[first],
+        "thread_index": nodes["thread_index"].to_numpy()[first],
+        "start_ns": start,
+        "end_ns": end,
+    }, name)  # fmt: skip
+    sibling = np.flatnonzero(
+        (parent == home)
+        & (nodes["thread_index"].to_numpy() == thread)
+        & (nodes["kind"].to_numpy() <= int(SpanKind.ANNOTATION))
+    )
+    position = np.searchsorted(start, nodes["start_ns"].to_numpy()[sibling], side="right") - 1
+    inside = (position >= 0) & (nodes["end_ns"].to_numpy()[sibling] <= end[np.maximum(position, 0)])
+    parent[sibling[inside]] = len(nodes) + position[inside]
+    known = _known_inferred(len(nodes) + np.arange(count))
+    joined = joined_nodes(nodes.assign(parent_id=parent), fresh)
+    return joined, np.concatenate([strings, np.array([name], object)]), known
+
+
+def new_nodes(
+    nodes: pd.DataFrame, names: NodeNames, strings: np.ndarray, given: dict[str, np.ndarray], name: str
+) -> dict[str, np.ndarray]:
+    """Columns of MODEL nodes that were found, not recorded; their one name becomes the next string."""
+    count = len(given["start_ns"])
+    filled: dict[str, np.ndarray] = {
+        "kind": np.full(count, int(NodeKind.INFERRED), np.int8),
+        "level": np.full(count, int(Level.MODEL), np.int8),
+        "name_id": np.full(count, len(strings), np.int32),
+        "folded_id": names.with_inferred(np.full(count, name, object), np.full(count, "", object)),
+        "domain_index": np.full(count, -1, np.int32),
+        "source_row_id": np.full(count, -1, np.int64),
+        "sequence": np.full(count, -1, np.int64),
+        "step_index": np.full(count, -1, np.int64),
+        "is_backward": np.zeros(count, bool),
+        "is_warmup_text": np.zeros(count, bool),
+        "is_open": np.zeros(count, bool),
+        "is_inferred": np.ones(count, bool),
+        "confidence_ratio": np.ones(count),
+        "depth": np.zeros(count, np.int64),
+    }
+    filled |= given
+    return {column: filled[column].astype(nodes[column].to_numpy().dtype) for column in nodes.columns}
+
+
+def joined_nodes(nodes: pd.DataFrame, fresh: dict[str, np.ndarray]) -> pd.DataFrame:
+    """The nodes and new ones behind them; depths follow from the parents."""
+    joined = {column: np.concatenate([nodes[column].to_numpy(), fresh[column]]) for column in nodes.columns}
+    joined["depth"] = depths(joined["parent_id"])
+    return pd.DataFrame(joined, copy=False)
+
+
+def _known_inferred(node_id: np.ndarray) -> pd.DataFrame:
+    count = len(node_id)
+    nothing = np.zeros(count, np.int64)
+    values: dict[str, object] = {
+        "node_id": node_id,
+        "kind": np.full(count, "iteration", object),
+        "iteration_class": np.full(count, "regular", object),
+        "series_index": nothing,
+        "block_index": nothing,
+        "block_count": nothing,
+        "equal_class": np.full(count, -1, np.int64),
+        "matched_block_index": nothing,
+        "layer_type": np.full(count, "", object),
+        "confidence": np.ones(count),
+    }
+    return pd.DataFrame({column: values[column] for column in INFERRED_COLUMNS})
