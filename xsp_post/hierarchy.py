@@ -216,14 +216,19 @@ def _texts_of_rows(trace: Trace, names: NodeNames) -> np.ndarray:
     return texts
 
 
+# What a reader found that says more than `no-kernels`, and would contradict it.
+_WHY_NO_KERNELS = {"launches-without-kernel", "kineto-kernels-not-recorded", "kineto-categories-unknown"}
+
+
 def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Finding]:
     trace, activities = tree.trace, tree.activities
     kinds = activities["kind"].to_numpy()
     is_kernel = kinds == ActivityKind.KERNEL
     how = activities["attribution"].to_numpy()
     found: list[Finding] = []
-    if not is_kernel.any() and trace.provenance.level not in (RUN_MODEL, RUN_LAYER):  # there, none were wanted
-        found.append(finding("no-kernels"))
+    is_explained = bool(_WHY_NO_KERNELS & {one.code for one in trace.findings})
+    if not is_kernel.any() and not is_explained and trace.provenance.level not in (RUN_MODEL, RUN_LAYER):
+        found.append(finding("no-kernels"))  # at those levels none were wanted
     if not len(trace.spans):
         found.append(finding("no-ranges"))
     for code, member in (

@@ -381,3 +381,64 @@ def test_whatever_the_values_are_a_trace_or_a_sentence_comes_out(tmp_path_factor
     else:
         kept = len(trace.spans) + len(trace.launches) + len(trace.activities)
         assert kept > 0 and trace.spans["name_id"].between(0, len(trace.strings) - 1).all()
+
+
+# -- other ages, other accelerators ---------------------------------------------------------------------
+
+
+def test_a_trace_of_2021_is_read(tmp_path: Path) -> None:
+    """PyTorch 1.8–1.12: capital categories, ranges among the operators, thread ids as text."""
+    host, device = {"pid": 7, "tid": "8"}, {"pid": 0, "tid": "stream 7"}
+    events = [
+        event("Operator", "ProfilerStep#3", 0, 100, host, **{"External id": 1}),
+        event("Operator", "aten::mm", 10, 50, host, **{"External id": 2, "Input dims": [[8, 4], [4, 2]]}),
+        event("Runtime", "cudaLaunchKernel", 20, 5, host, correlation=11, cbid=211),
+        event("Runtime", "cudaMemcpyAsync", 70, 5, host, correlation=12),
+        event("Runtime", "cudaMemsetAsync", 80, 5, host, correlation=13),
+        event("Kernel", "void gemm<float>(int)", 30, 40, device, device=0, stream=7, correlation=11,
+              grid=[1, 2, 3], block=[4, 5, 6]),
+        event("Memcpy", "Memcpy HtoD (Pageable -> Device)", 75, 9, device, device=0, stream=7, correlation=12,
+              bytes=64),
+        event("Memset", "Memset (Device)", 90, 2, device, device=0, stream=7, correlation=13, bytes=8),
+        {"ph": "s", "cat": "async", "id": 1, "ts": 20, **host},
+    ]  # fmt: skip
+    trace = read_kineto(write(tmp_path / "a.json", events))
+    assert trace.activities["kind"].tolist() == [ActivityKind.KERNEL, ActivityKind.MEMCPY, ActivityKind.MEMSET]
+    assert trace.activities["grid_z"].tolist()[0] == 3 and trace.activities["bytes"].tolist() == [0, 64, 8]
+    assert trace.activities["copy_kind"].tolist()[1] == 1
+    assert trace.launches["correlation_id"].tolist() == [11, 12, 13]
+    assert trace.spans["kind"].tolist() == [SpanKind.ANNOTATION, SpanKind.OPERATOR]
+    assert trace.attributes["shape_text"].tolist()[1] == "[[8, 4], [4, 2]]"
+    assert trace.threads["thread_id"].tolist() == [8]
+    assert "cpu-operators-as-kernels" not in codes(trace)
+
+
+@pytest.mark.parametrize(
+    ("call", "work"),
+    [("hip_runtime", "kernel"), ("xpu_runtime", "kernel"), ("xpu_driver", "kernel"),
+     ("mtia_runtime", "mtia_ccp_events"), ("privateuse1_runtime", "kernel"),
+     ("privateuse1_driver", "privateuse1_kernel"), ("npu_runtime", "npu_kernel")],
+)  # fmt: skip
+def test_work_of_other_accelerators_is_device_work(tmp_path: Path, call: str, work: str) -> None:
+    events = [
+        event("cpu_op", "aten::mm", 10, 50),
+        event(call, "Launch", 20, 5, correlation=11),
+        event(work, "gemm", 30, 40, {"pid": 0, "tid": 1}, device=0, stream=1, correlation=11),
+    ]
+    trace = read_kineto(write(tmp_path / "a.json", events))
+    assert trace.activities["kind"].tolist() == [ActivityKind.KERNEL]
+    assert trace.launches["api_class"].tolist() == [int(call.endswith("driver"))]
+    assert not {"cpu-operators-as-kernels", "kineto-categories-unknown"} & set(codes(trace))
+
+
+def test_operators_do_not_stand_in_where_categories_are_not_understood(tmp_path: Path) -> None:
+    events = [event("cpu_op", "aten::mm", 10, 50), event("TPU Ops", "gemm", 30, 40), event("TPU Ops", "add", 80, 1)]
+    trace = read_kineto(write(tmp_path / "a.json", events))
+    assert trace.activities.empty
+    assert codes(trace) == {"kineto-categories-unknown": 2}
+    assert trace.findings[0].example == "2 TPU Ops"
+
+
+def test_a_trace_of_unknown_categories_only_names_them(tmp_path: Path) -> None:
+    with pytest.raises(CaptureError, match="not understood: 1 TPU Ops"):
+        read_kineto(write(tmp_path / "a.json", [event("TPU Ops", "gemm", 30, 40)]))

@@ -144,6 +144,11 @@ ERRORS: dict[str, ErrorText] = {
         "No file of that name exists.",
         "Check the path; quote names with spaces or wildcards.",
     ),
+    "capture-nvprof": ErrorText(
+        "The file is a database that nvprof or the NVIDIA Visual Profiler wrote. Its tables are other ones than those "
+        "of Nsight Systems (CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, StringTable).",
+        "Record the program again with nsys profile.",
+    ),
     "capture-qdstrm": ErrorText(
         "A .qdstrm file is the raw stream that nsys leaves when its importer is missing or failed.",
         "Run `nsys import --input-file FILE.qdstrm` with the same nsys version, then ingest the .nsys-rep.",
@@ -630,8 +635,23 @@ FINDINGS: dict[str, FindingText] = {
     "diagnostic-event": FindingText(
         WARNING,
         "nsys reported a problem while recording",
-        "The capture's DIAGNOSTIC_EVENT table holds warnings or errors of the recording itself.",
-        "Read the example; record again when it says that events were lost or a feature was not available.",
+        "The capture's DIAGNOSTIC_EVENT table holds warnings or errors about what this program reads: CUDA, NVTX or a "
+        "library could not be traced, or not fully.",
+        "Read the example; record again when it says that a feature was not available.",
+    ),
+    "diagnostic-loss": FindingText(
+        WARNING,
+        "nsys reported that events are missing",
+        "The capture's DIAGNOSTIC_EVENT table says that events were lost, dropped or not collected, so that counts and "
+        "times of the capture are too small.",
+        "Record again, shorter or with less traced (--trace=cuda,nvtx, no sampling).",
+    ),
+    "diagnostic-note": FindingText(
+        INFO,
+        "nsys could not record something that is not used here",
+        "CPU sampling, schedules, graphics and calls of the operating system need permissions or do not exist in every "
+        "process. Nothing here is computed from them.",
+        "Nothing to do. To record them, see: nsys status --environment",
     ),
     "domain-without-name": FindingText(
         INFO,
@@ -751,6 +771,13 @@ FINDINGS: dict[str, FindingText] = {
         "counts: set-up, data loading, warm-up of other phases).",
         "A8…A15 count one model execution and leave them out; the tree and the balance show them.",
     ),
+    "kineto-categories-unknown": FindingText(
+        WARNING,
+        "Events of categories that are not understood",
+        "The trace is of an accelerator or a PyTorch that xsp-post has not seen. Events of these categories may be "
+        "device work; they are left out, and operators of the CPU do not stand in for them.",
+        "Tell us the categories that the example names and which of them run on the device.",
+    ),
     "kineto-kernels-not-recorded": FindingText(
         WARNING,
         "The trace has GPU calls but no kernels",
@@ -784,6 +811,15 @@ FINDINGS: dict[str, FindingText] = {
         "Measured iterations launched kernels that the reference iteration does not have (or fewer of "
         "them): data-dependent work, autotuning, or a range that ends before its kernels are launched.",
         "A8…A15 describe the reference iteration; record more warm-up, or look at `iterations` for the odd one.",
+    ),
+    "launches-without-kernel": FindingText(
+        WARNING,
+        "Launches whose kernels are not in the capture",
+        "A call that launches a kernel has no row of device work with its process and correlation id. The example says "
+        "how many, and the likely cause by where in the recording they lie. Under 5 % are information: calls at the "
+        "edges of a recording.",
+        "Let the program synchronise (torch.cuda.synchronize()) before the recording ends; close other profilers; with "
+        "CUDA graphs record with --cuda-graph-trace=node.",
     ),
     "layer-sum-exceeds-model": FindingText(
         INFO,

@@ -9,6 +9,7 @@ with themselves as launches, and a finding says so.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import interning, kineto_waits, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, arguments_of
+from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.names import range_text
 
@@ -59,8 +61,10 @@ def read_kineto(path: Path, *, detail: bool = True) -> Trace:
     collector = Collector(with_frames=detail)
     metadata = trace_events.read_events(path, collector.add)
     if not (collector.spans or collector.launches or collector.activities):
+        found = _counted(collector.not_understood)
         raise CaptureError(
-            f"{path}: holds no operator, annotation, GPU call or kernel of a PyTorch profiler.",
+            f"{path}: holds no operator, annotation, device call or kernel of a PyTorch profiler"
+            + (f"; categories that are not understood: {found}" if found else ""),
             code="trace-without-events",
         )
     return _Assembly(collector, metadata).trace(path.name)
@@ -81,6 +85,7 @@ class _Assembly:
         self.overheads = _concatenated(collector.overheads)
         self.frames = _concatenated(collector.frames)
         self.findings = _collection_findings(collector)
+        self.not_understood = collector.not_understood
         self.is_cpu_only = False
 
     def trace(self, source_name: str) -> Trace:
@@ -88,6 +93,7 @@ class _Assembly:
         self._index_threads()
         self._mark_kernels_of_the_cpu()
         self._give_activities_a_process()
+        self._find_unmatched_launches()
         domains = self._own_domain()
         self.spans = self.spans.sort_values(
             ["start_ns", "end_ns", "source_row_id"], ascending=[True, False, True], ignore_index=True
@@ -158,8 +164,11 @@ class _Assembly:
         })  # fmt: skip
 
     def _mark_kernels_of_the_cpu(self) -> None:
-        """Without device rows and without GPU calls, working operators become activities launched by themselves."""
-        if len(self.activities):
+        """Without device rows and without GPU calls, working operators become activities launched by themselves.
+
+        Not where events were not understood: those may be the device's.
+        """
+        if len(self.activities) or self.not_understood:
             return
         if len(self.launches):
             self.findings.append(finding("kineto-kernels-not-recorded", count=len(self.launches)))
@@ -234,6 +243,11 @@ class _Assembly:
         else:
             self.activities["process_index"] = np.int32(0)
         self.activities = self.activities.sort_values(["start_ns", "source_row_id"], ignore_index=True)
+
+    def _find_unmatched_launches(self) -> None:
+        if len(self.launches) and len(self.activities) and not self.is_cpu_only:
+            found = unmatched_launches(self.launches, self.activities, self.strings.array())
+            self.findings += [found] if found is not None else []
 
     def _own_domain(self) -> pd.DataFrame:
         """Annotations ``xsp/<text>`` become push/pop ranges <text> of the domain xsp, per process."""
@@ -392,6 +406,12 @@ def _collection_findings(collector: Collector) -> list[Finding]:
         found.append(finding("kineto-time-unreadable", count=collector.unreadable_count))
     left_out = +collector.left_out
     if left_out:
-        example = ", ".join(f"{count} {name}" for name, count in left_out.most_common(8))
-        found.append(finding("kineto-rows-left-out", count=left_out.total(), example=example))
+        found.append(finding("kineto-rows-left-out", count=left_out.total(), example=_counted(left_out)))
+    unknown = collector.not_understood
+    if unknown:
+        found.append(finding("kineto-categories-unknown", count=unknown.total(), example=_counted(unknown)))
     return found
+
+
+def _counted(categories: Counter[str]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in categories.most_common(8))

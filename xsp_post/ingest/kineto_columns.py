@@ -15,20 +15,16 @@ import pandas as pd
 
 from xsp_post.ingest import interning, trace_events
 from xsp_post.ingest.interning import StringTable, int_column
+from xsp_post.ingest.kineto_categories import (
+    ACTIVITY_KINDS,
+    ANNOTATION_PREFIXES,
+    LAUNCH_CLASSES,
+    SPAN_KINDS,
+    canonical,
+)
 from xsp_post.ingest.kineto_waits import frame_text
-from xsp_post.model.trace import ActivityKind, SpanKind
+from xsp_post.model.trace import SpanKind
 
-_SPAN_KINDS = {
-    "user_annotation": SpanKind.ANNOTATION,
-    "python_function": SpanKind.MODULE,
-    "cpu_op": SpanKind.OPERATOR,
-}
-_LAUNCH_CLASSES = {"cuda_runtime": 0, "cuda_driver": 1, "hip_runtime": 0, "hip_driver": 1}
-_ACTIVITY_KINDS = {
-    "kernel": ActivityKind.KERNEL,
-    "gpu_memcpy": ActivityKind.MEMCPY,
-    "gpu_memset": ActivityKind.MEMSET,
-}
 # The same numbers as CUPTI and nsys (ENUM_CUDA_MEMCPY_OPER).
 _COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7, "DtoD": 8, "HtoH": 9,
                "PtoP": 10}  # fmt: skip
@@ -53,6 +49,7 @@ class Collector:
         self.allocations: list[pd.DataFrame] = []
         self.labels: list[Event] = []
         self.left_out: Counter[str] = Counter()
+        self.not_understood: Counter[str] = Counter()  # by category
         self.unreadable_count = 0
         self.profiler_range_count = 0
         self._row = 0
@@ -62,9 +59,9 @@ class Collector:
         category = np.array([str(event.get("cat") or event.get("ph") or "") for event in events], dtype=object)
         codes, names = pd.factorize(category)
         wanted = {
-            **dict.fromkeys(_SPAN_KINDS, self._add_spans),
-            **dict.fromkeys(_LAUNCH_CLASSES, self._add_launches),
-            **dict.fromkeys(_ACTIVITY_KINDS, self._add_activities),
+            **dict.fromkeys(SPAN_KINDS, self._add_spans),
+            **dict.fromkeys(LAUNCH_CLASSES, self._add_launches),
+            **dict.fromkeys(ACTIVITY_KINDS, self._add_activities),
             "cpu_instant_event": self._add_allocations,
             "cuda_sync": self._add_synchronizations,
             "overhead": self._add_overheads,
@@ -72,10 +69,13 @@ class Collector:
         for code, name in enumerate(names):
             rows = np.flatnonzero(codes == code)
             group = [events[row] for row in rows]
+            meant = canonical(name)
             if name == "M":
                 self.labels += group
-            elif name in wanted:
-                wanted[name](name, group, rows + self._row)
+            elif meant in wanted:
+                wanted[meant](meant, group, rows + self._row)
+            elif not meant:
+                self.not_understood[name] += len(group)
             else:
                 self.left_out[name] += len(group)
                 self.profiler_range_count += len(group) * (name == "cuda_profiler_range")
@@ -90,7 +90,7 @@ class Collector:
             rows = rows[is_module]
             events = [event for event, keep in zip(events, is_module) if keep]
         frame = self._timed(events, rows)
-        frame["kind"] = int(_SPAN_KINDS[category])
+        frame["kind"] = int(SPAN_KINDS[category])
         frame["external_id"] = _arguments(events, "External id")
         if category == "cpu_op":
             frame["sequence"] = _arguments(events, "Sequence number")
@@ -98,11 +98,13 @@ class Collector:
             frame["shape_id"] = self.strings.add([_shape_text(arguments_of(event)) for event in events])
             if self.with_frames:  # all that a table may want; the printed tree does not
                 frame["arguments_id"] = self.strings.add([_arguments_text(arguments_of(event)) for event in events])
+            is_range = np.array([str(event.get("name")).startswith(ANNOTATION_PREFIXES) for event in events], bool)
+            frame.loc[is_range, "kind"] = int(SpanKind.ANNOTATION)
         self._keep(self.spans, frame)
 
     def _add_launches(self, category: str, events: list[Event], rows: np.ndarray) -> None:
         frame = self._timed(events, rows)
-        frame["api_class"] = _LAUNCH_CLASSES[category]
+        frame["api_class"] = LAUNCH_CLASSES[category]
         frame["correlation_id"] = _arguments(events, "correlation")
         kernels = [arguments_of(event).get("kernel") for event in events]
         if any(kernels):  # ROCm names the kernel in the launch call: all there is of one recorded into a graph
@@ -111,7 +113,7 @@ class Collector:
 
     def _add_activities(self, category: str, events: list[Event], rows: np.ndarray) -> None:
         frame = self._timed(events, rows)
-        frame["kind"] = int(_ACTIVITY_KINDS[category])
+        frame["kind"] = int(ACTIVITY_KINDS[category])
         frame["short_name_id"] = self._short_names(frame["name_id"].to_numpy(), category)
         frame["correlation_id"] = _arguments(events, "correlation", _NO_CORRELATION)
         for column, key in (("device_id", "device"), ("context_id", "context"), ("stream_id", "stream"),
@@ -200,7 +202,7 @@ def _arguments(events: list[Event], key: str, default: int = -1) -> np.ndarray:
 
 def _shape_text(args: dict[str, Any]) -> str | None:
     """Sizes of the inputs as emit_nvtx writes them, e.g. ``[[8, 3], []]``; None where no input has any."""
-    sizes = args.get("Input Dims")
+    sizes = args.get("Input Dims", args.get("Input dims"))  # the second until 1.10
     return str(sizes) if isinstance(sizes, list) and any(sizes) else None
 
 

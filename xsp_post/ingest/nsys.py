@@ -22,12 +22,14 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import nsys_waits
 from xsp_post.ingest.nsys_devices import device_frame
+from xsp_post.ingest.nsys_diagnostics import diagnostic_findings, without_paths
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
 from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, requests
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers
 from xsp_post.ingest.nsys_times import close_and_repair, last_time
 from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, require_columns, resolve, whole
+from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.schemas.units import format_ns
 
@@ -39,6 +41,7 @@ _DEVICE_TABLES = {
     "kernel": "CUPTI_ACTIVITY_KIND_KERNEL", "memcpy": "CUPTI_ACTIVITY_KIND_MEMCPY",
     "memset": "CUPTI_ACTIVITY_KIND_MEMSET", "graph": "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
 }  # fmt: skip
+_NVPROF_TABLES = {"StringTable", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"}
 _NONE_32 = 0xFFFFFFFF
 _PROCESS_BITS = ~np.int64(0xFFFFFF)  # of a global thread or process id
 _PUSH_POP, _START_END = (59, 70), (60, 71)
@@ -72,10 +75,20 @@ def read_trace(source: TableSource, *, detail: bool = True) -> Trace:
 
     Raises `CaptureError` when the tables are no nsys export or a column holds values of a foreign type.
     """
+    if {
+        "StringTable",
+        "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
+    } & source.tables() and "StringIds" not in source.tables():
+        raise CaptureError(
+            f"{source.path}: is a database of nvprof, the profiler before Nsight Systems; xsp-post does not read it",
+            code="capture-nvprof",
+            hint="record again with: nsys profile -t cuda,nvtx -o report python program.py",
+        )
     if not any(resolve(source.tables(), name) in source.tables() for name in _KNOWN_TABLES):
         found = ", ".join(sorted(source.tables())[:5]) or "no table at all"
         raise CaptureError(
-            f"{source.path}: is no Nsight Systems export: it has none of {', '.join(_KNOWN_TABLES)} (found: {found})",
+            f"{source.path}: is not an Nsight Systems export: it has none of {', '.join(_KNOWN_TABLES)} "
+            f"(found: {found})",
             code="capture-no-export",
             hint="give the output of: nsys export -t sqlite REPORT.nsys-rep",
         )
@@ -143,11 +156,10 @@ class _Reader:
             options=self.options,
         )
 
-    def _diagnostics(self) -> None:
+    def _diagnostics(self, activities: pd.DataFrame) -> None:
         rows = self.source.rows(self._table("DIAGNOSTIC_EVENT"), ("severity", "text"))
-        serious = [" ".join(_without_paths(str(text)).split()) for severity, text in rows if severity in (2, 3)]
-        if serious:
-            self.findings.append(finding("diagnostic-event", count=len(serious), example=" | ".join(serious[:3])))
+        has_kernels = bool((activities["kind"].to_numpy() == int(ActivityKind.KERNEL)).any())
+        self.findings += diagnostic_findings(rows, has_kernels=has_kernels)
 
     # -- shaping --------------------------------------------------------------------------------
 
@@ -158,12 +170,13 @@ class _Reader:
         self.strings = interner(tables["strings"])
         self._number_processes_and_threads(tables)
         provenance = self._provenance()
-        self._diagnostics()
         activities = self._activities(tables)
+        self._diagnostics(activities)
         launches = self._launches(tables.pop("api"))
         spans, domains = self._spans(tables.pop("nvtx"), tables["cudnn"], tables["cublas"])
         launches, mended = close_and_repair(spans, launches, activities, self._last_nvtx_ns)
         self.findings += mended
+        self._unmatched_launches(launches, activities)
         self._module_loading(tables["overhead"], launches)
         waits = self._waits(tables, launches)
         graph_nodes = self._graph_nodes(tables["graph_node"])
@@ -567,12 +580,17 @@ class _Reader:
             table, start, end, thread = table.filter(pa.array(known)), start[known], end[known], thread[known]
         columns = {
             "thread_index": self._thread_index(thread),
-            "name_id": self.strings.by_number(numbers(table, "name"), _without_paths),
+            "name_id": self.strings.by_number(numbers(table, "name"), without_paths),
             "overhead_type": numbers(table, "overhead_type"),
             "start_ns": start,
             "end_ns": end,
         }
         return pd.DataFrame(columns).astype(OVERHEAD_DTYPES)
+
+    def _unmatched_launches(self, launches: pd.DataFrame, activities: pd.DataFrame) -> None:
+        found = unmatched_launches(launches, activities, self.strings.array())
+        if found is not None:
+            self.findings.append(found)
 
     def _graph_nodes(self, table: pa.Table) -> pd.DataFrame:
         thread = self._thread_index(numbers(table, "global_tid"))
@@ -614,13 +632,7 @@ def _no_sentinel(values: np.ndarray) -> np.ndarray:
 
 
 _ABI_SUFFIX = re.compile(r"_v\d+$")
-_PATH = re.compile(r"(?:[A-Za-z]:)?[\\/](?:[^\s'\"()\\/]+[\\/])+")
 
 
 def _without_abi_suffix(name: str) -> str:
     return _ABI_SUFFIX.sub("", name)
-
-
-def _without_paths(text: str) -> str:
-    """Folders stay out of findings: they hold user names."""
-    return _PATH.sub("", text)

@@ -1,0 +1,105 @@
+"""Captures in: launch calls whose kernels are not in the capture → a finding with its likely cause."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.base.findings import Finding, finding
+from xsp_post.base.messages import INFO
+from xsp_post.model.trace import ActivityKind
+
+_LAUNCH = re.compile(r"Launch(?:Cooperative)?Kernel|ModuleLaunch|ExtLaunch")
+_BEGIN, _END = "StreamBeginCapture", "StreamEndCapture"
+_FEW_RATIO = 0.05  # below it the edges of the recording explain them
+_MOST_RATIO = 0.9
+_DENSE_PER_ROW = 64  # a table of ids is made where they are this dense, else they are sorted
+
+
+def unmatched_launches(launches: pd.DataFrame, activities: pd.DataFrame, texts: np.ndarray) -> Finding | None:
+    """The finding, or None where every launch of a kernel has one. Launches that a CUDA graph recorded run later,
+    under the graph's own launch, and are not counted."""
+    names = launches["name_id"].to_numpy()
+    calls = _named(names, texts, _LAUNCH)
+    if not calls.any():
+        return None
+    rows = np.flatnonzero(calls)
+    lost = rows[~_has_work(launches, activities, rows)]
+    lost = lost[~_inside_capture(launches, names, texts, lost)]
+    if not len(lost):
+        return None
+    share = len(lost) / len(rows)
+    cause = _cause(launches, rows, lost, activities)
+    example = f"{len(lost):,} of {len(rows):,} launches; {cause}"
+    return finding(
+        "launches-without-kernel", count=len(lost), example=example, severity=INFO if share < _FEW_RATIO else ""
+    )
+
+
+def _named(names: np.ndarray, texts: np.ndarray, pattern: re.Pattern[str]) -> np.ndarray:
+    codes, used = pd.factorize(names)
+    matches = [name >= 0 and pattern.search(str(texts[name])) is not None for name in used.tolist()]
+    return np.array([*matches, False], bool)[codes]
+
+
+def _has_work(launches: pd.DataFrame, activities: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
+    """Whether some device work has the launch's process and correlation id (or some launch a kernel's)."""
+    found = np.zeros(len(rows), bool)
+    ids, process = launches["correlation_id"].to_numpy()[rows], launches["process_index"].to_numpy()[rows]
+    work, owner = activities["correlation_id"].to_numpy(), activities["process_index"].to_numpy()
+    for one in np.unique(process).tolist():
+        mine = process == one
+        found[mine] = _is_among(ids[mine], work[owner == one])
+    return found
+
+
+def _is_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
+    low, high = (int(others.min()), int(others.max())) if len(others) else (0, -1)
+    if not 0 <= low <= high < _DENSE_PER_ROW * (len(others) + 1024):
+        return np.isin(ids, others)
+    table = np.zeros(high + 2, bool)
+    table[others] = True
+    return table[np.where((ids < 0) | (ids > high), high + 1, ids)]
+
+
+def _inside_capture(launches: pd.DataFrame, names: np.ndarray, texts: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Whether each launch lies between the begin and the end of a stream capture of its thread."""
+    begins = np.flatnonzero(_named(names, texts, re.compile(_BEGIN)))
+    inside = np.zeros(len(rows), bool)
+    if not len(begins) or not len(rows):
+        return inside
+    ends = np.flatnonzero(_named(names, texts, re.compile(_END)))
+    thread, start = launches["thread_index"].to_numpy(), launches["start_ns"].to_numpy()
+    for one in np.unique(thread[begins]).tolist():
+        opened = np.sort(start[begins[thread[begins] == one]])
+        closed = np.sort(start[ends[thread[ends] == one]])
+        mine = thread[rows] == one
+        at = start[rows[mine]]
+        inside[mine] = np.searchsorted(opened, at, side="right") > np.searchsorted(closed, at, side="right")
+    return inside
+
+
+def _cause(launches: pd.DataFrame, rows: np.ndarray, lost: np.ndarray, activities: pd.DataFrame) -> str:
+    start = launches["start_ns"].to_numpy()
+    kernels = activities[activities["kind"].to_numpy() == int(ActivityKind.KERNEL)]
+    if kernels.empty:
+        if (activities["kind"].to_numpy() == int(ActivityKind.GRAPH)).any():
+            return "kernels of CUDA graphs were recorded as whole graphs"
+        return (
+            "no kernel at all was recorded: the recording ended before the device's records were collected, another "
+            "profiler held the device, or the driver is not one that this profiler knows"
+        )
+    matched = np.setdiff1d(rows, lost, assume_unique=True)
+    if not len(matched):
+        return "the recorded kernels belong to other launches: the capture is a part of a longer recording"
+    orphans = len(kernels) - int(_has_work(kernels, launches, np.arange(len(kernels))).sum())
+    if orphans > _FEW_RATIO * len(kernels):
+        return f"{orphans:,} kernels have no launch either: the capture is a part of a longer recording"
+    first, last = int(start[matched].min()), int(start[matched].max())
+    if (start[lost] > last).mean() >= _MOST_RATIO:
+        return "they are the last ones: the recording ended before the device's records were collected"
+    if (start[lost] < first).mean() >= _MOST_RATIO:
+        return "they are the first ones: device work was recorded later than the calls"
+    return "they are spread over the recording: records of the device were lost, or the work ran under a CUDA graph"
