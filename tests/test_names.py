@@ -15,10 +15,6 @@ from hypothesis import strategies as st
 
 from xsp_post.names import (
     COLUMNS,
-    is_model_like,
-    is_module_like,
-    is_operator_like,
-    is_phase_like,
     parse_names,
     range_text,
 )
@@ -225,10 +221,11 @@ def test_our_own_grammar_is_read_back(path, layer_type, call):
 
 def test_recognisers():
     texts = array("Step 5", "ExecutionContext::execute", "Forward", "layers.17", "aten::mm", "benchmark_loop")
-    assert is_model_like(texts).tolist() == [True, True, False, False, False, False]
-    assert is_phase_like(texts).tolist() == [False, False, True, False, False, False]
-    assert is_module_like(texts).tolist() == [False, False, False, True, False, False]
-    assert is_operator_like(texts).tolist() == [False, False, False, False, True, False]
+    role = parse_names(texts)["role"]
+    assert role.isin(["iteration", "model"]).tolist() == [True, True, False, False, False, False]
+    assert role.isin(["phase"]).tolist() == [False, False, True, False, False, False]
+    assert role.isin(["module", "layer"]).tolist() == [False, False, False, True, False, False]
+    assert role.isin(["operator"]).tolist() == [False, False, False, False, True, False]
 
 
 @given(

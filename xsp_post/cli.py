@@ -58,12 +58,7 @@ def _root(
 
 def _register() -> None:
     for module, function in _COMMANDS:
-        try:
-            command = getattr(importlib.import_module(f"xsp_post.commands.{module}"), function)
-        except ModuleNotFoundError as error:
-            if error.name != f"xsp_post.commands.{module}":
-                raise
-            continue
+        command = getattr(importlib.import_module(f"xsp_post.commands.{module}"), function)
         app.command(function.replace("_", "-"))(command)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from xsp_post.base import messages
 from xsp_post.base.errors import CaptureError, ToolError
-from xsp_post.counters.quantities import quantities, roof_fractions
+from xsp_post.counters.quantities import quantities
 from xsp_post.ingest import ncu, ncu_blocks
 from xsp_post.ingest.ncu import read_actions, read_ncu, sniff_ncu
 from xsp_post.ingest.ncu_csv import read_ncu_csv
@@ -43,6 +43,20 @@ def values(report: CounterReport, quantity: str) -> list[float]:
 def sources(report: CounterReport, quantity: str) -> set[str]:
     derived = quantities(report)
     return set(derived.loc[derived["metric_name"] == quantity, "source"])
+
+
+def roof_fractions(report):
+    """How near each action came to the roofs its own report states (1 = at the roof); above 1 something is wrong."""
+    wide = quantities(report).pivot(index="action_id", columns="metric_name", values="value")
+    wide = wide.reindex(index=report.actions.index, columns=list(QUANTITIES))
+    seconds = wide["counted_duration_ns"] * 1e-9
+    pairs = {
+        "fp64": ("flop_fp64", "peak_fp64_flop_per_s"),
+        "fp32": ("flop_fp32", "peak_fp32_flop_per_s"),
+        "fp16": ("flop_fp16", "peak_fp16_flop_per_s"),
+        "dram": ("dram_bytes", "peak_dram_bytes_per_s"),
+    }
+    return pd.DataFrame({name: wide[part] / seconds / wide[peak] for name, (part, peak) in pairs.items()})
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -1,4 +1,4 @@
-"""Beside the arrows: how repeated measurements become one number, and how sure that number is.
+"""Repeated measurements → one number, and how sure that number is.
 
 The summary of xsp-post is the *symmetric 20 % trimmed mean*: sort the n values, drop
 g = ⌊0.2·n⌋ from each end, average the other n − 2g. For n < 5 nothing is dropped and it is the plain
@@ -8,7 +8,6 @@ i.e. √(SSD_w / (h·(h − 1))) where SSD_w is the sum of squared deviations of
 h = n − 2g, on h − 1 degrees of freedom. Without trimming both become the textbook Student t
 interval and, between two samples, Welch's test.
 
-`paper_trimmed_mean` is what the paper's code did instead, for reproduction only.
 All values keep the unit they come in. NaN values are left out; no value at all gives NaN.
 """
 
@@ -58,33 +57,6 @@ def trimmed_mean(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> float
     sample.sort()
     dropped = int(trim_count(sample.size, trim_ratio))
     return float(sample[dropped : sample.size - dropped].mean())
-
-
-def paper_trimmed_mean(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> float:
-    """The trimmed mean as the paper's code computes it, slips included; never a default.
-
-    n < 3: plain mean. n = 3: median. n ≥ 4: the mean of sorted[⌊0.2n⌋ : min(n − 1, n − ⌊0.2n⌋)], so that
-    n = 4 loses its maximum only. Rounded to three decimals.
-    """
-    sample = np.sort(_clean(values))
-    n = sample.size
-    if n == 0:
-        return math.nan
-    if n < 3:
-        return round(float(sample.mean()), 3)
-    if n == 3:
-        return round(float(sample[1]), 3)
-    dropped = int(trim_count(n, trim_ratio))
-    return round(float(sample[dropped : min(n - 1, n - dropped)].mean()), 3)
-
-
-def summarise(
-    values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE
-) -> dict[str, float]:
-    """One sample's summary as a dict of `SUMMARY_COLUMNS` (same numbers as `summarise_groups`)."""
-    array = np.asarray(values, dtype=np.float64).ravel()
-    frame = summarise_groups(array, np.zeros(array.size, dtype=np.int64), 1, trim_ratio, confidence)
-    return {str(column): float(frame[column].iloc[0]) for column in frame.columns}
 
 
 def summarise_groups(
@@ -330,26 +302,6 @@ def compare_summaries(base: pd.DataFrame, other: pd.DataFrame, confidence: float
             "is_significant": (low > 0) | (high < 0),
         }
     )
-
-
-def bootstrap_interval(
-    values: npt.ArrayLike,
-    trim_ratio: float = TRIM_RATIO,
-    confidence: float = CONFIDENCE,
-    resamples: int = 2000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Percentile bootstrap interval of the trimmed mean, for samples too skewed for t; seeded, repeatable."""
-    sample = _clean(values)
-    if sample.size < 2:
-        return math.nan, math.nan
-    drawn = np.random.default_rng(seed).choice(sample, size=(resamples, sample.size))
-    drawn.sort(axis=1)
-    dropped = int(trim_count(sample.size, trim_ratio))
-    means = drawn[:, dropped : sample.size - dropped].mean(axis=1)
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return float(low), float(high)
 
 
 def t_quantiles(degrees_of_freedom: npt.ArrayLike, confidence: float = CONFIDENCE) -> FloatArray:

@@ -9,7 +9,7 @@ zero. Formulas: NVIDIA's roofline charts of Nsight Compute (SpeedOfLight_Hierarc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -375,21 +375,3 @@ def combined_flop(metrics: pd.DataFrame) -> pd.DataFrame:
         "kernel_id": ids, "metric_name": "flop", "value": total[differs].to_numpy(), "unit": "flop",
         "source": source,
     })  # fmt: skip
-
-
-def roof_fractions(report: CounterReport) -> pd.DataFrame:
-    """How near each action came to the roofs its own report states: fp64, fp32, fp16, dram (1 = at the roof).
-
-    index = action_id, NaN where the report does not say. Above 1 something in the report or the formulas is wrong.
-    """
-    wide = quantities(report).pivot(index="action_id", columns="metric_name", values="value")
-    wide = wide.reindex(index=report.actions.index, columns=list(QUANTITIES))
-    seconds = wide["counted_duration_ns"] * 1e-9
-    pairs: Mapping[str, tuple[str, str]] = {
-        "fp64": ("flop_fp64", "peak_fp64_flop_per_s"),
-        "fp32": ("flop_fp32", "peak_fp32_flop_per_s"),
-        "fp16": ("flop_fp16", "peak_fp16_flop_per_s"),
-        "dram": ("dram_bytes", "peak_dram_bytes_per_s"),
-    }
-    fraction: Callable[[str, str], pd.Series] = lambda part, peak: wide[part] / seconds / wide[peak]  # noqa: E731
-    return pd.DataFrame({name: fraction(part, peak) for name, (part, peak) in pairs.items()})

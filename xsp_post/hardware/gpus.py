@@ -231,17 +231,6 @@ def load_overrides(path: Path) -> dict[str, Peaks]:
     return {str(entry.get("gpu_name", "*")): _override(path, entry) for entry in entries}
 
 
-def to_override(peaks: Peaks) -> dict[str, Any]:
-    """What `load_overrides` reads back: a JSON-ready table of these peaks."""
-    entry: dict[str, Any] = {"gpu_name": peaks.gpu_name, "source": peaks.source}
-    entry |= {f"{pipe}_flop_per_s": value for pipe, value in peaks.flop_per_s.items()}
-    if peaks.memory_bandwidth_bytes_per_s is not None:
-        entry["memory_bandwidth_bytes_per_s"] = peaks.memory_bandwidth_bytes_per_s
-    if peaks.l2_bytes is not None:
-        entry["l2_bytes"] = peaks.l2_bytes
-    return entry
-
-
 def _from_overrides(gpu_name: str, overrides: Mapping[str, Peaks]) -> Peaks | None:
     words = frozenset(_words(gpu_name))
     for name, peaks in overrides.items():

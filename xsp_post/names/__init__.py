@@ -82,27 +82,6 @@ def parse_names(texts: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(columns)[list(COLUMNS)]
 
 
-def is_model_like(texts: np.ndarray) -> np.ndarray:
-    """Which texts name one execution of a model or one step (`Step 5`, `ProfilerStep#3`, `model:forward#0`,
-    TensorRT's `ExecutionContext::execute`, an XLA module): bool array of their length."""
-    return parse_names(texts)["role"].isin(["iteration", "model"]).to_numpy()
-
-
-def is_phase_like(texts: np.ndarray) -> np.ndarray:
-    """Which texts are nothing but a phase of a step (`Forward`, `backward pass`, `optimizer.step`)."""
-    return (parse_names(texts)["role"] == "phase").to_numpy()
-
-
-def is_module_like(texts: np.ndarray) -> np.ndarray:
-    """Which texts name a module (`layers.17.mlp`, `FSDP::pre_forward (…)`, `TransformerLayer`, TensorRT layers)."""
-    return parse_names(texts)["role"].isin(["module", "layer"]).to_numpy()
-
-
-def is_operator_like(texts: np.ndarray) -> np.ndarray:
-    """Which texts name a framework operator (`aten::mm`, `autograd::engine::…`, `MulBackward0`)."""
-    return (parse_names(texts)["role"] == "operator").to_numpy()
-
-
 # --- the suffix of emit_nvtx -----------------------------------------------------------------------------
 
 

@@ -19,7 +19,6 @@ from xsp_post.reports.text import shorten, visible
 from xsp_post.schemas.units import format_ns, format_ratio_percent
 
 ROW_LIMIT = 400
-LAYER_BARS = 6
 _COLUMNS = (
     "event",
     "level",

@@ -19,7 +19,6 @@ from xsp_post.reports.text import visible
 from xsp_post.schemas import TABLES, unit_of, units
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
-MONO = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace'
 
 # role -> (light, dark). Roles, not hues, are what charts ask for.
 PALETTES: dict[str, tuple[str, str]] = {

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: the paper's printed numbers against ours, line by line (checks R1–R9).
+"""The paper's printed numbers → lines that say ours beside them, and whether they agree (checks R1–R9).
 
 Every line feeds raw columns of the paper through `compute_all`, the function that users' captures go
 through, and compares a derived column. A printed number is a rounded one: a line agrees when ours lies within
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from paper.data import MIB, SLIPS, Builder, KernelRow, LayerRow, folder, printed
 from xsp_post.analyses import compute_all
 from xsp_post.analyses.evaluation import convolution_ratio
 from xsp_post.analyses.options import BATCH_POLICIES
-from xsp_post.analyses.paper_data import MIB, SLIPS, Builder, KernelRow, LayerRow, folder, printed
 from xsp_post.hardware.gpus import paper_system
 from xsp_post.hardware.peaks import PAPER_SYSTEMS
 from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
@@ -505,7 +505,7 @@ SECTIONS: tuple[Callable[[], Iterator[Line]], ...] = (
 
 
 def lines() -> list[Line]:
-    """Every comparison. FileNotFoundError where the paper's data is not at hand (`paper_data.folder`)."""
+    """Every comparison. FileNotFoundError where the paper's data is not at hand (`data.folder`)."""
     return [line for section in SECTIONS for line in section()]
 
 

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: the paper's raw columns as core frames, so that the product itself is what is checked.
+"""The paper's raw columns → core frames, so that the product itself is what is checked.
 
 The data (tables as printed, figures read back from their vector drawings) is third-party material and not
 part of this repository: it is found through ``XSP_POST_PAPER`` or beside the checkout.

@@ -1,0 +1,1 @@
+"""The paper reproduced: its printed numbers against ours. For people; the package does not import it."""
