@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: frames in, frame out: A1…A15 and the paper's evaluation tables (paper, §III).
+"""Frames in, frame out: A1…A15 and the paper's evaluation tables (paper, §III).
 
 `compute_all` makes every table from the core tables of one workload; `ANALYSES` says of each which levels
 it needs and which exhibit of the paper it reproduces; `why_empty` says what to record for one without rows.

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: which capture each number of a case is taken from (paper, §III-C).
+"""Which capture each number of a case is taken from (paper, §III-C).
 
 A *case* is one workload at one batch size and phase. Its model latency comes from the run without
 profilers below the model (M), its layer latencies from M/L, its kernels from M/L/G; where a run is missing

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: the paper's evaluation beside A1…A15: cases, summary, stages, roofs (paper, §IV)."""
+"""The paper's evaluation beside A1…A15: cases, summary, stages, roofs (paper, §IV)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: small helpers on frames and arrays that every analysis uses."""
+"""Small helpers on frames and arrays that every analysis uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: what all analyses start from: cases, matched layers, matched kernels, roofs."""
+"""What all analyses start from: cases, matched layers, matched kernels, roofs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: A11…A14, layers and kernels together (paper, Table I), which no single tool gives."""
+"""A11…A14, layers and kernels together (paper, Table I), which no single tool gives."""
 
 from __future__ import annotations
 

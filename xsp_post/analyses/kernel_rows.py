@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: one row per kernel launch of each case's reference iteration, with its counters.
+"""One row per kernel launch of each case's reference iteration, with its counters.
 
 A launch is the same in another iteration, repeat or counter run when it has the same layer, kernel name and
 is the k-th launch of that name in that layer (where the sequences are equal this is "same

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: A8, A9, A10, what the kernels alone tell (paper, Table I)."""
+"""A8, A9, A10, what the kernels alone tell (paper, Table I)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: the layers of each case, matched across iterations and runs, summarised once.
+"""The layers of each case, matched across iterations and runs, summarised once.
 
 The same layer in two iterations or runs has the same (path, call index); its number is that of the first
 measured iteration of the run that layer latencies are taken from (in XSP's scripts the first repeat is the

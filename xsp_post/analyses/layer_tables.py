@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: A2…A7, what the layers alone tell (paper, Table I)."""
+"""A2…A7, what the layers alone tell (paper, Table I)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: A1, A15 and what the paper's evaluation makes of batch sizes (paper, §III and §IV)."""
+"""A1, A15 and what the paper's evaluation makes of batch sizes (paper, §III and §IV)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: what a user may choose about the tables, with the defaults and why."""
+"""What a user may choose about the tables, with the defaults and why."""
 
 from __future__ import annotations
 

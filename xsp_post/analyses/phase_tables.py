@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: forward, backward and optimizer of a training step apart, per layer and model."""
+"""Forward, backward and optimizer of a training step apart, per layer and model."""
 
 from __future__ import annotations
 

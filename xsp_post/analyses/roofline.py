@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: intensity, throughput, roofs and the verdict memory-/compute-/latency-bound.
+"""Intensity, throughput, roofs and the verdict memory-/compute-/latency-bound.
 
 paper, §III: AI = flop / (DRAM reads + writes); AT = flop / kernel latency; memory-bound ⇔ AI < peak / bandwidth
 (strictly). Written as times that is: memory-bound ⇔ bytes / bandwidth > flop / peak, which also holds for a

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: work of kernels from shapes, where no counters were collected.
+"""Work of kernels from shapes, where no counters were collected.
 
 A case that has counters keeps to them: sums of both would be of two kinds. What stands for counters then is the least
 work: flop of products and each tensor once, as ``docs/work.md`` says.

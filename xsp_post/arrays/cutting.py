@@ -1,4 +1,4 @@
-"""Arithmetic on int64 intervals: cutting them at points, per group (thread). NumPy only (ground floor)."""
+"""Arithmetic on int64 intervals: cutting them at points, per group (thread). NumPy only."""
 
 from __future__ import annotations
 

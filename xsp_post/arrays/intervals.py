@@ -1,4 +1,4 @@
-"""Arithmetic on int64 time intervals: nesting, containment, union, gaps. NumPy only (ground floor).
+"""Arithmetic on int64 time intervals: nesting, containment, union, gaps. NumPy only.
 
 Nesting rule (NVIDIA's `nvtx_gpu_proj_trace`): the parent of a range is the enclosing range of
 the same thread with the least slack, `(start−P.start)+(P.end−end)`. Slack is `P`'s length minus a

@@ -1,4 +1,4 @@
-"""Folded tree → folded tree: siblings that differ in numbers only become one row (ground floor)."""
+"""Folded tree → folded tree: siblings that differ in numbers only become one row."""
 
 from __future__ import annotations
 

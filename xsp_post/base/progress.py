@@ -1,4 +1,4 @@
-"""Ground floor: a progress line on stderr for anything that may take over two seconds."""
+"""A progress line on stderr for anything that may take over two seconds."""
 
 from __future__ import annotations
 

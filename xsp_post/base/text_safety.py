@@ -1,4 +1,4 @@
-"""Ground floor: text from a capture as one harmless line, and which characters no output may pass on as they are."""
+"""Text from a capture as one harmless line, and which characters no output may pass on as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ground floor of the arrow Trace → Tree: how each convention of range texts is read.
+"""How each convention of range texts is read.
 
 Irregular texts (dicts, TensorRT, XLA, FSDP, Megatron) have one small function each, called once per different
 text; plain texts are read all at once by patterns.

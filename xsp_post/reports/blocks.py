@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: what a section of the page is made of, before any HTML or JSON is written.
+"""What a section of the page is made of, before any HTML or JSON is written.
 
 An exhibit makes a `Section` of blocks out of results; `html` and `json_form` show them. A block holds raw
 numbers in the units of their columns; text is made at the very end by `theme.text_of`.

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: what the numbers were made from: captures, devices, iterations."""
+"""What the numbers were made from: captures, devices, iterations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the tables of a comparison → one self-contained page."""
+"""The tables of a comparison → one self-contained page."""
 
 from __future__ import annotations
 

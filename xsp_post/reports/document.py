@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: results → the document: the summary, the sections in order, and what is missing.
+"""Results → the document: the summary, the sections in order, and what is missing.
 
 The one registry of exhibits. `html` and `json_form` show the same document, so that they cannot disagree.
 """

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the numbers of the headline, each with why one may trust it: cells of tables, chosen."""
+"""The numbers of the headline, each with why one may trust it: cells of tables, chosen."""
 
 from __future__ import annotations
 

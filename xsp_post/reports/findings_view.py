@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: findings as the page shows them: worst first, one per code, with cause and cure."""
+"""Findings as the page shows them: worst first, one per code, with cause and cure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: fleet tables → one self-contained page (Tables VIII–X, Figures 10–12 of the paper)."""
+"""Fleet tables → one self-contained page (Tables VIII–X, Figures 10–12 of the paper)."""
 
 from __future__ import annotations
 

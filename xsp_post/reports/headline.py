@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the last lines of `xsp-post run`: latency, throughput, top layers, what profiling cost.
+"""The last lines of `xsp-post run`: latency, throughput, top layers, what profiling cost.
 
 `data` picks cells of the tables a01, a02 and overhead; `lines` words them. Nothing is computed here.
 """

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the document → one self-contained HTML page. No request to any server, ever.
+"""The document → one self-contained HTML page. No request to any server, ever.
 
 Text of a capture reaches the page in two ways: through `html.escape` into the static top, or as JSON that the
 page's script shows with ``textContent``. The Content-Security-Policy allows the two inline scripts by their

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the tree as an icicle. Nodes of equal folded path become one, with kernels below.
+"""The tree as an icicle. Nodes of equal folded path become one, with kernels below.
 
 Every kernel of the capture is counted, warm-up included: the widths add up to the capture's kernel time.
 What is too small to draw is folded into ``[n more]`` under its parent, never dropped.

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: single charts, as Altair objects, PNG or SVG; no browser and no network is needed."""
+"""Single charts, as Altair objects, PNG or SVG; no browser and no network is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the scripts and styles that are written into the page, all of them offline."""
+"""The scripts and styles that are written into the page, all of them offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: A8 and A10, the kernels one by one and by name (Tables III and IV)."""
+"""A8 and A10, the kernels one by one and by name (Tables III and IV)."""
 
 from __future__ import annotations
 

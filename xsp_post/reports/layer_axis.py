@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: bars over the layers in execution order, the form of the paper's Figures 5, 7 and 8."""
+"""Bars over the layers in execution order, the form of the paper's Figures 5, 7 and 8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: what the bar at the bottom of the page says of the layer that is selected."""
+"""What the bar at the bottom of the page says of the layer that is selected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: A11–A13, the kernels gathered by layer (Table V, Figures 7 and 8)."""
+"""A11–A13, the kernels gathered by layer (Table V, Figures 7 and 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: A2–A4 and the stages: the layer table, latency and memory over the layers, box plot.
+"""A2–A4 and the stages: the layer table, latency and memory over the layers, box plot.
 
 Reproduces Table II and Figure 5 with its shaded thirds (XSP, IPDPS 2020, §III-D).
 """

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: A1 and A15, the model over its batch sizes (Figure 3, Table VI)."""
+"""A1 and A15, the model over its batch sizes (Figure 3, Table VI)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the paper's Figure 2, what each profiling level cost, and which number is the accurate one.
+"""The paper's Figure 2, what each profiling level cost, and which number is the accurate one.
 
 Green is the latency at the event's own level, the one to believe; grey is what each further profiler added to it
 (XSP, IPDPS 2020, §III-C).

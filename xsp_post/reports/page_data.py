@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: blocks → the JSON that the page's script reads. Columns, not rows; each text once."""
+"""Blocks → the JSON that the page's script reads. Columns, not rows; each text once."""
 
 from __future__ import annotations
 

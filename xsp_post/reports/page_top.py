@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the static top of the page: summary, verdict, findings, trust and balance, as HTML.
+"""The static top of the page: summary, verdict, findings, trust and balance, as HTML.
 
 It is written without script, so that the answer is there even where scripts are not allowed to run.
 """

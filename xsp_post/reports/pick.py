@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: which capture and which iteration a drawing shows, chosen once for all of them."""
+"""Which capture and which iteration a drawing shows, chosen once for all of them."""
 
 from __future__ import annotations
 

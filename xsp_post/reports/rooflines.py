@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: A9, A14 and the model roofline of A15 (Figures 6, 9, 10 and 12).
+"""A9, A14 and the model roofline of A15 (Figures 6, 9, 10 and 12).
 
 The points are the analyses' numbers; only the lines are drawn here: y = min(peak, bandwidth × x) of each pipe
 that has a point, with the vertical at its ideal intensity (XSP, IPDPS 2020, §III-D; Williams et al., CACM 2009).

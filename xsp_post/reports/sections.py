@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the frame that every section of every page has."""
+"""The frame that every section of every page has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: a page of statements and sections for results of many captures; as safe as the report.
+"""A page of statements and sections for results of many captures; as safe as the report.
 
 Same style sheet, script, blocks and Content-Security-Policy as `html`, without what belongs to one workload
 (verdict, trust, selected layer).

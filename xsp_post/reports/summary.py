@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the top of the page. What ran where, how fast, what matters most, and can one believe it.
+"""The top of the page. What ran where, how fast, what matters most, and can one believe it.
 
 Each number is a cell of an analysis table; here they are only chosen.
 """

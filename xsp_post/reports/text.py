@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: text of a capture made safe and short for a page. A capture's text is hostile.
+"""Text of a capture made safe and short for a page. A capture's text is hostile.
 
 Nothing here knows HTML or JSON: what comes out is plain text in which every character can be seen, so that
 a name cannot reorder, hide or fake its surroundings. Escaping is the page's business (`html.escape_json`).

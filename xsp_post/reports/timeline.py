@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: the timeline of one iteration: ranges, launches and streams side by side.
+"""The timeline of one iteration: ranges, launches and streams side by side.
 
 A real iteration is shown, the one nearest the median. Where there are more events than can be drawn, the longest
 stay single and the others are joined per lane into blocks that say how many they hold.

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: how far each number can be trusted, and whether all device work is accounted for."""
+"""How far each number can be trusted, and whether all device work is accounted for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: A5–A7, what the layer types cost: share of layers, of latency, of memory (Figure 4)."""
+"""A5–A7, what the layer types cost: share of layers, of latency, of memory (Figure 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``reports``: what bounds the model, in words, with the numbers behind it.
+"""What bounds the model, in words, with the numbers behind it.
 
 Nothing is computed here but which sentence fits; every number is one of A15's. The rules, in order:
 
