@@ -29,6 +29,7 @@ from xsp_post.tree_steps.execution_work import times_of
 from xsp_post.tree_steps.frames import make_frames
 from xsp_post.tree_steps.hook_pairs import with_hook_pairs
 from xsp_post.tree_steps.inferred import infer_rest
+from xsp_post.tree_steps.inside import infer_inside_ranges
 from xsp_post.tree_steps.iterations import measure_iterations, number_iterations
 from xsp_post.tree_steps.layer_evidence import layer_evidence
 from xsp_post.tree_steps.layer_keys import number_layers
@@ -87,6 +88,12 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
             inferred = _concat(inferred, passes.known)
             if passes.count:
                 rule += "; passes inside them are inferred from the launch sequence"
+    if options.infer and not (rule.startswith("own ranges") or options.layer_range or options.layer_depth):
+        inside = infer_inside_ranges(trace, names, nodes, activities, strings)
+        nodes, activities, strings = inside.nodes, inside.activities, inside.strings
+        if len(inside.known):
+            inferred = _concat(inferred, inside.known)
+            rule += "; blocks inside ranges without layers are inferred"
     nodes, frame = number_iterations(trace, nodes, activities, names)
     nodes["layer_node_id"] = layering.layer_of_nodes(
         nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(), nodes["level"].to_numpy()

@@ -42,6 +42,7 @@ class Sequence:
     traits: Traits
     iterations: Iterations
     process_index: int
+    phase_of_series: tuple[str, ...] = ()  # where known: what the iterations of each repetition are
 
     @classmethod
     def of(
@@ -267,7 +268,8 @@ def _add_insides(gathered: _Rows, sequence: Sequence, number: int, tops: np.ndar
         for _ in range(_MOST_OUTLINES):
             if not len(open_rows):
                 break
-            drawn = _outline(sequence, *typical, len(open_rows), budget)
+            phase = sequence.phase_of_series[series] if sequence.phase_of_series else ""
+            drawn = _outline(sequence, *typical, len(open_rows), budget, phase)
             offsets = np.unique(np.concatenate([drawn.start, drawn.end]))
             place, fit = places(
                 sequence.symbols, found.starts[open_rows], found.ends[open_rows], drawn.symbols, offsets
@@ -294,13 +296,19 @@ def _most_common(rows: np.ndarray, content: np.ndarray, found: Iterations) -> tu
     return int(found.starts[row]), int(found.ends[row])
 
 
-def _outline(sequence: Sequence, start: int, end: int, times: int, budget: int) -> Outline:
+def _outline(sequence: Sequence, start: int, end: int, times: int, budget: int, phase: str = "") -> Outline:
     """The outline of the iteration [start, end), less deep where its nodes times the iterations get too many."""
     rows = np.arange(start, end)
     network = is_network(sequence.traits, rows)
     for deepest in (3, 1, 0):
         drawn = outline(
-            sequence.symbols[rows], sequence.thread[rows], sequence.traits, rows, deepest=deepest, with_phases=network
+            sequence.symbols[rows],
+            sequence.thread[rows],
+            sequence.traits,
+            rows,
+            deepest=deepest,
+            with_phases=network,
+            phase=phase,
         )
         if len(drawn) * times <= budget:
             break

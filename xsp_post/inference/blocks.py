@@ -145,7 +145,9 @@ def find_layout(symbols: np.ndarray, *, align_right: bool = False, deepest: int 
         return Layout()
     hashed = Hashed.of(symbols)
     runs = _aligned(tandem_repeats(symbols), symbols, align_right)
-    return join([_blocks_of_run(hashed, run, align_right, deepest) for run in runs])
+    ends = runs[:, 0] + runs[:, 1] * runs[:, 2]
+    free = np.stack([np.r_[0, ends[:-1]], np.r_[runs[1:, 0], len(symbols)]], axis=1) if len(runs) else runs[:, :2]
+    return join([_blocks_of_run(hashed, run, room, align_right, deepest) for run, room in zip(runs, free, strict=True)])
 
 
 def _aligned(runs: np.ndarray, symbols: np.ndarray, align_right: bool) -> np.ndarray:
@@ -160,10 +162,32 @@ def _aligned(runs: np.ndarray, symbols: np.ndarray, align_right: bool) -> np.nda
     return runs
 
 
-def _blocks_of_run(hashed: Hashed, run: np.ndarray, align_right: bool, deepest: int) -> Layout:
+def _blocks_of_run(hashed: Hashed, run: np.ndarray, room: np.ndarray, align_right: bool, deepest: int) -> Layout:
+    """Blocks of one tandem repeat; room: from where to where no other repeat lies."""
     start, period, count = (int(value) for value in run)
-    inside = _inside(hashed.symbols[start : start + period], align_right, deepest - 1)
-    starts = start + period * np.arange(count)
+    body = hashed.symbols[start : start + period]
+    cuts = _near_equal_parts(body)
+    if len(cuts) <= 2:
+        starts = start + period * np.arange(count)
+        return _blocks(hashed, starts, period, align_right, deepest)
+    # layers that alternate a little (sliding and full attention, say): each part is a block
+    layouts = []
+    for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        starts = start + first + period * np.arange(-1, count + 1)
+        starts = starts[(starts >= room[0]) & (starts + last - first <= room[1])]
+        content = hashed.stretches(starts, starts + last - first)
+        own = hashed.stretches(np.array([start + first]), np.array([start + last]))[0]
+        layouts.append(_blocks(hashed, starts[content == own], last - first, align_right, deepest))
+    result = join(layouts)
+    result.content[result.depth == 0] = layouts[0].content[0]
+    return result
+
+
+def _blocks(hashed: Hashed, starts: np.ndarray, period: int, align_right: bool, deepest: int) -> Layout:
+    """Blocks of one content at ``starts``, with what lies inside them."""
+    count = len(starts)
+    first = int(starts[0])
+    inside = _inside(hashed.symbols[first : first + period], align_right, deepest - 1)
     content = hashed.stretches(starts, starts + period)
     block = Layout(
         starts, starts + period, np.full(count, -1), np.zeros(count, np.int64), np.full(count, BLOCK, np.int8), content
@@ -171,7 +195,7 @@ def _blocks_of_run(hashed: Hashed, run: np.ndarray, align_right: bool, deepest: 
     if not len(inside):
         return block
     size = len(inside)
-    shift = np.repeat(period * np.arange(count) + start, size)
+    shift = np.repeat(starts, size)
     base = np.repeat(np.arange(count), size)
     rows_before = count + base * size
     parent = np.tile(inside.parent, count)
@@ -184,6 +208,15 @@ def _blocks_of_run(hashed: Hashed, run: np.ndarray, align_right: bool, deepest: 
         np.tile(inside.content, count),
     )
     return stack([block, children])
+
+
+def _near_equal_parts(body: np.ndarray) -> np.ndarray:
+    """Where a turn falls into two to six parts that differ by a few launches only; includes 0 and its length."""
+    cuts = _part_boundaries(body)
+    first = body[: cuts[1]]
+    parts = [body[a:b] for a, b in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)]
+    alike = len(first) >= 8 and all(_is_nearly(part, first) for part in parts)
+    return cuts if alike else np.array([0, len(body)])
 
 
 def _inside(symbols: np.ndarray, align_right: bool, deepest: int) -> Layout:

@@ -122,7 +122,7 @@ def _of_process(
     best: list[tuple[np.ndarray, Iterations]] = []
     best_score, best_coverage, reason = -1.0, 0.0, ""
     for columns in _ways_to_split(launches, rows):
-        for symbols in _symbols(launches, rows):
+        for symbols in symbols_of(launches, rows):
             found = _split_and_find(launches, rows, symbols, columns, breaks)
             coverage = sum(i.coverage(len(r)) * len(r) for r, i in found) / len(rows)
             score = sum(i.agreement() for _, i in found) / len(rows)
@@ -157,7 +157,7 @@ def _iterations_or_layers(
     first, last = found.repetitions[0].template
     if not is_network(taken, np.arange(first, last)):
         return found
-    symbols = _symbols(launches, part)[0][first:last]
+    symbols = symbols_of(launches, part)[0][first:last]
     inner = tandem_repeats(symbols)
     if len(inner) and int((inner[:, 1] * inner[:, 2])[inner[:, 2] >= 3].sum()) >= 0.5 * len(symbols):
         return found
@@ -182,7 +182,7 @@ def _ways_to_split(launches: pd.DataFrame, rows: np.ndarray) -> list[list[str]]:
     return ways
 
 
-def _symbols(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
+def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
     """Symbols of the rows, finest first: name, grid, block and graph; then the name alone (shapes may grow with
     each step of a decoder, a graph may be made anew). Work of a CUDA graph is told apart from the same launched
     singly."""

@@ -368,16 +368,24 @@ def moved(repetition: Repetition, offset: int) -> Repetition:
     )
 
 
+def _agrees_sooner(body: np.ndarray, step: int, least: float) -> bool:
+    """Whether a turn agrees with itself a shorter distance on than `step`, in at least this share of its symbols."""
+    lags = np.arange(1, min(step, 257))
+    return any(float((body[lag:] == body[:-lag]).mean()) >= least for lag in lags.tolist())
+
+
 def split_in_equals(repetition: Repetition, symbols: np.ndarray) -> Repetition:
     """A turn made of two to four parts of one length that agree in 70 % of their symbols, and of nothing else,
-    is that many turns (time steps that alternate their sweep direction, say)."""
+    is that many turns (time steps that alternate their sweep direction, say); unless it agrees as well with itself a
+    shorter distance on: the cells of a recurrent layer are parts of a turn, and so is a half of them."""
     size = repetition.period
     body = symbols[repetition.template[0] : repetition.template[1]]
     for parts in (4, 3, 2):
         step = size // parts
         if size % parts or step < SHORTEST_PERIOD:
             continue
-        if float((body == np.roll(body, step)).mean()) < 0.7:
+        agreed = float((body == np.roll(body, step)).mean())
+        if agreed < 0.7 or _agrees_sooner(body, step, agreed - 0.1):
             continue
         regular = (repetition.kinds == REGULAR) & (repetition.ends - repetition.starts == size)
         times = np.where(regular, parts, 1)

@@ -159,12 +159,19 @@ class Outline:
 
 
 def outline(
-    symbols: np.ndarray, thread: np.ndarray, traits: Traits, rows: np.ndarray, *, deepest: int = 3, with_phases: bool
+    symbols: np.ndarray,
+    thread: np.ndarray,
+    traits: Traits,
+    rows: np.ndarray,
+    *,
+    deepest: int = 3,
+    with_phases: bool,
+    phase: str = "",
 ) -> Outline:
     """Phases, blocks, parts and stretches of one iteration: symbols, thread and rows (positions in the sequence
-    that traits refer to), each shape (m,)."""
-    found = phases(thread, traits, rows) if with_phases else []
-    spans = found or [(0, len(symbols), "")]
+    that traits refer to), each shape (m,). ``phase``: what the whole is, where that is known."""
+    found = phases(thread, traits, rows) if with_phases and not phase else []
+    spans = found or [(0, len(symbols), phase)]
     pieces, layouts, phase_rows = [], [], []
     offset = 0
     for start, end, label in spans:

@@ -1,0 +1,246 @@
+"""Trace → Tree, step "ranges that hold no layers": repeated blocks inferred inside recorded ranges.
+
+A phase, a compiled region or a model with much device work, but without ranges that are layers, is not the end:
+what repeats inside it is found as it is outside ranges. The blocks hang below the range and count as layers;
+ranges recorded inside a block (attention) are parts of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays import rollup
+from xsp_post.arrays.intervals import depths, nest
+from xsp_post.inference import FEWEST_LAUNCHES, Inference, infer_inside
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import ActivityKind, Trace
+from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
+from xsp_post.tree_steps import layering
+from xsp_post.tree_steps.inferred import with_new_nodes
+from xsp_post.tree_steps.node_names import NodeNames
+
+# A range is looked into where its layers hold less than this of its device time, …
+_LEAST_IN_LAYERS = 0.5
+# … and what is found is kept where blocks hold at least this of it.
+_LEAST_IN_BLOCKS = 0.5
+# A range taken for a layer is looked into when it is a phase or a compiled region, or holds this share of all work.
+_LARGE = 0.5
+
+
+@dataclass
+class Inside:
+    """Nodes, activities and strings with the blocks in their place; what is known of the new nodes (none: nothing
+    was changed)."""
+
+    nodes: pd.DataFrame
+    activities: pd.DataFrame
+    strings: np.ndarray
+    known: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
+
+
+def infer_inside_ranges(
+    trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, strings: np.ndarray
+) -> Inside:
+    """Blocks inside the ranges that hold much device work and no layers."""
+    nothing = Inside(nodes, activities, strings)
+    home_of_node = _hollow(trace, names, nodes, activities)
+    kind, node = activities["kind"].to_numpy(), activities["node_id"].to_numpy()
+    launch_id = activities["launch_id"].to_numpy()
+    working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
+    rows = np.flatnonzero(working & (home_of_node[node] >= 0) & (launch_id >= 0))
+    if not len(rows):
+        return nothing
+    frame = activities.iloc[rows].copy(deep=False)
+    for ours, column in (
+        ("launch_start_ns", "start_ns"), ("launch_end_ns", "end_ns"), ("thread_index", "thread_index"),
+    ):  # fmt: skip
+        frame[ours] = trace.launches[column].to_numpy()[launch_id[rows]]
+    homes, owner = np.unique(home_of_node[node[rows]], return_inverse=True)
+    series, phases = _kinds(names, nodes, homes)
+    found, home_of_iteration = infer_inside(frame, trace.strings, owner, series, phases)
+    found, home = _worth_keeping(found, homes[home_of_iteration], frame, node[rows])
+    if not len(found.nodes):
+        return nothing
+    return _inserted(replace(trace, strings=strings), names, nothing, found, home, rows)
+
+
+# ---------------------------------------------------------------- which ranges
+
+
+def _hollow(trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
+    """For each node the recorded range to be looked into that it lies in (or is), −1 none; int64 (nodes,)."""
+    level, kind = nodes["level"].to_numpy(), nodes["kind"].to_numpy()
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    count = len(nodes)
+    length = np.maximum(activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy(), 0)
+    node, what = activities["node_id"].to_numpy(), activities["kind"].to_numpy()
+    is_kernel = (what == ActivityKind.KERNEL) | (what == ActivityKind.GRAPH)
+    own = rollup.sums_per_node(node[is_kernel], length[is_kernel], count)
+    recorded = kind <= int(NodeKind.ANNOTATION)
+    is_model = (level == int(Level.MODEL)) & recorded
+    is_layer = level == int(Level.LAYER)
+    open_layer = is_layer & recorded & _may_hide_layers(names, nodes, own)
+    if not (is_model | open_layer).any():
+        return np.full(count, -1, np.int64)
+    kernels = np.bincount(node[is_kernel], minlength=count).astype(np.int64)
+    inside_count = rollup.add_up(kernels, parent, depth)
+    held = rollup.add_up(own, parent, depth)
+    in_closed = layering.inherit(np.where(is_layer, np.where(open_layer, 0, 1), -1), parent, depth) == 1
+    in_layers = rollup.add_up(np.where(in_closed, own, 0), parent, depth)
+    is_open = (is_model | open_layer) & (inside_count >= FEWEST_LAUNCHES)
+    is_open &= in_layers < _LEAST_IN_LAYERS * np.maximum(held, 1)
+    # the phases of a step rather than the step
+    around = rollup.add_up((is_open & open_layer).astype(np.int64), parent, depth) > 0
+    in_open = rollup.add_up(np.where(is_open & open_layer, held, 0), parent, depth)
+    is_open &= open_layer | ~around | (in_open < _LEAST_IN_LAYERS * held)
+    home = np.where(is_open, np.arange(count), -1)
+    for below in rollup.rows_by_depth(depth)[1:]:
+        above = home[parent[below]]
+        home[below] = np.where(above >= 0, above, home[below])
+    return home
+
+
+def _may_hide_layers(names: NodeNames, nodes: pd.DataFrame, own: np.ndarray) -> np.ndarray:
+    """Layers by their place alone: phases, compiled regions, and plain ranges that hold most of all work; bool."""
+    role, dialect = names.node_text("role"), names.node_text("dialect")
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    held = rollup.add_up(own, parent, depth)
+    plain = ((role == "") | (role == "iteration") | (role == "model")) & (dialect == "plain")
+    return (role == "phase") | (dialect == "torch_compile") | (plain & (held >= _LARGE * max(int(own.sum()), 1)))
+
+
+def _kinds(names: NodeNames, nodes: pd.DataFrame, homes: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Number of the kind of each range (folded path below its root), and the phase that each kind is."""
+    paths, _ = layering.path_ids(
+        nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(), nodes["folded_id"].to_numpy(),
+        np.zeros(len(nodes), bool),
+    )  # fmt: skip
+    series, first = pd.factorize(paths[homes])
+    phase = names.node_text("phase", homes)
+    shown = [str(phase[np.flatnonzero(series == number)[0]]) for number in range(len(first))]
+    return series, [text if text in ("forward", "backward", "optimizer") else "" for text in shown]
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def _worth_keeping(
+    found: Inference, home: np.ndarray, launches: pd.DataFrame, recorded: np.ndarray
+) -> tuple[Inference, np.ndarray]:
+    """The inference without its iterations (the ranges stand for them) and without what does not cover enough of its
+    range; and the range that each remaining outermost node hangs below. home: the range of each iteration."""
+    nodes = found.nodes
+    if not len(nodes):
+        return found, np.zeros(0, np.int64)
+    iteration = nodes["iteration_index"].to_numpy()
+    is_top = (nodes["kind"] == "iteration").to_numpy()
+    length = np.maximum(launches["end_ns"].to_numpy() - launches["start_ns"].to_numpy(), 0).astype(float)
+    at = found.node_of_launch
+    placed = at >= 0
+    total = np.bincount(iteration[at[placed]], weights=length[placed], minlength=len(home))
+    parent = nodes["parent"].to_numpy()
+    in_block = np.where((nodes["kind"] == "block") & (nodes["level"] == "LAYER"), 1, np.where(is_top, 0, -1))
+    in_block = layering.inherit(in_block, parent, depths(parent)) == 1
+    chosen = placed.copy()
+    chosen[placed] = in_block[at[placed]]
+    covered = np.bincount(iteration[at[chosen]], weights=length[chosen], minlength=len(home))
+    keeps = covered >= _LEAST_IN_BLOCKS * np.maximum(total, 1)
+    keep = keeps[np.maximum(iteration, 0)] & (iteration >= 0) & ~is_top
+    number = np.full(len(nodes) + 1, -1, np.int64)
+    number[:-1][keep] = np.arange(int(keep.sum()))
+    kept = nodes[keep].reset_index(drop=True)
+    kept["parent"] = number[parent[keep]]
+    kept["confidence"] = kept["confidence"].to_numpy(float)
+    return Inference(kept, number[at]), home[iteration[keep]]
+
+
+# ---------------------------------------------------------------- into the tree
+
+
+def _inserted(
+    trace: Trace, names: NodeNames, before: Inside, found: Inference, home: np.ndarray, rows: np.ndarray
+) -> Inside:
+    nodes, strings = with_new_nodes(trace, names, before.nodes, found.nodes, home)
+    first = len(before.nodes)
+    activities = before.activities
+    node, launch_node = activities["node_id"].to_numpy().copy(), activities["launch_node_id"].to_numpy().copy()
+    placed = found.node_of_launch >= 0
+    at, target = rows[placed], first + found.node_of_launch[placed]
+    direct = node[at] == home[found.node_of_launch[placed]]
+    moved = at[direct]
+    launch_node[moved] = np.where(launch_node[moved] == node[moved], target[direct], launch_node[moved])
+    node[moved] = target[direct]
+    is_home = np.zeros(len(nodes), bool)
+    is_home[home] = True
+    if (~direct).any():
+        nodes = _with_ranges_inside(nodes, node[at[~direct]], target[~direct], is_home)
+    nodes["depth"] = depths(nodes["parent_id"].to_numpy())
+    nodes["level"] = _levels(nodes, is_home, first)
+    activities = activities.assign(node_id=node, launch_node_id=launch_node)
+    _place_copies(trace, nodes, activities, is_home, first)
+    known = found.nodes.assign(node_id=first + np.arange(len(found.nodes)))[list(INFERRED_COLUMNS)]
+    return Inside(nodes, activities, strings, known)
+
+
+def _levels(nodes: pd.DataFrame, is_home: np.ndarray, first: int) -> np.ndarray:
+    """A layer that holds blocks groups them; what was recorded inside a block is a part of it."""
+    level = nodes["level"].to_numpy().copy()
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    level[is_home & (level == int(Level.LAYER))] = int(Level.MODULE)
+    is_new = np.arange(len(nodes)) >= first
+    in_block = layering.inherit(np.where(is_new & (level == int(Level.LAYER)), 1, -1), parent, depth) == 1
+    parts = in_block & ~is_new & np.isin(level, (int(Level.LAYER), int(Level.MODULE)))
+    level[parts] = int(Level.OPERATION)
+    return level
+
+
+def _with_ranges_inside(nodes: pd.DataFrame, call: np.ndarray, inferred: np.ndarray, home: np.ndarray) -> pd.DataFrame:
+    """Hang ranges that lie directly below the homes (bool per node) below the innermost inferred node that holds all
+    they launched. call, inferred: the recorded and the inferred node of each launch. The inferred nodes grow by what
+    the ranges did before their first and after their last launch."""
+    parent = nodes["parent_id"].to_numpy().copy()
+    depth = depths(parent)
+    top = call.copy()
+    while not home[parent[top]].all():
+        top = np.where(home[parent[top]], top, parent[top])
+    order = np.lexsort((inferred, top))
+    calls, begin = np.unique(top[order], return_index=True)
+    low, high = inferred[order][begin], inferred[order][np.append(begin[1:], len(order)) - 1]
+    while (low != high).any():
+        deeper = depth[low] >= depth[high]
+        low, high = (np.where((low != high) & deeper, parent[low], low),
+                     np.where((low != high) & ~deeper, parent[high], high))  # fmt: skip
+    parent[calls] = low
+    start, end = nodes["start_ns"].to_numpy().copy(), nodes["end_ns"].to_numpy().copy()
+    grows = nodes["kind"].to_numpy() == int(NodeKind.INFERRED)
+    np.minimum.at(start, low[grows[low]], start[calls[grows[low]]])
+    np.maximum.at(end, low[grows[low]], end[calls[grows[low]]])
+    for rows in rollup.rows_by_depth(depths(parent))[:0:-1]:
+        rows = rows[grows[rows] & grows[parent[rows]]]
+        np.minimum.at(start, parent[rows], start[rows])
+        np.maximum.at(end, parent[rows], end[rows])
+    return nodes.assign(parent_id=parent, start_ns=start, end_ns=end)
+
+
+def _place_copies(
+    trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, is_home: np.ndarray, first: int
+) -> None:
+    """Copies and memsets launched in a block by its own thread are the block's (activities changed in place)."""
+    kind, node = activities["kind"].to_numpy(), activities["node_id"].to_numpy()
+    launch_id = activities["launch_id"].to_numpy()
+    is_copy = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
+    rows = np.flatnonzero(is_copy & is_home[node] & (launch_id >= 0))
+    if not len(rows):
+        return
+    new = np.arange(first, len(nodes))
+    thread, start, end = (nodes[c].to_numpy()[new] for c in ("thread_index", "start_ns", "end_ns"))
+    launches = trace.launches
+    at = (launches[c].to_numpy()[launch_id[rows]].astype(np.int64) for c in ("thread_index", "start_ns", "end_ns"))
+    inside = nest(thread.astype(np.int64), start, end).innermost(*at)
+    hit = inside >= 0
+    node = node.copy()
+    node[rows[hit]] = new[inside[hit]]
+    activities["node_id"] = node
