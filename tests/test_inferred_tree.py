@@ -74,7 +74,7 @@ def test_a_capture_without_ranges_has_marked_layers(captures):
     frames = core_frames(tree, 0).frames
     layers = frames["layers"]
     assert layers["is_inferred"].all() and layers["layer_index"].max() == 34
-    assert set(layers["layer_type"]) == {"attention", "matrix product", "embedding"}
+    assert set(layers["layer_type"]) == {"transformer block", "matrix product", "embedding"}
     assert frames["nodes"]["name"].astype(str).str.fullmatch(r"block 7/32 · gemm, softmax, gemm").sum() == 4
 
 
@@ -95,11 +95,12 @@ def test_recorded_layers_are_never_called_inferred(captures):
     nodes, kernels = tree.nodes, tree.kernels
     layer = kernels["layer_node_id"].to_numpy()
     has = layer >= 0
-    said = kernels["layer_attribution"].to_numpy()[has] == int(LayerAttribution.INFERRED)
+    ways = [int(LayerAttribution.INFERRED), int(LayerAttribution.HOOK_PAIR)]
+    said = np.isin(kernels["layer_attribution"].to_numpy()[has], ways)
     assert (said == nodes["is_inferred"].to_numpy()[layer[has]]).all()
     parent = np.maximum(nodes["parent_id"].to_numpy(), 0)
     recorded = nodes["kind"].to_numpy() <= int(NodeKind.ANNOTATION)
-    below = recorded & nodes["is_inferred"].to_numpy()[parent]
+    below = recorded & (nodes["kind"].to_numpy()[parent] == int(NodeKind.INFERRED))
     assert set(nodes["level"].to_numpy()[below].tolist()) <= {int(Level.LIBRARY)}
 
 
@@ -113,7 +114,7 @@ def test_what_was_inferred_is_a_table_of_its_own(captures, without_ranges):
     assert (mine["kind"] == "iteration").sum() == 4
     blocks = mine[(mine["kind"] == "block") & (mine["level"] == "LAYER")]
     assert blocks.groupby("parent_id")["block_index"].agg(list).tolist() == [[*range(1, 33)]] * 4
-    assert blocks["equal_class"].nunique() == 1 and set(blocks["layer_type"]) == {"attention"}
+    assert blocks["equal_class"].nunique() == 1 and set(blocks["layer_type"]) == {"transformer block"}
     assert blocks["confidence_ratio"].between(0.5, 1).all()
     recorded = analyze([captures / "nsys" / "two_kernels_rtx3080.sqlite"]).frame("inferred")
     assert not len(recorded)

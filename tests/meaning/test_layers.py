@@ -141,3 +141,44 @@ def test_blocks_of_each_rank_hold_attention_and_all_to_all(tree, name, first, la
     inside = grown.nodes[np.isin(grown.nodes["layer_node_id"], blocks.index)]
     held = set(grown.names.folded_names[inside["folded_id"]])
     assert {"FlashAttnFunc", "AllToAll4D", "aten::linear"} <= held
+
+
+def test_blocks_inside_recorded_phases_are_matched_by_their_gradients(tree):
+    """Every forward range holds 692 = 12 × 57 + 8 kernels; its 12 blocks have 12 gradients in Backward."""
+    grown = tree("nsys/transformer_backward_rtx3070ti.sqlite")
+    nodes = grown.nodes
+    known = grown.inferred[grown.inferred["kind"] == "block"].set_index("node_id")
+    blocks = layers(grown, "^block ")
+    home = nodes["parent_id"].to_numpy()[blocks.index]
+    texts = grown.names.folded_names[nodes["folded_id"].to_numpy()[home]]
+    per_range = blocks.groupby(home).size()
+    assert set(per_range) == {12}
+    kernels = nodes["kernel_count"].to_numpy()
+    forward = blocks[texts == "Forward"]
+    assert len(forward) == 15 * 12 and set(kernels[forward.index]) == {57}
+    assert forward["name"].nunique() == 1
+    assert set(kernels[np.unique(home[texts == "Forward"])]) == {692}
+    backward = blocks[texts == "Backward"]
+    assert len(backward) == 5 * 12
+    assert known.loc[backward.index, "matched_block_index"].tolist() == list(range(12, 0, -1)) * 5
+    assert set(grown.names.node_text("layer_type", forward.index.to_numpy())) == {"transformer block"}
+    assert blocks["device_ns"].sum() > 0.85 * device_time(grown).sum()
+    assert "×12 (inferred, high confidence)" in grown.layer_evidence
+
+
+def test_blocks_of_a_graph_that_was_replayed(tree):
+    """24 MoE layers that alternate a little between sliding and full attention, launched at once."""
+    grown = tree("kineto/vllm_decode_cuda_graph.pt.trace.json.gz")
+    blocks = layers(grown, "^block ")
+    assert len(blocks) == 24 and set(blocks["layer_type"]) == {"transformer block"}
+    assert blocks["name"].nunique() == 1
+    assert blocks["device_ns"].sum() > 0.95 * device_time(grown).sum()
+    assert "×24 (inferred, high confidence), 97 % of device time" in grown.layer_evidence
+    assert not [f for f in grown.findings if f.code == "model-self"]
+
+
+def test_blocks_of_a_capture_without_any_range(tree):
+    grown = tree("nsys/transformer_2.7b_a100_no_nvtx.sqlite")
+    blocks = layers(grown, "^block ")
+    assert blocks.groupby("iteration_index").size().tolist() == [32] * 4
+    assert blocks["name"].nunique() == 1 and set(blocks["layer_type"]) == {"transformer block"}

@@ -21,6 +21,7 @@ from xsp_post.inference.turns import (
     outline,
     same_content,
 )
+from xsp_post.model.confidence import block_confidence
 
 # An iteration whose boundaries fit the typical one less than this gets an outline of its own.
 _LEAST_FIT = 0.75
@@ -335,7 +336,7 @@ def _add_outline(
     first = gathered.count
     base = first + size * np.arange(times)[:, None]
     parent = np.where(drawn.parent >= 0, drawn.parent + base, tops[:, None])
-    alike = np.where(drawn.kind == BLOCK_ROW, 1 - 0.5 ** np.maximum(drawn.count, 1), 1.0)
+    alike = _alike(drawn)
     gathered.add(
         parent=parent.ravel(),
         depth=np.tile(drawn.depth + 1, times),
@@ -351,18 +352,27 @@ def _add_outline(
         content=np.tile(drawn.content, times),
         matched_block_index=np.tile(drawn.mirrored, times),
         layer_type=np.tile(described["layer_type"], times),
-        confidence=np.round(fit[:, None] * described["confidence"] * alike, 2).ravel(),
+        confidence=np.round(fit[:, None] * alike, 2).ravel(),
         sequence=np.full(times * size, number),
         start=start.ravel(),
         end=end.ravel(),
     )
 
 
+def _alike(drawn: Outline) -> np.ndarray:
+    """How sure each row of an outline is, were its boundaries to fit perfectly (`model.confidence`)."""
+    size = drawn.end - drawn.start
+    top = (drawn.kind == BLOCK_ROW) & ((drawn.parent < 0) | (drawn.kind[np.maximum(drawn.parent, 0)] == PHASE))
+    is_most = size[top].sum() >= 0.5 * len(drawn.symbols)
+    blocks = block_confidence(np.maximum(drawn.count, 1), is_most)
+    return np.select([drawn.kind == BLOCK_ROW, drawn.kind == PHASE], [blocks, 0.8], 0.9)
+
+
 def _describe(sequence: Sequence, drawn: Outline, start: np.ndarray, end: np.ndarray) -> dict[str, np.ndarray]:
     """Names, levels and guesses of an outline's rows; equal blocks are looked at once."""
     network = is_network(sequence.traits, np.arange(int(start.min()), int(end.max())) if len(start) else start)
     size = len(drawn)
-    label, kind_guess, sure = np.full(size, "", object), np.full(size, "", object), np.ones(size)
+    label, kind_guess = np.full(size, "", object), np.full(size, "", object)
     key = np.where(drawn.content == 0, np.arange(size).astype(np.uint64), drawn.content)
     _, first, same = np.unique(key, return_index=True, return_inverse=True)
     texts = [sequence.label(int(start[row]), int(end[row])) for row in first.tolist()]
@@ -372,19 +382,16 @@ def _describe(sequence: Sequence, drawn: Outline, start: np.ndarray, end: np.nda
     ]
     label[:] = np.array(texts, dtype=object)[same]
     if network:
-        kind_guess[:] = np.array([g for g, _ in guesses], dtype=object)[same]
-        sure = np.array([s for _, s in guesses])[same]
+        kind_guess[:] = np.array(guesses, dtype=object)[same]
     name, folded = np.full(size, "", object), np.full(size, "", object)
     for row, kind in enumerate(drawn.kind.tolist()):
         name[row], folded[row] = _name(drawn, row, kind, str(label[row]), network)
     is_phase = drawn.kind == PHASE
     kind_guess[is_phase] = ""
-    sure[is_phase] = 0.8
     outermost = (drawn.parent < 0) | (drawn.kind[np.maximum(drawn.parent, 0)] == PHASE)
     of_layers = ~np.array([drawn.label[p].startswith(OPTIMISER) if p >= 0 else False for p in drawn.parent.tolist()])
     level = np.where(is_phase, "MODULE", np.where(outermost & of_layers, "LAYER" if network else "MODULE", "OPERATION"))
-    return {"name": name, "folded_name": folded, "layer_type": kind_guess, "confidence": sure,
-            "level": level.astype(object)}  # fmt: skip
+    return {"name": name, "folded_name": folded, "layer_type": kind_guess, "level": level.astype(object)}
 
 
 def _name(drawn: Outline, row: int, kind: int, label: str, network: bool) -> tuple[str, str]:

@@ -23,7 +23,7 @@ def infer_inside(
     """Blocks inside ranges that were recorded.
 
     launches, names: as for `infer`; owner int64 (launches,): the range that each launch lies in, all ≥ 0; series int64
-    (ranges,): which ranges are alike (0…k−1); phases (k): ``forward``, ``backward`` … of each kind of range, '' unknown.
+    (ranges,): which ranges are alike (0…k−1); phases (k): ``forward``, ``backward`` … of each kind, '' unknown.
     Returns the inference, whose iterations stand for the ranges, and the range of each iteration (by iteration_index).
     """
     traits = Traits.of_names(names, launches["name_id"].to_numpy())

@@ -96,27 +96,35 @@ def with_softmax(traits: Traits, rows: np.ndarray) -> np.ndarray:
     return np.where(inside & traits.is_exponential[rows], _CODE["softmax"], family).astype(np.int8)
 
 
-def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray) -> tuple[str, float]:
-    """What kind of layer launches may be, and how sure that is (0…1).
+def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray) -> str:
+    """What kind of layer launches may be; '' unknown.
 
     rows: positions in the sequence; duration int64, same shape. ``attention`` when a fused attention kernel
-    runs, or a softmax (also one in pieces: exp and sums) between two matrix products; else the family with
-    the most time, sure by its share.
+    runs, or a softmax (also one in pieces: exp and sums) between two matrix products; ``transformer block`` when
+    further products follow it (in a backward pass: go before it); else the family with the most time.
     """
     if not len(rows):
-        return "", 0.0
-    family = traits.family[rows]
-    time = np.bincount(family, weights=np.maximum(duration, 1), minlength=len(FAMILIES))
+        return ""
+    family = with_softmax(traits, rows)
+    time = np.bincount(traits.family[rows], weights=np.maximum(duration, 1), minlength=len(FAMILIES))
     shares = time / time.sum()
-    if shares[_CODE["attention"]] > 0:
-        return "attention", 0.9
-    if (with_softmax(traits, rows) == _CODE["softmax"]).any() and (family == _CODE["gemm"]).sum() >= 2:
-        return "attention", 0.7
+    is_product = family == _CODE["gemm"]
+    core = np.flatnonzero(family == _CODE["attention"])
+    fused = len(core) > 0
+    if not fused and is_product.sum() >= 2:
+        core = np.flatnonzero(family == _CODE["softmax"])
+    if len(core):
+        after, before = int(is_product[core[-1] :].sum()), int(is_product[: core[0]].sum())
+        # after attention itself come the product with the values, where it is no part of a fused kernel, and the
+        # projection; an MLP has two more. A gradient has two products for each.
+        backward = bool(traits.is_backward[rows].any())
+        own = 1 if fused else 2
+        return "transformer block" if (before >= 2 * own + 4 if backward else after >= own + 2) else "attention"
     for name in ("convolution", "gemm"):
         if shares[_CODE[name]] >= 0.3:
-            return _TYPE_OF_FAMILY.get(name, name), round(float(shares[_CODE[name]]), 2)
+            return _TYPE_OF_FAMILY.get(name, name)
     best = int(shares.argmax())
-    return _TYPE_OF_FAMILY.get(FAMILIES[best], FAMILIES[best]), round(float(shares[best]), 2)
+    return _TYPE_OF_FAMILY.get(FAMILIES[best], FAMILIES[best])
 
 
 # ---------------------------------------------------------------- phases of a training step

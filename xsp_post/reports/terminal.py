@@ -161,7 +161,8 @@ def _tree_table(rows: pd.DataFrame, width: int) -> tuple[Table, list[str]]:
             name.append(f"{row['repeat_count']} × ", style="bold")
         name.append(shown(_label(row)), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
         if row["is_inferred"]:
-            name.append("  (inferred)", style="italic dim")
+            is_low = row.get("confidence", "") == "low"
+            name.append("  (inferred, low confidence)" if is_low else "  (inferred)", style="italic dim")
         table.add_row(name, *(line[title] for title in widths))
     return table, left_out
 

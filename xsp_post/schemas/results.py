@@ -191,10 +191,11 @@ INFERRED = register(
             C("series_index", "int64", "iterations of one repetition have the same number"),
             C("block_index", "int64", "k of n equal blocks in a row, 1-based, 0 none"),
             C("block_count", "int64", "n of them"),
-            C("equal_class", "int64", "same number = the same launches in the same order, -1 none"),
+            C("equal_class", "int64", "same number = the same launches (nearly, of layers that alternate), -1 none"),
             C("matched_block_index", "int64", "of a backward block: block_index of its forward block, 0 none"),
-            C("layer_type", "str", "guess from the kernels: attention, matrix product, convolution, normalisation …"),
-            C("confidence_ratio", "float64", "how sure the node and that guess are, 0…1"),
+            C("layer_type", "str", "guess from the kernels: transformer block, attention, matrix product …"),
+            C("confidence_ratio", "float64", "how sure the node is, 0…1: fit × repetition (glossary: confidence)"),
+            C("confidence", "str", "the same in a word: high (from 0.85), medium (from 0.6), low"),
         ),
     )
 )
@@ -449,6 +450,7 @@ PATHS = register(
             C("idle_cause", "str", "the largest cause of idle_ns, as in idle; empty without idle time"),
             C("first_start_ns", "int64", "start of the first call"),
             C("is_inferred", "bool", "inferred, not recorded"),
+            C("confidence", "str", "of inferred ranges: high, medium or low, of the least sure call; '' recorded"),
         ),
     )
 )

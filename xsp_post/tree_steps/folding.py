@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.rollup import sums_per_node
+from xsp_post.model.confidence import confidence_words
 from xsp_post.model.levels import Level
 from xsp_post.model.tree import Tree
 
@@ -41,5 +42,9 @@ def fold(tree: Tree) -> pd.DataFrame:
     columns["projection_ns"] = sums_per_node(path, projection, count)
     columns["gap_ns"] = np.maximum(0, columns["projection_ns"] - columns["busy_ns"])  # type: ignore[operator]
     columns["first_start_ns"] = start
-    columns["is_inferred"] = nodes["is_inferred"].to_numpy()[first]
+    inferred = nodes["is_inferred"].to_numpy()[first]
+    columns["is_inferred"] = inferred
+    least = np.ones(count)
+    np.minimum.at(least, path, nodes["confidence_ratio"].to_numpy())
+    columns["confidence"] = np.where(inferred, confidence_words(least), "").astype(object)
     return pd.DataFrame(columns)

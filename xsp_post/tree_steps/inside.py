@@ -7,7 +7,7 @@ ranges recorded inside a block (attention) are parts of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
 from xsp_post.tree_steps import layering
-from xsp_post.tree_steps.inferred import with_new_nodes
+from xsp_post.tree_steps.inferred import launch_columns, with_calls_inside, with_new_nodes
 from xsp_post.tree_steps.node_names import NodeNames
 
 # A range is looked into where its layers hold less than this of its device time, …
@@ -53,18 +53,15 @@ def infer_inside_ranges(
     rows = np.flatnonzero(working & (home_of_node[node] >= 0) & (launch_id >= 0))
     if not len(rows):
         return nothing
-    frame = activities.iloc[rows].copy(deep=False)
-    for ours, column in (
-        ("launch_start_ns", "start_ns"), ("launch_end_ns", "end_ns"), ("thread_index", "thread_index"),
-    ):  # fmt: skip
-        frame[ours] = trace.launches[column].to_numpy()[launch_id[rows]]
+    frame = launch_columns(trace, activities, rows)
     homes, owner = np.unique(home_of_node[node[rows]], return_inverse=True)
     series, phases = _kinds(names, nodes, homes)
     found, home_of_iteration = infer_inside(frame, trace.strings, owner, series, phases)
     found, home = _worth_keeping(found, homes[home_of_iteration], frame, node[rows])
     if not len(found.nodes):
         return nothing
-    return _inserted(replace(trace, strings=strings), names, nothing, found, home, rows)
+    _match_gradients(found.nodes, home, names, nodes)
+    return _inserted(trace, names, nothing, found, home, rows)
 
 
 # ---------------------------------------------------------------- which ranges
@@ -157,13 +154,29 @@ def _worth_keeping(
     return Inference(kept, number[at]), home[iteration[keep]]
 
 
+def _match_gradients(found: pd.DataFrame, home: np.ndarray, names: NodeNames, nodes: pd.DataFrame) -> None:
+    """Block k of n in a backward range belongs to block n + 1 − k of the forward range beside it, where that has n
+    too (``matched_block_index``, in place)."""
+    phase = names.node_text("phase", home)
+    beside = nodes["parent_id"].to_numpy()[home]
+    top = (found["parent"].to_numpy() < 0) & (found["kind"] == "block").to_numpy()
+    count, index = found["block_count"].to_numpy(), found["block_index"].to_numpy()
+    most = pd.DataFrame({"beside": beside[top], "phase": phase[top], "count": count[top]})
+    most = most.groupby(["beside", "phase"])["count"].max().unstack(fill_value=0)
+    if not {"forward", "backward"} <= set(most.columns):
+        return
+    both = most["forward"].where(most["forward"] == most["backward"], 0).reindex(beside, fill_value=0).to_numpy()
+    matched = top & (phase == "backward") & (count == both) & (both > 0)
+    found["matched_block_index"] = np.where(matched, count + 1 - index, found["matched_block_index"])
+
+
 # ---------------------------------------------------------------- into the tree
 
 
 def _inserted(
     trace: Trace, names: NodeNames, before: Inside, found: Inference, home: np.ndarray, rows: np.ndarray
 ) -> Inside:
-    nodes, strings = with_new_nodes(trace, names, before.nodes, found.nodes, home)
+    nodes, strings = with_new_nodes(trace, names, before.nodes, found.nodes, home, before.strings)
     first = len(before.nodes)
     activities = before.activities
     node, launch_node = activities["node_id"].to_numpy().copy(), activities["launch_node_id"].to_numpy().copy()
@@ -176,7 +189,7 @@ def _inserted(
     is_home = np.zeros(len(nodes), bool)
     is_home[home] = True
     if (~direct).any():
-        nodes = _with_ranges_inside(nodes, node[at[~direct]], target[~direct], is_home)
+        nodes = with_calls_inside(nodes, node[at[~direct]], target[~direct], np.unique(home))
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
     nodes["level"] = _levels(nodes, is_home, first)
     activities = activities.assign(node_id=node, launch_node_id=launch_node)
@@ -197,37 +210,7 @@ def _levels(nodes: pd.DataFrame, is_home: np.ndarray, first: int) -> np.ndarray:
     return level
 
 
-def _with_ranges_inside(nodes: pd.DataFrame, call: np.ndarray, inferred: np.ndarray, home: np.ndarray) -> pd.DataFrame:
-    """Hang ranges that lie directly below the homes (bool per node) below the innermost inferred node that holds all
-    they launched. call, inferred: the recorded and the inferred node of each launch. The inferred nodes grow by what
-    the ranges did before their first and after their last launch."""
-    parent = nodes["parent_id"].to_numpy().copy()
-    depth = depths(parent)
-    top = call.copy()
-    while not home[parent[top]].all():
-        top = np.where(home[parent[top]], top, parent[top])
-    order = np.lexsort((inferred, top))
-    calls, begin = np.unique(top[order], return_index=True)
-    low, high = inferred[order][begin], inferred[order][np.append(begin[1:], len(order)) - 1]
-    while (low != high).any():
-        deeper = depth[low] >= depth[high]
-        low, high = (np.where((low != high) & deeper, parent[low], low),
-                     np.where((low != high) & ~deeper, parent[high], high))  # fmt: skip
-    parent[calls] = low
-    start, end = nodes["start_ns"].to_numpy().copy(), nodes["end_ns"].to_numpy().copy()
-    grows = nodes["kind"].to_numpy() == int(NodeKind.INFERRED)
-    np.minimum.at(start, low[grows[low]], start[calls[grows[low]]])
-    np.maximum.at(end, low[grows[low]], end[calls[grows[low]]])
-    for rows in rollup.rows_by_depth(depths(parent))[:0:-1]:
-        rows = rows[grows[rows] & grows[parent[rows]]]
-        np.minimum.at(start, parent[rows], start[rows])
-        np.maximum.at(end, parent[rows], end[rows])
-    return nodes.assign(parent_id=parent, start_ns=start, end_ns=end)
-
-
-def _place_copies(
-    trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, is_home: np.ndarray, first: int
-) -> None:
+def _place_copies(trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, is_home: np.ndarray, first: int) -> None:
     """Copies and memsets launched in a block by its own thread are the block's (activities changed in place)."""
     kind, node = activities["kind"].to_numpy(), activities["node_id"].to_numpy()
     launch_id = activities["launch_id"].to_numpy()

@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
+from xsp_post.model.confidence import confidence_words
 from xsp_post.model.levels import Level
+from xsp_post.model.tree import NodeKind
 from xsp_post.tree_steps.node_names import NodeNames
 
 # A model's [self] is a remainder; above this share of its device time it is one that hides layers.
@@ -51,7 +53,10 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, held: np.ndarray, names: Nod
     first[which[::-1]] = np.arange(len(layers))[::-1]
     kind = names.node_text("layer_type", layers[first])
     inferred = nodes["is_inferred"].to_numpy()[layers[first]]
-    called, kinds = pd.factorize(np.where((kind == "") | inferred, names.folded_names[folded], kind))
+    texts = names.folded_names[folded]
+    hooked = nodes["kind"].to_numpy()[layers[first]] == int(NodeKind.HOOK_PAIR)
+    texts = np.where(hooked, pd.Series(texts, dtype=object).str.replace(r"\d+", "*", regex=True), texts)
+    called, kinds = pd.factorize(np.where((kind == "") | inferred, texts, kind))
     # one column per execution of a process; what is outside executions counts per process
     iteration = nodes["iteration_index"].to_numpy()[layers].astype(np.int64)
     process = nodes["process_index"].to_numpy()[layers].astype(np.int64)
@@ -63,10 +68,12 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, held: np.ndarray, names: Nod
         counts = np.where(
             inside.any(axis=1, keepdims=True), np.pad(inside, ((0, 0), (0, width - inside.shape[1]))), counts
         )
+    sure = np.ones(len(kinds))
+    np.minimum.at(sure, called[which], nodes["confidence_ratio"].to_numpy()[layers])
     is_inferred = np.zeros(len(kinds), bool)
     is_inferred[called[inferred]] = True
     frame = pd.DataFrame({
-        "called": kinds, "is_inferred": is_inferred,
+        "called": kinds, "how": np.where(is_inferred, confidence_words(sure), ""),
         "count": [int(np.median(row[row > 0])) if row.any() else 0 for row in counts],
         "held": np.bincount(called[which], weights=held, minlength=len(kinds)),
     })  # fmt: skip
@@ -79,7 +86,7 @@ def _sentence(frame: pd.DataFrame, total: int) -> str:
     parts = []
     for called, row in leading.iterrows():  # at most two
         share = f", {100 * row['held'] / total:.0f} % of device time" if total else ""
-        word = " (inferred)" if row["is_inferred"] else ""
+        word = f" (inferred, {row['how']} confidence)" if row["how"] else ""
         parts.append(f"`{called}` ×{int(row['count'])}{word}{share}")
     rest = frame.iloc[len(leading) :] if len(frame) > len(leading) else frame.iloc[:0]
     if len(rest):

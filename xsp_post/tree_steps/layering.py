@@ -126,7 +126,7 @@ def assign_layers(
     how[(layer >= 0) & (nodes["kind"].to_numpy()[holder] == int(NodeKind.INFERRED))] = int(LayerAttribution.INFERRED)
     how[(layer >= 0) & (nodes["kind"].to_numpy()[holder] == int(NodeKind.TWIN))] = int(LayerAttribution.TWIN)
     between_hooks = nodes["kind"].to_numpy()[holder] == int(NodeKind.HOOK_PAIR)
-    how[(layer >= 0) & between_hooks & (how != int(LayerAttribution.SEQUENCE))] = int(LayerAttribution.HOOK_PAIR)
+    how[(layer >= 0) & between_hooks] = int(LayerAttribution.HOOK_PAIR)
     return layer, how
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.confidence import confidence_words
 from xsp_post.model.results import Analysis, with_findings
 from xsp_post.model.tree import Tree, balance
 from xsp_post.replay.waits import dependencies_frame
@@ -45,7 +46,9 @@ def core_frames(
         "dependencies": dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy()),
         **operator_frames(tree),
         "execution_candidates": tree.execution_candidates.copy(),
-        "inferred": tree.inferred.rename(columns={"confidence": "confidence_ratio"}),
+        "inferred": tree.inferred.rename(columns={"confidence": "confidence_ratio"}).assign(
+            confidence=confidence_words(tree.inferred["confidence"].to_numpy(float))
+        ),
     }
     rest["captures"] = captures_frame(tree, rest["iterations"]["batch_size"].to_numpy())
     rest |= idle_frames(tree, rest["paths"])

@@ -1,0 +1,25 @@
+"""How sure an inference is, in a word: one rule for everything that is inferred.
+
+Blocks: fit × (1 − 0.5^(n/2)) for n equal blocks of one parent, where *fit* (0…1) says how well the boundaries of this
+execution agree with the typical one's; four fifths of that where the blocks hold less than half of their execution.
+Executions: share of regular ones × (1 − 0.5^n) for n of them. So `HIGH` needs six equal blocks or three equal
+executions, `MEDIUM` three or two; what is less is low, and is said to be wherever it is shown.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+HIGH, MEDIUM = 0.85, 0.6
+
+
+def confidence_words(ratio: npt.ArrayLike) -> np.ndarray:
+    """``high``, ``medium`` or ``low`` for each ratio; object, same shape."""
+    values = np.asarray(ratio, float)
+    return np.select([values >= HIGH, values >= MEDIUM], ["high", "medium"], "low").astype(object)
+
+
+def block_confidence(count: npt.ArrayLike, is_most: npt.ArrayLike) -> np.ndarray:
+    """Ratio of blocks that fit perfectly: equal blocks of the parent, whether they hold half of the execution."""
+    return (1 - 0.5 ** (np.asarray(count, float) / 2)) * np.where(is_most, 1.0, 0.8)
