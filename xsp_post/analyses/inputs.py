@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.cases import Cases, find_cases
-from xsp_post.analyses.frames import IntArray, core_frame
+from xsp_post.analyses.frames import IntArray, core_frame, divide
 from xsp_post.analyses.kernel_rows import KernelRows, kernel_rows
 from xsp_post.analyses.layer_rows import LayerRows, layer_rows
 from xsp_post.analyses.options import Options
@@ -44,7 +44,21 @@ class Inputs:
         self.by_layer = aggregate(
             self.kernels.work, self.layer_of_kernel, len(layers), layers["case_index"].to_numpy(np.int64)
         )
-        self.by_case = aggregate(self.kernels.work, case, len(self.cases), np.arange(len(self.cases)))
+        sums = aggregate(self.kernels.work, case, len(self.cases), np.arange(len(self.cases)))
+        self.by_case = (self._with_unplaced(sums[0]), self._with_unplaced(sums[1]))
+
+    def _with_unplaced(self, work: Work) -> Work:
+        """Work from shapes covers less of a case where kernels without a launch may belong to it, too."""
+        whole = self.kernel_time_ns + self.kernels.unplaced_ns
+        share = np.where(self.analytic_cases & (whole > 0), divide(self.kernel_time_ns, whole), 1.0)
+        return replace(work, coverage_ratio=work.coverage_ratio * share)
+
+    @cached_property
+    def kernel_time_ns(self) -> np.ndarray:
+        """Kernel latency per case."""
+        case = self.kernels.frame["case_index"].to_numpy(np.int64)
+        latency = np.nan_to_num(self.kernels.frame["latency_ns"].to_numpy())
+        return np.bincount(case, weights=latency, minlength=len(self.cases))
 
     @property
     def model_latency_ns(self) -> np.ndarray:

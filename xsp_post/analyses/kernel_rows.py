@@ -44,6 +44,7 @@ _COLUMNS = [
     "start_ns",
     "launch_start_ns",
     "queue_delay_ns",
+    "attribution",
 ]
 _FLOP_PIPES = {"flop_fp64": "fp64", "flop_fp32": "fp32", "flop_fp16": "fp16"}
 _METRICS = (
@@ -72,6 +73,8 @@ class KernelRows:
     work      counters of the rows (from shapes where the case has none), for `roofline`
     is_analytic  which rows' work is from shapes
     phase     code of `shape_work.PHASES` of each row, 0 unknown
+    unplaced_ns  per case: kernel time of one execution that no launch connects to it (in a capture of several, the
+              average)
     """
 
     frame: pd.DataFrame
@@ -80,6 +83,7 @@ class KernelRows:
     findings: list[Finding]
     is_analytic: npt.NDArray[np.bool_]
     phase: IntArray
+    unplaced_ns: FloatArray
 
     @property
     def has_counters(self) -> bool:
@@ -93,6 +97,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     iterations = cases.iterations
     row = cases.rows_of(_ints(kernels, "capture_id"), _ints(kernels, "iteration_index"))
     findings = _outside(row, cases, kernels)
+    unplaced = _unplaced(row, cases, kernels)
     used = row >= 0
     if len(iterations):
         # Counters may be on an iteration that is not measured: a counter run often profiles one only.
@@ -123,7 +128,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     work.case = case[at]
     findings += _coverage(work, names, name[at])
     chosen = kernels.iloc[at]
-    shapes = with_shapes(results, work, _ints(chosen, "kernel_id"), len(cases))
+    shapes = with_shapes(results, work, _ints(chosen, "kernel_id"), unplaced)
     findings += shapes.findings
     if shapes.is_analytic.any():
         texts = np.where(shapes.is_analytic, ANALYTIC, np.asarray(source, object)).tolist()
@@ -143,7 +148,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
             "metric_source": source,
         }
     )
-    return KernelRows(frame, summary, shapes.work, findings, shapes.is_analytic, shapes.phase)
+    return KernelRows(frame, summary, shapes.work, findings, shapes.is_analytic, shapes.phase, unplaced)
 
 
 def _ints(frame: pd.DataFrame, column: str) -> IntArray:
@@ -341,6 +346,19 @@ def _outside(row: IntArray, cases: Cases, kernels: pd.DataFrame) -> list[Finding
         return []
     example = str(kernels["name"].iloc[int(np.argmax(row < 0))])
     return [finding("kernels-outside-iterations", count=count, example=example)]
+
+
+def _unplaced(row: IntArray, cases: Cases, kernels: pd.DataFrame) -> FloatArray:
+    """Time of kernels without a launch row, which may belong to any execution: per case, for one execution."""
+    lost = (row < 0) & kernels["attribution"].eq("no_launch").to_numpy(bool)
+    if not lost.any() or not len(cases):
+        return np.zeros(len(cases))
+    captures = _ints(kernels, "capture_id")[lost]
+    duration = kernels["duration_ns"].to_numpy(np.float64)[lost]
+    of_capture = pd.Series(duration).groupby(captures).sum()
+    executions = cases.iterations.groupby("capture_id").size()
+    capture = cases.frame["kernel_capture_id"]
+    return (capture.map(of_capture) / capture.map(executions)).fillna(0.0).to_numpy(np.float64)
 
 
 def _unmatched(

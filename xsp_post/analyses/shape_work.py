@@ -32,8 +32,10 @@ class ShapeWork:
     findings: list[Finding]
 
 
-def with_shapes(results: Results, work: Work, kernel_id: IntArray, case_count: int) -> ShapeWork:
-    """Fill in what shapes say of the kernels ``kernel_id``, which are the rows of ``work``."""
+def with_shapes(results: Results, work: Work, kernel_id: IntArray, unplaced_ns: FloatArray) -> ShapeWork:
+    """Fill in what shapes say of the kernels ``kernel_id``, which are the rows of ``work``. ``unplaced_ns``: kernel
+    time per case beside those rows, of which nothing is known."""
+    case_count = len(unplaced_ns)
     columns = ["kernel_id", "phase", "flop", "read_bytes", "written_bytes", "pipe"]
     known = core_frame(results, "kernel_work", columns)
     none = np.zeros(len(kernel_id), bool)
@@ -57,7 +59,7 @@ def with_shapes(results: Results, work: Work, kernel_id: IntArray, case_count: i
         dram_bytes=np.where(is_analytic, read + written, work.dram_bytes),
         coverage_ratio=np.where(is_analytic, 1.0, work.coverage_ratio),
     )
-    return ShapeWork(filled, is_analytic, phase, _coverage(filled, is_analytic, counted))
+    return ShapeWork(filled, is_analytic, phase, _coverage(filled, is_analytic, counted, unplaced_ns))
 
 
 def _phase_codes(column: pd.Series) -> IntArray:
@@ -77,10 +79,10 @@ def _by_pipe(work: Work, flop: FloatArray, pipe: np.ndarray) -> dict[str, FloatA
     return split
 
 
-def _coverage(work: Work, is_analytic: BoolArray, counted: BoolArray) -> list[Finding]:
+def _coverage(work: Work, is_analytic: BoolArray, counted: BoolArray, unplaced_ns: FloatArray) -> list[Finding]:
     """One sentence: of how much kernel time the work is known."""
     latency = np.where(counted[work.case], 0.0, np.nan_to_num(work.latency_ns))
-    whole = latency.sum()
+    whole = latency.sum() + unplaced_ns[~counted].sum()
     share = float(latency[is_analytic].sum() / whole) if whole > 0 else 0.0
     code = "work-from-shapes" if share >= LEAST_COVERAGE else "work-from-shapes-partial"
     percent = np.floor(1000 * share) / 10

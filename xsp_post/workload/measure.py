@@ -144,7 +144,8 @@ def _recording(request: Request) -> Iterator[None]:
         activities = [torch.profiler.ProfilerActivity.CPU]
         if request.workload.device == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
-        with torch.profiler.profile(activities=activities) as profile:
+        # sizes and types of operators: their flop and bytes in every phase (docs/work.md)
+        with torch.profiler.profile(activities=activities, record_shapes=True) as profile:
             yield
         _export(profile, request.output)
     elif request.profiler == "cuda":
