@@ -34,6 +34,7 @@ from xsp_post.tree_steps.iterations import measure_iterations, number_iterations
 from xsp_post.tree_steps.layer_evidence import layer_evidence
 from xsp_post.tree_steps.layer_keys import number_layers
 from xsp_post.tree_steps.node_names import NodeNames
+from xsp_post.tree_steps.other_threads import under_their_step
 from xsp_post.tree_steps.passes import open_ranges, unmarked_models
 from xsp_post.tree_steps.projection import project_overlapping
 from xsp_post.tree_steps.twin import Twin, carry_over
@@ -103,6 +104,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     )
     layers_found, told = layer_evidence(nodes, activities, names)
     findings += told
+    nodes = under_their_step(nodes, names)
     nodes["path_id"], _ = layering.path_ids(
         nodes["parent_id"].to_numpy(),
         nodes["depth"].to_numpy(),

@@ -116,6 +116,9 @@ def _paths_of_nodes(nodes: pd.DataFrame, domain: str) -> tuple[np.ndarray, np.nd
     code = inverse[codes]
     row_of = pd.Series(np.arange(len(nodes)), index=nodes["node_id"].to_numpy())
     parent = row_of.reindex(nodes["parent_id"].to_numpy()).fillna(-1).to_numpy().astype(np.int64)
+    if "thread_id" in nodes:  # a stack is one thread's: backward work of another thread hangs below its step
+        thread = nodes["thread_id"].to_numpy()
+        parent = np.where((parent >= 0) & (thread != thread[np.maximum(parent, 0)]) & (thread >= 0), -1, parent)
     path = np.zeros(len(nodes), np.int64)
     texts = [""]
     depth = nodes["depth"].to_numpy()

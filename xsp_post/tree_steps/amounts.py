@@ -9,6 +9,7 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind
+from xsp_post.tree_steps.other_threads import is_of_other_thread, own_forest
 
 
 def roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> None:
@@ -49,7 +50,7 @@ def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray
         columns["self_device_ns"] = _plus(columns["self_device_ns"], own_ns, nothing)
         columns["device_ns"] = _plus(columns["device_ns"], columns[f"{part}_ns"], nothing)
     length = nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy()
-    child = np.flatnonzero(parent > 0)
+    child = np.flatnonzero((parent > 0) & ~is_of_other_thread(nodes))  # a thread's time holds no other thread's
     columns["self_ns"] = np.maximum(0, length - rollup.sums_per_node(parent[child], length[child], count))
     return columns
 
@@ -73,9 +74,10 @@ def _unions(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarr
     busy, first, last = rollup.busy_and_extent(node[order], start[order], end[order], parent, depth)
     # NVIDIA's projection knows same-thread launches of kernels and copies only (`nvtx_gpu_proj_trace`)
     projected = (launch_node > 0) & (activities["kind"].to_numpy() != ActivityKind.GRAPH)
-    if not (projected.all() and (launch_node == node).all()):
+    own_parent, own_depth = own_forest(nodes)
+    if not (np.array_equal(own_parent, parent) and projected.all() and (launch_node == node).all()):
         chosen = np.flatnonzero(projected) if isinstance(order, slice) else order[projected[order]]
-        _, first, last = rollup.busy_and_extent(launch_node[chosen], start[chosen], end[chosen], parent, depth)
+        _, first, last = rollup.busy_and_extent(launch_node[chosen], start[chosen], end[chosen], own_parent, own_depth)
     first[0] = last[0] = -1
     return {"busy_ns": busy, "projected_start_ns": first, "projected_end_ns": last}
 
@@ -86,7 +88,7 @@ def _start_order(start: np.ndarray) -> np.ndarray | slice:
 
 def distinct_operations(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
     """Distinct correlation ids of work launched inside (`NumGPUOps` of nvtx_gpu_proj_trace)."""
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    parent, depth = own_forest(nodes)
     launch_node = activities["launch_node_id"].to_numpy()
     process = activities["process_index"].to_numpy()
     correlation = activities["correlation_id"].to_numpy()

@@ -28,7 +28,7 @@ def candidates_frame(tree: Tree, chosen: Candidate | None, others: list[Candidat
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple]:
+def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, str, int, int, float, bool, str]]:
     """Rows of what the tree holds as MODEL nodes, by rule and name; the heaviest first."""
     frame, nodes = tree.iterations, tree.nodes
     if not len(frame):

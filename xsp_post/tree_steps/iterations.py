@@ -16,6 +16,7 @@ from xsp_post.schemas.units import format_ns
 from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.kinds import kinds_of, warmup_of_its_kind
 from xsp_post.tree_steps.node_names import NodeNames
+from xsp_post.tree_steps.other_threads import own_forest
 from xsp_post.tree_steps.warmup import mark_warmup
 
 # Latencies may sum to so much more than the executions together take before it is said that they overlap.
@@ -221,7 +222,7 @@ def _lies_below_models(activities: pd.DataFrame, nodes: pd.DataFrame, index: np.
     of_node = nodes["iteration_index"].to_numpy()
     level = nodes["level"].to_numpy()
     model = np.where(level == int(Level.MODEL), of_node, -1)
-    below = layering.inherit(model, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())
+    below = layering.inherit(model, *own_forest(nodes))
     return bool(
         (below == of_node).all()
         and (activities["launch_node_id"].to_numpy() == node).all()

@@ -8,6 +8,7 @@ import pandas as pd
 from xsp_post.model.levels import Level
 from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.node_names import NodeNames
+from xsp_post.tree_steps.other_threads import is_of_other_thread
 
 
 def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
@@ -23,7 +24,7 @@ def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeName
     own = (names.node_text("dialect") == "xsp") & (names.node_text("role") == "layer")
     # a path begins below the model, so that it is the same on the model's thread and on any other one
     is_model = level == int(Level.MODEL)
-    restart = is_model | is_model[parent] | (parent <= 0) | own
+    restart = is_model | is_model[parent] | (parent <= 0) | own | is_of_other_thread(nodes)
     relative, paths = layering.path_ids(parent, depth, folded, restart)
     holders = np.unique(activities["layer_node_id"].to_numpy())
     holders = holders[holders >= 0]
