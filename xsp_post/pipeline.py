@@ -26,17 +26,25 @@ from xsp_post.tree_tables import core_frames, summary_frames
 
 
 def results_of(
-    paths: list[Path], options: Options | None = None, *, is_summary: bool = False, begun: SqliteTables | None = None
+    paths: list[Path],
+    options: Options | None = None,
+    *,
+    is_summary: bool = False,
+    is_why: bool = False,
+    begun: SqliteTables | None = None,
 ) -> Results:
     """A store's results (its analyses made again for other roofs or peaks), or captures analysed now.
 
     ``is_summary``: of captures only what the printed tree shows: captures, paths, balance and findings.
+    ``is_why``: of captures only what says why devices waited, unless there are counters beside them.
     ``begun``: the first source, which is being read already (`ingest.sources.begin`).
     """
     store = store_of(paths) if begun is None else None
     if store is not None:
         opened = open_store(store)
         return opened if options is None or options.is_default(ROOFS) else reanalyze(opened, options)
+    if is_why:
+        return waits(paths, options, begun)
     return summarize(paths, options, begun) if is_summary else analyze(paths, options, begun)
 
 
@@ -103,9 +111,22 @@ def summarize(paths: list[Path], options: Options | None = None, begun: SqliteTa
     traces = _traces(_loaded(paths, begun, detail=False))
     twin = _twin(options)
     parts = [summary_frames(build_tree(trace, options, twin), capture_id) for capture_id, trace in enumerate(traces)]
+    return _side_by_side(parts)
+
+
+def _side_by_side(parts: list[Analysis]) -> Analysis:
     names = parts[0].frames if parts else ()
     frames = {name: _concat([part.frames[name] for part in parts]) for name in names if name != "findings"}
     return with_findings(frames, [f for part in parts for f in part.findings])
+
+
+def waits(paths: list[Path], options: Options | None = None, begun: SqliteTables | None = None) -> Analysis:
+    """What says why the devices of captures waited; everything, where counters can say what kernels are bound by."""
+    loaded = _loaded(paths, begun, detail=True)
+    if any(one.counters is not None for one in loaded):
+        return analyze_loaded(loaded, options or DEFAULTS)
+    trees = [build_tree(trace, options or DEFAULTS) for trace in _traces(loaded)]
+    return _side_by_side([summary_frames(tree, number, is_summary=False) for number, tree in enumerate(trees)])
 
 
 def _loaded(paths: list[Path], begun: SqliteTables | None, *, detail: bool) -> list[Loaded]:

@@ -212,7 +212,9 @@ def test_missing_tables_leave_the_sum_whole(tmp_path, table):
 @settings(max_examples=40, deadline=None)
 @given(
     kernels=st.lists(
-        st.tuples(st.integers(0, 400), st.integers(0, 60), st.integers(1, 90), st.integers(0, 2)), min_size=1, max_size=12
+        st.tuples(st.integers(0, 400), st.integers(0, 60), st.integers(1, 90), st.integers(0, 2)),
+        min_size=1,
+        max_size=12,
     ),
     calls=st.lists(st.tuples(st.integers(0, 900), st.integers(1, 200), st.sampled_from(
         ["cudaMalloc", "cudaStreamSynchronize", "cuLibraryLoadData"])), max_size=8),

@@ -29,6 +29,7 @@ from xsp_post.reports.facts import device_of
 from xsp_post.reports.html import render
 from xsp_post.reports.layer_axis import MAX_BARS, binned
 from xsp_post.reports.summary import summarize
+from xsp_post.schemas import TABLES
 
 
 @pytest.fixture(scope="module")
@@ -286,23 +287,37 @@ def test_what_lies_outside_of_the_layers_is_no_layer(results):
 
 
 @pytest.mark.parametrize(
-    ("counters", "busy", "word"),
+    ("counters", "idle", "word"),
     [
-        (False, 0.95, "GPU-bound; memory or compute is not known"),
-        (False, 0.69, "GPU busy 69.0 %; what bounds it is not known"),
-        (True, 0.95, "compute-bound"),
-        (True, 0.69, "compute-bound; GPU busy only 69.0 %"),
-        (True, 0.3, "launch-bound"),
+        (False, 50_000, "GPU-bound; compute or memory is not known"),
+        (True, 50_000, "compute-bound"),
+        (True, 450_000, "mixed: kernels and the host"),
+        (True, 2_000_000, "host-bound"),
     ],
 )
-def test_a_gpu_that_often_waits_is_not_plainly_called_the_limit(counters, busy, word):
+def test_a_gpu_that_often_waits_is_not_plainly_called_the_limit(counters, idle, word):
     results = samples.sample(3, counters=counters)
-    a15 = results.frame("a15").assign(gpu_busy_ratio=busy)
+    a15 = results.frame("a15")
     case = cases.main_case(results)
+    capture = int(cases.rows(results, "cases", case)["kernel_capture_id"].iloc[0])
     if counters:
         a15["bound"] = "compute"
-    said = verdict_module.verdict(Analysis({**results.frames, "a15": a15}), case)
+    changed = {**results.frames, "a15": a15, **waiting(capture, busy=500_000, idle=idle)}
+    said = verdict_module.verdict(Analysis(changed), case)
     assert said.word == word
+
+
+def waiting(capture, *, busy, idle):
+    """A device that ran kernels, and waited for host code."""
+    window = {"capture_id": capture, "device_id": 0, "gpu_name": "G", "scope": "execution", "window_ns": busy + idle,
+              "busy_ns": busy, "idle_ns": idle, "kernel_busy_ns": busy, "kernel_count": 9, "kernel_ns": busy,
+              "other_kernel_ns": busy, "top_kernel": "k", "top_kernel_ns": busy}  # fmt: skip
+    names = [c.name for c in TABLES["device_windows"].columns]
+    windows = pd.DataFrame([{**dict.fromkeys(names, 0), **window}])
+    cause = {"capture_id": capture, "device_id": 0, "scope": "execution", "cause": "host_code", "call_name": "",
+             "detail": "", "path_id": 1, "owner": "load", "layer_index": -1, "layer_path": "", "idle_ns": idle,
+             "piece_count": 1, "longest_ns": idle}  # fmt: skip
+    return {"device_windows": windows, "idle_causes": pd.DataFrame([cause])}
 
 
 def test_a_sum_below_the_union_is_explained():

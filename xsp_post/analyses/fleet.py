@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.analyses.limits import find_limit
 from xsp_post.analyses.model_tables import optimal_position
 from xsp_post.base.messages import INFO
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
@@ -49,6 +50,7 @@ def summary_row(results: Results) -> dict[str, Any]:
     metrics = results.frame("kernel_metrics", ["kernel_id"]) if "kernel_metrics" in results.tables() else pd.DataFrame()
     layers = _frame(results, "workload_summary")["layer_count"]
     return {
+        "limit": find_limit(results).kind,
         "collector": str(deepest["collector"]),
         "level": str(deepest["level"]),
         "system_name": str(deepest["gpu_name"] or ""),

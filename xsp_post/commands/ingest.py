@@ -55,10 +55,12 @@ def ingest(
         with step("writing the report …"):
             write_report(analysis, report, force=force)
     if as_json:
+        from xsp_post.reports.why import verdict_data
+
         captures = shared.records(analysis.frame("captures"))
         findings = shared.records(analysis.frame("findings"))
         shared.print_json("ingest", {"store": str(store_path),
-                           "report": str(report) if report else None, "captures": captures,
+                           "report": str(report) if report else None, "verdict": verdict_data(analysis), "captures": captures,
                            "findings": findings})  # fmt: skip
         return
     if not quiet:

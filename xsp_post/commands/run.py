@@ -121,9 +121,11 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
         write_store(analysis, store, force=True)
         write_report(analysis, report, force=True)
     if as_json:
+        from xsp_post.reports.why import verdict_data
+
         shared.print_json("run", {
             "directory": str(result.directory), "store": str(store),
-            "report": str(report), "notes": result.notes, **_without_nan(headline.data(analysis)),
+            "report": str(report), "notes": result.notes, "verdict": verdict_data(analysis), **_without_nan(headline.data(analysis)),
         })  # fmt: skip
         return
     for line in headline.lines(analysis):

@@ -88,7 +88,12 @@ def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
 
 
 def results_of(
-    paths: list[Path], options: Options, *, is_summary: bool = False, begun: SqliteTables | None = None
+    paths: list[Path],
+    options: Options,
+    *,
+    is_summary: bool = False,
+    is_why: bool = False,
+    begun: SqliteTables | None = None,
 ) -> Results:
     """`pipeline.results_of`, with progress, and a note where options cannot change what a store holds."""
     from xsp_post.base.progress import step
@@ -96,7 +101,7 @@ def results_of(
     from xsp_post.pipeline import results_of, store_of
 
     with step("reading captures …"):
-        results = results_of(paths, options, is_summary=is_summary, begun=begun)
+        results = results_of(paths, options, is_summary=is_summary, is_why=is_why, begun=begun)
     if not options.is_default(TREE) and (store := store_of(paths)) is not None:
         say(f"Note: {store.name} is a store: ranges got their levels when it was made. To assign them again, "
             "give the captures instead.")  # fmt: skip

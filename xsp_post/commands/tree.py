@@ -23,8 +23,10 @@ def tree(
     begun = shared.begin_reading(sources, detail=False)
     results = shared.results_of(sources, options, is_summary=True, begun=begun)
     if as_json:
+        from xsp_post.reports.why import verdict_data
+
         names = ("captures", "execution_candidates", "paths", "balance", "findings")
-        document = {name: shared.records(results.frame(name)) for name in names}
+        document = {"verdict": verdict_data(results), **{name: shared.records(results.frame(name)) for name in names}}
         shared.print_json("tree", document)
     else:
         from xsp_post.reports.terminal import print_tree

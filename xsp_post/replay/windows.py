@@ -20,6 +20,7 @@ EXECUTION, WARMUP, OUTSIDE = "execution", "warm-up", "outside"
 SCOPES = (EXECUTION, WARMUP, OUTSIDE)
 _MATRIX = ("gemm", "convolution", "attention")
 _SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
+_LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
 _TENSOR = r"tensorop|tf32|s1688|s16816|h1688|h16816|wgmma|xmma|nvjet|bf16"
 
 
@@ -144,22 +145,22 @@ def _kernel_facts(tree: Tree, rows: np.ndarray, family: np.ndarray) -> dict[str,
     is_kernel = activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL
     rows, family = rows[is_kernel], family[is_kernel]
     duration = (activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy())[rows]
-    codes, used = pd.factorize(activities["short_name_id"].to_numpy()[rows])
+    is_matrix = np.isin(family, _MATRIX)
+    codes, used = pd.factorize(activities["name_id"].to_numpy()[rows])
     by_name = np.bincount(codes, weights=duration, minlength=len(used)).astype(np.int64)
     texts = [str(tree.strings[name]) if name >= 0 else "" for name in used.tolist()]
-    is_matrix = np.isin(family, _MATRIX)
-    full = activities["name_id"].to_numpy()[rows]
-    full_codes, full_used = pd.factorize(full)
-    full_texts = [str(tree.strings[name]) if name >= 0 else "" for name in full_used.tolist()]
-    simt = (matches(full_texts, _SIMT) & ~matches(full_texts, _TENSOR)) if full_texts else np.zeros(0, bool)
-    is_simt = is_matrix & (simt[full_codes] if len(full_codes) else np.zeros(0, bool))
+    simt = (matches(texts, _SIMT) & ~matches(texts, _TENSOR)) if texts else np.zeros(0, bool)
+    layout = matches(texts, _LAYOUT) if texts else np.zeros(0, bool)
+    is_simt = is_matrix & (simt[codes] if len(codes) else np.zeros(0, bool))
     top = int(by_name.argmax()) if len(by_name) else -1
     return {
         "kernel_count": len(rows),
         "kernel_ns": int(duration.sum()),
         "matrix_ns": int(duration[is_matrix].sum()),
+        "matrix_count": int(is_matrix.sum()),
         "simt_matrix_ns": int(duration[is_simt].sum()),
         "elementwise_ns": int(duration[family == "elementwise"].sum()),
+        "layout_ns": int(duration[layout[codes]].sum()) if len(codes) else 0,
         "other_kernel_ns": int(duration[family == "other"].sum()),
         "top_kernel": texts[top] if top >= 0 else "",
         "top_kernel_ns": int(by_name[top]) if top >= 0 else 0,

@@ -12,6 +12,7 @@ import pandas as pd
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.facts import is_uncertain
+from xsp_post.reports.why import verdict_line
 from xsp_post.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
 
 TOP = 5
@@ -38,7 +39,9 @@ def lines(results: Results) -> list[str]:
     """The headline as lines of plain text."""
     chosen = data(results)
     several = len({row["phase"] for row in chosen["models"]}) > 1
-    text = ["", "Model latency (level M where it was run)"]
+    said = verdict_line(results).plain
+    text = ["", said] if said else []
+    text += ["", "Model latency (level M where it was run)"]
     for row in chosen["models"]:
         is_sweep = sum(row["phase"] == other["phase"] for other in chosen["models"]) > 1
         optimal = "  ← optimal batch size" if row["is_optimal"] and is_sweep else ""

@@ -14,6 +14,7 @@ from rich.text import Text
 from xsp_post.arrays.repeats import fold_repeats
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results
+from xsp_post.reports.why import verdict_line
 from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
 
 _LEVEL_STYLE = {
@@ -101,6 +102,8 @@ def print_tree(console: Console, results: Results, *, depth: int = 6, top: int =
     """Captures, their trees, balance lines and findings."""
     captures = results.frame("captures").set_index("capture_id", drop=False)
     rows = tree_rows(results, depth=depth, top=top)
+    if line := verdict_line(results):
+        console.print(line, highlight=False)
     for capture_id, capture in captures.iterrows():  # a handful of captures, never events
         mine = rows[rows["capture_id"] == capture_id]
         console.print(headline(capture), highlight=False)

@@ -1,13 +1,7 @@
-"""What bounds the model, in words, with the numbers behind it.
+"""What limits the model, in words, with the numbers behind it.
 
-Nothing is computed here but which sentence fits; every number is one of A15's. The rules, in order:
-
-1. GPU busy under LAUNCH_BOUND_BELOW of the iteration → launch-bound: the device waits for the host, and what
-   its kernels are bound by matters less.
-2. Counters: A15's bound (the paper's rule, or the roof of the pipe that ran) → memory, compute or latency.
-3. Neither → not known, and what would tell.
-
-Busy for less than WAITING_BELOW, the word says so: what the kernels are bound by is then not all that limits.
+Nothing is computed here but which sentence fits. What a GPU's time went to is `analyses.limits`' to say; what its kernels
+are bound by, where there are counters, A15's. A CPU's operators are its work and its host at once: only A15 speaks.
 """
 
 from __future__ import annotations
@@ -16,15 +10,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from xsp_post.analyses.limits import Limit, find_limit, largest_causes
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.facts import Device, device_count, device_of
 from xsp_post.reports.text import visible
+from xsp_post.reports.why import captures_of, evidence_of, sentence_of, word_of
 from xsp_post.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
-LAUNCH_BOUND_BELOW = 0.6
-# Below it the device waits long enough that no headline may say plainly that it is the limit.
-WAITING_BELOW = 0.8
 _WORDS = {
     "memory": "At {intensity} the {work} run out of memory bandwidth before arithmetic; they do {throughput}, "
     "{reached} of that roof.",
@@ -37,7 +30,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """``kind`` memory, compute, latency, launch or unknown; ``word`` for the headline; the sentence; the evidence."""
+    """``kind`` as in `analyses.limits.Limit`, or latency; ``word`` for the headline; the sentence; the evidence."""
 
     kind: str
     word: str
@@ -48,6 +41,9 @@ class Verdict:
 def verdict(results: Results, case: cases.Case | None) -> Verdict:
     """The verdict on one case."""
     rows = cases.rows(results, "a15", case)
+    limit = find_limit(results, captures_of(results, case))
+    if rows.empty and limit.is_gpu and limit.window_ns:
+        return Verdict(limit.kind, word_of(limit), sentence_of(limit, ()), evidence_of(limit))
     if rows.empty or not int(rows["kernel_count"].iloc[0]):
         return Verdict(
             "unknown",
@@ -59,13 +55,8 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
     device = device_of(results)
     bound, busy = str(row["bound"]), float(row["gpu_busy_ratio"])
     evidence = (*_busy(row, device), *_roof(results, row, bound))
-    if device.is_gpu and busy == busy and busy < LAUNCH_BOUND_BELOW:
-        then = f" While it works, it is {bound}-bound." if bound in _WORDS else ""
-        said = (
-            f"The GPU is busy only {format_ratio_percent(busy)} of an iteration; the rest it waits for the host.{then}"
-        )
-        rule = f"Called launch-bound below {LAUNCH_BOUND_BELOW:.0%} busy."
-        return Verdict("launch", "launch-bound", said, (*evidence, rule))
+    if limit.is_gpu and limit.window_ns:
+        return _of_limit(results, limit, row, evidence)
     if bound in _WORDS:
         said = _WORDS[bound].format(
             work=device.work,
@@ -73,13 +64,23 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
             throughput=format_flop_per_s(row["arithmetic_throughput_flop_per_s"]),
             reached=format_ratio_percent(row["roof_ratio"]),
         )
-        waits = f"; {device.name} busy only {format_ratio_percent(busy)}" if _is_waiting(busy) else ""
-        return Verdict(bound, f"{bound}-bound{waits}", said + _how_sure(row), evidence)
+        return Verdict(bound, f"{bound}-bound", said + _how_sure(row), evidence)
     return _unknown(results, row, device, evidence)
 
 
-def _is_waiting(busy: float) -> bool:
-    return busy == busy and busy < WAITING_BELOW
+def _of_limit(results: Results, limit: Limit, row: pd.Series, evidence: tuple[str, ...]) -> Verdict:
+    """What the time of the devices went to; where that is kernels, and counters say more of them, that too."""
+    said = sentence_of(limit, tuple(largest_causes(results, limit, count=20)))
+    bound = str(row["bound"])
+    if limit.kind == bound and bound in _WORDS:
+        said += " " + _WORDS[bound].format(
+            work="kernels",
+            intensity=format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"]),
+            throughput=format_flop_per_s(row["arithmetic_throughput_flop_per_s"]),
+            reached=format_ratio_percent(row["roof_ratio"]),
+        )
+        said += _how_sure(row)
+    return Verdict(limit.kind, word_of(limit), said, (*evidence_of(limit), *evidence))
 
 
 def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[str, ...]) -> Verdict:
@@ -88,9 +89,6 @@ def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[s
     said = f"The {device.name} is busy {format_ratio_percent(busy)} of an iteration. " if busy == busy else ""
     said = said or _capture_busy(results, device)
     word = f"{device.name}-bound; memory or compute is not known" if busy == busy else "what bounds it is not known"
-    if _is_waiting(busy):
-        word = f"{device.name} busy {format_ratio_percent(busy)}; what bounds it is not known"
-        said += f"The rest of the time the {device.name} waits. "
     if intensity == intensity:
         throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
         said += (

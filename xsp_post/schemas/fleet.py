@@ -56,6 +56,12 @@ FLEET = register(
             C("process_count", "int64", "processes with ranges or device work"),
             C("iteration_count", "int64", "model executions found"),
             C("layer_count", "int64", "layers of one iteration, of the largest case"),
+            C(
+                "limit",
+                "str",
+                "what limits it: compute, memory, kernel (either), copy, launch, synchronization, host, communication, "
+                "mixed, unknown",
+            ),
             C("attributed_ratio", "float64", "share of the kernel time that lies in a range, NaN no kernels"),
             C("counter_count", "int64", "kernels with counters"),
             C("finding_count", "int64", "findings that are warnings or errors"),

@@ -66,10 +66,11 @@ def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame
     return frame[wanted + [c for c in frame if c not in wanted]]
 
 
-def summary_frames(tree: Tree, capture_id: int = 0) -> Analysis:
-    """What `tree` prints, without the million rows behind it: captures, paths, balance, causes of waits, findings."""
+def summary_frames(tree: Tree, capture_id: int = 0, *, is_summary: bool = True) -> Analysis:
+    """What `tree` prints, without the million rows behind it: captures, paths, balance, causes of waits, findings.
+    Without ``is_summary`` the idle time is looked at in full (`idle.idle_frames`), for `why`."""
     frames = {"paths": fold(tree), "balance": balance(tree), "captures": captures_frame(tree)}
-    frames |= idle_frames(tree, frames["paths"], is_summary=True)
+    frames |= idle_frames(tree, frames["paths"], is_summary=is_summary)
     frames["execution_candidates"] = tree.execution_candidates.copy()
     for name, frame in frames.items():
         frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))

@@ -1,0 +1,96 @@
+"""What limits each real capture, as its owner would say it, and the parts of the time behind that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from xsp_post.analyses.limits import find_limit, largest_causes
+from xsp_post.pipeline import waits
+
+MS = 1_000_000
+
+
+def limit_of(captures: Path, name: str):
+    path = captures / name
+    if not path.exists():
+        pytest.skip(f"{name} is not among the captures at hand")
+    results = waits([path])
+    return results, find_limit(results)
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("nsys/transformer_2.7b_a100_nvtx.sqlite", {"compute"}),
+        ("nsys/transformer_2.7b_a100_no_nvtx.sqlite", {"compute"}),
+        ("nsys/fsdp_2gpu_h100.sqlite", {"compute"}),
+        ("nsys/fsdp_2gpu_h100_after.sqlite", {"compute"}),
+        ("nsys/t5_offload_2gpu_h100.sqlite", {"copy"}),
+        ("nsys/many_copies_a100.sqlite", {"mixed"}),
+        ("nsys/cloverleaf_a100.sqlite", {"kernel"}),
+        ("kineto/resnet50_ddp_a100.pt.trace.json.gz", {"kernel", "compute", "memory"}),
+        ("kineto/bert_small_h100.pt.trace.json.gz", {"host"}),
+        ("kineto/qwen_h100.pt.trace.json.gz", {"kernel", "compute", "memory"}),
+        ("kineto/switch_transformer.pt.trace.json.gz", {"host"}),
+        ("kineto/sglang_prefill_decode.pt.trace.json.gz", {"kernel", "compute", "memory"}),
+        ("kineto/vllm_decode_cuda_graph.pt.trace.json.gz", {"kernel", "memory"}),
+        ("nsys/no_kernels_2023.4.sqlite", {"unknown"}),
+        ("nsys/tensorrt_nvtx_only_titanrtx.sqlite", {"unknown"}),
+    ],
+)
+def test_what_limits_it(captures, name, kinds):
+    results, limit = limit_of(captures, name)
+    assert limit.kind in kinds
+    causes, windows = results.frame("idle_causes"), results.frame("device_windows")
+    assert causes["idle_ns"].sum() == windows["idle_ns"].sum()
+    assert sum(time for _, time in limit.groups) + limit.unknown_ns == limit.window_ns
+
+
+def test_transformer_is_simt_single_precision(captures):
+    _, limit = limit_of(captures, "nsys/transformer_2.7b_a100_nvtx.sqlite")
+    kernel = limit.window["kernel_ns"]
+    assert limit.window["top_kernel"] == "ampere_sgemm_128x64_tn"
+    assert limit.window["simt_matrix_ns"] / kernel == pytest.approx(0.91, abs=0.01)
+    assert limit.window["top_kernel_ns"] / kernel == pytest.approx(0.88, abs=0.01)
+
+
+def test_many_copies_is_waiting_and_copies(captures):
+    _, limit = limit_of(captures, "nsys/many_copies_a100.sqlite")
+    assert [group for group, _ in limit.groups[:2]] == ["host", "copy"]
+    assert limit.window["copy_busy_ns"] == pytest.approx(125 * MS, rel=0.01)
+    assert limit.window["kernel_busy_ns"] == pytest.approx(9.0 * MS, rel=0.01)
+    assert limit.window_ns == pytest.approx(585.2 * MS, rel=0.001)
+
+
+def test_the_idle_of_switch_transformer_is_explained(captures):
+    results, limit = limit_of(captures, "kineto/switch_transformer.pt.trace.json.gz")
+    assert limit.busy_ns == pytest.approx(62.9 * MS, rel=0.01)
+    first = largest_causes(results, limit)[0]
+    assert (first.cause, first.call_name) == ("launch_call", "cudaLaunchKernel")
+    assert first.detail.startswith("first launch") and first.idle_ns > 120 * MS
+    assert limit.unknown_ns < 0.05 * limit.window_ns
+
+
+def test_t5_is_copies_host_to_device(captures):
+    _, limit = limit_of(captures, "nsys/t5_offload_2gpu_h100.sqlite")
+    assert limit.device_count == 2
+    assert limit.busy_ns / 2 == pytest.approx(962.9 * MS, rel=0.001)
+    assert limit.window_ns / 2 == pytest.approx(969.4 * MS, rel=0.001)
+
+
+def test_the_gap_of_sglang_waited_for_what_was_not_recorded(captures):
+    results, limit = limit_of(captures, "kineto/sglang_prefill_decode.pt.trace.json.gz")
+    causes = results.frame("idle_causes")
+    top = causes.sort_values("idle_ns").iloc[-1]
+    assert (top["cause"], top["longest_ns"]) == ("queued", pytest.approx(493.2 * MS, rel=0.001))
+    assert limit.kind in ("compute", "kernel")
+
+
+@pytest.mark.parametrize("name", ["bert_small_h100", "resnet50_ddp_a100", "timesformer_h100", "switch_transformer"])
+def test_with_all_launch_rows_hardly_anything_is_unknown(captures, name):
+    results, _ = limit_of(captures, f"kineto/{name}.pt.trace.json.gz")
+    causes = results.frame("idle_causes")
+    unknown = causes.loc[causes["cause"].astype(str).eq("unknown"), "idle_ns"].sum()
+    assert unknown <= 0.05 * causes["idle_ns"].sum()

@@ -1,0 +1,104 @@
+"""`xsp-post why`: the verdict from evidence, the causes with their owners, what to do next."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from builders import ExportBuilder
+from typer.testing import CliRunner
+
+from xsp_post.analyses.advice import advise
+from xsp_post.analyses.limits import find_limit
+from xsp_post.cli import app
+from xsp_post.pipeline import analyze, waits
+
+US = 1_000
+RUNNER = CliRunner()
+
+
+def program(path, *, host=0, work=100, count=20, sync=0, name="gemm", copy=0):
+    """Equal steps: host code, a synchronisation, a launch, a kernel, a copy; times in µs."""
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    at = 0
+    for k in range(4):
+        begin = at
+        for _ in range(count):
+            if host:
+                builder.range("load weights", at * US, (at + host) * US)
+            at += host
+            if sync:
+                builder.sync("cudaStreamSynchronize_v3020", at * US, (at + sync) * US)
+            at += sync
+            builder.kernel(name, launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 3 + work) * US))
+            at += 3 + work
+            if copy:
+                builder.memcpy(64, launch=((at - 3) * US, (at - 1) * US), run=((at) * US, (at + copy) * US))
+                at += copy
+        builder.range(f"model#{k}", begin * US, at * US, domain="xsp")
+        at += 10
+    return builder.write(path / "report.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("program_is", "kind"),
+    [
+        ({"work": 900, "name": "sgemm"}, "compute"),
+        ({"work": 900, "name": "vectorized_elementwise_kernel"}, "memory"),
+        ({"work": 900, "name": "k"}, "kernel"),
+        ({"host": 300}, "host"),
+        ({"sync": 300}, "synchronization"),
+        ({"work": 10, "copy": 300}, "copy"),
+        ({"work": 1}, "launch"),
+        ({"work": 300, "host": 280}, "mixed"),
+        ({"work": 900, "name": "ncclDevKernel_AllReduce"}, "communication"),
+    ],
+)
+def test_the_limit_is_what_the_program_was_made_to_wait_for(tmp_path, program_is, kind):
+    path = program(tmp_path, **program_is)
+    assert find_limit(waits([path])).kind == kind
+    assert find_limit(analyze([path])).kind == kind
+
+
+def test_a_loop_that_loads_weights_is_not_called_launch_bound(tmp_path):
+    path = program(tmp_path, host=300, work=40)
+    said = RUNNER.invoke(app, ["why", str(path)])
+    assert said.exit_code == 0
+    assert "host-bound" in said.stdout and "load weights" in said.stdout and "launch-bound" not in said.stdout
+    document = json.loads(RUNNER.invoke(app, ["why", str(path), "--json"]).stdout)
+    data = document["data"]
+    assert data["verdict"]["kind"] == "host"
+    assert (data["causes"][0]["cause"], data["causes"][0]["owner"]) == ("host_code", "load weights")
+    assert data["causes"][0]["idle_ns"] == 4 * 20 * 300 * US
+    assert data["advice"][0]["code"] == "host-code"
+
+
+def test_the_same_verdict_everywhere(tmp_path):
+    path = program(tmp_path, sync=300)
+    store = tmp_path / "s.xsp.sqlite"
+    ingested = RUNNER.invoke(app, ["ingest", str(path), "-o", str(store)])
+    assert ingested.exit_code == 0, ingested.output
+    assert ingested.stdout.startswith("Verdict  synchronisation-bound")
+    assert RUNNER.invoke(app, ["tree", str(path)]).stdout.startswith("Verdict  synchronisation-bound")
+    from_store = json.loads(RUNNER.invoke(app, ["why", str(store), "--json"]).stdout)
+    from_capture = json.loads(RUNNER.invoke(app, ["why", str(path), "--json"]).stdout)
+    assert from_store == from_capture
+
+
+def test_advice_has_an_upper_bound_and_leaves_out_what_is_small(tmp_path):
+    results = waits([program(tmp_path, work=900, name="ampere_sgemm_128x64_tn")])
+    advice = advise(results, find_limit(results))
+    assert [one.code for one in advice] == ["tensor-cores"]
+    assert 0.8 < advice[0].bound_ratio < 0.9  # TF32 is eight times FP32 on an A100
+
+
+def test_no_device_work_is_said(tmp_path):
+    path = ExportBuilder().process(100).range("a", 0, 10).write(tmp_path / "report.sqlite")
+    said = RUNNER.invoke(app, ["why", str(path)])
+    assert said.exit_code == 0 and "No device work was recorded" in said.stdout
+
+
+def test_a_pattern_that_matches_no_layer_is_said(tmp_path):
+    path = program(tmp_path, host=300)
+    assert RUNNER.invoke(app, ["why", str(path), "--layer", "("]).exit_code != 0
+    assert RUNNER.invoke(app, ["why", str(path), "--layer", "nothing"]).exit_code != 0

@@ -1,0 +1,222 @@
+"""Limit and idle causes → what to do next: at most seven changes, each with its evidence, assumption and upper bound.
+
+The bound is the time that the change could save at most, in the scope that the limit speaks of: the device or idle time
+that it concerns. `xsp-post what-if` replays the capture with the change; that gain is never more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from xsp_post.analyses.limits import FIRST_LAUNCH, Limit, in_scope
+from xsp_post.hardware.gpus import find_peaks
+from xsp_post.model.results import Results
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+
+MOST = 7
+# What could save less than this share of the time is left out: a replay is not more exact.
+LEAST_RATIO = 0.01
+# A pattern of SIMT single-precision matrix kernels, for what-if.
+_SIMT_CHANGE = "kernel:.*(sgemm|simt).*"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One change. ``bound_ns`` is the most it can save; ``change`` is what `xsp-post what-if --change` takes, '' where
+    a replay cannot say."""
+
+    code: str
+    what: str
+    evidence: str
+    assumption: str
+    bound_ns: int
+    bound_ratio: float
+    change: str = ""
+
+
+def advise(results: Results, limit: Limit) -> list[Advice]:
+    """The changes worth trying, those with the highest bound first."""
+    if not limit.window_ns or not limit.window:
+        return []
+    causes = in_scope(results, limit)
+    found = [
+        *_matrix_products(limit),
+        *_elementwise(limit),
+        *_layouts(limit),
+        *_launches(limit, causes),
+        *_copies(limit, causes),
+        *_communication(limit, causes),
+        *_by_owner(limit, causes),
+        *_first_launches(limit, causes),
+        *_profiler(limit, causes),
+    ]
+    worth = [one for one in found if one.bound_ratio >= LEAST_RATIO]
+    return sorted(worth, key=lambda one: -one.bound_ns)[:MOST]
+
+
+def _made(
+    limit: Limit, code: str, what: str, evidence: str, assumption: str, bound_ns: float, change: str = ""
+) -> Advice:
+    return Advice(code, what, evidence, assumption, int(bound_ns), float(bound_ns) / limit.window_ns, change)
+
+
+def _number(limit: Limit, column: str) -> int:
+    return int(limit.window[column])
+
+
+def _matrix_products(limit: Limit) -> list[Advice]:
+    """Tensor cores for single-precision products that do without."""
+    simt, kernel = _number(limit, "simt_matrix_ns"), _number(limit, "kernel_ns")
+    peaks = find_peaks(limit.gpu_name) if limit.gpu_name and " + " not in limit.gpu_name else None
+    fast = (peaks.peak("tf32_tensor") or peaks.peak("fp16_tensor")) if peaks is not None else None
+    slow = peaks.peak("fp32") if peaks is not None else None
+    if not simt or not fast or not slow or fast <= slow:
+        return []
+    ratio = slow / fast
+    return [_made(
+        limit, "tensor-cores",
+        "Let matrix products use tensor cores: allow TF32 (torch.set_float32_matmul_precision('high')), or use BF16.",
+        f"{format_ratio_percent(simt / max(kernel, 1))} of the kernel time is in matrix products without tensor cores "
+        f"(heaviest: {str(limit.window['top_kernel'])[:60]}), on a GPU whose tensor cores are {1 / ratio:.0f} times as fast.",
+        "TF32 keeps 10 bits of the mantissa: the model must bear it. The bound is the ratio of the peaks.",
+        simt * (1 - ratio), f"{_SIMT_CHANGE}={ratio:.3g}x",
+    )]  # fmt: skip
+
+
+def _elementwise(limit: Limit) -> list[Advice]:
+    spent, kernel = _number(limit, "elementwise_ns"), _number(limit, "kernel_ns")
+    if spent < 0.1 * max(kernel, 1):
+        return []
+    return [_made(
+        limit, "fuse-elementwise", "Fuse chains of elementwise kernels: torch.compile, or a fused operator.",
+        f"{format_ratio_percent(spent / kernel)} of the kernel time is in elementwise kernels.",
+        "A fused chain reads and writes memory once. Chains of two are assumed: half of the time goes.",
+        spent / 2, "kernel:.*elementwise.*=0.5x",
+    )]  # fmt: skip
+
+
+def _layouts(limit: Limit) -> list[Advice]:
+    spent = _number(limit, "layout_ns")
+    return [_made(
+        limit, "layout", "Keep images in the layout that convolutions want: memory_format=torch.channels_last.",
+        f"{format_ns(spent)} of the kernel time only change the layout of images (nchwToNhwc and the like).",
+        "The whole model runs in one layout.", spent, "kernel:.*(nchwTo|nhwcTo).*=0x",
+    )]  # fmt: skip
+
+
+def _launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+    mine = causes[causes["cause"].astype(str).isin(["launch_call", "launch_latency"])]
+    mine = mine[mine["detail"].astype(str) != FIRST_LAUNCH]
+    spent, count = int(mine["idle_ns"].sum()), _number(limit, "kernel_count")
+    host = causes[causes["cause"].astype(str).eq("host_code") & causes["longest_ns"].lt(100_000)]
+    between = int(host["idle_ns"].sum())
+    if not count:
+        return []
+    mean = _number(limit, "kernel_ns") / count
+    advice = [_made(
+        limit, "cuda-graphs", "Launch less: capture the model as a CUDA graph (torch.compile(mode='reduce-overhead')).",
+        f"The device waited {format_ns(spent)} for launches and {format_ns(between)} for host code between them; "
+        f"{format_count(count)} kernels of {format_ns(mean)} on average.",
+        "Shapes and control flow do not change from one execution to the next.", spent + between, "launch=graph",
+    )]  # fmt: skip
+    if mean < 20_000 and limit.busy_ns < 0.5 * limit.window_ns:
+        advice.append(_made(
+            limit, "larger-batch", "Give the device more at once: a larger batch.",
+            f"Kernels are short ({format_ns(mean)} on average) and the device is busy "
+            f"{format_ratio_percent(limit.busy_ns / limit.window_ns)}.",
+            "Latency may grow; throughput counts. The host's time per batch stays the same.",
+            (limit.window_ns - limit.busy_ns) / 2,
+        ))  # fmt: skip
+    return advice
+
+
+def _copies(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+    calls = int(causes.loc[causes["cause"].astype(str).eq("copy_call"), "idle_ns"].sum())
+    exposed = _number(limit, "copy_busy_ns")
+    return [_made(
+        limit, "overlap-copies",
+        "Hide the copies: pinned memory (pin_memory=True), non_blocking=True, a stream of their own.",
+        f"Copies ran alone for {format_ns(exposed)}, and the device waited {format_ns(calls)} inside copy calls.",
+        "There is other work to run meanwhile, and the data are known in time.", exposed + calls, "copy=overlap",
+    )]  # fmt: skip
+
+
+def _communication(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+    waits = int(causes.loc[causes["cause"].astype(str).eq("communication"), "idle_ns"].sum())
+    exposed = _number(limit, "communication_ns")
+    return [_made(
+        limit, "overlap-collectives",
+        "Overlap collectives with computation, or send less (larger buckets, BF16 gradients).",
+        f"Collectives ran alone for {format_ns(exposed)}, and the device waited {format_ns(waits)} for other ranks.",
+        "There is computation that does not need their result.", exposed + waits, "comm=0x",
+    )]  # fmt: skip
+
+
+# cause -> code, what to do (with the owner), what it stands on, change of a replay
+_BY_OWNER = {
+    "synchronization": (
+        "remove-synchronization", "Do without {call} {place} (.item(), .cpu(), print and torch.cuda.synchronize cause it).",
+        "Its result is not needed at once.", "sync=none",
+    ),
+    "queued": ("streams", "Look at what orders the streams {place}: events and waits between them.",
+               "The order is not needed.", ""),
+    "allocation": (
+        "allocate-once", "Allocate once, not {place}: {call} ran while the device waited.",
+        "Sizes repeat, so that a cache of memory serves them (PyTorch's; cudaMallocAsync).", "",
+    ),
+    "module_load": (
+        "load-once", "Warm up before what counts: code was loaded or compiled {place}.",
+        "The program goes on long enough for this to be paid once.", "",
+    ),
+    "os_call": ("host-blocked", "Move {call} {place} elsewhere, or to another thread: it blocked the launching thread.",
+                "Another thread can do it meanwhile.", ""),
+    "descheduled": ("processor", "Give the launching thread a processor of its own (fewer workers, numactl, priorities).",
+                    "The processors are overcommitted.", ""),
+    "host_code": (
+        "host-code", "Move the host code {place}{call} off the launching thread, or before the execution.",
+        "It is loading of data or weights, or bookkeeping, that another thread can do ahead.", "",
+    ),
+}  # fmt: skip
+
+
+def _by_owner(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+    """For every cause that one range owns most of: what to do there."""
+    found = []
+    for cause, (code, what, assumption, change) in _BY_OWNER.items():
+        mine = causes[causes["cause"].astype(str).eq(cause)]
+        if cause == "host_code":  # short stretches between launches are the business of CUDA graphs
+            mine = mine[mine["longest_ns"] >= 100_000]
+        if mine.empty:
+            continue
+        owned = mine.astype({"owner": str, "call_name": str}).groupby("owner", sort=False)["idle_ns"].sum()
+        owner, spent = str(owned.idxmax()), int(owned.max())
+        rows = mine[mine["owner"].astype(str).eq(owner)].sort_values("idle_ns", ascending=False)
+        call = str(rows["call_name"].iloc[0])
+        shown_call = (f" ({call})" if call else "") if cause == "host_code" else call or "the call"
+        found.append(_made(
+            limit, code, what.format(call=shown_call, place=f"in {owner}" if owner else "outside every range"),
+            f"The device waited {format_ns(spent)} there, in {format_count(int(rows['piece_count'].sum()))} pieces, the "
+            f"longest {format_ns(int(rows['longest_ns'].max()))}.", assumption, spent, change,
+        ))  # fmt: skip
+    return found
+
+
+def _first_launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+    mine = causes[causes["detail"].astype(str).eq(FIRST_LAUNCH)]
+    return [_made(
+        limit, "warm-up", "Run one warm-up execution before what counts, or set CUDA_MODULE_LOADING=EAGER.",
+        f"{format_count(int(mine['piece_count'].sum()))} first launches of a kernel loaded its code: "
+        f"{format_ns(int(mine['idle_ns'].sum()))}.",
+        "The program goes on long enough for this to be paid once.", int(mine["idle_ns"].sum()),
+    )]  # fmt: skip
+
+
+def _profiler(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+    spent = int(causes.loc[causes["cause"].astype(str).eq("profiler_overhead"), "idle_ns"].sum())
+    return [_made(
+        limit, "record-less", "Record again with less: nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none.",
+        f"The profiler itself made the device wait {format_ns(spent)}.",
+        "This saves nothing without the profiler: the program is that much faster already.", spent,
+    )]  # fmt: skip

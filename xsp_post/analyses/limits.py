@@ -1,0 +1,246 @@
+"""Device windows and idle causes → what limits the program, with its numbers and its owner; or nothing, and why.
+
+Every moment of the chosen scope belongs to one group: the device ran kernels, communicated, copied; or it was idle for
+a cause. The group with most time is the limit where it is clear; two groups are a mixture; what cannot be known is
+left out of the sum, and where that is most of the time nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from xsp_post.model.results import Results, frame_or_empty
+
+# A group with this share of the time is the limit, unless the next one has a quarter of it and half as much.
+CLEAR_RATIO = 0.5
+SECOND_RATIO = 0.25
+# More than this not known: nothing is said.
+UNKNOWN_RATIO = 0.6
+# Kernels are called compute-bound by their names only where matrix products take this share of them, and each is
+# long enough not to be a product of few rows (those wait for memory).
+MATRIX_RATIO = 0.5
+MATRIX_MEAN_NS = 100_000
+MOVING_RATIO = 0.75
+
+KERNEL, COMMUNICATION, COPY, LAUNCH, SYNCHRONIZATION, HOST, PROFILER, UNKNOWN = (
+    "kernel", "communication", "copy", "launch", "synchronization", "host", "profiler", "unknown",
+)  # fmt: skip
+GROUP_OF_CAUSE = {
+    "launch_call": LAUNCH,
+    "launch_latency": LAUNCH,
+    "queued": SYNCHRONIZATION,
+    "synchronization": SYNCHRONIZATION,
+    "copy_call": COPY,
+    "allocation": HOST,
+    "module_load": HOST,
+    "os_call": HOST,
+    "descheduled": HOST,
+    "host_code": HOST,
+    "communication": COMMUNICATION,
+    "profiler_overhead": PROFILER,
+    "unknown": UNKNOWN,
+}
+NOT_RECORDED = "something that was not recorded"
+FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
+# Scopes in the order in which they are believed.
+SCOPES = ("execution", "warm-up", "outside")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What limits a program. ``kind``: compute, memory, kernel (one of the two, not known which), copy, launch,
+    synchronization, host, communication, mixed, or unknown. Shares are of the time that is known."""
+
+    kind: str
+    scope: str
+    device_count: int
+    gpu_name: str
+    window_ns: int
+    busy_ns: int
+    unknown_ns: int
+    groups: tuple[tuple[str, int], ...]  # (group, ns), largest first
+    window: dict[str, int | str]  # sums of device_windows over the devices
+    reason: str = ""  # why nothing is said
+    captures: tuple[int, ...] = ()  # those it speaks of
+    is_gpu: bool = True  # false: operators of a CPU stand for kernels
+
+    @property
+    def known_ns(self) -> int:
+        return self.window_ns - self.unknown_ns
+
+    def ratio(self, group: str) -> float:
+        """Share of a group in the time that is known."""
+        return dict(self.groups).get(group, 0) / max(self.known_ns, 1)
+
+
+def find_limit(results: Results, captures: Sequence[int] | None = None) -> Limit:
+    """What limits the measured executions, else the warm-up, else what was recorded. ``captures``: of these only."""
+    windows, causes = frame_or_empty(results, "device_windows"), frame_or_empty(results, "idle_causes")
+    if captures is not None:
+        windows = windows[windows["capture_id"].isin(list(captures))]
+        causes = causes[causes["capture_id"].isin(list(captures))]
+    scope = next((s for s in SCOPES if _worth(windows, s)), "")
+    if not scope:
+        return Limit("unknown", "", 0, "", 0, 0, 0, (), {}, "no device work was recorded")
+    mine = windows[windows["scope"].astype(str).eq(scope)]
+    idle = causes[causes["scope"].astype(str).eq(scope)]
+    groups = group_times(mine, idle)
+    unknown = groups.pop(UNKNOWN, 0)
+    ordered = tuple(sorted(groups.items(), key=lambda one: -one[1]))
+    top = mine.sort_values("top_kernel_ns", ascending=False).iloc[0]
+    sums = {c: int(mine[c].sum()) for c in mine.columns if c.endswith(("_ns", "_count"))}
+    window: dict[str, int | str] = {**sums, "top_kernel": str(top["top_kernel"])}
+    names = [name for name in dict.fromkeys(mine["gpu_name"].astype(str)) if name]
+    count = len(mine.drop_duplicates(["capture_id", "device_id"]))
+    total = sums["window_ns"]
+    of = tuple(int(one) for one in mine["capture_id"].unique())
+    base = Limit("unknown", scope, count, " + ".join(names), total, sums["busy_ns"], unknown, ordered, window, "", of,
+                 bool(mine["device_id"].ge(0).any()))  # fmt: skip
+    if unknown > UNKNOWN_RATIO * total:
+        return _say(base, "unknown", f"what {unknown / total:.0%} of the time went to is not in the capture")
+    return _judged(base, results)
+
+
+def _worth(windows: pd.DataFrame, scope: str) -> bool:
+    """Whether devices did anything in a scope."""
+    if windows.empty:
+        return False
+    mine = windows[windows["scope"].astype(str).eq(scope)]
+    return bool(mine["busy_ns"].sum() > 0)
+
+
+def group_times(windows: pd.DataFrame, causes: pd.DataFrame) -> dict[str, int]:
+    """Time of every group, ns; they sum to the windows."""
+    result = {
+        KERNEL: int(windows["kernel_busy_ns"].sum() + windows["graph_busy_ns"].sum()),
+        COMMUNICATION: int(windows["communication_ns"].sum()),
+        COPY: int(windows["copy_busy_ns"].sum()),
+    }
+    summed = causes.assign(group=groups_of(causes)).groupby("group", sort=False)["idle_ns"].sum()
+    for group, time in summed.items():
+        result[str(group)] = result.get(str(group), 0) + int(time)
+    return result
+
+
+def groups_of(causes: pd.DataFrame) -> pd.Series:
+    """The group of every cause. A launch that loaded code is work of the host; who waited for what was not recorded
+    is not known."""
+    detail = causes["detail"].astype(str)
+    group = causes["cause"].astype(str).map(GROUP_OF_CAUSE)
+    return group.mask(detail.eq(FIRST_LAUNCH), HOST).mask(detail.eq(NOT_RECORDED), UNKNOWN)
+
+
+def _judged(limit: Limit, results: Results) -> Limit:
+    known = max(limit.known_ns, 1)
+    (first, most), (second, next_most) = (*limit.groups, ("", 0), ("", 0))[:2]
+    if next_most >= SECOND_RATIO * known and next_most > most / 2:
+        return _say(limit, "mixed")
+    if most < CLEAR_RATIO * known and next_most > most / 2:
+        return _say(limit, "mixed" if most + next_most >= CLEAR_RATIO * known else "unknown",
+                    "no group of causes holds half of the time")  # fmt: skip
+    if first == PROFILER:
+        return _say(limit, "unknown", "most of the time went to the profiler itself")
+    return _say(limit, _kernels_are(limit, results) if first == KERNEL else first)
+
+
+def _kernels_are(limit: Limit, results: Results) -> str:
+    """compute, memory or kernel (not known): from counters or counted work where there are any, else from what the
+    names of the kernels say."""
+    measured = frame_or_empty(results, "a15")
+    if len(measured):
+        heaviest = measured.sort_values("kernel_latency_ns", ascending=False).iloc[0]
+        if str(heaviest["bound"]) in ("compute", "memory", "latency"):
+            return str(heaviest["bound"])
+    window = limit.window
+    kernel, matrix = int(window["kernel_ns"]), int(window["matrix_ns"])
+    mean = matrix / max(int(window["matrix_count"]), 1)
+    if matrix >= MATRIX_RATIO * kernel and mean >= MATRIX_MEAN_NS:
+        return "compute"
+    if kernel - matrix - int(window["other_kernel_ns"]) >= MOVING_RATIO * kernel > 0:
+        return "memory"
+    return KERNEL
+
+
+def _say(limit: Limit, kind: str, reason: str = "") -> Limit:
+    values = {name: getattr(limit, name) for name in limit.__dataclass_fields__}
+    return Limit(**{**values, "kind": kind, "reason": reason if kind == "unknown" else ""})
+
+
+@dataclass(frozen=True)
+class CauseRow:
+    """Idle time of one cause in one range."""
+
+    cause: str
+    call_name: str
+    detail: str
+    owner: str
+    layer_path: str
+    idle_ns: int
+    piece_count: int
+    longest_ns: int
+    ratio: float  # of the window
+
+    @property
+    def group(self) -> str:
+        if self.detail == FIRST_LAUNCH:
+            return HOST
+        return UNKNOWN if self.detail == NOT_RECORDED else GROUP_OF_CAUSE[self.cause]
+
+
+def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str = "") -> list[CauseRow]:
+    """The causes with most idle time in the limit's scope, each with the range that owns it.
+
+    Raises `UsageError` for a pattern that is no regular expression or matches no layer."""
+    causes = in_scope(results, limit)
+    if layer:
+        causes = causes[_matching(causes["layer_path"], layer)]
+    keys = ["cause", "call_name", "detail", "owner", *(["layer_path"] if layer else [])]
+    plain = causes.assign(**{key: causes[key].astype(str) for key in keys})
+    plain["owner"] = _with_others(plain)
+    summed = plain.groupby(keys, sort=False).agg(
+        idle_ns=("idle_ns", "sum"), piece_count=("piece_count", "sum"), longest_ns=("longest_ns", "max")
+    )
+    rows = summed.reset_index().nlargest(count, "idle_ns").to_dict("records")
+    window = max(limit.window_ns, 1)
+    return [CauseRow(**{"layer_path": "", **{str(k): v for k, v in row.items()}}, ratio=row["idle_ns"] / window)
+            for row in rows]  # fmt: skip
+
+
+def _with_others(causes: pd.DataFrame) -> pd.Series:
+    """Owners; of launches that loaded code, which happen wherever a kernel is first met, one for all."""
+    loads = causes["detail"].eq(FIRST_LAUNCH)
+    if not loads.any():
+        return causes["owner"]
+    owners = causes[loads].groupby("owner", sort=False)["idle_ns"].sum().sort_values(ascending=False).index
+    others = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
+    return causes["owner"].mask(loads, f"{owners[0] or 'code outside every range'}{others}")
+
+
+def in_scope(results: Results, limit: Limit) -> pd.DataFrame:
+    """The causes of what a limit speaks of."""
+    causes = frame_or_empty(results, "idle_causes")
+    return causes[causes["scope"].astype(str).eq(limit.scope) & causes["capture_id"].isin(list(limit.captures))]
+
+
+def _matching(paths: pd.Series, pattern: str) -> pd.Series:
+    import re
+
+    from xsp_post.base.errors import UsageError
+
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(
+            f"--layer {pattern!r} is not a regular expression: {error}", code="bad-range-pattern"
+        ) from error
+    found = paths.astype(str).map(lambda path: bool(path) and compiled.search(path) is not None).astype(bool)
+    if not found.any():
+        raise UsageError(
+            f"--layer {pattern!r} matches no layer that a device waited in",
+            code="range-pattern-matches-nothing",
+            hint="List the layers with: xsp-post table A2 …",
+        )
+    return found

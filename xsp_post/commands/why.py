@@ -1,0 +1,30 @@
+"""`xsp-post why`: what limits the program, why the device waited, and what to do next."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from xsp_post.commands import shared
+from xsp_post.commands.options import with_options
+from xsp_post.model.options import DEFAULTS, TREE, Options
+
+
+@with_options(TREE)
+def why(
+    sources: shared.StoreOrSource,
+    layer: Annotated[str, typer.Option(help="Causes of these layers only (regular expression on their paths).")] = "",
+    options: Options = DEFAULTS,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Say what limits the program, with its numbers; the largest causes of idle time; and what to do next."""
+    begun = shared.begin_reading(sources, detail=True)
+    results = shared.results_of(sources, options, is_why=True, begun=begun)
+    from xsp_post.reports import why as report
+
+    said = report.why(results, layer=layer)
+    if as_json:
+        shared.print_json("why", report.json_of(said))
+        return
+    report.print_why(shared.stdout(), said)

@@ -1,0 +1,248 @@
+"""Why the devices waited, in words: the limit with its numbers, the largest causes, what to do.
+
+Nothing is computed here; `analyses.limits` and `analyses.advice` did.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from xsp_post.analyses.advice import Advice, advise
+from xsp_post.analyses.limits import CauseRow, Limit, find_limit, largest_causes
+from xsp_post.base.text_safety import shown
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports import cases
+from xsp_post.reports.text import short_kernel, visible
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+
+WORDS = {
+    "compute": "compute-bound",
+    "memory": "memory-bound",
+    "latency": "latency-bound",
+    "kernel": "GPU-bound; compute or memory is not known",
+    "copy": "copy-bound",
+    "launch": "launch-bound",
+    "synchronization": "synchronisation-bound",
+    "host": "host-bound",
+    "communication": "communication-bound",
+}
+_GROUPS = {
+    "kernel": "kernels",
+    "communication": "communication",
+    "copy": "copies",
+    "launch": "launches",
+    "synchronization": "synchronisation",
+    "host": "the host",
+    "profiler": "the profiler",
+    "unknown": "not known",
+}
+CAUSES = {
+    "launch_call": "launch call",
+    "launch_latency": "launch latency",
+    "queued": "queued",
+    "synchronization": "synchronisation",
+    "copy_call": "copy call",
+    "allocation": "allocation or free",
+    "module_load": "loading or compiling code",
+    "os_call": "blocked in the operating system",
+    "descheduled": "no processor",
+    "host_code": "other host code",
+    "communication": "waiting for other ranks",
+    "profiler_overhead": "profiler overhead",
+    "unknown": "no launch row",
+}
+_SCOPES = {"execution": "the measured executions", "warm-up": "the warm-up", "outside": "what was recorded"}
+
+
+@dataclass(frozen=True)
+class Why:
+    """Everything that `xsp-post why` says."""
+
+    limit: Limit
+    causes: tuple[CauseRow, ...]
+    advice: tuple[Advice, ...]
+    word: str
+    sentence: str
+
+
+def why(results: Results, *, layer: str = "") -> Why:
+    """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only."""
+    limit = _main_limit(results)
+    causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope else ()
+    owners = causes if not layer else tuple(largest_causes(results, limit))
+    return Why(limit, causes, tuple(advise(results, limit)), word_of(limit), sentence_of(limit, owners))
+
+
+def _main_limit(results: Results) -> Limit:
+    return find_limit(results, captures_of(results, cases.main_case(results)))
+
+
+def captures_of(results: Results, case: cases.Case | None) -> list[int] | None:
+    """The captures that a verdict on a case speaks of: where one workload was captured at several levels or batch
+    sizes, the one that the case's kernels come from; else (None) all, as the ranks of a job are."""
+    rows = cases.rows(results, "cases", case) if case is not None else frame_or_empty(results, "cases").iloc[:0]
+    captures = frame_or_empty(results, "captures", ["level", "batch_size"])
+    if rows.empty or len(captures.astype(str).drop_duplicates()) < 2:
+        return None
+    chosen = int(rows["kernel_capture_id"].iloc[0])
+    return [chosen] if chosen >= 0 else None
+
+
+def word_of(limit: Limit) -> str:
+    """The verdict in a word or two."""
+    if limit.kind == "unknown":
+        return "what limits it is not known"
+    if limit.kind == "mixed":
+        return f"mixed: {_GROUPS[limit.groups[0][0]]} and {_GROUPS[limit.groups[1][0]]}"
+    word = WORDS[limit.kind]
+    return word if limit.is_gpu else word.replace("GPU", "CPU")
+
+
+def sentence_of(limit: Limit, causes: tuple[CauseRow, ...]) -> str:
+    """The two or three numbers behind the verdict, and who owns them."""
+    if not limit.window_ns:
+        return "No device work was recorded. Record it: nsys profile -t cuda,nvtx -o report python program.py"
+    devices = f"{limit.device_count} GPUs were" if limit.device_count > 1 else "The GPU was"
+    devices = devices if limit.is_gpu else "The CPU's operators were"
+    over = f" (summed over {limit.device_count} GPUs)" if limit.device_count > 1 else ""
+    said = [
+        f"{devices} busy {format_ratio_percent(limit.busy_ns / limit.window_ns)} of {_SCOPES[limit.scope]}, "
+        f"{format_ns(limit.window_ns)}{over}."
+    ]
+    if limit.kind in ("compute", "memory", "kernel", "latency"):
+        said.append(_kernel_sentence(limit))
+    elif limit.kind == "unknown":
+        said.append(f"{limit.reason[:1].upper()}{limit.reason[1:]}.")
+    else:
+        chosen = [group for group, _ in limit.groups[: 2 if limit.kind == "mixed" else 1]]
+        said += [_group_sentence(limit, group, causes) for group in chosen]
+    if limit.unknown_ns > 0.05 * limit.window_ns:
+        said.append(f"{format_ns(limit.unknown_ns)} wait for something that was not recorded and are left out.")
+    return " ".join(said)
+
+
+def _kernel_sentence(limit: Limit) -> str:
+    window = limit.window
+    kernel = max(int(window["kernel_ns"]), 1)
+    top = format_ratio_percent(int(window["top_kernel_ns"]) / kernel)
+    text = f"{top} of the kernel time is in {short_kernel(visible(str(window['top_kernel'])), 60)}"
+    if limit.kind == "compute" and window["matrix_ns"]:
+        matrix = format_ratio_percent(int(window["matrix_ns"]) / kernel)
+        text += f"; matrix products, convolutions and attention take {matrix}"
+        if int(window["simt_matrix_ns"]) > kernel / 2:
+            text += ", without tensor cores"
+    elif limit.kind == "kernel":
+        text += "; add counters to tell compute from memory: xsp-post run --ncu"
+    return text + "."
+
+
+def _group_sentence(limit: Limit, group: str, causes: tuple[CauseRow, ...]) -> str:
+    time = dict(limit.groups)[group]
+    text = f"{format_ratio_percent(time / max(limit.known_ns, 1))} ({format_ns(time)}) went to {_GROUPS[group]}"
+    mine = [row for row in causes if row.group == group]
+    if group == "copy":
+        text += f", {format_ns(int(limit.window['copy_busy_ns']))} of it copies that ran alone"
+    if mine:
+        text += f"; most of the waiting: {cause_text(mine[0])}"
+    return text + "."
+
+
+def cause_text(row: CauseRow) -> str:
+    """``synchronisation (cudaStreamSynchronize) in loss: 12.3 ms``."""
+    call = f" ({shown(row.call_name, 60)})" if row.call_name else ""
+    owner = f" in {shown(row.owner, 60)}" if row.owner else " outside every range"
+    detail = ""
+    if row.detail:
+        behind = row.cause in ("synchronization", "queued")
+        detail = f", {'behind ' if behind else ''}{shown(row.detail, 60)}"
+    layer = f" [{shown(row.layer_path, 60)}]" if row.layer_path else ""
+    return f"{CAUSES[row.cause]}{call}{owner}{layer}{detail}: {format_ns(row.idle_ns)}"
+
+
+def evidence_of(limit: Limit) -> tuple[str, ...]:
+    """One line per group with more than a hundredth of the time; together they are all of it."""
+    window = max(limit.window_ns, 1)
+    groups = (*limit.groups, ("unknown", limit.unknown_ns))
+    lines = [
+        f"{_GROUPS[group]}: {format_ns(time)}, {format_ratio_percent(time / window)}"
+        for group, time in groups
+        if time >= 0.01 * window
+    ]
+    return tuple(line[:1].upper() + line[1:] for line in lines)
+
+
+def verdict_line(results: Results) -> Text:
+    """The line that stands first on the terminal."""
+    limit = _main_limit(results)
+    if not limit.window_ns or not limit.is_gpu:
+        return Text("")
+    text = Text("Verdict  ", style="bold")
+    text.append(word_of(limit), style="bold")
+    text.append(f". {sentence_of(limit, tuple(largest_causes(results, limit, count=20)))}", style="default")
+    return text
+
+
+def print_why(console: Console, said: Why) -> None:
+    """Verdict, where the time went, the largest causes, what to do next."""
+    limit = said.limit
+    console.print(Text.assemble(("Verdict  " + said.word, "bold"), f". {said.sentence}"), highlight=False)
+    if not limit.window_ns:
+        return
+    console.print(Text("Where the time went", style="bold"))
+    for line in evidence_of(limit):
+        console.print(Text(f"  {line}"), highlight=False)
+    if said.causes:
+        idle = limit.window_ns - limit.busy_ns
+        console.print(Text(f"Largest causes of {format_ns(idle)} idle time", style="bold"))
+    for row in said.causes:
+        console.print(
+            Text(f"  {format_ratio_percent(row.ratio):>7}  {cause_text(row)}{_pieces(row.piece_count)}"),
+            highlight=False,
+        )
+    if said.advice:
+        console.print(Text("What to do next (at most: the time it concerns)", style="bold"))
+    for number, one in enumerate(said.advice, 1):
+        console.print(Text(f"  {number}. {shown(one.what, 300)}", style="bold"), highlight=False)
+        gain = f"at most {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of the time"
+        console.print(Text(f"     {gain}. {shown(one.evidence, 400)}"), highlight=False)
+        console.print(Text(f"     Assumed: {shown(one.assumption, 300)}", style="dim"), highlight=False)
+
+
+def _pieces(count: int) -> str:
+    return f" in {format_count(count)} pieces" if count > 1 else ""
+
+
+def json_of(said: Why) -> dict[str, Any]:
+    """The same as data."""
+    return {
+        "verdict": _verdict_data(said.limit, said.word, said.sentence),
+        "causes": [asdict(row) for row in said.causes],
+        "advice": [asdict(one) for one in said.advice],
+    }
+
+
+def verdict_data(results: Results) -> dict[str, Any]:
+    """The verdict alone, as data."""
+    limit = _main_limit(results)
+    causes = tuple(largest_causes(results, limit, count=20)) if limit.scope else ()
+    return _verdict_data(limit, word_of(limit), sentence_of(limit, causes))
+
+
+def _verdict_data(limit: Limit, word: str, sentence: str) -> dict[str, Any]:
+    return {
+        "kind": limit.kind,
+        "word": word,
+        "sentence": sentence,
+        "reason": limit.reason,
+        "scope": limit.scope,
+        "device_count": limit.device_count,
+        "window_ns": limit.window_ns,
+        "busy_ns": limit.busy_ns,
+        "idle_ns": limit.window_ns - limit.busy_ns,
+        "unknown_ns": limit.unknown_ns,
+        "groups": [{"group": group, "time_ns": time, "ratio": limit.ratio(group)} for group, time in limit.groups],
+    }
