@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import shutil
 import sqlite3
@@ -13,8 +15,9 @@ from builders import ExportBuilder
 from conftest import CANARY
 from export_schema import KERNEL
 
+from xsp_post.base import limits
 from xsp_post.base.errors import CaptureError, XspPostError
-from xsp_post.ingest import sqlite_tables
+from xsp_post.ingest import sqlite_tables, trace_events
 from xsp_post.ingest.sources import load
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import Request, WantedColumn
@@ -121,3 +124,120 @@ def test_slices_add_up(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite_tables, "_SLICE_ROWS", 3)
     trace = load(export(tmp_path / "a.sqlite", kernels=10)).trace
     assert trace.activities["start_ns"].tolist() == [10 * k + 2 for k in range(10)]
+
+
+# -- JSON -----------------------------------------------------------------------------------------------
+
+
+def finding_codes(path) -> set[str]:
+    return {one.code for one in load(path).trace.findings}
+
+
+@pytest.mark.parametrize("name", ["k_bigint.pt.trace.json", "k_surr.pt.trace.json", "k_surr_ts.pt.trace.json"])
+def test_traps_of_json_are_read(broken, name):
+    trace = load(broken / name).trace
+    assert len(trace.activities) >= 1 and len(trace.launches) >= 1
+    for text in trace.strings.tolist():
+        text.encode("utf-8")
+
+
+def test_an_integer_of_thousands_of_digits(broken):
+    assert refused(broken / "hugeint.pt.trace.json").code == "trace-without-events"
+
+
+@pytest.mark.parametrize("name", ["j_tags.json", "jsurr.json"])
+def test_traps_of_json_in_jaeger_traces(broken, name):
+    trace = load(broken / name).trace
+    assert len(trace.spans) == 1
+    "".join(trace.strings.tolist()).encode("utf-8")
+
+
+KERNEL_EVENTS = (
+    '{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","ts":1,"dur":1,"pid":1,"tid":1,"args":{"correlation":1}},'
+    '{"ph":"X","cat":"kernel","name":"k","ts":3.5,"dur":2,"pid":0,"tid":7,"args":{"device":0,"correlation":1}}'
+)
+
+
+def trace_file(path, events=KERNEL_EVENTS, prefix=b"") -> Path:
+    text = prefix + ('{"schemaVersion":1,"traceEvents":[' + events + "]}").encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def test_a_byte_order_mark_before_a_trace(tmp_path):
+    for name in ("a.json", "a.json.gz"):
+        assert load(trace_file(tmp_path / name, prefix=b"\xef\xbb\xbf")).trace.activities["start_ns"].tolist() == [3500]
+
+
+def test_numbers_of_any_length(tmp_path):
+    for digits in (19, 20, 400, 5000):
+        odd = KERNEL_EVENTS.replace('"device":0', f'"device":{"9" * digits}, "grid":[{"9" * digits},1,1]')
+        odd = odd.replace('"dur":1', f'"dur":{"9" * digits}')
+        trace = load(trace_file(tmp_path / f"{digits}.json", odd)).trace
+        assert len(trace.activities) == 1 and trace.activities["device_id"].tolist() == [0]
+        assert "kineto-time-unreadable" in {one.code for one in trace.findings}
+
+
+def test_halves_of_surrogates_become_a_question_mark_and_pairs_stay(tmp_path):
+    odd = KERNEL_EVENTS.replace('"name":"k"', r'"name":"a\ud83d\ude42b\ud800c\\ud800d"')
+    trace = load(trace_file(tmp_path / "a.json", odd)).trace
+    assert "a\U0001f642b�c\\ud800d" in trace.strings.tolist()
+
+
+@pytest.mark.parametrize(
+    "start", ['{"schemaVersion":1,"traceEvents":', '{"data":[{"traceID":"1","spans":', '[{"ph":"X","a":']
+)
+def test_deep_nesting_is_one_sentence(tmp_path, start):
+    path = tmp_path / "a.json"
+    path.write_text(start + "[" * 100_000)
+    assert refused(path).code == "json-too-deep"
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6, 0.95])
+def test_a_cut_gzip_is_called_cut(captures, tmp_path, share):
+    whole = (captures / "kineto" / "alexnet_gpu.pt.trace.json.gz").read_bytes()
+    (tmp_path / "a.json.gz").write_bytes(whole[: int(share * len(whole))])
+    error = refused(tmp_path / "a.json.gz")
+    assert error.code == "trace-truncated" and "cut" in error.message
+
+
+def test_a_compressed_file_that_grows_too_much_is_refused_with_the_way_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "UNCOMPRESSED_BYTES", 1 << 20)
+    path = trace_file(
+        tmp_path / "a.json.gz", ",".join(['{"ph":"M","name":"x","pid":1}'] * 200_000) + "," + KERNEL_EVENTS
+    )
+    error = refused(path)
+    assert error.code == "capture-over-limit" and "bytes uncompressed" in error.message
+    assert limits.VARIABLE in error.hint
+    monkeypatch.setenv(limits.VARIABLE, "1")
+    assert len(load(path).trace.activities) == 1
+
+
+def test_an_event_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "EVENT_CHARACTERS", 1 << 20)
+    monkeypatch.setattr(trace_events, "_PIECE_CHARACTERS", 1 << 18)
+    path = tmp_path / "a.json"
+    path.write_text('{"schemaVersion":1,"traceEvents":[{"name":"' + "x" * (3 << 20))
+    assert refused(path).code == "capture-over-limit"
+
+
+@pytest.mark.parametrize(
+    "value", ["null", "true", "-1.5", '"x"', "[]", "[1]", "{}", '{"a":[1]}', "9" * 30, '"\\ud800"']
+)
+def test_values_of_any_type_where_others_belong(tmp_path, value):
+    """No value of an event, of its arguments or beside the events ends in anything but a sentence."""
+    keys = ["ph", "cat", "name", "ts", "dur", "pid", "tid", "args", "device", "stream", "correlation", "grid"]
+    for key in keys:
+        event = json.loads(f"[{KERNEL_EVENTS}]")[1]
+        place = event if key in event else event["args"]
+        place[key] = json.loads(value)
+        try:
+            load(trace_file(tmp_path / "a.json", f"{KERNEL_EVENTS},{json.dumps(event)}"))
+        except XspPostError as error:
+            assert error.exit_code == 4
+    for key in ("distributedInfo", "deviceProperties", "baseTimeNanoseconds", "cuda_driver_version", "schemaVersion"):
+        (tmp_path / "a.json").write_text(f'{{"{key}": {value}, "traceEvents": [{KERNEL_EVENTS}]}}')
+        try:
+            load(tmp_path / "a.json")
+        except XspPostError as error:
+            assert error.exit_code == 4

@@ -149,6 +149,11 @@ ERRORS: dict[str, ErrorText] = {
         "of Nsight Systems (CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, StringTable).",
         "Record the program again with nsys profile.",
     ),
+    "capture-over-limit": ErrorText(
+        "The source holds much more than any real capture of its size: a compressed file that grows a hundredfold, or "
+        "one event of hundreds of megabytes. The sentence names the limit.",
+        "Look at the file. If it is what it seems, lift the limits: XSP_POST_NO_LIMITS=1 xsp-post …",
+    ),
     "capture-qdstrm": ErrorText(
         "A .qdstrm file is the raw stream that nsys leaves when its importer is missing or failed.",
         "Run `nsys import --input-file FILE.qdstrm` with the same nsys version, then ingest the .nsys-rep.",
@@ -234,6 +239,10 @@ ERRORS: dict[str, ErrorText] = {
     "jaeger-unreadable": ErrorText(
         "The file is not a trace in Jaeger's JSON, or it holds no span.",
         "Export it from the Jaeger UI (Trace JSON) or with xsp-post export --to jaeger.",
+    ),
+    "json-too-deep": ErrorText(
+        "The JSON is nested deeper than Python's reader goes, about 900 levels. Traces are nested less than ten deep.",
+        "The file is something else, or damaged: export the trace again.",
     ),
     "layer-kind": ErrorText(
         "No module of the model is of the class given with --layer-kind.",

@@ -6,7 +6,6 @@ One process, one thread, one clock (``time.perf_counter_ns``), ranges of the dom
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pandas as pd
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.ingest import interning
+from xsp_post.ingest.json_text import Decoder
 from xsp_post.model.trace import Provenance, SpanKind, Trace
 from xsp_post.names import range_text
 
@@ -34,12 +34,12 @@ def sniff_clock(path: Path) -> bool:
 def read_clock(path: Path) -> Trace:
     """Read one ``spans.json``. CaptureError (code `spans-damaged`) when it is not whole."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = Decoder(path).decode(path.read_text(encoding="utf-8"))
         texts = [str(text) for text in values["texts"]]
         spans = _spans(values, len(texts))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise CaptureError(
-            f"{path} holds no whole set of clock readings ({error}).", code="spans-damaged",
+            f"{path}: holds no whole set of clock readings", code="spans-damaged",
             hint="Repeat the capture: xsp-post run … --resume.",
         ) from error  # fmt: skip
     strings = np.empty(len(texts), dtype=object)

@@ -56,7 +56,7 @@ def int_column(values: Sequence[Any] | np.ndarray, default: int = -1, dtype: str
     except (TypeError, ValueError, OverflowError):
         is_flat = False
     if not is_flat:
-        plain = [value if isinstance(value, (int, float, str)) else None for value in values]
+        plain = [value if _fits(value) else None for value in values]
         numbers = pd.to_numeric(pd.Series(plain, dtype=object), errors="coerce").astype("float64")
         fits = numbers.between(float(_INT64.min), float(_INT64.max), inclusive="left")
         result = numbers.where(fits, default).to_numpy().astype(np.int64)
@@ -64,6 +64,13 @@ def int_column(values: Sequence[Any] | np.ndarray, default: int = -1, dtype: str
         return result
     limits = np.iinfo(dtype)
     return np.where((result < limits.min) | (result > limits.max), default, result).astype(dtype)
+
+
+def _fits(value: Any) -> bool:
+    """Whether a JSON value can be tried as a number: no integer beyond int64, whose conversion would overflow."""
+    if isinstance(value, int):
+        return _INT64.min <= value <= _INT64.max
+    return isinstance(value, (float, str))
 
 
 def typed(columns: dict[str, tuple[Any, str]], length: int) -> pd.DataFrame:

@@ -8,8 +8,10 @@ may be on another clock than the launches: they are shifted (`clock_offset`), an
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ import pandas as pd
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import clock_offset, interning, trace_events
+from xsp_post.ingest import clock_offset, interning, json_text, trace_events
 from xsp_post.ingest.interning import StringTable, int_column, short_kernel_name
 from xsp_post.model.counters import ACTION_DTYPES, CounterReport
 from xsp_post.model.levels import Level
@@ -37,7 +39,7 @@ _METRIC_NAME = re.compile(r"[a-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+|[a-z]+__[\w.]+")
 
 def sniff_jaeger(path: Path) -> bool:
     """Whether the file looks like Jaeger's JSON of a trace. Reads 64 KiB."""
-    start = trace_events.head(path).lstrip("\ufeff \t\r\n")
+    start = json_text.head(path).lstrip("\ufeff \t\r\n")
     return start[:1] == "{" and '"data"' in start and ('"spans"' in start or '"traceID"' in start)
 
 
@@ -65,12 +67,18 @@ def read_jaeger_counters(path: Path) -> CounterReport | None:
 def _spans_of(path: Path) -> pd.DataFrame:
     """All spans: name, process, parent, times, tags (dict), logs (list), in the file's order."""
     try:
-        with trace_events.open_text(path) as stream:
-            document = json.load(stream)
-    except (OSError, EOFError, ValueError) as error:
+        with json_text.open_text(path) as stream:
+            document = json_text.Decoder(path).decode(stream.read())
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise CaptureError(
-            f"{path}: is not readable as JSON ({str(error)[:120]}).", code="jaeger-unreadable"
+            f"{path}: is cut short or damaged (the compressed data)", code="jaeger-unreadable"
         ) from error
+    except json.JSONDecodeError as error:
+        raise CaptureError(
+            f"{path}: is not readable as JSON ({error.msg} at character {error.pos})", code="jaeger-unreadable"
+        ) from error
+    except OSError as error:
+        raise CaptureError(f"{path}: cannot be read ({error.strerror})", code="jaeger-unreadable") from error
     traces = document.get("data") if isinstance(document, dict) else None
     rows = [
         _row(number, span, trace.get("processes"))
@@ -107,7 +115,7 @@ def _host_ids(service: Any) -> tuple[int, int]:
     """Process and thread that a Jaeger process stands for, where it says so (our own exporter); −1 unknown."""
     tags = service.get("tags") if isinstance(service, dict) else None
     found = {
-        tag["key"]: tag.get("value") for tag in tags or () if isinstance(tag, dict) and isinstance(tag.get("key"), str)
+        tag["key"]: tag.get("value") for tag in _list(tags) if isinstance(tag, dict) and isinstance(tag.get("key"), str)
     }
     ids = (found.get("process_id"), found.get("thread_id", -1))
     if all(isinstance(i, int) and not isinstance(i, bool) and -1 <= i < 2**63 for i in ids):

@@ -20,9 +20,9 @@ from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.statistics import medians
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import interning, kineto_waits, trace_events
+from xsp_post.ingest import interning, json_text, kineto_waits, trace_events
 from xsp_post.ingest.interning import int_column
-from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, arguments_of
+from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.names import range_text
@@ -40,7 +40,7 @@ _WORKING_SHARE = 0.75  # far from both kinds: who works has above 0.85 of its ti
 
 def sniff_kineto(path: Path) -> bool:
     """Whether the file looks like a PyTorch trace: JSON with events, and no Jaeger spans. Reads 64 KiB."""
-    start = trace_events.head(path).lstrip("\ufeff \t\r\n")
+    start = json_text.head(path).lstrip("\ufeff \t\r\n")
     if start[:1] == "[":
         return '"ph"' in start
     if start[:1] != "{" or '"operationName"' in start:
@@ -141,26 +141,21 @@ class _Assembly:
         self._name_processes_and_threads(process_ids.to_numpy(), threads)
 
     def _name_processes_and_threads(self, process_ids: np.ndarray, threads: pd.DataFrame) -> None:
-        named = {"process_name": {}, "thread_name": {}}  # type: dict[str, dict[Any, str]]
-        for label in self.labels:
-            what, pid, tid = label.get("name"), label.get("pid"), label.get("tid")
-            if what in ("process_name", "thread_name") and isinstance(pid, int):
-                key = (pid, tid if isinstance(tid, int) else -1) if what == "thread_name" else pid
-                named[what].setdefault(key, str(arguments_of(label).get("name", "")))
         distributed = self.metadata.get("distributedInfo")
         rank = distributed.get("rank", -1) if isinstance(distributed, dict) else -1
         count = len(process_ids)
+        names = [self.labels.get(("process_name", one, -1), "") for one in process_ids.tolist()]
         self.processes = pd.DataFrame({
             "process_id": process_ids.astype(np.int64),
             "global_id": process_ids.astype(np.int64),
-            "name": np.array([named["process_name"].get(p, "") for p in process_ids.tolist()], dtype=object),
+            "name": np.array(names, dtype=object),
             "rank": np.full(count, int_column([rank], dtype="int32")[0], dtype=np.int32),
         })  # fmt: skip
         keys = zip(threads["process_id"].tolist(), threads["thread_id"].tolist())
         self.threads = pd.DataFrame({
             "process_index": threads["process_index"].to_numpy().astype(np.int32),
             "thread_id": threads["thread_id"].to_numpy().astype(np.int64),
-            "name": np.array([named["thread_name"].get(key, "") for key in keys], dtype=object),
+            "name": np.array([self.labels.get(("thread_name", *key), "") for key in keys], dtype=object),
         })  # fmt: skip
 
     def _mark_kernels_of_the_cpu(self) -> None:

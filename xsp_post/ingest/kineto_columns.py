@@ -47,7 +47,7 @@ class Collector:
         self.launches: list[pd.DataFrame] = []
         self.activities: list[pd.DataFrame] = []
         self.allocations: list[pd.DataFrame] = []
-        self.labels: list[Event] = []
+        self.labels: dict[tuple[str, int, int], str] = {}  # (process_name or thread_name, pid, tid) → name
         self.left_out: Counter[str] = Counter()
         self.not_understood: Counter[str] = Counter()  # by category
         self.unreadable_count = 0
@@ -71,7 +71,7 @@ class Collector:
             group = [events[row] for row in rows]
             meant = canonical(name)
             if name == "M":
-                self.labels += group
+                self._add_labels(group)
             elif meant in wanted:
                 wanted[meant](meant, group, rows + self._row)
             elif not meant:
@@ -80,6 +80,15 @@ class Collector:
                 self.left_out[name] += len(group)
                 self.profiler_range_count += len(group) * (name == "cuda_profiler_range")
         self._row += len(events)
+
+    def _add_labels(self, events: list[Event]) -> None:
+        """Names of processes (tid −1) and threads; the first of each stays."""
+        for event in events:
+            what, pid, tid = event.get("name"), event.get("pid"), event.get("tid")
+            if what not in ("process_name", "thread_name") or not isinstance(pid, int):
+                continue
+            tid = tid if what == "thread_name" and isinstance(tid, int) else -1
+            self.labels.setdefault((str(what), pid, tid), _text(arguments_of(event).get("name")))
 
     def _add_spans(self, category: str, events: list[Event], rows: np.ndarray) -> None:
         if category == "python_function":
@@ -222,7 +231,7 @@ def _arguments_text(args: dict[str, Any]) -> str | None:
 
 
 def _triple(value: Any) -> tuple[int, int, int]:
-    if isinstance(value, list) and len(value) == 3 and all(type(item) is int for item in value):
+    if isinstance(value, list) and len(value) == 3 and all(type(item) is int and 0 <= item < 2**31 for item in value):
         return (value[0], value[1], value[2])
     return (0, 0, 0)
 

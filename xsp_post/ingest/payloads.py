@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.ingest.json_text import whole_characters
 from xsp_post.names import range_text
 
 COLUMNS = ("shape_text", "layer_type", "tactic_name")
@@ -64,7 +65,7 @@ def _read(text: str) -> dict[str, str] | None:
     if not text.lstrip().startswith(("{", "[")) or len(text) > _LONGEST:
         return None
     try:
-        value = json.loads(text)
+        value = json.loads(whole_characters(text))
     except (ValueError, RecursionError):
         return None
     found = _flat(value)

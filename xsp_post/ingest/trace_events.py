@@ -22,7 +22,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xsp_post.base import limits
 from xsp_post.base.errors import CaptureError
+from xsp_post.ingest.json_text import Decoder, open_text, whole_characters
 
 Event = dict[str, Any]
 
@@ -31,25 +33,8 @@ _EVENTS_KEY = re.compile(r'"traceEvents"\s*:\s*\[')
 # Between two events: a quote right after the brace cannot stand inside a string (it would be escaped), and
 # the key with its colon rules out a string that ends there.
 _BOUNDARY = re.compile(r'\}\s*,\s*\{\s*"(?:ph|cat|name|id|pid|tid|ts|dur|args|s|bp)"\s*:')
-_NO_US = 9 * 10**15  # more does not fit int64 nanoseconds
+_NO_US = 2**61 // 1000  # differences of such times, in nanoseconds, stay inside int64
 _DECIMAL = r"^-?\d+(\.\d*)?$"
-
-
-def open_text(path: Path) -> TextIO:
-    """A text stream of a plain or gzipped file; bytes that are no UTF-8 become replacement characters."""
-    with path.open("rb") as raw:
-        is_gzip = raw.read(2) == b"\x1f\x8b"
-    opener: Callable[..., Any] = gzip.open if is_gzip else open
-    return opener(path, "rt", encoding="utf-8", errors="replace", newline="")
-
-
-def head(path: Path, characters: int = 1 << 16) -> str:
-    """The first characters of a plain or gzipped text file, '' when it cannot be decompressed."""
-    try:
-        with open_text(path) as stream:
-            return stream.read(characters)
-    except (OSError, EOFError, zlib.error):
-        return ""
 
 
 def read_events(path: Path, on_piece: Callable[[list[Event]], None]) -> dict[str, Any]:
@@ -61,8 +46,10 @@ def read_events(path: Path, on_piece: Callable[[list[Event]], None]) -> dict[str
     try:
         with _collector_paused(), open_text(path) as stream:
             return _read_stream(path, stream, on_piece)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise _truncated(path, "the compressed data end too early or are damaged") from error
+    except EOFError as error:
+        raise _truncated(path, "the compressed data end too early") from error
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise _truncated(path, "the compressed data are damaged") from error
     except OSError as error:
         raise CaptureError(
             f"{path}: cannot be read ({error.strerror or error}).",
@@ -72,6 +59,7 @@ def read_events(path: Path, on_piece: Callable[[list[Event]], None]) -> dict[str
 
 
 def _read_stream(path: Path, stream: TextIO, on_piece: Callable[[list[Event]], None]) -> dict[str, Any]:
+    decoder = Decoder(path, keep_fractions=True)
     header, text = _find_events(path, stream)
     while True:
         block = stream.read(_PIECE_CHARACTERS)
@@ -80,17 +68,21 @@ def _read_stream(path: Path, stream: TextIO, on_piece: Callable[[list[Event]], N
         text += block
         cut = _last_boundary(text)
         if cut:
-            on_piece(_decode(path, "[" + text[:cut] + "]"))
+            on_piece(_decode(decoder, "[" + text[:cut] + "]"))
             text = text[cut:].lstrip().removeprefix(",")
+        elif len(text) > limits.EVENT_CHARACTERS and not limits.are_lifted():
+            raise _too_long(path, "one event of the trace")
+    text = whole_characters(text)  # positions hold in what is decoded
     try:
-        events, end = _DECODER.raw_decode("[" + text)
+        events, end = decoder.first("[" + text)
     except json.JSONDecodeError as error:
         raise _truncated(path, f"the JSON ends or breaks in the event list: {error.msg}") from error
     on_piece(_only_objects(events))
-    return _decode_rest(path, header, text[end - 1 :])
+    return _decode_rest(decoder, header, text[end - 1 :])
 
 
-_DECODER = json.JSONDecoder(parse_float=str)
+def _too_long(path: Path, what: str) -> CaptureError:
+    return limits.over_limit(path, f"{what} is very long", f"{limits.EVENT_CHARACTERS:,} characters")
 
 
 def _find_events(path: Path, stream: TextIO) -> tuple[str, str]:
@@ -107,8 +99,10 @@ def _find_events(path: Path, stream: TextIO) -> tuple[str, str]:
             return text[: match.end()], text[match.end() :]
         if not block:
             break
+        if len(text) > limits.EVENT_CHARACTERS and not limits.are_lifted():
+            raise _too_long(path, "what stands before the events")
     try:
-        json.loads(text)
+        Decoder(path).decode(text)
     except json.JSONDecodeError as error:
         raise CaptureError(
             f"{path}: is not a JSON trace ({error.msg} at character {error.pos}).", code="trace-not-json"
@@ -120,21 +114,22 @@ def _last_boundary(text: str) -> int:
     """Index just behind the last event that is certainly complete, 0 when none is."""
     start = len(text)
     while start > 0:
+        end = min(len(text), start + 256)  # a boundary may begin just before the last window
         start = max(0, start - (1 << 16))
         last = None
-        for last in _BOUNDARY.finditer(text, start):  # noqa: B007
+        for last in _BOUNDARY.finditer(text, start, end):  # noqa: B007
             pass
         if last is not None:
             return last.start() + 1
     return 0
 
 
-def _decode(path: Path, text: str) -> list[Event]:
+def _decode(decoder: Decoder, text: str) -> list[Event]:
     try:
-        return _only_objects(_DECODER.decode(text))
+        return _only_objects(decoder.decode(text))
     except json.JSONDecodeError as error:
         raise CaptureError(
-            f"{path}: the JSON is damaged in the event list ({error.msg}).",
+            f"{decoder.path}: the JSON is damaged in the event list ({error.msg}).",
             code="trace-not-json",
             hint="Export the trace again; a trace written while the program was killed is often cut.",
         ) from error
@@ -144,14 +139,14 @@ def _only_objects(events: list[Any]) -> list[Event]:
     return [event for event in events if isinstance(event, dict)]
 
 
-def _decode_rest(path: Path, header: str, rest: str) -> dict[str, Any]:
+def _decode_rest(decoder: Decoder, header: str, rest: str) -> dict[str, Any]:
     """The top-level keys around the event list; `rest` starts at the list's closing bracket or behind it."""
     if not header:
         return {}
     try:
-        document = json.loads(header + "]" + rest.lstrip().removeprefix("]"))
+        document = Decoder(decoder.path).decode(header + "]" + rest.lstrip().removeprefix("]"))
     except json.JSONDecodeError as error:
-        raise _truncated(path, f"the JSON ends or breaks behind the event list: {error.msg}") from error
+        raise _truncated(decoder.path, f"the JSON ends or breaks behind the event list: {error.msg}") from error
     return document if isinstance(document, dict) else {}
 
 

@@ -1,0 +1,124 @@
+"""Captures in: JSON text → Python values, whatever the text holds: one sentence instead of what the decoder raises."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any, TextIO
+
+from xsp_post.base import limits
+from xsp_post.base.errors import CaptureError
+from xsp_post.ingest.files import GZIP_MAGIC
+
+_DIGITS = 19  # of numbers that fit int64; longer ones become text, which no column takes for a number
+# An escaped backslash or a pair of surrogates (kept), or half of a pair, which no file, database or terminal takes.
+_SURROGATES = re.compile(
+    r"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class Decoder:
+    """Decodes pieces of one file. ``keep_fractions``: numbers with a fraction stay text, so that none is rounded."""
+
+    def __init__(self, path: Path, *, keep_fractions: bool = False) -> None:
+        self.path = path
+        options: dict[str, Any] = {"parse_float": str} if keep_fractions else {}
+        self._plain = json.JSONDecoder(**options)
+        self._careful = json.JSONDecoder(**options, parse_int=_number)
+
+    def decode(self, text: str) -> Any:
+        """The value that the whole text is. Raises `json.JSONDecodeError`, or `CaptureError` for nesting."""
+        return self._guarded("decode", text)
+
+    def first(self, text: str) -> tuple[Any, int]:
+        """The value that the text begins with, and where in the text it ends."""
+        value, end = self._guarded("raw_decode", text)
+        return value, end
+
+    def _guarded(self, method: str, text: str) -> Any:
+        clean = whole_characters(text)
+        try:
+            try:
+                return getattr(self._plain, method)(clean)
+            except json.JSONDecodeError:
+                raise
+            except ValueError:  # an integer of thousands of digits
+                return getattr(self._careful, method)(clean)
+        except RecursionError as error:
+            raise CaptureError(
+                f"{self.path}: its JSON is nested deeper than can be read (about 900 levels)",
+                code="json-too-deep",
+                hint="a trace is nested less than ten deep: the file is something else, or damaged",
+            ) from error
+
+
+def whole_characters(text: str) -> str:
+    """The text with halves of surrogate pairs, written as escapes, replaced; as long as it was."""
+    if not _HALF.search(text):
+        return text
+    return _SURROGATES.sub(lambda match: match[0] if match[1] else "\\ufffd", text)
+
+
+def _number(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _DIGITS else digits
+
+
+def open_text(path: Path) -> TextIO:
+    """A text stream of a plain or gzipped file; bytes that are not UTF-8 become replacement characters.
+
+    Reading raises `CaptureError` beyond the limit of uncompressed bytes.
+    """
+    with path.open("rb") as raw:
+        is_gzip = raw.read(2) == GZIP_MAGIC
+    if not is_gzip:
+        return path.open("rt", encoding="utf-8-sig", errors="replace", newline="")
+    packed = _Limited(path)
+    return io.TextIOWrapper(io.BufferedReader(packed, 1 << 20), encoding="utf-8-sig", errors="replace", newline="")
+
+
+class _Limited(io.RawIOBase):
+    """The uncompressed bytes of a gzip file, up to the limit."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = gzip.open(path, "rb")  # noqa: SIM115  (closed by `close`)
+        size_bytes = path.stat().st_size
+        self._limit = max(limits.UNCOMPRESSED_BYTES, limits.UNCOMPRESSED_RATIO * size_bytes)
+        self._left = -1 if limits.are_lifted() else self._limit
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        if self._left >= 0:
+            self._left -= count
+            if self._left < 0:
+                raise limits.over_limit(
+                    self._path, "is compressed and holds more than it seems", f"{self._limit:,} bytes uncompressed"
+                )
+        return count
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def head(path: Path, characters: int = 1 << 16) -> str:
+    """The first characters of a plain or gzipped text file, as far as they can be read."""
+    try:
+        with path.open("rb") as raw:
+            start = raw.read(characters)
+    except OSError:
+        return ""
+    if start.startswith(GZIP_MAGIC):
+        try:
+            start = zlib.decompressobj(31).decompress(start, characters)
+        except zlib.error:
+            return ""
+    return start.decode("utf-8", "replace").removeprefix("\ufeff")
