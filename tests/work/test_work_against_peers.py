@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from xsp_post.model.options import DEFAULTS
 from xsp_post.pipeline import analyze
 from xsp_post.work.catalogue import work_of
 from xsp_post.work.steps import read_step
@@ -138,3 +140,31 @@ def test_a_capture_with_too_little_known_work_has_no_verdict():
     assert row["mfu_ratio"] != row["mfu_ratio"]
     said = {one.code: one.example for one in analysis.findings}
     assert said["work-from-shapes-partial"] == "flop known for 69.9 % of kernel time"
+
+
+@pytest.fixture(scope="module")
+def decode_step():
+    """One decode step replayed by a CUDA graph, its operators carried over from the graph's capture."""
+    folder = CAPTURES / "kineto"
+    twin = folder / "vllm_decode_cuda_graph.capture.pt.trace.json.gz"
+    return analyze([folder / "vllm_decode_cuda_graph.pt.trace.json.gz"], replace(DEFAULTS, layers_from=twin))
+
+
+def test_a_replayed_graph_has_the_work_of_its_capture(decode_step):
+    row = decode_step.frame("a15").iloc[0]
+    assert row["counter_coverage_ratio"] > 0.98 and str(row["counter_source"]) == "analytic"
+    operators = decode_step.frame("operators").set_index("operator")
+    attention = operators.loc["vllm::unified_attention_with_output"]
+    assert (attention["call_flop"], attention["call_count"]) == (902529024, 24)
+    assert str(attention["pipe"]) == "bf16_tensor"
+
+
+def test_experts_products_are_those_of_the_weights_that_were_seen(decode_step):
+    """TraceLens takes the inner width of the layer as its padded outer one: 3072. The weights say 2944."""
+    operators = decode_step.frame("operators")
+    ours = operators[operators["operator"].eq("triton_kernels::matmul_ogs")].sort_values("call_flop")
+    rows = printed("vllm_decode_cuda_graph", "unified_perf_summary.csv")
+    theirs = sorted(one[2] for one in rows if "moe_triton_unfused" in one[0] and one[2] == one[2])
+    assert ours["call_count"].tolist() == [24, 24]
+    assert ours["call_flop"].tolist() == pytest.approx([flop * 2944 / 3072 for flop in theirs], rel=1e-12)
+    assert ours["kernel_ns"].sum() > 0.6 * decode_step.frame("kernels")["duration_ns"].sum()

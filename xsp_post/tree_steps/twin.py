@@ -19,6 +19,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind, Tree
+from xsp_post.tree_steps.expert_products import expert_arguments
 from xsp_post.tree_steps.inferred import with_new_nodes
 from xsp_post.tree_steps.node_names import NodeNames
 
@@ -34,9 +35,9 @@ class Twin:
     """What is carried over from a capture.
 
     nodes     the ranges that launched something, and those around them: parent (row, −1 top), level, name,
-              folded_name, layer_type
-    launches  in launch order per process: process_index, node (row of ``nodes``, −1 outside all), name (kernel, object)
-              and, where recorded, grid_x … block_z (0 unknown)
+              folded_name, layer_type, arguments (what an operator was given, '' unknown)
+    launches  in launch order per process: process_index, node (row of ``nodes``, −1 outside all), name (kernel,
+              object), arguments ('' or what `expert_products` says) and, where recorded, grid_x … block_z (0 unknown)
     """
 
     source_name: str
@@ -65,9 +66,22 @@ def twin_of(tree: Tree) -> Twin:
         "name": np.where(names >= 0, tree.strings[np.maximum(names, 0)], "[unnamed]"),
         "folded_name": tree.names.folded_names[tree.nodes["folded_id"].to_numpy()[rows]],
         "layer_type": tree.names.node_text("layer_type", rows),
+        "arguments": _arguments(tree.trace, rows),
     })  # fmt: skip
+    launch_id = launches.pop("launch_id").to_numpy(np.int64)
+    launches["arguments"] = expert_arguments(tree.trace, launch_id, launches["name"].to_numpy(object))
     launches["node"] = number[nearest[launches["node"].to_numpy()]]
     return Twin(tree.trace.provenance.source_name, nodes, launches.drop(columns=["at_ns", "start_ns"]))
+
+
+def _arguments(trace: Trace, nodes: np.ndarray) -> np.ndarray:
+    """What the operators of some nodes were given, '' for all that is no recorded operator."""
+    result = np.full(len(nodes), "", object)
+    if "arguments_id" in trace.attributes:
+        said = np.append(trace.attributes["arguments_id"].to_numpy(np.int64), -1)
+        found = said[np.where((nodes > 0) & (nodes < len(said)), nodes - 1, -1)]  # span k is node k + 1
+        result[found >= 0] = trace.strings[found[found >= 0]]
+    return result
 
 
 def _nearest_used(parent: np.ndarray, depth: np.ndarray, used: np.ndarray) -> np.ndarray:
@@ -87,6 +101,7 @@ def _executed(tree: Tree) -> pd.DataFrame:
         "at_ns": at[kernels["launch_id"].to_numpy()] if len(kernels) else np.zeros(0, np.int64),
         "start_ns": kernels["start_ns"].to_numpy(),
         "node": kernels["node_id"].to_numpy(),
+        "launch_id": kernels["launch_id"].to_numpy(),
         "name": tree.strings[kernels["name_id"].to_numpy()],
     })  # fmt: skip
     return frame.assign(**{column: kernels[column].to_numpy() for column in _SHAPE if column in kernels})
@@ -114,6 +129,7 @@ def _recorded_in_graphs(tree: Tree) -> pd.DataFrame:
         "at_ns": chosen["start_ns"].to_numpy(),
         "start_ns": chosen["start_ns"].to_numpy(),
         "node": np.where(found >= 0, usable[np.maximum(found, 0)] + 1, 0),  # span k is node k + 1
+        "launch_id": rows,
         "name": tree.strings[chosen["kernel_name_id"].to_numpy()],
     })  # fmt: skip
     return frame.assign(**{column: chosen[column].to_numpy() for column in _SHAPE if column in chosen})
@@ -151,8 +167,11 @@ def carry_over(
     nodes = nodes.assign(kind=kind, depth=depths(nodes["parent_id"].to_numpy()))
     node, launch_node = activities["node_id"].to_numpy().copy(), activities["launch_node_id"].to_numpy().copy()
     node[rows[placed]] = launch_node[rows[placed]] = first + target
-    known = new.assign(node_id=first + np.arange(len(new)))[list(INFERRED_COLUMNS)]
-    return nodes, activities.assign(node_id=node, launch_node_id=launch_node), strings, known, found
+    known = new.assign(node_id=first + np.arange(len(new)))[[*INFERRED_COLUMNS, "arguments"]]
+    said = np.full(len(activities), "", object)
+    said[rows[placed]] = twin.launches["arguments"].to_numpy(object)[matched[placed]]
+    changed = {"node_id": node, "launch_node_id": launch_node} | ({"arguments": said} if (said != "").any() else {})
+    return nodes, activities.assign(**changed), strings, known, found
 
 
 def _in_layer(nodes: pd.DataFrame) -> np.ndarray:
@@ -243,6 +262,7 @@ def _instances(
     level_name = {int(member): member.name for member in Level}
     frame = frame.assign(
         parent=above, name=taken["name"], folded_name=taken["folded_name"], layer_type=taken["layer_type"],
+        arguments=taken["arguments"],
         level=[level_name[int(value)] for value in taken["level"]], depth=0, **_NEW,
     )  # fmt: skip
     # a model range that was left out: what it held itself stays in the capture's own range

@@ -46,15 +46,19 @@ def core_frames(
         "dependencies": dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy()),
         **operator_frames(tree),
         "execution_candidates": tree.execution_candidates.copy(),
-        "inferred": tree.inferred.rename(columns={"confidence": "confidence_ratio"}).assign(
-            confidence=confidence_words(tree.inferred["confidence"].to_numpy(float))
-        ),
+        "inferred": _inferred_frame(tree),
     }
     rest["captures"] = captures_frame(tree, rest["iterations"]["batch_size"].to_numpy())
     rest |= idle_frames(tree, rest["paths"])
     frames |= {name: _of_capture(name, frame, capture_id) for name, frame in rest.items()}
     frames["kernel_metrics"] = pd.DataFrame(columns=column_names("kernel_metrics"))
     return with_findings(frames, found)
+
+
+def _inferred_frame(tree: Tree) -> pd.DataFrame:
+    known = tree.inferred.drop(columns="arguments", errors="ignore")  # of carried-over operators: for their work only
+    known = known.rename(columns={"confidence": "confidence_ratio"})
+    return known.assign(confidence=confidence_words(known["confidence_ratio"].to_numpy(float)))
 
 
 def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame:

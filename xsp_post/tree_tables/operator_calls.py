@@ -9,8 +9,8 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.model.tree import Attribution, NodeKind, Tree
+from xsp_post.tree_steps.expert_products import OPERATOR, expert_arguments
 from xsp_post.tree_steps.layering import inherit
-from xsp_post.work import amounts
 from xsp_post.work.amounts import Amounts
 from xsp_post.work.catalogue import is_known, is_wrapper, takes_step, work_of
 from xsp_post.work.dtypes import kind_in_kernel_name, kind_of, pipe_of
@@ -48,7 +48,8 @@ def operator_calls(tree: Tree, kernels: pd.DataFrame) -> Calls:
     launched_in = _launch_nodes(kernels)
     owner = np.where(launched_in >= 0, owner_of_node[launched_in], -1)
     owner = np.where(owner >= 0, owner, np.where(launched_in >= 0, innermost[launched_in], -1))
-    call, call_node = _number(owner, kernels)
+    own_text, texts = _of_kernels(tree, kernels, texts)
+    call, call_node, call_text = _number(owner, own_text, kernels)
     duration = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
     inside = call >= 0
     frame = pd.DataFrame({
@@ -58,7 +59,15 @@ def operator_calls(tree: Tree, kernels: pd.DataFrame) -> Calls:
     })  # fmt: skip
     kernel_names = _longest_names(tree, kernels, call, duration, len(call_node))
     steps, step = _steps(tree, name, names)
-    kinds, kind = _kinds(frame, name, text, names, texts, steps, step, kernel_names, has_formula)
+    # a call is its node's, but for kernels that say themselves what they were given
+    own_name = len(names)
+    name_of_call = np.where(call_text >= 0, own_name, name[call_node])
+    text_of_call = np.where(call_text >= 0, call_text, text[call_node])
+    has_formula = np.where(call_text >= 0, True, has_formula[call_node])
+    step_of_call = step[call_node]
+    kinds, kind = _kinds(
+        name_of_call, text_of_call, [*names, OPERATOR], texts, steps, step_of_call, kernel_names, has_formula
+    )
     frame["kind"] = _without_double_wrappers(frame, kind, kinds, parent, depth)
     return Calls(call, frame, kinds)
 
@@ -91,6 +100,15 @@ def _records(tree: Tree) -> tuple[np.ndarray, np.ndarray, list[str], list[str]]:
     return codes.astype(np.int64), text, names, texts
 
 
+def _of_kernels(tree: Tree, kernels: pd.DataFrame, texts: list[str]) -> tuple[np.ndarray, list[str]]:
+    """Per kernel the text of its own inputs (−1: those of its operator), and all texts."""
+    said = kernels["arguments"].to_numpy(object) if "arguments" in kernels else np.full(len(kernels), "", object)
+    own = expert_arguments(tree.trace, kernels["launch_id"].to_numpy(), tree.strings[kernels["name_id"].to_numpy()])
+    codes, used = pd.factorize(np.where(own != "", own, said))
+    is_text = np.array([bool(one) for one in used] + [False])
+    return np.where(is_text[codes], codes + len(texts), -1), [*texts, *(str(one) for one in used)]
+
+
 def _operator_nodes(tree: Tree) -> np.ndarray:
     return (tree.nodes["kind"].to_numpy() == int(NodeKind.OPERATOR)) | (tree.names.node_text("role") == "operator")
 
@@ -103,8 +121,11 @@ def _launch_nodes(kernels: pd.DataFrame) -> np.ndarray:
     return np.where(launch_node > 0, launch_node, np.where(captured & (node > 0), node, -1))
 
 
-def _number(owner: np.ndarray, kernels: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Number of each kernel's call (−1 none), and each call's node. A graph's replays are calls of their own."""
+def _number(
+    owner: np.ndarray, own_text: np.ndarray, kernels: pd.DataFrame
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Number of each kernel's call (−1 none), each call's node and the text of its own (−1 the node's). A graph's
+    replays, and kernels with a text of their own, are calls of their own."""
     is_graph = kernels["attribution"].to_numpy() == int(Attribution.GRAPH)
     launch = np.where(is_graph, kernels["launch_id"].to_numpy() + 1, 0)
     key = owner * (int(launch.max(initial=0)) + 1) + launch
@@ -112,9 +133,12 @@ def _number(owner: np.ndarray, kernels: pd.DataFrame) -> tuple[np.ndarray, np.nd
     call = np.full(len(owner), -1, np.int64)
     codes, _ = pd.factorize(key[inside])
     call[inside] = codes
-    node = np.zeros(int(codes.max(initial=-1)) + 1, np.int64)
-    node[codes] = owner[inside]
-    return call, node
+    is_own = (own_text >= 0) & inside
+    call[is_own] = int(codes.max(initial=-1)) + 1 + np.arange(int(is_own.sum()))
+    call[inside], _ = pd.factorize(call[inside])
+    node, text = (np.full(int(call.max(initial=-1)) + 1, -1, np.int64) for _ in range(2))
+    node[call[inside]], text[call[inside]] = owner[inside], own_text[inside]
+    return call, node, text
 
 
 def _longest_names(tree: Tree, kernels: pd.DataFrame, call: np.ndarray, duration: np.ndarray, count: int) -> np.ndarray:
@@ -142,7 +166,6 @@ def _steps(tree: Tree, name: np.ndarray, names: list[str]) -> tuple[list[Step], 
 
 
 def _kinds(
-    frame: pd.DataFrame,
     name: np.ndarray,
     text: np.ndarray,
     names: list[str],
@@ -152,26 +175,25 @@ def _kinds(
     kernel_names: np.ndarray,
     has_formula: np.ndarray,
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """The different calls and the number of each call among them."""
-    node = frame["node_id"].to_numpy()
-    of_step = np.where(np.array([takes_step(one) for one in names] + [False])[name[node]], step[node], -1)
+    """The different calls and the number of each call among them. All arrays are one value per call."""
+    of_step = np.where(np.array([takes_step(one) for one in names] + [False])[name], step, -1)
     kernel_code, kernel_texts = pd.factorize(kernel_names)
     kind_code, kernel_kinds = pd.factorize(np.array([kind_in_kernel_name(one) for one in kernel_texts], object))
     pipes, pipe_texts = pd.factorize(np.array([pipe_of("fp32", one) for one in kernel_texts], object))
-    columns = [name[node], text[node], of_step]
+    columns = [name, text, of_step]
     columns += [kind_code[kernel_code], pipes[kernel_code]] if len(kernel_texts) else [np.zeros(0, np.int64)] * 2
-    code = np.zeros(len(node), np.int64)
+    code = np.zeros(len(name), np.int64)
     for column in columns:
         code, _ = pd.factorize(code * (int(column.max(initial=-1)) + 2) + column + 1)
     first = np.unique(code, return_index=True)[1]
-    common = _common_type(texts, text[node])
+    common = _common_type(texts, text)
     rows = []
     for at in first.tolist():
-        operator, own = names[name[node[at]]], int(text[node[at]])
+        operator, own = names[name[at]], int(text[at])
         said = texts[own] if own >= 0 else ""
         kernel_kind = str(kernel_kinds[columns[3][at]])
         found: Amounts | None = None
-        if has_formula[node[at]]:
+        if has_formula[at]:
             around = steps[of_step[at]] if of_step[at] >= 0 else None
             found = work_of(operator, said, step=around, assumed_type=kernel_kind or common)
         pipe = ""
@@ -209,6 +231,3 @@ def _without_double_wrappers(
     below = [rollup.add_up(one.astype(np.int64), parent, depth) - one.astype(np.int64) for one in (multiplies, counted)]
     is_double = wrapper[kind] & np.where(flop[kind] > 0, below[0][node] > 0, below[1][node] > 0)
     return np.where(is_double, -1, kind)
-
-
-FAMILIES = amounts.FAMILIES

@@ -68,7 +68,10 @@ def times(count: float, size: float | None) -> float | None:
 
 
 def operand_of(*tensors: Input | None) -> str:
-    """The narrowest floating or int8 type among the multiplied tensors; '' unknown."""
+    """The widest floating or int8 type among the multiplied tensors; '' unknown.
+
+    Tensor cores multiply equal types: weights that are stored narrower (fp4, int8) are widened to the other operand.
+    """
     kinds = [(element_bytes(one.dtype) or 0.0, kind_of(one.dtype)) for one in tensors if one is not None]
     named = [kind for kind in sorted(kinds) if kind[1]]
-    return named[0][1] if named and len(named) == len(kinds) else ""
+    return named[-1][1] if named and len(named) == len(kinds) else ""

@@ -86,6 +86,7 @@ OPERATORS: dict[str, Operator] = {
              "_rocm_C::LLMM1", "vllm::default_unquantized_gemm", is_wrapper=True),
     **_named(products.scaled_mm, "aten::_scaled_mm"),
     **_named(products.grouped_mm, "aten::_grouped_mm", "aten::_scaled_grouped_mm"),
+    **_named(products.expert_product, "triton_kernels::matmul_ogs"),
     **_named(products.fused_experts, *_EXPERTS, is_wrapper=True),
     # convolutions
     **_named(convolutions.convolution, "aten::convolution", "aten::_convolution", "aten::convolution_overrideable",

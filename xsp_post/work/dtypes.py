@@ -13,14 +13,14 @@ _BITS = {
     "signed char": 8, "char": 8, "int8": 8, "unsigned char": 8, "byte": 8, "uint8": 8, "bool": 8, "c10::qint8": 8,
     "c10::quint8": 8, "c10::qint32": 32, "c10::float8_e4m3fn": 8, "c10::float8_e5m2": 8, "c10::float8_e4m3fnuz": 8,
     "c10::float8_e5m2fnuz": 8, "c10::float8_e8m0fnu": 8, "float8_e4m3fn": 8, "float8_e5m2": 8,
-    "c10::float4_e2m1fn_x2": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64, "fp8": 8, "i64": 64, "i32": 32,
-    "i8": 8, "u8": 8,
+    "c10::float4_e2m1fn_x2": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64, "fp8": 8, "fp4": 4, "i64": 64,
+    "i32": 32, "i8": 8, "u8": 8,
 }  # fmt: skip
 _FLOATING = {
     "double": "fp64", "float64": "fp64", "fp64": "fp64", "float": "fp32", "float32": "fp32", "fp32": "fp32",
     "c10::half": "fp16", "half": "fp16", "float16": "fp16", "fp16": "fp16", "c10::bfloat16": "bf16",
     "bfloat16": "bf16", "bf16": "bf16", "c10::complex<float>": "fp32", "c10::complex<double>": "fp64",
-    "c10::float4_e2m1fn_x2": "fp4",
+    "c10::float4_e2m1fn_x2": "fp4", "fp4": "fp4",
 }  # fmt: skip
 _INTEGER = ("signed char", "char", "int8", "i8", "c10::qint8", "c10::quint8", "unsigned char", "uint8", "byte")
 _IN_KERNEL_NAME = (

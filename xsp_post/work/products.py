@@ -141,6 +141,37 @@ def _routed(rows: int, k: int, n: int, left: Input, weights: Input) -> Amounts:
     )  # fmt: skip
 
 
+def chosen_experts(experts: int, tokens: int, top_k: int) -> float:
+    """How many experts some token chooses, on average, where all are chosen alike often."""
+    return experts * (1 - (1 - min(top_k / experts, 1)) ** tokens) if experts else 0.0
+
+
+def expert_product(call: Signature) -> Amounts | None:
+    """One product of a mixture of experts: rows (tokens · top_k, k), weights (experts, k, n), choices (tokens, top_k).
+
+    Two 4-bit weights share a byte. With ``swiglu`` the kernel multiplies the halves of its result, and reads each
+    token once (rows are gathered); without, it reads the rows of the product before it.
+    """
+    rows, weights, choices = (call.tensor(i) for i in range(3))
+    if rows is None or weights is None or choices is None:
+        return None
+    if rows.sizes is None or weights.sizes is None or choices.sizes is None or len(weights.sizes) != 3:
+        return None
+    (count, k), (experts, _, n), (tokens, top_k) = rows.sizes, weights.sizes, choices.sizes
+    is_gated = call.value(2) == "swiglu"
+    size = element_bytes(rows.dtype)
+    weight_size = 1.0 if weights.dtype == "fp4" else element_bytes(weights.dtype)
+    read_rows = times((tokens if is_gated else count) * k, size)
+    read = total(read_rows, times(chosen_experts(experts, tokens, top_k) * weights.sizes[1] * n, weight_size))
+    width = n // 2 if is_gated else n
+    operand = operand_of(rows, weights)
+    operations = float(count * n) if is_gated else 0.0
+    return Amounts(
+        EXPERTS, 2.0 * count * k * n, read, times(count * width, size), operand, operations,
+        note="experts chosen alike often",
+    )  # fmt: skip
+
+
 def fused_experts(call: Signature) -> Amounts | None:
     """A whole mixture-of-experts layer: hidden (t, h), w1 (e, 2i or i, h), w2 (e, h, i), and (t, top_k) choices.
 
@@ -166,9 +197,11 @@ def fused_experts(call: Signature) -> Amounts | None:
         return None
     inner = down.sizes[2] * pack
     rows = tokens * top_k
+    used = chosen_experts(experts, tokens, top_k) / experts if experts else 0.0
     flop = 2.0 * rows * width * up.sizes[1] + 2.0 * rows * inner * width
-    used = min(1.0, rows / experts) if experts else 0.0
     weights = total(bytes_of(up), bytes_of(down))
-    operand = "fp4" if pack == 2 else operand_of(hidden, up)
+    operand = operand_of(hidden) if pack == 2 else operand_of(hidden, up)
     read = total(bytes_of(hidden), None if weights is None else weights * used)
-    return Amounts(EXPERTS, flop, read, bytes_of(hidden), operand, float(rows * inner))
+    return Amounts(
+        EXPERTS, flop, read, bytes_of(hidden), operand, float(rows * inner), note="experts chosen alike often"
+    )
