@@ -47,7 +47,7 @@ def test_ingest_writes_a_store_and_says_what_to_do_next(capture, tmp_path):
     done = xsp("ingest", capture, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "small.xsp.sqlite").is_file()
-    assert "closes" in done.stdout and "DOES NOT CLOSE" not in done.stdout
+    assert "adds up" in done.stdout and "DOES NOT ADD UP" not in done.stdout
     assert "Next: xsp-post report small.xsp.sqlite" in done.stderr
     shown = xsp("tree", "small.xsp.sqlite", cwd=tmp_path)
     assert shown.stdout.splitlines()[3:] == xsp("tree", capture).stdout.splitlines()[3:]

@@ -1,4 +1,4 @@
-"""xsp-post: one model → layer → kernel tree from NVIDIA Nsight captures, with latencies that can be believed."""
+"""xsp-post: one model → layer → kernel tree from NVIDIA Nsight captures, with the evidence for every latency."""
 
 __version__ = "0.1.0"
 

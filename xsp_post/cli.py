@@ -25,7 +25,7 @@ from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError
 
 app = typer.Typer(
     name="xsp-post",
-    help="One model → layer → kernel tree from NVIDIA Nsight captures, with latencies that can be believed.",
+    help="One model → layer → kernel tree from NVIDIA Nsight captures, with the evidence for every latency.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -46,7 +46,7 @@ ERRORS: dict[str, ErrorText] = {
         "Give the most kernels a timeline may hold, or leave it out.",
     ),
     "bad-range-pattern": ErrorText(
-        "A pattern given with --model-range or --layer-range is no valid regular expression.",
+        "A pattern given with --model-range or --layer-range is not a valid regular expression.",
         "Quote it for the shell; `.` and `(` have a meaning: write `layer1\\.conv` for a literal dot.",
     ),
     "bar-not-met": ErrorText(
@@ -89,7 +89,7 @@ ERRORS: dict[str, ErrorText] = {
         "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
     ),
     "batch-worker-died": ErrorText(
-        "The process that analysed this capture ended without a word, twice: mostly for want of memory.",
+        "The process that analysed this capture ended twice without a message. The usual reason is too little memory.",
         "Use fewer --workers, or a machine with more memory; `xsp-post ingest FILE` tries it alone.",
     ),
     "batch-workers": ErrorText(
@@ -105,7 +105,7 @@ ERRORS: dict[str, ErrorText] = {
         "Export the report again; a file that was edited, or written by another program, is not an export any more.",
     ),
     "capture-damaged": ErrorText(
-        "SQLite says that the file is no intact database: it was truncated or overwritten.",
+        "SQLite reports that the database is damaged: the file was truncated or overwritten.",
         "Export the report again with `nsys export -t sqlite`, or copy the file again.",
     ),
     "capture-empty": ErrorText(
@@ -113,7 +113,7 @@ ERRORS: dict[str, ErrorText] = {
         "Export or copy the capture again; the disk may have been full.",
     ),
     "capture-is-directory": ErrorText(
-        "A folder was given where one capture was wanted, and it is no exported parquetdir/arrowdir.",
+        "A folder was given where one capture is needed, and it is not an exported parquetdir or arrowdir.",
         "Name the file inside it, or use `xsp-post batch` for a folder of captures.",
     ),
     "capture-is-store": ErrorText(
@@ -121,7 +121,7 @@ ERRORS: dict[str, ErrorText] = {
         "Use tree, table, report or export on a store; ingest takes captures.",
     ),
     "capture-lfs-pointer": ErrorText(
-        "The file is a Git LFS pointer: a few lines of text that stand for the real file.",
+        "The file is a Git LFS pointer: a few lines of text in place of the real file.",
         "Run `git lfs pull` in that repository, then try again.",
     ),
     "capture-locked": ErrorText(
@@ -163,13 +163,13 @@ ERRORS: dict[str, ErrorText] = {
         "Export the report again, or copy the file again.",
     ),
     "capture-unknown-format": ErrorText(
-        "The first bytes are of none of the formats we read (nsys SQLite export, parquetdir, .nsys-rep, "
+        "The first bytes do not match any format that xsp-post reads (nsys SQLite export, parquetdir, .nsys-rep, "
         ".ncu-rep, PyTorch trace JSON, Jaeger JSON).",
         "Give the file that nsys, ncu or torch.profiler wrote.",
     ),
     "capture-unmerged": ErrorText(
-        "A write-ahead log or a rollback journal of SQLite lies beside the file. It holds changes that the file itself "
-        "does not have, so the file alone is an older or a half-written state.",
+        "A write-ahead log or a rollback journal of SQLite is in the folder of the file. It holds changes that the "
+        "file itself does not have, so the file alone is an older or a half-written state.",
         "Let the program that writes the file end, or merge the log: sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'. "
         "A log that is left over from another file can be moved away.",
     ),
@@ -188,7 +188,7 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "child-failed": ErrorText(
         "The measured child process (or the profiler around it) ended with an error; its last lines are shown.",
-        "Mend what the lines say, then go on with --resume.",
+        "Correct what the lines report, then continue with --resume.",
     ),
     "child-hung": ErrorText(
         "The measured child process did not end in the time given and was stopped.",
@@ -217,7 +217,7 @@ ERRORS: dict[str, ErrorText] = {
         "Install what the message names, or use --collector auto.",
     ),
     "collector-unknown": ErrorText(
-        "There is no collector of that name.",
+        "No collector has this name.",
         "Use --collector auto, nsys or torch.",
     ),
     "device-missing": ErrorText(
@@ -298,7 +298,7 @@ ERRORS: dict[str, ErrorText] = {
         "As root: write `options nvidia NVreg_RestrictProfilingToAdminUsers=0` to a file in "
         "/etc/modprobe.d, rebuild the initramfs and reboot (0 in `grep RmProfilingAdminOnly "
         "/proc/driver/nvidia/params` means open); or run as root or with CAP_SYS_ADMIN; in a container: "
-        "--cap-add=SYS_ADMIN. Timing runs need none of this.",
+        "--cap-add=SYS_ADMIN. Timing runs do not need this.",
     ),
     "ncu-reader-missing": ErrorText(
         "A .ncu-rep file needs NVIDIA's ncu_report package or Nsight Compute to be read.",
@@ -370,7 +370,7 @@ ERRORS: dict[str, ErrorText] = {
         "Give a file: -o table.parquet",
     ),
     "peaks-file": ErrorText(
-        "The file that overrides the peaks of a GPU cannot be read, or holds a key or value that is no peak.",
+        "The file that overrides the peaks of a GPU cannot be read, or holds a key or value that is not a peak.",
         "Correct the key named in the message; docs say which keys there are.",
     ),
     "perfetto-missing": ErrorText(
@@ -423,14 +423,14 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "source-twice": ErrorText(
         "One capture was named twice (perhaps once through a link).",
-        "Name every capture once: each would count as a recording of its own.",
+        "Name every capture once: each counts as a separate recording.",
     ),
     "spans-damaged": ErrorText(
         "A file of clock readings (spans.json) of `xsp-post run` is incomplete or was changed.",
         "Repeat the capture: xsp-post run … --resume.",
     ),
     "store-table-missing": ErrorText(
-        "The store lacks a table that every store has: it was cut short or changed by another program.",
+        "The store lacks a table that every store has: it is incomplete or was changed by another program.",
         "Ingest the captures again.",
     ),
     "store-version": ErrorText(
@@ -498,7 +498,7 @@ FINDINGS: dict[str, FindingText] = {
     "allocation-is-output-size": FindingText(
         INFO,
         "Allocated memory is the size of the outputs",
-        "torch's CPU allocator keeps no statistics; the bytes of each layer's output tensors stand in for it.",
+        "torch's CPU allocator keeps no statistics; the bytes of each layer's output tensors are used instead.",
         "Run on a GPU: there the allocator itself is read.",
     ),
     "busy-exceeds-children": FindingText(
@@ -516,7 +516,7 @@ FINDINGS: dict[str, FindingText] = {
     "child-outside-parent": FindingText(
         WARNING,
         "Ranges that overlap partially",
-        "Start/end ranges may overlap without nesting; such a range hangs below the shortest range around it.",
+        "Start/end ranges may overlap without nesting; such a range is placed below the shortest range around it.",
         "Nothing, if that is what the program means; use push/pop ranges where layers should nest.",
     ),
     "clock-offset-unknown": FindingText(
@@ -531,7 +531,7 @@ FINDINGS: dict[str, FindingText] = {
         "Under a constant shift of the layers more launches lie inside a layer than without it: the two "
         "profilers mapped their clocks to wall time differently. The layers were shifted; the attribution "
         "depends on it.",
-        "Nothing to mend in this trace. Captures of one profiler (nsys, torch.profiler) have one clock.",
+        "Nothing is wrong with this trace. Captures of one profiler (nsys, torch.profiler) have one clock.",
     ),
     "columns-missing": FindingText(
         WARNING,
@@ -543,7 +543,7 @@ FINDINGS: dict[str, FindingText] = {
     "counters-averaged": FindingText(
         WARNING,
         "Kernels with the mean counters of their name",
-        "These kernels could not be told apart by range and order, so each has the mean over all results of"
+        "These kernels could not be distinguished by range and order, so each has the mean over all results of"
         " its name (of the same launch dimensions where there are any).",
         "Record the counters of the same program, batch size and iteration, with --nvtx.",
     ),
@@ -616,7 +616,7 @@ FINDINGS: dict[str, FindingText] = {
     ),
     "counters-several-in-one": FindingText(
         WARNING,
-        "Results that are no single kernels",
+        "Results that are not single kernels",
         "Nsight Compute measured ranges or whole graphs (--replay-mode range, --graph-profiling graph); "
         "they cannot be joined to kernels.",
         "Record with --replay-mode kernel and --graph-profiling node.",
@@ -625,7 +625,7 @@ FINDINGS: dict[str, FindingText] = {
         INFO,
         "Counter results that fit no kernel",
         "These results belong to kernels that the timing run did not launch, or not as often.",
-        "Nothing to mend where the reports cover more than the capture.",
+        "Nothing to do where the reports cover more than the capture.",
     ),
     "cpu-operators-as-kernels": FindingText(
         INFO,
@@ -633,13 +633,13 @@ FINDINGS: dict[str, FindingText] = {
         "The trace is of a run without a GPU. The operators that do the work themselves (leaves, and those "
         "that spend most of their time outside the operators they call) are shown at the kernel level: "
         "their times are host times, with the framework's own cost included.",
-        "Nothing to mend. Record the run on a GPU to see kernels.",
+        "Nothing to do. Record the run on a GPU to see kernels.",
     ),
     "cross-thread-ranges": FindingText(
         INFO,
         "Start/end ranges closed by another thread",
         "Such a range belongs to no one thread, so it cannot nest.",
-        "Shown beside the tree, without kernels; use push/pop, or close a range where it was opened.",
+        "Shown next to the tree, without kernels; use push/pop, or close a range where it was opened.",
     ),
     "diagnostic-event": FindingText(
         WARNING,
@@ -729,13 +729,13 @@ FINDINGS: dict[str, FindingText] = {
         "The model span does not contain the layers",
         "The framework call that is traced as the model returns before the layers run. The span that the "
         "layers name as their parent is taken for the model execution.",
-        "Nothing to mend.",
+        "Nothing to do.",
     ),
     "jaeger-spans-left-out": FindingText(
         INFO,
         "Spans that are neither ranges, launches nor device work",
         "Profiler overhead records and spans without a usable time are not used.",
-        "Nothing to mend.",
+        "Nothing to do.",
     ),
     "executions-cover-little": FindingText(
         WARNING,
@@ -758,7 +758,7 @@ FINDINGS: dict[str, FindingText] = {
         "What calls itself warm-up is of another kind than what was measured",
         "Training steps before forward passes (or the other way round) warm nothing up for them: both are "
         "measured, each as its own kind.",
-        "Nothing to mend.",
+        "Nothing to do.",
     ),
     "kernel-table-cut": FindingText(
         INFO,
@@ -791,7 +791,7 @@ FINDINGS: dict[str, FindingText] = {
         WARNING,
         "The trace has GPU calls but no kernels",
         "The profiler recorded launches but no device activity: it ran without ProfilerActivity.CUDA, or in"
-        " its counter mode (cuda_profiler_range), whose times are no kernel times.",
+        " its counter mode (cuda_profiler_range), whose times are not kernel times.",
         "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and without CUPTI metrics.",
     ),
     "kineto-process-ambiguous": FindingText(
@@ -806,7 +806,7 @@ FINDINGS: dict[str, FindingText] = {
         "Events that are neither ranges, launches nor device work",
         "Python frames other than nn.Module calls, flow arrows, device-side copies of annotations, "
         "synchronisation markers and the profiler's own bookkeeping are not used.",
-        "Nothing to mend.",
+        "Nothing to do.",
     ),
     "kineto-time-unreadable": FindingText(
         WARNING,

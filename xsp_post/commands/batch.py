@@ -133,7 +133,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     )
     shared.say(
         f"{result.done_count} analysed now, {result.current_count} unchanged"
-        + (f", {skipped_count} files passed over as no captures" if skipped_count else "")
+        + (f", {skipped_count} files ignored: not captures" if skipped_count else "")
     )
     store = output / FLEET_STORE
     if result.is_fleet_current:

@@ -48,7 +48,7 @@ PeaksFile = Annotated[
 
 
 def spare_sources(sources: list[Path], *outputs: Path | None) -> None:
-    """Raise `OutputError` where an output is a source: not even --force may cost somebody a recording."""
+    """Raise `OutputError` where an output is a source: even --force must not destroy a recording."""
     from xsp_post.base.errors import OutputError
 
     for output in filter(None, outputs):

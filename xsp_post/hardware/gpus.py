@@ -267,7 +267,7 @@ def _override(path: Path, entry: Mapping[str, Any]) -> Peaks:
         if key in ("gpu_name", "source"):
             continue
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_known(value):
-            raise _bad_file(path, f"gives {key} the value {value!r}, which is no positive number")
+            raise _bad_file(path, f"gives {key} the value {value!r}, which is not a positive number")
         pipe = key.removesuffix("_flop_per_s")
         if pipe != key and pipe in PIPES:
             flop_per_s[pipe] = float(value)

@@ -66,7 +66,7 @@ def sniff(path: Path) -> str:
         if test(path):
             return kind
     raise CaptureError(
-        f"{path}: is no capture that xsp-post reads (it begins with {head[:8]!r})",
+        f"{path}: is not a capture that xsp-post reads (it begins with {head[:8]!r})",
         code="capture-unknown-format",
         hint="give an nsys SQLite export, parquetdir, .nsys-rep, .ncu-rep, or a PyTorch or Jaeger trace",
     )

@@ -195,7 +195,7 @@ def load_capture(path: str | Path) -> Capture:
     missing = {"level", "batch_size", "repeat", "collector", "files"} - set(values)
     if missing or values["level"] not in RUN_LEVELS:
         raise CaptureError(
-            f"{file} is no capture description: {', '.join(sorted(missing)) or 'its level'} is missing or unknown.",
+            f"{file} is not a capture description: {', '.join(sorted(missing)) or 'its level'} is missing or unknown.",
             code="capture-manifest",
             hint="Repeat the capture: xsp-post run … --resume.",
         )
@@ -271,7 +271,7 @@ def read_json(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(values, dict):
         raise CaptureError(
-            f"{path} cannot be read: it holds no JSON object.",
+            f"{path} cannot be read: it does not hold a JSON object.",
             code="capture-manifest",
             hint="Repeat the capture: xsp-post run … --resume.",
         )

@@ -28,7 +28,7 @@ class Results(Protocol):
 
 @dataclass(frozen=True)
 class Overlay:
-    """Results some of whose tables were made anew, e.g. a store's analyses with other roofs."""
+    """Results some of whose tables were computed again, e.g. a store's analyses with other roofs."""
 
     base: Results
     frames: dict[str, pd.DataFrame]

@@ -15,17 +15,17 @@ from xsp_post.reports.findings_view import Shown
 from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.trust import Balance
 from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
+from xsp_post.schemas.words import QUESTIONS, way
 
-_WAYS = {
-    "nesting": ("inside a range of the launching thread", "--kernel"),
-    "sequence": ("by autograd sequence number", "--base"),
-    "thread_time": ("by a range of another thread that covers the launch", "--compute"),
-    "graph": ("by the range open when the CUDA graph node was made", "--latency"),
-    "inferred": ("by inferred structure", "--write"),
-    "none": ("outside every range", "--other"),
-    "no_launch": ("without a launch record", "--unknown"),
+_COLOURS = {
+    "nesting": "--kernel",
+    "sequence": "--base",
+    "thread_time": "--compute",
+    "graph": "--latency",
+    "inferred": "--write",
+    "none": "--other",
+    "no_launch": "--unknown",
 }
-_QUESTIONS = {"launch": "Where was it launched?", "layer": "Which layer does it count for?"}
 
 
 def header(summary: Summary) -> str:
@@ -178,7 +178,7 @@ def _balance_line(summary: Summary) -> str:
     time = sum(b.device_ns for b in parts)
     if not parts:
         return ""
-    held = sum(t for b in parts for way, _, t in b.parts if way not in ("none", "no_launch"))
+    held = sum(t for b in parts for attribution, _, t in b.parts if attribution not in ("none", "no_launch"))
     return (
         f'<p class="balance-line">Balance: {escape(", ".join(_operations(b, summary.device.work) for b in parts))}, '
         f"{escape(format_ns(time))} in all; "
@@ -197,8 +197,8 @@ def _balance(balance: Balance) -> str:
     total = max(balance.device_ns, 1)
     strip, keys = [], []
     unit = ("kernel", "kernels") if balance.operation_count == balance.kernel_count else ("operation", "operations")
-    for way, operations, device_ns in balance.parts:
-        words, role = _WAYS.get(way, (way, "--unknown"))
+    for attribution, operations, device_ns in balance.parts:
+        words, role = way(balance.question, attribution), _COLOURS.get(attribution, "--base")
         share = format_ratio_percent(device_ns / total)
         strip.append(f'<i style="flex:{max(device_ns, total / 400):.0f} 0 0;background:var({role})"></i>')
         keys.append(
@@ -208,7 +208,7 @@ def _balance(balance: Balance) -> str:
         )
     said = "adds up to" if balance.closes else "DOES NOT ADD UP to"
     over = f" in {balance.capture_count} captures" if balance.capture_count > 1 else ""
-    question = _QUESTIONS.get(balance.question, balance.question)
+    question = QUESTIONS.get(balance.question, balance.question)
     own = ""
     if balance.question == "layer" and balance.self_operation_count:
         own = (

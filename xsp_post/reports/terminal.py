@@ -16,6 +16,7 @@ from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results
 from xsp_post.reports.why import verdict_line
 from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
+from xsp_post.schemas.words import QUESTIONS, way
 
 _LEVEL_STYLE = {
     "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
@@ -200,22 +201,22 @@ def balance_line(results: Results, capture_id: int) -> Text:
     frame = frame[frame["capture_id"] == capture_id]
     amounts = [str(c) for c in frame.columns if str(c).endswith(("_count", "_ns"))]
     text = Text("Balance", style="bold")
-    for question, label in (("launch", "launched in"), ("layer", "counts for layer by")):
+    for question, label in QUESTIONS.items():
         rows = frame[frame["question"] == question]
         total = rows[rows["attribution"] == "total"].iloc[0]
         parts = rows[rows["attribution"] != "total"]
         listed = " + ".join(
-            f"{r['attribution']} {format_count(r['operation_count'])} ({format_ns(r['device_ns'])})"
+            f"{way(question, r['attribution'])}: {format_count(r['operation_count'])} ({format_ns(r['device_ns'])})"
             for r in parts.to_dict("records")
             if r["operation_count"] or r["attribution"] == "none"
         )
         operations = format_operations(total["kernel_count"], total["copy_count"], total["graph_count"])
         closes = all(int(parts[c].sum()) == total[c] for c in amounts)
-        text.append(f"\n  {label}: {listed} = {operations} ({format_ns(total['device_ns'])})", style="default")
-        text.append("  closes" if closes else "  DOES NOT CLOSE", style="green" if closes else "bold red")
+        text.append(f"\n  {label} {listed} = {operations} ({format_ns(total['device_ns'])})", style="default")
+        text.append("  adds up" if closes else "  DOES NOT ADD UP", style="green" if closes else "bold red")
         if question == "layer" and total["self_operation_count"]:
             own = f"{format_count(total['self_operation_count'])} ({format_ns(total['self_device_ns'])})"
-            text.append(f"\n    of these in no layer, [self] of their model: {own}", style="default")
+            text.append(f"\n    of these in no layer, but in their model ([self]): {own}", style="default")
     return text
 
 

@@ -56,7 +56,7 @@ _MFU = C(
     "model flop utilisation: flop / (latency × peak of the pipe), NaN without a peak or with too little known",
 )
 _BY_PHASE = tuple(
-    C(f"{phase}_kernel_ns", "float64", f"kernel latency of the {phase} part of a training step, NaN not told apart")
+    C(f"{phase}_kernel_ns", "float64", f"kernel latency of the {phase} part of a training step, NaN unknown")
     for phase in ("forward", "backward", "optimizer")
 )
 # Why a sum may lie below a union: they are averaged in different order, and copies are no kernels.

@@ -284,7 +284,7 @@ MEMORY_OPERATIONS = register(
     Table(
         "memory_operations",
         "Copies, sets and opaque graph launches",
-        "device activity that is no kernel",
+        "device activity that is not a kernel",
         (
             C("activity_id", "int64", "id, unique in the store"),
             C("capture_id", "int64", "capture"),

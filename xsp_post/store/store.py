@@ -212,7 +212,7 @@ class Store(Results):
         self.path = path
         self._tables = SqliteTables(path)
         if "xsp_meta" not in self._tables.tables():
-            raise CaptureError(f"{path}: is no store made by xsp-post", code="capture-unknown-format")
+            raise CaptureError(f"{path}: is not a store made by xsp-post", code="capture-unknown-format")
         self.meta = dict(self._tables.rows("xsp_meta", ("key", "value")))
         if self.meta.get("schema_version") != str(SCHEMA_VERSION):
             raise CaptureError(

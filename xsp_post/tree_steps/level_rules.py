@@ -211,7 +211,9 @@ def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"{option} {pattern!r} is no regular expression: {error}", code="bad-range-pattern") from error
+        raise UsageError(
+            f"{option} {pattern!r} is not a regular expression: {error}", code="bad-range-pattern"
+        ) from error
     key = ranges.name_id.astype(np.int64) * (len(ranges.domain_names) + 2) + ranges.domain_index + 1
     codes, unique = pd.factorize(key)
     first = np.zeros(len(unique), np.int64)

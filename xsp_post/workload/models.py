@@ -229,7 +229,7 @@ def _dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise UsageError(
-            f"{name!r} is no floating-point type of torch.",
+            f"{name!r} is not a floating-point type of torch.",
             code="model-input",
             hint="Choose --dtype float32, float16 or bfloat16.",
         )

@@ -1,0 +1,27 @@
+"""How terminal and page say a coded value of the table ``balance``: the questions, and the ways of attribution."""
+
+QUESTIONS = {"launch": "Where was it launched?", "layer": "Which layer does it count for?"}
+WAYS = {
+    "launch": {
+        "nesting": "inside a range of the launching thread",
+        "thread_time": "inside a range of another thread",
+        "graph": "where the CUDA graph node was made",
+        "none": "outside every range",
+        "no_launch": "without a launch record",
+    },
+    "layer": {
+        "nesting": "the layer around the launch",
+        "sequence": "found by autograd sequence number",
+        "thread_time": "a layer of another thread",
+        "graph": "the layer that made the CUDA graph node",
+        "twin": "found in the twin capture",
+        "hook_pair": "found between two hooks",
+        "inferred": "inferred",
+        "none": "no layer",
+    },
+}
+
+
+def way(question: str, attribution: str) -> str:
+    """A way of attribution in words; the value itself where it has none."""
+    return WAYS.get(question, {}).get(attribution, attribution.replace("_", " "))
