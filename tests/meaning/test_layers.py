@@ -121,6 +121,7 @@ def test_hooks_in_pairs_make_the_blocks_between_them(tree):
     assert blocks["process_index"].nunique() == 2
     assert blocks["device_ns"].sum() > 0.6 * found["device_ns"].sum()
     assert share_in_layers(grown) > 0.99
+    assert "`encoder.block.*` ×24 (inferred, high confidence)" in grown.layer_evidence
     inner = grown.nodes[grown.names.folded_names[grown.nodes["folded_id"]] == "encoder.block.20.layer.1"]
     assert (inner["level"] == int(Level.OPERATION)).all() and inner["is_inferred"].all() and len(inner) == 2
     how = grown.activities["layer_attribution"].to_numpy()

@@ -10,7 +10,7 @@ import pandas as pd
 from xsp_post.base.findings import Finding, finding
 from xsp_post.inference.assemble import Sequence, nodes_of
 from xsp_post.inference.blocks import tandem_repeats
-from xsp_post.inference.labels import Traits, is_network
+from xsp_post.inference.labels import Traits, is_network, is_one_layer
 from xsp_post.inference.sequence import random_words
 from xsp_post.inference.turns import Iterations, as_one_iteration, begin_at_pauses, find_iterations
 
@@ -19,6 +19,8 @@ FEWEST_LAUNCHES = 20
 # Regular iterations that cover less of the launches than this are no account of a program.
 _LEAST_COVERAGE = 0.4
 _GOOD_SCORE = 0.9
+# Fewer turns that look like layers than this may as well be passes of a model that has one.
+_FEWEST_LAYERS = 4
 
 
 @dataclass
@@ -149,13 +151,16 @@ def _of_process(
 def _iterations_or_layers(
     part: np.ndarray, found: Iterations, launches: pd.DataFrame, traits: Traits, breaks: np.ndarray, rows: np.ndarray
 ) -> Iterations:
-    """Turns of a neural network that begin at no pause of the host and hold no blocks themselves are taken for
-    the layers of one iteration: 32 equal turns may be 32 forward passes or one pass through 32 layers."""
-    if len(found.repetitions) != 1 or len(part) != len(rows) or begin_at_pauses(found, breaks):
+    """Turns of a neural network that hold no blocks themselves and begin at no pause of the host, or that are what one
+    transformer layer is, are taken for the layers of one iteration: 32 equal turns may be 32 forward passes or one
+    pass through 32 layers. A pause alone does not tell: hosts also wait for a layer's parameters."""
+    if len(found.repetitions) != 1 or len(part) != len(rows):
         return found
     taken = Traits(*(getattr(traits, name)[part] for name in Traits.__dataclass_fields__))
     first, last = found.repetitions[0].template
-    if not is_network(taken, np.arange(first, last)):
+    turn = np.arange(first, last)
+    is_layer = len(found) >= _FEWEST_LAYERS and is_one_layer(taken, turn)
+    if not is_network(taken, turn) or (not is_layer and begin_at_pauses(found, breaks)):
         return found
     symbols = symbols_of(launches, part)[0][first:last]
     inner = tandem_repeats(symbols)

@@ -58,6 +58,19 @@ def is_network(traits: Traits, rows: np.ndarray) -> bool:
     return products and (kinds >= 2 or bool(traits.is_framework[rows].any()))
 
 
+def is_one_layer(traits: Traits, rows: np.ndarray) -> bool:
+    """Whether launches look like one layer of a transformer rather than like a whole model: one or two attentions
+    between matrix products, and no embedding."""
+    family = with_softmax(traits, rows)
+    products = np.flatnonzero(family == _CODE["gemm"])
+    if len(products) < 2 or (family == _CODE["embedding"]).any():
+        return False
+    cores = np.flatnonzero(family == _CODE["softmax"])
+    between = cores[(cores > products[0]) & (cores < products[-1])]
+    fused = int((family == _CODE["attention"]).sum())
+    return 1 <= (fused or len(between)) <= 2
+
+
 def does_layer_work(traits: Traits, rows: np.ndarray) -> np.ndarray:
     """Which launches do what layers are made of: products, convolutions, attention, norms, pooling; bool."""
     codes = [_CODE[f] for f in ("gemm", "convolution", "attention", "normalisation", "softmax", "pooling")]
