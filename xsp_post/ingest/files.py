@@ -11,6 +11,7 @@ from xsp_post.base.errors import CaptureError
 
 SQLITE_MAGIC = b"SQLite format 3\x00"
 LFS_MAGIC = b"version https://git-lfs"
+GZIP_MAGIC = b"\x1f\x8b"
 
 
 def require_readable(path: Path) -> None:
