@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from xsp_post.compare import CompareOptions
     from xsp_post.model.options import Options
+    from xsp_post.replay.what_if import Prediction
 
 PathLike: TypeAlias = Union[str, "os.PathLike[str]"]
 
@@ -127,6 +128,16 @@ class Profile(Mapping[str, pd.DataFrame]):
 
         theirs = other if isinstance(other, Profile) else load(other)
         return Profile(compare(self.results, theirs.results, options), f"{self.name} → {theirs.name}")
+
+    def what_if(self, changes: Sequence[str], *, capture_id: int | None = None) -> Prediction:
+        """What an execution would take under changes (docs/what-if.md), e.g. ``["kernel:.*sgemm.*=0.5x"]``.
+
+        Raises `UsageError` for changes that cannot be read or match nothing, `ContradictionError` where the replay of
+        the recording as it was is too far off.
+        """
+        from xsp_post.replay.what_if import what_if
+
+        return what_if(self.results, changes, capture_id)
 
 
 def load(path: PathLike, *more: PathLike, options: Options | None = None) -> Profile:

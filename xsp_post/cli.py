@@ -36,7 +36,7 @@ app = typer.Typer(
 # module below `commands` → function = command name (underscores become dashes)
 _COMMANDS = (
     ("run", "run"), ("ingest", "ingest"), ("tree", "tree"), ("why", "why"), ("table", "table"), ("report", "report"),
-    ("compare", "compare"), ("batch", "batch"), ("export", "export"), ("doctor", "doctor"),
+    ("compare", "compare"), ("what_if", "what_if"), ("batch", "batch"), ("export", "export"), ("doctor", "doctor"),
     ("recipe_path", "recipe_path"),
 )  # fmt: skip
 

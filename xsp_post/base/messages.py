@@ -37,6 +37,10 @@ class FindingText:
 
 
 ERRORS: dict[str, ErrorText] = {
+    "bad-change": ErrorText(
+        "A --change of what-if cannot be read: its subject, pattern or value is not known.",
+        "Write SUBJECT[:REGEX]=VALUE, e.g. `kernel:.*sgemm.*=0.5x`, `launch=graph` (docs/what-if.md lists them).",
+    ),
     "bad-layer-depth": ErrorText(
         "--layer-depth is below 1.",
         "Depth 1 is the first range below the model.",
@@ -185,6 +189,11 @@ ERRORS: dict[str, ErrorText] = {
     "captures-unlike": ErrorText(
         "Captures of different workloads, devices or versions cannot be merged into one leveled analysis.",
         "Measure all levels on the same machine with the same settings, or use xsp-post compare.",
+    ),
+    "change-matches-nothing": ErrorText(
+        "A --change of what-if names a kernel, layer, copy, call or range that the capture does not hold.",
+        "Look up the names: `xsp-post table A10` lists kernels, `xsp-post table A2` layers. A pattern is searched "
+        "anywhere in a name.",
     ),
     "child-failed": ErrorText(
         "The measured child process (or the profiler around it) ended with an error; its last lines are shown.",
@@ -388,6 +397,12 @@ ERRORS: dict[str, ErrorText] = {
     "recipe-folder": ErrorText(
         "The folder for the recipes cannot be made or written.",
         "Name another with -o: xsp-post recipe-path -o FOLDER.",
+    ),
+    "replay-refused": ErrorText(
+        "The replay of the recording as it was misses its measured length by more than 5 %, or lacks what it needs "
+        "(launch rows). A prediction would not be better than that.",
+        "Record the whole run with all CUDA calls traced: kernels whose launch lies before the capture have no "
+        "launch row.",
     ),
     "report-format": ErrorText(
         "That format of a report is not offered.",

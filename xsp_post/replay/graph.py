@@ -3,8 +3,9 @@ is which call or operation.
 
 Steps per host call: its start and own time on the clock of its thread; per operation: the later of "its stream is
 free" and "it was launched", plus its duration; after a waiting call or a blocking copy: the return, not before what
-it waits for. Launches that a full queue holds back get a bound, which is found by running the program again until
-nothing changes (`replay`). All amounts are arrays that a change may alter before the program is run.
+it waits for. Where one stream waits for another (an event, the default stream) a register holds the time between.
+Launches that a full queue holds back, and collectives whose last rank comes late, have bounds that are found by
+running the program again until nothing changes (`replay`). All amounts are arrays that a change may alter before.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.replay.edges import DEVICE_WAIT, WAITS
 from xsp_post.replay.learning import Learnt
 from xsp_post.replay.recording import Recording
 from xsp_post.replay.simulate import NEVER, ZERO, Program, Times, run
-from xsp_post.replay.waits import DEVICE_WAIT, WAITS
 
-CALL, OPERATION, RETURN, BOUND = 0, 1, 2, 3  # kinds of step
+CALL, OPERATION, RETURN, ROOM, RECORD, ORDER, ARRIVAL = range(7)  # kinds of step
 _MOST_SWITCHES_RATIO = 0.2  # above it threads of a process work side by side rather than in turns
-_MOST_RUNS = 24
+_FEWEST_RUNS, _MOST_RUNS, _MOST_STEPS = 24, 2000, 20_000_000  # of a program that is run again
+_MOST_EVENTS = 128  # that are pending at once
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Amounts:
     waits: np.ndarray  # c bool: the call waits for the device
     is_blocking: np.ndarray  # o bool
     stream: np.ndarray  # o
+    orders: np.ndarray  # (edges, 2): the second operation does not start before the end of the first
+    meetings: np.ndarray  # (meetings, ranks) operations of one collective each: none transfers before all are there
     queue_depth: int
 
     def copy(self) -> Amounts:
@@ -53,6 +57,7 @@ class Graph:
     recording: Recording
     learnt: Learnt
     amounts: Amounts
+    source_call: np.ndarray  # per call: the call it follows, −1 none
     source: np.ndarray  # per call: register whose clock it follows (ZERO: none before it)
     thread_register: np.ndarray  # per call
     begin_ns: int
@@ -94,10 +99,13 @@ def make_graph(recording: Recording, learnt: Learnt) -> Graph:
     amounts = Amounts(
         before, learnt.own_ns.copy(), learnt.after_ns.copy(), learnt.latency_ns.copy(), learnt.gap_ns.copy(),
         operations.duration_ns, (calls.wait >= 0) & (learnt.waited >= 0), learnt.is_blocking.copy(),
-        operations.stream.copy(), learnt.queue_depth,
+        operations.stream.copy(), learnt.orders.copy(), learnt.meetings.copy(), learnt.queue_depth,
     )  # fmt: skip
+    if len(learnt.meetings):  # the last rank to arrive did not wait: its time is the transfer
+        transfer = operations.duration_ns[learnt.meetings].min(axis=1)
+        amounts.duration_ns[learnt.meetings.ravel()] = np.repeat(transfer, learnt.meetings.shape[1])
     _keep_gaps_of_orphans(recording, amounts)
-    return Graph(recording, learnt, amounts, source, register, begin)
+    return Graph(recording, learnt, amounts, source_call, source, register, begin)
 
 
 def _source_calls(recording: Recording) -> np.ndarray:
@@ -160,11 +168,15 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     if amounts.queue_depth:
         held = np.flatnonzero(_nth_before(operations, amounts) >= 0)
         at = operations.call[held]
-        add(at * 4 + 1, 1, BOUND, held, graph.thread_register[at], graph.thread_register[at], 0, ZERO, NEVER)
+        add(at * 4 + 1, 1, ROOM, held, graph.thread_register[at], graph.thread_register[at], 0, ZERO, NEVER)
     has_call = operations.call >= 0
+    event_count = _add_orders(add, amounts, operations.place, stream, first_stream + stream_count, graph)
     index = np.arange(n_operations)
     launched = np.where(has_call, amounts.latency_ns + amounts.duration_ns, NEVER)
-    add(operations.place * 4 + np.where(has_call, 2, 0), index, OPERATION, index, stream, stream,
+    meeting = amounts.meetings.ravel()
+    add(_enqueued(operations.place, has_call)[meeting], 4 * meeting + 1, ARRIVAL, np.arange(len(meeting)),
+        stream[meeting], stream[meeting], 0, ZERO, NEVER)  # fmt: skip
+    add(_enqueued(operations.place, has_call), 4 * index + 2, OPERATION, index, stream, stream,
         amounts.gap_ns + amounts.duration_ns, np.where(has_call, thread_of_operation, ZERO), launched)  # fmt: skip
     blocking = np.flatnonzero(amounts.is_blocking)
     at = operations.call[blocking]
@@ -174,7 +186,7 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     is_device = calls.wait[waiting] == WAITS.index(DEVICE_WAIT)
     waited_stream = stream[graph.learnt.waited[waiting]] if n_operations else np.zeros(0, np.int64)
     for one in range(stream_count):
-        process = recording.stream_process[one] if one < len(recording.stream_process) else -1
+        process = recording.stream_process[one % len(recording.stream_process)]  # a change may have doubled them
         mine = waiting[np.where(is_device, calls.process[waiting] == process, waited_stream == first_stream + one)]
         add(mine * 4 + 3, 1 + one, RETURN, mine, graph.thread_register[mine], graph.thread_register[mine], 0,
             first_stream + one, amounts.after_ns[mine])  # fmt: skip
@@ -183,9 +195,44 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     )
     order = np.lexsort((sub, place))
     program = Program(
-        target[order], first[order], first_ns[order], second[order], second_ns[order], first_stream + stream_count
+        target[order],
+        first[order],
+        first_ns[order],
+        second[order],
+        second_ns[order],
+        first_stream + stream_count + event_count,
     )
     return Steps(program, kind[order], index[order])
+
+
+def steps_of(graph: Graph) -> Steps:
+    """The program of the recorded amounts."""
+    return make_steps(graph, graph.amounts)
+
+
+def _enqueued(place: np.ndarray, has_call: np.ndarray) -> np.ndarray:
+    """Where the steps of an operation stand: after those of its call, or before those of the next of its stream."""
+    return place * 4 + np.where(has_call, 2, 0)
+
+
+def _add_orders(add, amounts: Amounts, place: np.ndarray, stream: np.ndarray, first_free: int, graph: Graph) -> int:
+    """Steps for what one stream waits for of another, and how many registers hold what is pending."""
+    orders = amounts.orders[np.argsort(amounts.orders[:, 0], kind="stable")]
+    count = 8
+    while count < _MOST_EVENTS and len(orders) > count and (orders[:-count, 1] >= orders[count:, 0]).any():
+        count *= 2
+    if len(orders) > count:  # more are pending than there are registers: those that would be overwritten are left out
+        overwritten = np.append(orders[:-count, 1] >= orders[count:, 0], np.zeros(count, bool))
+    else:
+        overwritten = np.zeros(len(orders), bool)
+    rows = np.flatnonzero(~overwritten)
+    register = first_free + rows % count
+    before, after = orders[rows, 0], orders[rows, 1]
+    at = _enqueued(place, graph.recording.operations.call >= 0)
+    add(at[before], 4 * before + 3, RECORD, before, register, stream[before], 0, ZERO, NEVER)
+    waited_ns = graph.learnt.order_ns - amounts.gap_ns[after]
+    add(at[after], 4 * after, ORDER, after, stream[after], stream[after], 0, register, waited_ns)
+    return count if len(orders) else 0
 
 
 def _nth_before(operations, amounts: Amounts) -> np.ndarray:
@@ -202,26 +249,36 @@ def _nth_before(operations, amounts: Amounts) -> np.ndarray:
 
 
 def replay(graph: Graph, amounts: Amounts | None = None) -> Replayed:
-    """Simulate the recorded order with the recorded amounts, or with others."""
+    """Simulate the recorded order with the recorded amounts, or with others.
+
+    Launches that wait for room in a full queue, and collectives that wait for their last rank, have bounds that follow
+    from the simulated times: the program is run again until they agree with one another.
+    """
     amounts = graph.amounts if amounts is None else amounts
+    operations = graph.recording.operations
     steps = make_steps(graph, amounts)
     program = steps.program
-    bounds = np.flatnonzero(steps.kind == BOUND)
-    older = _nth_before(graph.recording.operations, amounts)[steps.index[bounds]] if len(bounds) else bounds
     at_operation = np.flatnonzero(steps.kind == OPERATION)
-    position = np.empty(len(graph.recording.operations), np.int64)
+    position = np.empty(len(operations), np.int64)
     position[steps.index[at_operation]] = at_operation
-    duration = amounts.duration_ns[older]
-    runs, settled = 1, True
-    times = run(program)
+    room = np.flatnonzero(steps.kind == ROOM)
+    older = _nth_before(operations, amounts)[steps.index[room]] if len(room) else room
+    arrival = np.flatnonzero(steps.kind == ARRIVAL)
+    arrival = arrival[np.argsort(steps.index[arrival])]
+    meetings = amounts.meetings
+    bounds = np.concatenate([room, arrival])
+    most = min(max(_MOST_STEPS // max(len(program), 1), _FEWEST_RUNS), _MOST_RUNS)
+    times, runs, settled = run(program), 1, True
     while len(bounds):
-        bound = times.at_ns[position[older]] - duration + graph.learnt.queue_wait_ns
-        if (bound == program.second_ns[bounds]).all():
+        start = times.at_ns[position] - amounts.duration_ns
+        last = np.repeat(start[meetings].max(axis=1), meetings.shape[1]) if len(meetings) else arrival
+        wanted = np.concatenate([start[older] + graph.learnt.queue_wait_ns, last - amounts.gap_ns[meetings.ravel()]])
+        if (wanted == program.second_ns[bounds]).all():
             break
-        if runs == _MOST_RUNS:
+        if runs == most:
             settled = False
             break
-        program.second_ns[bounds] = bound
+        program.second_ns[bounds] = wanted
         times, runs = run(program), runs + 1
     return _replayed(graph, amounts, steps, times, position, runs, settled)
 
@@ -234,7 +291,7 @@ def _replayed(
     call_end = np.empty(len(graph.recording.calls), np.int64)
     call_end[steps.index[calls]] = times.at_ns[calls]
     call_start = call_end - amounts.own_ns
-    for kind in (BOUND, RETURN):
+    for kind in (ROOM, RETURN):
         rows = np.flatnonzero(steps.kind == kind)
         at = steps.index[rows] if kind == RETURN else graph.recording.operations.call[steps.index[rows]]
         np.maximum.at(call_end, at, times.at_ns[rows])

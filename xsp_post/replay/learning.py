@@ -12,12 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.names.families import families, normalise_kernel_name
+from xsp_post.replay.edges import EVENT_WAIT, WAITS
 from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, OperationKind, Recording
-from xsp_post.replay.waits import EVENT_WAIT, WAITS
 
 _DEFAULT_LATENCY_NS = 3_000
-_FEWEST = 5  # samples for a value of its own kind
+_DEFAULT_GAP_NS = 1_000
 _CLEARLY_NS = 10_000  # an operation was queued when its call ended this long before its stream was free
+_RETURN_TOLERANCE_NS = 20_000  # a device or stream wait may seem to return this much before the work ended
 _DEEPEST = 1 << 14
 
 
@@ -34,6 +36,9 @@ class Learnt:
     queue_depth: int  # operations that may be launched ahead on a stream, 0 not seen
     queue_wait_ns: int  # after the operation that made room had started
     latencies: dict[str, float]  # what is said: median per kind
+    orders: np.ndarray  # (edges, 2) operations: events of other streams that were recorded or are evident
+    order_ns: int  # from the end of the first to the start of the second
+    meetings: np.ndarray  # (meetings, ranks) operations of one collective
 
 
 def learn(recording: Recording) -> Learnt:
@@ -61,7 +66,12 @@ def learn(recording: Recording) -> Learnt:
     _split_waits(recording, waited, own, after)
     _split_blocking(recording, is_blocking, previous_end, latency, own, after)
     depth, queue_wait = _queue(recording, own)
-    return Learnt(latency, gap, is_blocking, after, own, waited, depth, queue_wait, latencies)
+    ready = np.maximum(previous_end + gap, anchor + latency)
+    orders, order_ns = _orders(recording, ready)
+    meetings = meetings_of(recording)
+    return Learnt(
+        latency, gap, is_blocking, after, own, waited, depth, queue_wait, latencies, orders, order_ns, meetings
+    )
 
 
 def _previous_end(recording: Recording) -> np.ndarray:
@@ -76,27 +86,29 @@ def _previous_end(recording: Recording) -> np.ndarray:
 
 def _latencies(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
     """The median latency of each kind of operation, as an array over the operations and by name."""
-    every = float(np.median(sample[usable])) if usable.any() else float(_DEFAULT_LATENCY_NS)
-    result, said = np.full(len(sample), round(every), np.int64), {}
+    result, said = np.full(len(sample), _DEFAULT_LATENCY_NS, np.int64), {}
     for one in np.unique(group).tolist():
+        alike = usable & (group % 2 == one % 2)
         mine = usable & (group == one)
-        if mine.sum() >= _FEWEST:
-            value = float(np.median(sample[mine]))
+        if (mine if mine.any() else alike).any():
+            value = float(np.median(sample[mine if mine.any() else alike]))
             result[group == one] = round(value)
+        if mine.any():
             said[OperationKind(one // 2).name.lower() + (" (blocking)" if one % 2 else "")] = value
     return result, said
 
 
 def _gaps(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The usual gap between an operation and the one before it when both were launched long before."""
-    result = np.zeros(len(sample), np.int64)
+    result = np.full(len(sample), _usual_gap(sample[usable]), np.int64)
     for one in np.unique(group).tolist():
-        mine = usable & (group == one)
-        if mine.any():
-            values = sample[mine]
-            usual = values[values <= np.quantile(values, 0.95)]
-            result[group == one] = round(float(usual.mean()))
+        result[group == one] = _usual_gap(sample[usable & (group == one)], int(result[0]) if len(result) else 0)
     return result
+
+
+def _usual_gap(values: np.ndarray, otherwise: int = _DEFAULT_GAP_NS) -> int:
+    """The mean without the largest twentieth: gaps are summed, and a few of them are something else."""
+    return round(float(values[values <= np.quantile(values, 0.95)].mean())) if len(values) else otherwise
 
 
 def _waited(recording: Recording) -> np.ndarray:
@@ -116,10 +128,11 @@ def _waited(recording: Recording) -> np.ndarray:
             continue
         ends = np.maximum.accumulate(operations.end_ns[mine])
         launched = np.searchsorted(operations.place[mine], asked, side="left")
-        ended = np.searchsorted(ends, calls.end_ns[asked] + CLOCK_TOLERANCE_NS, side="right")
-        place = np.minimum(launched, ended) - 1
-        # a device or stream wait is for all of a stream's work or for none of it
+        # a device or stream wait is for all of a stream's work or for none of it; clocks differ by microseconds
         whole = calls.wait[asked] != WAITS.index(EVENT_WAIT)
+        returned = calls.end_ns[asked] + np.where(whole, _RETURN_TOLERANCE_NS, CLOCK_TOLERANCE_NS)
+        ended = np.searchsorted(ends, returned, side="right")
+        place = np.minimum(launched, ended) - 1
         place = np.where(whole & (ended < launched), -1, place)
         end = np.where(place >= 0, ends[np.maximum(place, 0)], -1)
         better = end > best_end[asked]
@@ -136,11 +149,12 @@ def _split_waits(recording: Recording, waited: np.ndarray, own: np.ndarray, afte
     did_wait = end > calls.start_ns[rows]
     # nothing was pending: what it took is its own time, and what it takes after a wait is the usual
     late = rows[did_wait]
-    after[late] = np.maximum(calls.end_ns[late] - end[did_wait], 0)
+    after[late] = calls.end_ns[late] - end[did_wait]
     own[late] = 0
     for kind in range(len(WAITS)):
         mine = late[calls.wait[late] == kind]
         usual = int(np.median(after[mine])) if len(mine) else _DEFAULT_LATENCY_NS
+        usual = max(usual, 0)
         early = rows[~did_wait & (calls.wait[rows] == kind)]
         after[early] = np.minimum(usual, own[early])
 
@@ -193,7 +207,7 @@ def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
     is_kernel = (operations.call >= 0) & (operations.kind != OperationKind.MEMCPY)
     if is_kernel.sum() < 64:
         return 0, 0
-    usual = float(np.median(own[operations.call[is_kernel]]))
+    free = float(np.quantile(own[operations.call[is_kernel]], 0.05))  # of a launch that nothing holds back
     depths, waits, blocked_rows = [], [], []
     for stream in range(len(recording.stream_process)):
         mine = np.flatnonzero((operations.stream == stream) & (operations.call >= 0))
@@ -201,7 +215,7 @@ def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
             continue
         start = np.maximum.accumulate(operations.start_ns[mine])
         call = operations.call[mine]
-        slow = np.flatnonzero(own[call] > max(8 * usual, 20_000))
+        slow = np.flatnonzero(own[call] > max(3 * free, free + _CLEARLY_NS))
         started = np.searchsorted(start, calls.end_ns[call[slow]], side="right")  # operations that had started then
         ahead = slow - started + 1  # launched, this one included, and not started
         waits.append(calls.end_ns[call[slow]] - start[np.maximum(started - 1, 0)])
@@ -215,5 +229,54 @@ def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
     agree = deep & (np.abs(ahead - depth) <= max(4, depth // 50))
     if agree.sum() < 0.5 * deep.sum() or depth > _DEEPEST:
         return 0, 0
-    own[rows[agree]] = round(usual)
+    held = np.zeros(len(calls), bool)
+    held[rows[agree]] = True
+    others = own[operations.call[is_kernel]][~held[operations.call[is_kernel]]]
+    own[held] = round(float(np.median(others))) if len(others) else round(free)
     return depth, int(np.median(wait[agree]))
+
+
+def _orders(recording: Recording, ready: np.ndarray) -> tuple[np.ndarray, int]:
+    """Which operations waited for one of another stream: as events say, else where it is evident, and how long after
+    its end they began.
+
+    Evident (events that were not recorded, the rules of the legacy default stream): it started much later than its
+    launch and its own stream allow, and just when an operation of another stream, launched before it, had ended.
+    """
+    operations = recording.operations
+    orders = recording.orders
+    for process in np.unique(recording.stream_process).tolist():
+        if (recording.stream_process == process).sum() < 2:
+            continue
+        mine = np.flatnonzero((operations.process == process) & ~recording.stream_is_host[operations.stream])
+        late = mine[(operations.start_ns[mine] - ready[mine] > _CLEARLY_NS) & (operations.call[mine] >= 0)]
+        by_end = mine[np.argsort(operations.end_ns[mine], kind="stable")]
+        place = np.searchsorted(operations.end_ns[by_end], operations.start_ns[late] + 500, side="right") - 1
+        cause = by_end[np.maximum(place, 0)]
+        evident = (place >= 0) & (operations.stream[cause] != operations.stream[late]) & (cause < late)
+        evident &= operations.start_ns[late] - operations.end_ns[cause] < _CLEARLY_NS
+        orders = np.concatenate([orders, np.stack([cause, late], axis=1)[evident]])
+    orders = np.unique(orders, axis=0)
+    distance = operations.start_ns[orders[:, 1]] - operations.end_ns[orders[:, 0]]
+    near = distance[(distance >= 0) & (distance < _CLEARLY_NS)]
+    return orders, int(np.median(near)) if len(near) else 0
+
+
+def meetings_of(recording: Recording) -> np.ndarray:
+    """The operations of each collective that several processes of a capture took part in: the k-th of a name on each,
+    where all have equally many and in the same order. Shape (meetings, ranks)."""
+    operations = recording.operations
+    talks = np.flatnonzero((operations.kind == OperationKind.KERNEL) & (families(operations.name) == "communication"))
+    processes = np.unique(operations.process[talks])
+    if len(processes) < 2:
+        return np.zeros((0, 1), np.int64)
+    names = pd.factorize(normalise_kernel_name(operations.name[talks]))[0]
+    lists = [talks[operations.process[talks] == one] for one in processes.tolist()]
+    orders = [names[operations.process[talks] == one] for one in processes.tolist()]
+    alike = all(len(one) == len(orders[0]) and (one == orders[0]).all() for one in orders)
+    if not alike:
+        return np.zeros((0, len(processes)), np.int64)
+    meetings = np.stack(lists, axis=1)
+    # all ranks are inside one at some moment: else the clocks differ, or what was matched is no meeting
+    together = operations.start_ns[meetings].max(axis=1) < operations.end_ns[meetings].min(axis=1)
+    return meetings if together.mean() > 0.9 else np.zeros((0, len(processes)), np.int64)

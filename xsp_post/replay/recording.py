@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.replay.waits import EVENT_ORDER, WAITS
+from xsp_post.replay.edges import EVENT_ORDER, WAITS
 
 _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
                       "correlation_id", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns",
@@ -32,7 +32,7 @@ class Calls:
     thread: np.ndarray  # number of the thread, 0…
     start_ns: np.ndarray
     end_ns: np.ndarray
-    wait: np.ndarray  # index into `waits.WAITS`, −1: no waiting call
+    wait: np.ndarray  # index into `edges.WAITS`, −1: no waiting call
     stream_id: np.ndarray  # the stream a call waits for, −1 unknown
 
     def __len__(self) -> int:

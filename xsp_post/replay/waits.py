@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.trace import SyncKind, Trace
+from xsp_post.replay.edges import DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, STREAM_WAIT, WAITS
 
-DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT, EVENT_ORDER = "device_wait", "stream_wait", "event_wait", "event_order"
-WAITS = (DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT)  # of the host
 COLUMNS = ("kind", "from_id", "to_id", "process_id", "thread_id", "stream_id", "call_name", "start_ns", "end_ns")
 # cudaFree, cudaHostUnregister and cudaFreeHost wait for all work of the device before they return memory
 _PATTERNS = (

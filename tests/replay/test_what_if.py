@@ -1,0 +1,122 @@
+"""Predictions against reality: programs that are run, changed, and run again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import Op, run_steps, scaled
+
+from xsp_post.base.errors import UsageError
+from xsp_post.model.options import Options
+from xsp_post.pipeline import analyze
+from xsp_post.replay.fidelity import identity_of
+from xsp_post.replay.what_if import what_if
+
+STEPS = 6
+
+
+def results_of(path):
+    return analyze([path], Options(model_range="^step"))
+
+
+def kernels(count: int, ns: int, name: str = "gemm", stream: int = 7) -> list[Op]:
+    return [Op("kernel", ns, name, stream)] * count
+
+
+DEVICE_BOUND = [*kernels(40, 80_000), *kernels(20, 30_000, "relu"), Op("sync")]
+HOST_BOUND = [op for _ in range(40) for op in (Op("host", 30_000), Op("kernel", 8_000, "gemm"))] + [Op("sync")]
+COPYING = [op for _ in range(6) for op in (Op("copy", 300_000), *kernels(5, 40_000))] + [Op("sync")]
+CHATTY = [op for _ in range(20) for op in (Op("kernel", 20_000, "gemm"), Op("kernel", 9_000, "relu"), Op("sync"))]
+
+EDITS = [
+    (DEVICE_BOUND, ["kernel:gemm=0.5x"], scaled(DEVICE_BOUND, "kernel", 0.5, "gemm")),
+    (DEVICE_BOUND, ["kernel:gemm=2x"], scaled(DEVICE_BOUND, "kernel", 2, "gemm")),
+    (DEVICE_BOUND, ["kernel:gemm=0x"], scaled(DEVICE_BOUND, "kernel", 0, "gemm")),
+    (HOST_BOUND, ["kernel:gemm=0.5x"], scaled(HOST_BOUND, "kernel", 0.5)),
+    (HOST_BOUND, ["kernel:gemm=10x"], scaled(HOST_BOUND, "kernel", 10)),
+    (HOST_BOUND, ["host=0.5x"], scaled(HOST_BOUND, "host", 0.5)),
+    (HOST_BOUND, ["host=0.1x", "kernel:.=2x"], scaled(scaled(HOST_BOUND, "host", 0.1), "kernel", 2)),
+    (HOST_BOUND, ["host:step=+1ms"], [Op("host", 1_000_000), *HOST_BOUND]),
+    (COPYING, ["copy=0.5x"], scaled(COPYING, "copy", 0.5)),
+    (COPYING, ["kernel:.=3x"], scaled(COPYING, "kernel", 3)),
+    (CHATTY, ["sync=none"], [op for op in CHATTY if op.what != "sync"]),
+    (CHATTY, ["kernel:relu=4x", "host=2x"], scaled(CHATTY, "kernel", 4, "relu")),
+]
+
+
+@pytest.mark.parametrize("number", range(len(EDITS)))
+def test_a_known_edit_is_predicted_within_three_percent(number, tmp_path):
+    step, changes, edited = EDITS[number]
+    run_steps(step, STEPS, tmp_path / "before.sqlite")
+    latency, period = run_steps(edited, STEPS, tmp_path / "after.sqlite")
+    prediction = what_if(results_of(tmp_path / "before.sqlite"), changes)
+    if changes == ["sync=none"]:  # the host runs ahead: the pace is the device's
+        period = 20 * (20_000 + 9_000 + 2 * 1_000)
+    else:
+        assert prediction.latency.predicted_ns == pytest.approx(latency, rel=0.03)
+        assert prediction.latency.low_ns <= latency <= prediction.latency.high_ns
+    assert prediction.period.predicted_ns == pytest.approx(period, rel=0.03)
+
+
+def test_a_full_queue_holds_launches_back(tmp_path):
+    step = kernels(600, 20_000)
+    run_steps(step, 4, tmp_path / "before.sqlite", queue_depth=256)
+    results = results_of(tmp_path / "before.sqlite")
+    identity = identity_of(results, 0)
+    assert identity.graph.learnt.queue_depth in range(250, 260)
+    assert identity.error_ratio < 0.01
+    prediction = what_if(results, ["kernel:gemm=0.5x"])
+    assert prediction.period.predicted_ns == pytest.approx(600 * 11_000, rel=0.03)
+
+
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_nothing_changed_predicts_what_was_measured(data, tmp_path_factory):
+    action = st.one_of(
+        st.builds(Op, st.just("kernel"), st.integers(1_000, 90_000), st.sampled_from(["a", "b"]), st.just(7)),
+        st.builds(Op, st.just("host"), st.integers(0, 60_000)),
+        st.builds(Op, st.just("copy"), st.integers(1_000, 90_000)),
+        st.just(Op("sync")),
+    )
+    step = [Op("kernel", 30_000, "a"), *data.draw(st.lists(action, min_size=3, max_size=25)), Op("sync")]
+    path = tmp_path_factory.mktemp("identity") / "one.sqlite"
+    run_steps(step, 4, path)
+    results = results_of(path)
+    same = what_if(results, ["kernel:.=1x"])
+    assert same.latency.predicted_ns == pytest.approx(same.latency.measured_ns, rel=1e-6)
+    assert same.error_ratio < 0.03
+    factor = data.draw(st.floats(0.1, 4))
+    slower = what_if(results, [f"kernel:.={factor + 0.5:.3f}x"])
+    faster = what_if(results, [f"kernel:.={factor:.3f}x"])
+    assert faster.latency.predicted_ns <= slower.latency.predicted_ns + 1
+
+
+def test_overlapped_copies_and_graphs_are_bounds(tmp_path):
+    run_steps(COPYING, STEPS, tmp_path / "copying.sqlite")
+    overlap = what_if(results_of(tmp_path / "copying.sqlite"), ["copy=overlap"])
+    assert overlap.latency.predicted_ns == pytest.approx(6 * 300_000, rel=0.05)  # the copies alone, one after another
+    assert overlap.limit == "copies"
+    run_steps(HOST_BOUND, STEPS, tmp_path / "host.sqlite")
+    graph = what_if(results_of(tmp_path / "host.sqlite"), ["launch=graph"])
+    assert graph.limit_before == "host code"
+    assert graph.latency.predicted_ns == pytest.approx(40 * 9_000 + 50_000, rel=0.15)
+    assert graph.limit == "kernels"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "kernel=0.5x", "kernel:(=0.5x", "kernel:a=0.5", "gpu:a=2x", "sync=roof", "launch=+x", "kernel:a=-1x", "=2x"],
+)
+def test_a_change_that_cannot_be_read_is_refused(text, tmp_path):
+    run_steps(kernels(5, 9_000), 2, tmp_path / "one.sqlite")
+    with pytest.raises(UsageError) as caught:
+        what_if(results_of(tmp_path / "one.sqlite"), [text])
+    assert caught.value.code == "bad-change"
+
+
+def test_a_change_that_matches_nothing_is_refused(tmp_path):
+    run_steps(kernels(5, 9_000), 2, tmp_path / "one.sqlite")
+    with pytest.raises(UsageError) as caught:
+        what_if(results_of(tmp_path / "one.sqlite"), ["kernel:no_such_kernel=0.5x"])
+    assert caught.value.code == "change-matches-nothing"

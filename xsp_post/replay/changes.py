@@ -1,0 +1,333 @@
+"""What-if changes: their texts (``kernel:.*sgemm.*=0.5x``) → edits of a replay's amounts."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.base.errors import UsageError
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.names.families import families
+from xsp_post.replay.edges import DEVICE_WAIT, WAITS
+from xsp_post.replay.executions import Executions
+from xsp_post.replay.graph import Amounts, Graph
+from xsp_post.replay.recording import OperationKind
+
+SUBJECTS = ("kernel", "layer", "copy", "comm", "launch", "sync", "host", "batch")
+WORDS = {"layer": ("roof",), "kernel": ("roof",), "copy": ("overlap",), "launch": ("graph",), "sync": ("none",)}
+EXAMPLE = "kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, launch=graph, copy=overlap, sync=none, comm=0.8x, host=0.5x"
+_GRAPH_LAUNCH_NS = 10_000  # one launch of a whole graph
+_GRAPH_GAP_NS = 1_000  # between kernels of a graph, at most
+_TEXT = re.compile(r"(?P<subject>[a-z]+)(?::(?P<pattern>.+))?=(?P<value>[^=]+)$", re.DOTALL)
+_FACTOR = re.compile(r"(\d+(?:\.\d*)?|\.\d+)x$")
+_ADDED = re.compile(r"([+-]\d+(?:\.\d*)?)(ns|us|µs|ms|s)$")
+_UNITS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change as asked for. Exactly one of factor, added_ns and word is set."""
+
+    text: str
+    subject: str
+    pattern: re.Pattern[str] | None
+    factor: float | None = None
+    added_ns: int | None = None
+    word: str = ""
+
+
+@dataclass
+class Effect:
+    """What a change touched, and on what assumption."""
+
+    text: str
+    operation_count: int = 0
+    call_count: int = 0
+    device_ns: int = 0  # recorded time of the operations it touched
+    assumption: str = ""
+    left_out: str = ""  # what it could not be applied to, and why
+    names: list[str] = field(default_factory=list)
+
+
+def parse_change(text: str) -> Change:
+    """Read one change. Raises `UsageError` naming what is wrong with it."""
+    match = _TEXT.match(text.strip())
+    if match is None or match["subject"] not in SUBJECTS:
+        raise _bad(text, f"is no change: it begins with one of {', '.join(SUBJECTS)} and holds SUBJECT[:PATTERN]=VALUE")
+    subject, value = match["subject"], match["value"].strip()
+    pattern = None
+    if match["pattern"]:
+        try:
+            pattern = re.compile(match["pattern"])
+        except re.error as error:
+            raise _bad(text, f"has no valid regular expression: {error}") from error
+    if subject in ("kernel", "layer") and pattern is None:
+        raise _bad(text, f"needs a pattern: {subject}:REGEX={value}")
+    if (factor := _FACTOR.match(value)) is not None:
+        number = float(factor[1])
+        if not math.isfinite(number):
+            raise _bad(text, "has a factor that is no number")
+        return Change(text, subject, pattern, factor=number)
+    if (added := _ADDED.match(value)) is not None and subject != "batch":
+        return Change(text, subject, pattern, added_ns=round(float(added[1]) * _UNITS[added[2]]))
+    if value in WORDS.get(subject, ()):
+        return Change(text, subject, pattern, word=value)
+    known = " or ".join(("a factor (0.5x)", "a time (+2ms)", *WORDS.get(subject, ())))
+    raise _bad(text, f"has the value {value!r}; {subject} takes {known}")
+
+
+def _bad(text: str, problem: str) -> UsageError:
+    return UsageError(f"--change {text}: {problem}", code="bad-change", hint=f"for example: {EXAMPLE}")
+
+
+def apply_change(
+    change: Change, graph: Graph, amounts: Amounts, executions: Executions, results: Results, capture_id: int
+) -> Effect:
+    """Alter the amounts (in place). Raises `UsageError` where nothing matches."""
+    effect = Effect(change.text)
+    if change.subject in ("kernel", "layer", "copy", "comm", "batch"):
+        _operations(change, graph, amounts, executions, results, capture_id, effect)
+    elif change.subject == "launch":
+        _launches(change, graph, amounts, effect)
+    elif change.subject == "sync":
+        _synchronisations(change, graph, amounts, effect)
+    else:
+        _host(change, graph, amounts, executions, results, capture_id, effect)
+    if not effect.operation_count and not effect.call_count:
+        raise UsageError(
+            f"--change {change.text}: nothing in the capture matches it",
+            code="change-matches-nothing",
+            hint="xsp-post table A10 lists kernels, A2 layers; a pattern is searched anywhere in the name",
+        )
+    return effect
+
+
+def _operations(
+    change: Change,
+    graph: Graph,
+    amounts: Amounts,
+    executions: Executions,
+    results: Results,
+    capture_id: int,
+    effect: Effect,
+) -> None:
+    operations = graph.recording.operations
+    chosen = _chosen(change, graph, results, capture_id)
+    rows = np.flatnonzero(chosen)
+    effect.operation_count = len(rows)
+    effect.device_ns = int(operations.duration_ns[rows].sum())
+    effect.names = sorted({str(name) for name in pd.unique(operations.name[rows])})[:5]
+    if change.word == "overlap":
+        _overlap(graph, amounts, rows, effect)
+        return
+    factor: float | np.ndarray = 1.0 if change.factor is None else change.factor
+    if change.word == "roof":
+        factor, known = _roof_factors(change, graph, results, capture_id, rows)
+        missing = int((~known).sum())
+        if missing:
+            lost = operations.duration_ns[rows[~known]].sum() / max(effect.device_ns, 1)
+            effect.left_out = (
+                f"{missing} operations ({lost:.0%} of their time) have no known flop and bytes: left as they are"
+            )
+        if not known.any():
+            rows = rows[:0]
+            effect.operation_count = 0
+        factor = factor[: len(rows)] if not known.any() else factor
+        effect.assumption = "each reaches the roofline of its GPU"
+    elif change.subject == "batch":
+        effect.assumption = "the time of each kernel grows with the batch, host and copies do not"
+    amounts.duration_ns[rows] = np.maximum(np.rint(amounts.duration_ns[rows] * factor) + (change.added_ns or 0), 0)
+    on_host = rows[graph.recording.stream_is_host[operations.stream[rows]]]
+    if len(on_host) and change.subject == "layer":  # a layer of a CPU run is also the time between its operators
+        calls = operations.call[on_host]
+        inside = calls[1:][calls[1:] == calls[:-1] + 1]
+        amounts.before_ns[inside] = np.rint(
+            amounts.before_ns[inside] * (1.0 if isinstance(factor, np.ndarray) else factor)
+        )
+
+
+def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> np.ndarray:
+    """Which operations a change is about; bool."""
+    operations = graph.recording.operations
+    is_kernel = operations.kind == OperationKind.KERNEL
+    talks = is_kernel & (families(operations.name) == "communication")
+    if change.subject == "layer":
+        assert change.pattern is not None
+        return np.isin(operations.layer, _layers(change.pattern, results, capture_id))
+    mask = {
+        "kernel": is_kernel, "batch": is_kernel & ~talks, "comm": talks,
+        "copy": np.isin(operations.kind, (OperationKind.MEMCPY, OperationKind.MEMSET)),
+    }[change.subject]  # fmt: skip
+    if change.word == "overlap":
+        mask = operations.kind == OperationKind.MEMCPY
+    if change.pattern is None:
+        return mask
+    codes, names = pd.factorize(operations.name)
+    found = np.array([change.pattern.search(str(name)) is not None for name in names] or [False])
+    return mask & found[codes]
+
+
+def _layers(pattern: re.Pattern[str], results: Results, capture_id: int) -> np.ndarray:
+    layers = results.frame("layers", ["capture_id", "layer_index", "layer_name", "layer_path"])
+    layers = layers[layers["capture_id"] == capture_id].drop_duplicates("layer_index")
+    said = layers["layer_path"].astype(str) + "\n" + layers["layer_name"].astype(str)
+    return layers["layer_index"].to_numpy()[[pattern.search(text) is not None for text in said]]
+
+
+def _roof_factors(
+    change: Change, graph: Graph, results: Results, capture_id: int, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Share of its time that each operation would take at the roofline, and whether that is known."""
+    operations = graph.recording.operations
+    ratio = np.full(len(rows), np.nan)
+    by_layer = change.subject == "layer"
+    for table, key in (("a08", "name"), ("a10", "name"), ("a11", "layer_index"), ("a14", "layer_index")):
+        if (key == "layer_index" and not by_layer) or table not in results.tables():
+            continue
+        known = results.frame(table, [key, "roof_ratio"]).dropna()
+        known = known[known["roof_ratio"] > 0]
+        if not len(known):
+            continue
+        values = known.assign(**{key: known[key].astype(object)}).groupby(key)["roof_ratio"].median()
+        asked = pd.Series((operations.name if key == "name" else operations.layer)[rows])
+        found = asked.map(values).to_numpy(float)
+        ratio = np.where(np.isnan(ratio), found, ratio)
+    known_rows = ~np.isnan(ratio)
+    return np.where(known_rows, np.minimum(ratio, 1.0), 1.0), known_rows
+
+
+def _overlap(graph: Graph, amounts: Amounts, rows: np.ndarray, effect: Effect) -> None:
+    """Copies get streams of their own and hold back neither kernels nor the host."""
+    streams = len(graph.recording.stream_process)
+    amounts.stream[rows] = amounts.stream[rows] + streams
+    amounts.is_blocking[rows] = False
+    amounts.latency_ns[rows] = np.minimum(amounts.latency_ns[rows], _usual(amounts.latency_ns, ~_mask(rows, amounts)))
+    calls = graph.recording.operations.call[rows]
+    calls = calls[calls >= 0]
+    own = _usual(amounts.own_ns, graph.recording.calls.wait < 0)
+    amounts.own_ns[calls] = np.where(amounts.own_ns[calls] > 0, np.minimum(amounts.own_ns[calls], own), own)
+    waits = np.flatnonzero(amounts.waits & (graph.recording.calls.wait != WAITS.index(DEVICE_WAIT)))
+    amounts.waits[waits[np.isin(graph.learnt.waited[waits], rows)]] = False
+    gone = np.isin(amounts.orders, rows).any(axis=1)
+    amounts.orders = amounts.orders[~gone]
+    effect.call_count = len(np.unique(calls))
+    effect.assumption = (
+        "copies run on a stream of their own from pinned memory, one after another; what needs their data was "
+        "written early enough, so that only a wait for the whole device waits for them"
+    )
+
+
+def _mask(rows: np.ndarray, amounts: Amounts) -> np.ndarray:
+    mask = np.zeros(len(amounts.duration_ns), bool)
+    mask[rows] = True
+    return mask
+
+
+def _usual(values: np.ndarray, chosen: np.ndarray) -> int:
+    positive = values[chosen & (values > 0)]
+    return int(np.median(positive)) if len(positive) else 5_000
+
+
+def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) -> None:
+    calls, operations = graph.recording.calls, graph.recording.operations
+    on_device = (operations.call >= 0) & ~graph.recording.stream_is_host[operations.stream]
+    launching = np.zeros(len(calls), bool)
+    launching[operations.call[on_device & ~amounts.is_blocking]] = True
+    rows = np.flatnonzero(launching)
+    effect.call_count = len(rows)
+    if change.word != "graph":
+        amounts.own_ns[rows] = np.maximum(
+            np.rint(amounts.own_ns[rows] * (1.0 if change.factor is None else change.factor)) + (change.added_ns or 0),
+            0,
+        )
+        return
+    # a graph holds the launches between two calls that are no launch, within one execution
+    iteration = np.full(len(calls), -1, np.int64)
+    iteration[operations.call[on_device]] = operations.iteration[on_device]
+    follows = np.zeros(len(calls), bool)
+    follows[1:] = launching[1:] & launching[:-1] & (calls.thread[1:] == calls.thread[:-1])
+    follows[1:] &= iteration[1:] == iteration[:-1]
+    heads = launching & ~follows & np.append(follows[1:], False)
+    amounts.own_ns[follows] = 0
+    amounts.before_ns[follows] = 0
+    amounts.own_ns[heads] = np.minimum(amounts.own_ns[heads], _GRAPH_LAUNCH_NS)
+    inside = on_device & follows[np.maximum(operations.call, 0)]
+    amounts.gap_ns[inside] = np.minimum(amounts.gap_ns[inside], _GRAPH_GAP_NS)
+    amounts.queue_depth = 0
+    effect.operation_count = int(inside.sum())
+    effect.assumption = (
+        f"launches between two synchronisations become {int(heads.sum()):,} graphs, each launched in at most "
+        f"{_GRAPH_LAUNCH_NS // 1000} µs; the host code between the launches goes, and shapes stay the same"
+    )
+
+
+def _synchronisations(change: Change, graph: Graph, amounts: Amounts, effect: Effect) -> None:
+    rows = np.flatnonzero(amounts.waits)
+    effect.call_count = len(rows)
+    if change.word == "none":
+        amounts.waits[rows] = False
+        amounts.own_ns[rows] = 0
+        effect.assumption = "no host call waits for the device, and no decision on the host needs a result of it"
+        return
+    factor = 1.0 if change.factor is None else change.factor
+    amounts.after_ns[rows] = np.rint(amounts.after_ns[rows] * factor) + (change.added_ns or 0)
+    amounts.own_ns[rows] = np.rint(amounts.own_ns[rows] * factor)
+
+
+def _host(
+    change: Change, graph: Graph, amounts: Amounts, executions: Executions, results: Results, capture_id: int,
+    effect: Effect,
+) -> None:  # fmt: skip
+    """Host time between the calls: of the executions, or inside the ranges that a pattern names."""
+    calls = graph.recording.calls
+    if change.pattern is None:
+        has = executions.first_call >= 0
+        firsts, lasts, lead = executions.first_call[has], executions.last_call[has], executions.lead_ns[has]
+        spans = np.stack([firsts, np.maximum(lasts, firsts)], axis=1)
+    else:
+        spans, lead = _calls_in_ranges(change.pattern, graph, results, capture_id)
+    if not len(spans):
+        return
+    covered = np.zeros(len(calls) + 1, np.int64)
+    np.add.at(covered, spans[:, 0], 1)
+    np.add.at(covered, spans[:, 1] + 1, -1)
+    rows = np.flatnonzero(np.cumsum(covered[:-1]) > 0)
+    effect.call_count = len(rows)
+    if change.factor is not None:
+        part = amounts.before_ns.copy()  # of the first call of a range only what lies inside it
+        part[spans[:, 0]] = np.clip(lead, 0, part[spans[:, 0]])
+        amounts.before_ns[rows] += np.rint(part[rows] * (change.factor - 1)).astype(np.int64)
+        effect.assumption = "the time the host spends between its calls changes, that in the calls does not"
+    else:
+        np.add.at(amounts.before_ns, spans[:, 0], change.added_ns or 0)
+        np.maximum(amounts.before_ns, 0, out=amounts.before_ns)
+
+
+def _calls_in_ranges(
+    pattern: re.Pattern[str], graph: Graph, results: Results, capture_id: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """First and last call inside each range whose name matches, and the time from its start to the first; a range
+    without a call is left out."""
+    nodes = frame_or_empty(results, "nodes", ["capture_id", "name", "process_id", "start_ns", "end_ns"])
+    nodes = nodes[nodes["capture_id"] == capture_id]
+    codes, names = pd.factorize(nodes["name"].astype(object))
+    found = np.array([pattern.search(str(name)) is not None for name in names] or [False])
+    nodes = nodes[found[codes]]
+    calls = graph.recording.calls
+    spans, leads = [], []
+    for number, process_id in enumerate(graph.recording.processes):
+        mine = np.flatnonzero(calls.process == number)
+        asked = nodes[nodes["process_id"] == process_id]
+        low = np.searchsorted(calls.start_ns[mine], asked["start_ns"].to_numpy(), side="left")
+        high = np.searchsorted(calls.start_ns[mine], asked["end_ns"].to_numpy(), side="right") - 1
+        inside = high >= low
+        if inside.any():
+            spans.append(np.stack([mine[low[inside]], mine[high[inside]]], axis=1))
+            leads.append(calls.start_ns[mine[low[inside]]] - asked["start_ns"].to_numpy()[inside])
+    if not spans:
+        return np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
+    return np.concatenate(spans), np.concatenate(leads)

@@ -1,0 +1,129 @@
+"""Model executions on a clock, recorded or simulated: begin, end, latency and period of each; which are measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.replay.graph import Graph, Replayed
+
+
+@dataclass
+class Clock:
+    """When calls and operations were, recorded or simulated, ns since the recording's beginning."""
+
+    call_start_ns: np.ndarray
+    call_end_ns: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+
+@dataclass
+class Executions:
+    """The executions of one kind that are compared, in order. Without any: the whole recording as one."""
+
+    label: str  # what one is: its phase, or "recording"
+    index: np.ndarray  # iterations.iteration_index (−1: the recording)
+    rows: list[np.ndarray]  # operations of each
+    first_call: np.ndarray  # its first host call, −1 none
+    lead_ns: np.ndarray  # from its start on the host to that call
+    before: np.ndarray  # the call before its start, −1 none
+    since_ns: np.ndarray  # from the end of that call to its start
+    last_call: np.ndarray  # its last host call, −1 none
+    tail_ns: np.ndarray  # from that call's end to its end on the host, NaN: it ends with its device work
+    is_queued: bool  # an execution begins when the device work of the one before has ended (nobody said otherwise)
+
+
+def recorded_clock(graph: Graph) -> Clock:
+    """What was recorded."""
+    calls, operations, zero = graph.recording.calls, graph.recording.operations, graph.begin_ns
+    return Clock(calls.start_ns - zero, calls.end_ns - zero, operations.start_ns - zero, operations.end_ns - zero)
+
+
+def simulated_clock(replayed: Replayed) -> Clock:
+    """What a replay gave."""
+    return Clock(replayed.call_start_ns, replayed.call_end_ns, replayed.start_ns, replayed.end_ns)
+
+
+def find_executions(graph: Graph) -> Executions:
+    """The measured executions (no warm-up) of the kind that took most device time; else the recording."""
+    recording = graph.recording
+    operations, iterations = recording.operations, recording.iterations
+    if len(iterations):
+        steady = iterations[~iterations["is_warmup"].to_numpy(bool)]
+        steady = steady if len(steady) else iterations
+        kind = next(
+            (name for name in ("kind", "phase") if name in steady and steady[name].astype(str).ne("").any()), ""
+        )
+        labels = steady[kind].astype(str) if kind else pd.Series("execution", index=steady.index)
+        weight = steady["busy_ns"].groupby(labels).sum()
+        if weight.max() > 0:
+            label = str(weight.idxmax())
+            return _of_iterations(graph, steady[labels == label].sort_values("start_ns"), label)
+    last = len(recording.calls) - 1
+    every = np.arange(len(operations))
+    one = np.zeros(1, np.int64)
+    none, zero = one - 1, one.copy()
+    first = none if last < 0 else zero
+    return Executions("recording", none, [every], first, zero, none, zero, none, np.full(1, np.nan), False)
+
+
+def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions:
+    recording = graph.recording
+    calls, operations = recording.calls, recording.operations
+    index = chosen["iteration_index"].to_numpy()
+    order = np.argsort(operations.iteration, kind="stable")
+    low = np.searchsorted(operations.iteration[order], index, side="left")
+    high = np.searchsorted(operations.iteration[order], index, side="right")
+    rows = [np.sort(order[a:b]) for a, b in zip(low.tolist(), high.tolist())]
+    start, end = chosen["start_ns"].to_numpy(), chosen["end_ns"].to_numpy()
+    process = [int(operations.process[mine[0]]) if len(mine) else 0 for mine in rows]
+    first, last = np.full(len(index), -1, np.int64), np.full(len(index), -1, np.int64)
+    for one in sorted(set(process)):
+        mine = np.flatnonzero(calls.process == one)
+        which = np.flatnonzero(np.array(process) == one)
+        place = np.searchsorted(calls.start_ns[mine], start[which], side="left")
+        first[which[place < len(mine)]] = mine[place[place < len(mine)]]
+        ends = np.maximum.accumulate(calls.end_ns[mine])
+        place = np.searchsorted(ends, end[which], side="right") - 1
+        last[which[place >= 0]] = mine[place[place >= 0]]
+    if not len(calls):
+        nothing = np.zeros(len(index), np.int64)
+        return Executions(
+            label, index, rows, first, nothing, first.copy(), nothing, last, np.full(len(index), np.nan), False
+        )
+    lead = np.where(first >= 0, calls.start_ns[first] - start, 0)
+    before = np.where(first >= 0, graph.source_call[first], -1)
+    since = np.where(before >= 0, start - calls.end_ns[before], 0)
+    before[since < 0] = -1
+    tail = np.where(last >= first, end - calls.end_ns[last], np.nan)
+    tail[first < 0] = np.nan
+    # an execution that was inferred from its launches has no end on the host of its own
+    inferred = chosen["is_inferred"].to_numpy(bool)
+    tail[inferred] = np.nan
+    return Executions(label, index, rows, first, lead, before, since, last, tail, bool(inferred.any()))
+
+
+def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
+    """One row per execution: begin_ns, end_ns, latency_ns, period_ns (to the next one's first device work)."""
+    last_work = np.array([clock.end_ns[rows].max() if len(rows) else 0 for rows in executions.rows], np.int64)
+    first, last = executions.first_call, executions.last_call
+    if len(clock.call_start_ns):
+        begin = clock.call_start_ns[np.maximum(first, 0)] - executions.lead_ns
+        after = clock.call_end_ns[np.maximum(executions.before, 0)] + executions.since_ns
+        begin = np.where(executions.before >= 0, after, begin)
+        host_end = clock.call_end_ns[np.maximum(last, 0)] + np.nan_to_num(executions.tail_ns).astype(np.int64)
+    else:
+        begin, host_end = last_work, last_work
+    first_work = np.array([clock.start_ns[rows].min() if len(rows) else 0 for rows in executions.rows], np.int64)
+    begin = np.where(first >= 0, begin, first_work)
+    end = np.where(np.isnan(executions.tail_ns), last_work, np.maximum(last_work, host_end))
+    if executions.is_queued and len(begin) > 1:
+        begin[1:] = np.minimum(np.maximum(begin[1:], last_work[:-1]), np.maximum(end[1:] - 1, begin[1:]))
+    # the host may run ahead of the device: its work tells the pace
+    start = first_work if all(len(rows) for rows in executions.rows) else begin
+    period = np.append(np.diff(start).astype(float), np.nan)
+    return pd.DataFrame({"iteration_index": executions.index, "begin_ns": begin, "end_ns": end,
+                         "latency_ns": end - begin, "period_ns": period})  # fmt: skip

@@ -1,0 +1,86 @@
+"""Identity replay: how well the simulation gives back what was recorded, and when a prediction is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.model.results import Results
+from xsp_post.replay.executions import Executions, find_executions, measure, recorded_clock, simulated_clock
+from xsp_post.replay.graph import Graph, Replayed, make_graph, replay
+from xsp_post.replay.learning import learn
+from xsp_post.replay.recording import read_recording
+
+LARGEST_ERROR_RATIO = 0.05  # above it nothing is predicted
+LARGEST_ORPHAN_RATIO = 0.05  # of the operations, or of their time
+
+
+@dataclass
+class Identity:
+    """A recording's graph, its replay without a change, and the error of that."""
+
+    graph: Graph
+    replayed: Replayed
+    executions: Executions
+    recorded: pd.DataFrame  # `executions.measure` of what was recorded
+    simulated: pd.DataFrame  # and of the replay
+    measured_ns: int  # first to last device work
+    replayed_ns: int
+    error_ratio: float  # the larger of the whole recording's and the middle execution's; NaN: nothing to replay
+    orphan_ratio: float
+    refusal: str  # why nothing is predicted; '' when it is
+
+
+def identity_of(results: Results, capture_id: int) -> Identity:
+    """Replay one capture as it was. Never raises for odd captures: `refusal` says what is missing."""
+    recording = read_recording(results, capture_id)
+    graph = make_graph(recording, learn(recording))
+    replayed = replay(graph)
+    executions = find_executions(graph)
+    recorded = measure(executions, recorded_clock(graph))
+    simulated = measure(executions, simulated_clock(replayed))
+    operations = recording.operations
+    measured_ns = replayed_ns = 0
+    error = orphans = float("nan")
+    if len(operations):
+        measured_ns = int(operations.end_ns.max() - operations.start_ns.min())
+        replayed_ns = int(replayed.end_ns.max() - replayed.start_ns.min())
+        error = max(abs(replayed_ns / max(measured_ns, 1) - 1), _middle_error(recorded, simulated))
+        duration, missing = operations.duration_ns, operations.call < 0
+        orphans = max(float(missing.mean()), float(duration[missing].sum() / max(duration.sum(), 1)))
+    refusal = _refusal(len(operations), error, orphans, replayed)
+    return Identity(graph, replayed, executions, recorded, simulated, measured_ns, replayed_ns, error, orphans, refusal)
+
+
+def _middle_error(recorded: pd.DataFrame, simulated: pd.DataFrame) -> float:
+    """The median error of the executions' latency and period, the larger of the two."""
+    errors = [0.0]
+    for name in ("latency_ns", "period_ns"):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.abs(simulated[name].to_numpy(float) / recorded[name].to_numpy(float) - 1)
+        ratio = ratio[np.isfinite(ratio)]
+        if len(ratio):
+            errors.append(float(np.median(ratio)))
+    return max(errors)
+
+
+def _refusal(count: int, error: float, orphans: float, replayed: Replayed) -> str:
+    if not count:
+        return "the capture has no device work"
+    if orphans > LARGEST_ORPHAN_RATIO:
+        return (
+            f"{orphans:.0%} of the device work has no launch row: when it could have started is not known "
+            f"(limit {LARGEST_ORPHAN_RATIO:.0%})"
+        )
+    if not replayed.is_settled:
+        return (
+            "the replay did not settle: its launch queue or its collectives depend on one another in too long a chain"
+        )
+    if not error <= LARGEST_ERROR_RATIO:
+        return (
+            f"the replay of the recording itself misses its length by {error:.1%} (limit {LARGEST_ERROR_RATIO:.0%}): "
+            "the recorded order does not explain it"
+        )
+    return ""

@@ -1,0 +1,193 @@
+"""Results + changes → what an execution would take: period, latency, their interval, and what limits it then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.base.errors import ContradictionError, UsageError
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.replay.changes import Effect, apply_change, parse_change
+from xsp_post.replay.critical_path import (
+    COMMUNICATION,
+    HOST,
+    LATENCY,
+    LAUNCH,
+    STREAM_GAP,
+    SYNCHRONISATION,
+    critical_path,
+)
+from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock
+from xsp_post.replay.fidelity import Identity, identity_of
+from xsp_post.replay.graph import Graph, Steps, replay
+
+LEAST_MARGIN_RATIO = 0.02  # clocks and temperatures change between runs: no interval is narrower
+_LIMITS = {
+    "kernel": "kernels", "graph": "graphs", "memcpy": "copies", "memset": "copies", COMMUNICATION: "communication",
+    HOST: "host code", LAUNCH: "launches", LATENCY: "launches", STREAM_GAP: "gaps between operations",
+    SYNCHRONISATION: "synchronisation",
+}  # fmt: skip
+
+
+@dataclass
+class Amount:
+    """A duration of one execution: measured (median), predicted, and the interval it is expected in."""
+
+    measured_ns: float
+    predicted_ns: float
+    low_ns: float
+    high_ns: float
+
+    @property
+    def change_ratio(self) -> float:
+        """Predicted over measured, less one."""
+        return self.predicted_ns / self.measured_ns - 1 if self.measured_ns else float("nan")
+
+
+@dataclass
+class Prediction:
+    """What changes would do to one capture's executions."""
+
+    capture_id: int
+    source_name: str
+    execution: str  # what one execution is
+    execution_count: int
+    effects: list[Effect]
+    latency: Amount
+    period: Amount | None  # None: one execution only
+    error_ratio: float  # of the identity replay
+    spread_ratio: float  # of the measured executions
+    critical_path: pd.DataFrame  # after the change: one row per layer and kind
+    limit: str
+    limit_ratio: float  # its share of the critical path
+    limit_before: str
+    is_cut: bool = field(default=False)
+
+    def frame(self) -> pd.DataFrame:
+        """One row per predicted quantity."""
+        rows = [("latency", self.latency), *([("period", self.period)] if self.period else [])]
+        return pd.DataFrame(
+            [
+                {
+                    "capture_id": self.capture_id, "quantity": name, "measured_ns": one.measured_ns,
+                    "predicted_ns": one.predicted_ns, "low_ns": one.low_ns, "high_ns": one.high_ns,
+                    "change_ratio": one.change_ratio, "error_ratio": self.error_ratio,
+                    "spread_ratio": self.spread_ratio,
+                }
+                for name, one in rows
+            ]
+        )  # fmt: skip
+
+
+def what_if(results: Results, changes: Sequence[str], capture_id: int | None = None) -> Prediction:
+    """Predict one capture (default: the one with most kernels) under all changes together.
+
+    Raises `UsageError` for a change that cannot be read or that matches nothing, `ContradictionError` where the replay
+    is refused: its message says why.
+    """
+    if not changes:
+        raise UsageError("no change is given", code="bad-change", hint="give one with --change kernel:REGEX=0.5x")
+    parsed = [parse_change(text) for text in changes]
+    captures = results.frame("captures")
+    if capture_id is None:
+        capture_id = int(captures.sort_values("kernel_count", kind="stable")["capture_id"].iloc[-1])
+    identity = identity_of(results, capture_id)
+    source = captures.loc[captures["capture_id"] == capture_id, "source_name"].astype(str)
+    name = source.iloc[0] if len(source) else ""
+    if identity.refusal:
+        raise ContradictionError(
+            f"{name}: nothing is predicted: {identity.refusal}",
+            code="replay-refused",
+            hint="record the whole run with all CUDA calls traced (nsys profile -t cuda,nvtx, without a capture range "
+            "that begins amid launches)",
+        )
+    amounts = identity.graph.amounts.copy()
+    effects = [
+        apply_change(change, identity.graph, amounts, identity.executions, results, capture_id) for change in parsed
+    ]
+    replayed = replay(identity.graph, amounts)
+    changed = Graph(**{**vars(identity.graph), "amounts": amounts})
+    clock = simulated_clock(replayed)
+    after = measure(identity.executions, clock)
+    path = _path(results, changed, identity.executions, clock, after, replayed.steps)
+    before = _path(
+        results, identity.graph, identity.executions, recorded_clock(identity.graph), identity.recorded, None
+    )
+    latency, period, spread = _amounts(identity, after)
+    limit, ratio = limit_of(path)
+    return Prediction(
+        capture_id, name, identity.executions.label, len(identity.executions.index), effects, latency, period,
+        identity.error_ratio, spread, path, limit, ratio, limit_of(before)[0],
+    )  # fmt: skip
+
+
+def _amounts(identity: Identity, after: pd.DataFrame) -> tuple[Amount, Amount | None, float]:
+    """Latency and period: the measured median, times what the replay says of the change."""
+    spread = 0.0
+    made: dict[str, Amount] = {}
+    for name in ("latency_ns", "period_ns"):
+        measured = identity.recorded[name].to_numpy(float)
+        usable = np.isfinite(measured) & (measured > 0)
+        if not usable.any():
+            continue
+        middle = float(np.median(measured[usable]))
+        own = _spread(measured[usable])
+        spread = max(spread, own)
+        ratio = float(np.median(after[name].to_numpy(float)[usable]))
+        ratio /= max(float(np.median(identity.simulated[name].to_numpy(float)[usable])), 1.0)
+        margin = max(identity.error_ratio + own, LEAST_MARGIN_RATIO)
+        predicted = middle * ratio
+        made[name] = Amount(middle, predicted, predicted * (1 - margin), predicted * (1 + margin))
+    return made["latency_ns"], made.get("period_ns"), spread
+
+
+def _spread(values: np.ndarray) -> float:
+    """Half the range of the middle two thirds over the median: how far executions lie apart."""
+    if len(values) < 2:
+        return 0.0
+    low, high = np.quantile(values, [1 / 6, 5 / 6])
+    return float((high - low) / 2 / np.median(values))
+
+
+def middle_execution(measured: pd.DataFrame) -> int:
+    """The execution whose latency is the median: the one that is shown."""
+    order = np.argsort(measured["latency_ns"].to_numpy(), kind="stable")
+    return int(order[(len(order) - 1) // 2]) if len(order) else -1
+
+
+def path_of_execution(
+    graph: Graph, executions: Executions, clock: Clock, measured: pd.DataFrame, which: int, steps: Steps | None = None
+) -> pd.DataFrame:
+    """The critical path of one execution (`critical_path.COLUMNS`)."""
+    rows = executions.rows[which]
+    begin, end = int(measured["begin_ns"].iloc[which]), int(measured["end_ns"].iloc[which])
+    last = int(rows[np.argmax(clock.end_ns[rows])]) if len(rows) else -1
+    if last >= 0 and clock.end_ns[last] < end:
+        last = -1
+    return critical_path(graph, clock, begin, end, last, steps)
+
+
+def _path(
+    results: Results, graph: Graph, executions: Executions, clock: Clock, measured: pd.DataFrame, steps: Steps | None
+) -> pd.DataFrame:
+    """The critical path of the middle execution, summed up by layer and kind, longest first."""
+    path = path_of_execution(graph, executions, clock, measured, middle_execution(measured), steps)
+    path["duration_ns"] = path["end_ns"] - path["start_ns"]
+    summed = path.groupby(["layer_index", "kind"])["duration_ns"].sum().reset_index()
+    layers = frame_or_empty(results, "layers", ["layer_index", "layer_name"]).drop_duplicates("layer_index")
+    names = layers.set_index("layer_index")["layer_name"].astype(str)
+    summed["layer_name"] = summed["layer_index"].map(names).astype(object).fillna("")
+    summed["path_ratio"] = summed["duration_ns"] / max(summed["duration_ns"].sum(), 1)
+    order = np.argsort(-summed["duration_ns"].to_numpy(), kind="stable")
+    return pd.DataFrame(summed).iloc[order].reset_index(drop=True)
+
+
+def limit_of(path: pd.DataFrame) -> tuple[str, float]:
+    """What takes most of a critical path, in a word, and its share."""
+    if not len(path):
+        return "", 0.0
+    shares = path.groupby(path["kind"].map(_LIMITS))["duration_ns"].sum()
+    return str(shares.idxmax()), float(shares.max() / max(shares.sum(), 1))

@@ -1,0 +1,77 @@
+"""A what-if prediction → the terminal: measured and predicted times, their interval, and what limits then."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from xsp_post.base.text_safety import shown
+from xsp_post.replay.changes import Effect
+from xsp_post.replay.what_if import Prediction
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+
+_PATH_ROWS = 8
+
+
+def print_prediction(console: Console, prediction: Prediction) -> None:
+    """Print one prediction."""
+    executions = format_count(prediction.execution_count)
+    console.print(
+        f"[bold]{escape(shown(prediction.source_name))}[/bold]: {escape(shown(prediction.execution))} "
+        f"({executions} measured)" if prediction.execution != "recording"
+        else f"[bold]{escape(shown(prediction.source_name))}[/bold]: the whole recording (no execution is known)"
+    )  # fmt: skip
+    for effect in prediction.effects:
+        console.print("  " + escape(_effect_text(effect)))
+    table = Table(box=None, pad_edge=False)
+    for head in ("", "measured", "predicted", "change", "expected between"):
+        table.add_column(head, justify="left" if not head else "right")
+    for name, amount in (("latency", prediction.latency), ("period", prediction.period)):
+        if amount is not None:
+            sign = "+" if amount.change_ratio > 0 else ""
+            table.add_row(
+                name, format_ns(amount.measured_ns), format_ns(amount.predicted_ns),
+                sign + format_ratio_percent(amount.change_ratio),
+                f"{format_ns(amount.low_ns)} … {format_ns(amount.high_ns)}",
+            )  # fmt: skip
+    console.print(table)
+    console.print(
+        f"Replay error {format_ratio_percent(prediction.error_ratio, 2)} (the recording simulated as it was), "
+        f"spread over executions {format_ratio_percent(prediction.spread_ratio, 2)}."
+    )
+    before = "" if prediction.limit_before == prediction.limit else f"; before it was {prediction.limit_before}"
+    share = format_ratio_percent(prediction.limit_ratio)
+    console.print(f"What limits then: [bold]{prediction.limit}[/bold] ({share} of the critical path){before}.")
+    _print_path(console, prediction)
+
+
+def _effect_text(effect: Effect) -> str:
+    counts = []
+    if effect.operation_count:
+        counts.append(f"{format_count(effect.operation_count)} operations")
+    if effect.device_ns:
+        counts.append(format_ns(effect.device_ns))
+    if effect.call_count:
+        counts.append(f"{format_count(effect.call_count)} calls")
+    text = f"{shown(effect.text)}: {', '.join(counts)}" + (f" ({shown(effect.names[0], 60)}" if effect.names else "")
+    text += " …)" if len(effect.names) > 1 else ")" if effect.names else ""
+    text += f". Assumes: {effect.assumption}." if effect.assumption else ""
+    return text + (f" Left out: {effect.left_out}." if effect.left_out else "")
+
+
+def _print_path(console: Console, prediction: Prediction) -> None:
+    table = Table(box=None, pad_edge=False, title="Critical path after the change", title_justify="left")
+    table.add_column("layer")
+    table.add_column("kind")
+    table.add_column("time", justify="right")
+    table.add_column("share", justify="right")
+    rows = prediction.critical_path
+    for row in rows.head(_PATH_ROWS).itertuples():
+        layer = escape(shown(str(row.layer_name), 50)) if row.layer_name else "(no layer)"
+        table.add_row(layer, str(row.kind), format_ns(row.duration_ns), format_ratio_percent(row.path_ratio))
+    rest = rows.iloc[_PATH_ROWS:]
+    if len(rest):
+        share = format_ratio_percent(rest["path_ratio"].sum())
+        table.add_row(f"{len(rest)} more", "", format_ns(rest["duration_ns"].sum()), share)
+    console.print(table)
