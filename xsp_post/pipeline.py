@@ -31,21 +31,21 @@ def results_of(
     *,
     is_summary: bool = False,
     is_why: bool = False,
-    begun: SqliteTables | None = None,
+    reading: SqliteTables | None = None,
 ) -> Results:
     """A store's results (its analyses made again for other roofs or peaks), or captures analysed now.
 
     ``is_summary``: of captures only what the printed tree shows: captures, paths, balance and findings.
     ``is_why``: of captures only what says why devices waited, unless there are counters beside them.
-    ``begun``: the first source, which is being read already (`ingest.sources.begin`).
+    ``reading``: the first source, which is being read already (`ingest.sources.begin`).
     """
-    store = store_of(paths) if begun is None else None
+    store = store_of(paths) if reading is None else None
     if store is not None:
         opened = open_store(store)
         return opened if options is None or options.is_default(ROOFS) else reanalyze(opened, options)
     if is_why:
-        return waits(paths, options, begun)
-    return summarize(paths, options, begun) if is_summary else analyze(paths, options, begun)
+        return waits(paths, options, reading)
+    return summarize(paths, options, reading) if is_summary else analyze(paths, options, reading)
 
 
 def store_of(paths: list[Path]) -> Path | None:
@@ -62,14 +62,14 @@ def store_of(paths: list[Path]) -> Path | None:
 def analyze(
     paths: list[Path],
     options: Options | None = None,
-    begun: SqliteTables | None = None,
+    reading: SqliteTables | None = None,
     on_rows: Callable[[dict[str, pd.DataFrame]], None] | None = None,
 ) -> Analysis:
     """All tables of the captures (and counter reports) of one workload. Raises `CaptureError` and its kin.
 
     ``on_rows`` is called with the tables of nodes and kernels as soon as they do not change any more.
     """
-    return analyze_loaded(_loaded(paths, begun, detail=True), options or DEFAULTS, on_rows)
+    return analyze_loaded(_loaded(paths, reading, detail=True), options or DEFAULTS, on_rows)
 
 
 def analyze_loaded(
@@ -105,10 +105,10 @@ def _twin(options: Options) -> Twin | None:
     return twin_of(build_tree(loaded.trace, replace(options, layers_from=None, with_layers=True)))
 
 
-def summarize(paths: list[Path], options: Options | None = None, begun: SqliteTables | None = None) -> Analysis:
+def summarize(paths: list[Path], options: Options | None = None, reading: SqliteTables | None = None) -> Analysis:
     """What the printed tree shows of captures, without the rows behind it."""
     options = replace(options or DEFAULTS, with_layers=False)
-    traces = _traces(_loaded(paths, begun, detail=False))
+    traces = _traces(_loaded(paths, reading, detail=False))
     twin = _twin(options)
     parts = [summary_frames(build_tree(trace, options, twin), capture_id) for capture_id, trace in enumerate(traces)]
     return _side_by_side(parts)
@@ -120,19 +120,22 @@ def _side_by_side(parts: list[Analysis]) -> Analysis:
     return with_findings(frames, [f for part in parts for f in part.findings])
 
 
-def waits(paths: list[Path], options: Options | None = None, begun: SqliteTables | None = None) -> Analysis:
+def waits(paths: list[Path], options: Options | None = None, reading: SqliteTables | None = None) -> Analysis:
     """What says why the devices of captures waited; everything, where counters can say what kernels are bound by."""
-    loaded = _loaded(paths, begun, detail=True)
+    loaded = _loaded(paths, reading, detail=True)
     if any(one.counters is not None for one in loaded):
         return analyze_loaded(loaded, options or DEFAULTS)
     trees = [build_tree(trace, options or DEFAULTS) for trace in _traces(loaded)]
     return _side_by_side([summary_frames(tree, number, is_summary=False) for number, tree in enumerate(trees)])
 
 
-def _loaded(paths: list[Path], begun: SqliteTables | None, *, detail: bool) -> list[Loaded]:
+def _loaded(paths: list[Path], reading: SqliteTables | None, *, detail: bool) -> list[Loaded]:
     """Every source, read."""
-    if begun is not None:
-        return [load(paths[0], detail=detail, begun=begun), *(load(path, detail=detail) for path in expand(paths[1:]))]
+    if reading is not None:
+        return [
+            load(paths[0], detail=detail, reading=reading),
+            *(load(path, detail=detail) for path in expand(paths[1:])),
+        ]
     return [load(path, detail=detail) for path in expand(paths)]
 
 

@@ -208,7 +208,7 @@ def _check_resumable(plan: RunPlan, directory: Path) -> None:
         if key in before and before[key] != value:
             raise UsageError(
                 f"The run in {directory} measured another workload: {key} is {before[key]!r} there and {value!r} here.",
-                code="run-unlike", hint="Repeat the options it was begun with, or begin a new folder with -o.",
+                code="run-unlike", hint="Repeat the options it was started with, or start a new folder with -o.",
             )  # fmt: skip
 
 

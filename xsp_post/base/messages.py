@@ -434,7 +434,7 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "run-unlike": ErrorText(
         "The run to be resumed measured another workload.",
-        "Repeat the options it was begun with, or begin a new folder with -o.",
+        "Repeat the options it was started with, or start a new folder with -o.",
     ),
     "source-twice": ErrorText(
         "One capture was named twice (perhaps once through a link).",

@@ -39,13 +39,13 @@ def ingest(
         require_free(target, force)
     if report is not None and report.resolve() == store_path.resolve():
         raise UsageError(f"{report} is named twice: for the store and for the report", code="outputs-same")
-    begun = shared.begin_reading(sources, detail=True)
+    reading = shared.begin_reading(sources, detail=True)
     from xsp_post.base.progress import step
     from xsp_post.pipeline import analyze
     from xsp_post.store.store import StoreWriter
 
     with step("reading captures and writing the store …"), StoreWriter(store_path, force=force) as writer:
-        analysis = analyze(sources, options, begun, on_rows=writer.begin)
+        analysis = analyze(sources, options, reading, on_rows=writer.begin)
         if strict:
             shared.check_strict(analysis, unattributed_limit)
         writer.finish(analysis)

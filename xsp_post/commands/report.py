@@ -52,7 +52,7 @@ def report(
     if chosen == "json":
         _json(results, output, parts, wanted, force)
     elif chosen == "html":
-        page = _html(results, output or _beside(sources[0], ".html"), parts, wanted, force)
+        page = _html(results, output or _path_for(sources[0], ".html"), parts, wanted, force)
         if open_page:
             import webbrowser
 
@@ -61,7 +61,7 @@ def report(
         _pictures(results, output, sources[0], chosen, parts, wanted, force)
 
 
-def _beside(source: Path, suffix: str) -> Path:
+def _path_for(source: Path, suffix: str) -> Path:
     """``run.xsp.sqlite`` → ``run.html`` in the same folder."""
     name = source.name
     for known in (".xsp.sqlite", ".sqlite", ".nsys-rep", ".pt.trace.json.gz", ".json.gz", ".json"):
@@ -102,7 +102,7 @@ def _picture_paths(names: list[str], output: Path | None, source: Path, kind: st
         return [output, *(output.with_name(f"{output.stem}.{name}{output.suffix}") for name in names[1:])]
     folder = output if output is not None else source.parent
     folder.mkdir(parents=True, exist_ok=True)
-    stem = _beside(source, "").name
+    stem = _path_for(source, "").name
     return [folder / f"{stem}.{name}.{kind}" for name in names]
 
 

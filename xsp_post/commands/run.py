@@ -92,14 +92,14 @@ def run(
     )  # fmt: skip
     directory = output or Path(f"{_stem(model)}.xsp-run")
     shared.outlive_readers()
-    told = _Told()
+    lines = _StepLines()
     try:
-        result = runs.execute(plan, directory, is_resumed=resume, is_forced=force, is_kept=keep, on_step=told)
+        result = runs.execute(plan, directory, is_resumed=resume, is_forced=force, is_kept=keep, on_step=lines)
     except KeyboardInterrupt:
         shared.say(f"\nInterrupted. What was captured is in {directory}; continue with the same command and --resume.")
         raise
     except XspPostError:
-        told.fail()
+        lines.fail()
         raise
     _conclude(plan, result, known_peaks, as_json)
 
@@ -167,7 +167,7 @@ def _findings(analysis: Any, store: Path) -> list[str]:
     return lines
 
 
-class _Told:
+class _StepLines:
     """One line on stderr per capture: what is measured, and how long it took."""
 
     def __init__(self) -> None:

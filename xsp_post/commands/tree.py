@@ -20,8 +20,8 @@ def tree(
     as_json: shared.AsJson = False,
 ) -> None:
     """Print the model → layer → kernel tree with calls, kernel time, busy time and gaps, heaviest first."""
-    begun = shared.begin_reading(sources, detail=False)
-    results = shared.results_of(sources, options, is_summary=True, begun=begun)
+    reading = shared.begin_reading(sources, detail=False)
+    results = shared.results_of(sources, options, is_summary=True, reading=reading)
     if as_json:
         from xsp_post.reports.why import verdict_data
 

@@ -19,8 +19,8 @@ def why(
     as_json: shared.AsJson = False,
 ) -> None:
     """Say what limits the program, with its numbers; the largest causes of idle time; and what to do next."""
-    begun = shared.begin_reading(sources, detail=True)
-    results = shared.results_of(sources, options, is_why=True, begun=begun)
+    reading = shared.begin_reading(sources, detail=True)
+    results = shared.results_of(sources, options, is_why=True, reading=reading)
     from xsp_post.reports import why as report
 
     said = report.why(results, layer=layer)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from xsp_post.base.errors import CaptureError
 
+GZIP_MAGIC = b"\x1f\x8b"
 SQLITE_MAGIC = b"SQLite format 3\x00"
 LFS_MAGIC = b"version https://git-lfs"
 GZIP_MAGIC = b"\x1f\x8b"

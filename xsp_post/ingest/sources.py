@@ -119,14 +119,14 @@ def begin(path: Path, *, detail: bool) -> SqliteTables | None:
     return tables
 
 
-def load(path: Path, *, detail: bool = True, begun: SqliteTables | None = None) -> Loaded:
+def load(path: Path, *, detail: bool = True, reading: SqliteTables | None = None) -> Loaded:
     """Read one source. Without ``detail`` nsys exports are read without launch dimensions and payloads.
 
     A recording that `xsp-post run` made also gets what the run knows of it (level, batch size, layer facts).
     """
     from xsp_post.ingest import run_facts
 
-    loaded = _load(path, detail, begun)
+    loaded = _load(path, detail, reading)
     if loaded.trace is not None:
         loaded.trace = run_facts.apply(loaded.trace, path)
         loaded.trace.provenance.source_name = file_name_text(loaded.trace.provenance.source_name)
@@ -138,8 +138,8 @@ def load(path: Path, *, detail: bool = True, begun: SqliteTables | None = None) 
     return loaded
 
 
-def _load(path: Path, detail: bool, begun: SqliteTables | None) -> Loaded:
-    kind = NSYS_SQLITE if begun is not None else sniff(path)
+def _load(path: Path, detail: bool, reading: SqliteTables | None) -> Loaded:
+    kind = NSYS_SQLITE if reading is not None else sniff(path)
     if kind == CLOCK:
         from xsp_post.ingest.clock import read_clock
 
@@ -154,7 +154,7 @@ def _load(path: Path, detail: bool, begun: SqliteTables | None) -> Loaded:
             trace = nsys.read_trace(SqliteTables(source_path), detail=detail)
             trace.provenance.source_name = path.name
         else:
-            tables = begun or (SqliteTables(path) if kind == NSYS_SQLITE else FolderTables(path))
+            tables = reading or (SqliteTables(path) if kind == NSYS_SQLITE else FolderTables(path))
             trace = nsys.read_trace(tables, detail=detail)
         return Loaded(path, kind, trace=trace)
     if kind == NCU_REPORT:

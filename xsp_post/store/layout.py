@@ -1,4 +1,4 @@
-"""Analysis → store: how large tables are laid out, so that a million rows are written and read in a second.
+"""Analysis → store: how large tables are split out, so that a million rows are written and read in a second.
 
 Of a large table every text stands once, in ``strings``; what is the same for many rows (a kernel's name, launch
 dimensions, stream; a node's path, domain, thread) stands once, in ``<table>_kinds``; and the rows hold numbers
@@ -58,7 +58,7 @@ HIDDEN = frozenset({"strings", "xsp_meta", *(t for one in LAYOUTS.values() for t
 
 
 @dataclass
-class Laid:
+class SplitTable:
     """One large table ready to be written: (table name, column types, rows) of its parts, and its view."""
 
     parts: list[tuple[str, dict[str, str], pa.Table]]
@@ -86,7 +86,7 @@ class Strings:
         return ids[codes]
 
 
-def lay_out(name: str, frame: pd.DataFrame, strings: Strings) -> Laid:
+def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
     """Split a large table into rows, kinds and texts."""
     layout = LAYOUTS[name]
     frame = frame.drop(columns=[c for c, _ in layout.computed if c in frame])
@@ -105,7 +105,7 @@ def lay_out(name: str, frame: pd.DataFrame, strings: Strings) -> Laid:
         parts.append(_part(layout.kinds, some, kinds))
         rows[layout.kind_id] = kind.astype(np.int32)
     parts.append(_part(layout.rows, frame, rows))
-    return Laid(parts, _view(name, layout, list(frame.columns), frame, repeated))
+    return SplitTable(parts, _view(name, layout, list(frame.columns), frame, repeated))
 
 
 def _kinds(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

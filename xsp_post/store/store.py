@@ -1,6 +1,6 @@
 """Analysis → one SQLite file, ``<stem>.xsp.sqlite``, that any SQLite tool opens (docs/architecture.md).
 
-How large tables are laid out is in `store.layout`. Bulk rows are written by Arrow, everything else with sqlite-utils.
+How large tables are split out is in `store.layout`. Bulk rows are written by Arrow, everything else with sqlite-utils.
 `SCHEMA_VERSION` is raised whenever a table changes; a store of another version is refused. History:
 
 1  first
@@ -36,8 +36,8 @@ from xsp_post.store.layout import (
     STRING,
     Layout,
     Strings,
-    lay_out,
     number_array,
+    split_table,
     storable,
 )
 
@@ -55,7 +55,7 @@ _INDEXES = {
     "layer_rows": ("layer_index",),
     "kernel_metrics": ("kernel_id",),
 }
-_BEGUN_FIRST = ("kernels", "nodes")  # the two that take time: written while the analyses are computed
+_WRITTEN_EARLY = ("kernels", "nodes")  # the two that take time: written while the analyses are computed
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class StoreWriter:
         self._output = atomic_output(path, force)
         self._strings = Strings()
         self._pool = ThreadPoolExecutor(1)
-        self._begun: dict[str, pd.DataFrame] = {}
+        self._early: dict[str, pd.DataFrame] = {}
         self._pending: Future[None] | None = None
 
     def __enter__(self) -> StoreWriter:
@@ -97,16 +97,16 @@ class StoreWriter:
 
     def begin(self, frames: Mapping[str, pd.DataFrame]) -> None:
         """Start to write the large tables, which must not change any more."""
-        self._begun = {name: frames[name] for name in _BEGUN_FIRST if name in frames}
-        self._pending = self._pool.submit(self._write, dict(self._begun))
+        self._early = {name: frames[name] for name in _WRITTEN_EARLY if name in frames}
+        self._pending = self._pool.submit(self._write, dict(self._early))
 
     def finish(self, analysis: Analysis) -> None:
         """Write everything that `begin` was not given, texts and indexes."""
         if self._pending is not None:
             self._pending.result()
-        changed = [name for name, frame in self._begun.items() if analysis.frames.get(name) is not frame]
+        changed = [name for name, frame in self._early.items() if analysis.frames.get(name) is not frame]
         assert not changed, changed
-        self._write({name: analysis.frames[name] for name in analysis.tables() if name not in self._begun})
+        self._write({name: analysis.frames[name] for name in analysis.tables() if name not in self._early})
         texts = self._strings.texts
         with self._open() as database:
             database.execute("CREATE TABLE strings (string_id INTEGER PRIMARY KEY, text TEXT) -- texts of large tables")
@@ -122,12 +122,12 @@ class StoreWriter:
                     _create(database, name, name, plain, _PRIMARY_KEYS.get(name))
                     bulk.append((name, _plain_arrow(frame)))
                     continue
-                laid = lay_out(name, frame, self._strings)
-                for table, types, rows in laid.parts:
+                split = split_table(name, frame, self._strings)
+                for table, types, rows in split.parts:
                     key = LAYOUTS[name].key if table == LAYOUTS[name].rows else LAYOUTS[name].kind_id
                     _create(database, table, name, types, key)
                     bulk.append((table, rows))
-                database.execute(laid.view)
+                database.execute(split.view)
         self._ingest(bulk)
         with self._open() as database:
             _create_indexes(database, [table for table, _ in bulk])
