@@ -10,6 +10,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import ExportBuilder
 from conftest import CANARY
@@ -17,7 +18,7 @@ from export_schema import KERNEL
 
 from xsp_post.base import limits
 from xsp_post.base.errors import CaptureError, XspPostError
-from xsp_post.ingest import sqlite_tables, trace_events
+from xsp_post.ingest import ncu_child, sqlite_tables, trace_events
 from xsp_post.ingest.sources import load
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import Request, WantedColumn
@@ -241,3 +242,36 @@ def test_values_of_any_type_where_others_belong(tmp_path, value):
             load(tmp_path / "a.json")
         except XspPostError as error:
             assert error.exit_code == 4
+
+
+# -- .ncu-rep -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def report(captures) -> bytes:
+    pytest.importorskip("ncu_report")
+    return (captures / "ncu" / "sgemm_roofline_a10g_2023.1.ncu-rep").read_bytes()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_damaged_counter_report_is_read_or_refused(report, tmp_path, capfd, seed):
+    """NVIDIA's reader aborts the process on some of these; it runs in a child."""
+    random = np.random.default_rng(seed)
+    damaged = bytearray(report[: int(len(report) * random.uniform(0.1, 1))] if seed % 2 else report)
+    for at in random.integers(8, len(damaged), 40 * (seed + 1)).tolist():
+        damaged[at] = int(random.integers(0, 256))
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(damaged)
+    try:
+        assert len(load(path).counters.actions) > 0
+    except XspPostError as error:
+        assert error.code == "ncu-report-unreadable" and error.exit_code == 4
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_reader_that_aborts_is_one_sentence(report, tmp_path, monkeypatch):
+    path = tmp_path / "a.ncu-rep"
+    path.write_bytes(report)
+    monkeypatch.setattr(ncu_child.sys, "executable", "/bin/false")
+    error = refused(path)
+    assert error.code == "ncu-report-unreadable" and "NVIDIA's reader failed on it (exit 1)" in error.message

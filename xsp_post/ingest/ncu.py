@@ -13,6 +13,7 @@ import subprocess
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from xsp_post.base.errors import CaptureError, ToolError
 from xsp_post.base.findings import finding
 from xsp_post.counters.quantities import is_input
 from xsp_post.hardware import tools
-from xsp_post.ingest import ncu_blocks
+from xsp_post.ingest import ncu_blocks, ncu_child
 from xsp_post.ingest.counter_frames import DEVICE_PREFIX, LAUNCH_COLUMNS, UNKNOWN_ID, actions_frame, report_findings
 from xsp_post.ingest.interning import StringTable, short_kernel_name
 from xsp_post.ingest.ncu_csv import read_ncu_csv
@@ -57,27 +58,40 @@ def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
         return read_ncu_csv(path.read_text(encoding="utf-8", errors="replace"), path.name)
     if not is_report:
         raise _unreadable(path)
-    try:
-        import ncu_report
-    except ImportError:
+    if find_spec("ncu_report") is None:
         return read_ncu_csv(_import_by_tool(path), path.name)
-    context = ncu_report.load_report(str(path))
-    if context.num_ranges() == 0:
+    return ncu_child.read(path, metrics)
+
+
+def read_here(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
+    """`read_ncu` of an ``.ncu-rep`` with NVIDIA's reader in this process, which it may abort."""
+    import ncu_report
+
+    try:
+        context = ncu_report.load_report(str(path))
+        actions = _Actions(context) if context.num_ranges() else None
+        report = None if not actions else read_actions(actions, path.name, metrics)
+    except _OF_DAMAGED_REPORTS as error:
+        raise _unreadable(path) from error
+    if actions is None:
         raise _unreadable(path)
-    actions = _Actions(context)
-    declared, is_complete = ncu_blocks.declared_results(path)
-    if not len(actions):
+    if report is None:
         raise CaptureError(
             f"{path}: is an Nsight Compute report without a single kernel.", code="ncu-report-unreadable",
             hint="Were the launch filters too narrow? Look for '==WARNING== No kernels were profiled'.",
         )  # fmt: skip
-    try:
-        report = read_actions(actions, path.name, metrics)
-    except (TypeError, ValueError, RuntimeError, SystemError) as error:  # what the library makes of damaged texts
-        raise _unreadable(path) from error
+    if report.metrics.empty:
+        raise _unreadable(path)
+    declared, is_complete = ncu_blocks.declared_results(path)
     if not is_complete or declared > len(actions):
         report.findings.append(finding("counters-report-cut", count=len(actions), example=path.name))
     return report
+
+
+# What NVIDIA's library, or what it hands out, raises on damaged texts and missing metrics.
+_OF_DAMAGED_REPORTS = (
+    AttributeError, IndexError, KeyError, MemoryError, OverflowError, RuntimeError, SystemError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class _Actions(Sequence[Any]):
