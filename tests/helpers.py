@@ -279,7 +279,8 @@ class _Capture:
                 "copy_count": len(self.copies),
                 "graph_count": 0,
                 **_pick(root, "device_ns", "kernel_ns", "copy_ns", "graph_ns"),
-                "busy_ns": root["busy_ns"],
+                "gpu_count": 1 if self.kernels else 0,
+                "busy_ns": float(root["busy_ns"]),
                 "duration_ns": root["duration_ns"],
                 "level_rule": "domain xsp",
                 "clock_offset_ns": 0,
@@ -298,6 +299,12 @@ class _Capture:
                 "memory_bandwidth_bytes_per_s": 1.555e12,
                 "memory_bytes": 40 * 2**30,
                 "compute_capability": "8.0",
+                "gpu_index": 0,
+                "kernel_count": root["kernel_count"],
+                "copy_count": len(self.copies),
+                "graph_count": 0,
+                **_pick(root, "device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns", "duration_ns"),
+                "own_busy_ns": root["busy_ns"],
             }
         )
         for node in self.nodes:

@@ -248,7 +248,7 @@ def test_a_narrow_terminal_cuts_texts_and_no_numbers(tmp_path):
     done = xsp("tree", builder.write(tmp_path / "c.sqlite"), env={"COLUMNS": "80"})
     lines = done.stdout.splitlines()
     head = next(line for line in lines if line.startswith("range"))
-    assert head.split() == ["range", "calls", "kernels", "kernel", "time", "share", "busy", "gap", "host"]
+    assert head.split() == ["range", "calls", "kernels", "device", "time", "share", "busy", "host"]
     row = next(line for line in lines if "a very long" in line)
     assert "…" in row and row.rstrip().endswith("1.00 ms") and len(row) <= 80
 

@@ -37,6 +37,7 @@ from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.other_threads import under_their_step
 from xsp_post.tree_steps.passes import open_ranges, unmarked_models
 from xsp_post.tree_steps.projection import project_overlapping
+from xsp_post.tree_steps.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank
 from xsp_post.tree_steps.twin import Twin, carry_over
 
 __all__ = ["build_tree"]
@@ -105,12 +106,10 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     layers_found, told = layer_evidence(nodes, activities, names)
     findings += told
     nodes = under_their_step(nodes, names)
-    nodes["path_id"], _ = layering.path_ids(
-        nodes["parent_id"].to_numpy(),
-        nodes["depth"].to_numpy(),
-        nodes["folded_id"].to_numpy(),
-        np.zeros(len(nodes), bool),
-    )
+    activities["gpu_index"] = gpu_of_activities(trace)
+    ranks = rank_frame(trace, activities["gpu_index"].to_numpy())
+    nodes, activities = remainders_per_rank(nodes, activities, names, ranks)
+    nodes["path_id"] = paths_per_rank(nodes, ranks)
     keys = number_layers(nodes, activities, names) if options.with_layers else pd.DataFrame()
     roll_up(nodes, activities)
     if options.with_layers:
@@ -118,7 +117,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     if len(overlapping):
         nodes = nodes.assign(**project_overlapping(trace, nodes, activities, overlapping))
     tree = Tree(trace, nodes, activities, strings, frame, keys, rule, names, findings, inferred)
-    tree.layer_evidence = layers_found
+    tree.layer_evidence, tree.ranks = layers_found, ranks
     findings += _findings(tree, crossing_count, launch_id)
     findings += check_tree(tree)
     tree.iterations, warm = measure_iterations(tree)

@@ -334,16 +334,18 @@ def test_a_sum_below_the_union_is_explained():
 
 
 def test_busy_time_of_two_devices_is_no_more_than_the_time_there_was():
-    """541 ms busy in a capture of 300 ms is 90 % of two devices, though the capture describes neither."""
+    """Each GPU has a busy time of its own: 541 ms of a capture of 300 ms is nobody's."""
     small = small_analysis()
-    captures, kernels = small.frames["captures"].copy(), small.frames["kernels"].copy()
-    captures[["busy_ns", "duration_ns"]] = 0
-    captures.loc[0, ["busy_ns", "duration_ns"]] = 541_000_000, 300_000_000
-    kernels["device_id"] = [i % 2 for i in range(len(kernels))]
-    none = {name: small.frames[name].iloc[:0] for name in ("iterations", "devices")}
-    results = Analysis({**small.frames, **none, "captures": captures, "kernels": kernels})
+    first = small.frames["devices"].iloc[[0]]
+    both = pd.concat([
+        first.assign(gpu_index=0, rank=0, busy_ns=274_000_000, device_ns=274_000_000, duration_ns=300_000_000),
+        first.assign(gpu_index=1, rank=1, busy_ns=267_000_000, device_ns=267_000_000, duration_ns=300_000_000),
+    ], ignore_index=True)  # fmt: skip
+    results = Analysis({**small.frames, "devices": both})
     said = verdict_module._capture_busy(results, device_of(results))
-    assert said == "2 GPUs were busy 90.2 % of the 300 ms recorded: 541 ms, summed over them. "
+    assert said == "Busy of the 300 ms recorded: GPU 0 (rank 0) 274 ms (91.3 %), GPU 1 (rank 1) 267 ms (89.0 %). "
+    shared = Analysis({**small.frames, "devices": both.assign(gpu_index=0, busy_ns=280_000_000)})
+    assert verdict_module._capture_busy(shared, device_of(shared)).endswith("was busy 280 ms of the 300 ms recorded. ")
 
 
 def test_a_capture_of_nothing_has_no_tree_to_draw():

@@ -57,8 +57,12 @@ def summary_row(results: Results) -> dict[str, Any]:
         "framework": str(deepest["framework"] or ""),
         "tool_version": str(deepest["tool_version"] or ""),
         "kernel_count": int(deepest["kernel_count"]),
+        "device_ns": int(deepest["device_ns"]),
         "kernel_ns": int(deepest["kernel_ns"]),
-        "busy_ns": int(deepest["busy_ns"]),
+        "copy_ns": int(deepest["copy_ns"]),
+        "graph_ns": int(deepest["graph_ns"]),
+        "gpu_count": int(deepest["gpu_count"]),
+        "busy_ns": _busy_per_gpu(results, deepest),
         "duration_ns": int(deepest["duration_ns"]),
         "process_count": int(deepest["process_count"]),
         "iteration_count": len(results.frame("iterations", ["capture_id"])),
@@ -81,6 +85,15 @@ def _deepest(captures: pd.DataFrame) -> pd.Series:
     depth = captures["level"].astype(object).map(order).fillna(0)
     ranked = captures.assign(depth=depth).sort_values(["depth", "kernel_count"], ascending=False, kind="stable")
     return ranked.iloc[0]
+
+
+def _busy_per_gpu(results: Results, capture: pd.Series) -> int:
+    """Busy time of the capture's GPU; of several GPUs the mean over them."""
+    if capture["gpu_count"] < 2:
+        return int(capture["busy_ns"])
+    devices = _frame(results, "devices")
+    mine = devices[(devices["capture_id"] == capture["capture_id"]) & (devices["device_ns"] > 0)]
+    return round(mine.drop_duplicates("gpu_index")["busy_ns"].mean())
 
 
 def _attributed(balance: pd.DataFrame, capture_id: int) -> float:

@@ -19,16 +19,22 @@ _DIGITS = re.compile(r"\d+")
 
 
 def fold_repeats(paths: pd.DataFrame, minimum: int = 3) -> pd.DataFrame:
+    """The rows of `fold_with_targets`."""
+    return fold_with_targets(paths, minimum)[0]
+
+
+def fold_with_targets(paths: pd.DataFrame, minimum: int = 3) -> tuple[pd.DataFrame, pd.Series]:
     """Siblings that differ in numbers only, with equal insides, become one row (24 equal blocks: one line ×24).
 
     Adds ``repeat_count`` (siblings in the row), ``shown_name`` and ``is_folded`` (more than one path is in the
     row: siblings, or what lies inside them); numbers are summed. Needs ids in which a parent's path id is smaller
-    than its children's (as `fold` makes them).
+    than its children's (as `fold` makes them). Also returns, by path id, the path id of the row it is in.
     """
     if not len(paths):
-        return paths.assign(
+        nothing = paths.assign(
             repeat_count=np.zeros(0, np.int64), shown_name=paths["name"], is_folded=np.zeros(0, np.bool_)
         )
+        return nothing, pd.Series(dtype="int64")
     paths = paths.sort_values("path_id", kind="stable").reset_index(drop=True)
     position = pd.Series(np.arange(len(paths)), index=paths["path_id"].to_numpy())
     parent = position.reindex(paths["parent_path_id"].to_numpy()).fillna(-1).to_numpy(np.int64)
@@ -40,13 +46,13 @@ def fold_repeats(paths: pd.DataFrame, minimum: int = 3) -> pd.DataFrame:
     target = np.arange(len(paths))
     first_of_key = np.full(len(size), -1, np.int64)
     first_of_key[key[::-1]] = np.arange(len(paths))[::-1]
-    folds = (size[key] >= minimum) & (names != erased)
+    folds = (size[key] >= minimum) & (names != erased) & (paths["span_kind"].astype(str) != "rank").to_numpy()
     target[folds] = first_of_key[key[folds]]
     # a folded sibling's children fold onto the children of the one that stays: equal shapes, equal order
     target = _carry_down(parent, target, shape, np.asarray(paths["first_start_ns"]))
     repeat = np.bincount(target, minlength=len(paths))
     keep = np.flatnonzero(target == np.arange(len(paths)))
-    summed = {column: sums_per_node(target, paths[column].to_numpy(), len(paths))[keep] for column in SUMMED}
+    summed = {column: _summed(target, paths[column].to_numpy())[keep] for column in SUMMED}
     own_fold = folds[keep] & (size[key][keep] >= minimum)
     result = paths.iloc[keep].assign(
         **summed,
@@ -58,7 +64,15 @@ def fold_repeats(paths: pd.DataFrame, minimum: int = 3) -> pd.DataFrame:
     # a row inside folded siblings sums over all of them too: the name of the first one alone would be wrong
     result["is_folded"] = repeat[keep] > 1
     result["shown_name"] = np.where(result["is_folded"], _ranges(names, target, keep), names[keep])
-    return result.reset_index(drop=True)
+    ids = paths["path_id"].to_numpy()
+    return result.reset_index(drop=True), pd.Series(ids[target], index=ids)
+
+
+def _summed(target: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Sums per target row; of values that may be unknown, unknown where one of them is."""
+    if values.dtype.kind == "f":
+        return np.bincount(target, weights=values, minlength=len(target))
+    return sums_per_node(target, values, len(target))
 
 
 def _shapes(parent: np.ndarray, erased: np.ndarray, calls: np.ndarray) -> np.ndarray:

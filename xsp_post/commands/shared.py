@@ -34,7 +34,7 @@ Depth = Annotated[int, typer.Option(help="Levels of the tree to print.")]
 Top = Annotated[int, typer.Option(help="Children to print per node; the rest is summed in one line.")]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help="Exit 5 when the balance does not close or too much kernel time is unattributed."),
+    typer.Option("--strict", help="Exit 5 when the balance does not close or too much device time is unattributed."),
 ]
 UnattributedLimit = Annotated[
     float, typer.Option(help="With --strict: largest share (0…1) of kernel time outside every range.")
@@ -110,9 +110,9 @@ def results_of(
 
 def what_to_record(results: Results) -> str:
     """The last line for captures that hold neither device work nor a range, so that nothing can follow; else ""."""
-    captures = results.frame("captures", ["kernel_count", "busy_ns"])
+    captures = results.frame("captures", ["kernel_count", "device_ns"])
     has_ranges = bool(results.frame("paths", ["depth"])["depth"].gt(0).any())
-    if has_ranges or captures["kernel_count"].any() or captures["busy_ns"].any():
+    if has_ranges or captures["kernel_count"].any() or captures["device_ns"].any():
         return ""
     return (
         "There is nothing to analyse in here: no device work and no range.\n"
@@ -172,17 +172,17 @@ def check_strict(results: Results, limit: float) -> None:
     for (capture_id, question), rows in balance.groupby(["capture_id", "question"], sort=False):
         total = rows[rows["attribution"] == "total"].iloc[0]
         parts = rows[rows["attribution"] != "total"]
-        if any(int(parts[column].sum()) != total[column] for column in ("kernel_count", "kernel_ns")):
+        if any(int(parts[column].sum()) != total[column] for column in ("operation_count", "device_ns")):
             raise ContradictionError(
                 f"capture {capture_id}: the balance by {question} does not close", code="tree-lost-kernels"
             )
-        if question != "launch" or not total["kernel_ns"]:
+        if question != "launch" or not total["device_ns"]:
             continue
         lost = parts[parts["attribution"].isin(["none", "no_launch"])]
-        share = float(lost["kernel_ns"].sum() / total["kernel_ns"])
+        share = float(lost["device_ns"].sum() / total["device_ns"])
         if share > limit:
             raise ContradictionError(
-                f"capture {capture_id}: {share:.1%} of the kernel time lies outside every range (limit {limit:.1%})",
+                f"capture {capture_id}: {share:.1%} of the device time lies outside every range (limit {limit:.1%})",
                 code="unattributed-too-much",
                 hint="put ranges around it (with xsp_post.ranges(model):) or raise --unattributed-limit",
             )

@@ -25,7 +25,7 @@ def tree(
     if as_json:
         from xsp_post.reports.why import verdict_data
 
-        names = ("captures", "execution_candidates", "paths", "balance", "findings")
+        names = ("captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings")
         document = {"verdict": verdict_data(results), **{name: shared.records(results.frame(name)) for name in names}}
         shared.print_json("tree", document)
     else:

@@ -7,6 +7,7 @@ stands in memory as objects.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -23,11 +24,13 @@ from xsp_post.ingest.kineto_categories import (
     canonical,
 )
 from xsp_post.ingest.kineto_waits import frame_text
-from xsp_post.model.trace import SpanKind
+from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds
 
 # The same numbers as CUPTI and nsys (ENUM_CUDA_MEMCPY_OPER).
 _COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7, "DtoD": 8, "HtoH": 9,
                "PtoP": 10}  # fmt: skip
+_MEMORY_KINDS = {kind.name.replace("_", " "): int(kind) for kind in MemoryKind}
+_SIDES = re.compile(r"\((.+) -> (.+)\)")
 MODULE_PREFIX = "nn.Module: "
 _NO_CORRELATION = 0
 
@@ -135,7 +138,10 @@ class Collector:
                 sizes = [_triple(arguments_of(event).get(key)) for event in events]
                 frame[[f"{key}_{axis}" for axis in "xyz"]] = np.array(sizes, dtype=np.int64).reshape(-1, 3)
         if category == "gpu_memcpy":
-            frame["copy_kind"] = [_copy_kind(str(event.get("name"))) for event in events]
+            names = [str(event.get("name")) for event in events]
+            kinds = np.array([_copy_kind(name) for name in names], np.int64)
+            sides = np.array([_memory_sides(name) for name in names], np.int64).reshape(-1, 2)
+            frame["copy_kind"], frame["memory_kind"] = kinds, memory_kinds(kinds, sides[:, 0], sides[:, 1])
         self._keep(self.activities, frame)
 
     def _add_allocations(self, category: str, events: list[Event], rows: np.ndarray) -> None:
@@ -240,3 +246,10 @@ def _copy_kind(name: str) -> int:
     """``Memcpy HtoD (Pageable -> Device)`` → 1."""
     words = name.split(" ", 2)
     return _COPY_KINDS.get(words[1], 0) if len(words) > 1 else 0
+
+
+def _memory_sides(name: str) -> tuple[int, int]:
+    """``Memcpy HtoD (Pageable -> Device)`` → the `MemoryKind` of source and target."""
+    found = _SIDES.search(name)
+    source, target = found.groups() if found else ("", "")
+    return _MEMORY_KINDS.get(source.upper(), 0), _MEMORY_KINDS.get(target.upper(), 0)

@@ -24,13 +24,13 @@ from xsp_post.ingest import nsys_waits
 from xsp_post.ingest.nsys_devices import device_frame
 from xsp_post.ingest.nsys_diagnostics import diagnostic_findings, without_paths
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
-from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, requests
+from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, NO_MEMORY_KIND, requests
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers
 from xsp_post.ingest.nsys_times import close_and_repair, last_time
 from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, require_columns, resolve, whole
 from xsp_post.ingest.unmatched_launches import unmatched_launches
-from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, SpanKind, Trace
+from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, SpanKind, Trace, memory_kinds
 from xsp_post.schemas.units import format_ns
 
 _KNOWN_TABLES = (
@@ -340,10 +340,13 @@ class _Reader:
             columns["bytes"] = numbers(table, "bytes")
         if kind is ActivityKind.MEMCPY:
             columns["copy_kind"] = numbers(table, "copy_kind", np.int8)
+            # nsys counts from 0 (pageable), CUPTI from 1
+            sides = [(numbers(table, f"{side}_kind") + 1) % (NO_MEMORY_KIND + 1) for side in ("source", "target")]
+            columns["memory_kind"] = memory_kinds(columns["copy_kind"], *sides)
         if kind is ActivityKind.GRAPH:
             columns["graph_id"] = numbers(table, "graph_id")
-        for name, kind_type in (("bytes", np.int64), ("copy_kind", np.int8), ("graph_node_id", np.int64),
-                                ("graph_id", np.int64)):  # fmt: skip
+        for name, kind_type in (("bytes", np.int64), ("copy_kind", np.int8), ("memory_kind", np.int8),
+                                ("graph_node_id", np.int64), ("graph_id", np.int64)):  # fmt: skip
             if name not in columns:
                 # a column of zeros that costs no memory until somebody writes to it
                 columns[name] = np.zeros(count, kind_type)

@@ -17,6 +17,8 @@ LAUNCH_DETAIL = {
     "dynamicSharedMemory": "dynamic_shared_memory_bytes",
 }
 
+NO_MEMORY_KIND = 7  # of srcKind and dstKind: 0 pageable, 1 pinned, 2 device …
+
 
 class _Tables:
     """Our requests name tables as NVIDIA's documents do; a file may hold them with a version suffix."""
@@ -57,6 +59,10 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         kernel += (context, WantedColumn("shortName", "short_name", -1, is_narrow=True))
     size = WantedColumn("bytes", "bytes", when_missing="sizes and bandwidths are not known")
     kind = WantedColumn("copyKind", "copy_kind", is_narrow=True, when_missing="directions of copies are not known")
+    sides = tuple(
+        WantedColumn(raw, ours, NO_MEMORY_KIND, is_narrow=True)
+        for raw, ours in (("srcKind", "source_kind"), ("dstKind", "target_kind"))
+    )
     api = (
         *times,
         WantedColumn(
@@ -103,7 +109,7 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         "kernel": Request(table("CUPTI_ACTIVITY_KIND_KERNEL"), kernel),
         "api": Request(table("CUPTI_ACTIVITY_KIND_RUNTIME"), api),
         "nvtx": Request(table("NVTX_EVENTS"), nvtx, one_of=("text", "textId")),
-        "memcpy": Request(table("CUPTI_ACTIVITY_KIND_MEMCPY"), (*device, *graph, size, kind)),
+        "memcpy": Request(table("CUPTI_ACTIVITY_KIND_MEMCPY"), (*device, *graph, size, kind, *sides)),
         "memset": Request(table("CUPTI_ACTIVITY_KIND_MEMSET"), (*device, *graph, size)),
         "graph": Request(
             table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"),

@@ -34,6 +34,33 @@ class ActivityKind(IntEnum):
     GRAPH = 3  # an opaque graph launch: its kernels were not recorded
 
 
+class MemoryKind(IntEnum):
+    """Where the host's side of a copy lies (of a copy between devices: its source); CUPTI's numbers."""
+
+    UNKNOWN = 0
+    PAGEABLE = 1
+    PINNED = 2
+    DEVICE = 3
+    ARRAY = 4
+    MANAGED = 5
+    DEVICE_STATIC = 6
+    MANAGED_STATIC = 7
+
+
+# From where to where, by ``activities.copy_kind`` (CUPTI's numbers); 0 is unknown.
+COPY_DIRECTIONS = (
+    "", "host to device", "device to host", "host to array", "array to host", "array to array", "array to device",
+    "device to array", "device to device", "host to host", "peer to peer", "host to device, unified memory",
+    "device to host, unified memory", "device to device, unified memory",
+)  # fmt: skip
+_TO_HOST = (2, 4, 12)  # copies whose host side is the target
+
+
+def memory_kinds(copy_kind: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The `MemoryKind` of copies, given that of both sides. int8, shape (copies,)."""
+    return np.where(np.isin(copy_kind, _TO_HOST), target, source).astype(np.int8)
+
+
 # The parts that device time consists of, by kinds of activities.
 DEVICE_PARTS: dict[str, tuple[ActivityKind, ...]] = {
     "kernel": (ActivityKind.KERNEL,),

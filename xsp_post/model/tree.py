@@ -74,6 +74,8 @@ class Tree:
     strings     trace strings followed by texts that only the tree needs (folded names, synthetic nodes)
     texts       per string id: what `names.parse_names` read in it (rows in the order of strings)
     inferred    one row per inferred node: `INFERRED_COLUMNS`
+    ranks       one row per process with device work, in order of rank: process_index, rank (−1 not a rank of a
+                job), gpu_index, name; several of them have a path each below the root's
     """
 
     trace: Trace
@@ -89,6 +91,7 @@ class Tree:
     execution_evidence: str = ""  # what a model execution is, by which rule, and the device time they cover
     execution_candidates: pd.DataFrame = field(default_factory=pd.DataFrame)  # tree_steps.execution_evidence.COLUMNS
     layer_evidence: str = ""  # what the layers are, how many an execution holds, the device time they cover
+    ranks: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def kernels(self) -> pd.DataFrame:

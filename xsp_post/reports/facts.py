@@ -10,10 +10,11 @@ import pandas as pd
 from xsp_post.model.levels import RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
-from xsp_post.schemas.units import format_count, format_inputs_per_s, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_count, format_inputs_per_s, format_ns, format_operations, format_ratio_percent
 
 # A confidence interval that reaches further than this to either side makes a number one should not rely on.
 UNCERTAIN_RATIO = 0.1
+MOST_GPUS = 8  # each named by itself; more are counted
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,19 @@ def device_of(results: Results) -> Device:
     return Device("GPU", "kernels", True)
 
 
-def device_count(results: Results) -> int:
-    """Devices that ran kernels; captures need not describe them."""
-    used = frame_or_empty(results, "kernels", ["capture_id", "device_id"]).drop_duplicates()
-    return max(int(used.groupby("capture_id", observed=True).size().max()) if len(used) else 0, 1)
+def gpus(results: Results) -> pd.DataFrame:
+    """One row per physical GPU with device work: capture_id, gpu_index, rank (−1: not of a single one), busy_ns,
+    duration_ns, and the label that tells it from the others."""
+    devices = frame_or_empty(results, "devices")
+    used = devices[devices["device_ns"] > 0].sort_values(["capture_id", "gpu_index", "rank"], kind="stable")
+    keys = ["capture_id", "gpu_index"]
+    alone = ~used.duplicated(keys, keep=False)
+    found = used.assign(rank=used["rank"].where(alone, -1)).drop_duplicates(keys).reset_index(drop=True)
+    label = "GPU " + found["gpu_index"].astype(str)
+    label = label.where(found["rank"] < 0, label + " (rank " + found["rank"].astype(str) + ")")
+    several = found["capture_id"].nunique() > 1
+    found["label"] = label + (" of capture " + found["capture_id"].astype(str) if several else "")
+    return found[[*keys, "rank", "busy_ns", "duration_ns", "label"]]
 
 
 def has_iterations(results: Results, case: cases.Case | None) -> bool:
@@ -115,20 +125,29 @@ def _capture_facts(results: Results) -> list[Fact]:
     if captures.empty:
         return []
     device = device_of(results)
-    columns = ("kernel_count", "kernel_ns", "busy_ns", "duration_ns")
-    count, kernel_ns, busy, length = (int(captures[column].sum()) for column in columns)
+    columns = ("kernel_count", "copy_count", "graph_count", "device_ns", "duration_ns")
+    kernels, copies, graphs, device_ns, length = (int(captures[column].sum()) for column in columns)
     found = [Fact("length", "Recorded", format_ns(length), length, "first to last event")]
-    if count:
-        work = device.work.capitalize()
-        devices = device_count(results)
-        among = f", summed over {devices} devices" if devices > 1 else ""
-        said = f"union of the device intervals{among}"
-        found += [
-            Fact("kernel-time", f"{work[:-1]} time", format_ns(kernel_ns), kernel_ns, f"sum over all {device.work}"),
-            Fact("busy-time", f"{device.name} busy", format_ns(busy), busy, said),
-            Fact("kernels", work, format_count(count), count, "in the whole capture"),
-        ]
+    if device_ns:
+        said = f"sum over {format_operations(kernels, copies, graphs).replace('kernel', device.work[:-1])}"
+        found.append(Fact("device-time", "Device time", format_ns(device_ns), device_ns, said))
+        found += _busy_facts(results, device)
+        if kernels:
+            work = device.work.capitalize()
+            found.append(Fact("kernels", work, format_count(kernels), kernels, "in the whole capture"))
     return found
+
+
+def _busy_facts(results: Results, device: Device) -> list[Fact]:
+    """Busy time of the GPU; of several, each its own."""
+    rows = gpus(results)
+    facts = []
+    for number, row in enumerate(rows.head(MOST_GPUS).to_dict("records")):
+        share = row["busy_ns"] / row["duration_ns"] if row["duration_ns"] > 0 else 0.0
+        label, identity = (device.name, "busy-time") if len(rows) == 1 else (row["label"], f"busy-time-{number}")
+        said = f"union of its device intervals, {format_ratio_percent(share)} of what was recorded"
+        facts.append(Fact(identity, f"{label} busy", format_ns(row["busy_ns"]), row["busy_ns"], said))
+    return facts
 
 
 def spread(row: pd.Series) -> str:

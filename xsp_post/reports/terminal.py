@@ -2,101 +2,20 @@
 
 from __future__ import annotations
 
-import re
-
-import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from xsp_post.arrays.repeats import fold_repeats
 from xsp_post.base.text_safety import shown
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.terminal_tree import tree_rows, tree_table
 from xsp_post.reports.why import verdict_line
 from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.schemas.words import QUESTIONS, way
 
-_LEVEL_STYLE = {
-    "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
-    "OPERATION": "default", "LIBRARY": "magenta", "KERNEL": "yellow",
-}  # fmt: skip
-_DIGITS = re.compile(r"\d+")
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
-
-
-def tree_rows(results: Results, *, depth: int = 6, top: int = 12) -> pd.DataFrame:
-    """The rows of the tree in print order: heaviest first, repeats folded, the lightest summed as "other".
-
-    Columns: indent, level, name, call_count, kernel_count, kernel_ns, busy_ns, gap_ns, duration_ns, is_inferred.
-    """
-    parts = []
-    for capture, paths in results.frame("paths").groupby("capture_id", sort=True):
-        parts.append(_capture_rows(paths.drop(columns="capture_id"), depth, top).assign(capture_id=capture))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-
-
-def _capture_rows(paths: pd.DataFrame, depth: int, top: int) -> pd.DataFrame:
-    folded = fold_repeats(paths)
-    weight = "kernel_ns" if int(folded["kernel_ns"].max()) else "duration_ns"
-    ordered = folded.sort_values(
-        ["parent_path_id", weight, "duration_ns"], ascending=[True, False, False], kind="stable"
-    )
-    parents = ordered["parent_path_id"].to_numpy()
-    root = ordered.iloc[0]
-    rows: list[dict] = []
-    stack: list[tuple[dict, int]] = [(root.to_dict(), 0)]
-    while stack:
-        row, indent = stack.pop()
-        rows.append({**row, "indent": indent})
-        first, last = np.searchsorted(parents, [row["path_id"], row["path_id"] + 1])
-        if first == last or row["path_id"] < 0 or indent >= depth:
-            continue
-        inside = ordered.iloc[first:last]
-        inside = _with_own_work(row, _worth_showing(inside, weight))
-        listed = inside.head(top)
-        rest = inside.iloc[top:]
-        if len(rest):
-            stack.append((_other(rest, weight), indent + 1))
-        stack += [(record, indent + 1) for record in listed.to_dict("records")[::-1]]
-    frame = pd.DataFrame(rows)
-    frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
-    return frame
-
-
-def _with_own_work(row: dict, inside: pd.DataFrame) -> pd.DataFrame:
-    """The node's own kernels as a line of their own beside its children, so that the lines add up."""
-    if not row["self_kernel_count"] or not inside["kernel_count"].any():
-        return inside
-    own = {**dict.fromkeys(("busy_ns", "gap_ns", "duration_ns", "projection_ns"), 0), "call_count": row["call_count"],
-           "kernel_count": row["self_kernel_count"], "kernel_ns": row["self_kernel_ns"]}  # fmt: skip
-    line = {**_other(inside.head(0), "", "[self]"), **own}
-    both = pd.concat([inside, pd.DataFrame([line])], ignore_index=True)
-    return both.sort_values("kernel_ns", ascending=False, kind="stable")
-
-
-def _worth_showing(rows: pd.DataFrame, weight: str) -> pd.DataFrame:
-    """Ranges without any device work are left out beside ranges that have some; what is left out is summed."""
-    if weight == "duration_ns":
-        return rows
-    idle = (rows["kernel_ns"] == 0) & (rows["busy_ns"] == 0)
-    if not idle.any() or len(rows) < 2:
-        return rows
-    host_only = rows[idle]
-    kept = rows[~idle]
-    label = f"{len(host_only)} more without device work" if len(host_only) > 1 else str(host_only["shown_name"].iloc[0])
-    return pd.concat([kept, pd.DataFrame([_other(host_only, weight, label)])], ignore_index=True)
-
-
-def _other(rows: pd.DataFrame, weight: str, label: str = "") -> dict:
-    summed = {
-        c: int(rows[c].sum())
-        for c in ("call_count", "kernel_count", "kernel_ns", "busy_ns", "gap_ns", "duration_ns", "projection_ns")
-    }
-    name = label or f"{len(rows)} more"
-    return {**summed, "path_id": -2, "level": "", "name": name, "shown_name": name, "repeat_count": 1,
-            "is_folded": False, "is_inferred": False, "self_kernel_ns": 0, "self_kernel_count": 0}  # fmt: skip
 
 
 def print_tree(console: Console, results: Results, *, depth: int = 6, top: int = 12) -> None:
@@ -108,7 +27,9 @@ def print_tree(console: Console, results: Results, *, depth: int = 6, top: int =
     for capture_id, capture in captures.iterrows():  # a handful of captures, never events
         mine = rows[rows["capture_id"] == capture_id]
         console.print(headline(capture), highlight=False)
-        table, left_out = _tree_table(mine, console.width)
+        if lines := gpu_lines(results, int(capture_id)):  # type: ignore[call-overload]
+            console.print(lines, highlight=False)
+        table, left_out = tree_table(mine, console.width)
         console.print(table, highlight=False)
         if left_out:
             console.print(f"… no room for: {', '.join(left_out)} (a wider terminal shows them)", style="dim")
@@ -132,67 +53,24 @@ def headline(capture: pd.Series) -> Text:
     return text
 
 
-# Columns that a narrow terminal does without, first to last: a tree of numbers without names helps nobody.
-_DISPENSABLE = ("gap", "host", "busy", "calls", "kernels", "share")
-_NAME_WIDTH = 14
-
-
-def _tree_table(rows: pd.DataFrame, width: int) -> tuple[Table, list[str]]:
-    """The table, and the titles of the columns that the width leaves no room for."""
-    has_device = bool(rows["busy_ns"].max()) if len(rows) else False
-    titles = ("calls", "kernels", "kernel time", "share", "busy", "gap", "host") if has_device else (
-        "calls", "host", "share")  # fmt: skip
-    weight = "kernel_ns" if has_device else "duration_ns"
-    root_ns = int(rows[weight].iloc[0]) if len(rows) else 0
-    top_level = rows[rows["indent"] == 1][weight].sum() if weight == "duration_ns" else root_ns
-    records = rows.to_dict("records")
-    cells = [_cells_of(row, titles, row[weight] / top_level if top_level else None) for row in records]
-    widths = {title: 2 + max(len(title), *(len(line[title]) for line in cells)) for title in titles}
-    wanted = min(_NAME_WIDTH, max((len(str(row["name"])) + 2 * row["indent"] for row in records), default=0))
-    left_out: list[str] = []
-    for title in _DISPENSABLE:
-        if title in widths and wanted + sum(widths.values()) > width and (has_device or title != "host"):
-            del widths[title]
-            left_out.append(title)
-    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
-    # On a narrow terminal the texts give way, never the numbers: rich takes room from columns that may wrap first.
-    table.add_column("range", overflow="ellipsis")
-    for title in widths:
-        table.add_column(title, justify="right", no_wrap=True)
-    for row, line in zip(records, cells):
-        name = Text("  " * row["indent"], no_wrap=True, overflow="ellipsis")
-        if row["repeat_count"] > 1:
-            name.append(f"{row['repeat_count']} × ", style="bold")
-        name.append(shown(_label(row)), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
-        if row["is_inferred"]:
-            is_low = row.get("confidence", "") == "low"
-            name.append("  (inferred, low confidence)" if is_low else "  (inferred)", style="italic dim")
-        table.add_row(name, *(line[title] for title in widths))
-    return table, left_out
-
-
-def _cells_of(row: dict, titles: tuple[str, ...], share: float | None) -> dict[str, str]:
-    has_device = "kernels" in titles
-    # the line of a node's own kernels has sums only; a union or a host time of it was not computed, and is not 0
-    is_sum_only = row["kernel_count"] and not row["busy_ns"] and not row["duration_ns"]
-    return {
-        "calls": format_count(row["call_count"]),
-        "kernels": format_count(row["kernel_count"]),
-        "kernel time": format_ns(row["kernel_ns"]),
-        "share": "" if share is None or not (has_device or row["indent"]) else format_ratio_percent(share),
-        "busy": "" if is_sum_only else format_ns(row["busy_ns"]),
-        "gap": format_ns(row["gap_ns"]) if row["gap_ns"] else "",
-        "host": "" if is_sum_only else format_ns(row["duration_ns"]),
-    }
-
-
-def _label(row: dict) -> str:
-    """A node's text; of folded siblings what they share, with a star for the numbers in which they differ."""
-    first, _, last = str(row["name"]).partition(" … ")
-    if not row["is_folded"] or not last:
-        return str(row["name"])
-    numbers = iter(_DIGITS.findall(last))
-    return _DIGITS.sub(lambda found: found[0] if next(numbers, None) == found[0] else "*", first)
+def gpu_lines(results: Results, capture_id: int) -> Text | None:
+    """Of several GPUs, or several processes: how long each GPU was busy, and with what. None for one of each."""
+    devices = frame_or_empty(results, "devices")
+    devices = devices[(devices["capture_id"] == capture_id) & (devices["device_ns"] > 0)]
+    if len(devices) < 2:
+        return None
+    devices = devices.assign(is_shared=devices["gpu_index"].duplicated(keep=False)).sort_values(["gpu_index", "rank"])
+    lines = Text()
+    for row in devices.to_dict("records"):
+        who = f"rank {row['rank']}" if row["rank"] >= 0 else f"process {row['process_id']}"
+        times = {part: row[f"{part}_ns"] for part in ("kernel", "copy", "graph")}
+        parts = [f"{part} time {format_ns(time)}" for part, time in times.items() if time]
+        busy = f"busy {format_ns(row['busy_ns'])} of {format_ns(row['duration_ns'])}"
+        busy += f" ({format_ratio_percent(row['busy_ns'] / row['duration_ns'])})" if row["duration_ns"] > 0 else ""
+        if row["is_shared"]:
+            busy += f", by this process {format_ns(row['own_busy_ns'])}"
+        lines.append(f"{chr(10) if len(lines) else ''}GPU {row['gpu_index']} · {who} · {busy} · {' · '.join(parts)}")
+    return lines
 
 
 def balance_line(results: Results, capture_id: int) -> Text:

@@ -13,7 +13,7 @@ import pandas as pd
 from xsp_post.analyses.limits import Limit, find_limit, largest_causes
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
-from xsp_post.reports.facts import Device, device_count, device_of
+from xsp_post.reports.facts import MOST_GPUS, Device, device_of, gpus
 from xsp_post.reports.text import visible
 from xsp_post.reports.why import captures_of, evidence_of, sentence_of, word_of
 from xsp_post.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
@@ -106,18 +106,19 @@ def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[s
 
 
 def _capture_busy(results: Results, device: Device) -> str:
-    captures = frame_or_empty(results, "captures")
-    devices = device_count(results)
-    if captures.empty or not int(captures["busy_ns"].sum()):
+    rows = gpus(results)
+    if rows.empty:
         return ""
-    busy, length = captures["busy_ns"].sum(), captures["duration_ns"].sum()
-    if devices > 1:  # the busy time is summed over the devices
-        share = format_ratio_percent(busy / max(length * devices, 1))
-        return (
-            f"{devices} {device.name}s were busy {share} of the {format_ns(length)} recorded: "
-            f"{format_ns(busy)}, summed over them. "
-        )
-    return f"The {device.name} was busy {format_ns(busy)} of the {format_ns(length)} recorded. "
+    length = format_ns(rows["duration_ns"].iloc[0])
+    if len(rows) == 1:
+        return f"The {device.name} was busy {format_ns(rows['busy_ns'].iloc[0])} of the {length} recorded. "
+    said = [
+        f"{row['label']} {format_ns(row['busy_ns'])}"
+        + (f" ({format_ratio_percent(row['busy_ns'] / row['duration_ns'])})" if row["duration_ns"] > 0 else "")
+        for row in rows.head(MOST_GPUS).to_dict("records")
+    ]
+    more = f", and {len(rows) - MOST_GPUS} more" if len(rows) > MOST_GPUS else ""
+    return f"Busy of the {length} recorded: {', '.join(said)}{more}. "
 
 
 def _busy(row: pd.Series, device: Device) -> list[str]:

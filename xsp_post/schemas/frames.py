@@ -70,10 +70,10 @@ TRACE_FRAMES = (
             C("name_id", "int32", "demangled name: index into strings, -1 none"),
             C("short_name_id", "int32", "short name: index into strings, -1 none"), *_times("execution"),
             C("bytes", "int64", "bytes copied or set, 0 for kernels"),
-            C("copy_kind", "int8", "direction of a copy, 0 for kernels"),
+            C("copy_kind", "int8", "direction of a copy: index into model.trace.COPY_DIRECTIONS, 0 for kernels"),
             C("graph_node_id", "int64", "CUDA graph node, 0 none"), C("graph_id", "int64", "CUDA graph, 0 none"),
         ),
-        (_DEVICE[1],) + tuple(
+        (_DEVICE[1], C("memory_kind", "int8", "of a copy, host's side: model.trace.MemoryKind")) + tuple(
             C(name, "int32", f"launch configuration: {name.replace('_', ' ')}")
             for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread",
                          "static_shared_memory_bytes", "dynamic_shared_memory_bytes")
@@ -172,6 +172,7 @@ TREE_FRAMES = (
             C("graph_count", "int64", "opaque graph executions, inclusive"),
             C("memory_bytes", "int64", "bytes copied or set, inclusive"),
             C("busy_ns", "int64", "union of the device intervals, inclusive"),
+            C("gpu_count", "int8", "physical GPUs of that work: of several, busy_ns is no GPU's busy time"),
             C("self_ns", "int64", "host time that no child covers"),
             C("self_device_ns", "int64", "device time whose innermost node this is"),
             C("self_kernel_ns", "int64", "kernel time whose innermost node this is"),
@@ -195,6 +196,7 @@ TREE_FRAMES = (
             C("iteration_index", "int64", "iteration it counts for, -1 none"),
             C("layer_node_id", "int64", "layer it counts for, -1 none"),
             C("layer_attribution", "int8", "model.tree.LayerAttribution"),
+            C("gpu_index", "int32", "physical GPU, as in trace.devices"),
         ),
         (C("layer_key", "int64", "row of the frame layer_keys, -1 none"),),
     ),

@@ -21,6 +21,21 @@ def roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> None:
         columns = {**sums, **unions.result()}
     for name, values in columns.items():
         nodes[name] = values
+    nodes["gpu_count"] = _gpu_counts(nodes, activities)
+
+
+def _gpu_counts(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
+    """On how many physical GPUs the work of each node ran: of several, ``busy_ns`` is no GPU's busy time."""
+    gpu, node = activities["gpu_index"].to_numpy(), activities["node_id"].to_numpy()
+    used = np.unique(gpu)
+    if len(used) < 2:
+        return (nodes["kernel_count"] + nodes["copy_count"] + nodes["graph_count"] > 0).to_numpy().astype(np.int8)
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    counts = np.zeros(len(nodes), np.int64)
+    for one in used.tolist():
+        own = np.bincount(node[gpu == one], minlength=len(nodes))
+        counts += rollup.add_up(own, parent, depth) > 0
+    return np.minimum(counts, np.iinfo(np.int8).max).astype(np.int8)
 
 
 def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray]:

@@ -14,12 +14,14 @@ from xsp_post.model.tree import Tree, balance
 from xsp_post.replay.waits import dependencies_frame
 from xsp_post.schemas import column_names
 from xsp_post.tree_steps.folding import fold
-from xsp_post.tree_tables.captures import captures_frame, devices_frame, iterations_frame
+from xsp_post.tree_tables.captures import captures_frame, iterations_frame
 from xsp_post.tree_tables.columns import Threads
+from xsp_post.tree_tables.devices import devices_frame
 from xsp_post.tree_tables.idle import idle_frames
 from xsp_post.tree_tables.kernels import kernels_frame, memory_frame
 from xsp_post.tree_tables.layers import layers_frame
 from xsp_post.tree_tables.nodes import nodes_frame
+from xsp_post.tree_tables.operations import operations_frame
 from xsp_post.tree_tables.operators import operator_frames
 
 __all__ = ["core_frames", "summary_frames"]
@@ -41,6 +43,7 @@ def core_frames(
         "paths": fold(tree),
         "layers": layers_frame(tree),
         "memory_operations": memory_frame(tree, threads),
+        "operations": operations_frame(tree),
         "devices": devices_frame(tree),
         "balance": balance(tree),
         "dependencies": dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy()),
@@ -71,9 +74,11 @@ def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame
 
 
 def summary_frames(tree: Tree, capture_id: int = 0, *, is_summary: bool = True) -> Analysis:
-    """What `tree` prints, without the million rows behind it: captures, paths, balance, causes of waits, findings.
+    """What `tree` prints, without the million rows behind it: captures, devices, paths and what ran in
+    them, balance, causes of waits, findings.
     Without ``is_summary`` the idle time is looked at in full (`idle.idle_frames`), for `why`."""
-    frames = {"paths": fold(tree), "balance": balance(tree), "captures": captures_frame(tree)}
+    frames = {"paths": fold(tree), "operations": operations_frame(tree), "devices": devices_frame(tree),
+              "balance": balance(tree), "captures": captures_frame(tree)}  # fmt: skip
     frames |= idle_frames(tree, frames["paths"], is_summary=is_summary)
     frames["execution_candidates"] = tree.execution_candidates.copy()
     for name, frame in frames.items():

@@ -1,29 +1,20 @@
-"""Tree → core tables: ``captures``, ``iterations`` and ``devices``."""
+"""Tree → core tables: ``captures`` and ``iterations``."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.intervals import union_length
 from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
 from xsp_post.model.tree import Tree
-from xsp_post.schemas import TABLES, column_names
+from xsp_post.schemas import column_names
+from xsp_post.tree_tables.devices import busy_per_gpu
 
 
 def captures_frame(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFrame:
-    provenance, activities = tree.trace.provenance, tree.activities
-    start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
-    device = activities["device_id"].to_numpy().astype(np.int64)
-    process = activities["process_index"].to_numpy().astype(np.int64)
+    provenance = tree.trace.provenance
     root = tree.nodes.iloc[0]
-    places = pd.unique(process * 4096 + device)
-    busy = int(root["busy_ns"])
-    if len(places) > 1:  # the union is per device; the root's is over all of them
-        busy = 0
-        for one in places.tolist():
-            mine = (process * 4096 + device) == one
-            busy += union_length(start[mine], end[mine])
+    busy = busy_per_gpu(tree)
     known = batches is not None and len(batches) and (batches == batches[0]).all()
     batch = int(batches[0]) if known and batches is not None else provenance.batch_size
     return pd.DataFrame(
@@ -42,7 +33,9 @@ def captures_frame(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFram
                 "copy_count": int(root["copy_count"]),
                 "graph_count": int(root["graph_count"]),
                 **{column: int(root[column]) for column in ("device_ns", "kernel_ns", "copy_ns", "graph_ns")},
-                "busy_ns": busy,
+                "gpu_count": len(busy),
+                # one GPU's union; several have a row each in `devices`
+                "busy_ns": float(busy.sum()) if len(busy) < 2 else np.nan,
                 "duration_ns": int(root["end_ns"] - root["start_ns"]),
                 "level_rule": tree.level_rule,
                 "execution_evidence": tree.execution_evidence,
@@ -89,20 +82,3 @@ def _batch_sizes(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
             if own and text.isdigit() and int(text) > 0:
                 result[row] = int(text)
     return result
-
-
-def devices_frame(tree: Tree) -> pd.DataFrame:
-    """The devices table; what a capture does not say of its GPU is −1, NaN or ''."""
-    devices = tree.trace.devices
-    unknown: dict[str, int | float | str] = {"int64": -1, "float64": np.nan, "str": ""}
-    frame = pd.DataFrame(index=pd.RangeIndex(len(devices)))
-    process = tree.trace.processes["process_id"].to_numpy()
-    for column in TABLES["devices"].columns[1:]:
-        if column.name == "process_id":
-            index = devices["process_index"].to_numpy(int) if len(devices) else np.zeros(0, int)
-            frame[column.name] = process[index] if len(index) else np.zeros(0, np.int64)
-        elif column.name in devices:
-            frame[column.name] = devices[column.name].to_numpy()
-        else:
-            frame[column.name] = unknown[column.dtype]
-    return frame

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.model.trace import ActivityKind
+from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind
 from xsp_post.model.tree import Attribution, LayerAttribution, Tree
 from xsp_post.tree_tables.columns import Launches, Threads, categorical, named
+from xsp_post.tree_tables.operations import copy_directions, memory_kind, memory_kind_names
 
 
 def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
@@ -68,6 +69,8 @@ def memory_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
             "start_ns": rows["start_ns"].to_numpy(),
             "end_ns": rows["end_ns"].to_numpy(),
             "bytes": rows["bytes"].to_numpy(),
+            "direction": copy_directions(rows["copy_kind"].to_numpy().astype(np.int64) % len(COPY_DIRECTIONS)),
+            "memory_kind": memory_kind_names(memory_kind(rows)),
             "attribution": named(rows["attribution"].to_numpy(), Attribution),
             "launch_start_ns": launch.column("start_ns"),
             "launch_end_ns": launch.column("end_ns"),

@@ -45,6 +45,9 @@ def nodes_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
         "iteration_index", "layer_node_id", "call_index",
     ):  # fmt: skip
         frame[column] = nodes[column].to_numpy()
+    several = nodes["gpu_count"].to_numpy() > 1
+    if several.any():  # no GPU's busy time: each has its own in `devices`
+        frame["busy_ns"] = np.where(several, np.nan, frame["busy_ns"])
     frame["layer_index"] = nodes["layer_key"].to_numpy() + (nodes["layer_key"].to_numpy() >= 0)
     for column in ("layer_type", "shape_text", "dialect"):
         frame[column] = names.node_category(column)

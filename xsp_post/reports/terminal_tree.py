@@ -1,0 +1,285 @@
+"""Results → the terminal: the rows of the tree in print order, and the table they are printed as."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+from rich.table import Table
+from rich.text import Text
+
+from xsp_post.arrays.repeats import fold_with_targets
+from xsp_post.base.text_safety import shown
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.schemas.units import (
+    format_bytes,
+    format_bytes_per_s,
+    format_count,
+    format_ns,
+    format_ratio_percent,
+)
+
+_LEVEL_STYLE = {
+    "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
+    "OPERATION": "default", "LIBRARY": "magenta", "KERNEL": "yellow",
+}  # fmt: skip
+_DIGITS = re.compile(r"\d+")
+_AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
+_TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns")
+_WORK = ["kind", "name", "direction", "memory_kind"]  # what tells one kind of device work from another
+_STRUCTURELESS = ("unattributed", "no_launch")
+_LEAF_SHARE, _LEAF_TOP = 0.1, 3  # of a range with nothing inside and this share of the capture: its kernels
+_WORK_SHARE = 0.02  # copies of a range with less are in its sum only
+_KERNEL_WIDTH = 52
+_REST = "rest"  # the last line of the kernels of a range
+
+
+def tree_rows(results: Results, *, depth: int = 6, top: int = 12) -> pd.DataFrame:
+    """The rows of the tree in print order: heaviest first, repeats folded, the lightest summed as "other".
+
+    Columns: indent, level, name, call_count, kernel_count, device_ns and its parts, busy_ns, gap_ns, duration_ns,
+    is_inferred. Copies, graphs, and kernels that no range holds are rows, too (``is_work``).
+    """
+    work = frame_or_empty(results, "operations")
+    parts = []
+    for capture, paths in results.frame("paths").groupby("capture_id", sort=True):
+        tree = _Rows(paths.drop(columns="capture_id"), work[work["capture_id"] == capture], top)
+        parts.append(tree.listed(depth).assign(capture_id=capture))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+class _Rows:
+    """The folded tree of one capture and the device work in it."""
+
+    def __init__(self, paths: pd.DataFrame, work: pd.DataFrame, top: int) -> None:
+        folded, target = fold_with_targets(paths)
+        self.top = top
+        self.weight = "device_ns" if int(folded["device_ns"].max()) else "duration_ns"
+        self.total = int(folded[self.weight].iloc[0])
+        is_rank = (folded["span_kind"].astype(str) == "rank").to_numpy()
+        # ranks stand in their order, everything else by weight
+        order = np.where(is_rank, -folded["path_id"], folded[self.weight])
+        self.rows = folded.assign(is_work=False, is_rank=is_rank, order=order).sort_values(
+            ["parent_path_id", "is_rank", "order", "duration_ns"],
+            ascending=[True, False, False, False],
+            kind="stable",
+        )
+        self.parents = self.rows["parent_path_id"].to_numpy()
+        work = work.assign(path_id=work["path_id"].map(target)).astype(dict.fromkeys(_WORK, object))
+        summed = work.groupby(["path_id", *_WORK], sort=False)[["operation_count", "device_ns", "bytes"]].sum()
+        self.work = summed.reset_index().sort_values(
+            ["path_id", "device_ns"], ascending=[True, False], kind="stable", ignore_index=True
+        )
+
+    def listed(self, depth: int) -> pd.DataFrame:
+        """The rows to print."""
+        rows: list[dict] = []
+        stack: list[tuple[dict, int]] = [(self.rows.iloc[0].to_dict(), 0)]
+        while stack:
+            row, indent = stack.pop()
+            rows.append({**row, "indent": indent})
+            if row["path_id"] < 0 or indent >= depth:
+                continue
+            inside = self._inside(row)
+            rest = inside.iloc[self.top :]
+            if len(rest):
+                stack.append((_other(rest), indent + 1))
+            stack += [(record, indent + 1) for record in inside.head(self.top).to_dict("records")[::-1]]
+        frame = pd.DataFrame(rows)
+        frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
+        return frame
+
+    def _inside(self, row: dict) -> pd.DataFrame:
+        """Ranges inside a range, and the work that was launched in it and in none of them, so that the lines add
+        up; heaviest first."""
+        first, last = np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1])
+        ranges = self.rows.iloc[first:last]
+        if self.weight == "duration_ns":
+            return ranges
+        own = self._own_work(row, bool(ranges["device_ns"].any()))
+        ranges = _worth_showing(ranges)
+        if not len(own):
+            return ranges
+        both = pd.concat([ranges, own], ignore_index=True) if len(ranges) else own
+        is_rest = both["span_kind"].astype(str) == _REST
+        return both.assign(is_rest=is_rest).sort_values(
+            ["is_rest", "device_ns"], ascending=[True, False], kind="stable"
+        )
+
+    def _own_work(self, row: dict, has_inside: bool) -> pd.DataFrame:
+        first, last = np.searchsorted(self.work["path_id"].to_numpy(), [row["path_id"], row["path_id"] + 1])
+        work = self.work.iloc[first:last]
+        is_open = str(row["span_kind"]) in _STRUCTURELESS
+        share = row["device_ns"] / self.total
+        if not len(work) or not (is_open or has_inside or (share >= _WORK_SHARE and str(row["span_kind"]) != "graph")):
+            return _work_rows(work.head(0))
+        is_kernel = (work["kind"] == "kernel").to_numpy()
+        kernels, others = work[is_kernel], work[~is_kernel]
+        if is_open:
+            return _work_rows(work)
+        if has_inside:
+            own = [_self(row, kernels)] if len(kernels) else []
+            return pd.concat([_work_rows(others), pd.DataFrame(own)], ignore_index=True) if own else _work_rows(others)
+        if share < _LEAF_SHARE or len(kernels) < 2:
+            kernels = kernels.head(0)
+        listed = [_work_rows(others), _work_rows(kernels.head(_LEAF_TOP))]
+        if len(kernels) > _LEAF_TOP:
+            rest = _work_rows(kernels.iloc[_LEAF_TOP:])
+            listed.append(pd.DataFrame([{**_other(rest), "span_kind": _REST}]))
+        filled = [frame for frame in listed if len(frame)]
+        return pd.concat(filled, ignore_index=True) if filled else listed[0]
+
+
+def _work_rows(work: pd.DataFrame) -> pd.DataFrame:
+    """Device work as rows of the tree."""
+    is_kernel = (work["kind"] == "kernel").to_numpy()
+    is_copy = work["kind"].isin(["memcpy", "memset"]).to_numpy()
+    device = work["device_ns"].to_numpy(np.int64)
+    names = _work_names(work)
+    return pd.DataFrame({
+        "path_id": -2, "level": np.where(is_kernel, "KERNEL", ""), "span_kind": work["kind"].to_numpy(object),
+        "name": names, "shown_name": names, "repeat_count": 1, "is_folded": False, "is_inferred": False,
+        "is_work": True, "call_count": work["operation_count"].to_numpy(np.int64),
+        "kernel_count": np.where(is_kernel, work["operation_count"], 0).astype(np.int64), "device_ns": device,
+        "kernel_ns": np.where(is_kernel, device, 0), "copy_ns": np.where(is_copy, device, 0),
+        "graph_ns": np.where(is_kernel | is_copy, 0, device), **dict.fromkeys(_TIMES, np.nan),
+    })  # fmt: skip
+
+
+def _work_names(work: pd.DataFrame) -> np.ndarray:
+    from xsp_post.reports.text import distinct, short_kernel, visible
+
+    names = [_work_name(row) for row in work.to_dict("records")]  # one per kind of work, never per execution
+    kernels = [k for k, kind in enumerate(work["kind"]) if kind == "kernel"]
+    short = distinct(short_kernel(visible(names[k], 2000), _KERNEL_WIDTH) for k in kernels)
+    for k, name in zip(kernels, short):
+        names[k] = name
+    return np.array(names, object)
+
+
+def _work_name(row: dict) -> str:
+    """``copy host to device, pageable · 531 MB at 4.62 GB/s``."""
+    if row["kind"] == "kernel":
+        return str(row["name"])
+    size, time = int(row["bytes"]), int(row["device_ns"])
+    if row["kind"] == "memset":
+        return "memset" + (f" · {format_bytes(size)}" if size > 0 else "")
+    if row["kind"] == "graph":
+        return f"graph execution: {row['name']}"
+    memory = str(row["memory_kind"] or "")
+    text = f"copy {row['direction']}" if row["direction"] else str(row["name"])
+    text += f", {memory}" if memory and memory != "device" else ""
+    if size <= 0 or time <= 0:
+        return text
+    return f"{text} · {format_bytes(size)} at {format_bytes_per_s(size / time * 1e9)}"
+
+
+def _self(row: dict, kernels: pd.DataFrame) -> dict:
+    """The node's own kernels as one line beside its children."""
+    time, count = int(kernels["device_ns"].sum()), int(kernels["operation_count"].sum())
+    line = _other(_work_rows(kernels.head(0)), "[self]")
+    return {**line, "call_count": row["call_count"], "kernel_count": count, "device_ns": time, "kernel_ns": time,
+            "is_work": True}  # fmt: skip
+
+
+def _worth_showing(rows: pd.DataFrame) -> pd.DataFrame:
+    """Ranges without any device work are left out beside ranges that have some; what is left out is summed."""
+    idle = rows["device_ns"] == 0
+    if not idle.any() or len(rows) < 2:
+        return rows
+    host_only = rows[idle]
+    kept = rows[~idle]
+    label = f"{len(host_only)} more without device work" if len(host_only) > 1 else str(host_only["shown_name"].iloc[0])
+    return pd.concat([kept, pd.DataFrame([_other(host_only, label)])], ignore_index=True)
+
+
+def _other(rows: pd.DataFrame, label: str = "") -> dict:
+    """Several rows as one; times are those of the ranges among them, and unknown where one range's is."""
+    is_work = bool(len(rows) and rows["is_work"].all())
+    summed: dict = {c: int(rows[c].sum()) for c in _AMOUNTS}
+    ranges = rows[~rows["is_work"].astype(bool)]
+    summed |= {c: float(ranges[c].sum(skipna=False)) if len(ranges) else np.nan for c in _TIMES}
+    what = " kernels" if is_work and (rows["span_kind"] == "kernel").all() else ""
+    name = label or f"{len(rows)} more{what}"
+    return {**summed, "path_id": -2, "level": "", "span_kind": "", "name": name, "shown_name": name,
+            "repeat_count": 1, "is_folded": False, "is_inferred": False, "is_work": is_work}  # fmt: skip
+
+
+# Columns that a narrow terminal does without, first to last: a tree of numbers without names helps nobody.
+_DISPENSABLE = (
+    "kernel time", "gap", "host", "busy", "calls", "graph time", "copy time", "kernels", "device time", "share",
+)  # fmt: skip
+_NAME_WIDTH = 24
+
+
+def tree_table(rows: pd.DataFrame, width: int) -> tuple[Table, list[str]]:
+    """The table, and the titles of the columns that the width leaves no room for."""
+    has_device = bool(rows["device_ns"].max()) if len(rows) else False
+    titles = _titles(rows) if has_device else ("calls", "host", "share")
+    weight = "device_ns" if has_device else "duration_ns"
+    root_ns = int(rows[weight].iloc[0]) if len(rows) else 0
+    top_level = rows[rows["indent"] == 1][weight].sum() if weight == "duration_ns" else root_ns
+    records = rows.to_dict("records")
+    cells = [_cells_of(row, has_device, row[weight] / top_level if top_level else None) for row in records]
+    widths = {title: 2 + max(len(title), *(len(line[title]) for line in cells)) for title in titles}
+    wanted = min(_NAME_WIDTH, max((len(str(row["name"])) + 2 * row["indent"] for row in records), default=0))
+    left_out: list[str] = []
+    for title in _DISPENSABLE:
+        if title in widths and wanted + sum(widths.values()) > width and (has_device or title != "host"):
+            del widths[title]
+            left_out.append(title)
+    table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
+    # On a narrow terminal the texts give way, never the numbers: rich takes room from columns that may wrap first.
+    table.add_column("range", overflow="ellipsis")
+    for title in widths:
+        table.add_column(title, justify="right", no_wrap=True)
+    for row, line in zip(records, cells):
+        name = Text("  " * row["indent"], no_wrap=True, overflow="ellipsis")
+        if row["repeat_count"] > 1:
+            name.append(f"{row['repeat_count']} × ", style="bold")
+        name.append(shown(_label(row)), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
+        if row["is_inferred"]:
+            is_low = row.get("confidence", "") == "low"
+            name.append("  (inferred, low confidence)" if is_low else "  (inferred)", style="italic dim")
+        table.add_row(name, *(line[title] for title in widths))
+    return table, left_out
+
+
+def _titles(rows: pd.DataFrame) -> tuple[str, ...]:
+    """The columns: parts of the device time only where there is more than kernels."""
+    copies, graphs = bool(rows["copy_ns"].max()), bool(rows["graph_ns"].max())
+    parts = [("kernel time", copies or graphs), ("copy time", copies), ("graph time", graphs)]
+    shown_parts = [title for title, is_there in parts if is_there]
+    return ("calls", "kernels", "device time", "share", *shown_parts, "busy", "gap", "host")
+
+
+def _cells_of(row: dict, has_device: bool, share: float | None) -> dict[str, str]:
+    def known(value: float) -> str:
+        return "" if value != value else format_ns(value)
+
+    def some(value: float) -> str:
+        return format_ns(value) if value and value == value else ""
+
+    return {
+        "calls": format_count(row["call_count"]),
+        "kernels": format_count(row["kernel_count"]) if row["kernel_count"] or not row["is_work"] else "",
+        "device time": format_ns(row["device_ns"]),
+        "share": "" if share is None or not (has_device or row["indent"]) else format_ratio_percent(share),
+        "kernel time": some(row["kernel_ns"]),
+        "copy time": some(row["copy_ns"]),
+        "graph time": some(row["graph_ns"]),
+        "busy": known(row["busy_ns"]),
+        "gap": some(row["gap_ns"]),
+        # what lies outside every range has the whole capture's extent, which nobody spent in it
+        "host": "" if row["span_kind"] in _STRUCTURELESS else known(row["duration_ns"]),
+    }
+
+
+def _label(row: dict) -> str:
+    """A node's text; of folded siblings what they share, with a star for the numbers in which they differ."""
+    first, _, last = str(row["name"]).partition(" … ")
+    if not row["is_folded"] or not last:
+        return str(row["name"])
+    numbers = iter(_DIGITS.findall(last))
+    return _DIGITS.sub(lambda found: found[0] if next(numbers, None) == found[0] else "*", first)
