@@ -99,13 +99,17 @@ def _write_tracks(timeline: Timeline, file: IO[str]) -> list[int]:
         stream = track.kind == "stream"
         key = (track.process_id, track.device_id if stream else None)
         lane = f" ({track.lane + 1})" if track.lane else ""
+        is_path = track.kind == "critical path"
         if key not in numbers:
             numbers[key] = len(numbers) + 1
             name = (
-                f"GPU {track.device_id} {gpu} · process {track.process_id}" if stream else f"process {track.process_id}"
+                f"GPU {track.device_id} {gpu} · process {track.process_id}"
+                if stream
+                else ("critical path" if is_path else f"process {track.process_id}")
             )
             events.append({"ph": "M", "name": "process_name", "pid": numbers[key], "args": {"name": name}})
         name = f"stream {track.stream_id}{lane}" if stream else f"thread {track.thread_id} {track.kind}{lane}"
+        name = "critical path of one execution" if is_path else name
         process.append(numbers[key])
         events.append({"ph": "M", "name": "thread_name", "pid": numbers[key], "tid": i + 1, "args": {"name": name}})
         events.append(

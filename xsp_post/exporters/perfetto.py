@@ -79,6 +79,9 @@ def _write_tracks(timeline: Timeline, builder: Any) -> np.ndarray:
     uuids = np.zeros(len(timeline.tracks), np.int64)
     for i, track in enumerate(timeline.track_rows()):
         process_id, lane = track.process_id, track.lane
+        if track.kind == "critical path":
+            uuids[i] = describe((i,), _named("critical path of one execution"))
+            continue
         if track.kind == "stream":
             parent = describe(
                 ("gpu", process_id, track.device_id), _named(f"GPU {track.device_id} {gpu} · process {process_id}")

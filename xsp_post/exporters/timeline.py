@@ -11,7 +11,7 @@ import pandas as pd
 from xsp_post.arrays.intervals import nest
 from xsp_post.base.findings import Finding
 from xsp_post.exporters.base import Selection, select
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, frame_or_empty
 
 # Category codes of slices; a range's category is its level, in lower case.
 CATEGORIES = (
@@ -25,9 +25,11 @@ CATEGORIES = (
     "layer",
     "operation",
     "library",
+    "path",
 )
 KERNEL, MEMORY, LAUNCH = 0, 1, 2
 FIRST_RANGE = 3
+PATH = CATEGORIES.index("path")  # an interval of the critical path
 
 
 class Track(NamedTuple):
@@ -68,7 +70,7 @@ class Timeline:
         """Slices by what they are."""
         category = self.slices["category"].to_numpy()
         return {
-            "ranges": int((category >= FIRST_RANGE).sum()),
+            "ranges": int(((category >= FIRST_RANGE) & (category != PATH)).sum()),
             "launches": int((category == LAUNCH).sum()),
             "kernels": int((category == KERNEL).sum()),
             "memory operations": int((category == MEMORY).sum()),
@@ -99,7 +101,10 @@ def build_timeline(results: Results, *, capture_id: int | None = None, limit: in
     ranges = _range_slices(selection, names)
     launches, operations = _split_launches(_operation_slices(selection, names))
     # negative times exist in captures and neither format can hold them
-    slices = pd.concat([ranges, launches, operations], ignore_index=True)
+    path = _path_slices(results, selection, names)
+    slices = pd.concat(
+        [part for part in (ranges, launches, operations, path) if len(part)] or [ranges], ignore_index=True
+    )
     low = int(slices["start_ns"].min()) if len(slices) else 0
     if low < 0:
         slices["start_ns"] -= low
@@ -147,7 +152,7 @@ _SLICE = (
     "flow_count",
 )
 _COPIED = ("process_id", "device_id", "stream_id", "correlation_id", "start_ns", "end_ns")
-KINDS = ("ranges", "launches", "stream")
+KINDS = ("ranges", "launches", "stream", "critical path")
 
 
 def _slices(count: int, **columns: object) -> pd.DataFrame:
@@ -169,6 +174,25 @@ def _range_slices(selection: Selection, names: _Names) -> pd.DataFrame:
         start_ns=ranges["start_ns"].to_numpy(),
         end_ns=ranges["end_ns"].to_numpy(),
         category=level.map(code).fillna(code["application"]).to_numpy(dtype=np.int64),
+    )
+
+
+def _path_slices(results: Results, selection: Selection, names: _Names) -> pd.DataFrame:
+    """The critical path of one execution, a track of its own; none where the store holds none."""
+    columns = ["capture_id", "kind", "name", "start_ns", "end_ns"]
+    path = frame_or_empty(results, "critical_path", columns)
+    path = path[path["capture_id"] == selection.capture["capture_id"]]
+    if not len(path):
+        return _slices(0)
+    name, kind = path["name"].astype(str), path["kind"].astype(str)
+    text = np.where(name == "", kind, kind + ": " + name)
+    return _slices(
+        len(path),
+        kind=3,
+        category=PATH,
+        name_id=names.of(pd.Series(text, dtype=object)),
+        start_ns=path["start_ns"].to_numpy(),
+        end_ns=path["end_ns"].to_numpy(),
     )
 
 

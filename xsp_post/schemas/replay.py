@@ -37,3 +37,54 @@ DEPENDENCIES = register(
         ),
     )
 )
+
+REPLAYS = register(
+    Table(
+        "replays",
+        "Replays of the recordings as they were",
+        "capture with device work",
+        (
+            C("capture_id", "int64", "capture"),
+            C("execution", "str", "what one execution is: its phase, or recording where none is known"),
+            C("execution_count", "int64", "executions that are compared (no warm-up)"),
+            C("measured_ns", "int64", "first to last device work, recorded"),
+            C("replayed_ns", "int64", "the same in the replay, which knows no recorded start of device work"),
+            C(
+                "error_ratio",
+                "float64",
+                "the larger of the whole recording's error and the median execution's; stands beside every prediction",
+            ),
+            C(
+                "orphan_ratio",
+                "float64",
+                "share of device operations (or of their time, the larger) without a launch row",
+            ),
+            C("refusal", "str", "why nothing is predicted from this capture ('': it is)"),
+        ),
+    )
+)
+
+CRITICAL_PATH = register(
+    Table(
+        "critical_path",
+        "Critical path of an execution",
+        "interval of the chain that decides the length of one execution",
+        (
+            C("capture_id", "int64", "capture"),
+            C("iteration_index", "float64", "the execution, the one with the median latency (empty: the recording)"),
+            C("step_index", "int64", "0-based, in order of time: each interval ends where the next begins"),
+            C(
+                "kind",
+                "str",
+                "kernel, memcpy, memset, graph, communication, host (code between calls), launch call, launch latency, "
+                "stream gap, synchronisation",
+            ),
+            C("name", "str", "the operation ('' for host time and gaps)"),
+            C("layer_index", "float64", "layers.layer_index it counts for (empty: none)"),
+            C("operation_count", "int64", "operations in it: neighbours of one name and layer are one row"),
+            C("start_ns", "int64", "start"),
+            C("end_ns", "int64", "end"),
+            C("duration_ns", "int64", "end_ns - start_ns; over all rows the execution's length exactly"),
+        ),
+    )
+)

@@ -1,0 +1,65 @@
+"""The critical path of programs whose path is known, and of real captures: its length is the execution's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from programs import Op, run_steps
+
+from xsp_post.exporters import export
+from xsp_post.model.options import Options
+from xsp_post.pipeline import analyze
+from xsp_post.replay.fidelity import identity_of
+from xsp_post.replay.what_if import middle_execution
+
+CAPTURES = (
+    "nsys/transformer_2.7b_a100_no_nvtx.sqlite", "nsys/cloverleaf_a100.sqlite", "nsys/fsdp_2gpu_h100.sqlite",
+    "kineto/bert_small_h100.pt.trace.json.gz",
+)  # fmt: skip
+
+
+def path_of(results):
+    path = results.frame("critical_path")
+    identity = identity_of(results, 0)
+    which = middle_execution(identity.recorded)
+    length = int(identity.recorded["latency_ns"].iloc[which])
+    assert (path["end_ns"].to_numpy()[:-1] == path["start_ns"].to_numpy()[1:]).all()
+    assert (path["duration_ns"] > 0).all()
+    assert int(path["duration_ns"].sum()) == length
+    return path, length
+
+
+def test_a_device_bound_step_is_its_kernels(tmp_path):
+    run_steps([*[Op("kernel", 90_000, "gemm")] * 20, Op("sync")], 5, tmp_path / "one.sqlite")
+    path, length = path_of(analyze([tmp_path / "one.sqlite"], Options(model_range="^step")))
+    kernels = path[path["kind"] == "kernel"]
+    assert kernels["duration_ns"].sum() == 20 * 90_000
+    assert path["operation_count"].sum() == 20
+    assert length - kernels["duration_ns"].sum() < 50_000
+
+
+def test_a_host_bound_step_is_its_host_code(tmp_path):
+    step = [op for _ in range(20) for op in (Op("host", 70_000), Op("kernel", 5_000))] + [Op("sync")]
+    run_steps(step, 5, tmp_path / "one.sqlite")
+    path, _ = path_of(analyze([tmp_path / "one.sqlite"], Options(model_range="^step")))
+    by_kind = path.groupby("kind")["duration_ns"].sum()
+    assert by_kind["host"] == pytest.approx(20 * 70_000, rel=0.02)
+    assert by_kind["launch call"] == 20 * 4_000
+    assert by_kind["kernel"] == 5_000  # the last one
+
+
+def test_the_path_is_a_track_of_the_exported_timeline(tmp_path):
+    run_steps([*[Op("kernel", 90_000, "gemm")] * 4, Op("sync")], 3, tmp_path / "one.sqlite")
+    results = analyze([tmp_path / "one.sqlite"], Options(model_range="^step"))
+    export(results, "chrome", tmp_path / "one.json")
+    events = json.loads((tmp_path / "one.json").read_text())["traceEvents"]
+    path = [event for event in events if event.get("cat") == "path"]
+    assert len(path) == len(results.frame("critical_path"))
+    tracks = {event["args"]["name"] for event in events if event.get("name") == "thread_name"}
+    assert "critical path of one execution" in tracks
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_real_captures_have_a_path_as_long_as_the_execution(name, captures):
+    path_of(analyze([captures / name]))
