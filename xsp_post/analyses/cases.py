@@ -26,6 +26,7 @@ _SUITED = {
     "kernel": {RUN_KERNEL: 0, "": 0, RUN_LAYER: 4, RUN_MODEL: 5, RUN_COUNTERS: 9},
 }
 _UNKNOWN_LEVEL = 3
+_TIMES = ("process_id", "start_ns", "device_offset_ns", "projection_ns", "period_ns")
 
 
 @dataclass
@@ -35,7 +36,8 @@ class Cases:
     frame       one row per case: workload_name, framework, gpu_name, batch_size, phase and per role
                 ``{role}_capture_id`` (−1 none) and ``{role}_level``; index = case_index
     iterations  every model execution: capture_id, iteration_index, case_index, latency_ns, busy_ns (NaN
-                unknown), is_measured, and per role ``is_{role}``; index = iteration row, ordered by case.
+                unknown), process_id and where it lies in time, is_measured, and per role ``is_{role}``; index =
+                iteration row, ordered by case.
                 A capture without iterations has one row with iteration_index −1 and latency NaN.
     """
 
@@ -84,7 +86,7 @@ def _captures_in(results: Results, table: str) -> set[int]:
 
 def _all_iterations(results: Results, captures: pd.DataFrame, with_events: set[int]) -> pd.DataFrame:
     """Recorded iterations, and one stand-in per capture that has layers or kernels but no iteration."""
-    columns = ["capture_id", "iteration_index", "phase", "batch_size", "latency_ns", "busy_ns", "is_warmup"]
+    columns = ["capture_id", "iteration_index", "phase", "batch_size", "latency_ns", "busy_ns", "is_warmup", *_TIMES]
     recorded = core_frame(results, "iterations", columns)
     recorded = recorded.assign(
         phase=recorded["phase"].astype("object"),
@@ -105,6 +107,9 @@ def _all_iterations(results: Results, captures: pd.DataFrame, with_events: set[i
             "latency_ns": np.nan,
             "busy_ns": bare["busy_ns"].to_numpy(np.float64),
             "is_warmup": False,
+            **dict.fromkeys(_TIMES, np.nan),
+            "process_id": -1,
+            "start_ns": 0,
         }
     )
     return stand_in if recorded.empty else pd.concat([recorded, stand_in], ignore_index=True)

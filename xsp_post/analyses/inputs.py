@@ -16,6 +16,7 @@ from xsp_post.analyses.layer_rows import LayerRows, layer_rows
 from xsp_post.analyses.options import Options
 from xsp_post.analyses.roofline import Work, aggregate
 from xsp_post.analyses.shape_work import BACKWARD, PHASES
+from xsp_post.analyses.windows import Windows, windows_of
 from xsp_post.arrays.statistics import summarise_groups, summarise_repeats
 from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
@@ -59,6 +60,22 @@ class Inputs:
         case = self.kernels.frame["case_index"].to_numpy(np.int64)
         latency = np.nan_to_num(self.kernels.frame["latency_ns"].to_numpy())
         return np.bincount(case, weights=latency, minlength=len(self.cases))
+
+    @cached_property
+    def windows(self) -> dict[str, Windows]:
+        """The executions of each case together, for the role ``model`` and the role ``kernel``."""
+        rows = self.cases.iterations
+        return {
+            role: windows_of(rows, (rows[f"is_{role}"] & rows["is_measured"]).to_numpy(bool), len(self.cases))
+            for role in ("model", "kernel")
+        }
+
+    @property
+    def pace_ns(self) -> np.ndarray:
+        """How often an execution is done: of overlapping ones the period, else the latency. Shape (cases,)."""
+        found = self.windows["model"]
+        use = found.is_overlapping & ~np.isnan(found.period_ns)
+        return np.where(use, found.period_ns, self.model_latency_ns)
 
     @property
     def model_latency_ns(self) -> np.ndarray:

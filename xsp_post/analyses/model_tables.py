@@ -75,7 +75,7 @@ def a01(inputs: Inputs) -> pd.DataFrame:
     frame, summary = inputs.cases.frame, inputs.model_summary
     batch = frame["batch_size"].to_numpy(np.int64)
     latency = inputs.model_latency_ns
-    throughput = throughput_inputs_per_s(batch, latency)
+    throughput = throughput_inputs_per_s(batch, inputs.pace_ns)
     gain, is_optimal = np.full(len(frame), np.nan), np.zeros(len(frame), dtype=bool)
     for sweep in sweeps(inputs):
         gain[sweep] = gain_per_doubling(batch[sweep], throughput[sweep])
@@ -94,6 +94,7 @@ def a01(inputs: Inputs) -> pd.DataFrame:
             "level": frame["model_level"].to_numpy()[rows],
             "latency_ns": latency[rows],
             **statistics_columns(summary.iloc[rows]),
+            "period_ns": inputs.windows["model"].period_ns[rows],
             "latency_per_input_ns": per_input[rows],
             "throughput_inputs_per_s": throughput[rows],
             "throughput_gain_ratio": gain[rows],
@@ -106,7 +107,7 @@ def optimal_batch(inputs: Inputs) -> pd.DataFrame:
     """The optimal batch size of every sweep of at least two sizes, by each policy."""
     frame, latency = inputs.cases.frame, inputs.model_latency_ns
     batch = frame["batch_size"].to_numpy(np.int64)
-    throughput = throughput_inputs_per_s(batch, latency)
+    throughput = throughput_inputs_per_s(batch, inputs.pace_ns)
     chosen = [
         (policy, int(sweep[optimal_position(batch[sweep], throughput[sweep], policy, inputs.options.gain_ratio)]))
         for sweep in sweeps(inputs)
@@ -133,7 +134,7 @@ def throughput_scalability(inputs: Inputs) -> pd.DataFrame:
     """Throughput of each batch size relative to the smallest of its sweep (the paper's: batch size 1)."""
     frame = inputs.cases.frame
     batch = frame["batch_size"].to_numpy(np.int64)
-    throughput = throughput_inputs_per_s(batch, inputs.model_latency_ns)
+    throughput = throughput_inputs_per_s(batch, inputs.pace_ns)
     found = [sweep for sweep in sweeps(inputs) if len(sweep) > 1]
     case = np.concatenate(found) if found else np.zeros(0, np.int64)
     base = np.concatenate([np.full(len(sweep), throughput[sweep[0]]) for sweep in found]) if found else np.zeros(0)
@@ -156,6 +157,7 @@ def a15(inputs: Inputs) -> pd.DataFrame:
     rows = _cases_with_work(inputs)
     batch, latency = frame["batch_size"].to_numpy(np.int64), inputs.model_latency_ns
     busy = inputs.over_iterations("busy_ns", "kernel")
+    together = inputs.windows["kernel"]
     coverage = coverage_columns(total.coverage_ratio[rows], inputs.analytic_cases[rows])
     columns = intensity_columns(work.take(rows), inputs.peaks, inputs.options)
     is_whole = work.coverage_ratio[rows] >= inputs.options.least_coverage
@@ -171,12 +173,12 @@ def a15(inputs: Inputs) -> pd.DataFrame:
             "workload_name": frame["workload_name"].to_numpy()[rows],
             "gpu_name": frame["gpu_name"].to_numpy()[rows],
             "model_latency_ns": latency[rows],
-            "throughput_inputs_per_s": throughput_inputs_per_s(batch, latency)[rows],
+            "throughput_inputs_per_s": throughput_inputs_per_s(batch, inputs.pace_ns)[rows],
             "kernel_latency_ns": total.latency_ns[rows],
             "busy_ns": busy[rows],
             **{name: count[rows] for name, count in kernel_counts(inputs).items()},
             "gpu_latency_ratio": divide(total.latency_ns, latency)[rows],
-            "gpu_busy_ratio": divide(busy, inputs.over_iterations("latency_ns", "kernel"))[rows],
+            "gpu_busy_ratio": divide(together.busy_ns, together.window_ns)[rows],
             **{name: values[rows] for name, values in total.quantities().items()},
             **columns,
             "mfu_ratio": np.where(is_whole, mfu, np.nan),

@@ -101,8 +101,9 @@ A01 = register(
             C("level", "str", "level of the run the latency is from"),
             C("latency_ns", "float64", "model latency of one iteration (one batch)"),
             *_STATISTICS,
+            C("period_ns", "float64", "median time from the end of one execution to the end of the next, NaN unknown"),
             C("latency_per_input_ns", "float64", "latency / batch size, NaN when the batch size is unknown"),
-            C("throughput_inputs_per_s", "float64", "batch size / latency"),
+            C("throughput_inputs_per_s", "float64", "batch size / latency; of overlapping executions / period"),
             C("throughput_gain_ratio", "float64", "throughput gained by doubling the batch size, NaN at the largest"),
             C(
                 "is_optimal",
@@ -384,7 +385,11 @@ A15 = register(
             C("kernel_count", "int64", "kernels in one iteration"),
             C("unique_kernel_count", "int64", "different kernel names"),
             C("gpu_latency_ratio", "float64", "kernel latency / model latency (the paper's GPU latency percentage)"),
-            C("gpu_busy_ratio", "float64", "busy time / latency of the run that recorded the kernels"),
+            C(
+                "gpu_busy_ratio",
+                "float64",
+                "busy time / union of the executions, first start to last end on the device",
+            ),
             *_QUANTITIES,
             *_INTENSITY,
             C("roof_flop_per_s", "float64", "min(peak of the pipe, bandwidth × intensity)"),

@@ -56,6 +56,7 @@ ITERATIONS = register(
             C("batch_size", "int64", "inputs, -1 unknown"),
             C("token_count", "int64", "tokens that the step's text names, -1 unknown"),
             C("node_id", "int64", "the MODEL node"),
+            C("process_id", "int64", "operating-system process id"),
             C("start_ns", "int64", "host start"),
             C("end_ns", "int64", "host end"),
             C("duration_ns", "int64", "host length of the model range"),

@@ -30,6 +30,12 @@ HOLDS = 0.9
 LEAST_COVERAGE = 0.5
 _FEWEST_COUNTED = 2
 
+# Parts of a layer, not told apart by a number: their cycle is that of the layers, not of the executions.
+_PART_OF_LAYER = re.compile(
+    r"(?i)^\D*(?:attention|attn|softmax|qkv|(?:^|[^a-z])(?:mlp|ffn?|moe|(?:layer|batch|rms)?_?norm|linear|conv|matmul|gemm"
+    r"|embed(?:ding)?s?|dropout|experts?|residual|layer|block)(?:[^a-z]|$))\D*$"
+)
+
 MARKERS, ROOTS, COUNTED = "step markers", "calls of the root module", "ranges that repeat"
 CYCLES, OUTERMOST, SEQUENCE = "cycle of ranges", "outermost ranges", "period of the launch sequence"
 
@@ -222,10 +228,11 @@ class _Finder:
             home = layering.inherit(label, ranges.parent, ranges.depth)[inner_spans]
             name, names = _numbered(ranges.folded_id[outer_spans])
             stays = np.zeros(len(names), bool)
-            for amounts in (self.device_ns, self.training_ns):
+            # an optimiser's short work outside makes the outer marker the training step
+            for amounts, share in ((self.device_ns, HOLDS), (self.training_ns, 1.0)):
                 around = _sums(name, amounts(outer_spans), len(names))
                 held = _sums(name[home], amounts(inner_spans), len(names))
-                stays |= held < HOLDS * around
+                stays |= held < share * around
             stays |= _sums(name[home], np.ones(len(home), np.int64), len(names)) == 0
             stays |= _sums(name, self.device_ns(outer_spans), len(names)) == 0
             if stays.all():
@@ -302,6 +309,9 @@ class _Finder:
         """Sibling ranges that follow one another in the same order, again and again."""
         ranges, times = self.ranges, self.times
         taken = ~self.library & ~self.is_operator & ~ranges.has_role("mark")
+        taken &= ~np.array([bool(_PART_OF_LAYER.search(text)) for text in ranges.folded_texts.astype(str)])[
+            ranges.folded_id
+        ]
         found: Cycle | None = find_cycle(
             ranges.parent,
             ranges.folded_id,

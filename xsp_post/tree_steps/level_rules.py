@@ -25,7 +25,7 @@ from xsp_post.model.tree import NodeKind
 from xsp_post.names.range_text import DOMAIN
 from xsp_post.tree_steps import layer_rules
 from xsp_post.tree_steps.execution_work import Times
-from xsp_post.tree_steps.executions import OUTERMOST, Candidate, Executions, described, find_executions
+from xsp_post.tree_steps.executions import LEAST_COVERAGE, OUTERMOST, Candidate, Executions, described, find_executions
 
 LIBRARY_DOMAINS = frozenset({
     "cublas", "cublaslt", "cudnn", "nccl", "cusparse", "cusparselt", "cusolver", "cufft", "curand", "cutensor",
@@ -238,6 +238,10 @@ def _conventions(ranges: Ranges, _: Options, library: np.ndarray, executions: Ex
     layer, layers_are = _convention_layers(ranges, model, library)
     # the gradient of a layer is no layer of its own: its kernels count for the forward one
     layer &= ~(layer | ranges.inside(layer))[ranges.forward] | (ranges.forward < 0)
+    evidence = ""
+    if executions.chosen is None and layer.any():
+        model = _around_layers(ranges, layer, library)
+        evidence = OUTERMOST if model.any() else ""
     member = turn >= 0
     if not model.any() and not layer.any() and not member.any():
         return None
@@ -246,8 +250,17 @@ def _conventions(ranges: Ranges, _: Options, library: np.ndarray, executions: Ex
         layers_are = "depth 1 below the model"
     elif member.any() and not layer.any():
         layer, layers_are = member & ~library, "the ranges of a turn"
-    models_are = executions.chosen.rule if executions.chosen is not None else "no model range"
-    return _Found(model, layer, f"convention: {models_are}, layers are {layers_are}", turn)
+    models_are = executions.chosen.rule if executions.chosen is not None else evidence or "no model range"
+    return _Found(model, layer, f"convention: {models_are}, layers are {layers_are}", turn, evidence)
+
+
+def _around_layers(ranges: Ranges, layer: np.ndarray, library: np.ndarray) -> np.ndarray:
+    """Outermost plain ranges around layers, where they hold most of the device time: nothing else says what one
+    execution is."""
+    plain = ranges.has_role("") & ~library & (ranges.kind != SpanKind.OPERATOR) & ranges.around(layer)
+    model = plain & (ranges.depth == 0)
+    found = described(ranges, model, OUTERMOST)
+    return model if found is not None and found.coverage_ratio >= LEAST_COVERAGE else np.zeros(len(model), bool)
 
 
 def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -> tuple[np.ndarray, str]:

@@ -26,6 +26,7 @@ from xsp_post.tree_steps.node_names import NodeNames
 _FEWEST_PASSES = 2
 # Share of the launches in the ranges that regular turns must hold.
 _LEAST_COVERAGE = 0.8
+_MOSTLY = 0.5
 
 
 @dataclass
@@ -81,6 +82,9 @@ def open_ranges(
         return nothing
     found = infer(launch_columns(trace, activities, rows), trace.strings, hints=hints(trace))
     of_launch = home[activities["node_id"].to_numpy()[rows]]
+    in_ranges = float((activities["node_id"].to_numpy()[rows] != of_launch).mean())
+    if in_ranges >= _MOSTLY and not (found.nodes["kind"] == "block").any():
+        return nothing  # turns of recorded ranges, each a few of them and nothing that repeats inside: layers
     home_of_found = _homes(found, of_launch)
     if home_of_found is None:
         return nothing

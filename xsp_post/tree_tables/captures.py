@@ -61,6 +61,8 @@ def iterations_frame(tree: Tree) -> pd.DataFrame:
     of_text = frame["batch_size"].to_numpy()
     frame["batch_size"] = np.where(of_text > 0, of_text, _batch_sizes(tree, frame))
     frame["phase"] = frame["phase"].astype(object)
+    process = tree.trace.processes["process_id"].to_numpy(np.int64)
+    frame["process_id"] = process[frame["process_index"].to_numpy()] if len(frame) else np.zeros(0, np.int64)
     return frame[[c for c in column_names("iterations") if c in frame]]
 
 

@@ -1,0 +1,254 @@
+"""What one model execution is: each rule on a capture that was made for it, and nothing on what has no structure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import numpy as np
+import pytest
+from builders import ExportBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.sources import load
+from xsp_post.model.options import Options
+from xsp_post.tree_steps.cycles import find_cycle
+
+
+class Program:
+    """A program on one thread: ranges and kernels one after the other, 10 ns of host time and 100 ns of device time
+    a kernel unless said otherwise."""
+
+    def __init__(self):
+        self.builder, self.host, self.device = ExportBuilder(), 100, 100
+
+    def kernel(self, name="gemm", ns=100):
+        self.device = max(self.device, self.host + 5)
+        self.builder.kernel(name, launch=(self.host, self.host + 4), run=(self.device, self.device + ns))
+        self.host, self.device = self.host + 10, self.device + ns + 1
+        return self
+
+    def inside(self, text, *parts):
+        """A range around parts: functions of this program, called one after the other."""
+        start = self.host
+        self.host += 2
+        for part in parts:
+            part()
+        self.host += 2
+        self.builder.range(text, start, self.host)
+        self.host += 1
+        return self
+
+    def tree(self, folder, **options):
+        return build_tree(load(self.builder.write(folder / "a.sqlite")).trace, Options(**options))
+
+
+def network(program, kernels=6):
+    for number in range(kernels):
+        program.kernel(f"layer_{number}")
+
+
+def names(tree):
+    return tree.names.folded_names[tree.nodes["folded_id"].to_numpy()[tree.iterations["node_id"]]].tolist()
+
+
+def chosen(tree):
+    """Rule, name and count of what was taken, and its share of the device time in percent."""
+    taken = tree.execution_candidates[tree.execution_candidates["is_chosen"].to_numpy(bool)]
+    share = round(100 * taken["coverage_ratio"].sum())
+    return [(r["rule"], r["name"], r["execution_count"]) for r in taken.to_dict("records")], share
+
+
+def codes(tree):
+    return {finding.code for finding in tree.findings}
+
+
+def test_counted_ranges_inside_a_loop_are_the_executions(tmp_path):
+    program = Program()
+    program.inside("generate", *(lambda k=k: program.inside(f"token_{k}_processing", lambda: network(program))
+                                 for k in range(64)))  # fmt: skip
+    tree = program.tree(tmp_path)
+    assert chosen(tree) == ([("ranges that repeat", "token_*_processing", 64)], 100)
+    assert tree.execution_evidence.startswith("model executions: `token_*_processing` ×64, 100 % of device time")
+    assert tree.iterations["kernel_count"].tolist() == [6] * 64
+    assert "executions-cover-little" not in codes(tree)
+
+
+def test_layers_that_count_themselves_are_no_executions(tmp_path):
+    program = Program()
+    for _ in range(3):
+        program.inside("forward_all", *(lambda k=k: program.inside(f"layer_{k}_forward", lambda: network(program))
+                                        for k in range(12)))  # fmt: skip
+    tree = program.tree(tmp_path)
+    assert names(tree) == ["forward_all"] * 3
+
+
+def test_the_innermost_marker_that_still_holds_the_work_counts(tmp_path):
+    program = Program()
+    for _ in range(2):
+        program.inside("execute_8_context_1(sq8)_generation_0(sq0)", lambda: program.kernel("prepare", 20),
+                       lambda: program.inside("step[EXTEND bs=1 toks=8]", lambda: network(program)))  # fmt: skip
+    assert names(program.tree(tmp_path)) == ["step[EXTEND]"] * 2
+
+
+def test_an_inner_marker_that_leaves_out_work_does_not(tmp_path):
+    program = Program()
+    for k in range(2):
+        program.inside(f"step {k}", lambda: network(program, 3),
+                       lambda: program.inside("step[DECODE bs=1]", lambda: network(program, 3)))  # fmt: skip
+    assert names(program.tree(tmp_path)) == ["step", "step"]
+
+
+def test_a_training_step_is_one_execution_of_its_micro_batches(tmp_path):
+    program = Program()
+
+    def micro_batch(number):
+        program.inside(f"micro_batch {number}", lambda: program.inside("forward", lambda: network(program)),
+                       lambda: program.inside("backward", lambda: network(program)))  # fmt: skip
+
+    for k in range(2):
+        program.inside(f"train step {k}", *(lambda n=n: micro_batch(n) for n in range(4)),
+                       lambda: program.inside("optimizer.step", lambda: program.kernel("adam", 30)))  # fmt: skip
+    tree = program.tree(tmp_path)
+    assert names(tree) == ["train step"] * 2
+    assert tree.iterations["kind"].tolist() == ["training step"] * 2
+
+
+def test_sibling_stages_in_a_cycle_are_one_execution_a_turn(tmp_path):
+    program = Program()
+    for _ in range(5):
+        for stage in ("decode_image", "backbone_3d", "post_processing"):
+            program.inside(stage, lambda s=stage: network(program, 8 if s == "backbone_3d" else 2))
+    tree = program.tree(tmp_path)
+    assert chosen(tree) == ([("cycle of ranges", "decode_image … post_processing", 5)], 100)
+    assert tree.iterations["kernel_count"].tolist() == [12] * 5
+    assert tree.nodes["is_inferred"].to_numpy()[tree.iterations["node_id"]].all()
+    below = tree.nodes["parent_id"].isin(tree.iterations["node_id"]).to_numpy()
+    assert below.sum() == 15
+
+
+def test_forward_backward_and_optimizer_beside_one_another_are_one_training_step(tmp_path):
+    program = Program()
+    for _ in range(4):
+        for phase in ("forward", "backward", "optimizer.step"):
+            program.inside(phase, lambda: network(program, 4))
+    tree = program.tree(tmp_path)
+    assert tree.iterations["kernel_count"].tolist() == [12] * 4
+    assert tree.iterations["kind"].tolist() == ["training step"] * 4
+
+
+def test_parts_of_layers_in_a_cycle_are_no_executions(tmp_path):
+    program = Program()
+    program.inside(
+        "run_model", *(lambda n=n: program.inside(n, lambda: network(program)) for n in ["attn", "ffn"] * 12)
+    )
+    assert names(program.tree(tmp_path)) == ["run_model"]
+
+
+def test_prefill_and_decode_are_kinds(tmp_path):
+    program = Program()
+    program.inside("step[EXTEND bs=2 toks=64]", lambda: network(program, 12))
+    for _ in range(3):
+        program.inside("step[DECODE bs=2]", lambda: network(program, 6))
+    tree = program.tree(tmp_path)
+    assert tree.iterations["kind"].tolist() == ["prefill", "decode", "decode", "decode"]
+    assert tree.iterations["phase"].tolist() == ["prefill", "decode", "decode", "decode"]
+    assert tree.iterations["batch_size"].tolist() == [2] * 4
+    assert tree.iterations["token_count"].tolist() == [64, -1, -1, -1]
+    assert not tree.iterations["is_warmup"].any()
+
+
+def test_passes_inside_a_long_range(tmp_path):
+    program = Program()
+
+    def forward_pass():
+        program.kernel("embed", 30)
+        for _ in range(8):
+            for part in ("norm", "qkv", "softmax", "attend", "project", "norm_2", "up", "gelu", "down"):
+                program.kernel(f"gemm_{part}", 90)
+        program.kernel("head", 50)
+
+    program.inside("warmup", lambda: program.inside("setup", forward_pass))
+    program.inside("benchmark", lambda: program.inside("nothing_known", *[forward_pass] * 5))
+    tree = program.tree(tmp_path)
+    found, share = chosen(tree)
+    assert [(rule, count) for rule, _, count in found] == [("period of the launch sequence", 6)] and share == 100
+    assert tree.iterations["kernel_count"].tolist() == [74] * 6
+    assert tree.iterations["is_warmup"].tolist() == [True] + [False] * 5
+
+
+def test_under_half_of_the_device_time_is_a_warning_that_names_the_runner_up(tmp_path):
+    program = Program()
+    for k in range(4):
+        program.inside(f"step {k}", lambda: program.kernel("small", 50))
+        program.kernel("elsewhere", 400)
+    tree = program.tree(tmp_path)
+    assert chosen(tree)[0] == [("step markers", "step", 4)]
+    warning = next(f for f in tree.findings if f.code == "executions-cover-little")
+    assert warning.severity == "warning" and "11 % of device time" in warning.example
+
+
+def test_the_option_of_the_runner_up_selects_it(tmp_path):
+    program = Program()
+    for k in range(3):
+        program.inside("handle", lambda k=k: program.inside(f"step {k}", lambda: network(program, 4)),
+                       lambda: network(program, 2))  # fmt: skip
+        program.inside("send", lambda: network(program, 2))
+    tree = program.tree(tmp_path)
+    others = tree.execution_candidates[~tree.execution_candidates["is_chosen"].to_numpy(bool)]
+    option = others[others["option"] != ""].iloc[0]
+    pattern = shlex.split(option["option"])[1]
+    again = program.tree(tmp_path / "..", model_range=pattern)
+    assert len(again.iterations) == option["execution_count"]
+
+
+def test_warm_up_that_launches_what_is_measured_is_its_warm_up(tmp_path):
+    program = Program()
+    for _ in range(2):
+        program.inside("Warm-up", lambda: network(program))
+    for k in range(3):
+        program.inside(f"step {k}", lambda: network(program))
+    tree = program.tree(tmp_path)
+    if len(tree.iterations) == 5:
+        assert tree.iterations["is_warmup"].tolist() == [True, True, False, False, False]
+        assert tree.iterations["phase"].nunique() == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=12, max_size=120), st.integers(0, 2**16))
+def test_no_cycle_is_found_in_random_siblings(symbols, seed):
+    order = np.random.default_rng(seed).permutation(len(symbols))
+    name = np.array(symbols)[order]
+    count = len(name)
+    start = np.arange(count) * 10
+    found = find_cycle(
+        np.full(count, -1), name, np.zeros(count, np.int64), start, start + 9, np.full(count, 5), np.ones(count, bool),
+        5 * count,
+    )  # fmt: skip
+    if found is None:
+        return
+    # what is found is there: most turns have the same names in the same order
+    turns = [tuple(name[found.spans[found.turn == k]]) for k in range(found.count)]
+    frequent = max(turns.count(turn) for turn in turns)
+    alike = [tuple(n for n in turn if turns[0].count(n)) for turn in turns]
+    assert found.count >= 3 and (frequent >= 2 or len(set(alike)) < len(alike))
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 30), min_size=60, max_size=150))
+def test_random_launches_inside_a_range_stay_one_execution(tmp_path, kernels):
+    order = np.random.default_rng(len(kernels) + sum(kernels)).permutation(30 * len(kernels)) % 31
+    program = Program()
+    program.inside("main", lambda: program.inside("body", *(lambda n=n: program.kernel(f"k{n}") for n in order[:200])))
+    assert names(program.tree(tmp_path)) == ["main"]
+
+
+@pytest.mark.parametrize("text", ["step[DECODE bs=*]", "a+b (c) | d 'e'", "token_*_x", "üñ \\d"])
+def test_patterns_of_options_match_their_texts(text):
+    from xsp_post.tree_steps.executions import _pattern, _quoted
+
+    example = text.replace("*", "17")
+    pattern = shlex.split("x " + _quoted(_pattern(text)))[1]
+    assert re.search(pattern, example)
