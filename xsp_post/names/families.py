@@ -2,7 +2,7 @@
 
 The table `RULES` is tried from top to bottom, the first pattern found in the name decides. It looks at
 names only, so a family is a guess: a kernel that hides its purpose is ``other``. Every rule says why it
-stands where it stands, and tests/test_families.py holds one real name for each.
+stands where it stands, and tests/names/test_families.py holds one real name for each.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import golden_compare as compare
 import golden_outputs as outputs
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/resnet50_generated.sqlite"
 
 

@@ -20,7 +20,7 @@ from xsp_post.names import (
 )
 from xsp_post.names.markers import step_sizes
 
-CAPTURES = Path(os.environ.get("XSP_POST_CAPTURES", Path(__file__).parents[1] / ".." / "shared" / "captures"))
+CAPTURES = Path(os.environ.get("XSP_POST_CAPTURES", Path(__file__).parents[2] / ".." / "shared" / "captures"))
 
 
 def array(*texts: str) -> np.ndarray:

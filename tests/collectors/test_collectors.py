@@ -21,7 +21,7 @@ from xsp_post.model import capture
 from xsp_post.model.capture import CapturePlan, Workload
 from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
 
-FAKES = Path(__file__).parent / "fakes"
+FAKES = Path(__file__).parents[1] / "fakes"
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_decimal_megabytes_would_not_reproduce_the_paper(monkeypatch):
 
 @needs_data
 def test_the_page_is_what_is_committed():
-    page = Path(__file__).parent.parent / "docs" / "paper.md"
+    page = Path(__file__).parents[2] / "docs" / "paper.md"
     assert page.read_text(encoding="utf-8") == check.render()
 
 

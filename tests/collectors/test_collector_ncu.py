@@ -23,7 +23,7 @@ from xsp_post.model.capture import CapturePlan, Workload
 from xsp_post.model.counters import ACTION_DTYPES, QUANTITIES, CounterReport
 from xsp_post.model.levels import RUN_COUNTERS
 
-FAKES = Path(__file__).parent / "fakes"
+FAKES = Path(__file__).parents[1] / "fakes"
 LISTED = (
     "gpu__time_duration,dram__bytes_read,dram__bytes_write,lts__t_sectors,sm__warps_active,sm__pipe_tensor_cycles_active,"
     "smsp__sass_thread_inst_executed_op_ffma_pred_on,sm__ops_path_tensor_src_fp16_dst_fp32,"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from xsp_post.cli import app, main
 from xsp_post.commands.shared import JSON_VERSION
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples/resnet50_generated.sqlite"
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/resnet50_generated.sqlite"
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from builders import ExportBuilder
 from xsp_post.base.errors import OutputError
 from xsp_post.recipes import RECIPES, install
 
-FAKES = Path(__file__).parent / "fakes"
+FAKES = Path(__file__).parents[1] / "fakes"
 
 
 @pytest.fixture
