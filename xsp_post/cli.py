@@ -15,13 +15,13 @@ if Path(sys.argv[0]).name == "xsp-post" and signal.getsignal(signal.SIGINT) is s
 
 import importlib
 import os
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from xsp_post import __version__
 from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError
+from xsp_post.base.stops import Stops
 
 app = typer.Typer(
     name="xsp-post",
@@ -69,7 +69,7 @@ def main() -> None:
     """Entry point: every failure a user can understand is one sentence and its exit code."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `xsp-post tree … | head` ends quietly
-    stops = _Stops()
+    stops = Stops(is_patient=bool(_WITH_CHILDREN.intersection(sys.argv[1:2])))
     try:
         app()
     except XspPostError as error:
@@ -86,11 +86,14 @@ def main() -> None:
         pass
     else:
         return
-    typer.echo("xsp-post: " + ("terminated" if stops.received == signal.SIGTERM else "interrupted"), err=True)
+    typer.echo(stops.sentence(), err=True)
     sys.exit(128 + stops.received if stops.received else EXIT_INTERRUPTED)
 
 
 _ALONE = (["tree"], ["ingest"], ["table"])  # one process, no workers: nothing waits for its end but the user
+
+
+_WITH_CHILDREN = {"run", "batch"}
 
 
 def _leave() -> None:
@@ -101,28 +104,6 @@ def _leave() -> None:
     except OSError:
         return
     os._exit(0)
-
-
-class _Stops:
-    """Ctrl-C, kill and a closed terminal end a command in order: what is half-written is cleared away.
-
-    The first such signal becomes a KeyboardInterrupt. The next one is passed over, for clearing away takes a
-    moment; one more ends the process as the system does.
-    """
-
-    def __init__(self) -> None:
-        self.received = 0
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
-                signal.signal(number, self._stop)
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        if self.received:
-            signal.signal(number, signal.SIG_DFL)
-            return
-        self.received = number
-        raise KeyboardInterrupt
 
 
 _CHILD_LINE = "\n  | "

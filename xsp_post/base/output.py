@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from xsp_post.base import stops
 from xsp_post.base.errors import OutputError
 
 
@@ -29,6 +30,7 @@ def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator
     target = Path(path)
     _check_target(target, force)
     temporary = _make_temporary(target)
+    stops.unfinished.add(temporary)
     try:
         try:
             yield temporary
@@ -44,6 +46,7 @@ def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator
                 raise
             raise _failure(target, error) from error
     finally:
+        stops.unfinished.discard(temporary)
         for suffix in ("", "-journal", "-wal", "-shm"):  # what SQLite may leave beside a database
             with suppress(OSError):
                 os.unlink(f"{temporary}{suffix}")
@@ -65,6 +68,7 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str 
     except OSError as error:
         raise _failure(target, error) from error
     old = temporary.with_suffix(".old")
+    stops.unfinished.add(temporary)
     try:
         try:
             yield temporary
@@ -86,6 +90,7 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str 
                 raise
             raise _failure(target, error) from error
     finally:
+        stops.unfinished.discard(temporary)
         shutil.rmtree(temporary, ignore_errors=True)
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)

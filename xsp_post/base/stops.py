@@ -1,0 +1,74 @@
+"""Ctrl-C, kill and a closed terminal end a command in order, and within two seconds whatever a library is doing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+_GRACE_S = 1.5
+unfinished: set[Path] = set()  # outputs that are being written, under their temporary names (`base.output`)
+
+
+class Stops:
+    """Turns the first such signal into a KeyboardInterrupt, so that what is half-written is cleared away.
+
+    The next one is passed over, for clearing away takes a moment; one more ends the process as the system does. A
+    thread of its own ends the process when the main thread does not get there: inside a library (SQLite, a
+    decompression) Python handles no signal. `is_patient`: that thread is not started, for commands with child
+    processes, which take their time to end.
+    """
+
+    def __init__(self, *, is_patient: bool = False) -> None:
+        self.received = 0
+        self.numbers = []
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, self._stop)
+                self.numbers.append(int(number))
+        if not is_patient and hasattr(os, "pipe2"):
+            self._watch()
+
+    def sentence(self, number: int = 0) -> str:
+        """What is said at the end."""
+        return "xsp-post: " + ("terminated" if (number or self.received) == signal.SIGTERM else "interrupted")
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
+            signal.signal(number, signal.SIG_DFL)
+            return
+        self.received = number
+        raise KeyboardInterrupt
+
+    def _watch(self) -> None:
+        """The system writes each signal's number into a pipe at once, whatever the main thread does."""
+        reads, writes = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(writes, False)
+        signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+        threading.Thread(target=self._end_late, args=(reads,), daemon=True).start()
+
+    def _end_late(self, reads: int) -> None:
+        while (said := os.read(reads, 1)) and said[0] not in self.numbers:
+            pass
+        if not said:
+            return
+        time.sleep(_GRACE_S)
+        for path in list(unfinished):
+            _remove(path)
+        with suppress(OSError):
+            os.write(2, b"" if self.received else f"{self.sentence(said[0])}\n".encode())
+        os._exit(128 + said[0])
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
