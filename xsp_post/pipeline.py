@@ -124,11 +124,14 @@ def _side_by_side(parts: list[Analysis]) -> Analysis:
 
 def waits(paths: list[Path], options: Options | None = None, reading: SqliteTables | None = None) -> Analysis:
     """What says why the devices of captures waited; everything, where counters can say what kernels are bound by."""
-    loaded = _loaded(paths, reading, detail=True)
+    # launch dimensions say nothing of waiting, but the frames of a PyTorch trace do
+    loaded = _loaded(paths, reading, detail=reading is None)
     if any(one.counters is not None for one in loaded):
         return analyze_loaded(loaded, options or DEFAULTS)
-    trees = [build_tree(trace, options or DEFAULTS) for trace in _traces(loaded)]
-    return _side_by_side([summary_frames(tree, number, is_summary=False) for number, tree in enumerate(trees)])
+    parts = []
+    for capture_id, trace in enumerate(_traces(loaded)):
+        parts.append(summary_frames(build_tree(trace, options or DEFAULTS), capture_id, with_host_rows=True))
+    return _side_by_side(parts)
 
 
 def _loaded(paths: list[Path], reading: SqliteTables | None, *, detail: bool) -> list[Loaded]:
