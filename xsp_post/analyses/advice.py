@@ -79,7 +79,8 @@ def _matrix_products(limit: Limit) -> list[Advice]:
         limit, "tensor-cores",
         "Let matrix products use tensor cores: allow TF32 (torch.set_float32_matmul_precision('high')), or use BF16.",
         f"{format_ratio_percent(simt / max(kernel, 1))} of the kernel time is in matrix products without tensor cores "
-        f"(heaviest: {str(limit.window['top_kernel'])[:60]}), on a GPU whose tensor cores are {1 / ratio:.0f} times as fast.",
+        f"(heaviest: {str(limit.window['top_kernel'])[:60]}), on a GPU whose tensor cores are {1 / ratio:.0f} times as "
+        "fast.",
         "TF32 keeps 10 bits of the mantissa: the model must bear it. The bound is the ratio of the peaks.",
         simt * (1 - ratio), f"{_SIMT_CHANGE}={ratio:.3g}x",
     )]  # fmt: skip
@@ -157,7 +158,8 @@ def _communication(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
 # cause -> code, what to do (with the owner), what it stands on, change of a replay
 _BY_OWNER = {
     "synchronization": (
-        "remove-synchronization", "Do without {call} {place} (.item(), .cpu(), print and torch.cuda.synchronize cause it).",
+        "remove-synchronization",
+        "Do without {call} {place} (.item(), .cpu(), print and torch.cuda.synchronize cause it).",
         "Its result is not needed at once.", "sync=none",
     ),
     "queued": ("streams", "Look at what orders the streams {place}: events and waits between them.",
@@ -172,7 +174,8 @@ _BY_OWNER = {
     ),
     "os_call": ("host-blocked", "Move {call} {place} elsewhere, or to another thread: it blocked the launching thread.",
                 "Another thread can do it meanwhile.", ""),
-    "descheduled": ("processor", "Give the launching thread a processor of its own (fewer workers, numactl, priorities).",
+    "descheduled": ("processor",
+                    "Give the launching thread a processor of its own (fewer workers, numactl, priorities).",
                     "The processors are overcommitted.", ""),
     "host_code": (
         "host-code", "Move the host code {place}{call} off the launching thread, or before the execution.",
@@ -197,8 +200,8 @@ def _by_owner(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
         shown_call = (f" ({call})" if call else "") if cause == "host_code" else call or "the call"
         found.append(_made(
             limit, code, what.format(call=shown_call, place=f"in {owner}" if owner else "outside every range"),
-            f"The device waited {format_ns(spent)} there, in {format_count(int(rows['piece_count'].sum()))} pieces, the "
-            f"longest {format_ns(int(rows['longest_ns'].max()))}.", assumption, spent, change,
+            f"The device waited {format_ns(spent)} there, in {format_count(int(rows['piece_count'].sum()))} pieces, "
+            f"the longest {format_ns(int(rows['longest_ns'].max()))}.", assumption, spent, change,
         ))  # fmt: skip
     return found
 
