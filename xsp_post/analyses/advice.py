@@ -1,18 +1,20 @@
 """Limit and idle causes → what to do next: at most seven changes, each with its evidence, assumption and upper bound.
 
 The bound is the time that the change could save at most, in the scope that the limit speaks of: the device or idle time
-that it concerns. `xsp-post what-if` replays the capture with the change; that gain is never more.
+that it concerns, or less where a replay with the change (`replay.what_if`) finds that less is gained.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from xsp_post.analyses.limits import FIRST_LAUNCH, Limit, in_scope
+from xsp_post.base.errors import XspPostError
 from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.results import Results
+from xsp_post.replay.what_if import what_if
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 MOST = 7
@@ -34,6 +36,8 @@ class Advice:
     bound_ns: int
     bound_ratio: float
     change: str = ""
+    bound_source: str = "time concerned"  # or: replay
+    replay_error_ratio: float | None = None  # of the replay of the recording as it was
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
@@ -53,6 +57,7 @@ def advise(results: Results, limit: Limit) -> list[Advice]:
         *_profiler(limit, causes),
     ]
     worth = [one for one in found if one.bound_ratio >= LEAST_RATIO]
+    worth = [better for one in worth if (better := _replayed(results, limit, one)) is not None]
     return sorted(worth, key=lambda one: -one.bound_ns)[:MOST]
 
 
@@ -60,6 +65,26 @@ def _made(
     limit: Limit, code: str, what: str, evidence: str, assumption: str, bound_ns: float, change: str = ""
 ) -> Advice:
     return Advice(code, what, evidence, assumption, int(bound_ns), float(bound_ns) / limit.window_ns, change)
+
+
+def _replayed(results: Results, limit: Limit, one: Advice) -> Advice | None:
+    """The advice with the gain that a replay finds, where that is less than the time concerned; None where the gain is
+    below the replay's error. Without the tables of a replay, or where it refuses, the advice stays as it is."""
+    has_tables = {"kernels", "dependencies", "memory_operations"} <= set(results.tables())
+    if not one.change or not has_tables or limit.scope == "warm-up" or len(limit.captures) != 1:
+        return one
+    try:
+        prediction = what_if(results, [one.change], limit.captures[0])
+    except XspPostError:
+        return one
+    gain = max(-prediction.latency.change_ratio, 0.0)
+    if gain < max(prediction.error_ratio, LEAST_RATIO):
+        return None
+    ratio = min(gain, one.bound_ratio)
+    return replace(
+        one, bound_ratio=ratio, bound_ns=int(ratio * limit.window_ns), bound_source="replay",
+        replay_error_ratio=prediction.error_ratio,
+    )  # fmt: skip
 
 
 def _number(limit: Limit, column: str) -> int:
