@@ -20,6 +20,7 @@ from xsp_post.model.options import DEFAULTS, ROOFS, Options
 from xsp_post.model.results import Analysis, Overlay, Results, with_findings
 from xsp_post.model.trace import Trace
 from xsp_post.reconcile import reconcile
+from xsp_post.replay.collectives import across_ranks
 from xsp_post.replay.tables import replay_frames
 from xsp_post.store.store import open_store
 from xsp_post.tree_steps.twin import Twin, twin_of
@@ -89,7 +90,8 @@ def analyze_loaded(
     reports = [one.counters for one in loaded if one.counters is not None]
     if reports:
         analysis = with_counters(analysis, reports)
-    analysis = Analysis({**analysis.frames, **replay_frames(analysis)}, analysis.findings)
+    replayed = {**replay_frames(analysis), "collectives": across_ranks(analysis.frames["collectives"])}
+    analysis = Analysis({**analysis.frames, **replayed}, analysis.findings)
     return with_analyses(analysis, options)
 
 

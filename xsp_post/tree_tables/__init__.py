@@ -11,10 +11,12 @@ import pandas as pd
 from xsp_post.model.confidence import confidence_words
 from xsp_post.model.results import Analysis, with_findings
 from xsp_post.model.tree import Tree, balance
+from xsp_post.replay.collectives import collectives_frame
 from xsp_post.replay.waits import dependencies_frame
 from xsp_post.schemas import column_names
 from xsp_post.tree_steps.folding import fold
 from xsp_post.tree_tables.captures import captures_frame, iterations_frame
+from xsp_post.tree_tables.collectives import message_sizes
 from xsp_post.tree_tables.columns import Threads
 from xsp_post.tree_tables.devices import devices_frame
 from xsp_post.tree_tables.idle import idle_frames
@@ -46,6 +48,7 @@ def core_frames(
         "operations": operations_frame(tree),
         "devices": devices_frame(tree),
         "balance": balance(tree),
+        "collectives": collectives_frame(rows["kernels"], *message_sizes(tree)),
         "dependencies": dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy()),
         **operator_frames(tree),
         "execution_candidates": tree.execution_candidates.copy(),
