@@ -110,3 +110,40 @@ def test_random_sequences_invent_nothing(tmp_path, seed):
     tree = _export(tmp_path / "random.sqlite", names)
     assert not len(tree.iterations) and not tree.nodes["is_inferred"].any()
     assert not len(blocks(tree))
+
+
+def _without(trace, pattern):
+    """The trace without the ranges whose text matches."""
+    texts = pd.Series(trace.strings[trace.spans["name_id"]], dtype=object)
+    rows = np.flatnonzero(~texts.str.contains(pattern).to_numpy())
+    attributes = trace.attributes.iloc[rows].reset_index(drop=True) if len(trace.attributes) else trace.attributes
+    return replace(trace, spans=trace.spans.iloc[rows].reset_index(drop=True), attributes=attributes)
+
+
+@pytest.mark.parametrize(("name", "kind", "label"), [
+    ("timesformer_h100", "TimesformerLayer", "aten::matmul, aten::mul, aten::softmax"),
+    ("bert_small_h100", "BertLayer", "aten::linear, aten::scaled_dot_product_attention, aten::layer_norm"),
+    ("qwen_h100", "Qwen2DecoderLayer", "aten::mul, aten::linear, aten::contiguous"),
+    ("switch_transformer", "SwitchTransformerBlock", "aten::linear, aten::matmul, aten::stack"),
+])  # fmt: skip
+@pytest.mark.parametrize("gone", ["^nn.Module", "^nn.Module|Step|step"])
+def test_operators_without_modules_fold_into_blocks_named_by_them(captures, name, kind, label, gone):
+    trace = load(captures / "kineto" / f"{name}.pt.trace.json.gz").trace
+    full, bare = build_tree(trace), build_tree(_without(trace, gone))
+    is_layer = full.nodes["level"].to_numpy() == int(Level.LAYER)
+    truth = boundaries(full, np.flatnonzero(is_layer & (full.names.node_text("layer_type") == kind)))
+    found = blocks(bare)
+    assert np.abs(boundaries(bare, found) - truth).max() <= 1
+    assert set(bare.names.folded_names[bare.nodes["folded_id"].to_numpy()[found]]) == {f"block · {label}"}
+    inside = np.isin(bare.nodes["layer_node_id"].to_numpy(), found) & bare.names.node_is("role", "operator")
+    assert inside.any() and (bare.nodes["level"].to_numpy()[inside] == int(Level.OPERATION)).all()
+
+
+def test_operators_of_ranks_without_hooks_fold_into_blocks(captures):
+    trace = _without(load(captures / "nsys" / "fsdp_2gpu_h100.sqlite").trace, "FSDP")
+    tree = build_tree(trace)
+    found = blocks(tree)
+    assert len(found) == 32 and tree.nodes["process_index"].iloc[found].nunique() == 2
+    inside = np.isin(tree.nodes["layer_node_id"].to_numpy(), found)
+    held = set(tree.names.folded_names[tree.nodes["folded_id"].to_numpy()[inside]])
+    assert {"FlashAttnFunc", "AllToAll4D", "aten::linear"} <= held

@@ -13,6 +13,7 @@ from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, NodeKind
 from xsp_post.tree_steps.node_names import NodeNames
+from xsp_post.tree_steps.operator_blocks import inside_of, name_by_operators, open_operators
 
 _HINT_WORDS = ("Synchronize", "Memcpy")
 
@@ -31,7 +32,11 @@ def infer_rest(
     between_hooks = nodes["kind"].to_numpy()[activities["node_id"].to_numpy()] == int(NodeKind.HOOK_PAIR)
     outside = (how == int(Attribution.NONE)) & ~between_hooks
     # A call of cuDNN or cuBLAS is no structure of the program: what only such ranges hold is open as well.
-    in_library = _library_alone(nodes)
+    # Operators without modules fold into the blocks they repeat in.
+    operators = np.zeros(len(nodes), bool)
+    if not (nodes["level"].to_numpy() == int(Level.MODEL)).any():
+        operators = open_operators(names, nodes, activities) & (nodes["parent_id"].to_numpy() == 0)
+    in_library = _library_alone(nodes) | inside_of(operators, nodes)
     node = activities["node_id"].to_numpy().copy()
     uncovered = outside | in_library[node]
     rows = np.flatnonzero(working)
@@ -41,6 +46,8 @@ def infer_rest(
     inference = infer(frame, trace.strings, hints=hints(trace))
     if not len(inference.nodes):
         return nodes, activities, trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), inference.findings
+    recorded, duration = node[rows], (activities["end_ns"] - activities["start_ns"]).to_numpy()[rows]
+    name_by_operators(inference.nodes, inference.node_of_launch, recorded, duration, operators, names, nodes)
     home = np.flatnonzero(nodes["kind"].to_numpy() == int(NodeKind.UNATTRIBUTED))
     nodes, strings = with_new_nodes(trace, names, nodes, inference.nodes, int(home[0]) if len(home) else 0)
     first = len(nodes) - len(inference.nodes)
@@ -59,9 +66,20 @@ def infer_rest(
     if called.any():
         nodes = with_calls_inside(nodes, node[placed[called]], target[called], np.zeros(1, np.int64))
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
+    nodes["level"] = without_layers_in_blocks(nodes, first)
     activities = activities.assign(node_id=node, launch_node_id=launch_node)
     known = inference.nodes.assign(node_id=first + np.arange(len(inference.nodes)))[list(INFERRED_COLUMNS)]
     return nodes, activities, strings, known, inference.findings
+
+
+def without_layers_in_blocks(nodes: pd.DataFrame, first: int) -> np.ndarray:
+    """Levels, where what was recorded inside an inferred layer (a node from ``first`` on) is a part of it."""
+    level = nodes["level"].to_numpy().copy()
+    is_new = np.arange(len(nodes)) >= first
+    blocks = is_new & (level == int(Level.LAYER))
+    parts = inside_of(blocks, nodes) & ~is_new & np.isin(level, (int(Level.LAYER), int(Level.MODULE)))
+    level[parts] = int(Level.OPERATION)
+    return level
 
 
 def _library_alone(nodes: pd.DataFrame) -> np.ndarray:

@@ -19,8 +19,9 @@ from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
 from xsp_post.tree_steps import layering
-from xsp_post.tree_steps.inferred import launch_columns, with_calls_inside, with_new_nodes
+from xsp_post.tree_steps.inferred import launch_columns, with_calls_inside, with_new_nodes, without_layers_in_blocks
 from xsp_post.tree_steps.node_names import NodeNames
+from xsp_post.tree_steps.operator_blocks import name_by_operators, open_operators
 
 # A range is looked into where its layers hold less than this of its device time, …
 _LEAST_IN_LAYERS = 0.5
@@ -46,7 +47,8 @@ def infer_inside_ranges(
 ) -> Inside:
     """Blocks inside the ranges that hold much device work and no layers."""
     nothing = Inside(nodes, activities, strings)
-    home_of_node = _hollow(trace, names, nodes, activities)
+    operators = open_operators(names, nodes, activities)
+    home_of_node = _hollow(names, nodes, activities, operators)
     kind, node = activities["kind"].to_numpy(), activities["node_id"].to_numpy()
     launch_id = activities["launch_id"].to_numpy()
     working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
@@ -60,6 +62,8 @@ def infer_inside_ranges(
     found, home = _worth_keeping(found, homes[home_of_iteration], frame, node[rows])
     if not len(found.nodes):
         return nothing
+    duration = (activities["end_ns"] - activities["start_ns"]).to_numpy()[rows]
+    name_by_operators(found.nodes, found.node_of_launch, node[rows], duration, operators, names, nodes)
     _match_gradients(found.nodes, home, names, nodes)
     return _inserted(trace, names, nothing, found, home, rows)
 
@@ -67,7 +71,7 @@ def infer_inside_ranges(
 # ---------------------------------------------------------------- which ranges
 
 
-def _hollow(trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
+def _hollow(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, operators: np.ndarray) -> np.ndarray:
     """For each node the recorded range to be looked into that it lies in (or is), −1 none; int64 (nodes,)."""
     level, kind = nodes["level"].to_numpy(), nodes["kind"].to_numpy()
     parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
@@ -78,7 +82,7 @@ def _hollow(trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.
     own = rollup.sums_per_node(node[is_kernel], length[is_kernel], count)
     recorded = kind <= int(NodeKind.ANNOTATION)
     is_model = (level == int(Level.MODEL)) & recorded
-    is_layer = level == int(Level.LAYER)
+    is_layer = (level == int(Level.LAYER)) & ~operators
     open_layer = is_layer & recorded & _may_hide_layers(names, nodes, own)
     if not (is_model | open_layer).any():
         return np.full(count, -1, np.int64)
@@ -102,11 +106,11 @@ def _hollow(trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.
 
 def _may_hide_layers(names: NodeNames, nodes: pd.DataFrame, own: np.ndarray) -> np.ndarray:
     """Layers by their place alone: phases, compiled regions, and plain ranges that hold most of all work; bool."""
-    role, dialect = names.node_text("role"), names.node_text("dialect")
     parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
     held = rollup.add_up(own, parent, depth)
-    plain = ((role == "") | (role == "iteration") | (role == "model")) & (dialect == "plain")
-    return (role == "phase") | (dialect == "torch_compile") | (plain & (held >= _LARGE * max(int(own.sum()), 1)))
+    plain = names.node_is("role", "", "iteration", "model") & names.node_is("dialect", "plain")
+    large = held >= _LARGE * max(int(own.sum()), 1)
+    return names.node_is("role", "phase") | names.node_is("dialect", "torch_compile") | (plain & large)
 
 
 def _kinds(names: NodeNames, nodes: pd.DataFrame, homes: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -200,13 +204,8 @@ def _inserted(
 
 def _levels(nodes: pd.DataFrame, is_home: np.ndarray, first: int) -> np.ndarray:
     """A layer that holds blocks groups them; what was recorded inside a block is a part of it."""
-    level = nodes["level"].to_numpy().copy()
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
-    level[is_home & (level == int(Level.LAYER))] = int(Level.MODULE)
-    is_new = np.arange(len(nodes)) >= first
-    in_block = layering.inherit(np.where(is_new & (level == int(Level.LAYER)), 1, -1), parent, depth) == 1
-    parts = in_block & ~is_new & np.isin(level, (int(Level.LAYER), int(Level.MODULE)))
-    level[parts] = int(Level.OPERATION)
+    level = without_layers_in_blocks(nodes, first)
+    level[is_home[: len(level)] & (level == int(Level.LAYER))] = int(Level.MODULE)
     return level
 
 

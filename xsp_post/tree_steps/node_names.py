@@ -67,6 +67,11 @@ class NodeNames:
         self._guessed_type = np.concatenate([self._guessed_type, layer_type])
         return np.array([known[text] for text in unique.tolist()] or [0], np.int64)[codes]
 
+    def node_is(self, column: str, *values: str) -> np.ndarray:
+        """Which nodes' parsed text is one of these; bool per node, false for nodes without a text of their own."""
+        table = np.append(self.parsed[column].isin(values).to_numpy(), False)  # the last: no text of its own
+        return table[np.maximum(self._row_of_node, -1)]
+
     def node_text(self, column: str, nodes: np.ndarray | None = None) -> np.ndarray:
         """A parsed text per node (object, '' for synthetic nodes; an inferred node has its guessed layer_type)."""
         row = self._row_of_node if nodes is None else self._row_of_node[nodes]
