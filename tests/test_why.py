@@ -82,7 +82,12 @@ def test_the_same_verdict_everywhere(tmp_path):
     assert RUNNER.invoke(app, ["tree", str(path)]).stdout.startswith("Verdict  synchronisation-bound")
     from_store = json.loads(RUNNER.invoke(app, ["why", str(store), "--json"]).stdout)
     from_capture = json.loads(RUNNER.invoke(app, ["why", str(path), "--json"]).stdout)
-    assert from_store == from_capture
+    for part in ("verdict", "causes"):
+        assert from_store["data"][part] == from_capture["data"][part]
+    # with its tables at hand, a store's bounds come from a replay, and are never more
+    bounds = {one["code"]: one["bound_ns"] for one in from_capture["data"]["advice"]}
+    assert all(one["bound_ns"] <= bounds[one["code"]] for one in from_store["data"]["advice"])
+    assert any(one["bound_source"] == "replay" for one in from_store["data"]["advice"])
 
 
 def test_advice_has_an_upper_bound_and_leaves_out_what_is_small(tmp_path):

@@ -20,6 +20,7 @@ from xsp_post.model.options import DEFAULTS, ROOFS, Options
 from xsp_post.model.results import Analysis, Overlay, Results, with_findings
 from xsp_post.model.trace import Trace
 from xsp_post.reconcile import reconcile
+from xsp_post.replay.collectives import across_ranks
 from xsp_post.replay.tables import replay_frames
 from xsp_post.store.store import open_store
 from xsp_post.tree_steps.twin import Twin, twin_of
@@ -89,7 +90,8 @@ def analyze_loaded(
     reports = [one.counters for one in loaded if one.counters is not None]
     if reports:
         analysis = with_counters(analysis, reports)
-    analysis = Analysis({**analysis.frames, **replay_frames(analysis)}, analysis.findings)
+    replayed = {**replay_frames(analysis), "collectives": across_ranks(analysis.frames["collectives"])}
+    analysis = Analysis({**analysis.frames, **replayed}, analysis.findings)
     return with_analyses(analysis, options)
 
 
@@ -124,11 +126,14 @@ def _side_by_side(parts: list[Analysis]) -> Analysis:
 
 def waits(paths: list[Path], options: Options | None = None, reading: SqliteTables | None = None) -> Analysis:
     """What says why the devices of captures waited; everything, where counters can say what kernels are bound by."""
-    loaded = _loaded(paths, reading, detail=True)
+    # launch dimensions say nothing of waiting, but the frames of a PyTorch trace do
+    loaded = _loaded(paths, reading, detail=reading is None)
     if any(one.counters is not None for one in loaded):
         return analyze_loaded(loaded, options or DEFAULTS)
-    trees = [build_tree(trace, options or DEFAULTS) for trace in _traces(loaded)]
-    return _side_by_side([summary_frames(tree, number, is_summary=False) for number, tree in enumerate(trees)])
+    parts = []
+    for capture_id, trace in enumerate(_traces(loaded)):
+        parts.append(summary_frames(build_tree(trace, options or DEFAULTS), capture_id, with_host_rows=True))
+    return _side_by_side(parts)
 
 
 def _loaded(paths: list[Path], reading: SqliteTables | None, *, detail: bool) -> list[Loaded]:

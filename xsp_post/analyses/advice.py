@@ -1,18 +1,20 @@
 """Limit and idle causes → what to do next: at most seven changes, each with its evidence, assumption and upper bound.
 
 The bound is the time that the change could save at most, in the scope that the limit speaks of: the device or idle time
-that it concerns. `xsp-post what-if` replays the capture with the change; that gain is never more.
+that it concerns, or less where a replay with the change (`replay.what_if`) finds that less is gained.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from xsp_post.analyses.limits import FIRST_LAUNCH, Limit, in_scope
+from xsp_post.base.errors import XspPostError
 from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.results import Results
+from xsp_post.replay.what_if import what_if
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 MOST = 7
@@ -34,6 +36,8 @@ class Advice:
     bound_ns: int
     bound_ratio: float
     change: str = ""
+    bound_source: str = "time concerned"  # or: replay
+    replay_error_ratio: float | None = None  # of the replay of the recording as it was
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
@@ -53,6 +57,7 @@ def advise(results: Results, limit: Limit) -> list[Advice]:
         *_profiler(limit, causes),
     ]
     worth = [one for one in found if one.bound_ratio >= LEAST_RATIO]
+    worth = [better for one in worth if (better := _replayed(results, limit, one)) is not None]
     return sorted(worth, key=lambda one: -one.bound_ns)[:MOST]
 
 
@@ -60,6 +65,26 @@ def _made(
     limit: Limit, code: str, what: str, evidence: str, assumption: str, bound_ns: float, change: str = ""
 ) -> Advice:
     return Advice(code, what, evidence, assumption, int(bound_ns), float(bound_ns) / limit.window_ns, change)
+
+
+def _replayed(results: Results, limit: Limit, one: Advice) -> Advice | None:
+    """The advice with the gain that a replay finds, where that is less than the time concerned; None where the gain is
+    below the replay's error. Without the tables of a replay, or where it refuses, the advice stays as it is."""
+    has_tables = {"kernels", "dependencies", "memory_operations"} <= set(results.tables())
+    if not one.change or not has_tables or limit.scope == "warm-up" or len(limit.captures) != 1:
+        return one
+    try:
+        prediction = what_if(results, [one.change], limit.captures[0])
+    except XspPostError:
+        return one
+    gain = max(-prediction.latency.change_ratio, 0.0)
+    if gain < max(prediction.error_ratio, LEAST_RATIO):
+        return None
+    ratio = min(gain, one.bound_ratio)
+    return replace(
+        one, bound_ratio=ratio, bound_ns=int(ratio * limit.window_ns), bound_source="replay",
+        replay_error_ratio=prediction.error_ratio,
+    )  # fmt: skip
 
 
 def _number(limit: Limit, column: str) -> int:
@@ -79,7 +104,8 @@ def _matrix_products(limit: Limit) -> list[Advice]:
         limit, "tensor-cores",
         "Let matrix products use tensor cores: allow TF32 (torch.set_float32_matmul_precision('high')), or use BF16.",
         f"{format_ratio_percent(simt / max(kernel, 1))} of the kernel time is in matrix products without tensor cores "
-        f"(heaviest: {str(limit.window['top_kernel'])[:60]}), on a GPU whose tensor cores are {1 / ratio:.0f} times as fast.",
+        f"(heaviest: {str(limit.window['top_kernel'])[:60]}), on a GPU whose tensor cores are {1 / ratio:.0f} times as "
+        "fast.",
         "TF32 keeps 10 bits of the mantissa: the model must bear it. The bound is the ratio of the peaks.",
         simt * (1 - ratio), f"{_SIMT_CHANGE}={ratio:.3g}x",
     )]  # fmt: skip
@@ -157,7 +183,8 @@ def _communication(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
 # cause -> code, what to do (with the owner), what it stands on, change of a replay
 _BY_OWNER = {
     "synchronization": (
-        "remove-synchronization", "Do without {call} {place} (.item(), .cpu(), print and torch.cuda.synchronize cause it).",
+        "remove-synchronization",
+        "Do without {call} {place} (.item(), .cpu(), print and torch.cuda.synchronize cause it).",
         "Its result is not needed at once.", "sync=none",
     ),
     "queued": ("streams", "Look at what orders the streams {place}: events and waits between them.",
@@ -172,7 +199,8 @@ _BY_OWNER = {
     ),
     "os_call": ("host-blocked", "Move {call} {place} elsewhere, or to another thread: it blocked the launching thread.",
                 "Another thread can do it meanwhile.", ""),
-    "descheduled": ("processor", "Give the launching thread a processor of its own (fewer workers, numactl, priorities).",
+    "descheduled": ("processor",
+                    "Give the launching thread a processor of its own (fewer workers, numactl, priorities).",
                     "The processors are overcommitted.", ""),
     "host_code": (
         "host-code", "Move the host code {place}{call} off the launching thread, or before the execution.",
@@ -197,8 +225,8 @@ def _by_owner(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
         shown_call = (f" ({call})" if call else "") if cause == "host_code" else call or "the call"
         found.append(_made(
             limit, code, what.format(call=shown_call, place=f"in {owner}" if owner else "outside every range"),
-            f"The device waited {format_ns(spent)} there, in {format_count(int(rows['piece_count'].sum()))} pieces, the "
-            f"longest {format_ns(int(rows['longest_ns'].max()))}.", assumption, spent, change,
+            f"The device waited {format_ns(spent)} there, in {format_count(int(rows['piece_count'].sum()))} pieces, "
+            f"the longest {format_ns(int(rows['longest_ns'].max()))}.", assumption, spent, change,
         ))  # fmt: skip
     return found
 

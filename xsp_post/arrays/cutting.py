@@ -53,3 +53,9 @@ def inside(point: np.ndarray, region_start: np.ndarray, region_end: np.ndarray) 
         return np.zeros(len(point), bool)
     at = np.searchsorted(region_start, point, side="left") - 1
     return (at >= 0) & (region_end[np.maximum(at, 0)] > point)
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """The different values, ascending. Sorts in place; of millions of numbers faster than a table of hashes."""
+    values.sort()
+    return values[np.r_[True, values[1:] != values[:-1]]] if len(values) else values

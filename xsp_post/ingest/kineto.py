@@ -308,6 +308,9 @@ class _Assembly:
         }
         if len(self.allocations) and len(spans):
             columns["allocated_bytes"] = self._allocated_bytes()
+        for name in ("message_bytes", "group_size"):
+            if name in spans:
+                columns[name] = spans[name].to_numpy(float)
         return pd.DataFrame(columns, index=spans.index)
 
     def _module_classes(self, texts: np.ndarray) -> np.ndarray:

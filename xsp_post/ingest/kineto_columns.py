@@ -110,6 +110,9 @@ class Collector:
             frame["shape_id"] = self.strings.add([_shape_text(arguments_of(event)) for event in events])
             if self.with_frames:  # all that a table may want; the printed tree does not
                 frame["arguments_id"] = self.strings.add([_arguments_text(arguments_of(event)) for event in events])
+            if any(event.get("name") == _COMMUNICATION for event in events):
+                sizes = np.array([_message(event) for event in events], float)
+                frame["message_bytes"], frame["group_size"] = sizes[:, 0], sizes[:, 1]
             is_range = np.array([str(event.get("name")).startswith(ANNOTATION_PREFIXES) for event in events], bool)
             frame.loc[is_range, "kind"] = int(SpanKind.ANNOTATION)
         self._keep(self.spans, frame)
@@ -234,6 +237,27 @@ def _arguments_text(args: dict[str, Any]) -> str | None:
     record: list[Any] = [args.get(key, []) for key in _ARGUMENTS]
     text = json.dumps([*record, message] if message else record, separators=(",", ":"))
     return text if len(text) <= _LONGEST_ARGUMENTS else None
+
+
+_COMMUNICATION = "record_param_comms"  # the operator around the launch of a collective
+_ELEMENT_BYTES = {
+    "Float": 4, "Int": 4, "UInt32": 4, "Half": 2, "BFloat16": 2, "Short": 2, "Double": 8, "Long": 8, "UInt64": 8,
+    "ComplexFloat": 8, "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1,
+}  # fmt: skip
+
+
+def _message(event: Event) -> tuple[float, float]:
+    """Bytes of a collective's message (the larger side) and ranks of its group; NaN where the event has none."""
+    unknown = float("nan")
+    if event.get("name") != _COMMUNICATION:
+        return unknown, unknown
+    args = arguments_of(event)
+    counts = [args.get(key) for key in ("In msg nelems", "Out msg nelems")]
+    known = [count for count in counts if type(count) is int and 0 <= count < 1 << 50]
+    width = _ELEMENT_BYTES.get(str(args.get("dtype")))
+    group = args.get("Group size")
+    size = float(max(known) * width) if known and width else unknown
+    return size, float(group) if type(group) is int and 0 < group < 1 << 31 else unknown
 
 
 def _triple(value: Any) -> tuple[int, int, int]:

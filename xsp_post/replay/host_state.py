@@ -12,7 +12,7 @@ from enum import IntEnum
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import Keys, cut, inside, overlaps
+from xsp_post.arrays.cutting import Keys, cut, distinct, inside, overlaps
 from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.replay.calls import CallClass, call_classes
@@ -152,8 +152,7 @@ class HostState:
         for frame in frames:
             of = frame["thread_index"].to_numpy()
             edges += [self._keys.of(of, frame[c].to_numpy()) for c in ("start_ns", "end_ns")]
-        points = np.concatenate(edges)
-        return np.unique(points[inside(points, *self._regions)])
+        return distinct(np.concatenate([edge[inside(edge, *self._regions)] for edge in edges]))
 
     # -- what a piece is -------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from xsp_post.replay.gaps import Gaps, execution_intervals, find_gaps
 from xsp_post.replay.host_state import Cause, HostState, Pieces
 
 _NO_LAYER = -1
+_AT_ONCE = 250_000  # gaps: what is needed beside them grows with their number
 # From the return of a launch call to the start on an idle device: what takes longer has waited for something.
 LATENCY_LIMIT_NS = 100_000
 # The first launch of a kernel loads its code: told by its length, beside that of the other launches.
@@ -53,7 +54,9 @@ def explain_idle(tree: Tree, *, with_host_rows: bool = True) -> Idle:
     parts = []
     for device in range(len(gaps.devices)):  # stretches of one thread are disjoint within a device only
         mine = np.flatnonzero(gaps.device[row] == device)
-        parts.append(_explain(tree, state, gaps, row[mine], start[mine], end[mine], iteration[mine]))
+        for first in range(0, len(mine), _AT_ONCE):
+            some = mine[first : first + _AT_ONCE]
+            parts.append(_explain(tree, state, gaps, row[some], start[some], end[some], iteration[some]))
     pieces = pd.concat(parts, ignore_index=True) if parts else _no_pieces()
     pieces["layer_node_id"] = _layers(tree, pieces)
     pieces["detail_id"] = _details(tree, state, pieces)
@@ -175,16 +178,16 @@ def _piece_frame(
     count = len(at)
     return pd.DataFrame(
         {
-            "device": gaps.device[gap],
-            "gap": gap,
+            "device": gaps.device[gap].astype(np.int16),
+            "gap": gap.astype(np.int32),
             "start_ns": start,
             "end_ns": end,
             "cause": np.broadcast_to(cause, count).astype(np.int8),
-            "call_id": np.broadcast_to(call, count).astype(np.int64),
-            "node_id": np.broadcast_to(node, count).astype(np.int64),
-            "iteration_index": iteration[at],
-            "next_activity": gaps.next[gap],
-            "previous_activity": gaps.previous[gap],
+            "call_id": np.broadcast_to(call, count).astype(np.int32),
+            "node_id": np.broadcast_to(node, count).astype(np.int32),
+            "iteration_index": iteration[at].astype(np.int32),
+            "next_activity": gaps.next[gap].astype(np.int32),
+            "previous_activity": gaps.previous[gap].astype(np.int32),
         },
         copy=False,
     )
@@ -293,14 +296,14 @@ def _layers(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
         )
         counted = activities["layer_node_id"].to_numpy()[safe]
         layer = np.where(same & (layer < 0), counted, layer)
-    return layer
+    return layer.astype(np.int32)
 
 
 def _details(tree: Tree, state: HostState, pieces: pd.DataFrame) -> np.ndarray:
     """What a synchronisation or a queued operation waited for (the operation that ended last), and which launches
     loaded code; text ids, −1 for none."""
     cause = pieces["cause"].to_numpy()
-    detail = np.full(len(pieces), -1, np.int64)
+    detail = np.full(len(pieces), -1, np.int32)
     if not len(tree.activities):
         return detail
     previous = pieces["previous_activity"].to_numpy()
@@ -342,13 +345,13 @@ def _first_launches(tree: Tree) -> np.ndarray:
 def _coalesced(pieces: pd.DataFrame) -> pd.DataFrame:
     """In order of device and time, neighbours of one gap that differ in nothing made one."""
     order = np.lexsort((pieces["start_ns"].to_numpy(), pieces["device"].to_numpy()))
-    pieces = pieces.take(order)
     same = np.ones(max(len(pieces) - 1, 0), bool)
     for column in ("gap", "cause", "call_id", "node_id", "iteration_index", "layer_node_id", "detail_id"):
-        values = pieces[column].to_numpy()
+        values = pieces[column].to_numpy()[order]
         same &= values[1:] == values[:-1]
     first = np.flatnonzero(np.r_[True, ~same][: len(pieces)])
     last = np.r_[first[1:] - 1, len(pieces) - 1][: len(first)]
-    merged = pieces.iloc[first].reset_index(drop=True)
-    merged["end_ns"] = pieces["end_ns"].to_numpy()[last]
+    end = pieces["end_ns"].to_numpy()[order[last]]
+    merged = pieces.take(order[first]).reset_index(drop=True)
+    merged["end_ns"] = end
     return merged

@@ -204,10 +204,12 @@ def print_why(console: Console, said: Why) -> None:
             highlight=False,
         )
     if said.advice:
-        console.print(Text("What to do next (at most: the time it concerns)", style="bold"))
+        console.print(Text("What to do next", style="bold"))
     for number, one in enumerate(said.advice, 1):
         console.print(Text(f"  {number}. {shown(one.what, 300)}", style="bold"), highlight=False)
         gain = f"at most {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of the time"
+        if one.replay_error_ratio is not None:
+            gain += f" (replayed; replay error {format_ratio_percent(one.replay_error_ratio)})"
         console.print(Text(f"     {gain}. {shown(one.evidence, 400)}"), highlight=False)
         console.print(Text(f"     Assumed: {shown(one.assumption, 300)}", style="dim"), highlight=False)
 

@@ -88,3 +88,55 @@ CRITICAL_PATH = register(
         ),
     )
 )
+
+COLLECTIVES = register(
+    Table(
+        "collectives",
+        "Collectives by rank",
+        "communication kernel: one collective on one rank",
+        (
+            C("capture_id", "int64", "capture"),
+            C("process_id", "int64", "process of the rank"),
+            C("device_id", "int64", "device of the rank"),
+            C("stream_id", "int64", "stream"),
+            C("name", "str", "kernel without what varies from build to build"),
+            C(
+                "kind",
+                "str",
+                "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv ('': the name does "
+                "not say)",
+            ),
+            C(
+                "order_index",
+                "int64",
+                "k-th of that name on its rank: the same number on the other ranks is the same one",
+            ),
+            C("start_ns", "int64", "start, on the clock of its capture"),
+            C("end_ns", "int64", "end"),
+            C(
+                "duration_ns",
+                "int64",
+                "end_ns - start_ns = transfer_ns + waiting_ns + launch_skew_ns where these are known",
+            ),
+            C("launch_start_ns", "float64", "start of its launch call (empty: no launch row)"),
+            C(
+                "transfer_ns",
+                "float64",
+                "from the arrival of the last rank to the end (empty: not matched between ranks)",
+            ),
+            C("waiting_ns", "float64", "waiting for the last rank, whose device still had other work"),
+            C("launch_skew_ns", "float64", "waiting for the last rank, as far as that one launched it later"),
+            C("clock_offset_ns", "float64", "how far the clock of its capture is ahead of the first rank's"),
+            C("overlapped_ns", "float64", "time in which other kernels of the device ran beside it"),
+            C("message_bytes", "float64", "message size, the larger side (empty: not recorded)"),
+            C("group_size", "float64", "ranks of its group as recorded (empty: not recorded)"),
+            C("rank_count", "float64", "ranks it was matched over, else group_size"),
+            C(
+                "bus_bandwidth_bytes_per_s",
+                "float64",
+                "message_bytes / transfer time × the factor of nccl-tests (2(n-1)/n for all_reduce, (n-1)/n for "
+                "all_gather, reduce_scatter, all_to_all, 1 else)",
+            ),
+        ),
+    )
+)

@@ -258,7 +258,10 @@ def _around_layers(ranges: Ranges, layer: np.ndarray, library: np.ndarray) -> np
     """Outermost plain ranges around layers, where they hold most of the device time: nothing else says what one
     execution is."""
     plain = ranges.has_role("") & ~library & (ranges.kind != SpanKind.OPERATOR) & ranges.around(layer)
-    model = plain & (ranges.depth == 0)
+    # what is captured into a graph does not run
+    texts = ranges.folded_texts.astype(str)
+    captures = np.array(["captur" in text.lower() for text in texts] or [False])[ranges.folded_id]
+    model = plain & (ranges.depth == 0) & ~captures
     found = described(ranges, model, OUTERMOST)
     return model if found is not None and found.coverage_ratio >= LEAST_COVERAGE else np.zeros(len(model), bool)
 

@@ -64,6 +64,8 @@ def _innermost(
 def is_of_other_thread(nodes: pd.DataFrame) -> np.ndarray:
     """Which nodes ran on another thread than the node they hang below; nodes without a thread are of their parent's."""
     thread, parent = nodes["thread_index"].to_numpy(), nodes["parent_id"].to_numpy()
+    if int(thread.max(initial=-1)) <= int(thread.min(where=thread >= 0, initial=np.iinfo(thread.dtype).max)):
+        return np.zeros(len(nodes), bool)  # one thread, or none
     return (parent > 0) & (thread >= 0) & (thread[parent] >= 0) & (thread != thread[parent])
 
 

@@ -11,10 +11,12 @@ import pandas as pd
 from xsp_post.model.confidence import confidence_words
 from xsp_post.model.results import Analysis, with_findings
 from xsp_post.model.tree import Tree, balance
+from xsp_post.replay.collectives import collectives_frame
 from xsp_post.replay.waits import dependencies_frame
 from xsp_post.schemas import column_names
 from xsp_post.tree_steps.folding import fold
 from xsp_post.tree_tables.captures import captures_frame, iterations_frame
+from xsp_post.tree_tables.collectives import message_sizes
 from xsp_post.tree_tables.columns import Threads
 from xsp_post.tree_tables.devices import devices_frame
 from xsp_post.tree_tables.idle import idle_frames
@@ -46,6 +48,7 @@ def core_frames(
         "operations": operations_frame(tree),
         "devices": devices_frame(tree),
         "balance": balance(tree),
+        "collectives": collectives_frame(rows["kernels"], *message_sizes(tree)),
         "dependencies": dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy()),
         **operator_frames(tree),
         "execution_candidates": tree.execution_candidates.copy(),
@@ -73,13 +76,13 @@ def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame
     return frame[wanted + [c for c in frame if c not in wanted]]
 
 
-def summary_frames(tree: Tree, capture_id: int = 0, *, is_summary: bool = True) -> Analysis:
+def summary_frames(tree: Tree, capture_id: int = 0, *, with_host_rows: bool = False) -> Analysis:
     """What `tree` prints, without the million rows behind it: captures, devices, paths and what ran in
     them, balance, causes of waits, findings.
-    Without ``is_summary`` the idle time is looked at in full (`idle.idle_frames`), for `why`."""
+    ``with_host_rows``: waits are told by operating-system calls, scheduling and samples, too (for `why`)."""
     frames = {"paths": fold(tree), "operations": operations_frame(tree), "devices": devices_frame(tree),
               "balance": balance(tree), "captures": captures_frame(tree)}  # fmt: skip
-    frames |= idle_frames(tree, frames["paths"], is_summary=is_summary)
+    frames |= idle_frames(tree, frames["paths"], with_host_rows=with_host_rows, with_pieces=False)
     frames["execution_candidates"] = tree.execution_candidates.copy()
     for name, frame in frames.items():
         frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))

@@ -16,16 +16,18 @@ from xsp_post.tree_tables.columns import categorical
 CAUSES = pd.Index([cause.name.lower() for cause in Cause])
 
 
-def idle_frames(tree: Tree, paths: pd.DataFrame, *, is_summary: bool = False) -> dict[str, pd.DataFrame]:
-    """The tables of idle time without their capture. ``paths`` gets its columns about waiting in place. The summary
-    leaves out the pieces, and what would take another pass over the capture."""
-    idle = explain_idle(tree, with_host_rows=not is_summary)
+def idle_frames(
+    tree: Tree, paths: pd.DataFrame, *, with_host_rows: bool = True, with_pieces: bool = True
+) -> dict[str, pd.DataFrame]:
+    """The tables of idle time without their capture. ``paths`` gets its columns about waiting in place. Without
+    ``with_host_rows`` there is no other pass over the capture, without ``with_pieces`` no table of them."""
+    idle = explain_idle(tree, with_host_rows=with_host_rows)
     causes = idle_causes_frame(tree, idle)
     _give_paths_their_waits(paths, causes)
     windows = device_windows(tree, idle.devices, idle.pieces)
     wanted = [name for name in column_names("device_windows") if name != "capture_id"]
     frames = {"idle_causes": causes, "device_windows": windows.reindex(columns=wanted)}
-    if not is_summary:
+    if with_pieces:
         frames["idle"] = idle_frame(tree, idle)
     return frames
 
