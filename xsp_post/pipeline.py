@@ -222,10 +222,12 @@ def with_counters(analysis: Analysis, reports: list) -> Analysis:
 
 
 def with_analyses(analysis: Analysis, options: Options) -> Analysis:
-    """Add the tables A1…A15 and the evaluation tables."""
+    """Add the tables A1…A15, the evaluation tables, and the ranks of a job."""
     from xsp_post.analyses import compute_all
+    from xsp_post.analyses.ranks import ranks_of
 
     tables, found = compute_all(analysis, roof=options.roof, peaks=options.peaks)
+    tables["ranks"] = ranks_of(analysis)
     return with_findings({**analysis.frames, **tables}, analysis.findings + list(found))
 
 

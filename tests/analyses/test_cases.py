@@ -247,7 +247,7 @@ def test_two_layers_with_one_number_are_kept_apart():
 def test_cases_of_the_small_analysis():
     cases = find_cases(small_analysis())
     assert len(cases) == 1
-    rows = cases.rows_of(np.array([2, 2, 9]), np.array([0, -1, 0]))
+    rows = cases.rows_of(np.array([2, 2, 9]), np.array([0, -1, 0]), np.array([-1, -1, -1]))
     assert rows[0] >= 0 and rows[1:].tolist() == [-1, -1]
 
 

@@ -12,7 +12,15 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.analyses import evaluation, joined_tables, kernel_tables, layer_tables, model_tables, phase_tables
+from xsp_post.analyses import (
+    evaluation,
+    joined_tables,
+    kernel_tables,
+    layer_tables,
+    model_tables,
+    phase_tables,
+    rank_tables,
+)
 from xsp_post.analyses.frames import core_frame
 from xsp_post.analyses.inputs import Inputs, prepare
 from xsp_post.analyses.options import BATCH_POLICIES, ROOF_AUTO, Options
@@ -120,6 +128,9 @@ def _specs() -> tuple[AnalysisSpec, ...]:
             "",
             ("kernels",),
             phase_tables.training_phases,
+        ),
+        AnalysisSpec(
+            "rank_layers", "rank_layers", "Layers over the ranks", "L", "", ("layers",), rank_tables.rank_layers
         ),
         # Last: which execution is the reference is decided while kernels are matched.
         AnalysisSpec("cases", "cases", "Cases", "M", "", (), extra.cases_table),

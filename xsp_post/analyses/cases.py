@@ -44,25 +44,38 @@ class Cases:
     frame: pd.DataFrame
     iterations: pd.DataFrame
     findings: list[Finding]
+    ranks: pd.DataFrame  # of captures with several: capture_id, process_id, rank_code (from 1), rank_name
 
     def __len__(self) -> int:
         return len(self.frame)
 
-    def rows_of(self, capture_id: IntArray, iteration_index: IntArray) -> IntArray:
-        """Iteration row of each (capture, iteration); −1 where there is none. Shapes (n,) → (n,)."""
+    def rows_of(self, capture_id: IntArray, iteration_index: IntArray, process_id: IntArray) -> IntArray:
+        """Iteration row of each (capture, iteration); outside all iterations, of the capture, or of the process
+        where it has ranks. −1 where there is none. Shapes (n,) → (n,)."""
         if not len(self.iterations) or not len(capture_id):
             return np.full(len(capture_id), -1, np.int64)
-        width = max(int(self.iterations["iteration_index"].max()), int(iteration_index.max())) + 2
-
-        def key(capture: IntArray, iteration: IntArray) -> IntArray:
-            return capture * width + iteration + 1
-
         known = self.iterations
+        known_rank = np.where(known["iteration_index"] < 0, known["rank_code"], 0).astype(np.int64)
+        rank = np.where(iteration_index < 0, self._rank_codes(capture_id, process_id), 0)
+        ranks = max(int(known_rank.max()), int(rank.max())) + 1
+        width = max(int(known["iteration_index"].max()), int(iteration_index.max())) + 2
+
+        def key(capture: IntArray, iteration: IntArray, code: IntArray) -> IntArray:
+            return (capture * width + iteration + 1) * ranks + code
+
         return lookup(
-            key(known["capture_id"].to_numpy(), known["iteration_index"].to_numpy()),
+            key(known["capture_id"].to_numpy(), known["iteration_index"].to_numpy(), known_rank),
             np.arange(len(known)),
-            key(capture_id, iteration_index),
+            key(capture_id, iteration_index, rank),
         )
+
+    def _rank_codes(self, capture_id: IntArray, process_id: IntArray) -> IntArray:
+        """Number of the rank of each row's process in its capture, from 1; 0 where the capture has no ranks."""
+        result = np.zeros(len(capture_id), np.int64)
+        for rank in self.ranks.to_dict("records"):  # a handful
+            mine = (capture_id == rank["capture_id"]) & (process_id == rank["process_id"])
+            result[mine] = rank["rank_code"]
+        return result
 
 
 def find_cases(results: Results) -> Cases:
@@ -71,21 +84,37 @@ def find_cases(results: Results) -> Cases:
         results, "captures", ["capture_id", "level", "workload_name", "framework", "gpu_name", "batch_size", "busy_ns"]
     )
     with_rows = {"layer": _captures_in(results, "layers"), "kernel": _captures_in(results, "kernels")}
-    iterations = _all_iterations(results, captures, with_rows["layer"] | with_rows["kernel"])
+    ranks = _ranks(results)
+    iterations = _all_iterations(results, captures, with_rows["layer"] | with_rows["kernel"], ranks)
     iterations = _without_warmup_cases(_with_case_index(iterations, captures))
     iterations, findings = _measured(iterations)
     frame = _describe(iterations.drop_duplicates("case_index"), captures)
     for role in ROLES:
         _choose(role, frame, iterations, captures, with_rows.get(role))
-    return Cases(frame, iterations, findings)
+    return Cases(frame, iterations, findings, ranks)
+
+
+def _ranks(results: Results) -> pd.DataFrame:
+    """The processes with device work of the captures that have several of them."""
+    devices = core_frame(results, "devices", ["capture_id", "process_id", "rank", "device_ns", "own_busy_ns"])
+    used = devices[devices["device_ns"] > 0].drop_duplicates(["capture_id", "process_id"])
+    used = used[used.duplicated("capture_id", keep=False)].sort_values(["capture_id", "rank", "process_id"])
+    known = "rank " + used["rank"].astype(str)
+    return used.assign(
+        rank_code=used.groupby("capture_id").cumcount() + 1,
+        rank_name=known.where(used["rank"] >= 0, "process " + used["process_id"].astype(str)),
+    )[["capture_id", "process_id", "rank_code", "rank_name", "own_busy_ns"]].reset_index(drop=True)
 
 
 def _captures_in(results: Results, table: str) -> set[int]:
     return set(pd.unique(core_frame(results, table, ["capture_id"])["capture_id"]).tolist())
 
 
-def _all_iterations(results: Results, captures: pd.DataFrame, with_events: set[int]) -> pd.DataFrame:
-    """Recorded iterations, and one stand-in per capture that has layers or kernels but no iteration."""
+def _all_iterations(
+    results: Results, captures: pd.DataFrame, with_events: set[int], ranks: pd.DataFrame
+) -> pd.DataFrame:
+    """Recorded iterations, and one stand-in per capture, or rank of it, that has layers or kernels but no iteration.
+    ``rank_code`` and ``rank_name`` say which rank each is of (0 and '' where there is one process only)."""
     columns = ["capture_id", "iteration_index", "phase", "batch_size", "latency_ns", "busy_ns", "is_warmup", *_TIMES]
     recorded = core_frame(results, "iterations", columns)
     recorded = recorded.assign(
@@ -96,11 +125,19 @@ def _all_iterations(results: Results, captures: pd.DataFrame, with_events: set[i
     )
     recorded.loc[recorded["latency_ns"] < 0, "latency_ns"] = np.nan
     bare = captures[captures["capture_id"].isin(with_events) & ~captures["capture_id"].isin(recorded["capture_id"])]
+    keys = ["capture_id", "process_id"]
+    recorded = recorded.merge(ranks[[*keys, "rank_code", "rank_name"]], on=keys, how="left", validate="many_to_one")
+    recorded = recorded.fillna({"rank_code": 0, "rank_name": ""}).astype({"rank_code": "int64"})
     if bare.empty:
         return recorded.reset_index(drop=True)
+    bare = bare[["capture_id", "busy_ns"]].merge(ranks, on="capture_id", how="left", validate="one_to_many")
+    bare = bare.fillna({"rank_code": 0, "rank_name": "", "process_id": -1})
+    bare["busy_ns"] = bare["own_busy_ns"].astype(float).fillna(bare["busy_ns"].astype(float))
     stand_in = pd.DataFrame(
         {
             "capture_id": bare["capture_id"].to_numpy(),
+            "rank_code": bare["rank_code"].to_numpy(np.int64),
+            "rank_name": bare["rank_name"].to_numpy(object),
             "iteration_index": -1,
             "phase": "",
             "batch_size": -1,
@@ -108,7 +145,7 @@ def _all_iterations(results: Results, captures: pd.DataFrame, with_events: set[i
             "busy_ns": bare["busy_ns"].to_numpy(np.float64),
             "is_warmup": False,
             **dict.fromkeys(_TIMES, np.nan),
-            "process_id": -1,
+            "process_id": bare["process_id"].to_numpy(np.int64),
             "start_ns": 0,
         }
     )
@@ -131,8 +168,9 @@ def _with_case_index(iterations: pd.DataFrame, captures: pd.DataFrame) -> pd.Dat
     iterations["phase"] = _unified_phases(iterations, _text(capture_id, owner["level"]))
     phase, _ = text_codes(iterations["phase"])
     batches = batch.to_numpy().astype(np.int64)
-    case, first = dense(group, batches, phase)
-    order = np.lexsort((np.arange(len(first)), batches[first], group[first]))
+    rank = iterations["rank_code"].to_numpy(np.int64)
+    case, first = dense(group, batches, phase, rank)
+    order = np.lexsort((np.arange(len(first)), batches[first], rank[first], group[first]))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     iterations["case_index"] = rank[case] if len(rank) else case
@@ -176,7 +214,12 @@ def _describe(one_each: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:
     capture_id = one_each["capture_id"]
     described = {name: _text(capture_id, owner[name]).to_numpy() for name in ("workload_name", "framework", "gpu_name")}
     return pd.DataFrame(
-        {"batch_size": one_each["batch_size"].to_numpy(np.int64), "phase": one_each["phase"].to_numpy(), **described}
+        {
+            "batch_size": one_each["batch_size"].to_numpy(np.int64),
+            "phase": one_each["phase"].to_numpy(),
+            "rank_name": one_each["rank_name"].to_numpy(object),
+            **described,
+        }
     )
 
 

@@ -111,10 +111,12 @@ class Inputs:
     def case_columns(self, case: IntArray) -> dict[str, Any]:
         """case_index, batch_size and phase of each row."""
         phases = pd.Categorical(self.cases.frame["phase"])
+        ranks = pd.Categorical(self.cases.frame["rank_name"])
         return {
             "case_index": case,
             "batch_size": self.cases.frame["batch_size"].to_numpy()[case],
             "phase": pd.Categorical.from_codes(phases.codes[case], categories=phases.categories),
+            "rank_name": pd.Categorical.from_codes(ranks.codes[case], categories=ranks.categories),
         }
 
     @cached_property

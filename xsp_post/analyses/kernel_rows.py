@@ -37,6 +37,7 @@ _COLUMNS = [
     "capture_id",
     "kernel_id",
     "iteration_index",
+    "process_id",
     "layer_index",
     "name",
     "short_name",
@@ -95,7 +96,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     kernels = core_frame(results, "kernels", _COLUMNS)
     metrics = core_frame(results, "kernel_metrics", ["kernel_id", "metric_name", "value", "source"])
     iterations = cases.iterations
-    row = cases.rows_of(_ints(kernels, "capture_id"), _ints(kernels, "iteration_index"))
+    row = cases.rows_of(*(_ints(kernels, name) for name in ("capture_id", "iteration_index", "process_id")))
     findings = _outside(row, cases, kernels)
     unplaced = _unplaced(row, cases, kernels)
     used = row >= 0

@@ -30,6 +30,7 @@ from xsp_post.model.results import Results
 _COLUMNS = [
     "capture_id",
     "iteration_index",
+    "process_id",
     "layer_index",
     "layer_path",
     "layer_name",
@@ -91,7 +92,8 @@ class LayerRows:
 def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     """Match and summarise the layers of every case. Frames in, one row per case and layer out."""
     layers = core_frame(results, "layers", _COLUMNS)
-    iteration_row = cases.rows_of(layers["capture_id"].to_numpy(np.int64), layers["iteration_index"].to_numpy(np.int64))
+    place = (layers[name].to_numpy(np.int64) for name in ("capture_id", "iteration_index", "process_id"))
+    iteration_row = cases.rows_of(*place)
     iterations = cases.iterations
     used = np.flatnonzero(iteration_row >= 0)
     if len(used):

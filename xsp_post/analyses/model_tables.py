@@ -63,10 +63,11 @@ def sweeps(inputs: Inputs) -> list[IntArray]:
     usable = np.flatnonzero((batch > 0) & ~np.isnan(inputs.model_latency_ns))
     name, _ = text_codes(frame["workload_name"])
     phase, _ = text_codes(frame["phase"])
+    rank, _ = text_codes(frame["rank_name"])
     # Unnamed captures are no sweep: nothing says that they ran the same model.
     is_named = frame["workload_name"].to_numpy() != ""
     usable = usable[is_named[usable]]
-    group, first = dense(name[usable], phase[usable])
+    group, first = dense(name[usable], phase[usable], rank[usable])
     return [usable[group == g][np.argsort(batch[usable[group == g]], kind="stable")] for g in range(len(first))]
 
 

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from xsp_post.analyses.frames import core_frame
 from xsp_post.arrays.intervals import union_length
 from xsp_post.model.results import Results
 from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.schemas import TABLES
+from xsp_post.schemas.units import format_ns, format_ratio_percent
 
 CONTRIBUTED = ("ranks", "rank_collectives")
 COMMUNICATION = "communication"
@@ -28,7 +30,9 @@ _CALL_COLUMNS = ["capture_name", "process_id", "device_id", "name", "order", "le
 # -- one capture --------------------------------------------------------------------------------------------
 
 
-def rank_contribution(results: Results, capture_name: str = "", rank: int = -1) -> dict[str, pd.DataFrame]:
+def rank_contribution(
+    results: Results, capture_name: str = "", rank: int = -1, capture_id: int | None = None
+) -> dict[str, pd.DataFrame]:
     """What one capture knows of its ranks, small enough to travel.
 
     ``ranks``: a row per device of a process (schemas: ranks) with what needs no other rank filled in; ``rank``
@@ -36,7 +40,7 @@ def rank_contribution(results: Results, capture_name: str = "", rank: int = -1) 
     order (k-th of that name), length_ns of every communication kernel.
     """
     rows, calls = [], []
-    for process, device, kernels, copies in _split(results):
+    for process, device, kernels, copies in _split(results, capture_id):
         talking = kernels[kernels["is_communication"].to_numpy(bool)]
         rows.append(_row(process, device, kernels, talking, copies) | {"capture_name": capture_name, "rank": rank})
         name = pd.Series(normalise_kernel_name(talking["name"]), index=talking.index, dtype=object)
@@ -59,9 +63,9 @@ def rank_contribution(results: Results, capture_name: str = "", rank: int = -1) 
     }
 
 
-def _split(results: Results) -> Iterator[tuple[int, int, pd.DataFrame, pd.DataFrame]]:
-    """(process, device, kernels, copies) of a capture's deepest timing run, by device and process."""
-    capture_id = _deepest_capture(results)
+def _split(results: Results, capture_id: int | None = None) -> Iterator[tuple[int, int, pd.DataFrame, pd.DataFrame]]:
+    """(process, device, kernels, copies) of a capture (default: the deepest timing run), by device and process."""
+    capture_id = _deepest_capture(results) if capture_id is None else capture_id
     kernels = results.frame("kernels", ["capture_id", "name", "process_id", "device_id", "start_ns", "end_ns"])
     kernels = kernels[kernels["capture_id"] == capture_id]
     copies = results.frame("memory_operations", ["capture_id", "kind", "process_id", "device_id", "start_ns", "end_ns"])
@@ -117,6 +121,49 @@ def _row(
 
 def _union(rows: pd.DataFrame) -> int:
     return int(union_length(rows["start_ns"].to_numpy(np.int64), rows["end_ns"].to_numpy(np.int64)))
+
+
+def ranks_of(results: Results) -> pd.DataFrame:
+    """The ranks of one job whose captures are all here (schemas: ranks): processes of one capture, or captures that
+    each state a rank of their own. No rows where there is one rank, or no communication."""
+    devices = core_frame(results, "devices", ["capture_id", "process_id", "device_id", "rank", "device_ns"])
+    devices = devices[devices["device_ns"] > 0]
+    captures = results.frame("captures", ["capture_id", "source_name"])
+    names = dict(zip(captures["capture_id"], captures["source_name"].astype(object)))
+    stated = devices.drop_duplicates(["capture_id", "process_id"])["rank"]
+    is_job = devices["capture_id"].nunique() > 1 and bool((stated >= 0).all()) and not stated.duplicated().any()
+    chosen = list(pd.unique(devices["capture_id"])) if is_job else [_deepest_capture(results)]
+    parts = []
+    for capture_id in chosen:  # a handful of captures
+        part = rank_contribution(results, str(names.get(capture_id, "")), capture_id=capture_id)
+        keys = ["process_id", "device_id"]
+        known = devices[devices["capture_id"] == capture_id].drop_duplicates(keys)
+        ranks = part["ranks"].drop(columns="rank").merge(known[[*keys, "rank"]], on=keys, how="left", validate="1:1")
+        parts.append({**part, "ranks": ranks.fillna({"rank": -1})})
+    table = rank_table(parts)
+    talks = len(table) > 1 and bool(table["communication_count"].sum())
+    return table if talks else table.iloc[:0]
+
+
+def rank_sentence(ranks: pd.DataFrame) -> str:
+    """What is to be known of the ranks: communication, how much of it compute hides, who holds the others up."""
+    if ranks.empty:
+        return ""
+    communication, exposed = (float(ranks[c].median()) for c in ("communication_ns", "exposed_ns"))
+    busy = ranks["busy_ns"].astype(float)
+    hidden = 1 - exposed / communication if communication else float("nan")
+    said = (
+        f"{len(ranks)} ranks: busy {format_ns(busy.min())} … {format_ns(busy.max())}; communication "
+        f"{format_ns(communication)} a rank (median), {format_ratio_percent(hidden)} of it while kernels compute"
+    )
+    slow = ranks[ranks["is_straggler"].astype(bool)]
+    if slow.empty:
+        return f"{said}; no rank holds the others up."
+    row = slow.sort_values("compute_excess_ratio", ascending=False).iloc[0]
+    more = (
+        f", {format_ratio_percent(row['compute_excess_ratio'])} more compute" if row["compute_excess_ratio"] > 0 else ""
+    )
+    return f"{said}; rank {int(row['rank'])} holds the others up{more}."
 
 
 # -- all ranks of a job -------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def main_case(results: Results, wanted: int | None = None) -> Case | None:
 def labels(frame: pd.DataFrame) -> list[str]:
     """`label_of` each row; the phase is left out where all rows have the same."""
     several = _several_phases(frame)
-    return [label_of(int(b), str(p) if several else "") for b, p in zip(frame["batch_size"], frame["phase"])]
+    return [_case(row, several).label for _, row in frame.iterrows()]  # a handful of cases
 
 
 def _several_phases(frame: pd.DataFrame) -> bool:
@@ -71,7 +71,9 @@ def _several_phases(frame: pd.DataFrame) -> bool:
 
 
 def _case(row: pd.Series, several_phases: bool) -> Case:
-    return Case(int(row["case_index"]), label_of(int(row["batch_size"]), str(row["phase"]) if several_phases else ""))
+    words = [str(row["phase"]) if several_phases else "", str(row.get("rank_name", "") or "")]
+    label = label_of(int(row["batch_size"]), " · ".join(word for word in words if word))
+    return Case(int(row.get("case_index", -1)), label)
 
 
 def rows(results: Results, table: str, case: Case | None, columns: list[str] | None = None) -> pd.DataFrame:

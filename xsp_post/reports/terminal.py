@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from xsp_post.analyses.ranks import rank_sentence
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.terminal_tree import tree_rows, tree_table
@@ -27,6 +28,8 @@ def print_tree(console: Console, results: Results, *, depth: int = 6, top: int =
     for capture_id, capture in captures.iterrows():  # a handful of captures, never events
         mine = rows[rows["capture_id"] == capture_id]
         console.print(headline(capture), highlight=False)
+        if (ranks := frame_or_empty(results, "ranks")).size and (said := rank_sentence(ranks)):
+            console.print(Text(said), highlight=False)
         if lines := gpu_lines(results, int(capture_id)):  # type: ignore[call-overload]
             console.print(lines, highlight=False)
         table, left_out = tree_table(mine, console.width)

@@ -12,6 +12,7 @@ _CASE = (
     C("case_index", "int64", "workload × batch size × phase; joins the tables of analyses"),
     C("batch_size", "int64", "inputs per iteration, -1 unknown"),
     C("phase", "str", "what ran, as in iterations.phase ('' the only one)"),
+    C("rank_name", "str", "rank of the job that it is of ('' a single process)"),
 )
 _CAPTURE = (C("capture_id", "int64", "capture whose reference iteration names the rows"),)
 _LAYER = (
@@ -416,6 +417,29 @@ ROOFS = register(
             C("source", "str", "data sheet or computation behind the numbers"),
         ),
         "Table VII; XSP (IPDPS 2020) §IV",
+    )
+)
+
+RANK_LAYERS = register(
+    Table(
+        "rank_layers",
+        "Layers over the ranks",
+        "layer of a job with several ranks",
+        (
+            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("phase", "str", "what ran, as in iterations.phase ('' the only one)"),
+            C("layer_index", "int64", "layers.layer_index"),
+            C("layer_path", "str", "folded path below the model"),
+            C("layer_name", "str", "last part of the path"),
+            C("layer_type", "str", "class or operator type"),
+            C("call_index", "int64", "k-th call of the path"),
+            C("rank_count", "int64", "ranks that ran it"),
+            C("median_latency_ns", "float64", "median over the ranks of their latency of it"),
+            C("min_latency_ns", "float64", "latency of the fastest rank"),
+            C("slowest_latency_ns", "float64", "latency of the slowest rank"),
+            C("slowest_rank_name", "str", "which rank that is"),
+            C("spread_ratio", "float64", "(slowest - fastest) / median"),
+        ),
     )
 )
 

@@ -214,6 +214,7 @@ LAYERS = register(
         (
             C("capture_id", "int64", "capture"),
             C("iteration_index", "int64", "iteration, -1 when the capture has none"),
+            C("process_id", "int64", "operating-system process id: which rank it is of (devices.rank)"),
             C("layer_index", "int64", "1-based execution order, phase after phase, warm-up last; the key of joins"),
             C("node_id", "int64", "first LAYER node of this layer in this iteration"),
             C("layer_path", "str", "folded path below the model, joined with ' > '"),

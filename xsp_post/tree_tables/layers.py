@@ -21,14 +21,14 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
         return pd.DataFrame({c.name: pd.Series(dtype=_dtype(c.dtype)) for c in TABLES["layers"].columns})
     nodes, activities = tree.nodes, tree.activities
     rows = np.flatnonzero(nodes["layer_key"].to_numpy() >= 0)
-    node_group = _group(nodes["iteration_index"].to_numpy()[rows], nodes["layer_key"].to_numpy()[rows], key_count)
     chosen = np.flatnonzero(activities["layer_key"].to_numpy() >= 0)
-    activity_group = _group(
-        activities["iteration_index"].to_numpy()[chosen], activities["layer_key"].to_numpy()[chosen], key_count
-    )
+    places = _Places(tree)
+    node_group = places.of(nodes, rows) * key_count + nodes["layer_key"].to_numpy()[rows]
+    activity_group = places.of(activities, chosen) * key_count + activities["layer_key"].to_numpy()[chosen]
     groups, of_node, of_activity = _numbered(node_group, activity_group)
     count = len(groups)
-    iteration, key = groups // key_count - 1, groups % key_count
+    place, key = groups // key_count, groups % key_count
+    iteration = places.iteration(place)
     is_self = keys["is_self"].to_numpy()[key]
 
     duration = np.where(
@@ -62,6 +62,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     frame = pd.DataFrame(
         {
             "iteration_index": iteration,
+            "process_id": places.process_id(place),
             "layer_index": key + 1,
             "node_id": first_node,
             "layer_path": pd.Categorical.from_codes(*_codes(keys["layer_path"], key)),
@@ -123,8 +124,29 @@ def _dtype(name: str) -> str:
     return "object" if name == "str" else name
 
 
-def _group(iteration: np.ndarray, key: np.ndarray, key_count: int) -> np.ndarray:
-    return (iteration + 1) * key_count + key
+class _Places:
+    """Where a layer ran: in which iteration, or, outside all of them, in which rank."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._ranks = tree.ranks["process_index"].to_numpy()
+        self._rank_of_process = np.zeros(len(tree.trace.processes) + 1, np.int64)
+        self._rank_of_process[self._ranks] = np.arange(len(self._ranks))
+        of_iteration = tree.iterations["process_index"].to_numpy()
+        self._outside = max(len(self._ranks), 1)
+        # without a process of its own, an iteration is of the only one there is
+        process = np.concatenate([self._ranks if len(self._ranks) else [-1], of_iteration]).astype(np.int64)
+        self._process_id = np.append(tree.trace.processes["process_id"].to_numpy(np.int64), -1)[process]
+
+    def of(self, frame: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
+        iteration = frame["iteration_index"].to_numpy()[rows].astype(np.int64)
+        rank = self._rank_of_process[frame["process_index"].to_numpy()[rows]]
+        return np.where(iteration >= 0, iteration + self._outside, rank)
+
+    def iteration(self, place: np.ndarray) -> np.ndarray:
+        return np.maximum(place - self._outside, -1)
+
+    def process_id(self, place: np.ndarray) -> np.ndarray:
+        return self._process_id[place]
 
 
 def _numbered(*groups: np.ndarray) -> tuple[np.ndarray, ...]:
