@@ -28,18 +28,6 @@ _COLOURS = {
 }
 
 
-def header(summary: Summary) -> str:
-    """Workload and machine in one line, and the page's controls."""
-    return (
-        '<header class="top"><div><div class="brand">xsp-post report</div>'
-        f'<h1>{escape(summary.title)}</h1><p class="machine">{escape(summary.machine)}</p></div>'
-        '<div class="controls"><label hidden>Follow a layer <select id="layer-picker"><option value="-1">none'
-        "</option></select></label>"
-        '<button type="button" id="theme">☾ Dark</button></div></header>\n'
-        "<noscript><p>Charts, tables and the tree need JavaScript; the summary below does not.</p></noscript>\n"
-    )
-
-
 def first_screen(summary: Summary, section_ids: Sequence[str]) -> str:
     """Facts, verdict, top layers and kernels, findings, trust and balance."""
     facts = "".join(

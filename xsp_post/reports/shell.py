@@ -1,0 +1,111 @@
+"""Title, top, sections → one self-contained HTML page. No request to any server, ever.
+
+Text of a capture reaches the page in two ways: escaped by the templates, or as JSON that the page's script shows with
+``textContent``. The Content-Security-Policy allows the inline scripts by their hashes and nothing else: no
+connection, no font, no frame, no evaluation of text as code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from xsp_post.reports import javascript
+from xsp_post.reports.blocks import Block, Chart, Drawing, Note, Section, Table
+from xsp_post.reports.page_data import PageData
+from xsp_post.reports.text import visible
+
+_LONGEST = 600  # characters of a text that stands in the page itself
+_POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+@dataclass(frozen=True)
+class Shell:
+    """What one page has of its own. ``top`` and ``bottom`` are HTML, everything else is text."""
+
+    brand: str
+    title: str
+    machine: str
+    top: str
+    bottom: str
+    contents: Sequence[tuple[str, Sequence[tuple[str, str]]]]  # (group, (anchor, text) …)
+    sections: Sequence[Section]
+    has_layers: bool = False
+
+
+def add_blocks(sections: Sequence[Section], data: PageData) -> None:
+    """The data of all blocks, for the page's script."""
+    for section in sections:
+        for block in section.blocks:
+            if isinstance(block, Table):
+                data.add_table(block)
+            elif isinstance(block, Drawing):
+                data.add_drawing(block)
+            elif isinstance(block, Chart):
+                data.add_chart(block)
+
+
+def page(shell: Shell, data: PageData, bundle: javascript.VegaBundle | None = None) -> str:
+    """The page as text. ``data`` holds the blocks already (`add_blocks`)."""
+    vega = (bundle or javascript.VegaBundle()).text() if data.charts else ""
+    scripts = [script for script in (vega, javascript.page_script()) if script]
+    policy = _POLICY.format(scripts=" ".join(javascript.source_hash(script) for script in scripts))
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            policy=Markup(policy),
+            style=Markup(javascript.page_style()),
+            brand=shell.brand,
+            title=visible(shell.title, _LONGEST),
+            machine=visible(shell.machine, _LONGEST),
+            has_layers=shell.has_layers,
+            contents=shell.contents,
+            top=Markup(shell.top),
+            sections=[_section(section) for section in shell.sections],
+            bottom=Markup(shell.bottom),
+            data=Markup(data.to_json()),
+            scripts=[Markup(script) for script in scripts],
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(loader=PackageLoader("xsp_post.reports"), autoescape=True, undefined=StrictUndefined)
+
+
+def _section(section: Section) -> dict[str, Any]:
+    blocks = [_block(block) for block in section.blocks]
+    return {"id": section.id, "title": section.title, "question": section.question, "blocks": blocks}
+
+
+def _block(block: Block) -> dict[str, Any]:
+    """What the template says of a block; its numbers are in the data."""
+    kind = {
+        f"is_{name}": isinstance(block, of) for name, of in (("note", Note), ("table", Table), ("drawing", Drawing))
+    }
+    if isinstance(block, Note):
+        css = block.kind if block.kind in ("lead", "note") else f"note {block.kind}"
+        return {**kind, "css": css, "text": visible(block.text, 2000)}
+    if isinstance(block, Table):
+        return {**kind, "id": block.id}
+    if isinstance(block, Drawing):
+        return {**kind, "id": block.id, "kind": block.kind, "caption": block.caption}
+    return {**kind, "id": block.id, "label": block.label, "caption": block.caption, "forms": _forms(block)}
+
+
+def _forms(chart: Chart) -> list[str]:
+    """The labels of a chart's forms, the one shown first being first; none where it has one form."""
+    labels = [label for label, _ in chart.alternatives]
+    if not labels:
+        return []
+    return [{"Linear": "Log", "Log": "Linear"}.get(labels[0], "Chart"), *labels]
