@@ -84,13 +84,14 @@ def _empty(count: int) -> pd.DataFrame:
 def _overlap(frame: pd.DataFrame, compute: pd.DataFrame) -> np.ndarray:
     """How much of each collective other kernels of its device ran beside it."""
     hidden = np.zeros(len(frame))
-    for (process, device), rows in frame.groupby(["process_id", "device_id"]).groups.items():
+    for rows in frame.groupby(["process_id", "device_id"]).indices.values():
+        process, device = frame[["process_id", "device_id"]].to_numpy()[rows[0]]
         mine = compute[(compute["process_id"] == process) & (compute["device_id"] == device)]
         start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
         order = np.argsort(start, kind="stable")
         start, reach = start[order], np.maximum.accumulate(end[order]) if len(order) else end
-        low = frame.loc[rows, "start_ns"].to_numpy()
-        high = frame.loc[rows, "end_ns"].to_numpy()
+        low = frame["start_ns"].to_numpy()[rows]
+        high = frame["end_ns"].to_numpy()[rows]
         hidden[rows] = _covered(start, reach, high) - _covered(start, reach, low)
     return hidden
 

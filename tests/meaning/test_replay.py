@@ -1,0 +1,75 @@
+"""What a replay must know of the real captures: its own error, when to abstain, and one pass told from another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xsp_post.base.errors import ContradictionError
+from xsp_post.pipeline import analyze
+from xsp_post.replay.fidelity import identity_of
+from xsp_post.replay.what_if import LEAST_MARGIN_RATIO, what_if
+
+# captures with kernels whose launch rows are complete, or all but a few at the edge of the window
+COMPLETE = (
+    "nsys/transformer_2.7b_a100_nvtx.sqlite", "nsys/transformer_2.7b_a100_no_nvtx.sqlite",
+    "nsys/transformer_backward_rtx3070ti.sqlite", "nsys/fsdp_2gpu_h100.sqlite", "nsys/fsdp_2gpu_h100_after.sqlite",
+    "nsys/many_copies_a100.sqlite", "nsys/cloverleaf_a100.sqlite", "nsys/nvfuser_h200.sqlite",
+    "kineto/resnet50_ddp_a100.pt.trace.json.gz", "kineto/timesformer_h100.pt.trace.json.gz",
+    "kineto/bert_small_h100.pt.trace.json.gz", "kineto/switch_transformer.pt.trace.json.gz",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_the_recording_replayed_as_it_was_has_its_length(name, captures):
+    identity = identity_of(analyze([captures / name]), 0)
+    assert identity.error_ratio <= 0.02
+    assert not identity.refusal
+    assert identity.replayed_ns != identity.measured_ns or identity.measured_ns < 10_000_000  # simulated, not copied
+
+
+def test_half_the_launch_rows_are_missing_and_nothing_is_predicted(captures):
+    results = analyze([captures / "nsys/t5_offload_2gpu_h100.sqlite"])
+    row = results.frame("replays").iloc[0]
+    assert row["orphan_ratio"] > 0.4
+    assert "launch row" in row["refusal"]
+    with pytest.raises(ContradictionError) as caught:
+        what_if(results, ["copy=overlap"])
+    assert caught.value.code == "replay-refused"
+
+
+def test_an_unexplained_gap_of_half_a_second_is_not_predicted_over(captures):
+    results = analyze([captures / "kineto/sglang_prefill_decode.pt.trace.json.gz"])
+    with pytest.raises(ContradictionError, match="misses its length"):
+        what_if(results, ["kernel:.=0.5x"])
+
+
+@pytest.mark.parametrize("source", range(3))
+def test_each_pass_of_the_transformer_is_predicted_from_another(source, captures):
+    results = analyze([captures / "nsys/transformer_2.7b_a100_no_nvtx.sqlite"])
+    identity = identity_of(results, 0)
+    measured = identity.recorded["latency_ns"].to_numpy(float)
+    assert len(measured) == 3
+    assert np.abs(measured - 841.3e6).max() < 1e6
+    predicted = float(identity.simulated["latency_ns"].to_numpy()[source])
+    margin = max(identity.error_ratio, LEAST_MARGIN_RATIO)
+    others = np.delete(measured, source)
+    assert (np.abs(others / predicted - 1) <= margin).all()
+    assert (np.abs(others / predicted - 1) < 0.002).all()
+
+
+def test_faster_sgemms_make_the_transformer_faster_by_their_share(captures):
+    results = analyze([captures / "nsys/transformer_2.7b_a100_no_nvtx.sqlite"])
+    prediction = what_if(results, ["kernel:^ampere_sgemm=0.125x"])
+    # 91 % of kernel time; the rest stays
+    assert prediction.latency.change_ratio == pytest.approx(-0.91 * 0.875, abs=0.01)
+    assert prediction.limit == "kernels"
+    assert what_if(results, ["launch=graph"]).latency.change_ratio == pytest.approx(0, abs=0.01)  # no launch limits it
+
+
+def test_ranks_wait_for_one_another(captures):
+    results = analyze([captures / "nsys/fsdp_2gpu_h100.sqlite"])
+    slower = what_if(results, ["comm=3x"])
+    assert slower.latency.predicted_ns > slower.latency.measured_ns
+    faster = what_if(results, ["kernel:(?i)flash=0.5x"])
+    assert faster.latency.predicted_ns < faster.latency.measured_ns
