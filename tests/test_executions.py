@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 
@@ -252,3 +253,57 @@ def test_patterns_of_options_match_their_texts(text):
     example = text.replace("*", "17")
     pattern = shlex.split("x " + _quoted(_pattern(text)))[1]
     assert re.search(pattern, example)
+
+
+def root_calls(folder, *, calls, backward):
+    """A PyTorch trace: two `ProfilerStep`s, each with calls of one root module, and perhaps backward work after."""
+    events, at, correlation = [], 0, 0
+
+    def span(name, category, start, end, thread=1):
+        events.append(
+            {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": thread, "ts": start, "dur": end - start}
+        )
+
+    def work(name, start):
+        nonlocal correlation
+        correlation += 1
+        args = {"correlation": correlation, "device": 0, "stream": 7}
+        events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": start,
+                       "dur": 1, "args": args})  # fmt: skip
+        events.append({"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": start + 2, "dur": 5,
+                       "args": args})  # fmt: skip
+
+    for step in range(2):
+        begin = at
+        for _ in range(calls):
+            span("nn.Module: Net_0", "python_function", at + 1, at + 19)
+            span("nn.Module: Linear_0", "python_function", at + 2, at + 18)
+            span("aten::linear", "cpu_op", at + 3, at + 17)
+            work("gemm", at + 4)
+            at += 20
+        if backward:
+            span("autograd::engine::evaluate_function: AddmmBackward0", "cpu_op", at + 1, at + 19)
+            work("gemm_backward", at + 4)
+            at += 20
+        span(f"ProfilerStep#{step}", "user_annotation", begin, at)
+        at += 5
+    path = folder / "trace.pt.trace.json"
+    device = [{"id": 0, "name": "GPU"}]
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": device, "traceEvents": events}))
+    return build_tree(load(path).trace)
+
+
+def test_calls_of_one_root_module_in_a_step_are_executions(tmp_path):
+    tree = root_calls(tmp_path, calls=5, backward=False)
+    assert names(tree) == ["nn.Module: Net_0"] * 10
+    assert tree.iterations["kind"].tolist() == ["forward"] * 10
+
+
+def test_calls_of_one_root_module_in_a_training_step_are_one_execution(tmp_path):
+    tree = root_calls(tmp_path, calls=5, backward=True)
+    assert names(tree) == ["ProfilerStep"] * 2
+    assert tree.iterations["kind"].tolist() == ["training step"] * 2
+
+
+def test_one_call_of_a_root_module_in_each_step_leaves_the_step(tmp_path):
+    assert names(root_calls(tmp_path, calls=1, backward=False)) == ["ProfilerStep"] * 2
