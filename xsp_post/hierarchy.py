@@ -172,7 +172,6 @@ def _levels(
     spans = trace.spans
     owner = owners["span"].to_numpy()
     launched = np.bincount(owner[owner >= 0], minlength=len(spans)) > 0
-    device_ns, has_kernels = _work_inside(trace, owner, forward, parent, depth)
     domain_names = np.array([str(name).lower() for name in trace.domains["name"]], object)
     ranges = level_rules.Ranges(
         parent=parent,
@@ -187,8 +186,7 @@ def _levels(
         role_of_string=names.roles_by_string(),
         layer_type_of_string=names.parsed["layer_type"].astype(object).to_numpy(),
         duration_ns=(spans["end_ns"] - spans["start_ns"]).to_numpy(),
-        device_ns=device_ns,
-        has_kernels=has_kernels,
+        work=lambda: _work_inside(trace, owner, forward, parent, depth),
         strings=_texts_of_rows(trace, names),
         dialect_of_string=names.parsed["dialect"].astype(object).to_numpy(),
         folded_texts=names.folded_names,

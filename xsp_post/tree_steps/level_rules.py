@@ -10,7 +10,9 @@ below a layer and between model and layer follow from where the layers are (`_fi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -54,11 +56,21 @@ class Ranges:
     recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
     layer_type_of_string: np.ndarray = field(default_factory=lambda: np.zeros(0, object))
     duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
-    device_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # launched inside, gradients included
-    has_kernels: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    # device time launched inside, gradients included, and whether a kernel was: asked for by few rules
+    work: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (np.zeros(0, np.int64), np.zeros(0, bool))
 
     def __post_init__(self) -> None:
         self.by_depth = rows_by_depth(self.depth)
+
+    @cached_property
+    def device_ns(self) -> np.ndarray:
+        """Device time launched in each span, gradients included."""
+        return self.work()[0]
+
+    @cached_property
+    def has_kernels(self) -> np.ndarray:
+        """Which spans launched a kernel."""
+        return self.work()[1]
 
     def time_inside(self) -> np.ndarray:
         """Device time of what was launched in each span; host time where the capture holds no device work."""

@@ -1,0 +1,64 @@
+"""Which ranges are the layers: by what repeats, what they hold, and what they are called."""
+
+from __future__ import annotations
+
+import numpy as np
+from builders import ExportBuilder
+
+from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.sources import load
+from xsp_post.model.levels import Level
+
+
+def grown(builder, path):
+    return build_tree(load(builder.write(path / "capture.sqlite")).trace)
+
+
+def layer_names(tree):
+    nodes = tree.nodes
+    rows = np.flatnonzero(nodes["level"].to_numpy() == int(Level.LAYER))
+    return tree.names.folded_names[nodes["folded_id"].to_numpy()[rows]].tolist()
+
+
+def test_ranges_that_only_move_data_lose_against_those_that_hold_the_kernels(tmp_path):
+    builder = ExportBuilder()
+    for step in range(2):
+        at = 10_000 * step
+        builder.range(f"step {step}", at, at + 9_000)
+        for k in range(4):
+            begin = at + 2_000 * k
+            builder.range(f"prefetch_h2d_layer_{k}", begin, begin + 400)
+            builder.memcpy(4096, launch=(begin + 10, begin + 20), run=(begin + 30, begin + 300))
+            builder.range(f"layer_{k}_forward", begin + 500, begin + 1_500)
+            builder.kernel("gemm", launch=(begin + 600, begin + 610), run=(begin + 700, begin + 1_400))
+    names = layer_names(grown(builder, tmp_path))
+    assert sorted(set(names)) == [f"layer_{k}_forward" for k in range(4)]
+    assert len(names) == 8
+
+
+def test_blocks_rather_than_their_parts(tmp_path):
+    builder = ExportBuilder()
+    at = 0
+    builder.range("step 1", 0, 100_000)
+    for block in range(4):
+        builder.range(f"layers.{block}", at, at + 4_000)
+        for part in ("attn", "mlp"):
+            builder.range(f"layers.{block}.{part}", at + 100, at + 1_900)
+            builder.kernel("gemm", launch=(at + 200, at + 210), run=(at + 300, at + 1_500))
+            at += 2_000
+    tree = grown(builder, tmp_path)
+    assert layer_names(tree) == [f"layers.{k}" for k in range(4)]
+    assert "100 % of device time" in tree.layer_evidence
+
+
+def test_a_model_whose_layers_hold_little_says_so(tmp_path):
+    builder = ExportBuilder()
+    builder.range("step 1", 0, 100_000)
+    for k in range(3):
+        builder.range(f"layer {k}", 1_000 * k, 1_000 * k + 900)
+        builder.kernel("gemm", launch=(1_000 * k + 10, 1_000 * k + 20), run=(1_000 * k + 30, 1_000 * k + 130))
+    builder.kernel("elementwise", launch=(50_000, 50_010), run=(50_020, 51_020))
+    tree = grown(builder, tmp_path)
+    found = [f for f in tree.findings if f.code == "model-self"]
+    assert len(found) == 1 and found[0].count == 1
+    assert found[0].example == "77 % of the device time of the model executions is in no layer"
