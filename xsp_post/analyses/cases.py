@@ -95,10 +95,13 @@ def find_cases(results: Results) -> Cases:
 
 
 def _ranks(results: Results) -> pd.DataFrame:
-    """The processes with device work of the captures that have several of them."""
+    """The processes with device work of captures that have several of them, or that are one rank each of a job."""
     devices = core_frame(results, "devices", ["capture_id", "process_id", "rank", "device_ns", "own_busy_ns"])
     used = devices[devices["device_ns"] > 0].drop_duplicates(["capture_id", "process_id"])
-    used = used[used.duplicated("capture_id", keep=False)].sort_values(["capture_id", "rank", "process_id"])
+    several = used.duplicated("capture_id", keep=False)
+    # files of one job, each of which states its own rank
+    is_job = used["capture_id"].nunique() > 1 and bool((used["rank"] >= 0).all()) and used["rank"].is_unique
+    used = used[several | is_job].sort_values(["capture_id", "rank", "process_id"])
     known = "rank " + used["rank"].astype(str)
     return used.assign(
         rank_code=used.groupby("capture_id").cumcount() + 1,

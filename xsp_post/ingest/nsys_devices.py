@@ -14,7 +14,7 @@ from xsp_post.ingest.tables import TableSource, real, whole
 def device_frame(source: TableSource, table: Callable[[str], str], processes: pd.DataFrame) -> pd.DataFrame:
     """Each CUDA device of each process with the hardware facts of its GPU."""
     gpu_columns = ("id", "cuDevice", "name", "smCount", "clockRate", "memoryBandwidth", "totalMemory", "l2CacheSize",
-                   "computeMajor", "computeMinor", "deviceId")  # fmt: skip
+                   "computeMajor", "computeMinor", "deviceId", "uuid")  # fmt: skip
     gpus: dict[int, dict[str, Any]] = {}
     for row in source.rows(table("TARGET_INFO_GPU"), gpu_columns):
         facts = dict(zip(gpu_columns, row))
@@ -27,10 +27,14 @@ def device_frame(source: TableSource, table: Callable[[str], str], processes: pd
                 "name": name, "memoryBandwidth": bandwidth, "smCount": sms, "clockRate": clock,
                 "computeMajor": major, "computeMinor": minor,
             }  # fmt: skip
+    same = _physical(gpus)
+    by_uuid = {str(facts["uuid"]).lower(): gpu for gpu, facts in gpus.items() if facts.get("uuid")}
     of_process: dict[tuple[int, int], int] = {}
-    for gpu, cuda, pid in source.rows(table("TARGET_INFO_CUDA_DEVICE"), ("gpuId", "cudaId", "pid")):
-        if whole(gpu) >= 0 and whole(cuda) >= 0 and whole(pid) >= 0:
-            of_process[whole(pid), whole(cuda)] = whole(gpu)
+    named = ("gpuId", "cudaId", "pid", "uuid")
+    for gpu, cuda, pid, uuid in source.rows(table("TARGET_INFO_CUDA_DEVICE"), named):
+        found = by_uuid.get(str(uuid).lower(), whole(gpu))
+        if found >= 0 and whole(cuda) >= 0 and whole(pid) >= 0:
+            of_process[whole(pid), whole(cuda)] = same.get(found, found)
     rows = []
     for index, pid in enumerate(processes["process_id"].tolist()):
         mine = {cuda: gpu for (p, cuda), gpu in of_process.items() if p == pid} or {g: g for g in gpus}
@@ -46,3 +50,13 @@ def device_frame(source: TableSource, table: Callable[[str], str], processes: pd
     columns = ["process_index", "device_id", "gpu_index", "gpu_name", "sm_count", "clock_hz",
                "memory_bandwidth_bytes_per_s", "memory_bytes", "l2_bytes", "compute_capability"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
+
+
+def _physical(gpus: dict[int, dict]) -> dict[int, int]:
+    """Every GPU's number, or that of the first one with the same UUID."""
+    first: dict[str, int] = {}
+    result = {}
+    for gpu in sorted(gpus):
+        identity = str(gpus[gpu].get("uuid") or f"GPU {gpu}").lower()
+        result[gpu] = first.setdefault(identity, gpu)
+    return result

@@ -47,7 +47,7 @@ def fold(tree: Tree) -> pd.DataFrame:
         if column not in ("self_ns", "busy_ns"):
             rows[column] = own[column].sum().reindex(range(count)).fillna(0).to_numpy(np.int64)
     rows[["self_ns", "self_device_ns", "self_kernel_ns", "self_kernel_count"]] = 0
-    rows["busy_ns"] = _busy_of_ranks(tree, frame["busy_ns"].dtype)
+    rows["busy_ns"] = _busy_of_ranks(tree, frame["busy_ns"].to_numpy().dtype)
     rows["first_start_ns"] = own["first_start_ns"].min().reindex(range(count)).fillna(0).to_numpy(np.int64)
     rows["span_kind"] = pd.Categorical(rows["span_kind"], categories=frame["span_kind"].cat.categories)
     return pd.concat([frame.iloc[:1], rows, frame.iloc[1:]], ignore_index=True)
@@ -97,8 +97,8 @@ def _fold_nodes(tree: Tree) -> pd.DataFrame:
     columns["projection_ns"] = sums_per_node(path, projection, count)
     columns["gap_ns"] = np.maximum(0, columns["projection_ns"] - columns["busy_ns"])  # type: ignore[operator]
     if several.any():  # no GPU's busy time: each has its own in `devices`
-        columns["busy_ns"] = np.where(several, np.nan, columns["busy_ns"])
-        columns["gap_ns"] = np.where(several, np.nan, columns["gap_ns"])
+        columns["busy_ns"] = np.where(several, np.nan, np.asarray(columns["busy_ns"]))
+        columns["gap_ns"] = np.where(several, np.nan, np.asarray(columns["gap_ns"]))
     columns["first_start_ns"] = start
     inferred = nodes["is_inferred"].to_numpy()[first]
     columns["is_inferred"] = inferred

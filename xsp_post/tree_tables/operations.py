@@ -54,11 +54,11 @@ def memory_kind(activities: pd.DataFrame) -> np.ndarray:
     return np.where((values >= 0) & (values < len(MemoryKind)), values, 0)
 
 
-def copy_directions(copy_kind: np.ndarray) -> pd.Categorical:
+def copy_directions(copy_kind: np.ndarray) -> pd.Categorical[str]:
     """From where to where, '' for what is no copy."""
     return pd.Categorical.from_codes(_DIRECTIONS.get_indexer(np.array(COPY_DIRECTIONS, object)[copy_kind]), _DIRECTIONS)
 
 
-def memory_kind_names(kind: np.ndarray) -> pd.Categorical:
+def memory_kind_names(kind: np.ndarray) -> pd.Categorical[str]:
     """Where the host's side lies: pageable, pinned, managed …; '' unknown."""
     return pd.Categorical.from_codes(kind, _MEMORY)
