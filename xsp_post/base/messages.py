@@ -444,8 +444,12 @@ ERRORS: dict[str, ErrorText] = {
         "A file of clock readings (spans.json) of `xsp-post run` is incomplete or was changed.",
         "Repeat the capture: xsp-post run … --resume.",
     ),
+    "store-damaged": ErrorText(
+        "Rows of the store point to rows of another table that are not there: the file was edited or damaged.",
+        "Ingest the captures again; the hint names the command.",
+    ),
     "store-table-missing": ErrorText(
-        "The store lacks a table that every store has: it is incomplete or was changed by another program.",
+        "The store lacks a table or a column that was written to it: it is incomplete or was changed by another program.",
         "Ingest the captures again.",
     ),
     "store-version": ErrorText(

@@ -153,7 +153,9 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     first_stream = 1 + (int(calls.thread.max()) + 1 if n_calls else 0)
     stream = first_stream + amounts.stream
     stream_count = int(amounts.stream.max()) + 1 if n_operations else 0
-    thread_of_operation = graph.thread_register[np.maximum(operations.call, 0)] if n_calls else np.zeros(0, np.int64)
+    thread_of_operation = (
+        graph.thread_register[np.maximum(operations.call, 0)] if n_calls else np.zeros(n_operations, np.int64)
+    )
     parts: list[tuple[np.ndarray, ...]] = []
 
     def add(place, sub, kind, index, target, first, first_ns, second, second_ns) -> None:

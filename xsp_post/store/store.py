@@ -10,6 +10,7 @@ How large tables are split out is in `store.layout`. Bulk rows are written by Ar
 
 from __future__ import annotations
 
+import json
 import shlex
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 SCHEMA_VERSION = 2
 
+_HELD = "tables"  # key of xsp_meta: every table that was written, with its columns
 _ALWAYS_THERE = ("captures", "findings")  # an analysis of any kind of source has them
 _PRIMARY_KEYS = {"captures": "capture_id"}
 # Each million entries cost a fifth of a second; the kernels of a node are found by a scan in less than half of that.
@@ -79,6 +81,7 @@ class StoreWriter:
         self._pool = ThreadPoolExecutor(1)
         self._early: dict[str, pd.DataFrame] = {}
         self._pending: Future[None] | None = None
+        self._columns: dict[str, list[str]] = {}  # by table: what `Store` expects to find again
 
     def __enter__(self) -> StoreWriter:
         self._path = self._output.__enter__()
@@ -110,6 +113,8 @@ class StoreWriter:
         texts = self._strings.texts
         with self._open() as database:
             database.execute("CREATE TABLE strings (string_id INTEGER PRIMARY KEY, text TEXT) -- texts of large tables")
+            held = json.dumps({**self._columns, "strings": ["string_id", "text"]}, separators=(",", ":"))
+            database.table("xsp_meta").insert({"key": _HELD, "value": held})
         ids = np.arange(len(texts), dtype=np.int64)
         self._ingest([("strings", pa.table({"string_id": ids, "text": pa.array(texts, pa.string())}))])
 
@@ -120,12 +125,14 @@ class StoreWriter:
                 if name not in LAYOUTS:
                     plain = {str(c): _sql_type(frame[c]) for c in frame.columns}
                     _create(database, name, name, plain, _PRIMARY_KEYS.get(name))
+                    self._columns[name] = list(plain)
                     bulk.append((name, _plain_arrow(frame)))
                     continue
                 split = split_table(name, frame, self._strings)
                 for table, types, rows in split.parts:
                     key = LAYOUTS[name].key if table == LAYOUTS[name].rows else LAYOUTS[name].kind_id
                     _create(database, table, name, types, key)
+                    self._columns[table] = list(types)
                     bulk.append((table, rows))
                 database.execute(split.view)
         self._ingest(bulk)
@@ -232,6 +239,30 @@ class Store(Results):
                 hint=f"make it again: {self._remake()}",
             )
 
+        self._require_what_was_written()
+
+    def _require_what_was_written(self) -> None:
+        """Raise `CaptureError` naming the first table or column that was written and is not there any more."""
+        try:
+            held = json.loads(str(self.meta.get(_HELD) or "{}"))
+            written = {str(table): [str(column) for column in columns] for table, columns in held.items()}
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            raise self._incomplete("list of tables") from None
+        for table, columns in written.items():
+            if table not in self._tables.tables():
+                raise self._incomplete(f"table {table}")
+            there = self._tables.columns(table)
+            for column in columns:
+                if column not in there:
+                    raise self._incomplete(f"column {table}.{column}")
+
+    def _incomplete(self, what: str) -> CaptureError:
+        return CaptureError(
+            f"{self.path}: the store lacks the {what}: it was edited or is damaged",
+            code="store-table-missing",
+            hint=f"make it again: {self._remake()}",
+        )
+
     def _remake(self) -> str:
         """The command that makes this store again, with the sources as far as the file names them."""
         if "fleet" in self._tables.tables():
@@ -269,6 +300,7 @@ class Store(Results):
             kind = frame.pop(layout.kind_id).to_numpy()
             for column in kinds.columns:
                 if column != layout.kind_id:
+                    self._require_range(kind, len(kinds), layout.rows)
                     frame[column] = kinds[column].take(kind).array
         for column in [c.name for c in TABLES[name].columns if c.dtype == "bool"] if name in TABLES else []:
             if column in frame:
@@ -319,6 +351,15 @@ class Store(Results):
                 data[want.alias] = floats(values) if isinstance(want.default, float) else values.to_numpy()
         return pd.DataFrame(data, copy=False)
 
+    def _require_range(self, numbers: np.ndarray, count: int, table: str) -> None:
+        """Raise `CaptureError` where a row points to a row that is not there."""
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < count:
+            raise CaptureError(
+                f"{self.path}: the store was edited or is damaged: rows of {table} point to rows that are not there",
+                code="store-damaged",
+                hint=f"make it again: {self._remake()}",
+            )
+
     def _declared(self, table: str) -> list[tuple[str, str]]:
         connection = self._tables.connect()
         try:
@@ -332,8 +373,12 @@ class Store(Results):
 
             table = self._tables.read([Request("strings", (WantedColumn("text", "text", b""),))])[0]
             self._strings = np.array([v.decode("utf-8", "replace") for v in table.column("text").to_pylist()], object)
+        self._require_range(ids, len(self._strings), "strings")
         codes, used = pd.factorize(ids)
-        return pd.Categorical.from_codes(codes, pd.Index(self._strings[used], dtype=object))
+        again, texts = pd.factorize(self._strings[used])  # an edited store may hold a text twice
+        return pd.Categorical.from_codes(
+            again[codes] if len(texts) < len(used) else codes, pd.Index(texts, dtype=object)
+        )
 
 
 def open_store(path: Path) -> Store:

@@ -1,0 +1,1 @@
+"""Damaged sources by seed, and what must hold for every one of them (scripts/fuzz)."""
