@@ -449,7 +449,7 @@ ERRORS: dict[str, ErrorText] = {
         "Ingest the captures again; the hint names the command.",
     ),
     "store-table-missing": ErrorText(
-        "The store lacks a table or a column that was written to it: it is incomplete or was changed by another program.",
+        "The store lacks a table or a column that was written to it: it is incomplete, or another program changed it.",
         "Ingest the captures again.",
     ),
     "store-version": ErrorText(
