@@ -175,6 +175,7 @@ def test_blocks_of_a_graph_that_was_replayed(tree):
     assert blocks["name"].nunique() == 1
     assert blocks["device_ns"].sum() > 0.95 * device_time(grown).sum()
     assert "×24 (inferred, high confidence), 97 % of device time" in grown.layer_evidence
+    assert len(layers(grown, "LogitsProcessor_0")) == 1  # recorded layers beside the blocks stay layers
     assert not [f for f in grown.findings if f.code == "model-self"]
 
 

@@ -66,16 +66,29 @@ def infer_rest(
     if called.any():
         nodes = with_calls_inside(nodes, node[placed[called]], target[called], np.zeros(1, np.int64))
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
-    nodes["level"] = without_layers_in_blocks(nodes, first)
+    nodes["level"] = without_layers_in_blocks(
+        nodes, first, (inference.nodes["kind"] == "stretch").to_numpy(), operators
+    )
     activities = activities.assign(node_id=node, launch_node_id=launch_node)
     known = inference.nodes.assign(node_id=first + np.arange(len(inference.nodes)))[list(INFERRED_COLUMNS)]
     return nodes, activities, strings, known, inference.findings
 
 
-def without_layers_in_blocks(nodes: pd.DataFrame, first: int) -> np.ndarray:
-    """Levels, where what was recorded inside an inferred layer (a node from ``first`` on) is a part of it."""
+def without_layers_in_blocks(
+    nodes: pd.DataFrame, first: int, is_stretch: np.ndarray, operators: np.ndarray
+) -> np.ndarray:
+    """Levels, where what was recorded inside an inferred layer (a node from ``first`` on) is a part of it.
+
+    is_stretch: of the inferred nodes, what lies between blocks: there, recorded layers that are no ``operators`` (bool
+    per recorded node) stay the layers, and the stretch only stands around them.
+    """
     level = nodes["level"].to_numpy().copy()
     is_new = np.arange(len(nodes)) >= first
+    stretch = np.r_[np.zeros(first, bool), is_stretch]
+    recorded = ~is_new & (level == int(Level.LAYER)) & ~np.r_[operators, np.zeros(len(nodes) - first, bool)]
+    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    holds = rollup.add_up(recorded.astype(np.int64), parent, depth) > 0
+    level[stretch & holds & (level == int(Level.LAYER))] = int(Level.MODULE)
     blocks = is_new & (level == int(Level.LAYER))
     parts = inside_of(blocks, nodes) & ~is_new & np.isin(level, (int(Level.LAYER), int(Level.MODULE)))
     level[parts] = int(Level.OPERATION)

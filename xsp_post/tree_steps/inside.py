@@ -65,7 +65,7 @@ def infer_inside_ranges(
     duration = (activities["end_ns"] - activities["start_ns"]).to_numpy()[rows]
     name_by_operators(found.nodes, found.node_of_launch, node[rows], duration, operators, names, nodes)
     _match_gradients(found.nodes, home, names, nodes)
-    return _inserted(trace, names, nothing, found, home, rows)
+    return _inserted(trace, names, nothing, found, home, rows, operators)
 
 
 # ---------------------------------------------------------------- which ranges
@@ -178,7 +178,13 @@ def _match_gradients(found: pd.DataFrame, home: np.ndarray, names: NodeNames, no
 
 
 def _inserted(
-    trace: Trace, names: NodeNames, before: Inside, found: Inference, home: np.ndarray, rows: np.ndarray
+    trace: Trace,
+    names: NodeNames,
+    before: Inside,
+    found: Inference,
+    home: np.ndarray,
+    rows: np.ndarray,
+    operators: np.ndarray,
 ) -> Inside:
     nodes, strings = with_new_nodes(trace, names, before.nodes, found.nodes, home, before.strings)
     first = len(before.nodes)
@@ -195,18 +201,13 @@ def _inserted(
     if (~direct).any():
         nodes = with_calls_inside(nodes, node[at[~direct]], target[~direct], np.unique(home))
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
-    nodes["level"] = _levels(nodes, is_home, first)
+    level = without_layers_in_blocks(nodes, first, (found.nodes["kind"] == "stretch").to_numpy(), operators)
+    level[is_home & (level == int(Level.LAYER))] = int(Level.MODULE)  # a layer that holds blocks groups them
+    nodes["level"] = level
     activities = activities.assign(node_id=node, launch_node_id=launch_node)
     _place_copies(trace, nodes, activities, is_home, first)
     known = found.nodes.assign(node_id=first + np.arange(len(found.nodes)))[list(INFERRED_COLUMNS)]
     return Inside(nodes, activities, strings, known)
-
-
-def _levels(nodes: pd.DataFrame, is_home: np.ndarray, first: int) -> np.ndarray:
-    """A layer that holds blocks groups them; what was recorded inside a block is a part of it."""
-    level = without_layers_in_blocks(nodes, first)
-    level[is_home[: len(level)] & (level == int(Level.LAYER))] = int(Level.MODULE)
-    return level
 
 
 def _place_copies(trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, is_home: np.ndarray, first: int) -> None:
