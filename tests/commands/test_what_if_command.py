@@ -1,0 +1,61 @@
+"""`xsp-post what-if` from captures and from the store made of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from programs import Op, run_steps
+from typer.testing import CliRunner
+
+from xsp_post.base.errors import ContradictionError
+from xsp_post.cli import app
+
+STEP = [*[Op("kernel", 90_000, "gemm")] * 10, *[Op("kernel", 20_000, "[bold]relu")] * 10, Op("sync")]
+
+
+@pytest.fixture
+def capture(tmp_path):
+    run_steps(STEP, 5, tmp_path / "steps.sqlite")
+    return tmp_path / "steps.sqlite"
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+
+
+def test_a_store_predicts_what_its_capture_predicts(capture, tmp_path):
+    asked = ("--change", "kernel:gemm=0.5x", "--json")
+    from_capture = json.loads(invoke("what-if", capture, "--model-range", "^step", *asked).stdout)["data"]
+    store = tmp_path / "steps.xsp.sqlite"
+    assert invoke("ingest", capture, "--model-range", "^step", "-o", store).exit_code == 0
+    from_store = json.loads(invoke("what-if", store, *asked).stdout)["data"]
+    assert from_store == from_capture
+    assert from_store["execution_count"] >= 3
+    latency = from_store["predictions"][0]
+    assert latency["predicted_ns"] == pytest.approx(latency["measured_ns"] - 10 * 45_000, rel=0.01)
+    assert latency["low_ns"] < latency["predicted_ns"] < latency["high_ns"]
+    assert from_store["error_ratio"] < 0.01
+    assert from_store["changes"][0]["operation_count"] == 50
+
+
+def test_the_text_says_error_interval_and_limit(capture):
+    done = invoke("what-if", capture, "--model-range", "^step", "-c", "kernel:relu=2x", "-c", "sync=none")
+    assert done.exit_code == 0
+    assert "Replay error" in done.stdout
+    assert "kernels" in done.stdout
+    assert "[bold]relu" in done.stdout  # text of the capture is no markup
+    assert "Assumes: no host call waits for the device" in " ".join(done.stdout.split())
+
+
+def test_where_launches_are_missing_it_refuses_and_says_why(tmp_path):
+    from builders import ExportBuilder
+
+    export = ExportBuilder().process(100).thread(100)
+    for k in range(20):
+        at = 1_000_000 + 50_000 * k
+        export.kernel("gemm", launch=(at, at + 4_000) if k % 2 else None, run=(at + 6_000, at + 40_000))
+    export.write(tmp_path / "half.sqlite")
+    with pytest.raises(ContradictionError, match="no launch row") as caught:
+        invoke("what-if", tmp_path / "half.sqlite", "-c", "kernel:gemm=0.5x")
+    assert caught.value.exit_code == 5

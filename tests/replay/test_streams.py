@@ -1,0 +1,93 @@
+"""Several streams: what one waits for of another, found without event rows; and collectives between two ranks."""
+
+from __future__ import annotations
+
+import pytest
+from builders import ExportBuilder
+
+from xsp_post.model.options import Options
+from xsp_post.pipeline import analyze
+from xsp_post.replay.fidelity import identity_of
+from xsp_post.replay.what_if import what_if
+
+
+def two_streams(path, first_ns: int, *, steps: int = 5) -> int:
+    """Each step: a kernel on stream 7, one on stream 13 that waits for it (an event), one on 7 beside it. Launches are
+    made far ahead; returns the length of a step."""
+    export = ExportBuilder().process(100).thread(100)
+    now, free = 1_000_000, 1_300_000
+    for number in range(steps):
+        begin = now
+        for name, stream in (("first", 7), ("second", 13), ("beside", 7)):
+            start = {"first": free + 1_000, "second": free + 1_000 + first_ns + 1_500,
+                     "beside": free + 2_000 + first_ns}[name]  # fmt: skip
+            length = {"first": first_ns, "second": 200_000, "beside": 30_000}[name]
+            export.kernel(name, launch=(now, now + 4_000), run=(start, start + length), stream=stream)
+            now += 5_000
+        end = free + 2_500 + first_ns + 200_000
+        export.api("cudaDeviceSynchronize_v3020", now, end + 6_000)
+        now = end + 6_000
+        export.range(f"step {number}", begin, now)
+        free = now + 300_000
+        now += 1_000
+    export.write(path)
+    return first_ns
+
+
+def test_a_wait_between_streams_is_evident_and_moves_with_its_cause(tmp_path):
+    two_streams(tmp_path / "one.sqlite", 400_000)
+    results = analyze([tmp_path / "one.sqlite"], Options(model_range="^step"))
+    orders = identity_of(results, 0).graph.learnt.orders
+    names = identity_of(results, 0).graph.recording.operations.name
+    assert {(str(names[a]), str(names[b])) for a, b in orders.tolist()} == {("first", "second")}
+    assert len(orders) == 5
+
+
+def ranks(path, slow_ns: int) -> None:
+    """Two processes, one GPU each: compute, then an all-reduce that both leave together."""
+    export = ExportBuilder()
+    host, free = {100: 1_000_000, 200: 1_000_000}, {100: 0, 200: 0}
+    for number in range(6):
+        arrivals = {}
+        begins = dict(host)
+        for rank, compute_ns in ((100, 100_000), (200, slow_ns)):
+            export.process(rank).thread(rank)
+            done = host[rank] + 4_000
+            start = max(free[rank] + 1_000, done + 2_000)
+            export.kernel("gemm", launch=(host[rank], done), run=(start, start + compute_ns), device=rank // 100 - 1)
+            arrivals[rank] = start + compute_ns + 1_000
+            host[rank] = done
+        end = max(arrivals.values()) + 50_000
+        for rank in (100, 200):
+            export.process(rank).thread(rank)
+            done = host[rank] + 4_000
+            export.kernel("ncclDevKernel_AllReduce_Sum", launch=(host[rank], done), run=(arrivals[rank], end),
+                          device=rank // 100 - 1)  # fmt: skip
+            free[rank] = end
+            export.api("cudaStreamSynchronize_v3020", done, end + 6_000)
+            host[rank] = end + 6_000
+            export.range(f"step {number}", begins[rank], host[rank])
+    export.write(path)
+
+
+@pytest.mark.parametrize("factor", [0.25, 1.0, 2.0])
+def test_the_faster_rank_waits_for_the_slower(factor, tmp_path):
+    ranks(tmp_path / "before.sqlite", 300_000)
+    results = analyze([tmp_path / "before.sqlite"], Options(model_range="^step"))
+    identity = identity_of(results, 0)
+    assert identity.graph.learnt.meetings.shape == (6, 2)
+    assert identity.error_ratio < 0.01
+    ranks(tmp_path / "after.sqlite", round(300_000 * factor))
+    after = identity_of(analyze([tmp_path / "after.sqlite"], Options(model_range="^step")), 0)
+    prediction = what_if(results, [f"kernel:gemm={factor}x"])
+    slowest = max(100_000, 300_000) * factor
+    expected = 6_000 + slowest + 1_000 + 50_000 + 6_000
+    assert prediction.latency.predicted_ns == pytest.approx(expected, rel=0.03)
+    assert after.measured_ns > 0
+
+
+def test_slower_transfers_keep_all_ranks_together(tmp_path):
+    ranks(tmp_path / "one.sqlite", 300_000)
+    results = analyze([tmp_path / "one.sqlite"], Options(model_range="^step"))
+    prediction = what_if(results, ["comm=3x"])
+    assert prediction.latency.predicted_ns - prediction.latency.measured_ns == pytest.approx(100_000, rel=0.05)
