@@ -14,7 +14,7 @@ from xsp_post.names.families import families
 from xsp_post.replay.executions import Clock
 from xsp_post.replay.graph import ARRIVAL, CALL, OPERATION, ORDER, RECORD, RETURN, ROOM, Graph, Steps, steps_of
 from xsp_post.replay.recording import OperationKind
-from xsp_post.replay.simulate import NEVER
+from xsp_post.replay.simulate import NEVER, Program
 
 HOST, LAUNCH, LATENCY, STREAM_GAP, SYNCHRONISATION = (
     "host",
@@ -46,9 +46,21 @@ def critical_path(
         ends = np.flatnonzero(is_host)[-1:]
     if not len(ends):
         return _frame(graph, clock, steps, np.zeros(0, np.int64), at, begin_ns, end_ns)
-    chain = _chain(_decisive(steps, at), int(ends[0]))
+    # steps that were done before the execution began decide nothing of it
+    first = int(np.argmax(at[: ends[0] + 1] > begin_ns))
+    steps, at = _between(steps, first, int(ends[0]) + 1), at[first : ends[0] + 1]
+    chain = _chain(_decisive(steps, at), len(at) - 1)
     chain = chain[: int(np.argmax(at[chain] <= begin_ns)) or len(chain)] if (at[chain] <= begin_ns).any() else chain
     return _frame(graph, clock, steps, chain[::-1], at, begin_ns, end_ns)
+
+
+def _between(steps: Steps, first: int, end: int) -> Steps:
+    """A part of a program."""
+    p, part = steps.program, slice(first, end)
+    program = Program(
+        p.target[part], p.first[part], p.first_ns[part], p.second[part], p.second_ns[part], p.register_count
+    )
+    return Steps(program, steps.kind[part], steps.index[part])
 
 
 def _times(graph: Graph, clock: Clock, steps: Steps) -> np.ndarray:

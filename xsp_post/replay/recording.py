@@ -94,8 +94,7 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     process_of = {one: number for number, one in enumerate(processes)}
     rows["process"] = rows["process_id"].map(process_of).astype(np.int64)
     calls, call_of_row = _calls(rows, waits, process_of)
-    streams = rows[["process", "device_id", "stream_id"]]
-    stream, unique = pd.factorize(pd.MultiIndex.from_frame(streams)) if len(rows) else (np.zeros(0, np.int64), None)
+    stream, listed = _streams(rows)
     place = _place(stream, rows["start_ns"].to_numpy(), call_of_row, len(calls))
     order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
     taken = {name: rows[name].to_numpy()[order] for name in
@@ -110,7 +109,6 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     orders = _orders(rows, edges[edges["kind"] == EVENT_ORDER], number)
     iterations = frame_or_empty(results, "iterations")
     iterations = iterations[iterations["capture_id"] == capture_id].reset_index(drop=True)
-    listed = [] if unique is None else [tuple(one) for one in unique.tolist()]
     return Recording(
         calls, operations, np.array([one[0] for one in listed], np.int64),
         np.array([one[1] < 0 for one in listed], bool), np.array([one[2] for one in listed], np.int64), orders,
@@ -136,8 +134,23 @@ def _operations(results: Results, capture_id: int) -> pd.DataFrame:
     return rows.assign(**filled)
 
 
+def _streams(rows: pd.DataFrame) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+    """The stream of each operation, 0…, and (process, device, stream number) of each stream."""
+    code = np.zeros(len(rows), np.int64)
+    for name in ("process", "device_id", "stream_id"):
+        own, unique = pd.factorize(rows[name].to_numpy())
+        code, _ = pd.factorize(code * max(len(unique), 1) + own)
+    count = int(code.max()) + 1 if len(code) else 0
+    first = np.zeros(count, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    some = rows[["process", "device_id", "stream_id"]].to_numpy()[first]
+    return code, [tuple(one) for one in some.tolist()]
+
+
 def _orders(rows: pd.DataFrame, edges: pd.DataFrame, number: np.ndarray) -> np.ndarray:
     """Pairs of operations that events order; those launched in another order than they are named are left out."""
+    if not len(edges):
+        return np.zeros((0, 2), np.int64)
     keys = pd.MultiIndex.from_arrays([rows["process_id"], rows["correlation_id"]])
     first = pd.Series(number, index=keys)
     first = first[~first.index.duplicated()]

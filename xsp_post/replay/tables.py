@@ -48,7 +48,9 @@ def path_rows(capture_id: int, identity: Identity) -> pd.DataFrame:
     """The recorded critical path of the middle execution; neighbours that are alike are one row."""
     graph, executions = identity.graph, identity.executions
     which = middle_execution(identity.recorded)
-    path = path_of_execution(graph, executions, recorded_clock(graph), identity.recorded, which)
+    path = path_of_execution(
+        graph, executions, recorded_clock(graph), identity.recorded, which, identity.replayed.steps
+    )
     alike = np.zeros(len(path), bool)
     for name in ("kind", "name", "layer_index"):
         values = path[name].to_numpy()

@@ -113,9 +113,8 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
     clock = simulated_clock(replayed)
     after = measure(identity.executions, clock)
     path = _path(results, changed, identity.executions, clock, after, replayed.steps)
-    before = _path(
-        results, identity.graph, identity.executions, recorded_clock(identity.graph), identity.recorded, None
-    )
+    clock = recorded_clock(identity.graph)
+    before = _path(results, identity.graph, identity.executions, clock, identity.recorded, identity.replayed.steps)
     latency, period, spread = _amounts(identity, after)
     limit, ratio = limit_of(path)
     return Prediction(
