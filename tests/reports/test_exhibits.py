@@ -116,10 +116,10 @@ def test_roofline_points_are_those_with_flop_and_traffic_and_only_the_logarithm_
 def test_the_icicle_holds_every_nanosecond_of_the_capture(results):
     frame = icicle.data(results)
     captures = results.frame("captures").set_index("capture_id")
-    total = captures.loc[2, "kernel_ns"]
+    total = captures.loc[2, "device_ns"]
     roots = frame[frame["parent"] < 0]
     leaves = frame[frame["level"].eq("KERNEL")]
-    assert roots["kernel_ns"].sum() == total == leaves["kernel_ns"].sum()
+    assert roots["device_ns"].sum() == total == leaves["device_ns"].sum()
     assert (frame["parent"] < np.arange(len(frame))).all()
 
 
@@ -128,10 +128,10 @@ def test_a_pruned_icicle_still_adds_up_level_by_level(results, limit):
     frame = icicle.data(results, limit=limit)
     whole = icicle.data(results)
     assert len(frame) < len(whole)
-    assert frame.loc[frame["parent"] < 0, "kernel_ns"].sum() == whole.loc[whole["parent"] < 0, "kernel_ns"].sum()
-    inner = frame.groupby("parent")["kernel_ns"].sum()
+    assert frame.loc[frame["parent"] < 0, "device_ns"].sum() == whole.loc[whole["parent"] < 0, "device_ns"].sum()
+    inner = frame.groupby("parent")["device_ns"].sum()
     for parent, kernel_ns in inner[inner.index >= 0].items():
-        assert kernel_ns == frame.loc[parent, "kernel_ns"]
+        assert kernel_ns == frame.loc[parent, "device_ns"]
 
 
 def test_the_timeline_shows_a_real_iteration(results):
@@ -350,5 +350,5 @@ def test_busy_time_of_two_devices_is_no_more_than_the_time_there_was():
 
 def test_a_capture_of_nothing_has_no_tree_to_draw():
     nodes = small_analysis().frames["nodes"].iloc[:1].copy()
-    nodes[["start_ns", "end_ns", "kernel_ns", "busy_ns", "kernel_count"]] = 0
+    nodes[["start_ns", "end_ns", "device_ns", "kernel_ns", "busy_ns", "kernel_count"]] = 0
     assert icicle.EXHIBIT.make(Analysis({"nodes": nodes}), None) is None

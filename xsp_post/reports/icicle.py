@@ -1,6 +1,6 @@
 """The tree as an icicle. Nodes of equal folded path become one, with kernels below.
 
-Every kernel of the capture is counted, warm-up included: the widths add up to the capture's kernel time.
+All device work of the capture is counted, warm-up included: the widths add up to the capture's device time.
 What is too small to draw is folded into ``[n more]`` under its parent, never dropped.
 """
 
@@ -28,7 +28,7 @@ _NODE_COLUMNS = [
     "path_id",
     "start_ns",
     "duration_ns",
-    "kernel_ns",
+    "device_ns",
     "busy_ns",
     "kernel_count",
     "is_inferred",
@@ -39,7 +39,7 @@ def data(results: Results, capture_id: int | None = None, limit: int = NODE_LIMI
     """The folded tree of one capture, at most about ``limit`` rows, parents before children.
 
     Columns: parent (row number, −1 root), name, full_name, level (KERNEL for leaves, FOLDED for ``[n more]``),
-    call_count, host_ns (summed host length), kernel_ns, busy_ns (summed over calls), kernel_count,
+    call_count, host_ns (summed host length), device_ns, busy_ns (summed over calls), kernel_count,
     layer_index, is_inferred.
     """
     capture_id = pick.deepest_capture(results) if capture_id is None else capture_id
@@ -74,7 +74,7 @@ def _fold_paths(nodes: pd.DataFrame) -> pd.DataFrame:
             level=("level", "first"),
             call_count=("node_id", "size"),
             host_ns=("duration_ns", "sum"),
-            kernel_ns=("kernel_ns", "sum"),
+            device_ns=("device_ns", "sum"),
             busy_ns=("busy_ns", "sum"),
             kernel_count=("kernel_count", "sum"),
             first_ns=("start_ns", "min"),
@@ -95,14 +95,13 @@ def _fold_kernels(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd.
             "level": [],
             "call_count": [],
             "host_ns": [],
-            "kernel_ns": [],
+            "device_ns": [],
             "busy_ns": [],
             "kernel_count": [],
             "first_ns": [],
         }
     )
-    kernels = frame_or_empty(results, "kernels", ["capture_id", "node_id", "name", "duration_ns", "start_ns"])
-    kernels = kernels[kernels["capture_id"].eq(capture_id)]
+    kernels = _device_work(results, capture_id)
     if kernels.empty:
         return empty
     path_of_node = nodes.set_index("node_id")["path_id"]
@@ -111,15 +110,17 @@ def _fold_kernels(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd.
         {
             "parent_path": kernels["node_id"].map(path_of_node).fillna(-1).astype("int64").to_numpy(),
             "code": codes,
-            "kernel_ns": kernels["duration_ns"].to_numpy(),
+            "device_ns": kernels["duration_ns"].to_numpy(),
             "first_ns": kernels["start_ns"].to_numpy(),
+            "is_kernel": kernels["is_kernel"].to_numpy(),
         }
     )
     leaves = (
         keyed.groupby(["parent_path", "code"], sort=False)
         .agg(
-            kernel_ns=("kernel_ns", "sum"),
-            kernel_count=("kernel_ns", "size"),
+            device_ns=("device_ns", "sum"),
+            call_count=("device_ns", "size"),
+            kernel_count=("is_kernel", "sum"),
             first_ns=("first_ns", "min"),
         )
         .reset_index()
@@ -131,14 +132,27 @@ def _fold_kernels(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd.
             "full_name": visible_series(full),
             "name": short_kernels(full),
             "level": "KERNEL",
-            "call_count": leaves["kernel_count"],
+            "call_count": leaves["call_count"],
             "host_ns": 0,
-            "kernel_ns": leaves["kernel_ns"],
-            "busy_ns": leaves["kernel_ns"],
+            "device_ns": leaves["device_ns"],
+            "busy_ns": leaves["device_ns"],
             "kernel_count": leaves["kernel_count"],
             "first_ns": leaves["first_ns"],
         }
     )
+
+
+def _device_work(results: Results, capture_id: int) -> pd.DataFrame:
+    """Kernels, copies and opaque graphs of the capture."""
+    kernels = frame_or_empty(results, "kernels", ["capture_id", "node_id", "name", "duration_ns", "start_ns"])
+    rest = frame_or_empty(results, "memory_operations", ["capture_id", "node_id", "name", "start_ns", "end_ns"])
+    rest = rest.assign(duration_ns=rest["end_ns"] - rest["start_ns"]).drop(columns="end_ns")
+    kernels, rest = (rows[rows["capture_id"].eq(capture_id)] for rows in (kernels, rest))
+    parts = [
+        rows.assign(is_kernel=flag, name=rows["name"].astype(object)) for rows, flag in ((kernels, True), (rest, False))
+    ]
+    filled = [rows for rows in parts if len(rows)] or parts[:1]
+    return pd.concat(filled, ignore_index=True)
 
 
 def _layer_of_path(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd.Series:
@@ -157,7 +171,7 @@ def _layer_of_path(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd
 def _prune(tree: pd.DataFrame, limit: int) -> pd.DataFrame:
     """The heaviest rows with all their ancestors; what is left out is summed per parent into ``[n more]``."""
     parent = tree["parent"].to_numpy()
-    weight = np.maximum(_share(tree["kernel_ns"]), _share(tree["host_ns"]))
+    weight = np.maximum(_share(tree["device_ns"]), _share(tree["host_ns"]))
     keep = np.zeros(len(tree), dtype=bool)
     keep[np.argsort(-weight, kind="stable")[:limit]] = True
     keep |= parent < 0
@@ -173,7 +187,7 @@ def _prune(tree: pd.DataFrame, limit: int) -> pd.DataFrame:
         .agg(
             call_count=("call_count", "size"),
             host_ns=("host_ns", "sum"),
-            kernel_ns=("kernel_ns", "sum"),
+            device_ns=("device_ns", "sum"),
             busy_ns=("busy_ns", "sum"),
             kernel_count=("kernel_count", "sum"),
         )
@@ -198,7 +212,7 @@ def _prune(tree: pd.DataFrame, limit: int) -> pd.DataFrame:
         "level",
         "call_count",
         "host_ns",
-        "kernel_ns",
+        "device_ns",
         "busy_ns",
         "kernel_count",
         "layer_index",
@@ -224,7 +238,7 @@ def _depths(parent: np.ndarray) -> np.ndarray:
 
 def _make(results: Results, case: Case | None) -> Section | None:
     frame = data(results)
-    if frame.empty or not frame[["host_ns", "kernel_ns"]].to_numpy().any():
+    if frame.empty or not frame[["host_ns", "device_ns"]].to_numpy().any():
         return None  # a root alone: nothing has a width
     folded = int(frame.loc[frame["level"].eq("FOLDED"), "call_count"].sum())
     blocks: list[Any] = [
@@ -233,9 +247,9 @@ def _make(results: Results, case: Case | None) -> Section | None:
             "icicle",
             {"tree": frame},
             (
-                "Width is time: on the device (summed kernel durations) or on the host (length of the ranges). "
-                "Repeated calls "
-                "of one path are one box; below the ranges hang their kernels."
+                "Width is time: on the device (kernels, copies and graphs, summed) or on the host (length of "
+                "the ranges). Repeated calls "
+                "of one path are one box; below the ranges hang their kernels and copies."
             ),
         )
     ]

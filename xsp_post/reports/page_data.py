@@ -160,7 +160,7 @@ class PageData:
                     "level",
                     "call_count",
                     "host_ns",
-                    "kernel_ns",
+                    "device_ns",
                     "busy_ns",
                     "kernel_count",
                     "layer_index",

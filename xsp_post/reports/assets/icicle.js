@@ -54,8 +54,8 @@ function buildIcicle(holder, data) {
   for (let i = 0; i < count; i++) (data.parent[i] >= 0 ? children[data.parent[i]] : roots).push(i);
   const name = (i) => textOf(data.name[i]);
   const full = (i) => textOf(data.full_name[i]);
-  const hasDevice = roots.some((i) => data.kernel_ns[i] > 0);
-  const state = { by: hasDevice ? "kernel_ns" : "host_ns", focus: -1, cursor: roots[0], words: "", hits: null };
+  const hasDevice = roots.some((i) => data.device_ns[i] > 0);
+  const state = { by: hasDevice ? "device_ns" : "host_ns", focus: -1, cursor: roots[0], words: "", hits: null };
   const weight = (i) => data[state.by][i];
   const total = () => roots.reduce((sum, i) => sum + weight(i), 0);
 
@@ -64,8 +64,8 @@ function buildIcicle(holder, data) {
   const status = el("span", { class: "status", "aria-live": "polite" });
   const search = el("input", { type: "search", placeholder: "Search ranges and kernels…", "aria-label": "Search in the tree", oninput: () => { find(search.value); draw(); } });
   const sides = el("span", { class: "switch", role: "group", "aria-label": "What width means" });
-  for (const [key, label] of [["kernel_ns", "Device time"], ["host_ns", "Host time"]]) {
-    sides.append(el("button", { type: "button", text: label, "data-by": key, disabled: key === "kernel_ns" && !hasDevice, onclick: () => { state.by = key; find(state.words); draw(); } }));
+  for (const [key, label] of [["device_ns", "Device time"], ["host_ns", "Host time"]]) {
+    sides.append(el("button", { type: "button", text: label, "data-by": key, disabled: key === "device_ns" && !hasDevice, onclick: () => { state.by = key; find(state.words); draw(); } }));
   }
   const legend = el("span", { class: "legend" });
   const said = el("div", { class: "said", "aria-live": "polite" });
@@ -93,7 +93,7 @@ function buildIcicle(holder, data) {
       if (hit && !above) sum += weight(i);
       inside[i] = hit || above ? 1 : 0;
     }
-    status.textContent = `${formatCount(state.hits.size)} found, ${formatNs(sum)} = ${formatShare(sum, total())} of the ${state.by === "kernel_ns" ? "kernel" : "host"} time`;
+    status.textContent = `${formatCount(state.hits.size)} found, ${formatNs(sum)} = ${formatShare(sum, total())} of the ${state.by === "device_ns" ? "device" : "host"} time`;
   }
   function ancestors(i) {
     const path = [];
@@ -125,8 +125,8 @@ function buildIcicle(holder, data) {
   }
   function describe(i) {
     const lines = [`${levelWord(data.level[i])} · ${formatCount(data.call_count[i])} ${data.level[i] === "KERNEL" ? "executions" : data.level[i] === "FOLDED" ? "paths" : "calls"}`];
-    const deviceTotal = roots.reduce((s, r) => s + data.kernel_ns[r], 0);
-    if (data.kernel_ns[i] > 0) lines.push(`kernel time ${formatNs(data.kernel_ns[i])} (${formatShare(data.kernel_ns[i], deviceTotal)}), ${formatCount(data.kernel_count[i])} kernels`);
+    const deviceTotal = roots.reduce((s, r) => s + data.device_ns[r], 0);
+    if (data.device_ns[i] > 0) lines.push(`device time ${formatNs(data.device_ns[i])} (${formatShare(data.device_ns[i], deviceTotal)}), ${formatCount(data.kernel_count[i])} kernels`);
     if (data.level[i] !== "KERNEL") {
       if (data.host_ns[i] > 0) lines.push(`host time ${formatNs(data.host_ns[i])}`);
       if (data.busy_ns[i] > 0) lines.push(`device busy ${formatNs(data.busy_ns[i])}`);
