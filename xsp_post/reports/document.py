@@ -25,6 +25,7 @@ from xsp_post.reports import (
     rooflines,
     timeline,
     types,
+    waits,
 )
 from xsp_post.reports.blocks import Exhibit, Section
 from xsp_post.reports.layer_facts import LayerFacts, layer_facts
@@ -39,6 +40,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     layers.STAGES,
     icicle.EXHIBIT,
     timeline.EXHIBIT,
+    waits.EXHIBIT,
     kernels.EXHIBIT,
     layer_kernels.EXHIBIT,
     layer_kernels.GPU_SHARE,

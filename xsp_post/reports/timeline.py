@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.analyses.limits import groups_of
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import pick
 from xsp_post.reports.blocks import Drawing, Exhibit, Note, Section
 from xsp_post.reports.cases import Case
 from xsp_post.reports.text import short_kernels, visible, visible_series
+from xsp_post.reports.why import CAUSES
 from xsp_post.schemas import units
 
 EVENT_LIMIT = 3000  # per kind of lane
@@ -52,6 +54,17 @@ _RANGE_COLUMNS = [
     "end_ns",
     "layer_node_id",
     "is_inferred",
+]
+_IDLE_COLUMNS = [
+    "capture_id",
+    "device_id",
+    "iteration_index",
+    "layer_index",
+    "cause",
+    "call_name",
+    "detail",
+    "start_ns",
+    "end_ns",
 ]
 _MEMORY_COLUMNS = [
     "capture_id",
@@ -106,6 +119,7 @@ def _events(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
         _ranges(results, capture_id, iteration),
         *_kernels(results, capture_id, iteration),
         _memory(results, capture_id, iteration),
+        _idle(results, capture_id, iteration),
     ]
     parts = [part for part in parts if len(part)]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
@@ -183,6 +197,20 @@ def _memory(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     full = visible_series(copies["name"]) + " · " + copies["bytes"].map(units.format_bytes)
     stream = _stream(copies)
     return _frame("streams", stream, stream, copies["start_ns"], copies["end_ns"], full, full, kind="MEMORY")
+
+
+def _idle(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
+    """Why each device waited, as a lane of its own below the streams; the kind names the group of the cause."""
+    idle = _select(results, "idle", _IDLE_COLUMNS, capture_id, iteration)
+    if idle.empty:
+        return idle
+    cause = idle["cause"].astype(str).map(CAUSES)
+    call, detail = visible_series(idle["call_name"]), visible_series(idle["detail"])
+    full = cause + (" (" + call + ")").where(call.ne(""), "") + (", " + detail).where(detail.ne(""), "")
+    lane = "GPU " + idle["device_id"].astype(str) + " waits for"
+    kind = "IDLE-" + groups_of(idle)
+    return _frame("idle", lane, lane, idle["start_ns"], idle["end_ns"], cause, full, kind=kind,
+                  layer_index=idle["layer_index"])  # fmt: skip
 
 
 def _thread(process: pd.Series, thread: pd.Series) -> pd.Series:

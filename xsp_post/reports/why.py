@@ -136,7 +136,7 @@ def _kernel_sentence(limit: Limit) -> str:
         if int(window["simt_matrix_ns"]) > kernel / 2:
             text += ", without tensor cores"
     elif limit.kind == "kernel":
-        text += "; add counters to tell compute from memory: xsp-post run --ncu"
+        text += "; xsp-post run --ncu would tell compute from memory"
     return text + "."
 
 

@@ -1,5 +1,11 @@
 /* Part 5: the timeline of one iteration on a canvas: threads with their ranges, launches, streams. Idle stretches of
    a stream are hatched; hovering or selecting a kernel draws the line from its launch (the queue delay). */
+// Groups of causes of idle time: colour, size of the pattern (0: plain), words.
+const IDLE_INK = {
+  host: ["other", 5, "host"], launch: ["launch", 0, "launch"], synchronization: ["latency", 9, "synchronisation"],
+  copy: ["memory", 7, "copy call"], communication: ["write", 6, "other ranks"], profiler: ["muted", 4, "profiler"],
+  unknown: ["unknown", 12, "not known"],
+};
 function buildTimeline(holder, data) {
   const length = Math.max(data.length_ns, 1);
   const LANE = 18, HEAD = 20, AXIS = 24;
@@ -43,6 +49,11 @@ function buildTimeline(holder, data) {
     el("span", {}, el("i", { class: "level-3" }), "layer"), el("span", {}, el("i", { class: "level-6" }), "kernel"),
     el("span", {}, el("i", { class: "launch" }), "launch call"), el("span", {}, el("i", { class: "memory" }), "copy, set or graph"),
     el("span", {}, el("i", { class: "hatch" }), "stream idle"), el("span", { text: "line: launch → execution (queue delay)" })));
+  if (lanes.some((lane) => lane.group === "idle")) {
+    const present = new Set(data.kind);
+    holder.lastChild.append(...Object.entries(IDLE_INK).filter(([group]) => present.has("IDLE-" + group)).map(([group, look]) =>
+      el("span", {}, el("i", { class: "idle-" + group }), "waits: " + look[2])));
+  }
   let hover = -1, drag = null;
 
   const px = (ns, width) => ((ns - view.from) / (view.to - view.from)) * width;
@@ -51,6 +62,11 @@ function buildTimeline(holder, data) {
     if (!canvas.clientWidth) return;
     const [context, width] = sizeCanvas(canvas, height);
     const hatch = hatchPattern(context, ink("gap"), 7);
+    const waits = {};
+    const wait = (group) => {
+      const [color, size] = IDLE_INK[group] || IDLE_INK.unknown;
+      return (waits[group] ??= size ? hatchPattern(context, ink(color), size) : ink(color));
+    };
     const inferred = hatchPattern(context, ink("inferred"), 8);
     context.clearRect(0, 0, width, height);
     const colors = {};
@@ -99,7 +115,12 @@ function buildTimeline(holder, data) {
         const top = lane.y + data.sub[i] * LANE;
         const kind = data.kind[i];
         context.globalAlpha = data.event_count[i] > 1 ? 0.55 : 1;
-        context.fillStyle = paint(inkOf(kind));
+        const idle = kind.startsWith("IDLE-") ? kind.slice(5) : "";
+        if (idle) {
+          context.fillStyle = paint((IDLE_INK[idle] || IDLE_INK.unknown)[0]);
+          context.fillRect(x0, top + LANE - 5, Math.max(w, 0.7), 3);
+        }
+        context.fillStyle = idle ? wait(idle) : paint(inkOf(kind));
         context.fillRect(x0, top, Math.max(w - (w > 4 ? 0.8 : 0), 0.7), LANE - 2);
         if (data.is_inferred[i] && w > 2) {
           context.globalAlpha = 0.4;
@@ -112,7 +133,11 @@ function buildTimeline(holder, data) {
           context.fillRect(x0, top + LANE - 5, Math.max(w, 1.5), 3);
         }
         if (w > 30 && kind !== "LAUNCH") {
-          context.fillStyle = paint(inkOf(kind) + "-ink");
+          if (idle) {
+            context.fillStyle = paint("paper");
+            context.fillRect(x0 + 2, top + 2, Math.min(context.measureText(fitText(context, textOf(data.name[i]), w - 8)).width + 4, w - 4), LANE - 8);
+          }
+          context.fillStyle = idle ? paint("muted") : paint(inkOf(kind) + "-ink");
           context.fillText(fitText(context, textOf(data.name[i]), w - 8), x0 + 4, top + LANE / 2 - 0.5);
         }
       }
@@ -165,7 +190,7 @@ function buildTimeline(holder, data) {
     return best;
   }
   function tipFor(event, i) {
-    const lines = [`${data.kind[i].toLowerCase()} · ${formatNs(data.end_ns[i] - data.start_ns[i])}, from ${formatNs(data.start_ns[i])}`];
+    const lines = [`${data.kind[i].toLowerCase().replace("idle-", "waits: ")} · ${formatNs(data.end_ns[i] - data.start_ns[i])}, from ${formatNs(data.start_ns[i])}`];
     if (data.queue_delay_ns[i] >= 0) lines.push(`queue delay ${formatNs(data.queue_delay_ns[i])} (launch → execution)`);
     if (data.layer_index[i] >= 0) lines.push(`layer ${data.layer_index[i]}`);
     showTip(event.clientX, event.clientY, textOf(data.full_name[i]), lines);

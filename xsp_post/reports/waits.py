@@ -1,0 +1,83 @@
+"""The section about idle time: why the devices waited, the largest causes, and what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from xsp_post.analyses.limits import in_scope
+from xsp_post.model.results import Results
+from xsp_post.reports import theme
+from xsp_post.reports import why as report
+from xsp_post.reports.blocks import Chart, Exhibit, Note, Section, Table, present
+from xsp_post.reports.cases import Case
+from xsp_post.reports.text import visible
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+
+ROW_LIMIT = 100
+_COLUMNS = ("cause", "call_name", "detail", "owner", "layer_path", "idle_ns", "piece_count", "longest_ns")
+_TITLES = {"call_name": "call or frame", "owner": "in range", "layer_path": "layer", "piece_count": "pieces"}
+
+
+def data(results: Results) -> pd.DataFrame:
+    """The causes of idle time in what the verdict speaks of, summed over devices, largest first."""
+    said = report.why(results)
+    if not said.limit.scope:
+        return pd.DataFrame(columns=list(_COLUMNS))
+    causes = in_scope(results, said.limit)
+    keys = ["cause", "call_name", "detail", "owner", "layer_path"]
+    summed = causes.astype(dict.fromkeys(keys, str)).groupby(keys, sort=False).agg(
+        idle_ns=("idle_ns", "sum"), piece_count=("piece_count", "sum"), longest_ns=("longest_ns", "max")
+    )  # fmt: skip
+    frame = summed.reset_index().sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)
+    return frame.assign(cause=frame["cause"].map(report.CAUSES))
+
+
+def chart(frame: pd.DataFrame) -> Any:
+    """Idle time by cause, as bars."""
+    summed = frame.groupby("cause", sort=False)[["idle_ns", "piece_count"]].sum().reset_index()
+    summed = summed.sort_values("idle_ns", ascending=False)
+    factor, unit = theme.axis_scale("idle_ns", summed["idle_ns"])
+    shown = summed.assign(
+        value=summed["idle_ns"] / factor, text=summed["idle_ns"].map(format_ns),
+        pieces=summed["piece_count"].map(format_count),
+    )  # fmt: skip
+    axis = alt.Axis(labelLimit=300, domain=False, ticks=False)
+    y = alt.Y("cause:N", sort=shown["cause"].tolist(), title=None, axis=axis)
+    return (
+        alt.Chart(shown)
+        .mark_bar(color=theme.color("latency"))
+        .encode(y=y, x=alt.X("value:Q", title=f"idle time [{unit}]"),
+                tooltip=[alt.Tooltip("cause:N"), alt.Tooltip("text:N", title="idle"), alt.Tooltip("pieces:N")])
+        .properties(width="container", height=22 * max(len(shown), 2))
+    )  # fmt: skip
+
+
+def _make(results: Results, case: Case | None) -> Section | None:
+    frame = data(results)
+    if frame.empty:
+        return None
+    said = report.why(results)
+    limit = said.limit
+    blocks: list[Any] = [
+        Note("Where the time went: " + "; ".join(report.evidence_of(limit)) + ".", "lead"),
+        Chart("idle-causes", chart(frame), "Idle time by cause. docs/why.md says how each is found.", "by cause"),
+        Table("idle-table", "idle_causes", frame.head(ROW_LIMIT), present(frame, _COLUMNS),
+              "Causes with the range that owns them", len(frame), titles=_TITLES, bars=("idle_ns",)),
+    ]  # fmt: skip
+    for number, one in enumerate(said.advice, 1):
+        gain = f"at most {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of the time"
+        text = f"{number}. {one.what} Gain: {gain}. {one.evidence} Assumed: {one.assumption}"
+        blocks.append(Note(visible(text, 1000)))
+    return Section("idle", "Why the device waited", "What to do next?", tuple(blocks), "Waits")
+
+
+EXHIBIT = Exhibit(
+    "idle",
+    "Why the device waited",
+    ("idle_causes", "device_windows"),
+    _make,
+    "",
+)
