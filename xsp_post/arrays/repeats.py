@@ -13,7 +13,7 @@ from xsp_post.arrays.rollup import sums_per_node
 SUMMED = (
     "self_ns", "device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns", "kernel_count", "copy_count", "graph_count",
     "self_device_ns", "self_kernel_ns", "self_kernel_count", "memory_bytes", "call_count", "duration_ns",
-    "projection_ns", "gap_ns",
+    "projection_ns", "gap_ns", "idle_ns",
 )  # fmt: skip
 _DIGITS = re.compile(r"\d+")
 
@@ -52,7 +52,7 @@ def fold_with_targets(paths: pd.DataFrame, minimum: int = 3) -> tuple[pd.DataFra
     target = _carry_down(parent, target, shape, np.asarray(paths["first_start_ns"]))
     repeat = np.bincount(target, minlength=len(paths))
     keep = np.flatnonzero(target == np.arange(len(paths)))
-    summed = {column: _summed(target, paths[column].to_numpy())[keep] for column in SUMMED}
+    summed = {column: _summed(target, paths[column].to_numpy())[keep] for column in SUMMED if column in paths}
     own_fold = folds[keep] & (size[key][keep] >= minimum)
     result = paths.iloc[keep].assign(
         **summed,

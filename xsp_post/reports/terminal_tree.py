@@ -12,6 +12,7 @@ from rich.text import Text
 from xsp_post.arrays.repeats import fold_with_targets
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.why import SHORT_CAUSES
 from xsp_post.schemas.units import (
     format_bytes,
     format_bytes_per_s,
@@ -26,7 +27,7 @@ _LEVEL_STYLE = {
 }  # fmt: skip
 _DIGITS = re.compile(r"\d+")
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
-_TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns")
+_TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns", "idle_ns")
 _WORK = ["kind", "name", "direction", "memory_kind"]  # what tells one kind of device work from another
 _STRUCTURELESS = ("unattributed", "no_launch")
 _LEAF_SHARE, _LEAF_TOP = 0.1, 3  # of a range with nothing inside and this share of the capture: its kernels
@@ -54,6 +55,8 @@ class _Rows:
 
     def __init__(self, paths: pd.DataFrame, work: pd.DataFrame, top: int) -> None:
         folded, target = fold_with_targets(paths)
+        if "idle_ns" not in folded:
+            folded = folded.assign(idle_ns=np.nan, idle_cause="")
         self.top = top
         self.weight = "device_ns" if int(folded["device_ns"].max()) else "duration_ns"
         self.total = int(folded[self.weight].iloc[0])
@@ -208,7 +211,7 @@ def _other(rows: pd.DataFrame, label: str = "") -> dict:
 
 # Columns that a narrow terminal does without, first to last: a tree of numbers without names helps nobody.
 _DISPENSABLE = (
-    "kernel time", "gap", "host", "busy", "calls", "graph time", "copy time", "kernels", "device time", "share",
+    "kernel time", "gap", "host", "waited", "busy", "calls", "graph time", "copy time", "kernels", "device time", "share",
 )  # fmt: skip
 _NAME_WIDTH = 24
 
@@ -251,7 +254,8 @@ def _titles(rows: pd.DataFrame) -> tuple[str, ...]:
     copies, graphs = bool(rows["copy_ns"].max()), bool(rows["graph_ns"].max())
     parts = [("kernel time", copies or graphs), ("copy time", copies), ("graph time", graphs)]
     shown_parts = [title for title, is_there in parts if is_there]
-    return ("calls", "kernels", "device time", "share", *shown_parts, "busy", "gap", "host")
+    waited = ["waited"] if rows["idle_ns"].fillna(0).max() > 0 else []
+    return ("calls", "kernels", "device time", "share", *shown_parts, "busy", "gap", *waited, "host")
 
 
 def _cells_of(row: dict, has_device: bool, share: float | None) -> dict[str, str]:
@@ -271,9 +275,19 @@ def _cells_of(row: dict, has_device: bool, share: float | None) -> dict[str, str
         "graph time": some(row["graph_ns"]),
         "busy": known(row["busy_ns"]),
         "gap": some(row["gap_ns"]),
+        "waited": _waited(row),
         # what lies outside every range has the whole capture's extent, which nobody spent in it
         "host": "" if row["span_kind"] in _STRUCTURELESS else known(row["duration_ns"]),
     }
+
+
+def _waited(row: dict) -> str:
+    """How long a device waited while the launching thread was in a range, and the largest cause: ``3.2 ms host``."""
+    time = row["idle_ns"]
+    if time != time or not time:
+        return ""
+    cause = str(row.get("idle_cause", ""))
+    return f"{format_ns(time)} {SHORT_CAUSES.get(cause, '')}".rstrip()
 
 
 def _label(row: dict) -> str:

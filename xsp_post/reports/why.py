@@ -55,6 +55,11 @@ CAUSES = {
     "profiler_overhead": "profiler overhead",
     "unknown": "no launch row",
 }
+SHORT_CAUSES = {
+    "launch_call": "launch", "launch_latency": "latency", "queued": "queue", "synchronization": "sync",
+    "copy_call": "copy", "allocation": "alloc", "module_load": "load", "os_call": "OS", "descheduled": "no CPU",
+    "host_code": "host", "communication": "ranks", "profiler_overhead": "profiler", "unknown": "unknown",
+}  # fmt: skip
 _SCOPES = {"execution": "the measured executions", "warm-up": "the warm-up", "outside": "what was recorded"}
 
 
