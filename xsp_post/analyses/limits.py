@@ -135,7 +135,7 @@ def groups_of(causes: pd.DataFrame) -> pd.Series:
 
 def _judged(limit: Limit, results: Results) -> Limit:
     known = max(limit.known_ns, 1)
-    (first, most), (second, next_most) = (*limit.groups, ("", 0), ("", 0))[:2]
+    (first, most), (_, next_most) = (*limit.groups, ("", 0), ("", 0))[:2]
     if next_most >= SECOND_RATIO * known and next_most > most / 2:
         return _say(limit, "mixed")
     if most < CLEAR_RATIO * known and next_most > most / 2:

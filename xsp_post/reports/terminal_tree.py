@@ -211,7 +211,8 @@ def _other(rows: pd.DataFrame, label: str = "") -> dict:
 
 # Columns that a narrow terminal does without, first to last: a tree of numbers without names helps nobody.
 _DISPENSABLE = (
-    "kernel time", "gap", "host", "waited", "busy", "calls", "graph time", "copy time", "kernels", "device time", "share",
+    "kernel time", "gap", "host", "waited", "busy", "calls", "graph time", "copy time", "kernels", "device time",
+    "share",
 )  # fmt: skip
 _NAME_WIDTH = 24
 

@@ -1,7 +1,7 @@
 """What limits the model, in words, with the numbers behind it.
 
-Nothing is computed here but which sentence fits. What a GPU's time went to is `analyses.limits`' to say; what its kernels
-are bound by, where there are counters, A15's. A CPU's operators are its work and its host at once: only A15 speaks.
+Nothing is computed here but which sentence fits. What a GPU's time went to is `analyses.limits`' to say; what its
+kernels are bound by, where there are counters, A15's. A CPU's operators are its work and its host at once: only A15 speaks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
         )
     row = rows.iloc[0]
     device = device_of(results)
-    bound, busy = str(row["bound"]), float(row["gpu_busy_ratio"])
+    bound = str(row["bound"])
     evidence = (*_busy(row, device), *_roof(results, row, bound))
     if limit.is_gpu and limit.window_ns:
         return _of_limit(results, limit, row, evidence)
