@@ -1,7 +1,8 @@
 """What limits the model, in words, with the numbers behind it.
 
 Nothing is computed here but which sentence fits. What a GPU's time went to is `analyses.limits`' to say; what its
-kernels are bound by, where there are counters, A15's. A CPU's operators are its work and its host at once: only A15 speaks.
+kernels are bound by, where there are counters, A15's. A CPU's operators are its work and its host at once: only A15
+speaks.
 """
 
 from __future__ import annotations
