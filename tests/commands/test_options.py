@@ -20,7 +20,8 @@ def test_every_field_of_a_group_is_one_option_with_its_default_and_help():
 
     parameters = inspect.signature(command).parameters
     fields = choices(TREE, ROOFS)
-    assert list(parameters)[0] == "source" and list(parameters)[-1] == "force"
+    names = [*parameters]
+    assert names[0] == "source" and names[-1] == "force"
     assert len(parameters) == len(fields) + 2 and {"model_range", "no_infer", "peaks"} < set(parameters)
     for field, name in zip(fields, list(parameters)[1:-1]):
         option = get_args(parameters[name].annotation)[1]

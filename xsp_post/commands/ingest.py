@@ -60,7 +60,8 @@ def ingest(
         captures = shared.records(analysis.frame("captures"))
         findings = shared.records(analysis.frame("findings"))
         shared.print_json("ingest", {"store": str(store_path),
-                           "report": str(report) if report else None, "verdict": verdict_data(analysis), "captures": captures,
+                           "report": str(report) if report else None, "verdict": verdict_data(analysis),
+                           "captures": captures,
                            "findings": findings})  # fmt: skip
         return
     if not quiet:

@@ -125,7 +125,8 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
 
         shared.print_json("run", {
             "directory": str(result.directory), "store": str(store),
-            "report": str(report), "notes": result.notes, "verdict": verdict_data(analysis), **_without_nan(headline.data(analysis)),
+            "report": str(report), "notes": result.notes, "verdict": verdict_data(analysis),
+            **_without_nan(headline.data(analysis)),
         })  # fmt: skip
         return
     for line in headline.lines(analysis):

@@ -5,7 +5,8 @@ How large tables are split out is in `store.layout`. Bulk rows are written by Ar
 
 1  first
 2  findings have title and cause; device time with its parts (copy_ns replaces memory_ns), balance over all operations;
-   dependencies, replays, critical_path, collectives: what a replay needs and tells; idle, idle_causes, device_windows: why devices waited
+   dependencies, replays, critical_path, collectives: what a replay needs and tells;
+   idle, idle_causes, device_windows: why devices waited
 """
 
 from __future__ import annotations

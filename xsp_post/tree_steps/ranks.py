@@ -117,5 +117,8 @@ def _rank_of_process(ranks: pd.DataFrame, nodes: pd.DataFrame) -> np.ndarray:
 
 def _appended(nodes: pd.DataFrame, added: pd.DataFrame) -> pd.DataFrame:
     """Rows at the end, with the types that the nodes have."""
-    columns = {c: np.concatenate([nodes[c].to_numpy(), added[c].to_numpy().astype(nodes[c].to_numpy().dtype)]) for c in nodes}
+    columns = {}
+    for name in nodes:
+        values = nodes[name].to_numpy()
+        columns[name] = np.concatenate([values, added[name].to_numpy().astype(values.dtype)])
     return pd.DataFrame(columns, copy=False)
