@@ -142,7 +142,7 @@ def test_analytic_flop_stand_in_for_counters(tables):
     assert tables["a14"]["latency_ns"].tolist() == [110e3, 20e3, 50e3]  # of the kernels
     a15 = tables["a15"].iloc[0]
     assert a15["counter_source"] == "analytic" and a15["bound"] != "unknown"
-    assert np.isnan(a15["total_flop"]) and np.isnan(a15["dram_read_bytes"])  # counted from the model, not measured
+    assert a15["total_flop"] == 3e9 and np.isnan(a15["dram_read_bytes"])  # counted from the model, not measured
     assert a15["arithmetic_throughput_flop_per_s"] == pytest.approx(3e9 / 185e-6)
 
 
@@ -304,3 +304,22 @@ def test_a_million_kernels_keep_the_longest_in_a08():
     assert tables["a15"]["kernel_count"].tolist() == [count]
     assert tables["a10"]["kernel_count"].sum() == count
     assert [(f.code, f.count) for f in findings] == [("kernel-table-cut", count - 10)]
+
+
+def test_marks_that_cover_too_little_of_the_model_give_no_verdict(root):
+    """The layers of the example with their marks; then as if nothing were known of the residual additions."""
+    from xsp_post.analyses import compute_all
+    from xsp_post.model.results import Overlay
+    from xsp_post.pipeline import analyze
+
+    analysis = analyze([root / "examples" / "resnet50_generated.sqlite"])
+    whole = analysis.frame("a15").iloc[0]
+    assert whole["counter_coverage_ratio"] == pytest.approx(1) and whole["bound"] == "memory"
+    layers = analysis.frame("layers")
+    is_addition = layers["layer_type"].astype(str).eq("Add")
+    partial = layers.assign(analytic_bytes=layers["analytic_bytes"].mask(is_addition))
+    tables, _ = compute_all(Overlay(analysis, {"layers": partial}))
+    row = tables["a15"].iloc[0]
+    assert row["counter_coverage_ratio"] == pytest.approx(0.881, abs=1e-3)
+    assert row["bound"] == "unknown"
+    assert whole["arithmetic_intensity_flop_per_byte"] < row["arithmetic_intensity_flop_per_byte"]

@@ -16,6 +16,7 @@ import numpy as np
 from builders import LAZY_LOADING, MODULE_LOADING, ExportBuilder
 
 from xsp_post.names import range_text
+from xsp_post.work.convolutions import read_positions
 
 PID, THREAD = 4242, 4242
 STREAM = 7
@@ -99,7 +100,9 @@ def _convolution(path: str, n: int, c_in: int, c_out: int, size: int, kernel: in
         gemm = Work(_IMPLICIT.format(tile, kernel, kernel), flop, in_bytes + out_bytes + weights, 128, 202, True,
                     16384 if c_out >= 256 else 4096, 65536)  # fmt: skip
         work = [Work(TO_NHWC, 0.0, 2 * in_bytes, 256, 32, False, 1024, 4224), gemm]
-    return Layer(path, "Conv2d", shape, work, "cudnnBackendExecute", (int(flop), int(in_bytes + out_bytes + weights)))
+    seen = read_positions(size, kernel, stride, kernel // 2, 1)  # a strided 1x1 kernel skips most of its input
+    least = int(FLOAT * n * c_in * seen * seen + out_bytes + weights)
+    return Layer(path, "Conv2d", shape, work, "cudnnBackendExecute", (int(flop), least))
 
 
 def _batch_norm(path: str, shape: tuple[int, ...]) -> Layer:
@@ -113,9 +116,7 @@ def _batch_norm(path: str, shape: tuple[int, ...]) -> Layer:
 def _elementwise(path: str, kind: str, name: str, shape: tuple[int, ...], inputs: int) -> Layer:
     elements = float(np.prod(shape))
     moved = (inputs + 1) * FLOAT * elements
-    # the sum of two branches is a module of the model's own: nothing is known of it
-    least = None if kind == "Add" else (0, int(moved))
-    return Layer(path, kind, shape, [Work(name, elements, moved, 128, 22)], least=least)
+    return Layer(path, kind, shape, [Work(name, elements, moved, 128, 22)], least=(0, int(moved)))
 
 
 def _bottleneck(path: str, n: int, c_in: int, width: int, size: int, stride: int) -> Iterator[Layer]:
@@ -156,7 +157,7 @@ def layers(batch_size: int) -> list[Layer]:
     found.append(Layer("avgpool", "AdaptiveAvgPool2d", (n, 2048, 1, 1),
                        [Work(AVERAGE, features, FLOAT * features, 128, 34, False, 6272)],
                        least=(0, int(FLOAT * (features + n * 2048)))))  # fmt: skip
-    found.append(Layer("flatten", "Flatten", (n, 2048)))
+    found.append(Layer("flatten", "Flatten", (n, 2048), least=(0, 0)))  # a view
     fc_bytes = FLOAT * (2048.0 * 1000 + n * 3048)
     gemm = Work(GEMM.format("64x64_32x6"), 2.0 * n * 2048 * 1000, fc_bytes, 128, 128, True, 512, 49152)
     reduction = Work(SPLIT_K, 9.0 * n * 1000, FLOAT * 10.0 * n * 1000, 512, 32)

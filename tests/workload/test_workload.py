@@ -454,3 +454,45 @@ def test_models_of_other_packages_are_built_without_weights(monkeypatch):
     assert asked == [None, False]
     with pytest.raises(UsageError, match="Did you mean resnet18"):
         models.build(Workload("torchvision:resnet81"), 1)
+
+
+def test_functional_work_between_layers_counts_for_the_module_around_it():
+    """Residual additions, functional products and attention; a view moves nothing."""
+
+    class Inner(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Linear(8, 8)
+
+        def forward(self, x):
+            return x + self.one(x).view(-1).view(4, 8)
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.last = Inner(), nn.Linear(8, 2)
+
+        def forward(self, x):
+            y = self.inner(self.inner(x))
+            y = torch.flatten(torch.matmul(y, y.transpose(0, 1)) @ y, 1)
+            return self.last(y)
+
+    model = Outer()
+    step = models.Phase("forward", lambda: None, lambda module, device: module(torch.zeros(4, 8, device=device)))
+    counted = facts.functional_facts(models.Built(model, (step,)), -1, ())
+    rows = dict(zip(zip(counted.layer_path, counted.call_index), zip(counted.flop_count, counted.least_bytes)))
+    addition = 4 * 3 * 32
+    products = 4 * (32 + 32 + 16) + 4 * (16 + 32 + 32)
+    assert rows == {
+        ("inner", 0): (0, addition),
+        ("inner", 1): (0, addition),
+        ("", -1): (2 * 4 * 4 * 8 + 2 * 4 * 8 * 4, products),
+    }
+
+
+def test_a_strided_convolution_reads_what_it_reads():
+    from xsp_post.workload.layer_work import sized_work
+
+    layer, x = nn.Conv2d(16, 32, 1, stride=2, bias=False), torch.rand(2, 16, 8, 8)
+    y = layer(x)
+    assert sized_work(layer, (x,), y)[1] == 4 * (2 * 16 * 4 * 4 + 16 * 32 + y.numel())

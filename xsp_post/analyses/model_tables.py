@@ -158,8 +158,12 @@ def a15(inputs: Inputs) -> pd.DataFrame:
     rows = _cases_with_work(inputs)
     batch, latency = frame["batch_size"].to_numpy(np.int64), inputs.model_latency_ns
     busy = inputs.over_iterations("busy_ns", "kernel")
+<<<<<<< HEAD
     together = inputs.windows["kernel"]
     coverage = coverage_columns(total.coverage_ratio[rows], inputs.analytic_cases[rows])
+=======
+    coverage = coverage_columns(work.coverage_ratio[rows], inputs.analytic_cases[rows])
+>>>>>>> 7dbf5bd (Functional work between layers; marks say how much of the model they cover)
     columns = intensity_columns(work.take(rows), inputs.peaks, inputs.options)
     is_whole = work.coverage_ratio[rows] >= inputs.options.least_coverage
     mfu = utilisation(work.take(rows), columns["pipe"], latency[rows], inputs.peaks)
@@ -181,6 +185,7 @@ def a15(inputs: Inputs) -> pd.DataFrame:
             "gpu_latency_ratio": divide(total.latency_ns, latency)[rows],
             "gpu_busy_ratio": divide(together.busy_ns, together.window_ns)[rows],
             **{name: values[rows] for name, values in total.quantities().items()},
+            "total_flop": np.where(is_analytic, work.flop, total.flop)[rows],
             **columns,
             "mfu_ratio": np.where(is_whole, mfu, np.nan),
             **_phase_columns(inputs, rows),
@@ -238,6 +243,10 @@ def _model_work(inputs: Inputs) -> tuple[Work, np.ndarray]:
     # Host-only runs have no kernel latency: the layers' own then is the time.
     latency = np.where(total.latency_ns > 0, total.latency_ns, group_sum(case, layers["latency_ns"].to_numpy(), count))
 
+    # work between the layers (functional operations) has no mark: the marks cover what their layers took
+    marked = np.where(total.latency_ns > 0, sums(inputs.by_layer[0].latency_ns), sums(layers["latency_ns"].to_numpy()))
+    share = np.minimum(divide(np.nan_to_num(marked), latency), 1.0)
+
     def choose(analytic: FloatArray | float, measured: FloatArray) -> FloatArray:
         return np.where(is_analytic, analytic, measured)
 
@@ -254,6 +263,6 @@ def _model_work(inputs: Inputs) -> tuple[Work, np.ndarray]:
         choose(least, covered.dram_bytes),
         covered.l2_bytes,
         covered.occupancy_ratio,
-        choose(1.0, covered.coverage_ratio),
+        choose(share, covered.coverage_ratio),
     )
     return work, is_analytic

@@ -21,6 +21,7 @@ from xsp_post.model.capture import Capture
 from xsp_post.model.trace import Trace
 from xsp_post.names import range_text
 
+_NO_PATH = "/"  # of a range that is neither a layer's nor a model's; no module path holds it
 _NUMBERS = ("flop_count", "least_bytes", "allocated_bytes")
 
 
@@ -50,7 +51,7 @@ def with_capture(trace: Trace, made: Capture) -> Trace:
     facts = capture.read_json(path) if path is not None and path.is_file() else {}
     attributes = trace.attributes
     if "layers" in facts:
-        attributes = _attributes(trace, pd.DataFrame(facts["layers"]), made.batch_size)
+        attributes = _attributes(trace, _known_layers(facts), made.batch_size)
         if facts.get("allocated_source") == "output tensors":
             findings.append(finding("allocation-is-output-size"))
     devices = trace.devices
@@ -60,19 +61,30 @@ def with_capture(trace: Trace, made: Capture) -> Trace:
     return replace(trace, provenance=provenance, attributes=attributes, devices=devices, findings=findings)
 
 
+def _known_layers(facts: dict[str, Any]) -> pd.DataFrame:
+    """The layers' facts, followed by the functional work of the modules around them and of the model (path '')."""
+    layers = pd.DataFrame(facts["layers"])
+    functional = pd.DataFrame(facts.get("functional") or {})
+    if functional.empty:
+        return layers
+    keys = ["phase", "layer_path", "call_index"]
+    return pd.concat([layers, functional], ignore_index=True).drop_duplicates(keys)
+
+
 def _attributes(trace: Trace, facts: pd.DataFrame, batch_size: int) -> pd.DataFrame:
     """`Trace.attributes` with the facts of the layers' ranges; −1 and '' where a range is none of them."""
     keys = _keys(trace)
     joined = keys.merge(facts, how="left", on=["phase", "layer_path", "call_index"], validate="many_to_one")
     attributes = trace.attributes.reindex(trace.spans.index).copy()
-    is_known = joined["flop_count"].notna().to_numpy()
     for name in _NUMBERS:
+        is_known = joined[name].notna().to_numpy()  # of functional work only flop and bytes are
         said = attributes[name].fillna(-1) if name in attributes else -1  # by the ranges themselves
         attributes[name] = np.where(is_known, joined[name].to_numpy(float), said).astype(np.int64)
     for name in ("shape_text", "layer_type"):
         before: Any = (
             attributes[name].astype(object).fillna("") if name in attributes else pd.Series("", index=attributes.index)
         )
+        is_known = joined[name].notna().to_numpy()
         attributes[name] = pd.Categorical(np.where(is_known, joined[name].to_numpy(object), before.to_numpy(object)))
     attributes["batch_size"] = np.where(keys["is_model"].to_numpy(), batch_size, -1)
     return attributes
@@ -96,6 +108,6 @@ def _keys(trace: Trace) -> pd.DataFrame:
     )
     phases = np.append(name[is_model], "")
     return pd.DataFrame({
-        "phase": phases[around], "layer_path": np.where(is_layer, name, ""),
+        "phase": phases[around], "layer_path": np.where(is_layer, name, np.where(is_model, "", _NO_PATH)),
         "call_index": np.where(is_layer, np.array(calls, np.int64)[inverse], -1), "is_model": is_model,
     })  # fmt: skip

@@ -18,7 +18,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from xsp_post.names import range_text
-from xsp_post.workload.layer_work import bytes_of, own_bytes
+from xsp_post.workload.functional_work import Counting, FunctionalWork
+from xsp_post.workload.layer_work import bytes_of, own_bytes, read_bytes
 from xsp_post.workload.models import Built, Phase
 from xsp_post.workload.ranges import output_shape, select_layers
 
@@ -40,6 +41,30 @@ class LayerFacts:
     flop_count: list[int] = field(default_factory=list)
     least_bytes: list[int] = field(default_factory=list)
     allocated_bytes: list[int] = field(default_factory=list)
+
+
+def functional_facts(built: Built, depth: int, kinds: tuple[str, ...]) -> FunctionalWork:
+    """What the modules around the layers, and the model, compute between them in one iteration.
+
+    Empty for a model that does not run on a copy without data: counting is not worth a run of its own.
+    """
+    work = FunctionalWork()
+    try:
+        twin = copy.deepcopy(built.model).to(_META)
+        for phase in built.phases:
+            if phase.replay is None:
+                return FunctionalWork()
+            counter = FlopCounterMode(display=False)
+            between = Counting(twin, select_layers(twin, depth, kinds), counter.get_total_flops)
+            try:
+                with torch.no_grad(), counter, between:
+                    phase.replay(twin, _META)
+            finally:
+                between.remove()
+            between.rows(work, phase.name)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError):
+        return FunctionalWork()
+    return work
 
 
 def layer_facts(built: Built, depth: int, kinds: tuple[str, ...], is_inference: bool) -> tuple[LayerFacts, str, str]:
@@ -89,7 +114,7 @@ def _count(
         facts.call_index.append(call)
         facts.shape_text.append("")
         facts.flop_count.append(0)
-        facts.least_bytes.append(bytes_of(inputs) + own_bytes(module, inputs))
+        facts.least_bytes.append(read_bytes(module, inputs) + own_bytes(module, inputs))
         facts.allocated_bytes.append(0)
 
     def after(output: Any) -> None:

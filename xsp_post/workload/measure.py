@@ -24,7 +24,7 @@ from xsp_post.model.capture import Workload
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.names import range_text
 from xsp_post.workload.environment import environment
-from xsp_post.workload.facts import layer_facts
+from xsp_post.workload.facts import functional_facts, layer_facts
 from xsp_post.workload.models import Built, build
 from xsp_post.workload.ranges import AnnotationSink, ClockSink, LayerRanges, NvtxSink, Sink
 
@@ -194,5 +194,6 @@ def _write_facts(request: Request, built: Built) -> None:
             built, workload.layer_depth, workload.layer_kinds, workload.mode == "inference"
         )
         values["layers"] = asdict(facts)
+        values["functional"] = asdict(functional_facts(built, workload.layer_depth, workload.layer_kinds))
         values["flop_source"], values["allocated_source"] = flop_source, allocated_source
     (request.output / "facts.json").write_text(json.dumps(values), encoding="utf-8")

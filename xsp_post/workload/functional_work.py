@@ -1,0 +1,124 @@
+"""``run`` → capture: the work of functional operations between layers: residual additions, functional attention …
+
+A layer's own work is counted at its hooks. What the modules around the layers compute themselves, or the model, is
+counted here, by Python-level calls of torch functions while no layer runs: flop as `torch.utils.flop_counter` counts
+them; bytes of each call's tensors once, none for a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from xsp_post.names import range_text
+from xsp_post.workload.layer_work import bytes_of
+from xsp_post.workload.models import tensors
+from xsp_post.workload.ranges import select_containers
+
+_NO_WORK = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
+
+
+@dataclass
+class FunctionalWork:
+    """One entry per call of a module that computes something between its layers; columns as in ``facts.json``.
+
+    ``layer_path`` is '' and ``call_index`` −1 for the model itself.
+    """
+
+    phase: list[str] = field(default_factory=list)
+    layer_path: list[str] = field(default_factory=list)
+    call_index: list[int] = field(default_factory=list)
+    flop_count: list[int] = field(default_factory=list)
+    least_bytes: list[int] = field(default_factory=list)
+
+
+class Counting(TorchFunctionMode):
+    """Counts while it is entered and `model` runs; `rows` adds what was found to a `FunctionalWork`."""
+
+    def __init__(self, model: nn.Module, layers: list[tuple[str, nn.Module]], total_flop: Callable[[], int]) -> None:
+        super().__init__()
+        self._total_flop = total_flop
+        self._open: list[tuple[str, int]] = [("", -1)]
+        self._layer_depth = 0
+        self._is_running = False  # making and moving the inputs is no work of the model
+        self._work: dict[tuple[str, int], tuple[int, int]] = {}
+        self._calls: dict[str, int] = {}
+        self._handles: list[Any] = []
+        self._handles.append(model.register_forward_pre_hook(lambda module, inputs: self._run(True)))
+        self._handles.append(model.register_forward_hook(lambda module, inputs, output: self._run(False)))
+        for _, module in layers:
+            self._handles.append(module.register_forward_pre_hook(self._enter_layer))
+            self._handles.append(module.register_forward_hook(self._leave_layer))
+        for path, module in select_containers(model, layers):
+            self._handles.append(module.register_forward_pre_hook(self._entering(path)))
+            self._handles.append(module.register_forward_hook(self._leave))
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def rows(self, work: FunctionalWork, phase: str) -> None:
+        """Add what was counted, in order of the first operation."""
+        for (path, call), (flop, moved) in self._work.items():
+            work.phase.append(phase)
+            work.layer_path.append(path)
+            work.call_index.append(call)
+            work.flop_count.append(flop)
+            work.least_bytes.append(moved)
+
+    def _run(self, is_running: bool) -> None:
+        self._is_running = is_running
+
+    def _enter_layer(self, module: nn.Module, inputs: Any) -> None:
+        self._layer_depth += 1
+
+    def _leave_layer(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._layer_depth -= 1
+
+    def _entering(self, path: str) -> Callable[[nn.Module, Any], None]:
+        def enter(module: nn.Module, inputs: Any) -> None:
+            call = self._calls.get(path, 0)
+            self._calls[path] = call + 1
+            parsed = range_text.parse(range_text.format_layer(path, type(module).__name__, call))
+            assert parsed is not None
+            self._open.append((parsed.name, call))
+
+        return enter
+
+    def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._open.pop()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self._total_flop()
+        output = func(*args, **(kwargs or {}))
+        if self._layer_depth == 0 and self._is_running:
+            moved = _moved_bytes(func, [*args, *(kwargs or {}).values()], output)
+            flop = self._total_flop() - before
+            if moved or flop:
+                known = self._work.get(self._open[-1], (0, 0))
+                self._work[self._open[-1]] = (known[0] + flop, known[1] + moved)
+        return output
+
+
+def _moved_bytes(func: Any, inputs: list[Any], output: Any) -> int:
+    """Bytes of the tensors of one call, each once; 0 for a view, for what makes no tensor and for what fills none."""
+    if func is Tensor.__setitem__:
+        return 2 * bytes_of(inputs[2]) if len(inputs) > 2 and isinstance(inputs[2], Tensor) else 0
+    written = tensors(output)
+    name = str(getattr(func, "__name__", ""))
+    if not written or name in _NO_WORK:
+        return 0
+    is_in_place = name.startswith("__i") or (name.endswith("_") and not name.endswith("__"))
+    held = {_storage(one) for one in tensors(inputs)}
+    if not is_in_place and all(_storage(one) in held for one in written):
+        return 0
+    return bytes_of(inputs) + bytes_of(output)
+
+
+def _storage(tensor: Tensor) -> int:
+    """What tells whether two tensors are views of the same memory, also where there is none (meta)."""
+    return int(tensor.untyped_storage()._cdata)
