@@ -158,15 +158,11 @@ def a15(inputs: Inputs) -> pd.DataFrame:
     rows = _cases_with_work(inputs)
     batch, latency = frame["batch_size"].to_numpy(np.int64), inputs.model_latency_ns
     busy = inputs.over_iterations("busy_ns", "kernel")
-<<<<<<< HEAD
     together = inputs.windows["kernel"]
-    coverage = coverage_columns(total.coverage_ratio[rows], inputs.analytic_cases[rows])
-=======
     coverage = coverage_columns(work.coverage_ratio[rows], inputs.analytic_cases[rows])
->>>>>>> 7dbf5bd (Functional work between layers; marks say how much of the model they cover)
     columns = intensity_columns(work.take(rows), inputs.peaks, inputs.options)
     is_whole = work.coverage_ratio[rows] >= inputs.options.least_coverage
-    mfu = utilisation(work.take(rows), columns["pipe"], latency[rows], inputs.peaks)
+    mfu = utilisation(work.take(rows), columns["pipe"], inputs.pace_ns[rows], inputs.peaks)
     if is_analytic.any():
         codes = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), coverage["counter_source"].codes)
         coverage["counter_source"] = pd.Categorical.from_codes(codes, categories=pd.Index(COUNTER_SOURCES))

@@ -54,7 +54,8 @@ _COVERAGE = (
 _MFU = C(
     "mfu_ratio",
     "float64",
-    "model flop utilisation: flop / (latency × peak of the pipe), NaN without a peak or with too little known",
+    "model flop utilisation: flop / (kernel latency of a layer, or time from one execution to the next, × peak of the "
+    "pipe); NaN without a peak or with too little known",
 )
 _BY_PHASE = tuple(
     C(f"{phase}_kernel_ns", "float64", f"kernel latency of the {phase} part of a training step, NaN unknown")
