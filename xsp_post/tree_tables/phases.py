@@ -16,7 +16,8 @@ def kernel_phases(tree: Tree, kernels: pd.DataFrame) -> np.ndarray:
     """Code of `PHASES` per kernel. Nothing tells phases apart in a capture without backward kernels: all ''.
 
     A range's text says the phase of what is inside it; what a backward range computes again is backward. Of the
-    rest, what counts for a layer, or what autograd numbered, is forward (the loss too), and the remainder is other.
+    rest, what autograd numbered is forward (the loss too), and what counts for a layer before the first backward
+    kernel of its execution; the remainder is other.
     """
     of_node = _node_phases(tree)
     node, launch_node = kernels["node_id"].to_numpy(), kernels["launch_node_id"].to_numpy()
@@ -25,8 +26,19 @@ def kernel_phases(tree: Tree, kernels: pd.DataFrame) -> np.ndarray:
     if not (phase == BACKWARD).any():
         return np.zeros(len(kernels), np.int8)
     numbered = np.append(tree.nodes["sequence"].to_numpy(), -1)
-    is_forward = (kernels["layer_node_id"].to_numpy() >= 0) | (numbered[node] >= 0)
+    is_forward = (numbered[node] >= 0) | (
+        (kernels["layer_node_id"].to_numpy() >= 0) & _is_before_backward(kernels, phase == BACKWARD)
+    )
     return np.where(phase == NONE, np.where(is_forward, FORWARD, OTHER), phase).astype(np.int8)
+
+
+def _is_before_backward(kernels: pd.DataFrame, is_backward: np.ndarray) -> np.ndarray:
+    """Which kernels begin before the first backward kernel of their execution."""
+    start = kernels["start_ns"].to_numpy()
+    iteration = kernels["iteration_index"].to_numpy() + 1
+    first = np.full(int(iteration.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, iteration[is_backward], start[is_backward])
+    return start < first[iteration]
 
 
 def _node_phases(tree: Tree) -> np.ndarray:
