@@ -11,6 +11,7 @@ from rich.text import Text
 from xsp_post.analyses.ranks import rank_sentence
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_tree import tree_rows, tree_table
 from xsp_post.reports.why import verdict_line
 from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
@@ -32,6 +33,8 @@ def print_tree(console: Console, results: Results, *, depth: int = 6, top: int =
             console.print(Text(said), highlight=False)
         if lines := gpu_lines(results, int(capture_id)):  # type: ignore[call-overload]
             console.print(lines, highlight=False)
+        if path := critical_path_line(results, int(capture_id)):  # type: ignore[call-overload]
+            console.print(Text(path), highlight=False)
         table, left_out = tree_table(mine, console.width)
         console.print(table, highlight=False)
         if left_out:

@@ -16,6 +16,7 @@ from xsp_post.analyses.limits import CauseRow, Limit, find_limit, largest_causes
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
+from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.text import short_kernel, visible
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
@@ -72,6 +73,7 @@ class Why:
     advice: tuple[Advice, ...]
     word: str
     sentence: str
+    critical_path: str = ""  # one line; "" where no replay tables are at hand
 
 
 def why(results: Results, *, layer: str = "") -> Why:
@@ -79,7 +81,19 @@ def why(results: Results, *, layer: str = "") -> Why:
     limit = _main_limit(results)
     causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope else ()
     owners = causes if not layer else tuple(largest_causes(results, limit))
-    return Why(limit, causes, tuple(advise(results, limit)), word_of(limit), sentence_of(limit, owners))
+    path = _path_line(results, limit)
+    return Why(limit, causes, tuple(advise(results, limit)), word_of(limit), sentence_of(limit, owners), path)
+
+
+def _path_line(results: Results, limit: Limit) -> str:
+    captures = _path_captures(results)
+    return critical_path_line(results, captures[0]) if len(captures) == 1 and limit.scope == "execution" else ""
+
+
+def _path_captures(results: Results) -> list[int]:
+    """The captures whose critical path belongs to the verdict: those of the main case, else all."""
+    chosen = captures_of(results, cases.main_case(results))
+    return chosen or frame_or_empty(results, "captures", ["capture_id"])["capture_id"].tolist()
 
 
 def _main_limit(results: Results) -> Limit:
@@ -200,6 +214,8 @@ def print_why(console: Console, said: Why) -> None:
     console.print(Text("Where the time went", style="bold"))
     for line in evidence_of(limit):
         console.print(Text(f"  {line}"), highlight=False)
+    if said.critical_path:
+        console.print(Text(said.critical_path), highlight=False)
     if said.causes:
         idle = limit.window_ns - limit.busy_ns
         console.print(Text(f"Largest causes of {format_ns(idle)} idle time", style="bold"))
@@ -227,6 +243,7 @@ def json_of(said: Why) -> dict[str, Any]:
     """The same as data."""
     return {
         "verdict": _verdict_data(said.limit, said.word, said.sentence),
+        "critical_path": said.critical_path or None,
         "causes": [asdict(row) for row in said.causes],
         "advice": [asdict(one) for one in said.advice],
     }

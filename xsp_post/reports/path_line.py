@@ -1,0 +1,45 @@
+"""The critical path of an execution → one line: which parts of the stack decide its length, and how much each."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from xsp_post.base.text_safety import shown
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.schemas.units import format_ns, format_ratio_percent
+
+_MOST_PARTS = 4
+_LEAST_RATIO = 0.03
+_LONGEST_NAME = 40
+_DEVICE = {"kernel": "kernels", "memcpy": "copies", "memset": "memsets", "graph": "graphs"}
+
+
+def critical_path_line(results: Results, capture_id: int) -> str:
+    """``Critical path of execution 2, 9.24 s: 62 % kernels of block, 30 % host, …``; "" where no path is known."""
+    steps = frame_or_empty(
+        results, "critical_path", ["capture_id", "iteration_index", "kind", "layer_index", "duration_ns"]
+    )
+    steps = steps[steps["capture_id"] == capture_id]
+    total = int(steps["duration_ns"].sum())
+    if not total:
+        return ""
+    layers = frame_or_empty(results, "layers", ["capture_id", "layer_index", "layer_path", "layer_type"])
+    layers = layers[layers["capture_id"] == capture_id].drop_duplicates("layer_index")
+    kind = steps["kind"].astype(str)
+    owner = steps["layer_index"].map(_owners(layers)).astype(object).fillna("no layer")
+    part = kind.map(_DEVICE).fillna(kind).where(~kind.isin(list(_DEVICE)), kind.map(_DEVICE) + " of " + owner)
+    shares = steps["duration_ns"].groupby(part.to_numpy()).sum().sort_values(ascending=False, kind="stable") / total
+    told = shares[shares >= _LEAST_RATIO].head(_MOST_PARTS)
+    texts = [f"{format_ratio_percent(ratio)} {name}" for name, ratio in told.items()]
+    if (rest := 1 - float(told.sum())) >= 0.005:
+        texts.append(f"{format_ratio_percent(rest)} other")
+    number = steps["iteration_index"].iloc[0]
+    what = "the recording" if pd.isna(number) else f"execution {int(number)}"
+    return f"Critical path of {what}, {format_ns(total)}: {', '.join(texts)}"
+
+
+def _owners(layers: pd.DataFrame) -> dict[int, str]:
+    """By layer: its type where it has one, else its path; layers of one type count as one part."""
+    kinds, paths = layers["layer_type"].astype(str), layers["layer_path"].astype(str)
+    names = [shown(name, _LONGEST_NAME) for name in kinds.where(kinds != "", paths)]
+    return dict(zip(layers["layer_index"].tolist(), names))
