@@ -275,3 +275,67 @@ def test_a_reader_that_aborts_is_one_sentence(report, tmp_path, monkeypatch):
     monkeypatch.setattr(ncu_child.sys, "executable", "/bin/false")
     error = refused(path)
     assert error.code == "ncu-report-unreadable" and "NVIDIA's reader failed on it (exit 1)" in error.message
+
+
+# -- what the balance says -----------------------------------------------------------------------------
+
+
+def test_the_balance_says_what_the_file_holds(tmp_path):
+    from io import StringIO
+
+    from rich.console import Console
+
+    from xsp_post.pipeline import analyze
+    from xsp_post.reports.terminal import print_tree
+
+    analysis = analyze([export(tmp_path / "a.sqlite", kernels=400)])
+    assert analysis.frame("captures")["file_operation_count"].tolist() == [400]
+    console = Console(file=StringIO(), width=160)
+    print_tree(console, analysis)
+    assert "400 in the file, 400 in the tree" in console.file.getvalue()
+
+
+def test_a_reader_that_loses_rows_is_a_contradiction(tmp_path):
+    from xsp_post.base.errors import ContradictionError
+    from xsp_post.hierarchy import build_tree
+
+    trace = load(export(tmp_path / "a.sqlite")).trace
+    trace.provenance.file_operation_count += 1
+    with pytest.raises(ContradictionError, match="5 device activities"):
+        build_tree(trace)
+
+
+# -- texts ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["tree", "store_escape.xsp.sqlite"], ["table", "findings", "store_escape.xsp.sqlite"],
+     ["tree", "hostile_names.sqlite"], ["table", "paths", "hostile_names.sqlite", "--format", "csv"],
+     ["table", "kernels", "hostile_names.sqlite", "--format", "md"]],
+)  # fmt: skip
+def test_no_control_character_reaches_a_terminal(broken, arguments):
+    """What a program that thinks it writes to a terminal writes: colours, and nothing else."""
+    import pty
+    import re
+    import subprocess
+    import sys
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "xsp_post", *arguments], cwd=broken, stdout=theirs, stderr=theirs, stdin=theirs
+    )
+    os.close(theirs)
+    written = b""
+    while True:
+        try:
+            data = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not data:
+            break
+        written += data
+    assert process.wait() in (0, 4)  # a store of an older version is refused
+    os.close(ours)
+    plain = re.sub(rb"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AK]|\x1b\[2K", b"", written)  # colours, progress
+    assert len(plain) > 50 and not re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", plain)

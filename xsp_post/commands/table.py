@@ -84,8 +84,18 @@ def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, name: str) -> None:
         print_frame(shared.stdout(), frame, top)
         return
     data = _encoded(frame, chosen, top)
+    if chosen in ("csv", "md") and sys.stdout.isatty():
+        data = _harmless(data)
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
+
+
+def _harmless(data: bytes) -> bytes:
+    """The lines for a terminal: what would move its cursor or hide text is spelled out; a file keeps every byte."""
+    from xsp_post.base.text_safety import shown
+
+    lines = data.decode("utf-8", "replace").split("\n")
+    return "\n".join(shown(line, len(line) * 6) for line in lines).encode("utf-8", "replace")
 
 
 def _encoded(frame: pd.DataFrame, chosen: str, top: int) -> bytes:

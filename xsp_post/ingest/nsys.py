@@ -152,6 +152,7 @@ class _Reader:
             session_start_utc_ns=whole(start[0][0]) if start else -1,
             capture_duration_ns=whole(length[0][0]) if length else -1,
             is_partial=bool(partial),
+            file_operation_count=sum(self.source.row_counts.get(self._table(t), 0) for t in _DEVICE_TABLES.values()),
             driver_version=driver[0] if driver else "",
             options=self.options,
         )

@@ -70,6 +70,7 @@ class TableSource(Protocol):
     """Named tables with named columns, read-only."""
 
     path: Path
+    row_counts: dict[str, int]  # by table that was read: its rows, as the file itself counts them
 
     def columns(self, table: str) -> frozenset[str]:
         """Column names; empty when the table is not there."""

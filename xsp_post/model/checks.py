@@ -90,7 +90,7 @@ def check_tree(tree: Tree) -> list[Finding]:
     """The invariants of docs/architecture.md; findings where a capture may break them.
 
     Raises `ContradictionError` where device operations or their time were lost (1, 2), a column is not additive (4)
-    or a join changed the number of rows (5). Rows read (6) are counted by the readers.
+    or a join changed the number of rows (5). Rows read are those that the file counts (6), where a reader counts them.
     """
     source = tree.trace.provenance.source_name
     _check_frame(tree.nodes, TREE_FRAMES[0], f"{source}: tree.nodes")
@@ -105,6 +105,9 @@ def check_tree(tree: Tree) -> list[Finding]:
 def _check_rows(tree: Tree) -> None:
     """Every activity and every span of the trace is one row."""
     source, activities = tree.trace.activities, tree.activities
+    in_file = tree.trace.provenance.file_operation_count
+    if in_file not in (-1, len(source)):
+        raise _lost(tree, f"{len(source)} device activities", f"{in_file} rows of them")
     if len(activities) != len(source):
         raise _lost(tree, f"{len(activities)} device activities", f"{len(source)}")
     for column in ("start_ns", "end_ns", "kind"):

@@ -101,6 +101,11 @@ def balance_line(results: Results, capture_id: int) -> Text:
         if question == "layer" and total["self_operation_count"]:
             own = f"{format_count(total['self_operation_count'])} ({format_ns(total['self_device_ns'])})"
             text.append(f"\n    of these in no layer, but in their model ([self]): {own}", style="default")
+    captures = results.frame("captures")
+    in_file = captures.loc[captures["capture_id"] == capture_id, "file_operation_count"]
+    if len(in_file) and int(in_file.iloc[0]) >= 0:
+        number = format_count(total["operation_count"])
+        text.append(f"\n  {format_count(int(in_file.iloc[0]))} in the file, {number} in the tree", style="default")
     return text
 
 

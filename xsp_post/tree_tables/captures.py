@@ -32,6 +32,7 @@ def captures_frame(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFram
                 "kernel_count": int(root["kernel_count"]),
                 "copy_count": int(root["copy_count"]),
                 "graph_count": int(root["graph_count"]),
+                "file_operation_count": provenance.file_operation_count,
                 **{column: int(root[column]) for column in ("device_ns", "kernel_ns", "copy_ns", "graph_ns")},
                 "gpu_count": len(busy),
                 # one GPU's union; several have a row each in `devices`
