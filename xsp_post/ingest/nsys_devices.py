@@ -52,7 +52,7 @@ def device_frame(source: TableSource, table: Callable[[str], str], processes: pd
     return pd.DataFrame(rows, columns=columns)
 
 
-def _physical(gpus: dict[int, dict]) -> dict[int, int]:
+def _physical(gpus: dict[int, dict[str, Any]]) -> dict[int, int]:
     """Every GPU's number, or that of the first one with the same UUID."""
     first: dict[str, int] = {}
     result = {}
