@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from html import escape
 
 from xsp_post import __version__
+from xsp_post.analyses.advice import Advice
 from xsp_post.reports.blocks import Exhibit, rows_of
 from xsp_post.reports.facts import counted
 from xsp_post.reports.findings_view import Shown
 from xsp_post.reports.summary import Summary, TopRow
+from xsp_post.reports.text import visible
+from xsp_post.reports.time_split import Split
 from xsp_post.reports.trust import Balance
 from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.schemas.words import QUESTIONS, way
@@ -26,10 +29,30 @@ _COLOURS = {
     "none": "--other",
     "no_launch": "--unknown",
 }
+# Of the parts of a split (`time_split.Part.kind`).
+_PARTS = {
+    "kernel": "--kernel",
+    "graph": "--base",
+    "communication": "--write",
+    "copy": "--read",
+    "launch_call": "--launch",
+    "launch_latency": "--latency",
+    "queued": "--compute",
+    "synchronization": "--compute",
+    "host_code": "--other",
+    "profiler_overhead": "--overhead",
+    "unknown": "--unknown",
+    "other": "--edge",
+    "named": "--base",
+    "inferred": "--latency",
+    "self": "--other",
+    "none": "--unknown",
+}
+MOST_ADVICE = 4
 
 
 def first_screen(summary: Summary, section_ids: Sequence[str]) -> str:
-    """Facts, verdict, top layers and kernels, findings, trust and balance."""
+    """Verdict with where the time went, what to do next, facts, top layers and kernels, findings, trust and balance."""
     facts = "".join(
         f'<div class="fact{" uncertain" if fact.is_uncertain else ""}" data-fact="{escape(fact.id)}"><div '
         f'class="label">{escape(fact.label)}</div>'
@@ -39,11 +62,47 @@ def first_screen(summary: Summary, section_ids: Sequence[str]) -> str:
     verdict = summary.verdict
     evidence = "".join(f"<li>{escape(line)}</li>" for line in verdict.evidence)
     return (
-        f'<div id="summary" class="facts">{facts}</div>\n'
-        f'<section class="verdict {escape(verdict.kind)}" id="verdict"><p class="said">'
+        f'<section class="verdict {escape(verdict.kind)}" id="summary"><h2 class="said">'
         f"<strong>{escape(_capital(verdict.word))}.</strong> "
-        f"{escape(verdict.sentence)}</p><ul>{evidence}</ul></section>\n"
+        f"{escape(verdict.sentence)}</h2>{''.join(_split(split) for split in summary.splits)}"
+        f"{f'<ul>{evidence}</ul>' if evidence else ''}</section>\n"
+        f'{_next(summary.advice)}<div class="facts" id="facts">{facts}</div>\n'
         f"{_tops(summary, section_ids)}{_findings(summary.findings)}{_trust(summary)}"
+    )
+
+
+def _split(split: Split) -> str:
+    """A bar whose parts add up to the whole, and its parts in words."""
+    total = max(split.total_ns, 1)
+    strip, keys = [], []
+    for part in split.parts:
+        role = _PARTS.get(part.kind, "--gap")
+        strip.append(f'<i style="flex:{max(part.time_ns, total / 400):.0f} 0 0;background:var({role})"></i>')
+        keys.append(
+            f'<span><i style="background:var({role})"></i>{escape(part.label)} '
+            f"<b>{escape(format_ratio_percent(part.time_ns / total))}</b> ({escape(format_ns(part.time_ns))})</span>"
+        )
+    return (
+        f'<div class="balance split"><h3>{escape(split.title)} <span class="of">{escape(split.of)}</span></h3>'
+        f'<div class="strip" aria-hidden="true">{"".join(strip)}</div><div class="keys">{"".join(keys)}</div></div>'
+    )
+
+
+def _next(advice: Sequence[Advice]) -> str:
+    """What to do next, the change that could save most being first; each with the most it can save."""
+    if not advice:
+        return ""
+    items = "".join(
+        f'<li><div class="line"><span>{escape(visible(one.what, 400))}</span>'
+        f'<span class="num">at most {escape(format_ratio_percent(one.bound_ratio))}</span></div>'
+        f'<div class="meta">{escape(visible(one.evidence, 500))} At most {escape(format_ns(one.bound_ns))}. '
+        f"Assumed: {escape(visible(one.assumption, 400))}</div></li>"
+        for one in advice[:MOST_ADVICE]
+    )
+    return (
+        f'<section id="next"><h2>Do next</h2><ol class="top">{items}</ol><p class="note">“At most” is all the '
+        "time that the change concerns; <code>xsp-post why STORE</code> lists the causes, and "
+        "<code>xsp-post what-if</code> replays the capture with a change.</p></section>\n"
     )
 
 
@@ -63,7 +122,7 @@ def _tops(summary: Summary, section_ids: Sequence[str]) -> str:
     parts = []
     if summary.top_layers or summary.outside:
         outside = [summary.outside] if summary.outside else []
-        title = "The slowest layers" if summary.top_layers else "No layer was recorded"
+        title = "The layers that take most" if summary.top_layers else "No layer was recorded"
         parts.append(f"<div><h3>{title}{where}</h3>{_top_list(summary.top_layers, outside)}</div>")
     if summary.top_kernels:
         parts.append(
@@ -84,10 +143,10 @@ def _tops(summary: Summary, section_ids: Sequence[str]) -> str:
 
 
 def _top_list(rows: list[TopRow], unranked: Sequence[TopRow] = ()) -> str:
-    """Rows with rank and bar; below them, on the same scale, those that have no rank."""
+    """Rows with rank and bar, heaviest first; those of ``unranked`` stand among them without a rank."""
     widest = max((row.latency_ns for row in (*rows, *unranked)), default=1.0) or 1.0
     items, unranked_class = [], ' class="unranked"'
-    for row in (*rows, *unranked):
+    for row in sorted((*rows, *unranked), key=lambda row: -row.latency_ns):
         name = escape(row.name)
         title = f' title="{escape(row.full_name[:1500])}"' if row.full_name != row.name else ""
         if row.layer_index >= 0:

@@ -80,7 +80,12 @@ def page(shell: Shell, data: PageData, bundle: javascript.VegaBundle | None = No
 
 @cache
 def _environment() -> Environment:
-    return Environment(loader=PackageLoader("xsp_post.reports"), autoescape=True, undefined=StrictUndefined)
+    return Environment(
+        loader=PackageLoader("xsp_post.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
 
 
 def _section(section: Section) -> dict[str, Any]:

@@ -10,17 +10,22 @@ from typing import Any
 
 import pandas as pd
 
+from xsp_post.analyses.advice import Advice, advise
+from xsp_post.analyses.limits import find_limit
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.facts import Device, Fact, counted, device_of, facts
 from xsp_post.reports.findings_view import Shown, shown_findings
+from xsp_post.reports.layer_groups import layer_groups, starred
 from xsp_post.reports.text import distinct, short_kernel, shorten, visible
+from xsp_post.reports.time_split import Split, device_split, layer_split
 from xsp_post.reports.trust import Balance, balances, trust_data
 from xsp_post.reports.verdict import Verdict, verdict
+from xsp_post.reports.why import captures_of
 from xsp_post.schemas.units import format_ns, format_ratio_percent
 
-TOP = 3
+TOP = 5
 KERNELS_PER_LAYER = 3
 # The name of the row of A2 that holds what a model does outside of its layers; it is no layer, and none is slower.
 MODEL_SELF = "[self]"
@@ -28,7 +33,7 @@ MODEL_SELF = "[self]"
 
 @dataclass(frozen=True)
 class TopRow:
-    """One of the heaviest layers or kernels."""
+    """One of the heaviest layers (equal ones are one row) or kernels."""
 
     name: str
     full_name: str
@@ -37,6 +42,7 @@ class TopRow:
     layer_index: int
     lines: tuple[str, ...]
     bound: str = ""
+    count: int = 1  # equal layers in the row
 
 
 @dataclass
@@ -48,6 +54,8 @@ class Summary:
     case: cases.Case | None
     facts: list[Fact]
     verdict: Verdict
+    splits: list[Split]
+    advice: list[Advice]
     top_layers: list[TopRow]
     outside: TopRow | None
     top_kernels: list[TopRow]
@@ -63,17 +71,21 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
     captures = frame_or_empty(results, "captures")
     title, machine = _workload(captures, case)
     top_layers, outside = _top_layers(results, case)
+    limit, balanced = find_limit(results, captures_of(results, case)), balances(results)
+    splits = [device_split(results, limit), layer_split(results, limit, balanced)]
     return Summary(
         title,
         machine,
         case,
         facts(results, case),
         verdict(results, case),
+        [split for split in splits if split is not None],
+        advise(results, limit),
         top_layers,
         outside,
         _top_kernels(results, case),
         device_of(results),
-        balances(results),
+        balanced,
         shown_findings(results),
         trust_data(results, case),
         [visible(name, 120) for name in captures["source_name"].astype(str).unique()],
@@ -112,67 +124,84 @@ def is_outside(layers: pd.DataFrame) -> pd.Series:
 
 
 def _top_layers(results: Results, case: cases.Case | None) -> tuple[list[TopRow], TopRow | None]:
-    """The slowest layers, and the model's own work outside of them."""
+    """The layers that take most, equal ones together, and the model's own work outside of them."""
     layers = cases.rows(results, "a02", case)
     if layers.empty:
         return [], None
-    no_layer = is_outside(layers)
-    shown = pd.concat([layers[~no_layer].nlargest(TOP, "latency_ns"), layers[no_layer].nlargest(1, "latency_ns")])
     launches = cases.rows(results, "a08", case, ["layer_index", "name", "latency_ns"])
-    by_layer = cases.rows(results, "a11", case, ["layer_index", "bound", "kernel_latency_ns", "kernel_count"])
-    spreads = cases.rows(results, "a03", case, ["layer_index", "std_latency_ns"]).set_index("layer_index")
-    rows = []
-    for row in rows_of(shown):
-        mine = longest_names(launches[launches["layer_index"].eq(row.layer_index)], KERNELS_PER_LAYER)
-        gathered = by_layer[by_layer["layer_index"].eq(row.layer_index)]
-        bound = str(gathered["bound"].iloc[0]) if len(gathered) else ""
-        lines = [
-            " · ".join(
-                part
-                for part in (
-                    *(
-                        (
-                            f"layer {row.layer_index}",
-                            visible(row.layer_type, 60),
-                            visible(row.shape_text, 60),
-                            f"{format_ratio_percent(row.latency_ratio)} of the layers",
-                        )
-                        if row.layer_name != MODEL_SELF
-                        else (f"{format_ratio_percent(row.latency_ratio)} of the layers and this",)
-                    ),
-                    _sureness(row, spreads),
-                    "inferred, not recorded" if row.is_inferred else "",
-                )
-                if part
-            )
-        ]
-        if len(mine):
-            more = int(gathered["kernel_count"].iloc[0]) - int(mine["count"].sum()) if len(gathered) else 0
-            lines.append(
-                f"{device_of(results).work}: "
-                + ", ".join(
-                    f"{short_kernel(visible(n), 48)} {format_ns(t)}" + (f" (×{c})" if c > 1 else "")
-                    for n, t, c in zip(mine["name"].astype(object), mine["latency_ns"], mine["count"])
-                )
-                + (f" and {counted(more, 'more launch', 'more launches')}" if more > 0 else "")
-            )
+    no_layer = is_outside(layers)
+    real = layers[~no_layer].reset_index(drop=True)
+    details = _Details(results, case, launches)
+    rows = [details.group(real, group) for group in rows_of(layer_groups(real, launches).head(TOP))]
+    outside = [details.outside(row) for row in rows_of(layers[no_layer].nlargest(1, "latency_ns"))]
+    return rows, outside[0] if outside else None
+
+
+class _Details:
+    """What is said of a layer below its name."""
+
+    def __init__(self, results: Results, case: cases.Case | None, launches: pd.DataFrame) -> None:
+        self.launches = launches
+        self.device = device_of(results)
+        self.by_layer = cases.rows(results, "a11", case, ["layer_index", "bound", "kernel_latency_ns", "kernel_count"])
+        self.spreads = cases.rows(results, "a03", case, ["layer_index", "std_latency_ns"]).set_index("layer_index")
+        self.busy = cases.rows(results, "a13", case, ["layer_index", "busy_ns"])
+
+    def group(self, layers: pd.DataFrame, group: Any) -> TopRow:
+        """Equal layers: the sum of their latencies, and of what the slowest of them consists."""
+        row = rows_of(layers.iloc[[group.first]])[0]
+        share = f"{format_ratio_percent(group.latency_ratio)} of the layers"
+        if group.layer_count == 1:
+            name, which, each = layer_name(row.layer_name), f"layer {row.layer_index}", _sureness(row, self.spreads)
         else:
-            busy = cases.rows(results, "a13", case, ["layer_index", "busy_ns"])
-            times = busy.loc[busy["layer_index"].eq(row.layer_index) & busy["busy_ns"].gt(0), "busy_ns"]
+            path = visible(starred(group.first_path, group.last_path))
+            name = f"{group.layer_count} × {shorten(path, 60)}"
+            joined = group.last_index - group.first_index + 1 == group.layer_count
+            which = f"layers {group.first_index} {'…' if joined else 'to'} {group.last_index}"
+            low, high = format_ns(group.min_ns), format_ns(group.max_ns)
+            each = f"each {low}" if low == high else f"each {low} … {high}"
+        line = [which, visible(row.layer_type, 60), visible(row.shape_text, 60), share, each]
+        return self._row(row, name, line, group)
+
+    def outside(self, row: Any) -> TopRow:
+        """The model outside of its layers."""
+        share = f"{format_ratio_percent(row.latency_ratio)} of the layers and this"
+        return self._row(row, layer_name(row.layer_name), [share, _sureness(row, self.spreads)], None)
+
+    def _row(self, row: Any, name: str, line: list[str], group: Any) -> TopRow:
+        gathered = self.by_layer[self.by_layer["layer_index"].eq(row.layer_index)]
+        bound = str(gathered["bound"].iloc[0]) if len(gathered) else ""
+        said = " · ".join(part for part in (*line, "inferred, not recorded" if row.is_inferred else "") if part)
+        several = group is not None and group.layer_count > 1
+        return TopRow(
+            name,
+            visible(row.layer_path),
+            float(group.latency_ns if several else row.latency_ns),
+            float(group.latency_ratio if several else row.latency_ratio),
+            int(row.layer_index),
+            (said, self._work(row, gathered, "in each: " if several else "")),
+            bound,
+            int(group.layer_count) if group is not None else 1,
+        )
+
+    def _work(self, row: Any, gathered: pd.DataFrame, prefix: str) -> str:
+        """``kernels: sgemm 23.0 ms (×7) and 37 more launches``."""
+        mine = longest_names(self.launches[self.launches["layer_index"].eq(row.layer_index)], KERNELS_PER_LAYER)
+        if mine.empty:
+            times = self.busy.loc[self.busy["layer_index"].eq(row.layer_index) & self.busy["busy_ns"].gt(0), "busy_ns"]
             copies = f"; copies keep the device busy {format_ns(times.iloc[0])}" if len(times) else ""
-            lines.append(f"no {device_of(results).work}{copies}")
-        rows.append(
-            TopRow(
-                layer_name(row.layer_name),
-                visible(row.layer_path),
-                float(row.latency_ns),
-                float(row.latency_ratio),
-                int(row.layer_index),
-                tuple(lines),
-                bound,
+            return f"no {self.device.work}{copies}"
+        more = int(gathered["kernel_count"].iloc[0]) - int(mine["count"].sum()) if len(gathered) else 0
+        listed = ", ".join(
+            f"{name} {format_ns(time)}" + (f" (×{count})" if count > 1 else "")
+            for name, time, count in zip(
+                distinct(short_kernel(visible(name), 48) for name in mine["name"].astype(object)),
+                mine["latency_ns"],
+                mine["count"],
             )
         )
-    return (rows[:-1], rows[-1]) if no_layer.any() else (rows, None)
+        rest = f" and {counted(more, 'more launch', 'more launches')}" if more > 0 else ""
+        return f"{prefix or f'{self.device.work}: '}{listed}{rest}"
 
 
 def _sureness(row: Any, spreads: pd.DataFrame) -> str:

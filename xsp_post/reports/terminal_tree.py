@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
 from rich.table import Table
@@ -12,6 +10,7 @@ from rich.text import Text
 from xsp_post.arrays.repeats import fold_with_targets
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.layer_groups import starred
 from xsp_post.reports.why import SHORT_CAUSES
 from xsp_post.schemas.units import (
     format_bytes,
@@ -25,7 +24,6 @@ _LEVEL_STYLE = {
     "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
     "OPERATION": "default", "LIBRARY": "magenta", "KERNEL": "yellow",
 }  # fmt: skip
-_DIGITS = re.compile(r"\d+")
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
 _TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns", "idle_ns")
 _WORK = ["kind", "name", "direction", "memory_kind"]  # what tells one kind of device work from another
@@ -294,7 +292,4 @@ def _waited(row: dict) -> str:
 def _label(row: dict) -> str:
     """A node's text; of folded siblings what they share, with a star for the numbers in which they differ."""
     first, _, last = str(row["name"]).partition(" … ")
-    if not row["is_folded"] or not last:
-        return str(row["name"])
-    numbers = iter(_DIGITS.findall(last))
-    return _DIGITS.sub(lambda found: found[0] if next(numbers, None) == found[0] else "*", first)
+    return starred(first, last) if row["is_folded"] and last else str(row["name"])

@@ -16,7 +16,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.facts import MOST_GPUS, Device, device_of, gpus
 from xsp_post.reports.text import visible
-from xsp_post.reports.why import captures_of, evidence_of, sentence_of, word_of
+from xsp_post.reports.why import captures_of, sentence_of, word_of
 from xsp_post.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
 _WORDS = {
@@ -44,7 +44,9 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
     rows = cases.rows(results, "a15", case)
     limit = find_limit(results, captures_of(results, case))
     if rows.empty and limit.is_gpu and limit.window_ns:
-        return Verdict(limit.kind, word_of(limit), sentence_of(limit, ()), evidence_of(limit))
+        return Verdict(
+            limit.kind, word_of(limit), sentence_of(limit, tuple(largest_causes(results, limit, count=20))), ()
+        )
     if rows.empty or not int(rows["kernel_count"].iloc[0]):
         return Verdict(
             "unknown",
@@ -81,7 +83,7 @@ def _of_limit(results: Results, limit: Limit, row: pd.Series, evidence: tuple[st
             reached=format_ratio_percent(row["roof_ratio"]),
         )
         said += _how_sure(row)
-    return Verdict(limit.kind, word_of(limit), said, (*evidence_of(limit), *evidence))
+    return Verdict(limit.kind, word_of(limit), said, evidence)
 
 
 def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[str, ...]) -> Verdict:
