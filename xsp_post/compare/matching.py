@@ -149,6 +149,10 @@ def model_samples(side: Side, work: pd.DataFrame) -> pd.DataFrame:
     return frame[(frame["pair_index"] >= 0) & frame["value"].notna()].reset_index(drop=True)
 
 
+# What tells which execution, or which rank, a row belongs to (`Cases.rows_of`).
+_PLACE = ("capture_id", "iteration_index", "process_id")
+
+
 def layer_samples(side: Side) -> pd.DataFrame:
     """layer_path, call_index, measure, layer_index, layer_type and `SAMPLE_COLUMNS`, per layer and iteration."""
     layers = core_frame(
@@ -156,6 +160,7 @@ def layer_samples(side: Side) -> pd.DataFrame:
         "layers",
         [
             "capture_id",
+            "process_id",
             "iteration_index",
             "layer_index",
             "layer_path",
@@ -166,7 +171,7 @@ def layer_samples(side: Side) -> pd.DataFrame:
             "latency_source",
         ],
     )
-    row = side.cases.rows_of(layers["capture_id"].to_numpy(np.int64), layers["iteration_index"].to_numpy(np.int64))
+    row = side.cases.rows_of(*(layers[name].to_numpy(np.int64) for name in _PLACE))
     pair = _of_row(side.iteration_pairs("layer"), row)
     layers, pair = layers[pair >= 0], pair[pair >= 0]
     is_host = layers["capture_id"].isin(synchronous_captures(side.results)) | (
@@ -264,9 +269,9 @@ def kernel_samples(side: Side) -> pd.DataFrame:
     kernels = core_frame(
         side.results,
         "kernels",
-        ["capture_id", "iteration_index", "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"],
+        [*_PLACE, "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"],
     )
-    row = side.cases.rows_of(kernels["capture_id"].to_numpy(np.int64), kernels["iteration_index"].to_numpy(np.int64))
+    row = side.cases.rows_of(*(kernels[name].to_numpy(np.int64) for name in _PLACE))
     pair = _of_row(side.iteration_pairs("kernel"), row)
     kernels, pair = kernels[pair >= 0], pair[pair >= 0]
     return _summed(side, kernels, pair)
