@@ -100,6 +100,7 @@ def test_two_captures_and_two_forms_of_one(tmp_path, capture):
 
 
 def test_a_database_in_write_ahead_mode_and_a_folder_nobody_may_write_to(tmp_path):
+    """Changes that wait in the log are never left out without a word: refused, until they are in the file."""
     folder = tmp_path / "locked"
     folder.mkdir()
     path = build(folder / "wal.sqlite")
@@ -114,9 +115,17 @@ def test_a_database_in_write_ahead_mode_and_a_folder_nobody_may_write_to(tmp_pat
         done = xsp("tree", path)
     finally:
         folder.chmod(0o755)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 4 and "write-ahead log" in done.stderr and "Traceback" not in done.stderr
     assert sorted(os.listdir(folder)) == names and digest(path) == before
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
+    folder.chmod(0o555)
+    try:
+        done = xsp("tree", path)
+    finally:
+        folder.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(folder) == ["wal.sqlite"]
 
 
 # -- outputs ----------------------------------------------------------------------------------------------

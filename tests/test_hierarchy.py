@@ -272,7 +272,7 @@ def test_the_user_says_what_is_a_layer(tmp_path, levels, expected):
 
 def test_patterns_that_cannot_work_are_refused(tmp_path):
     builder = ExportBuilder().range("outer", 0, 100)
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a regular expression"):
         tree_of(builder, tmp_path, layer_range="(")
     with pytest.raises(UsageError, match="matches none"):
         tree_of(builder, tmp_path, model_range="absent")

@@ -415,9 +415,9 @@ def test_all_real_captures_one_row_each(tmp_path, captures):
     assert first.returncode == 0, first.stderr
     fleet = fleet_of(out)
     nsys = fleet[fleet["source_name"].str.startswith("nsys/")]
-    assert len(nsys) == 15 and (nsys["status"] == "done").all()
-    assert (nsys["kernel_count"] > 0).sum() == 10
     expected = {p.stem: json.loads(p.read_text()) for p in (captures / "expected").glob("*.json")}
+    assert len(nsys) == len(expected) >= 15 and (nsys["status"] == "done").all()
+    assert (nsys["kernel_count"] > 0).sum() == sum(one["kernels"] > 0 for one in expected.values())
     for row in nsys.itertuples():
         assert row.kernel_count == expected[Path(row.source_name).stem]["kernels"], row.source_name
     other = fleet[fleet["source_name"].str.startswith("other/")].set_index("source_name")["code"]
