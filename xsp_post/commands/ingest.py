@@ -25,7 +25,7 @@ def ingest(
     strict: shared.Strict = False,
     unattributed_limit: shared.UnattributedLimit = 0.05,
     force: shared.Force = False,
-    depth: shared.Depth = 6,
+    depth: shared.Depth = None,
     top: shared.Top = 12,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tree.")] = False,
     as_json: shared.AsJson = False,

@@ -12,7 +12,7 @@ from xsp_post.model.options import DEFAULTS, TREE, Options
 @with_options(TREE)
 def tree(
     sources: shared.StoreOrSource,
-    depth: shared.Depth = 6,
+    depth: shared.Depth = None,
     top: shared.Top = 12,
     options: Options = DEFAULTS,
     strict: shared.Strict = False,

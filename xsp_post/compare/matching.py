@@ -171,9 +171,9 @@ def layer_samples(side: Side) -> pd.DataFrame:
             "latency_source",
         ],
     )
-    row = side.cases.rows_of(*(layers[name].to_numpy(np.int64) for name in _PLACE))
+    row = _iteration_rows(side, layers)
     pair = _of_row(side.iteration_pairs("layer"), row)
-    layers, pair = layers[pair >= 0], pair[pair >= 0]
+    layers, pair = layers.assign(iteration_index=row)[pair >= 0], pair[pair >= 0]
     is_host = layers["capture_id"].isin(synchronous_captures(side.results)) | (
         layers["latency_source"].astype(object) == "host"
     )
@@ -200,7 +200,8 @@ def _outside_layers(side: Side, layers: pd.DataFrame) -> pd.DataFrame:
     """What an iteration took beyond its layers, as a layer of its own: hooks, glue code, waiting between them."""
     keys = ["capture_id", "iteration_index"]
     inside = layers.groupby(["pair_index", *keys], as_index=False)["value"].sum()
-    rows = side.cases.iterations[[*keys, "latency_ns"]]
+    iterations = side.cases.iterations
+    rows = iterations[["capture_id", "latency_ns"]].assign(iteration_index=np.arange(len(iterations)))
     joined = inside.merge(rows[rows["latency_ns"].notna()], on=keys, validate="one_to_one")
     return pd.DataFrame(
         {
@@ -271,10 +272,16 @@ def kernel_samples(side: Side) -> pd.DataFrame:
         "kernels",
         [*_PLACE, "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"],
     )
-    row = side.cases.rows_of(*(kernels[name].to_numpy(np.int64) for name in _PLACE))
+    row = _iteration_rows(side, kernels)
     pair = _of_row(side.iteration_pairs("kernel"), row)
-    kernels, pair = kernels[pair >= 0], pair[pair >= 0]
+    kernels, pair = kernels.assign(iteration_index=row)[pair >= 0], pair[pair >= 0]
     return _summed(side, kernels, pair)
+
+
+def _iteration_rows(side: Side, rows: pd.DataFrame) -> np.ndarray:
+    """The row of `Cases.iterations` that each row is in, −1 none. It stands for the iteration in all samples: what
+    lies outside every iteration is a row of its own for each rank."""
+    return side.cases.rows_of(*(rows[c].to_numpy(np.int64) for c in _PLACE))
 
 
 def _of_row(pairs: np.ndarray, row: np.ndarray) -> np.ndarray:

@@ -9,9 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from xsp_post.analyses.ranks import rank_sentence
+from xsp_post.base.messages import SEVERITIES
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.path_line import critical_path_line
+from xsp_post.reports.terminal_text import say
 from xsp_post.reports.terminal_tree import tree_rows, tree_table
 from xsp_post.reports.why import verdict_line
 from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
@@ -20,26 +22,26 @@ from xsp_post.schemas.words import QUESTIONS, way
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
-def print_tree(console: Console, results: Results, *, depth: int = 6, top: int = 12) -> None:
+def print_tree(console: Console, results: Results, *, depth: int | None = None, top: int = 12) -> None:
     """Captures, their trees, balance lines and findings."""
     captures = results.frame("captures").set_index("capture_id", drop=False)
     rows = tree_rows(results, depth=depth, top=top)
     if line := verdict_line(results):
-        console.print(line, highlight=False)
+        say(console, line)
     for capture_id, capture in captures.iterrows():  # a handful of captures, never events
         mine = rows[rows["capture_id"] == capture_id]
-        console.print(headline(capture), highlight=False)
+        say(console, headline(capture))
         if (ranks := frame_or_empty(results, "ranks")).size and (said := rank_sentence(ranks)):
-            console.print(Text(said), highlight=False)
+            say(console, said)
         if lines := gpu_lines(results, int(capture_id)):  # type: ignore[call-overload]
-            console.print(lines, highlight=False)
+            say(console, lines)
         if path := critical_path_line(results, int(capture_id)):  # type: ignore[call-overload]
-            console.print(Text(path), highlight=False)
+            say(console, path)
         table, left_out = tree_table(mine, console.width)
         console.print(table, highlight=False)
         if left_out:
-            console.print(f"… no room for: {', '.join(left_out)} (a wider terminal shows them)", style="dim")
-        console.print(balance_line(results, int(capture_id)), highlight=False)  # type: ignore[call-overload]
+            say(console, Text(f"… no room for: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
+        say(console, balance_line(results, int(capture_id)), hanging=4)  # type: ignore[call-overload]
     print_findings(console, results)
 
 
@@ -110,7 +112,10 @@ def balance_line(results: Results, capture_id: int) -> Text:
 
 
 def print_findings(console: Console, results: Results) -> None:
-    """Each finding with its count, an example and what to do; said once, however many captures it was met in."""
+    """Each finding with its count, an example and what to do; said once, however many captures it was met in.
+
+    The worst come first; of equals, those that touch most device time. Notes that change no number come last.
+    """
     frame = results.frame("findings")
     if not len(frame):
         console.print("No findings.", style="dim")
@@ -121,18 +126,43 @@ def print_findings(console: Console, results: Results) -> None:
         ["severity", "code", "title", "example", "hint"], sort=False, dropna=False
     )
     folded = alike.agg(count=("count", "sum"), captures=("capture_id", "nunique")).reset_index()
-    for row in folded.to_dict("records"):
+    touched, total = touched_ns(results)
+    folded["touched_ns"] = folded["code"].map(touched).fillna(0)
+    folded["rank"] = folded["severity"].map({s: k for k, s in enumerate(SEVERITIES)})
+    for row in folded.sort_values(["rank", "touched_ns"], ascending=[True, False], kind="stable").to_dict("records"):
         line = Text("  ")
         line.append(f"{row['severity']:8}", style=_SEVERITY_STYLE.get(str(row["severity"]), ""))
         title = shown(str(row["title"]), 200)
         where = f" in {row['captures']} captures" if row["captures"] > 1 else ""
         line.append(f"{title} [{row['code']} ×{format_count(row['count'])}{where}]")
+        if row["touched_ns"]:
+            line.append(f"  {format_ratio_percent(row['touched_ns'] / total)} of the device time")
         if row["example"]:
             line.append(f"  e.g. {shown(str(row['example']), 90)}", style="dim")
+        say(console, line, hanging=8)
         for hint in ["As above."] if row["hint"] in told else str(row["hint"]).splitlines()[:8]:
-            line.append(f"\n           {shown(hint, 220)}", style="dim")
+            say(console, Text(f"          {shown(hint, 220)}", style="dim"), hanging=0)
         told.add(row["hint"])
-        console.print(line, highlight=False)
+
+
+# Findings on ways of attribution: their device time is in the table `balance`, by question and way.
+_TOUCHES = {
+    "orphan-kernels": ("launch", "no_launch"),
+    "other-thread": ("launch", "thread_time"),
+    "outside-ranges": ("launch", "none"),
+    "twin-aligned": ("layer", "twin"),
+    "inferred-structure": ("layer", "inferred"),
+}
+
+
+def touched_ns(results: Results) -> tuple[dict[str, int], int]:
+    """Device time that findings speak of, by code, where it is known; and the device time of all captures."""
+    frame = frame_or_empty(results, "balance", ["question", "attribution", "device_ns"])
+    keys = [frame["question"].astype(str), frame["attribution"].astype(str)]
+    summed = frame["device_ns"].groupby(keys).sum().to_dict()
+    known = {code: int(summed.get(key, 0)) for code, key in _TOUCHES.items()}
+    parts = frame_or_empty(results, "captures", ["graph_ns"])["graph_ns"].fillna(0).sum()
+    return {**known, "graph-launches": int(parts)}, int(summed.get(("launch", "total"), 0))
 
 
 def plain(text: str) -> str:

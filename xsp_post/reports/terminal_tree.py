@@ -31,11 +31,16 @@ _STRUCTURELESS = ("unattributed", "no_launch")
 _LEAF_SHARE, _LEAF_TOP = 0.1, 3  # of a range with nothing inside and this share of the capture: its kernels
 _WORK_SHARE = 0.02  # copies of a range with less are in its sum only
 _KERNEL_WIDTH = 52
+DEPTH = 6
+_MANY_LINES = 80  # a longer tree keeps ranges with less than this share of the time closed
+_LIGHT_SHARE = 0.01
 _REST = "rest"  # the last line of the kernels of a range
 
 
-def tree_rows(results: Results, *, depth: int = 6, top: int = 12) -> pd.DataFrame:
+def tree_rows(results: Results, *, depth: int | None = None, top: int = 12) -> pd.DataFrame:
     """The rows of the tree in print order: heaviest first, repeats folded, the lightest summed as "other".
+
+    ``depth``: None for six levels, where ranges with little of the time stay closed if there are many lines.
 
     Columns: indent, level, name, call_count, kernel_count, device_ns and its parts, busy_ns, gap_ns, duration_ns,
     is_inferred. Copies, graphs, and kernels that no range holds are rows, too (``is_work``).
@@ -44,7 +49,10 @@ def tree_rows(results: Results, *, depth: int = 6, top: int = 12) -> pd.DataFram
     parts = []
     for capture, paths in results.frame("paths").groupby("capture_id", sort=True):
         tree = _Rows(paths.drop(columns="capture_id"), work[work["capture_id"] == capture], top)
-        parts.append(tree.listed(depth).assign(capture_id=capture))
+        listed = tree.listed(DEPTH if depth is None else depth)
+        if depth is None and len(listed) > _MANY_LINES:
+            listed = tree.listed(DEPTH, least=_LIGHT_SHARE)
+        parts.append(listed.assign(capture_id=capture))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
@@ -73,14 +81,14 @@ class _Rows:
             ["path_id", "device_ns"], ascending=[True, False], kind="stable", ignore_index=True
         )
 
-    def listed(self, depth: int) -> pd.DataFrame:
-        """The rows to print."""
+    def listed(self, depth: int, least: float = 0.0) -> pd.DataFrame:
+        """The rows to print. ``least``: what is inside a range with less than this share is not listed."""
         rows: list[dict] = []
         stack: list[tuple[dict, int]] = [(self.rows.iloc[0].to_dict(), 0)]
         while stack:
             row, indent = stack.pop()
             rows.append({**row, "indent": indent})
-            if row["path_id"] < 0 or indent >= depth:
+            if row["path_id"] < 0 or indent >= depth or row[self.weight] < least * self.total:
                 continue
             inside = self._inside(row)
             rest = inside.iloc[self.top :]
@@ -209,10 +217,12 @@ def _other(rows: pd.DataFrame, label: str = "") -> dict:
 
 # Columns that a narrow terminal does without, first to last: a tree of numbers without names helps nobody.
 _DISPENSABLE = (
-    "kernel time", "gap", "host", "waited", "busy", "calls", "graph time", "copy time", "kernels", "device time",
+    "kernel time", "gap", "host", "busy", "waited", "calls", "graph time", "copy time", "kernels", "device time",
     "share",
 )  # fmt: skip
-_NAME_WIDTH = 24
+_NAME_WIDTH = 36
+_SMALL_SHARE = 0.05  # a part of the device time with less is the first column to go
+_MOST_WAIT = 0.1  # where devices waited less than this share of the capture, busy time says more
 
 
 def tree_table(rows: pd.DataFrame, width: int) -> tuple[Table, list[str]]:
@@ -225,9 +235,9 @@ def tree_table(rows: pd.DataFrame, width: int) -> tuple[Table, list[str]]:
     records = rows.to_dict("records")
     cells = [_cells_of(row, has_device, row[weight] / top_level if top_level else None) for row in records]
     widths = {title: 2 + max(len(title), *(len(line[title]) for line in cells)) for title in titles}
-    wanted = min(_NAME_WIDTH, max((len(str(row["name"])) + 2 * row["indent"] for row in records), default=0))
+    wanted = min(_NAME_WIDTH, max((_name_length(row) for row in records), default=0))
     left_out: list[str] = []
-    for title in _DISPENSABLE:
+    for title in _dispensable(rows, root_ns) if has_device else _DISPENSABLE:
         if title in widths and wanted + sum(widths.values()) > width and (has_device or title != "host"):
             del widths[title]
             left_out.append(title)
@@ -236,16 +246,49 @@ def tree_table(rows: pd.DataFrame, width: int) -> tuple[Table, list[str]]:
     table.add_column("range", overflow="ellipsis")
     for title in widths:
         table.add_column(title, justify="right", no_wrap=True)
+    room = max(width - sum(widths.values()), 8)
     for row, line in zip(records, cells):
-        name = Text("  " * row["indent"], no_wrap=True, overflow="ellipsis")
-        if row["repeat_count"] > 1:
-            name.append(f"{row['repeat_count']} × ", style="bold")
-        name.append(shown(_label(row)), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
-        if row["is_inferred"]:
-            is_low = row.get("confidence", "") == "low"
-            name.append("  (inferred, low confidence)" if is_low else "  (inferred)", style="italic dim")
-        table.add_row(name, *(line[title] for title in widths))
+        table.add_row(_name(row, room), *(line[title] for title in widths))
     return table, left_out
+
+
+def _dispensable(rows: pd.DataFrame, root_ns: int) -> tuple[str, ...]:
+    """Columns in the order in which they give way, by what this capture's time went to."""
+    small = [f"{part} time" for part in ("copy", "graph") if rows[f"{part}_ns"].max() < _SMALL_SHARE * root_ns]
+    root = rows.iloc[0]
+    waited, extent = root["idle_ns"], root["duration_ns"]
+    order = ["kernel time", *small, *(title for title in _DISPENSABLE if title not in small)]
+    if not (waited == waited and waited >= _MOST_WAIT * extent):
+        order.remove("waited")
+        order.insert(order.index("busy"), "waited")
+    return tuple(dict.fromkeys(order))
+
+
+def _name(row: dict, room: int) -> Text:
+    """The first cell of a line, cut to its room so that what follows the name is kept."""
+    mark = _mark(row)
+    name = Text("  " * row["indent"], no_wrap=True, overflow="ellipsis")
+    if row["repeat_count"] > 1:
+        name.append(f"{row['repeat_count']} × ", style="bold")
+    label = Text(shown(_label(row)), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
+    left = room - name.cell_len - len(mark)
+    if label.cell_len > left >= 6:
+        label.truncate(left, overflow="ellipsis")
+    name.append_text(label)
+    return name.append(mark, style="italic dim")
+
+
+def _mark(row: dict) -> str:
+    """What a reader has to know of a range that was not recorded here."""
+    if not row["is_inferred"]:
+        return ""
+    if str(row["span_kind"]) == "twin":
+        return "  (carried over)"
+    return "  (inferred, low confidence)" if row.get("confidence", "") == "low" else "  (inferred)"
+
+
+def _name_length(row: dict) -> int:
+    return len(str(row["name"])) + 2 * row["indent"] + len(_mark(row))
 
 
 def _titles(rows: pd.DataFrame) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.path_line import critical_path_line
+from xsp_post.reports.terminal_text import say
 from xsp_post.reports.text import short_kernel, visible
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
@@ -127,10 +128,10 @@ def sentence_of(limit: Limit, causes: tuple[CauseRow, ...]) -> str:
         return "No device work was recorded. Record it: nsys profile -t cuda,nvtx -o report python program.py"
     devices = f"{limit.device_count} GPUs were" if limit.device_count > 1 else "The GPU was"
     devices = devices if limit.is_gpu else "The CPU's operators were"
-    over = f" (summed over {limit.device_count} GPUs)" if limit.device_count > 1 else ""
+    each = " each on average" if limit.device_count > 1 else ""
     said = [
         f"{devices} busy {format_ratio_percent(limit.busy_ns / limit.window_ns)} of {_SCOPES[limit.scope]}, "
-        f"{format_ns(limit.window_ns)}{over}."
+        f"{format_ns(limit.window_ns / limit.device_count)}{each}."
     ]
     if limit.kind in ("compute", "memory", "kernel", "latency"):
         said.append(_kernel_sentence(limit))
@@ -208,31 +209,28 @@ def verdict_line(results: Results) -> Text:
 def print_why(console: Console, said: Why) -> None:
     """Verdict, where the time went, the largest causes, what to do next."""
     limit = said.limit
-    console.print(Text.assemble(("Verdict  " + said.word, "bold"), f". {said.sentence}"), highlight=False)
+    say(console, Text.assemble(("Verdict  " + said.word, "bold"), f". {said.sentence}"))
     if not limit.window_ns:
         return
     console.print(Text("Where the time went", style="bold"))
     for line in evidence_of(limit):
-        console.print(Text(f"  {line}"), highlight=False)
+        say(console, f"  {line}")
     if said.critical_path:
-        console.print(Text(said.critical_path), highlight=False)
+        say(console, said.critical_path)
     if said.causes:
         idle = limit.window_ns - limit.busy_ns
         console.print(Text(f"Largest causes of {format_ns(idle)} idle time", style="bold"))
     for row in said.causes:
-        console.print(
-            Text(f"  {format_ratio_percent(row.ratio):>7}  {cause_text(row)}{_pieces(row.piece_count)}"),
-            highlight=False,
-        )
+        say(console, f"  {format_ratio_percent(row.ratio):>7}  {cause_text(row)}{_pieces(row.piece_count)}", hanging=9)
     if said.advice:
         console.print(Text("What to do next", style="bold"))
     for number, one in enumerate(said.advice, 1):
-        console.print(Text(f"  {number}. {shown(one.what, 300)}", style="bold"), highlight=False)
+        say(console, Text(f"  {number}. {shown(one.what, 300)}", style="bold"), hanging=3)
         gain = f"at most {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of the time"
         if one.replay_error_ratio is not None:
             gain += f" (replayed; replay error {format_ratio_percent(one.replay_error_ratio)})"
-        console.print(Text(f"     {gain}. {shown(one.evidence, 400)}"), highlight=False)
-        console.print(Text(f"     Assumed: {shown(one.assumption, 300)}", style="dim"), highlight=False)
+        say(console, f"     {gain}. {shown(one.evidence, 400)}", hanging=0)
+        say(console, Text(f"     Assumed: {shown(one.assumption, 300)}", style="dim"), hanging=0)
 
 
 def _pieces(count: int) -> str:
