@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post.reports.text import StringTable, distinct, short_kernel, shorten, visible, visible_series
+from xsp_post.reports.text import (
+    StringTable,
+    distinct,
+    short_kernel,
+    short_kernels,
+    shorten,
+    told_apart,
+    visible,
+    visible_series,
+)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +92,20 @@ def test_string_table_holds_each_text_once_and_keeps_its_budget():
     table.number("x" * 5000)
     assert len(table.texts[2]) <= 200
     assert table.cut_count == 1
+
+
+def test_kernels_of_one_template_are_named_by_their_functor():
+    wrapped = "void at::native::elementwise_kernel<128, 2, void at::native::gpu_kernel_impl_nocast<{}>>(int, T3)"
+    operation = "at::native::BinaryFunctor<float, float, float, at::native::binary_internal::{}<float>>"
+    names = [wrapped.format(operation.format(name)) for name in ("MulFunctor", "DivFunctor")]
+    copy = wrapped.format("at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda() (instance 3)]")
+    expected = ["elementwise_kernel<MulFunctor>", "elementwise_kernel<DivFunctor>"]
+    assert list(short_kernels(pd.Series([*names, copy]))) == [*expected, "elementwise_kernel<direct_copy_kernel_cuda>"]
+
+
+def test_long_names_that_differ_in_the_middle_stay_different():
+    gemm = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize{}_stage3_warpsize1x4x1_ffma_aligna4_alignc4_execute_kernel"
+    short = list(short_kernels(pd.Series([gemm.format("64x256x8"), gemm.format("128x128x8")]), 40))
+    assert short[0].endswith("· tilesize64x256x8") and short[1].endswith("· tilesize128x128x8")
+    assert told_apart(["a", "a", "b"], ["x<1>", "x<1>", "y"]) == ["a", "a", "b"]
+    assert len(set(told_apart(["a", "a"], ["x+", "x-"]))) == 2

@@ -9,7 +9,7 @@ import pandas as pd
 
 from xsp_post.analyses.frames import FloatArray, IntArray, divide, group_sum, shaped
 from xsp_post.analyses.inputs import Inputs
-from xsp_post.analyses.layer_tables import STAGES, measured_layers, stages
+from xsp_post.analyses.layer_tables import STAGES, layers_only, measured_layers, stages
 from xsp_post.analyses.model_tables import kernel_counts
 from xsp_post.hardware.peaks import PIPES
 
@@ -73,6 +73,7 @@ def convolution_ratio(case: IntArray, latency_ns: FloatArray, is_convolution: np
 def stages_table(inputs: Inputs) -> pd.DataFrame:
     """Latency, allocation, flop and DRAM traffic of each third of the layers, and which third dominates."""
     rows = measured_layers(inputs)
+    rows = rows[layers_only(inputs, rows)]
     layers = inputs.layers.frame.iloc[rows]
     case = layers["case_index"].to_numpy(np.int64)
     present = np.unique(case)

@@ -147,8 +147,17 @@ def a07(inputs: Inputs) -> pd.DataFrame:
 
 
 def _stage_names(inputs: Inputs, rows: IntArray) -> pd.Categorical:
+    """The third of each row; empty for what a model does outside of its layers."""
     case = inputs.layers.frame["case_index"].to_numpy(np.int64)[rows]
-    return pd.Categorical.from_codes(stages(case), categories=pd.Index(STAGES, dtype="object"))
+    is_layer = layers_only(inputs, rows)
+    codes = np.full(len(rows), len(STAGES))
+    codes[is_layer] = stages(case[is_layer])
+    return pd.Categorical.from_codes(codes, categories=pd.Index([*STAGES, ""], dtype="object"))
+
+
+def layers_only(inputs: Inputs, rows: IntArray) -> np.ndarray:
+    """Which rows of layers.frame are layers, not the [self] of a model. Shape (rows,) of bool."""
+    return inputs.layers.frame["layer_name"].iloc[rows].astype(str).ne("[self]").to_numpy()
 
 
 def _with_allocation(inputs: Inputs) -> IntArray:

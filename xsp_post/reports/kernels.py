@@ -11,7 +11,7 @@ from xsp_post.model.results import Results
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.facts import has_iterations
-from xsp_post.reports.text import distinct, short_kernel, short_kernels, visible
+from xsp_post.reports.text import short_kernel, short_kernels, visible
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 ROW_LIMIT = 250
@@ -86,7 +86,7 @@ def chart(frame: pd.DataFrame) -> Any:
     factor, unit = theme.axis_scale("latency_ns", top["latency_ns"])
     shown = pd.DataFrame(
         {
-            "kernel": distinct(short_kernels(top["name"], 46).tolist()),
+            "kernel": short_kernels(top["name"], 46).tolist(),
             "value": top["latency_ns"].astype("float64") / factor,
             "full": [visible(n, 400) for n in top["name"]],
             "text": [format_ns(v) for v in top["latency_ns"]],

@@ -41,7 +41,8 @@ def stage_bands(frame: pd.DataFrame) -> pd.DataFrame:
     """First and last layer of each stage: stage, first, last, middle; empty without a ``stage`` column."""
     if "stage" not in frame.columns or frame["stage"].astype(str).eq("").all():
         return pd.DataFrame()
-    bands = frame.groupby("stage", observed=True, sort=False)["layer_index"].agg(["min", "max"]).reset_index()
+    staged = frame[frame["stage"].astype(str).ne("")]  # what is outside of the layers has no stage
+    bands = staged.groupby("stage", observed=True, sort=False)["layer_index"].agg(["min", "max"]).reset_index()
     return pd.DataFrame(
         {
             "stage": bands["stage"].astype(str),

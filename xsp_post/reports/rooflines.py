@@ -52,7 +52,8 @@ def model_data(results: Results) -> pd.DataFrame:
 
 
 def roof_data(results: Results, points: pd.DataFrame, gpu_name: str | None = None) -> pd.DataFrame:
-    """The roofs of the pipes that the points ran on: pipe, peak, bandwidth, ideal intensity, title."""
+    """The roofs of the pipes that the points ran on: pipe, peak, bandwidth, ideal intensity, time_ns
+    (summed latency of the points that ran on the pipe)."""
     roofs = frame_or_empty(results, "roofs")
     if roofs.empty or points.empty:
         return roofs
@@ -64,6 +65,7 @@ def roof_data(results: Results, points: pd.DataFrame, gpu_name: str | None = Non
         else points["pipe"].astype(str).value_counts()
     )
     chosen = roofs[roofs["pipe"].astype(str).isin(weight.nlargest(3).index)].drop_duplicates(["gpu_name", "pipe"])
+    chosen = chosen.assign(time_ns=chosen["pipe"].astype(str).map(weight).astype("float64"))
     return chosen.sort_values("peak_flop_per_s", ascending=False, kind="stable").reset_index(drop=True)
 
 
@@ -204,7 +206,7 @@ def _roof_layers(
     if roofs.empty or roofs["ideal_intensity_flop_per_byte"].isna().all():
         return []
     left, right = limits[0]
-    ridge = float(roofs["ideal_intensity_flop_per_byte"].dropna().iloc[-1])
+    ridge = _ridge(roofs)
     areas = pd.DataFrame(
         {"from": [left, min(ridge, right)], "to": [min(ridge, right), right], "area": ["memory", "compute"]}
     )
@@ -237,7 +239,7 @@ def _roof_layers(
             }
         )
     bandwidth = float(roofs["memory_bandwidth_bytes_per_s"].dropna().iloc[0])
-    ideal_line = pd.DataFrame({"x": [ridge], "text": [f"ideal {format_flop_per_byte(ridge)}"]})
+    ideal_line = pd.DataFrame({"x": [ridge], "text": [_ideal_text(roofs, ridge)]})
     roof = (
         alt.Chart(pd.DataFrame(lines))
         .mark_line(color=theme.color("roof"), strokeWidth=2, clip=True)
@@ -264,6 +266,19 @@ def _roof_layers(
         .encode(x=x, y=y, text="text:N")
     )
     return [*shading, vertical, roof, peak_text, slope_text, vertical_text]
+
+
+def _ideal_text(roofs: pd.DataFrame, ridge: float) -> str:
+    pipe = roofs.loc[roofs["ideal_intensity_flop_per_byte"].eq(ridge), "pipe"].astype(str).iloc[0]
+    return f"{visible(pipe, 30)}: ideal {format_flop_per_byte(ridge)}"
+
+
+def _ridge(roofs: pd.DataFrame) -> float:
+    """The ideal intensity that parts the shaded areas: of the pipe in which most of the time was spent."""
+    known = roofs[roofs["ideal_intensity_flop_per_byte"].notna()]
+    if "time_ns" in known:
+        known = known.sort_values("time_ns", kind="stable")
+    return float(known["ideal_intensity_flop_per_byte"].iloc[-1])
 
 
 def _both(identity: str, frame: pd.DataFrame, roofs: pd.DataFrame, caption: str, label: str, **more: Any) -> Chart:

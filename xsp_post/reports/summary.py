@@ -18,7 +18,7 @@ from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.facts import Device, Fact, counted, device_of, facts
 from xsp_post.reports.findings_view import Shown, shown_findings
 from xsp_post.reports.layer_groups import layer_groups, starred
-from xsp_post.reports.text import distinct, short_kernel, shorten, visible
+from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.time_split import Split, device_split, layer_split
 from xsp_post.reports.trust import Balance, balances, trust_data
 from xsp_post.reports.verdict import Verdict, verdict
@@ -195,7 +195,7 @@ class _Details:
         listed = ", ".join(
             f"{name} {format_ns(time)}" + (f" (×{count})" if count > 1 else "")
             for name, time, count in zip(
-                distinct(short_kernel(visible(name), 48) for name in mine["name"].astype(object)),
+                short_kernels(mine["name"].astype(object), 48),
                 mine["latency_ns"],
                 mine["count"],
             )
@@ -222,7 +222,7 @@ def _top_kernels(results: Results, case: cases.Case | None) -> list[TopRow]:
     kernels = cases.rows(results, "a10", case).nlargest(TOP, "latency_ns")
     work = device_of(results).work[:-1]
     rows = []
-    for row, name in zip(rows_of(kernels), distinct(short_kernel(visible(n), 60) for n in kernels["name"])):
+    for row, name in zip(rows_of(kernels), short_kernels(kernels["name"].astype(object), 60)):
         line = (
             f"{counted(row.kernel_count, 'launch', 'launches')} · "
             f"{format_ratio_percent(row.kernel_latency_ratio)} of the {work} time"

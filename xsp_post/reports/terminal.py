@@ -209,15 +209,15 @@ _TEXT_WIDTH = 52
 
 
 def _with_short_names(listed: pd.DataFrame) -> pd.DataFrame:
-    """Demangled kernel names too long for a cell by their gist, told apart: their first letters are all alike."""
+    """Demangled kernel names too long for a cell shortened to what tells them apart."""
     if not {"name", "short_name"} <= set(listed):
         return listed
-    from xsp_post.reports.text import distinct, short_kernel, visible
+    from xsp_post.reports.text import short_kernel, told_apart, visible
 
-    full = pd.unique(listed["name"].astype(object))
-    gist = distinct(
-        short_kernel(visible(name, 2000), _TEXT_WIDTH - 5) if len(str(name)) > _TEXT_WIDTH else str(name)
-        for name in full
+    full = [str(name) for name in pd.unique(listed["name"].astype(object))]
+    gist = told_apart(
+        [short_kernel(visible(name, 2000), _TEXT_WIDTH - 5) if len(name) > _TEXT_WIDTH else name for name in full],
+        full,
     )
     return listed.assign(name=listed["name"].astype(object).map(dict(zip(full, gist))))
 

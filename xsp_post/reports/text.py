@@ -7,7 +7,7 @@ a name cannot reorder, hide or fake its surroundings. Escaping is the page's bus
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -52,7 +52,15 @@ def shorten(text: str, length: int = SHORT_LENGTH) -> str:
 
 _RETURN_TYPE = re.compile(r"^(?:void|int|float|double|bool)\s+")
 _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{lambda.*")
-_FUNCTOR = re.compile(r"(?:\w+::)*(\w*(?:[Ff]unctor|[Oo]p|_impl|Func)\w*)")
+_FUNCTOR = re.compile(r"(?<![\w])(\w*(?:[Ff]unctor|[Oo]ps?(?![\w])|_impl(?![a-z])|Func(?![a-z])|_kernel_cuda)\w*)")
+# They hold the functor that does the work, and say nothing themselves.
+_WRAPPERS = {
+    "op", "ops", "functor", "gpu_kernel_impl", "gpu_kernel_impl_nocast", "binaryfunctor", "unaryfunctor", "reduceop",
+    "opaque", "elementwise_kernel_impl",
+}  # fmt: skip
+_WITH_A_SCALAR = ("AUnaryFunctor", "BUnaryFunctor")
+_TOKENS = re.compile(r"[A-Za-z0-9]+")
+_MOST_TOKENS = 2
 
 
 def short_kernel(name: str, length: int = SHORT_LENGTH) -> str:
@@ -67,18 +75,51 @@ def short_kernel(name: str, length: int = SHORT_LENGTH) -> str:
     if "(" in head:  # the arguments come first: there is no template list
         head, bracket = head.partition("(")[0], ""
     bare = head.rpartition("::")[2].strip() or head.strip() or name
-    gist = ""
-    if bracket:
-        found = next((m for m in _FUNCTOR.findall(rest) if m and m.lower() not in ("op", "functor")), "")
-        gist = f"<{found}>" if found and found != bare else "<…>"
+    gist = f"<{_functor(rest, bare) or '…'}>" if bracket else ""
     return shorten(bare + gist, length)
 
 
+def _functor(template: str, bare: str) -> str:
+    """The functor in a template list that does the work: the innermost of those that only wrap another."""
+    found = _FUNCTOR.findall(template)
+    inner = [one for one in found if one.lower() not in _WRAPPERS and one not in (*_WITH_A_SCALAR, bare)]
+    outer = next((one for one in found if one in _WITH_A_SCALAR), "")
+    if outer and inner:
+        return f"{outer}<{inner[0]}>"
+    rest = [one for one in found if one.lower() not in ("op", "ops", "functor") and one != bare]
+    return inner[0] if inner else outer or (rest[-1] if rest else "")
+
+
 def short_kernels(names: pd.Series, length: int = SHORT_LENGTH) -> pd.Series:
-    """`short_kernel` over a column, once per distinct name."""
+    """`short_kernel` over a column, once per distinct name; different names stay different (`told_apart`)."""
     codes, values = pd.factorize(names, use_na_sentinel=True)
-    short = [*(short_kernel(visible(value, 2000), length) for value in values), ""]
+    full = [visible(value, 2000) for value in values]
+    short = [*told_apart([short_kernel(name, length) for name in full], full), ""]
     return pd.Series(pd.Series(short, dtype=object).to_numpy()[codes], index=names.index, dtype=object)
+
+
+def told_apart(short: Sequence[str], full: Sequence[str]) -> list[str]:
+    """Short names made different where shortening made them equal: by the first parts of the full name that the
+    others do not have, and by a number where there are none."""
+    alike: dict[str, list[int]] = {}
+    for row, name in enumerate(short):
+        alike.setdefault(name, []).append(row)
+    result = list(short)
+    for rows in alike.values():
+        if len({full[row] for row in rows}) < 2:
+            continue
+        tokens = [dict.fromkeys(_TOKENS.findall(full[row])) for row in rows]
+        common = set(tokens[0]).intersection(*tokens[1:])
+        for row, mine in zip(rows, tokens):
+            own = [token for token in mine if token not in common][:_MOST_TOKENS]
+            result[row] = f"{short[row]} · {' '.join(own)}" if own else short[row]
+    return result if len(set(result)) == len(set(full)) else _numbered(result, full)
+
+
+def _numbered(short: Sequence[str], full: Sequence[str]) -> list[str]:
+    """Short names with a number where different full names still share one."""
+    known = dict(zip(dict.fromkeys(zip(short, full)), distinct(name for name, _ in dict.fromkeys(zip(short, full)))))
+    return [known[pair] for pair in zip(short, full)]
 
 
 def distinct(names: Iterable[str]) -> list[str]:

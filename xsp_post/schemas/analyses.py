@@ -149,7 +149,7 @@ A03 = register(
         (
             *_CASE,
             *_LAYER,
-            C("stage", "str", "beginning, middle, end: thirds by layer index"),
+            C("stage", "str", "beginning, middle, end: thirds by layer index, empty for [self]"),
             C("latency_ns", "float64", "layer latency"),
             C("q25_latency_ns", "float64", "lower quartile, for the box plot"),
             C("q75_latency_ns", "float64", "upper quartile, for the box plot"),
@@ -167,7 +167,7 @@ A04 = register(
         (
             *_CASE,
             *_LAYER,
-            C("stage", "str", "beginning, middle, end: thirds by layer index"),
+            C("stage", "str", "beginning, middle, end: thirds by layer index, empty for [self]"),
             C("allocated_bytes", "float64", "bytes allocated during the layer, NaN not recorded"),
         ),
         "Table I A4, Figure 5b" + _TOP,
@@ -512,7 +512,7 @@ STAGES = register(
         "case × third of the layers",
         (
             *_CASE,
-            C("stage", "str", "beginning, middle, end: thirds by layer index"),
+            C("stage", "str", "beginning, middle, end: thirds by layer index, without [self]"),
             C("layer_count", "int64", "layers in the third"),
             C("latency_ns", "float64", "sum of layer latencies"),
             C("allocated_bytes", "float64", "sum of allocations, NaN not recorded"),
