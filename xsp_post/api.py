@@ -17,7 +17,7 @@ import pandas as pd
 
 from xsp_post.analyses import table_name
 from xsp_post.base.errors import UsageError
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, for_people
 from xsp_post.schemas import TABLES
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ class Profile(Mapping[str, pd.DataFrame]):
     """The results of one workload (or of a fleet, or a comparison): a mapping from table name to DataFrame.
 
     Tables are read when first asked for and kept. ``profile["a08"]``, ``profile.a08`` and ``profile.table("A8")``
-    are the same frame. Times are int64 or float64 nanoseconds, texts of large tables categoricals.
+    are the same frame. Times are int64 or float64 nanoseconds, texts of large tables categoricals;
+    integers that may be unknown are Int64, <NA> where they are.
     """
 
     def __init__(self, results: Results, name: str = "") -> None:
@@ -52,9 +53,9 @@ class Profile(Mapping[str, pd.DataFrame]):
         """
         key = table_name(name, self._names)
         if columns is not None and key not in self._kept:
-            return self.results.frame(key, columns)
+            return for_people(self.results, key, columns)
         if key not in self._kept:
-            self._kept[key] = self.results.frame(key)
+            self._kept[key] = for_people(self.results, key)
         return self._kept[key] if columns is None else self._kept[key][list(columns)]
 
     def describe(self, name: str) -> pd.DataFrame:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 import xsp_post
 from xsp_post.base.messages import FINDINGS
+from xsp_post.model.results import for_people
 from xsp_post.pipeline import analyze
 from xsp_post.reports.findings_view import shown_findings
 from xsp_post.reports.terminal import print_findings
@@ -41,7 +42,7 @@ def test_the_store_says_what_the_capture_says(both, monkeypatch):
     assert shown_findings(open_store(path)) == shown_findings(analysis)
     loaded = xsp_post.load(path).findings
     pd.testing.assert_frame_equal(
-        loaded.astype(str).reset_index(drop=True), analysis.frame("findings").astype(str), check_dtype=False
+        loaded.astype(str).reset_index(drop=True), for_people(analysis, "findings").astype(str), check_dtype=False
     )
 
 

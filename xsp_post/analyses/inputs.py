@@ -61,6 +61,11 @@ class Inputs:
         latency = np.nan_to_num(self.kernels.frame["latency_ns"].to_numpy())
         return np.bincount(case, weights=latency, minlength=len(self.cases))
 
+    @property
+    def has_kernels(self) -> np.ndarray:
+        """Which cases have kernels captured: bool (cases,)."""
+        return np.bincount(self.kernels.frame["case_index"].to_numpy(np.int64), minlength=len(self.cases)) > 0
+
     @cached_property
     def windows(self) -> dict[str, Windows]:
         """The executions of each case together, for the role ``model`` and the role ``kernel``."""

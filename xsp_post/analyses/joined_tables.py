@@ -16,6 +16,7 @@ from xsp_post.analyses.roofline import (
     Work,
     intensity_columns,
     pipe_of_name,
+    timed_where,
     utilisation,
 )
 from xsp_post.base.findings import finding
@@ -110,6 +111,7 @@ def a14(inputs: Inputs) -> pd.DataFrame:
     chosen = work.take(rows)
     is_counted_from_sizes = is_analytic | _analytic_layers(inputs)
     source = np.where(is_counted_from_sizes[rows], COUNTER_SOURCES.index(ANALYTIC), COUNTER_SOURCES.index(COUNTERS))
+    chosen = timed_where(inputs.by_layer[0].latency_ns[rows] > 0, chosen)
     columns = intensity_columns(chosen, inputs.peaks, inputs.options)
     return shaped(
         "a14",

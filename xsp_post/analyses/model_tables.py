@@ -11,7 +11,7 @@ from xsp_post.analyses.joined_tables import analytic_where_unmeasured
 from xsp_post.analyses.kernel_tables import coverage_columns
 from xsp_post.analyses.layer_tables import statistics_columns
 from xsp_post.analyses.options import BATCH_POLICIES
-from xsp_post.analyses.roofline import ANALYTIC, COUNTER_SOURCES, Work, intensity_columns, utilisation
+from xsp_post.analyses.roofline import ANALYTIC, COUNTER_SOURCES, Work, intensity_columns, timed_where, utilisation
 
 
 def throughput_inputs_per_s(batch_size: IntArray, latency_ns: FloatArray) -> FloatArray:
@@ -160,12 +160,14 @@ def a15(inputs: Inputs) -> pd.DataFrame:
     busy = inputs.over_iterations("busy_ns", "kernel")
     together = inputs.windows["kernel"]
     coverage = coverage_columns(work.coverage_ratio[rows], inputs.analytic_cases[rows])
-    columns = intensity_columns(work.take(rows), inputs.peaks, inputs.options)
+    # without kernels captured there is no kernel latency, and no throughput over one
+    columns = intensity_columns(timed_where(inputs.has_kernels[rows], work.take(rows)), inputs.peaks, inputs.options)
     is_whole = work.coverage_ratio[rows] >= inputs.options.least_coverage
     mfu = utilisation(work.take(rows), columns["pipe"], inputs.pace_ns[rows], inputs.peaks)
     if is_analytic.any():
         codes = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), coverage["counter_source"].codes)
         coverage["counter_source"] = pd.Categorical.from_codes(codes, categories=pd.Index(COUNTER_SOURCES))
+    is_timed = inputs.has_kernels[rows]
     return shaped(
         "a15",
         {
@@ -175,10 +177,10 @@ def a15(inputs: Inputs) -> pd.DataFrame:
             "gpu_name": frame["gpu_name"].to_numpy()[rows],
             "model_latency_ns": latency[rows],
             "throughput_inputs_per_s": throughput_inputs_per_s(batch, inputs.pace_ns)[rows],
-            "kernel_latency_ns": total.latency_ns[rows],
+            "kernel_latency_ns": np.where(is_timed, total.latency_ns[rows], np.nan),
             "busy_ns": busy[rows],
             **{name: count[rows] for name, count in kernel_counts(inputs).items()},
-            "gpu_latency_ratio": divide(total.latency_ns, latency)[rows],
+            "gpu_latency_ratio": np.where(is_timed, divide(total.latency_ns, latency)[rows], np.nan),
             "gpu_busy_ratio": divide(together.busy_ns, together.window_ns)[rows],
             **{name: values[rows] for name, values in total.quantities().items()},
             "total_flop": np.where(is_analytic, work.flop, total.flop)[rows],

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.frames import FloatArray, IntArray, divide, group_sum
+from xsp_post.analyses.frames import BoolArray, FloatArray, IntArray, divide, group_sum
 from xsp_post.analyses.options import ROOF_AUTO, Options
 from xsp_post.hardware.gpus import Peaks
 from xsp_post.hardware.peaks import PIPES
@@ -111,6 +111,11 @@ def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[
     if covered.all():
         return everything, everything
     return everything, sums(np.flatnonzero(covered), covered_latency.astype(np.float64))
+
+
+def timed_where(is_timed: BoolArray, work: Work) -> Work:
+    """The work with its time unknown where it is not that of kernels."""
+    return replace(work, latency_ns=np.where(is_timed, work.latency_ns, np.nan))
 
 
 def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Options) -> dict[str, object]:

@@ -38,6 +38,7 @@ def compare(
     from xsp_post.base.progress import step
     from xsp_post.compare import check_bars, parse_bar
     from xsp_post.compare import compare as compared
+    from xsp_post.model.results import for_people
 
     bars = [parse_bar(text) for text in fail_if or ()]
     if output is not None:
@@ -51,7 +52,7 @@ def compare(
 
         write_compare_page(comparison, output, names=(base.name, other.name), force=force)
     if as_json:
-        tables = {name.removeprefix("compare_"): shared.records(comparison.frame(name)) for name in _TABLES}
+        tables = {name.removeprefix("compare_"): shared.records(for_people(comparison, name)) for name in _TABLES}
         shared.print_json("compare", {"base": base.name, "other": other.name, **tables})
     else:
         _print(comparison, top)

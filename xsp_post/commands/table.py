@@ -44,7 +44,9 @@ def table(
     from xsp_post.analyses import table_name
 
     results = shared.results_of(sources, options)
-    frame = _sorted(results.frame(table_name(name, results.tables())), sort, name)
+    from xsp_post.model.results import for_people
+
+    frame = _sorted(for_people(results, table_name(name, results.tables())), sort, name)
     if not len(frame):
         from xsp_post.analyses import why_empty
 

@@ -23,10 +23,12 @@ def tree(
     reading = shared.begin_reading(sources, detail=False)
     results = shared.results_of(sources, options, is_summary=True, reading=reading)
     if as_json:
+        from xsp_post.model.results import for_people
         from xsp_post.reports.why import verdict_data
 
         names = ("captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings")
-        document = {"verdict": verdict_data(results), **{name: shared.records(results.frame(name)) for name in names}}
+        tables = {name: shared.records(for_people(results, name)) for name in names}
+        document = {"verdict": verdict_data(results), **tables}
         shared.print_json("tree", document)
     else:
         from xsp_post.reports.terminal import print_tree

@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from xsp_post.base.output import atomic_folder
 from xsp_post.exporters.base import Written
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, for_people
 from xsp_post.schemas import TABLES
 
 _CHUNK = 250_000  # rows turned into text at a time
@@ -36,7 +36,7 @@ def _write(results: Results, path: Path, kind: str, force: bool) -> Written:
     counts: dict[str, int] = {}
     with atomic_folder(path, force, f"*.{kind}") as folder:
         for name in results.tables():
-            frame = _in_order(results.frame(name), name)
+            frame = _in_order(for_people(results, name), name)
             counts[name] = len(frame)
             if kind == "csv":
                 _csv(frame, name, folder / f"{name}.csv")

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, to_frame
-from xsp_post.schemas import TABLES
+from xsp_post.schemas import TABLES, optional_columns
 
 
 class Results(Protocol):
@@ -69,3 +70,20 @@ def frame_or_empty(results: Results, name: str, columns: Sequence[str] | None = 
     listed = TABLES[name].columns if name in TABLES else ()
     empty = pd.DataFrame({c.name: pd.Series(dtype=object if c.dtype == "str" else c.dtype) for c in listed})
     return empty if columns is None else empty.reindex(columns=list(columns))
+
+
+def for_people(results: Results, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """A table as it leaves the program: integers that may be unknown are nullable (Int64), <NA> where they are."""
+    return with_unknown(name, results.frame(name, columns))
+
+
+def with_unknown(table: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with <NA> in place of the −1 that stands for "unknown" in our own arrays."""
+    nullable = {
+        column: pd.array(frame[column].to_numpy(np.int64), dtype="Int64")
+        for column in optional_columns(table)
+        if column in frame and frame[column].dtype.kind == "i"
+    }
+    for values in nullable.values():
+        values[values == -1] = pd.NA
+    return frame.assign(**nullable) if nullable else frame

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from xsp_post import __version__
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, with_unknown
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Note, Section, Table
 from xsp_post.reports.document import Document, build
@@ -103,7 +103,7 @@ def _table(table: Table) -> dict[str, Any]:
         "columns": [
             {"name": c, "unit": unit_of(c), "meaning": theme.meaning_of(table.table, c)} for c in table.columns
         ],
-        "rows": _rows(table.frame[list(table.columns)]),
+        "rows": _rows(with_unknown(table.table, table.frame[list(table.columns)])),
     }
 
 

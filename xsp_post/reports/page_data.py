@@ -9,6 +9,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.results import with_unknown
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Table
 from xsp_post.reports.layer_facts import LayerFacts
@@ -77,7 +78,11 @@ class PageData:
             "align": "text",
         }
         if theme.is_number(values):
-            column |= {"align": "num", "text": theme.text_of(values, name), "raw": _json_numbers(values)}
+            column |= {
+                "align": "num",
+                "text": theme.text_of(values, name),
+                "raw": _json_numbers(with_unknown(table.table, frame[[name]])[name]),
+            }
             if name in table.bars:
                 top = float(np.nanmax(values.to_numpy("float64"))) if len(values) else 0.0
                 share = values.to_numpy("float64") / top if top > 0 else np.zeros(len(values))

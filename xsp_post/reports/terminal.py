@@ -16,7 +16,7 @@ from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
 from xsp_post.reports.terminal_tree import tree_rows, tree_table
 from xsp_post.reports.why import verdict_line
-from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
+from xsp_post.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.schemas.words import QUESTIONS, way
 
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
@@ -175,11 +175,11 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int) -> None:
     from xsp_post.schemas.units import formatter_of
 
     listed = _with_short_names(frame if top == 0 else frame.head(top))
-    same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique() == 1]
+    same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique(dropna=False) == 1]
     skipped = {*same, *_twins(listed)}
     told = [c for c in listed.columns if c not in skipped and not _says_nothing(listed[c])] or list(listed.columns)
-    if same:
-        console.print(Text(" · ".join(f"{c} {shown(str(listed[c].iloc[0]))}" for c in same), style="dim"))
+    if said := [c for c in same if not listed[c].isna().all()]:
+        console.print(Text(" · ".join(f"{c} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
     cells = {c: _cells(listed[c], formatter_of(str(c))) for c in told}
     widths = {c: max([len(str(c)), *(len(cell) for cell in cells[c])]) + 1 for c in told}
     room = console.width
@@ -246,7 +246,8 @@ def _says_nothing(values: pd.Series) -> bool:
 
 def _cells(values: pd.Series, formatter) -> list[Text]:
     if formatter is None:
-        return [Text(shown("" if value is None or value != value else str(value), _TEXT_WIDTH)) for value in values]
+        unknown = UNKNOWN if pd.api.types.is_numeric_dtype(values.dtype) else ""
+        return [Text(unknown if pd.isna(value) else shown(str(value), _TEXT_WIDTH)) for value in values]
     return [Text(formatter(value)) for value in values]
 
 
@@ -254,7 +255,7 @@ def markdown(frame: pd.DataFrame) -> str:
     """A Markdown table of raw values; pipes and hidden characters of captured text are made harmless."""
 
     def cell(value: object) -> str:
-        return "" if value is None or value != value else shown(str(value), 200).replace("|", "\\|")
+        return "" if pd.isna(value) else shown(str(value), 200).replace("|", "\\|")
 
     lines = ["| " + " | ".join(map(str, frame.columns)) + " |", "|" + " --- |" * frame.shape[1]]
     lines += ["| " + " | ".join(cell(v) for v in row) + " |" for row in frame.itertuples(index=False, name=None)]

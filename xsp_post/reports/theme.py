@@ -197,19 +197,8 @@ def is_number(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values.dtype) and values.dtype != bool
 
 
-# Columns in which −1 means "not recorded" (schemas.results); a difference may well be −1 ns.
-_MINUS_ONE_IS_UNKNOWN = {
-    "batch_size",
-    "allocated_bytes",
-    "queue_delay_ns",
-    "launch_start_ns",
-    "launch_end_ns",
-    "layer_index",
-    "iteration_index",
-    "sm_count",
-    "projected_start_ns",
-    "projected_end_ns",
-}
+# Columns in which −1 means "not recorded"; a difference may well be −1 ns.
+_MINUS_ONE_IS_UNKNOWN = frozenset(c.name for table in TABLES.values() for c in table.columns if c.is_optional)
 
 
 def _missing(value: Any, column: str) -> bool:

@@ -5,9 +5,9 @@ Units live in the column's suffix (`_ns _bytes _flop _flop_per_s _bytes_per_s _r
 _name`; bool `is_…`); the statistic comes first (`median_duration_ns`).
 """
 
-from xsp_post.schemas.base import TABLES, Column, Table, column_names, unit_of
+from xsp_post.schemas.base import TABLES, Column, Table, column_names, optional_columns, unit_of
 
-__all__ = ["TABLES", "Column", "Table", "column_names", "unit_of"]
+__all__ = ["TABLES", "Column", "Table", "column_names", "optional_columns", "unit_of"]
 
 from xsp_post.schemas import analyses as _analyses  # noqa: F401  (registers its tables)
 from xsp_post.schemas import fleet as _fleet  # noqa: F401

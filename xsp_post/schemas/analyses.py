@@ -10,13 +10,13 @@ from xsp_post.schemas.base import Table, register
 
 _CASE = (
     C("case_index", "int64", "workload × batch size × phase; joins the tables of analyses"),
-    C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+    C("batch_size", "int64", "inputs per iteration, empty: unknown", is_optional=True),
     C("phase", "str", "what ran, as in iterations.phase ('' the only one)"),
     C("rank_name", "str", "rank of the job that it is of ('' a single process)"),
 )
 _CAPTURE = (C("capture_id", "int64", "capture whose reference iteration names the rows"),)
 _LAYER = (
-    C("layer_index", "int64", "1-based execution order, -1 for kernels of no layer"),
+    C("layer_index", "int64", "1-based execution order, empty for kernels of no layer", is_optional=True),
     C("layer_name", "str", "last part of the layer's path"),
     C("layer_type", "str", "class or operator type"),
 )
@@ -76,13 +76,18 @@ CASES = register(
             C("workload_name", "str", "model or program, when known"),
             C("framework", "str", "when known"),
             C("gpu_name", "str", "GPU whose roofs apply"),
-            C("model_capture_id", "int64", "capture that the model latency is from, -1 none"),
+            C("model_capture_id", "int64", "capture that the model latency is from, empty: none", is_optional=True),
             C("model_level", "str", "its level"),
-            C("layer_capture_id", "int64", "capture that the layer latencies are from, -1 none"),
+            C("layer_capture_id", "int64", "capture that the layer latencies are from, empty: none", is_optional=True),
             C("layer_level", "str", "its level"),
-            C("kernel_capture_id", "int64", "capture that the kernels are from, -1 none"),
+            C("kernel_capture_id", "int64", "capture that the kernels are from, empty: none", is_optional=True),
             C("kernel_level", "str", "its level"),
-            C("reference_iteration_index", "int64", "iteration of kernel_capture_id whose launches are the rows of A8"),
+            C(
+                "reference_iteration_index",
+                "int64",
+                "iteration of kernel_capture_id whose launches are the rows of A8",
+                is_optional=True,
+            ),
             C("iteration_count", "int64", "measured iterations the model latency is from"),
         ),
         "leveled experimentation: each latency from the run whose deepest profiler is that level; paper, §III-C",
@@ -427,7 +432,7 @@ RANK_LAYERS = register(
         "Layers over the ranks",
         "layer of a job with several ranks",
         (
-            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("batch_size", "int64", "inputs per iteration, empty: unknown", is_optional=True),
             C("phase", "str", "what ran, as in iterations.phase ('' the only one)"),
             C("layer_index", "int64", "layers.layer_index"),
             C("layer_path", "str", "folded path below the model"),
@@ -590,7 +595,7 @@ OVERHEAD = register(
         "Overhead by level",
         "event × level",
         (
-            C("batch_size", "int64", "inputs per iteration, -1 unknown"),
+            C("batch_size", "int64", "inputs per iteration, empty: unknown", is_optional=True),
             C("phase", "str", "what ran, as in iterations.phase"),
             C("event_kind", "str", "model or layer"),
             C("layer_index", "int64", "1-based execution order of the layer, 0 the model"),

@@ -25,6 +25,7 @@ class Column:
     name: str
     dtype: str  # int64, int32, int8, float64, bool, str
     meaning: str
+    is_optional: bool = False  # an integer that may be unknown: −1 in our own arrays, empty wherever a person reads it
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ def register(table: Table) -> Table:
 def column_names(table: str) -> list[str]:
     """Column names of a registered table, in order."""
     return [column.name for column in TABLES[table].columns]
+
+
+def optional_columns(table: str) -> frozenset[str]:
+    """The integer columns of a table in which −1 stands for "unknown" or "none" while we compute."""
+    return frozenset(c.name for c in TABLES[table].columns if c.is_optional) if table in TABLES else frozenset()
 
 
 def unit_of(column: str) -> str:

@@ -28,8 +28,8 @@ DEPENDENCIES = register(
                 "correlation_id of the first operation that the thread launched after it, or of the first one that "
                 "the event holds back (empty: none)",
             ),
-            C("process_id", "int64", "process"),
-            C("thread_id", "int64", "thread of the call"),
+            C("process_id", "int64", "process", is_optional=True),
+            C("thread_id", "int64", "thread of the call", is_optional=True),
             C("stream_id", "float64", "stream that is waited for, or that waits for the event (empty: not recorded)"),
             C("call_name", "str", "the API call"),
             C("start_ns", "int64", "start of the call"),
@@ -96,9 +96,9 @@ COLLECTIVES = register(
         "communication kernel: one collective on one rank",
         (
             C("capture_id", "int64", "capture"),
-            C("process_id", "int64", "process of the rank"),
+            C("process_id", "int64", "process of the rank", is_optional=True),
             C("device_id", "int64", "device of the rank"),
-            C("stream_id", "int64", "stream"),
+            C("stream_id", "int64", "stream", is_optional=True),
             C("name", "str", "kernel without what varies from build to build"),
             C(
                 "kind",

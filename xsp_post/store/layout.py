@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.schemas import optional_columns
+
 SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
 STRING = "_string_id"
 
@@ -47,7 +49,7 @@ LAYOUTS: dict[str, Layout] = {
          "registers_per_thread", "static_shared_memory_bytes", "dynamic_shared_memory_bytes"),
         (
             ("duration_ns", "r.end_ns - r.start_ns"),
-            ("queue_delay_ns", "CASE WHEN r.launch_start_ns = -1 THEN -1 ELSE r.start_ns - r.launch_start_ns END"),
+            ("queue_delay_ns", "r.start_ns - r.launch_start_ns"),
         ),
     ),
     "memory_operations": Layout("memory_operation_rows", key="activity_id"),
@@ -92,6 +94,7 @@ def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
     layout = LAYOUTS[name]
     frame = frame.drop(columns=[c for c, _ in layout.computed if c in frame])
     repeated = [c for c in layout.repeated if c in frame]
+    optional = optional_columns(name)
     parts = []
     kind = None
     if repeated:
@@ -103,9 +106,9 @@ def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
         kinds = {layout.kind_id: np.arange(len(first))}
         some = frame[repeated].iloc[first]
         kinds.update({c: _values(some[c], strings) for c in repeated})
-        parts.append(_part(layout.kinds, some, kinds))
+        parts.append(_part(layout.kinds, some, kinds, optional))
         rows[layout.kind_id] = kind.astype(np.int32)
-    parts.append(_part(layout.rows, frame, rows))
+    parts.append(_part(layout.rows, frame, rows, optional))
     return SplitTable(parts, _view(name, layout, list(frame.columns), frame, repeated))
 
 
@@ -134,14 +137,16 @@ def _values(series: pd.Series, strings: Strings) -> np.ndarray:
     return strings.column(series) if _is_text(series) else series.to_numpy()
 
 
-def _part(table: str, frame: pd.DataFrame, columns: dict[str, np.ndarray]) -> tuple[str, dict[str, str], pa.Table]:
+def _part(
+    table: str, frame: pd.DataFrame, columns: dict[str, np.ndarray], optional: frozenset[str]
+) -> tuple[str, dict[str, str], pa.Table]:
     types: dict[str, str] = {}
     arrays: dict[str, pa.Array] = {}
     for name, values in columns.items():
         text = name in frame and _is_text(frame[name])
         stored = name + STRING if text else name
         types[stored] = SQL_TYPES[values.dtype.kind]
-        arrays[stored] = number_array(values)
+        arrays[stored] = number_array(values, name in optional)
     return table, types, pa.table(arrays)
 
 
@@ -179,8 +184,11 @@ def storable(text: str) -> str:
     return text.replace("\x00", "\u2400").encode("utf-8", "replace").decode("utf-8")
 
 
-def number_array(values: np.ndarray) -> pa.Array:
-    """Numbers as Arrow; booleans as 0/1, NaN as NULL."""
+def number_array(values: np.ndarray, is_optional: bool = False) -> pa.Array:
+    """Numbers as Arrow; booleans as 0/1, NaN as NULL, and so is the −1 of an integer that may be unknown."""
+    if is_optional and values.dtype.kind == "i":
+        unknown = values == -1
+        return pa.array(values, mask=unknown) if unknown.any() else pa.array(values)
     if values.dtype == bool:
         values = values.astype(np.int8)
     return pa.array(values, from_pandas=values.dtype.kind == "f")

@@ -6,7 +6,7 @@ How large tables are split out is in `store.layout`. Bulk rows are written by Ar
 1  first
 2  findings have title and cause; device time with its parts (copy_ns replaces memory_ns), balance over all operations;
    dependencies, replays, critical_path, collectives: what a replay needs and tells;
-   idle, idle_causes, device_windows: why devices waited
+   idle, idle_causes, device_windows: why devices waited; unknown integers are NULL, not -1
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.output import atomic_output
 from xsp_post.model.capture import is_run_directory
 from xsp_post.model.results import Analysis, Results
-from xsp_post.schemas import TABLES
+from xsp_post.schemas import TABLES, optional_columns
 from xsp_post.store.layout import (
     HIDDEN,
     LAYOUTS,
@@ -127,7 +127,7 @@ class StoreWriter:
                     plain = {str(c): _sql_type(frame[c]) for c in frame.columns}
                     _create(database, name, name, plain, _PRIMARY_KEYS.get(name))
                     self._columns[name] = list(plain)
-                    bulk.append((name, _plain_arrow(frame)))
+                    bulk.append((name, _plain_arrow(frame, optional_columns(name))))
                     continue
                 split = split_table(name, frame, self._strings)
                 for table, types, rows in split.parts:
@@ -175,12 +175,12 @@ def _sql_type(series: pd.Series) -> str:
     return SQL_TYPES.get(series.dtype.kind if isinstance(series.dtype, np.dtype) else "O", "TEXT")
 
 
-def _plain_arrow(frame: pd.DataFrame) -> pa.Table:
+def _plain_arrow(frame: pd.DataFrame, optional: frozenset[str]) -> pa.Table:
     columns: dict[str, pa.Array] = {}
     for name in frame.columns:
         series = frame[name]
         if _sql_type(series) != "TEXT":
-            columns[str(name)] = number_array(series.to_numpy())
+            columns[str(name)] = number_array(series.to_numpy(), name in optional)
         else:
             texts = [None if pd.isna(v) else storable(str(v)) for v in series.astype(object)]
             columns[str(name)] = pa.array(texts, pa.string())
@@ -325,7 +325,7 @@ class Store(Results):
 
     def _part(self, table: str, needed: set[str] | None, kind_id: str) -> pd.DataFrame:
         """The wanted columns of one table of the file."""
-        from xsp_post.ingest.tables import NULL, Request, WantedColumn, floats
+        from xsp_post.ingest.tables import Request, WantedColumn, floats
 
         wants, texts, plain = [], set(), set()
         for column, kind in self._declared(table):
@@ -339,7 +339,7 @@ class Store(Results):
                 plain.add(shown)
                 wants.append(WantedColumn(column, shown, b""))
             else:
-                wants.append(WantedColumn(column, shown, float("nan") if kind == "FLOAT" else NULL))
+                wants.append(WantedColumn(column, shown, float("nan") if kind == "FLOAT" else -1))
         rows = self._tables.read([Request(table, tuple(wants))])[0]
         data: dict[str, object] = {}
         for want in wants:
