@@ -51,33 +51,33 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "bad-range-pattern": ErrorText(
         "A pattern given with --model-range or --layer-range is not a valid regular expression.",
-        "Quote it for the shell; `.` and `(` have a meaning: write `layer1\\.conv` for a literal dot.",
+        "Quote the pattern for the shell. `.` and `(` are special characters: write `layer1\\.conv` for a literal dot.",
     ),
     "bar-not-met": ErrorText(
-        "A condition of --fail-if holds: the other capture is beyond the bar.",
+        "A condition of --fail-if holds: the other capture differs from the base by more than it allows.",
         "Look at `xsp-post compare BASE OTHER` for the layers and kernels that changed.",
     ),
     "bar-syntax": ErrorText(
         "A condition of --fail-if cannot be read.",
-        "Write QUANTITY>NUMBER%, e.g. 'model_latency>3%' (in quotes: > is the shell's). Quantities: "
-        "model_latency, throughput, kernel_latency, gpu_busy, kernel_count, layer_latency, kernel_time; the"
-        " last two take a name.",
+        "Write QUANTITY>NUMBER%, e.g. 'model_latency>3%' (in quotes, because the shell interprets >). Quantities: "
+        "model_latency, throughput, kernel_latency, gpu_busy, kernel_count, layer_latency, kernel_time. The last two "
+        "take a name.",
     ),
     "bar-unknown": ErrorText(
-        "The quantity of a --fail-if condition is not in both captures, so that nothing can be said about it.",
+        "The quantity of a --fail-if condition is missing in one of the captures, so it cannot be compared.",
         "Record it in both: model executions for model_latency, layers for layer_latency, kernels for kernel_time.",
     ),
     "batch-all-failed": ErrorText(
-        "Not one capture of the batch could be analysed.",
-        "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
+        "No capture of the batch could be analysed.",
+        "The table fleet gives the reason for each capture: xsp-post table fleet DIR/fleet.xsp.sqlite.",
     ),
     "batch-defect": ErrorText(
-        "xsp-post itself failed on this capture in a way it does not expect: a defect of xsp-post.",
-        "Report it with the sentence; `XSP_POST_DEBUG=1 xsp-post ingest FILE` shows where. Other captures "
-        "are not touched by it.",
+        "xsp-post failed on this capture with an unexpected error. This is a defect of xsp-post.",
+        "Report it with the message. `XSP_POST_DEBUG=1 xsp-post ingest FILE` shows the traceback. Other captures are "
+        "not affected.",
     ),
     "batch-folder": ErrorText(
-        "The output folder is there and was not made by xsp-post batch; nothing in it was touched.",
+        "The output folder exists and was not made by xsp-post batch. Nothing in it was changed.",
         "Name another folder with -o, or an empty one.",
     ),
     "batch-list": ErrorText(
@@ -90,23 +90,24 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "batch-some-failed": ErrorText(
         "With --strict: some captures of the batch could not be analysed.",
-        "The table fleet says of each why: xsp-post table fleet DIR/fleet.xsp.sqlite.",
+        "The table fleet gives the reason for each capture: xsp-post table fleet DIR/fleet.xsp.sqlite.",
     ),
     "batch-worker-died": ErrorText(
         "The process that analysed this capture ended twice without a message. The usual reason is too little memory.",
-        "Use fewer --workers, or a machine with more memory; `xsp-post ingest FILE` tries it alone.",
+        "Use fewer --workers, or a machine with more memory. `xsp-post ingest FILE` analyses this capture alone.",
     ),
     "batch-workers": ErrorText(
         "--workers is below 1, or was given together with --scheduler.",
         "Use one of the two.",
     ),
     "capture-bad-column": ErrorText(
-        "A column holds values of another type than every nsys version writes.",
+        "A column holds values of a type that no nsys version writes.",
         "The file was edited or damaged: export it again.",
     ),
     "capture-column-missing": ErrorText(
-        "A table of the capture lacks a column that every nsys writes and without which its rows mean nothing.",
-        "Export the report again; a file that was edited, or written by another program, is not an export any more.",
+        "A table of the capture lacks a required column. Every nsys version writes it, and the rows cannot be "
+        "interpreted without it.",
+        "Export the report again. The file may have been edited, or written by another program.",
     ),
     "capture-damaged": ErrorText(
         "SQLite reports that the database is damaged: the file was truncated or overwritten.",
@@ -130,18 +131,18 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "capture-locked": ErrorText(
         "Another program holds a lock on the database.",
-        "Close the program that writes it (an export still running?), or ingest a copy.",
+        "Close the program that writes it (an export may still be running), or ingest a copy.",
     ),
     "capture-manifest": ErrorText(
         "A manifest or capture description cannot be read: missing, damaged, or of a newer xsp-post.",
         "Repeat the capture with --resume, or use the xsp-post that wrote it.",
     ),
     "capture-no-export": ErrorText(
-        "The file is a database or folder, but none of the tables that every Nsight Systems export has are in it.",
+        "The file is a database or folder, but it has none of the tables of an Nsight Systems export.",
         "Give the output of `nsys export -t sqlite`; DLProf and nvprof databases are not exports.",
     ),
     "capture-no-file": ErrorText(
-        "A pipe or a device was given. A database cannot be read from one: it is read in several places at once.",
+        "A pipe or a device was given. A database cannot be read from it, because reading starts at several positions.",
         "Save the capture to a file and name that.",
     ),
     "capture-not-found": ErrorText(
@@ -149,14 +150,14 @@ ERRORS: dict[str, ErrorText] = {
         "Check the path; quote names with spaces or wildcards.",
     ),
     "capture-nvprof": ErrorText(
-        "The file is a database that nvprof or the NVIDIA Visual Profiler wrote. Its tables are other ones than those "
-        "of Nsight Systems (CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, StringTable).",
+        "The file is a database of nvprof or the NVIDIA Visual Profiler. Its tables "
+        "(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, StringTable) differ from those of Nsight Systems.",
         "Record the program again with nsys profile.",
     ),
     "capture-over-limit": ErrorText(
-        "The source holds much more than any real capture of its size: a compressed file that grows a hundredfold, or "
-        "one event of hundreds of megabytes. The sentence names the limit.",
-        "Look at the file. If it is what it seems, lift the limits: XSP_POST_NO_LIMITS=1 xsp-post …",
+        "The source holds much more than a real capture of its size: a compressed file that grows a hundredfold, or "
+        "one event of hundreds of megabytes. The message names the limit.",
+        "Check the file. If it is a real capture, lift the limits: XSP_POST_NO_LIMITS=1 xsp-post …",
     ),
     "capture-qdstrm": ErrorText(
         "A .qdstrm file is the raw stream that nsys leaves when its importer is missing or failed.",
@@ -174,11 +175,11 @@ ERRORS: dict[str, ErrorText] = {
     "capture-unmerged": ErrorText(
         "A write-ahead log or a rollback journal of SQLite is in the folder of the file. It holds changes that the "
         "file itself does not have, so the file alone is an older or a half-written state.",
-        "Let the program that writes the file end, or merge the log: sqlite3 FILE 'PRAGMA wal_checkpoint(TRUNCATE)'. "
-        "A log that is left over from another file can be moved away.",
+        "Wait until the program that writes the file has ended, or merge the log: sqlite3 FILE 'PRAGMA "
+        "wal_checkpoint(TRUNCATE)'. Move the log away if it belongs to another file.",
     ),
     "capture-unreadable": ErrorText(
-        "The file exists but the operating system does not let us read it.",
+        "The file exists, but the operating system does not allow reading it.",
         "Give yourself read permission, or copy the file to a place you own.",
     ),
     "capture-view": ErrorText(
@@ -197,11 +198,11 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "child-failed": ErrorText(
         "The measured child process (or the profiler around it) ended with an error; its last lines are shown.",
-        "Correct what the lines report, then continue with --resume.",
+        "Fix the problem that the lines report, then continue with --resume.",
     ),
     "child-hung": ErrorText(
-        "The measured child process did not end in the time given and was stopped.",
-        "Give it longer with --timeout, or resume with --resume.",
+        "The measured child process did not end within the time limit and was stopped.",
+        "Raise --timeout, or continue with --resume.",
     ),
     "child-memory": ErrorText(
         "The measured child process ran out of memory.",
@@ -209,20 +210,20 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "child-start": ErrorText(
         "The measured child process, or the profiler around it, could not be started.",
-        "See what is installed: xsp-post doctor.",
+        "Check what is installed: xsp-post doctor.",
     ),
     "cluster-missing": ErrorText(
         "--scheduler needs Dask's distributed package.",
         "pip install 'xsp-post[cluster]'",
     ),
     "cluster-unreachable": ErrorText(
-        "The Dask scheduler does not answer at the address given, or refuses us.",
-        "Start one (`dask scheduler`, `dask worker tcp://HOST:8786`), see that its dask version is like "
-        "ours, and that its workers can import xsp_post and see the captures and the output folder under "
-        "the same paths.",
+        "The Dask scheduler does not answer at the given address, or refuses the connection.",
+        "Start one (`dask scheduler`, `dask worker tcp://HOST:8786`). Check that its dask version matches the local "
+        "one, and that its workers can import xsp_post and see the captures and the output folder under the same "
+        "paths.",
     ),
     "collector-missing": ErrorText(
-        "The collector asked for cannot be used here.",
+        "The requested collector cannot be used on this machine.",
         "Install what the message names, or use --collector auto.",
     ),
     "collector-unknown": ErrorText(
@@ -230,11 +231,11 @@ ERRORS: dict[str, ErrorText] = {
         "Use --collector auto, nsys or torch.",
     ),
     "device-missing": ErrorText(
-        "The device asked for is not there, or torch cannot see it.",
-        "Use --device cpu, or see with xsp-post doctor what is missing (driver, a CUDA build of torch).",
+        "The requested device does not exist, or torch cannot use it.",
+        "Use --device cpu, or run xsp-post doctor to see what is missing (driver, a CUDA build of torch).",
     ),
     "export-format": ErrorText(
-        "No exporter of that name.",
+        "There is no exporter of that name.",
         "`xsp-post export --help` lists the formats.",
     ),
     "export-no-capture": ErrorText(
@@ -250,15 +251,15 @@ ERRORS: dict[str, ErrorText] = {
         "Export it from the Jaeger UI (Trace JSON) or with xsp-post export --to jaeger.",
     ),
     "json-too-deep": ErrorText(
-        "The JSON is nested deeper than Python's reader goes, about 900 levels. Traces are nested less than ten deep.",
-        "The file is something else, or damaged: export the trace again.",
+        "The JSON is nested deeper than Python can read (about 900 levels). A trace has fewer than ten levels.",
+        "The file is damaged or is not a trace: export the trace again.",
     ),
     "layer-kind": ErrorText(
-        "No module of the model is of the class given with --layer-kind.",
+        "The model has no module of the class given with --layer-kind.",
         "Give class names as print(model) shows them, e.g. --layer-kind Conv2d,Linear.",
     ),
     "layers-compiled": ErrorText(
-        "torch.compile fuses the modules: there are no module calls left that a layer range could be put around.",
+        "torch.compile fuses the modules, so there are no module calls that a layer range could be put around.",
         "Measure the compiled model at levels M and M/L/G, or the uncompiled one at all levels.",
     ),
     "model-factory": ErrorText(
@@ -283,24 +284,24 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "ncu-import-failed": ErrorText(
         "`ncu --import` ended with an error.",
-        "See its message; the report may be newer than it.",
+        "Read its message. The report may be newer than the installed ncu.",
     ),
     "ncu-missing": ErrorText(
         "Nsight Compute was not found, so no hardware counters can be read.",
-        "Install Nsight Compute from NVIDIA, or point XSP_NCU to it; or leave --ncu out.",
+        "Install Nsight Compute from NVIDIA, or set XSP_NCU to its path, or run without --ncu.",
     ),
     "ncu-needs-gpu": ErrorText(
-        "Hardware counters are the GPU's; the run measures the CPU.",
-        "Use --device cuda, or leave --ncu out: flop of the layers are then counted from the model.",
+        "Hardware counters exist on GPUs only, and this run measures the CPU.",
+        "Use --device cuda, or leave --ncu out: the flop of the layers are then counted from the model.",
     ),
     "ncu-no-kernels": ErrorText(
-        "Nsight Compute ran, but no kernel of the model came under its eyes.",
-        "See its messages in the capture's logs; MIG, a container without the driver's libraries, or "
-        "another profiler on the GPU can be why.",
+        "Nsight Compute ran, but it did not profile any kernel of the model.",
+        "Read its messages in the logs of the capture. Possible reasons: MIG, a container without the driver's "
+        "libraries, or another profiler on the GPU.",
     ),
     "ncu-no-report": ErrorText(
         "Nsight Compute wrote no report.",
-        "Its last lines say why; see also xsp-post doctor.",
+        "Its last lines give the reason. See also xsp-post doctor.",
     ),
     "ncu-permission": ErrorText(
         "The driver lets only administrators read GPU counters (ERR_NVGPUCTRPERM).",
@@ -314,29 +315,29 @@ ERRORS: dict[str, ErrorText] = {
         "pip install 'xsp-post[ncu]', or put ncu on PATH, or give `ncu --import FILE --csv --page raw`'s output.",
     ),
     "ncu-report-unreadable": ErrorText(
-        "The file is not an Nsight Compute report with results: it is empty, cut, of another program, or "
-        "written by an Nsight Compute newer than the reader.",
-        "Open it in ncu-ui; record it again; or bring the reader up to date: pip install -U ncu-report.",
+        "The file is not an Nsight Compute report with results. It is empty, truncated, from another program, or "
+        "written by an Nsight Compute version newer than the reader.",
+        "Open it in ncu-ui, record it again, or update the reader: pip install -U ncu-report.",
     ),
     "nsys-export": ErrorText(
         "nsys recorded a report but could not export it to SQLite.",
         "Export it by hand with `nsys export --type sqlite`, on a local disk, then `xsp-post ingest` it.",
     ),
     "nsys-export-failed": ErrorText(
-        "nsys was found but did not export the report; its own words are shown.",
-        "A report is read only by the same or a newer nsys than the one that wrote it.",
+        "nsys was found, but it could not export the report. Its message is shown.",
+        "Only the nsys version that wrote a report, or a newer one, can read it.",
     ),
     "nsys-missing": ErrorText(
-        "A .nsys-rep can be read by nsys only, and nsys was not found on this machine.",
-        "Run the command that the message shows where nsys is installed, and give us the SQLite file it writes.",
+        "Only nsys can read a .nsys-rep file, and nsys was not found on this machine.",
+        "Run the command in the message on a machine with nsys, then ingest the SQLite file that it writes.",
     ),
     "nsys-no-importer": ErrorText(
-        "nsys left a .qdstrm file: this copy can record but not import (collector-only, as in Nsight Compute).",
+        "nsys left a .qdstrm file: this installation can record but not import (collector only, as in Nsight Compute).",
         "Install Nsight Systems itself, or import it with the same version: nsys import --input-file X.qdstrm.",
     ),
     "nsys-no-report": ErrorText(
-        "nsys ended without a report.",
-        "See its last lines; try --collector torch, and xsp-post doctor.",
+        "nsys ended, but it did not write a report.",
+        "Read its last lines. Try --collector torch, and run xsp-post doctor.",
     ),
     "nvtx-missing": ErrorText(
         "The Python package nvtx, which writes ranges for nsys and ncu, is not installed.",
@@ -347,12 +348,12 @@ ERRORS: dict[str, ErrorText] = {
         "Use one of the values that the message lists.",
     ),
     "output-denied": ErrorText(
-        "The output's folder cannot be written to: no permission, or a read-only file system.",
-        "Name an output elsewhere with -o, or change the folder's rights.",
+        "The folder of the output cannot be written to: permission is missing, or the file system is read-only.",
+        "Name another output with -o, or change the permissions of the folder.",
     ),
     "output-exists": ErrorText(
-        "A file of the output's name is there already; it was left as it is.",
-        "Say --force to replace it, or name another output with -o.",
+        "A file with the name of the output exists. It was not changed.",
+        "Use --force to replace it, or name another output with -o.",
     ),
     "output-failed": ErrorText(
         "The system refused to write the output for the reason given.",
@@ -363,8 +364,8 @@ ERRORS: dict[str, ErrorText] = {
         "Name a file in an existing folder with -o.",
     ),
     "output-full": ErrorText(
-        "The disk became full while the output was written; nothing half-written was left.",
-        "Make room, or write to another disk with -o.",
+        "The disk became full while the output was written. The incomplete output was removed.",
+        "Free some space, or write to another disk with -o.",
     ),
     "output-is-source": ErrorText(
         "The output names the capture that is read: writing it would destroy the recording.",
@@ -380,7 +381,7 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "peaks-file": ErrorText(
         "The file that overrides the peaks of a GPU cannot be read, or holds a key or value that is not a peak.",
-        "Correct the key named in the message; docs say which keys there are.",
+        "Correct the key that the message names. `xsp-post doctor --measure-peaks` writes a valid file.",
     ),
     "perfetto-missing": ErrorText(
         "The Python package that writes Perfetto traces is not installed.",
@@ -399,9 +400,9 @@ ERRORS: dict[str, ErrorText] = {
         "Name another with -o: xsp-post recipe-path -o FOLDER.",
     ),
     "replay-refused": ErrorText(
-        "The replay of the recording as it was misses its measured length by more than 5 %, or lacks what it needs "
-        "(launch rows). A prediction would not be better than that.",
-        "Record the whole run with all CUDA calls traced: kernels whose launch lies before the capture have no "
+        "The replay of the unchanged recording differs from its measured length by more than 5 %, or the recording "
+        "lacks launch rows. A prediction would have at least that error.",
+        "Record the whole run with all CUDA calls traced. Kernels that were launched before the capture began have no "
         "launch row.",
     ),
     "report-format": ErrorText(
@@ -413,8 +414,8 @@ ERRORS: dict[str, ErrorText] = {
         "Leave --case out; xsp-post table cases lists them.",
     ),
     "report-no-chart": ErrorText(
-        "The part of the report that was asked for has no chart: its data was not recorded, or it is a table.",
-        "xsp-post report STORE --json lists the charts there are; xsp-post table prints a table.",
+        "The requested part of the report has no chart: its data was not recorded, or it is a table.",
+        "`xsp-post report STORE --json` lists the available charts; `xsp-post table` prints a table.",
     ),
     "report-no-section": ErrorText(
         "No part of the report has that name.",
@@ -425,16 +426,16 @@ ERRORS: dict[str, ErrorText] = {
         "Begin with a smaller --batch-size, or choose a smaller --dtype.",
     ),
     "run-exists": ErrorText(
-        "The output folder holds something already; it was left as it is.",
+        "The output folder exists and is not empty. It was not changed.",
         "Continue it with --resume, replace it with --force, or name another folder with -o.",
     ),
     "run-plan": ErrorText(
-        "An option of the run cannot be followed.",
+        "An option of the run has a value that cannot be used.",
         "See xsp-post run --help.",
     ),
     "run-unlike": ErrorText(
-        "The run to be resumed measured another workload.",
-        "Repeat the options it was started with, or start a new folder with -o.",
+        "The run in this folder measured another workload.",
+        "Repeat the options of the first call, or start a new folder with -o.",
     ),
     "source-twice": ErrorText(
         "One capture was named twice (perhaps once through a link).",
@@ -445,7 +446,7 @@ ERRORS: dict[str, ErrorText] = {
         "Repeat the capture: xsp-post run … --resume.",
     ),
     "store-damaged": ErrorText(
-        "Rows of the store point to rows of another table that are not there: the file was edited or damaged.",
+        "Rows of the store refer to rows of another table that do not exist: the file was edited or damaged.",
         "Ingest the captures again; the hint names the command.",
     ),
     "store-table-missing": ErrorText(
@@ -465,19 +466,19 @@ ERRORS: dict[str, ErrorText] = {
         "Give the file that torch.profiler's export_chrome_trace wrote, as .json or .json.gz.",
     ),
     "trace-truncated": ErrorText(
-        "The trace ends in the middle: the program was killed, or the disk full, while it was written.",
+        "The trace ends in the middle: the program was killed, or the disk became full, while the trace was written.",
         "Record the trace again and let the program finish; export fewer steps if the disk is small.",
     ),
     "trace-without-events": ErrorText(
-        "The file is JSON but no trace: it has no list of events, or none that a PyTorch profiler writes.",
+        "The file is JSON but not a trace: it has no list of events, or no event that a PyTorch profiler writes.",
         "Give the file that torch.profiler's export_chrome_trace wrote.",
     ),
     "tree-lost-kernels": ErrorText(
-        "The tree holds another number of kernels, or another kernel time, than the capture.",
+        "The number of kernels or the kernel time in the tree differs from the capture.",
         "This is a defect of xsp-post, not of the capture: please report it with the capture's schema version.",
     ),
     "tree-not-additive": ErrorText(
-        "A node of the tree holds another sum than its own device work and that of its children.",
+        "The device time of a node differs from the sum of its own device time and that of its children.",
         "This is a defect of xsp-post, not of the capture: please report it with the capture's schema version.",
     ),
     "twin-without-launches": ErrorText(
@@ -498,11 +499,11 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "unknown-table": ErrorText(
         "No table of that name is in the store or can be made from the captures.",
-        "Names are A1…A15 or those of docs/columns.md; the message lists what there is.",
+        "Names are A1…A15 or those of docs/columns.md; the message lists the available tables.",
     ),
     "workloads-unlike": ErrorText(
-        "The captures given are not of one workload: model, framework or GPU differ.",
-        "Analyse each workload by itself, or set them side by side: xsp-post compare.",
+        "The captures belong to different workloads: model, framework or GPU differ.",
+        "Analyse each workload separately, or compare them: xsp-post compare.",
     ),
 }
 
@@ -510,15 +511,15 @@ FINDINGS: dict[str, FindingText] = {
     "above-roof": FindingText(
         WARNING,
         "Kernels faster than their roof",
-        "More than 105 % of a peak was reached: the GPU ran above the clock of its data sheet, the peak of "
-        "another pipe or board was taken, or timing and counters are from different kernels.",
-        "Give the right peaks with --peaks, and see which metric the flop count is from (a08.metric_source).",
+        "A kernel reached more than 105 % of a peak. Possible reasons: the GPU ran above the clock of its data sheet, "
+        "the peak of another pipe or board was used, or timing and counters are from different kernels.",
+        "Give the right peaks with --peaks, and check which metric the flop count is from (a08.metric_source).",
     ),
     "allocation-is-output-size": FindingText(
         INFO,
         "Allocated memory is the size of the outputs",
         "torch's CPU allocator keeps no statistics; the bytes of each layer's output tensors are used instead.",
-        "Run on a GPU: there the allocator itself is read.",
+        "Run on a GPU, where the statistics of the allocator are used.",
     ),
     "busy-exceeds-children": FindingText(
         ERROR,
@@ -536,12 +537,13 @@ FINDINGS: dict[str, FindingText] = {
         WARNING,
         "Ranges that overlap partially",
         "Start/end ranges may overlap without nesting; such a range is placed below the shortest range around it.",
-        "Nothing, if that is what the program means; use push/pop ranges where layers should nest.",
+        "Nothing to do if the program intends this. Use push/pop ranges where layers should nest.",
     ),
     "clock-offset-unknown": FindingText(
         WARNING,
         "Layers and launches may be on different clocks",
-        "Launches lie outside every layer, and no shift of the layers explains it convincingly; nothing was shifted.",
+        "Launches lie outside every layer, and no constant shift of the layers explains it well enough. No time was "
+        "shifted.",
         "Compare with a capture of one profiler (nsys, torch.profiler).",
     ),
     "clocks-differ": FindingText(
@@ -555,8 +557,8 @@ FINDINGS: dict[str, FindingText] = {
     "columns-missing": FindingText(
         WARNING,
         "Columns that nsys writes are missing",
-        "The export was edited, or another program wrote it. What the missing columns would say is not known; the "
-        "example names each with what it is needed for.",
+        "The export was edited, or another program wrote it. The values of these columns are not known. The example "
+        "names each column and what it is needed for.",
         "Export the report again: nsys export -t sqlite REPORT.nsys-rep",
     ),
     "counters-averaged": FindingText(
@@ -603,14 +605,14 @@ FINDINGS: dict[str, FindingText] = {
     "counters-of-another-gpu": FindingText(
         WARNING,
         "Counters of another GPU",
-        "The counter report and the timing run name different GPUs. Flop carry over; bytes, occupancy and "
-        "roofs may not.",
+        "The counter report and the timing run name different GPUs. Flop counts hold for both; bytes, occupancy and "
+        "roofs may differ.",
         "Record both on one kind of GPU.",
     ),
     "counters-of-another-program": FindingText(
         ERROR,
         "Counters of another program",
-        "No kernel name of the counter report occurs in the capture: it was not used.",
+        "No kernel name of the counter report occurs in the capture. The report was not used.",
         "Give the reports of this workload.",
     ),
     "counters-partial": FindingText(
@@ -621,17 +623,17 @@ FINDINGS: dict[str, FindingText] = {
     ),
     "counters-report-cut": FindingText(
         WARNING,
-        "The counter report is cut short",
-        "The file ends inside a block, or says that it holds more results than could be read: the program "
-        "was killed or the copy broke off. The kernels before the cut are used.",
+        "The counter report is truncated",
+        "The file ends inside a block, or states more results than could be read: the program was killed, or the copy "
+        "was interrupted. The kernels before that point are used.",
         "Copy or record the report again.",
     ),
     "counters-set-failed": FindingText(
         WARNING,
         "A set of counters could not be recorded",
-        "One metric set's run under ncu failed; the other sets were recorded and are used. What needs the "
-        "missing one (flop, bytes or occupancy) is absent, not zero.",
-        "See the logs in the folder of that capture; the run's command with --resume tries it again.",
+        "The run of one metric set under ncu failed. The other sets were recorded and are used. Quantities that need "
+        "the missing set (flop, bytes or occupancy) are empty, not zero.",
+        "Read the logs in the folder of that capture. The same run command with --resume tries it again.",
     ),
     "counters-several-in-one": FindingText(
         WARNING,
@@ -657,8 +659,8 @@ FINDINGS: dict[str, FindingText] = {
     "cross-thread-ranges": FindingText(
         INFO,
         "Start/end ranges closed by another thread",
-        "Such a range belongs to no one thread, so it cannot nest.",
-        "Shown next to the tree, without kernels; use push/pop, or close a range where it was opened.",
+        "Such a range does not belong to a single thread, so it cannot nest.",
+        "It is shown next to the tree, without kernels. Use push/pop, or close a range in the thread that opened it.",
     ),
     "diagnostic-event": FindingText(
         WARNING,
@@ -696,8 +698,8 @@ FINDINGS: dict[str, FindingText] = {
     "durations-under-counters": FindingText(
         WARNING,
         "Kernel durations were measured under the counters",
-        "Only a counter report was given. ncu replays each kernel alone, so they are not latencies of the "
-        "program: there is no overlap, no launch time, and clocks and caches may be ncu's.",
+        "Only a counter report was given. ncu replays each kernel alone, so these durations differ from those in the "
+        "program: without overlap and launch time, and with the clocks and caches that ncu sets.",
         "Record a timing run too and give both: xsp-post ingest run.sqlite metrics.ncu-rep",
     ),
     "export-empty": FindingText(
@@ -709,13 +711,14 @@ FINDINGS: dict[str, FindingText] = {
     "export-large": FindingText(
         WARNING,
         "An export may be too large for its viewer",
-        "Browsers give up on traces of some hundred megabytes.",
-        "Cut it with --limit N, or look at the aggregated flame graph (`--to speedscope`).",
+        "Browsers cannot open traces of several hundred megabytes.",
+        "Shorten it with --limit N, or use the aggregated flame graph (`--to speedscope`).",
     ),
     "export-limited": FindingText(
         WARNING,
-        "An export was cut off",
-        "More kernels than --limit allows; the export holds the first ones in time and what surrounds them.",
+        "An export holds the first kernels only",
+        "The capture has more kernels than --limit allows. The export holds the first ones in time, with their ranges "
+        "and calls.",
         "Raise --limit, or export the tables (`--to parquet`), which are never cut.",
     ),
     "export-one-capture": FindingText(
@@ -726,15 +729,15 @@ FINDINGS: dict[str, FindingText] = {
     ),
     "graph-launches": FindingText(
         WARNING,
-        "CUDA graph launches that hide their kernels",
+        "CUDA graph launches without their kernels",
         "nsys traced graphs as a whole (its default), so a graph is one opaque block of device time.",
         "Record with --cuda-graph-trace=node to see the kernels inside.",
     ),
     "implausible-times": FindingText(
         WARNING,
-        "Times that no clock shows",
-        "Rows without a start, or with times more than 73 years from the session's start: damaged or wrapped.",
-        "Such rows count with no duration, such calls are left out; export the report again.",
+        "Implausible times",
+        "Rows have no start, or a time more than 73 years from the start of the session: they are damaged.",
+        "Such rows count without a duration, and such calls are left out. Export the report again.",
     ),
     "inferred-structure": FindingText(
         INFO,
@@ -759,52 +762,52 @@ FINDINGS: dict[str, FindingText] = {
     "executions-cover-little": FindingText(
         WARNING,
         "The model executions hold less than half of the device time",
-        "What was taken for a model execution leaves out most of the work: set-up with large copies, work that no "
-        "marker stands around, or another range is the execution.",
-        "Look at the tree for the range that holds the work, and name it: --model-range REGEX. Where the rest is "
-        "set-up, nothing is to be mended.",
+        "The ranges taken as model executions leave out most of the work. Possible reasons: set-up with large copies, "
+        "work outside every marker, or another range is the execution.",
+        "Find the range that holds the work in the tree, and name it: --model-range REGEX. If the rest is set-up, "
+        "nothing needs to be changed.",
     ),
     "executions-overlap": FindingText(
         INFO,
         "Model executions overlap on the device",
-        "The host starts an execution before the device has finished the one before it, so that the latency of one, "
-        "up to its last kernel, counts the work of others too.",
+        "The host starts an execution before the device has finished the one before it. The latency of an execution, "
+        "up to its last kernel, therefore includes work of other executions.",
         "For throughput look at the period (start to start), not at the latency; the GPU's busy share is that of all "
         "executions together.",
     ),
     "warmup-of-another-kind": FindingText(
         INFO,
-        "What calls itself warm-up is of another kind than what was measured",
-        "Training steps before forward passes (or the other way round) warm nothing up for them: both are "
-        "measured, each as its own kind.",
+        "Iterations marked as warm-up are of another kind than the measured ones",
+        "Training steps are not a warm-up for forward passes, or the other way round. Both are measured, each as its "
+        "own kind.",
         "Nothing to do.",
     ),
     "kernel-table-cut": FindingText(
         INFO,
         "The kernel tables hold the longest kernels only",
-        "One execution has more launches than a table of them is of use for (200,000 by default).",
+        "One execution has more launches than the limit of these tables (200,000 by default).",
         "All kernels are in the table `kernels`, and A10…A15 count all of them.",
     ),
     "kernels-differ-between-runs": FindingText(
         WARNING,
         "Runs launched different kernels",
-        "Of kernels matched by layer, launch order and name, some are in one run or iteration only: "
-        "autotuning, caching, or work that depends on data.",
+        "Kernels were matched by layer, launch order and name. Some are in one run or iteration only. Possible "
+        "reasons: autotuning, caching, or work that depends on data.",
         "Turn autotuning off (torch.backends.cudnn.benchmark = False), add warm-up, fix the inputs.",
     ),
     "kernels-outside-iterations": FindingText(
         INFO,
         "Kernels outside every model execution",
-        "A capture has model executions, but some kernels were launched outside of them (or in none that "
-        "counts: set-up, data loading, warm-up of other phases).",
-        "A8…A15 count one model execution and leave them out; the tree and the balance show them.",
+        "The capture has model executions, but some kernels were launched outside of them, for example in set-up, "
+        "data loading, or warm-up of other phases.",
+        "A8…A15 describe one model execution and leave these kernels out; the tree and the balance show them.",
     ),
     "kineto-categories-unknown": FindingText(
         WARNING,
-        "Events of categories that are not understood",
-        "The trace is of an accelerator or a PyTorch that xsp-post has not seen. Events of these categories may be "
-        "device work; they are left out, and operators of the CPU do not stand in for them.",
-        "Tell us the categories that the example names and which of them run on the device.",
+        "Events of unknown categories",
+        "The trace is of an accelerator or a PyTorch version that xsp-post does not know. Events of these categories "
+        "may be device work. They are left out, and CPU operators are not used in their place.",
+        "Report the categories that the example names, and which of them run on the device.",
     ),
     "kineto-kernels-not-recorded": FindingText(
         WARNING,
@@ -816,21 +819,21 @@ FINDINGS: dict[str, FindingText] = {
     "kineto-process-ambiguous": FindingText(
         WARNING,
         "Device work that could belong to several processes",
-        "The trace was merged from several processes and their correlation ids collide: PyTorch traces do "
-        "not say which process a kernel belongs to.",
+        "The trace was merged from several processes and their correlation ids collide. PyTorch traces do not record "
+        "which process a kernel belongs to.",
         "Give the unmerged traces, one file per rank.",
     ),
     "kineto-rows-left-out": FindingText(
         INFO,
         "Events that are neither ranges, launches nor device work",
-        "Python frames other than nn.Module calls, flow arrows, device-side copies of annotations, "
-        "synchronisation markers and the profiler's own bookkeeping are not used.",
+        "Python frames other than nn.Module calls, flow events, device-side copies of annotations, synchronisation "
+        "markers and the profiler's own bookkeeping are not used.",
         "Nothing to do.",
     ),
     "kineto-time-unreadable": FindingText(
         WARNING,
         "Events without a readable time",
-        "Their ts or dur is missing or no number; they are left out.",
+        "Their ts or dur is missing or is not a number. These events are left out.",
         "Record the trace again if the count is large.",
     ),
     "launches-unmatched": FindingText(
@@ -838,23 +841,24 @@ FINDINGS: dict[str, FindingText] = {
         "Iterations launch different kernels",
         "Measured iterations launched kernels that the reference iteration does not have (or fewer of "
         "them): data-dependent work, autotuning, or a range that ends before its kernels are launched.",
-        "A8…A15 describe the reference iteration; record more warm-up, or look at `iterations` for the odd one.",
+        "A8…A15 describe the reference iteration. Record more warm-up, or look in `iterations` for the one that "
+        "differs.",
     ),
     "launches-without-kernel": FindingText(
         WARNING,
         "Launches whose kernels are not in the capture",
-        "A call that launches a kernel has no row of device work with its process and correlation id. The example says "
-        "how many, and the likely cause by where in the recording they lie. Under 5 % are information: calls at the "
-        "edges of a recording.",
+        "A call that launches a kernel has no row of device work with its process and correlation id. The example "
+        "gives their number, and the likely cause from their position in the recording. A share under 5 % is normal: "
+        "these are calls at the edges of a recording.",
         "Let the program synchronise (torch.cuda.synchronize()) before the recording ends; close other profilers; with "
         "CUDA graphs record with --cuda-graph-trace=node.",
     ),
     "layer-sum-exceeds-model": FindingText(
         INFO,
         "Layer latencies sum to more than the model's latency",
-        "Layers were measured one at a time (synchronised, M/L), which takes away their overlap and adds "
-        "the cost of measuring; the model was measured undisturbed (M).",
-        "Read layer latencies as shares, and the model's latency at level M as the truth about the whole.",
+        "Layers were measured one at a time (synchronised, M/L), which removes their overlap and adds the cost of "
+        "measuring. The model was measured without profiling (M).",
+        "Read layer latencies as shares, and use the latency at level M for the whole model.",
     ),
     "layers-of-kernel-run-only": FindingText(
         WARNING,
@@ -866,19 +870,20 @@ FINDINGS: dict[str, FindingText] = {
     "layers-overlap": FindingText(
         WARNING,
         "Layers overlap within one iteration",
-        "In one and the same iteration the layers sum to more than the model range around them: layers nest"
-        " or run at the same time on several threads.",
+        "Within one iteration the layers sum to more than the model range around them: layers nest, or run at the "
+        "same time on several threads.",
         "Choose what is a layer with --layer-depth or --layer-kind, so that no layer holds another.",
     ),
     "layers-unmatched": FindingText(
         WARNING,
-        "Layers without a partner at another level",
-        "Matched by path and call index, some layers were seen at one level only: the program took another way.",
-        "Fix seed and inputs; layers that run in some iterations only cannot be compared.",
+        "Layers seen at one level only",
+        "Layers were matched by path and call index. Some were seen at one level only, because the program ran "
+        "differently.",
+        "Fix seed and inputs. Layers that run in some iterations only cannot be compared.",
     ),
     "model-self": FindingText(
         WARNING,
-        "Much of the model counts for no layer",
+        "Much of the model's device time is in no layer",
         "More than a fifth of the device time of the model executions was launched in the model itself or in groups "
         "of layers, but in none of the ranges taken for layers. Tables by layer show it as [self].",
         "Name the ranges that are the layers with --layer-range or --layer-depth; or record ranges around all layers.",
@@ -886,22 +891,23 @@ FINDINGS: dict[str, FindingText] = {
     "module-loading": FindingText(
         WARNING,
         "Modules were loaded or compiled while recording",
-        "CUDA loads a kernel's code at its first launch; that time sits in the iterations where it happened.",
+        "CUDA loads the code of a kernel at its first launch. That time is part of the iterations in which it "
+        "happened.",
         "Run more warm-up iterations before the capture range opens, or set CUDA_MODULE_LOADING=EAGER.",
     ),
     "negative-duration": FindingText(
         WARNING,
         "Device work or ranges that end before they start",
-        "Damaged or clipped rows.",
-        "They count with the duration as recorded; export the capture again.",
+        "The rows are damaged or clipped.",
+        "They keep the recorded duration. Export the capture again.",
     ),
     "negative-non-gpu": FindingText(
         INFO,
         "Layers whose kernels take longer than the layer",
-        "The non-GPU latency of a layer is its latency minus its kernels' (or their union). The two come "
-        "from different runs (M/L and M/L/G), kernels may overlap, and asynchronous kernels outlive the "
-        "range that launched them.",
-        "Nothing is clamped. Compare by union instead of by sum, or record with serialised layers.",
+        "The non-GPU latency of a layer is its latency minus that of its kernels (their sum or their union). The two "
+        "come from different runs (M/L and M/L/G), kernels may overlap, and asynchronous kernels end after the range "
+        "that launched them.",
+        "The values are not changed. Compare by union instead of by sum, or record with serialised layers.",
     ),
     "no-kernels": FindingText(
         INFO,
@@ -912,7 +918,7 @@ FINDINGS: dict[str, FindingText] = {
     "no-ranges": FindingText(
         INFO,
         "No range was recorded",
-        "Nothing in the program or the profiler marked models or layers.",
+        "Neither the program nor the profiler marked models or layers.",
         HOW_TO_RECORD,
     ),
     "non-utf8-text": FindingText(
@@ -923,27 +929,28 @@ FINDINGS: dict[str, FindingText] = {
     ),
     "nothing-repeats": FindingText(
         INFO,
-        "No range, and no iterations to be found in the kernels",
-        "The launch sequence does not repeat evenly enough to tell iterations or layers apart; nothing is invented.",
+        "No ranges, and no iterations found in the kernels",
+        "The launch sequence does not repeat regularly enough to infer iterations or layers, so none are inferred.",
         HOW_TO_RECORD,
     ),
     "one-iteration": FindingText(
         WARNING,
         "Only one iteration to measure",
-        "With a single execution of the model there is no spread and no way to tell noise from signal.",
+        "With a single execution of the model, the variation between executions is not known.",
         "Record at least five iterations after the warm-up.",
     ),
     "only-warmup-iterations": FindingText(
         WARNING,
         "All iterations are warm-up",
-        "Every model execution of a capture is marked as warm-up, so that nothing was left to measure.",
-        "The last one is used as if it were measured; record more iterations.",
+        "Every model execution of the capture is marked as warm-up, so no measured execution is left.",
+        "The last one is treated as measured. Record more iterations.",
     ),
     "open-ranges": FindingText(
         INFO,
-        "Ranges that never closed",
+        "Ranges without an end",
         "A range was still open when recording stopped (its end is NULL).",
-        "Treated as ending with the last event, as NVIDIA's own reports do; close ranges inside the capture range.",
+        "Such a range is treated as ending with the last event, as in NVIDIA's reports. Close ranges inside the "
+        "capture range.",
     ),
     "orphan-kernels": FindingText(
         WARNING,
@@ -965,20 +972,21 @@ FINDINGS: dict[str, FindingText] = {
     ),
     "overhead-negative": FindingText(
         INFO,
-        "Profiling made it faster, by the numbers",
-        "The deeper run was faster by more than chance explains: clocks, temperature or other work on the "
-        "machine changed between the runs.",
-        "Lock the clocks, keep the machine quiet, repeat more often (--repeat).",
+        "A run with more profiling was faster",
+        "The run with the deeper profiler was faster by more than chance explains. Clocks, temperature or other work "
+        "on the machine changed between the runs.",
+        "Lock the clocks, stop other work on the machine, repeat more often (--repeat).",
     ),
     "overhead-not-shown": FindingText(
         INFO,
-        "Overhead too small to be shown",
-        "The interval of the overhead holds zero: with this many repeats it cannot be told from noise.",
+        "Overhead below the measurement noise",
+        "The confidence interval of the overhead includes zero: with this number of repeats it cannot be "
+        "distinguished from noise.",
         "Repeat more often (--repeat) if it matters.",
     ),
     "partial-export": FindingText(
         WARNING,
-        "The export covers part of the recording only",
+        "The export covers only part of the recording",
         "nsys export ran with --tables, --times or a time shift, so rows outside are missing.",
         "Export without those options: nsys export -t sqlite REPORT.nsys-rep",
     ),
@@ -997,16 +1005,16 @@ FINDINGS: dict[str, FindingText] = {
     ),
     "unknown-schema": FindingText(
         WARNING,
-        "Export schema newer than any we have seen",
+        "Export schema newer than any known one",
         "The major schema version is above 3; columns may have changed meaning.",
-        "Compare totals with nsys stats, and tell us the version.",
+        "Compare the totals with nsys stats, and report the version.",
     ),
     "twin-aligned": FindingText(
         INFO,
         "Ranges are carried over from another capture",
         "The launches of both captures were aligned by kernel name and shape. Aligned kernels got the ranges that "
         "their launch had in the other capture (--layers-from).",
-        "Nothing, if both captures are of one program.",
+        "Nothing to do if both captures are of the same program.",
     ),
     "twin-unaligned": FindingText(
         WARNING,
@@ -1022,26 +1030,25 @@ FINDINGS: dict[str, FindingText] = {
     ),
     "work-forward-only": FindingText(
         WARNING,
-        "Of a training step only the forward work is known",
-        "The layers' marks say flop and bytes of the forward pass; the time of the step holds backward and "
-        "optimizer too. Throughput, intensity and bound of layers and model are left empty rather than divided "
-        "by the wrong time.",
-        "Record what operators were given, which tells the work of all phases: torch.profiler with "
-        "record_shapes=True, or torch.autograd.profiler.emit_nvtx(record_shapes=True) under nsys. The table "
-        "`phases` shows the forward part.",
+        "Only the forward work of a training step is known",
+        "The ranges of the layers state flop and bytes of the forward pass, but the time of the step includes "
+        "backward and optimizer. Throughput, intensity and bound of layers and model are therefore left empty.",
+        "Record the inputs of operators, which give the work of all phases: torch.profiler with record_shapes=True, "
+        "or torch.autograd.profiler.emit_nvtx(record_shapes=True) under nsys. The table `phases` shows the forward "
+        "part.",
     ),
     "work-from-shapes": FindingText(
         INFO,
         "Flop and bytes are counted from shapes",
-        "The capture has no counters; what each operator needs at the least follows from the sizes and types of "
-        "its inputs. Elementwise work is 0 flop; every tensor moves once.",
-        "docs/work.md has the formulas. Counters say what was really executed: xsp-post run --ncu.",
+        "The capture has no counters. The least work of each operator follows from the sizes and types of its inputs. "
+        "Elementwise work is 0 flop; every tensor is moved once.",
+        "docs/work.md has the formulas. Counters give the work that was really executed: xsp-post run --ncu.",
     ),
     "work-from-shapes-partial": FindingText(
         WARNING,
         "Flop and bytes are known for a part of the kernel time only",
-        "Some kernels belong to no operator with recorded sizes, or to one without a formula; the table `operators` "
-        "lists them with empty work. Below 90 % no verdict is given on the model.",
+        "Some kernels belong to no operator with recorded sizes, or to an operator without a formula. The table "
+        "`operators` lists them with empty work. Below 90 % the model gets no verdict.",
         "Record sizes for the whole program (record_shapes=True); give the capture of the graph with --layers-from "
         "where a CUDA graph was replayed.",
     ),
