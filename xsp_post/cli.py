@@ -1,4 +1,4 @@
-"""The command line: parse, call one function, print (docs/cli.md). The one place where errors are caught.
+"""The command line: parse, call one function, print (docs/cli.md). Errors are caught only here.
 
 Commands live in `commands/`, one module each, and import what is heavy inside their functions, so that
 `--help` answers at once.

@@ -1,4 +1,4 @@
-"""Trace → Tree → Analysis: what `ingest`, `tree`, `table`, `report`, `batch` and `run` call, in one place."""
+"""Trace → Tree → Analysis: the function that `ingest`, `tree`, `table`, `report`, `batch` and `run` call."""
 
 from __future__ import annotations
 

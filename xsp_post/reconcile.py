@@ -1,4 +1,4 @@
-"""Trees of one workload → **Analysis**: the same events at rising levels, what profiling cost, what fits together.
+"""Trees of one workload → **Analysis**: events matched over rising levels, and the overhead of profiling.
 
 The axiom (XSP §III-C): a profiler at one level sees the events of that level accurately and disturbs those
 above. So each event is believed at its own level (model: M, layer: M/L, kernel: M/L/G), and

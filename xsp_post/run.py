@@ -1,4 +1,4 @@
-"""``cli`` → **run** → captures: the plan of leveled runs, carried out by child processes, resumable.
+"""``cli`` → **run** → captures: executes the plan of leveled runs in child processes; can be resumed.
 
 Levels are interleaved rather than run one after another (clocks and temperature drift hits all alike):
 in each repeat every batch size is measured at every level that is due, the levels' order rotating from

@@ -1,4 +1,4 @@
-"""What all analyses start from: cases, matched layers, matched kernels, roofs."""
+"""The input of all analyses: cases, matched layers, matched kernels, roofs."""
 
 from __future__ import annotations
 

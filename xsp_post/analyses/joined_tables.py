@@ -1,4 +1,4 @@
-"""A11…A14, layers and kernels together (paper, Table I), which no single tool gives."""
+"""A11…A14: the tables that join layers and kernels (paper, Table I)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A8, A9, A10, what the kernels alone tell (paper, Table I)."""
+"""A8, A9 and A10: the tables made from kernels alone (paper, Table I)."""
 
 from __future__ import annotations
 

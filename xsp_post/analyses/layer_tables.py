@@ -1,4 +1,4 @@
-"""A2…A7, what the layers alone tell (paper, Table I)."""
+"""A2…A7: the tables made from layers alone (paper, Table I)."""
 
 from __future__ import annotations
 

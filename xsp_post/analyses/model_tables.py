@@ -1,4 +1,4 @@
-"""A1, A15 and what the paper's evaluation makes of batch sizes (paper, §III and §IV)."""
+"""A1, A15 and the evaluation tables over batch sizes (paper, §III and §IV)."""
 
 from __future__ import annotations
 

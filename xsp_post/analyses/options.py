@@ -1,4 +1,4 @@
-"""What a user may choose about the tables, with the defaults and why."""
+"""Options of the analyses, with their defaults and the reasons for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: ``rank_layers``, each layer over the ranks of a job: median, slowest rank, spread."""
+"""Results of one job → ``rank_layers``, each layer over the ranks of a job: median, slowest rank, spread."""
 
 from __future__ import annotations
 

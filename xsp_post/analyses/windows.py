@@ -1,4 +1,4 @@
-"""On the arrow ``analyses``: how long the device was in use for all executions of a case together, and their pace.
+"""Executions of a case → how long the device was in use for all of them together, and their throughput.
 
 Asynchronous executions overlap: the latency of one, up to its last kernel, counts the work of those before it. So
 the busy share is judged over the union of the executions, from the first start on the device to the last end, and

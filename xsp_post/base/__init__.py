@@ -1,1 +1,1 @@
-"""What every room may use: errors, findings, output files, progress, harmless text."""
+"""Used by all packages: errors, findings, output files, progress, safe text."""

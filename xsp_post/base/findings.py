@@ -1,4 +1,4 @@
-"""What is odd but survivable: findings travel with the analysis into every table and report (docs/architecture.md)."""
+"""Findings: problems in the data that do not end a command. They are kept with the results (docs/architecture.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much one source may hold before xsp-post asks whether it is what it seems. Generous, and lifted by a variable.
+"""Size limits for one source, far above real captures. An environment variable lifts them.
 
 There is no limit of time: disks may be slow, and Ctrl-C ends any command.
 """

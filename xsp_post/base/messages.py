@@ -1,4 +1,4 @@
-"""Every code of xsp-post with its texts: what ends a command (`ERRORS`) and what travels with the numbers (`FINDINGS`).
+"""Every code of xsp-post with its texts: errors end a command (`ERRORS`), findings are kept with results (`FINDINGS`).
 
 Plain data: one entry a code, alphabetical. docs/messages.md is generated from it. A new code is one entry here.
 """

@@ -1,4 +1,4 @@
-"""The last arrow's floor: the one owner of output files. What it writes appears whole or not at all."""
+"""Writing of all output files: a file appears complete or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C, kill and a closed terminal end a command in order, and within two seconds whatever a library is doing."""
+"""Ctrl-C, kill and a closed terminal end a command cleanly within two seconds, even inside a library call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text from a capture as one harmless line, and which characters no output may pass on as they are."""
+"""Text from a capture → one safe line: control characters are replaced before output."""
 
 from __future__ import annotations
 

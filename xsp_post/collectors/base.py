@@ -1,4 +1,4 @@
-"""``run`` → **capture**: what every collector is, and the one way a measured child process is run.
+"""``run`` → **capture**: the interface of a collector, and how a measured child process is run.
 
 A collector answers `check` (is it here, what does it give, what would bring it) and `collect` (one capture).
 `collect` returns a capture that is done or ran out of memory; everything else that goes wrong is a

@@ -1,4 +1,4 @@
-"""`xsp-post compare BASE OTHER`: what got slower, faster, appeared, vanished or changed kernel, and how sure it is."""
+"""`xsp-post compare BASE OTHER`: what became slower or faster, what is new or missing, with confidence intervals."""
 
 from __future__ import annotations
 

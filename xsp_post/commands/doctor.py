@@ -1,4 +1,4 @@
-"""`xsp-post doctor`: what is here to measure with, and what each missing piece would give."""
+"""`xsp-post doctor`: which tools for measuring are installed, and what each missing one would add."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`xsp-post ingest`: captures somebody recorded → store and report."""
+"""`xsp-post ingest`: recorded captures → store and report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`xsp-post report STORE`: the one self-contained HTML page, its charts as pictures, or its numbers as JSON."""
+"""`xsp-post report STORE`: one self-contained HTML page, its charts as pictures, or its numbers as JSON."""
 
 from __future__ import annotations
 

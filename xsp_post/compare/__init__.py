@@ -1,4 +1,4 @@
-"""Two results → what differs, and how sure that is: `compare(base, other)`.
+"""Two results → their differences with confidence intervals: `compare(base, other)`.
 
 `matching` pairs cases, layers and kernels; `differences` tests every pair with one correction over all of
 them; `structure` says in what the two captures differ beside time (kernels, ranges, system); `bars` are the

@@ -1,4 +1,4 @@
-"""Base and other → the tables of a comparison and what they say in sentences."""
+"""Base and other → the tables of a comparison and its summary sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of two sides → differences with intervals, and one correction over all of them.
+"""Samples of two sides → differences with intervals, corrected together for multiple comparisons.
 
 A run is one process: its iterations share clocks, memory layout and whatever else the machine was doing, so
 that they are not independent (Kalibera & Jones, "Rigorous benchmarking in reasonable time", ISMM 2013). With

@@ -1,4 +1,4 @@
-"""Two results → in what they differ beside time: kernels and their order, ranges, copies, system."""
+"""Two results → their differences other than time: kernels and their order, ranges, copies, system."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Counter reports onto the kernels of timing runs: keys, quantities, the join."""
+"""Counter reports are joined to the kernels of timing runs: keys, quantities, the join."""

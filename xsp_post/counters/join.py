@@ -1,4 +1,4 @@
-"""Beside ``reconcile`` (an Analysis → itself with counters): kernels of the timing runs get their counters.
+"""Analysis + counter reports → Analysis with counters: kernels of timing runs are matched with counter results.
 
 A counter report names each kernel's ranges and keeps their order, but no correlation id (Jaeger's does). So a
 kernel is looked for by (range path, launch order within it, name); what stays is looked for by ever less (`STEPS`),

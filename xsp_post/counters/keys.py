@@ -1,4 +1,4 @@
-"""Helper of ``counter_join``: kernels and counter results with common integer keys (path, name, dimensions)."""
+"""Kernels and counter results → common integer keys (path, name, dimensions), for `counters.join`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results → files: NVIDIA's ``nvtx_gpu_proj_trace``, so that scripts written for ``nsys stats`` go on working.
+"""Results → files: NVIDIA's ``nvtx_gpu_proj_trace``, for scripts written for ``nsys stats``.
 
 Definition (NVIDIA's report of that name; NSYS reference B.1–B.3): a device operation belongs to every
 range of the launching thread that encloses its API call; the projection of a range is first start … last

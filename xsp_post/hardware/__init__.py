@@ -1,1 +1,1 @@
-"""What GPUs can do, what this machine is, where NVIDIA's tools are."""
+"""Peaks of GPUs, facts about this machine, location of NVIDIA's tools."""

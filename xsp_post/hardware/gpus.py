@@ -1,4 +1,4 @@
-"""What a GPU can do at best, for the roofs of A9, A14, A15 (paper, Tables I and VII).
+"""GPU name → its peaks, the roofs of A9, A14 and A15 (paper, Tables I and VII).
 
 `find_peaks` answers from, in this order: the user's file, the table of products (`hardware_peaks`), the
 device's own attributes (multiprocessors × rate of its compute capability × clock). What none of them

@@ -1,4 +1,4 @@
-"""``run``'s floor: which processor, GPU and driver this machine has, and at which clocks it runs now.
+"""Processor, GPU and driver of this machine, and its current clocks.
 
 Nothing private: no host name, no user, no serial number, no UUID.
 """

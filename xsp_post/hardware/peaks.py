@@ -1,4 +1,4 @@
-"""The numbers behind `hardware`: what each GPU can do at best, unrounded where possible.
+"""Data of `hardware.gpus`: the peaks of each GPU, unrounded where possible.
 
 A data sheet rounds ("19.5 TFLOPS"). An unrounded peak is multiprocessors × flop per clock and
 multiprocessor × boost clock; the rates below are those of NVIDIA's architecture white papers and of the

@@ -1,4 +1,4 @@
-"""``run`` and ``ingest`` share this floor: where NVIDIA's command line tools are and what they can do.
+"""Where NVIDIA's command line tools are, and which features they have (used by ``run`` and ``ingest``).
 
 Search order of nsys (first hit wins): ``$XSP_NSYS``, PATH, ``$NSYS_HOME/bin``, ``$NSYS_DIR``, the newest of
 the usual installation folders. What a tool can do is read from its ``--help`` text, never from its version.

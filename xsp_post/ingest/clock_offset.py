@@ -1,4 +1,4 @@
-"""Helper of ``ingest``: how far apart two clocks of one capture are, told from what must contain what.
+"""Helper of ``ingest``: how far apart two clocks of one capture are, from the intervals that must contain others.
 
 XSP's tracers read their own clocks and map each to wall time once; layers and launches of one
 trace then disagree by a constant, and plain containment gives kernels to the *next* layer (check R10). The

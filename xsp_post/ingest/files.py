@@ -1,4 +1,4 @@
-"""Captures in: what a file is, before anybody tries to read it; and the sentence when it is none of ours."""
+"""First bytes of a file → its format, or an error for files that cannot be read."""
 
 from __future__ import annotations
 

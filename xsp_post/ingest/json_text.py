@@ -1,4 +1,4 @@
-"""Captures in: JSON text → Python values, whatever the text holds: one sentence instead of what the decoder raises."""
+"""Captures in: JSON text → Python values; damaged text gives one error message."""
 
 from __future__ import annotations
 

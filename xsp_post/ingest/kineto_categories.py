@@ -1,8 +1,8 @@
-"""Helper of ``ingest.kineto``: the category of an event, as any PyTorch wrote it → what it is to us.
+"""Helper of ``ingest.kineto``: category of an event in any PyTorch version → kind of row of a Trace.
 
 PyTorch 1.8–1.12 (2021–22) wrote ``Operator``, ``Kernel``, ``Runtime``, ``Memcpy``, ``Memset``. Other accelerators
 share the device categories ``kernel``, ``gpu_memcpy`` and ``gpu_memset`` and bring categories of their own for
-calls (``xpu_runtime``, ``privateuse1_runtime``, …); a category that no list names is told by its last word.
+calls (``xpu_runtime``, ``privateuse1_runtime``, …); a category that is not listed is recognised by its last word.
 """
 
 from __future__ import annotations

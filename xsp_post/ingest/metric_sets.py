@@ -1,4 +1,4 @@
-"""Counter reports that belong together: what a run could not record of them, and reports of the same kernels.
+"""Counter reports of one run → one report per batch size, and which metric sets could not be recorded.
 
 `xsp-post run --ncu` records each metric set into a report of its own, and so do many who call ncu themselves.
 """

@@ -1,4 +1,4 @@
-"""Helper of ``ingest``: the frame of an ``.ncu-rep`` file, to tell whether the whole report is there.
+"""Helper of ``ingest``: the block structure of an ``.ncu-rep`` file, which shows whether the report is complete.
 
 NVIDIA's reader takes what it can of a cut file and says nothing. The frame is simple (``extras/FileFormat``
 of Nsight Compute): ``NVR\\0``, then messages, each a little-endian length and a Protocol Buffers header

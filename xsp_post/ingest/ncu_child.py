@@ -1,4 +1,4 @@
-"""Captures in: an ``.ncu-rep`` → ``CounterReport``, read by a process of its own.
+"""Captures in: an ``.ncu-rep`` → ``CounterReport``, read in a separate process.
 
 NVIDIA's reader aborts the process on some damaged files and writes its own log lines. `read` starts this module as
 a child and takes the report it sends back; whatever the reader does, it does there.

@@ -1,4 +1,4 @@
-"""Captures in: what nsys itself reported while recording (DIAGNOSTIC_EVENT) → findings, the most relevant first.
+"""Captures in: problems that nsys reported while recording (DIAGNOSTIC_EVENT) → findings, the most relevant first.
 
 Most of its warnings are about CPU sampling and about helper processes that used no GPU: those are information.
 """

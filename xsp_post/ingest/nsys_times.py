@@ -1,4 +1,4 @@
-"""Captures in: times of an Nsight Systems export that are missing or that no clock shows."""
+"""Captures in: missing and implausible times of an Nsight Systems export."""
 
 from __future__ import annotations
 

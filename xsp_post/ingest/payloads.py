@@ -1,4 +1,4 @@
-"""Captures in: JSON payloads of ranges, and our own marks → what they say of a layer (shape, type, work) in columns.
+"""Captures in: JSON payloads of ranges, and our own marks → columns about layers (shape, type, work).
 
 TensorRT describes each layer in a JSON payload of its range; other programs attach JSON of their own. Keys are
 looked for by name, whatever stands around them; a payload that says nothing known stays a text.

@@ -1,4 +1,4 @@
-"""Capture → Trace, for captures of `xsp-post run`: what the run knows of a capture is put into its trace.
+"""Capture → Trace, for captures of `xsp-post run`: settings and facts of the run are added to the trace.
 
 The manifest beside the recording says level, batch size, model and device (`Provenance`); ``facts.json``
 says each layer's shape, flops, least bytes and allocated bytes (`Trace.attributes`), joined to the ranges by

@@ -1,4 +1,4 @@
-"""Captures in: what is asked of the tables of an export, whatever holds them (`sqlite_tables`, `folder_tables`).
+"""Captures in: requests to the tables of an export, in any file format (`sqlite_tables`, `folder_tables`).
 
 Decided by the columns present: an optional column that is not there is filled with its default, so one request
 serves every schema version; a required one that is not there is an error (`require_columns`).

@@ -1,1 +1,1 @@
-"""The values that travel between the rooms: trace, tree, results, capture, counters, levels."""
+"""The values that are passed between packages: trace, tree, results, capture, counters, levels."""

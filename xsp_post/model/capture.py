@@ -1,4 +1,4 @@
-"""``run`` → **capture**: what is to be measured, what was recorded, and the run directory that keeps it.
+"""``run`` → **capture**: the plan of a measurement, what was recorded, and the run directory.
 
 A run directory holds ``manifest.json`` and one folder per capture,
 ``captures/<nn>_<level>_b<batch size>_r<repeat>/`` with ``capture.json``, ``stdout.log``, ``stderr.log`` and

@@ -1,4 +1,4 @@
-"""Trace and Tree → what contradicts their declared columns (`schemas.frames`) and the invariants; always on."""
+"""Trace and Tree are checked against their declared columns (`schemas.frames`) and the invariants; always on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How sure an inference is, in a word: one rule for everything that is inferred.
+"""Confidence of an inference → high, medium or low: one rule for everything that is inferred.
 
 Blocks: fit × (1 − 0.5^(n/2)) for n equal blocks of one parent, where *fit* (0…1) says how well the boundaries of this
 execution agree with the typical one's; four fifths of that where the blocks hold less than half of their execution.

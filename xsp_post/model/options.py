@@ -1,4 +1,4 @@
-"""What a user may choose about how captures become an analysis: one value, carried whole from the command to each step.
+"""Options that decide how captures become an analysis: one value, passed from the command to each step.
 
 A new choice is one field here: `commands.options` makes the command-line option of it, and every step that builds a
 tree or an analysis is given the whole value.

@@ -1,4 +1,4 @@
-"""Range texts → columns, whatever program wrote them.
+"""Range texts of any program → columns.
 
 Two steps. The per-call suffix of PyTorch's ``emit_nvtx`` (``, seq = 12, op_id = 34, sizes = [[1, 2]]``) is cut
 off all texts at once; the few different *heads* that remain are recognised, rule by rule in `_RULES`, first

@@ -1,4 +1,4 @@
-"""Which family a kernel belongs to, and its name without what varies from build to build.
+"""Kernel name → its family, and the name without parts that differ between builds.
 
 The table `RULES` is tried from top to bottom, the first pattern found in the name decides. It looks at
 names only, so a family is a guess: a kernel that hides its purpose is ``other``. Every rule says why it

@@ -1,4 +1,4 @@
-"""Step texts of serving and benchmark programs → columns: what kind of step it is, and how much it works on.
+"""Step texts of serving and benchmark programs → columns: kind of the step, batch size and number of tokens.
 
 SGLang writes ``step[EXTEND bs=15 toks=15360]``, vLLM ``execute_32_context_0(…)_generation_32(…)``, PARAM's benchmarks
 ``[param|pytorch.model.alex_net|0|0|0|measure|forward]``.

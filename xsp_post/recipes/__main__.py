@@ -1,4 +1,4 @@
-"""``python -m xsp_post.recipes REPORT FOLDER NAME...``: what the recipe asks of our interpreter."""
+"""``python -m xsp_post.recipes REPORT FOLDER NAME...``: called by the recipe in this Python."""
 
 from __future__ import annotations
 

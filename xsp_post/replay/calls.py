@@ -1,4 +1,4 @@
-"""What a CUDA or HIP call is for, by its name: the classes that idle time is told by."""
+"""Name of a CUDA or HIP call → its class (launch, synchronisation, copy …), used for causes of idle time."""
 
 from __future__ import annotations
 

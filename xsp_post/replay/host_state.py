@@ -1,4 +1,4 @@
-"""What a host thread did at any time: its calls, ranges, and whatever else the capture recorded of it.
+"""Trace → what a host thread did at any time: its calls, ranges, and other recorded events.
 
 `HostState.pieces` cuts stretches of a thread's time where its state changes, and says of each piece the cause it
 would be of a wait, the call, and the innermost range.

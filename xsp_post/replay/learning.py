@@ -1,4 +1,4 @@
-"""A recording → what a replay must know beside the order: launch latencies, gaps between operations, depth of the
+"""A recording → the parameters of a replay: launch latencies, gaps between operations, depth of the
 launch queue, which calls blocked and how much of each call was waiting.
 
 All are medians or per-call splits of *host* times. The recorded start of a device operation is an input of no

@@ -1,4 +1,4 @@
-"""The arrow ``reports``: results → charts, one self-contained HTML page, and the same numbers as JSON.
+"""Results → charts, one self-contained HTML page, and the same numbers as JSON.
 
 ``data(results)`` of an exhibit module (`layers`, `kernels`, `rooflines` …) gives a frame, ``chart(frame)`` an
 Altair chart of it; `charts` gives all of a report's charts by id. They see `analysis.Results` only.

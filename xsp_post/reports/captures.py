@@ -1,4 +1,4 @@
-"""What the numbers were made from: captures, devices, iterations."""
+"""The section on sources of the numbers: captures, devices, iterations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of the headline, each with why one may trust it: cells of tables, chosen."""
+"""Results → the main numbers at the top of the page, each with its source and interval."""
 
 from __future__ import annotations
 

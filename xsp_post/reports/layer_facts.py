@@ -1,4 +1,4 @@
-"""What the bar at the bottom of the page says of the layer that is selected."""
+"""Layers → the facts shown at the bottom of the page for the selected layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A1 and A15, the model over its batch sizes (Figure 3, Table VI)."""
+"""The section on A1 and A15: the model over its batch sizes (Figure 3, Table VI)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's Figure 2, what each profiling level cost, and which number is the accurate one.
+"""The section on profiling overhead (the paper's Figure 2): the cost of each level, and which number is accurate.
 
 Green is the latency at the event's own level, the one to believe; grey is what each further profiler added to it
 (XSP, IPDPS 2020, §III-C).

@@ -1,4 +1,4 @@
-"""Which capture and which iteration a drawing shows, chosen once for all of them."""
+"""Results → the capture and the iteration that all drawings show."""
 
 from __future__ import annotations
 

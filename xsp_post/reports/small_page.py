@@ -1,4 +1,4 @@
-"""Facts, statements and sections of results of many captures → a page as safe as the report.
+"""Facts, statements and sections of results of many captures → a page with the same security policy as the report.
 
 Written by the same `shell`, without what belongs to one workload (trust, selected layer).
 """

@@ -1,4 +1,4 @@
-"""The top of the page. What ran where, how fast, what matters most, and can one believe it.
+"""Results → the top of the page: workload, machine, speed, most important layers and kernels, accuracy.
 
 Each number is a cell of an analysis table; here they are only chosen.
 """

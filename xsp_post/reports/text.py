@@ -1,4 +1,4 @@
-"""Text of a capture made safe and short for a page. A capture's text is hostile.
+"""Text of a capture → safe and short text for a page. Such text may be hostile.
 
 Nothing here knows HTML or JSON: what comes out is plain text in which every character can be seen, so that
 a name cannot reorder, hide or fake its surroundings. Escaping is the page's business (`html.escape_json`).

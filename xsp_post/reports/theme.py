@@ -1,4 +1,4 @@
-"""The one place for colours, fonts and number formats of charts and page.
+"""Colours, fonts and number formats of charts and page.
 
 Charts are made in the light palette. The page's dark form replaces each light colour by its dark partner
 (`PALETTES`), so that a chart never knows which theme it is shown in. The hues are those of Okabe and Ito,

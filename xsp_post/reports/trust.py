@@ -1,4 +1,4 @@
-"""How far each number can be trusted, and whether all device work is accounted for."""
+"""Results → the source and spread of each number, and the balance of device work."""
 
 from __future__ import annotations
 

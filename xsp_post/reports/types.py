@@ -1,4 +1,4 @@
-"""A5–A7, what the layer types cost: share of layers, of latency, of memory (Figure 4)."""
+"""The section on A5–A7, the cost of layer types: share of layers, of latency, of memory (Figure 4)."""
 
 from __future__ import annotations
 

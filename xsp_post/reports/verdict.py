@@ -1,4 +1,4 @@
-"""What limits the model, in words, with the numbers behind it.
+"""Results → what limits the model, in words, with the evidence.
 
 Nothing is computed here but which sentence fits. What a GPU's time went to is `analyses.limits`' to say; what its
 kernels are bound by, where there are counters, A15's. A CPU's operators are its work and its host at once: only A15

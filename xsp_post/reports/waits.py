@@ -1,4 +1,4 @@
-"""The section about idle time: why the devices waited, the largest causes, and what to do next."""
+"""The section about idle time: causes, their owners, and what to do next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why the devices waited, in words: the limit with its numbers, the largest causes, what to do.
+"""Limit and idle causes → text for terminal and page: the limit, the largest causes, what to do next.
 
 Nothing is computed here; `analyses.limits` and `analyses.advice` did.
 """

@@ -1,4 +1,4 @@
-"""The only place that rescales. Tables hold ns, bytes, flop; people read ms, MiB, Gflop.
+"""Units and their scaling, done only here. Tables hold ns, bytes, flop; people read ms, MiB, Gflop.
 
 Every function takes a number in the unit its column suffix states (`schemas.base`) and gives text with
 its unit. Unknown values (NaN, None, pandas.NA) give ``UNKNOWN``, never 0. Prefixes of time, flop and

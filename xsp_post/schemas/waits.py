@@ -1,4 +1,4 @@
-"""The tables about why devices waited: idle pieces, their causes summed, and what each device did with its time."""
+"""The tables about idle time: idle pieces, sums by cause, and how each device spent its time."""
 
 from xsp_post.schemas.base import Column as C
 from xsp_post.schemas.base import Table, register

@@ -1,4 +1,4 @@
-"""How terminal and page say a coded value of the table ``balance``: the questions, and the ways of attribution."""
+"""Coded values of the table ``balance`` → texts for terminal and page: the questions, and the ways of attribution."""
 
 QUESTIONS = {"launch": "Where was it launched?", "layer": "Which layer does it count for?"}
 WAYS = {

@@ -1,1 +1,1 @@
-"""``<stem>.xsp.sqlite``: writing and reading results as one SQLite file, and how large tables lie in it."""
+"""``<stem>.xsp.sqlite``: writing and reading results as one SQLite file, and the layout of large tables."""

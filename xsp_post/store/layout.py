@@ -1,4 +1,4 @@
-"""Analysis → store: how large tables are split out, so that a million rows are written and read in a second.
+"""Analysis → store: the layout of large tables, by which a million rows are written and read in a second.
 
 Of a large table every text stands once, in ``strings``; what is the same for many rows (a kernel's name, launch
 dimensions, stream; a node's path, domain, thread) stands once, in ``<table>_kinds``; and the rows hold numbers

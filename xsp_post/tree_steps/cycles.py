@@ -1,4 +1,4 @@
-"""Trace → Tree, step "what is one model execution": sibling ranges that follow one another in the same order.
+"""Trace → Tree, step "what is one model execution": sibling ranges that repeat in the same order.
 
 ``reader, backbone, head, reader, backbone, head …`` is one execution per turn. The names that belong to a turn occur
 equally often, and most turns have the same order of them. A turn begins where the host pauses longest, else at the

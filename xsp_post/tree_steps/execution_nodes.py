@@ -1,4 +1,4 @@
-"""Trace → Tree, step "what is one model execution": executions that no range stands for become nodes of their own.
+"""Trace → Tree, step "what is one model execution": executions without a range of their own become nodes.
 
 A turn of a cycle of sibling ranges gets a node around its members (`add_turns`).
 """

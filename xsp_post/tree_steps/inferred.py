@@ -1,4 +1,4 @@
-"""Trace → Tree, step "what nobody marked": iterations and blocks inferred for launches outside every range."""
+"""Trace → Tree, step "launches outside every range": their iterations and blocks are inferred."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trace → Tree, step "backward under its step": what another thread ran for an execution hangs below it in the tree.
+"""Trace → Tree, step "backward under its step": work of another thread for an execution is moved below that execution.
 
 PyTorch's autograd engine runs backward work on a thread of its own. The tables count it for the step that covers
 it in time; here its outermost ranges get that step, or the phase of it that covers them, as their parent.

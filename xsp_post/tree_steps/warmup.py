@@ -1,4 +1,4 @@
-"""Trace → Tree, step "which execution": warm-up iterations are told apart from measured ones."""
+"""Trace → Tree, step "which execution": warm-up iterations are separated from measured ones."""
 
 from __future__ import annotations
 

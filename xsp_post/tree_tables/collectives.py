@@ -1,4 +1,4 @@
-"""Tree → what the recording says of messages: size and group of the collective that each kernel belongs to."""
+"""Tree → size and group of the collective that each communication kernel belongs to."""
 
 from __future__ import annotations
 

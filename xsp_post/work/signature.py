@@ -1,4 +1,4 @@
-"""Captures' texts of one operator call → `Signature`: its inputs with sizes, element types, strides and values.
+"""Recorded texts of one operator call → `Signature`: its inputs with sizes, element types, strides and values.
 
 Two texts exist. Kineto's record is JSON: ``[dims, types, strides, values]``, and for a collective a fifth element with
 what torch.distributed says of the message. ``emit_nvtx`` writes sizes only: ``[[8, 3, 224, 224], [64, 3, 7, 7]]``.

@@ -1,4 +1,4 @@
-"""``run``'s view of the workloads without torch: which names there are, and the messages of this room."""
+"""Names of the built-in workloads and the error messages of this package, without importing torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``run`` → capture: what the model itself says of its layers: shapes, flops, least bytes, allocated bytes.
+"""``run`` → capture: facts about the layers of the model: shapes, flops, least bytes, allocated bytes.
 
 One un-timed pass, apart from every measurement. Flops are `torch.utils.flop_counter`'s (2 per multiply-add;
 matrix products, convolutions and attention; elementwise work counts 0), inclusive, forward only. Least

@@ -1,4 +1,4 @@
-"""``run`` → capture: warm up, iterate, and write down what the level sees.
+"""``run`` → capture: warm up, iterate, and write the measurements of the level.
 
 Level M: two clock readings around each synchronised iteration, nothing else. M/L: the same, and two readings
 around each layer. M/L/G: ranges for the profiler that watches (torch.profiler here, nsys or ncu outside).

@@ -1,4 +1,4 @@
-"""``run``'s room, for ``xsp-post doctor``: the ceilings this device reaches, as a table `hardware` can read back.
+"""``xsp-post doctor --measure-peaks``: measured peaks of this device, as a file that `hardware` reads.
 
 Copy bandwidth: one buffer far larger than any cache copied to another, read and written bytes counted.
 Matrix product: square, 2·n³ flops, per number format. Best of many: a ceiling is what was reached once.
