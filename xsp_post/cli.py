@@ -37,7 +37,7 @@ app = typer.Typer(
 _COMMANDS = (
     ("run", "run"), ("ingest", "ingest"), ("tree", "tree"), ("why", "why"), ("table", "table"), ("report", "report"),
     ("compare", "compare"), ("what_if", "what_if"), ("batch", "batch"), ("export", "export"), ("doctor", "doctor"),
-    ("recipe_path", "recipe_path"),
+    ("mcp", "mcp"), ("recipe_path", "recipe_path"),
 )  # fmt: skip
 
 

@@ -391,6 +391,26 @@ ERRORS: dict[str, ErrorText] = {
         "No range of the capture matches the pattern.",
         "Look at the names with `xsp-post tree CAPTURE`; the pattern is searched in `domain:text` and in `text`.",
     ),
+    "agent-folder": ErrorText(
+        "What xsp-post mcp is to serve is no folder.",
+        "Name the folder that holds the captures and stores.",
+    ),
+    "agent-missing": ErrorText(
+        "The source asked for is not in the served folder, or it is too large a folder.",
+        "Ask the tool `sources` what is there.",
+    ),
+    "agent-needs-export": ErrorText(
+        "An .nsys-rep must be exported by nsys before it can be read, and the server writes nothing.",
+        "Export it first: nsys export --type sqlite report.nsys-rep, or make a store with xsp-post ingest.",
+    ),
+    "agent-outside": ErrorText(
+        "The source asked for lies outside the served folder, by its name or through a link.",
+        "Copy it into the folder, or serve the folder that holds it.",
+    ),
+    "mcp-missing": ErrorText(
+        "xsp-post mcp needs the package mcp.",
+        "Install it: pip install 'xsp-post[mcp]'.",
+    ),
     "ranges-sink": ErrorText(
         "Ranges can go to NVTX or to torch.profiler.",
         "Use to='nvtx' under nsys or ncu, to='torch' under torch.profiler, or leave it out.",

@@ -163,10 +163,10 @@ def _plain(value: Any) -> Any:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON-ready dicts: missing values are None."""
-    frame = frame.astype(object)
-    rows: list[dict[Any, Any]] = frame.where(frame.notna(), None).to_dict("records")
-    return rows
+    """`reports.records.records`, imported when used."""
+    from xsp_post.reports import records as module
+
+    return module.records(frame)
 
 
 def check_strict(results: Results, limit: float) -> None:

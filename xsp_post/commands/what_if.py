@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import Annotated, Optional
 
 import typer
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
-
-if TYPE_CHECKING:
-    from xsp_post.replay.what_if import Prediction
 
 CHANGE_HELP = (
     "What changes, e.g. kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, launch=graph, copy=overlap, sync=none, comm=0.8x, "
@@ -35,34 +32,9 @@ def what_if(
 
     results = shared.results_of(sources, options)
     prediction = predict(results, change, capture)
+    from xsp_post.reports.predictions import data_of, print_prediction
+
     if as_json:
-        shared.print_json("what-if", document_of(prediction))
+        shared.print_json("what-if", data_of(prediction))
         return
-    from xsp_post.reports.predictions import print_prediction
-
     print_prediction(shared.stdout(), prediction)
-
-
-def document_of(prediction: Prediction) -> dict[str, Any]:
-    """What --json prints."""
-    return {
-        "capture_id": prediction.capture_id,
-        "source_name": prediction.source_name,
-        "execution": prediction.execution,
-        "execution_count": prediction.execution_count,
-        "error_ratio": prediction.error_ratio,
-        "spread_ratio": prediction.spread_ratio,
-        "changes": [
-            {
-                "change": effect.text, "operation_count": effect.operation_count, "call_count": effect.call_count,
-                "device_ns": effect.device_ns, "assumption": effect.assumption, "left_out": effect.left_out,
-                "names": effect.names,
-            }
-            for effect in prediction.effects
-        ],
-        "predictions": shared.records(prediction.frame()),
-        "limit": prediction.limit,
-        "limit_ratio": prediction.limit_ratio,
-        "limit_before": prediction.limit_before,
-        "critical_path": shared.records(prediction.critical_path),
-    }  # fmt: skip

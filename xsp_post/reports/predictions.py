@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -9,6 +11,7 @@ from rich.table import Table
 from xsp_post.base.text_safety import shown
 from xsp_post.replay.changes import Effect
 from xsp_post.replay.what_if import Prediction
+from xsp_post.reports.records import records
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _PATH_ROWS = 8
@@ -44,6 +47,31 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
     share = format_ratio_percent(prediction.limit_ratio)
     console.print(f"What limits then: [bold]{prediction.limit}[/bold] ({share} of the critical path){before}.")
     _print_path(console, prediction)
+
+
+def data_of(prediction: Prediction) -> dict[str, Any]:
+    """The prediction as JSON-ready values."""
+    return {
+        "capture_id": prediction.capture_id,
+        "source_name": prediction.source_name,
+        "execution": prediction.execution,
+        "execution_count": prediction.execution_count,
+        "error_ratio": prediction.error_ratio,
+        "spread_ratio": prediction.spread_ratio,
+        "changes": [
+            {
+                "change": effect.text, "operation_count": effect.operation_count, "call_count": effect.call_count,
+                "device_ns": effect.device_ns, "assumption": effect.assumption, "left_out": effect.left_out,
+                "names": effect.names,
+            }
+            for effect in prediction.effects
+        ],
+        "predictions": records(prediction.frame()),
+        "limit": prediction.limit,
+        "limit_ratio": prediction.limit_ratio,
+        "limit_before": prediction.limit_before,
+        "critical_path": records(prediction.critical_path),
+    }  # fmt: skip
 
 
 def _effect_text(effect: Effect) -> str:

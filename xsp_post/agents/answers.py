@@ -1,0 +1,180 @@
+"""Results → answers: summary, why, what-if, tree, table and comparison as small JSON values that say what is not known.
+
+Every answer has the same frame: ``abstains`` with ``reason``, ``answer``, ``balance``, ``not_known``, ``left_out``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xsp_post.analyses import table_name, why_empty
+from xsp_post.base.errors import UsageError, XspPostError
+from xsp_post.model.results import Results
+from xsp_post.reports.gaps import balance, not_known
+from xsp_post.reports.quantities import quantities
+from xsp_post.reports.records import records
+from xsp_post.reports.text import visible
+from xsp_post.schemas import TABLES, unit_of
+
+LIMIT_BYTES = 16_000
+_VERSION = 1
+_LONGEST_TEXT = 300
+_MOST_ROWS = 200
+
+Answer = dict[str, Any]
+
+
+def answer(name: str, source: str, make: Callable[[], tuple[Results | None, Answer]]) -> str:
+    """The JSON text of one answer, below `LIMIT_BYTES`. A failure is an answer that abstains and says why."""
+    document: Answer = {"format": f"xsp-post.agent.{name}", "version": _VERSION, "source": visible(source, 200),
+                        "abstains": False, "reason": "", "answer": None, "balance": [], "not_known": []}  # fmt: skip
+    try:
+        results, said = make()
+    except XspPostError as error:
+        reason = f"{error.message} [{error.code}]"
+        document |= {"abstains": True, "reason": reason, "hint": error.hint}
+    else:
+        document["reason"] = said.pop("_reason", "")
+        document["abstains"] = bool(document["reason"])
+        document["answer"] = said
+        if results is not None and "balance" in results.tables():
+            document |= {"balance": balance(results), "not_known": not_known(results)}
+    return fitting(document)
+
+
+def summary(results: Results) -> Answer:
+    """What was recorded, the verdict, the numbers with their intervals, the heaviest layers and kernels."""
+    from xsp_post.reports.cases import main_case
+    from xsp_post.reports.summary import summarize
+    from xsp_post.reports.why import verdict_data
+
+    said = summarize(results, main_case(results))
+    rows = [(row.full_name, row.latency_ns, row.share) for row in said.top_layers]
+    return {
+        "title": said.title, "machine": said.machine, "sources": said.sources[:10],
+        "verdict": verdict_data(results), "quantities": quantities(results),
+        "top_layers": [{"name": name, "latency_ns": time, "share_ratio": share} for name, time, share in rows],
+        "top_kernels": [{"name": row.full_name, "latency_ns": row.latency_ns, "share_ratio": row.share}
+                        for row in said.top_kernels],
+    }  # fmt: skip
+
+
+def why(results: Results, layer: str = "") -> Answer:
+    """What limits the program, the largest causes of idle time, what to do next with bounds."""
+    from xsp_post.reports import why as report
+
+    said = report.why(results, layer=layer)
+    reason = said.limit.reason if said.limit.kind == "unknown" else ""
+    return {**report.json_of(said), "_reason": reason}
+
+
+def what_if(results: Results, changes: Sequence[str], capture_id: int | None = None) -> Answer:
+    """Latency and period under changes, with the replay's own error. Raises where the replay is refused."""
+    from xsp_post.replay.what_if import what_if as predict
+    from xsp_post.reports.predictions import data_of
+
+    return data_of(predict(results, changes, capture_id))
+
+
+def tree(results: Results, depth: int = 4, top: int = 8) -> Answer:
+    """The rows of the tree in print order, heaviest first."""
+    from xsp_post.reports.terminal_tree import tree_rows
+
+    if not {"paths", "captures"} <= set(results.tables()):
+        return {"rows": [], "_reason": "these are not the results of one workload: they hold no tree"}
+    rows = tree_rows(results, depth=max(1, min(depth, 12)), top=max(1, min(top, 50)))
+    columns = ("capture_id", "indent", "level", "name", "call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns",
+               "graph_ns", "busy_ns", "duration_ns", "is_inferred")  # fmt: skip
+    kept = rows[[c for c in columns if c in rows]]
+    return {"rows": records(kept), "_reason": "" if len(rows) else "nothing was recorded"}
+
+
+def table(results: Results, name: str, columns: Sequence[str] = (), top: int = 20, sort: str = "") -> Answer:
+    """The first rows of one table with the units of its columns; what would fill it where it is empty."""
+    key = table_name(name, results.tables())
+    frame = results.frame(key)
+    unknown = [c for c in [*columns, *([sort.removeprefix("-")] if sort else [])] if c not in frame]
+    if unknown:
+        raise UsageError(f"table {key} has no column {unknown[0]!r}; it has: {', '.join(map(str, frame.columns))}",
+                         code="unknown-column")  # fmt: skip
+    if sort:
+        frame = frame.sort_values(sort.removeprefix("-"), ascending=sort.startswith("-"), kind="stable")
+    shown = frame[list(columns)] if columns else frame
+    reason = "" if len(frame) else why_empty(key, results) or f"table {key} has no rows"
+    meanings = {c.name: c.meaning for c in TABLES[key].columns} if key in TABLES else {}
+    return {
+        "table": key, "title": TABLES[key].title if key in TABLES else "", "row_count": len(frame),
+        "columns": [{"name": str(c), "unit": unit_of(str(c)), "meaning": meanings.get(str(c), "")} for c in shown],
+        "rows": records(shown.head(max(1, min(top, _MOST_ROWS)))), "_reason": reason,
+    }  # fmt: skip
+
+
+def compare(base: Results, other: Results, top: int = 10) -> Answer:
+    """What differs in ``other``: sentences, and the largest differences with their intervals."""
+    from xsp_post.compare import compare as compared
+
+    said = compared(base, other)
+    tables = {name: records(said.frame(f"compare_{name}").head(top)) for name in ("models", "layers", "kernels")}
+    statements = records(said.frame("compare_summary"))
+    return {"statements": statements, **tables, "base_balance": balance(base), "base_not_known": not_known(base)}
+
+
+def fitting(document: Answer) -> str:
+    """The document as JSON below `LIMIT_BYTES`: its longest lists are cut, and ``left_out`` says by how much."""
+    document = _short(document)
+    document["left_out"] = []
+    full: dict[str, int] = {}
+    while len(text := _json(document)) >= LIMIT_BYTES:
+        where, values = max(_lists(document), key=lambda one: len(_json(one[1])))
+        if len(values) <= 1:
+            return _json({**document, "answer": None, "balance": [], "not_known": [], "abstains": True,
+                          "left_out": ["everything"], "reason": "the answer does not fit; ask for less"})  # fmt: skip
+        full.setdefault(where, len(values))
+        del values[(3 * len(values)) // 4 :]
+        document["left_out"] = [f"{path}: {count - len(_at(document, path))} of {count}" for path, count in full.items()]
+    return text
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_number)
+
+
+def _number(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _short(value: Any) -> Any:
+    """Texts made visible and of limited length, tuples as lists, unknown and infinite numbers as None."""
+    if isinstance(value, dict):
+        return {str(key): _short(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_short(one) for one in value]
+    if isinstance(value, str):
+        return visible(value, _LONGEST_TEXT)
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+def _lists(document: Answer) -> list[tuple[str, list[Any]]]:
+    """Every list of the document with its path, without those inside rows."""
+    found: list[tuple[str, list[Any]]] = [("", [])]
+    stack: list[tuple[str, Any]] = [(key, value) for key, value in document.items() if key != "left_out"]
+    while stack:
+        path, value = stack.pop()
+        if isinstance(value, list):
+            found.append((path, value))
+        elif isinstance(value, dict):
+            stack += [(f"{path}.{key}", one) for key, one in value.items()]
+    return found
+
+
+def _at(document: Answer, path: str) -> list[Any]:
+    value: Any = document
+    for key in path.split("."):
+        value = value[key]
+    found: list[Any] = value
+    return found
+

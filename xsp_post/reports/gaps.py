@@ -1,0 +1,115 @@
+"""Results → what is not known: device work without a launch, a range or a layer, and what no statement can rest on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.text import visible
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+
+_MOST_FINDINGS = 12
+
+
+def balance(results: Results) -> list[dict[str, Any]]:
+    """Per question (launch, layer): the device operations and time of every way of attribution, and their sum."""
+    frame = frame_or_empty(results, "balance", ["capture_id", "question", "attribution", "operation_count", "device_ns"])
+    amounts = ["operation_count", "device_ns"]
+    said = []
+    for question, rows in frame.groupby(frame["question"].astype(str), sort=False):
+        is_total = rows["attribution"].astype(str).eq("total")
+        parts = rows[~is_total].groupby(rows["attribution"].astype(str), sort=False)[amounts].sum()
+        total = rows.loc[is_total, amounts].sum()
+        by_capture = rows[~is_total].groupby("capture_id")[amounts].sum()
+        closes = by_capture.equals(rows[is_total].set_index("capture_id")[amounts].loc[by_capture.index])
+        said.append({
+            "question": question,
+            "capture_count": int(rows["capture_id"].nunique()),
+            "operation_count": int(total["operation_count"]),
+            "device_ns": int(total["device_ns"]),
+            "closes": bool(closes),
+            "parts": [
+                {"attribution": name, "operation_count": int(n), "device_ns": int(time)}
+                for name, n, time in parts[parts["operation_count"] > 0].itertuples()
+            ],
+        })  # fmt: skip
+    return said
+
+
+def not_known(results: Results) -> list[dict[str, str]]:
+    """What cannot be said from this recording, each with why; an empty list says that nothing of this kind was met."""
+    said = [*_from_balance(results), *_from_structure(results), *_from_findings(results)]
+    return [{"what": what, "why": visible(why, 300)} for what, why in said]
+
+
+def _from_balance(results: Results) -> list[tuple[str, str]]:
+    said = []
+    totals = {row["question"]: row for row in balance(results)}
+    parts = {question: {p["attribution"]: p for p in row["parts"]} for question, row in totals.items()}
+
+    def share(question: str, way: str) -> str:
+        part, total = parts[question][way], totals[question]
+        ratio = format_ratio_percent(part["device_ns"] / max(total["device_ns"], 1))
+        count = format_count(part["operation_count"])
+        return f"{count} device operations, {format_ns(part['device_ns'])}, {ratio} of the device time"
+
+    if "no_launch" in parts.get("launch", {}):
+        said.append(("who launched part of the device work",
+                     f"{share('launch', 'no_launch')}, have no launch row"))  # fmt: skip
+    if "none" in parts.get("launch", {}):
+        said.append(("in which range part of the device work was launched",
+                     f"{share('launch', 'none')}, were launched outside every range"))  # fmt: skip
+    if "none" in parts.get("layer", {}):
+        said.append(("for which layer part of the device work counts", f"{share('layer', 'none')}, belong to no layer"))
+    captures = frame_or_empty(results, "captures", ["graph_count", "graph_ns"])
+    if captures["graph_count"].sum():
+        said.append((
+            "the kernels inside CUDA graphs",
+            f"{format_count(captures['graph_count'].sum())} graph executions, {format_ns(captures['graph_ns'].sum())}, "
+            "were recorded whole; record with --cuda-graph-trace=node to see their kernels",
+        ))  # fmt: skip
+    return said
+
+
+def _from_structure(results: Results) -> list[tuple[str, str]]:
+    captures = frame_or_empty(results, "captures")
+    said = []
+    if not captures["device_ns"].sum():
+        said.append(("what the devices did", "no device work was recorded"))
+    tables = results.tables()
+    if "iterations" in tables and results.frame("iterations", ["capture_id"]).empty:
+        said.append(("latency of a model execution", "no model execution was found; name its range with --model-range"))
+    layers = frame_or_empty(results, "layers", ["is_inferred"])
+    if "layers" in tables and layers.empty:
+        said.append(("time of a layer", "no layer was recorded or inferred"))
+    rules = captures["level_rule"].astype(str) if len(captures) else pd.Series([], dtype=str)
+    if rules.str.startswith("no ranges").any():
+        said.append(("the program's own names of its parts", "the recording has no ranges; parts are inferred from the "
+                     "launch sequence and their names are ours"))  # fmt: skip
+    elif len(layers) and layers["is_inferred"].astype(bool).any():
+        said.append(("the program's own names of some layers", "these layers are inferred, not recorded"))
+    if len(captures) and captures["process_count"].max() > 1:
+        count = int(captures["process_count"].max())
+        ranks = frame_or_empty(results, "ranks")
+        why = f"{count} processes were recorded; sums run over all of them, busy time is per GPU"
+        said.append(("which of the processes a summed number is of", why + ("" if len(ranks) else "; no rank was found")))
+    if "kernel_metrics" in tables and results.frame("kernel_metrics", ["kernel_id"]).empty and captures["kernel_ns"].sum():
+        said.append(("flop and DRAM bytes of the kernels as counted", "no hardware counters were recorded (run --ncu)"))
+    refused = frame_or_empty(results, "replays", ["refusal"])["refusal"].astype(str)
+    said += [("what would help (what-if)", f"no replay: {reason}") for reason in dict.fromkeys(refused) if reason]
+    return said
+
+
+def _from_findings(results: Results) -> list[tuple[str, str]]:
+    findings = frame_or_empty(results, "findings")
+    if findings.empty:
+        return []
+    serious = findings[findings["severity"].astype(str).isin(["error", "warning"])]
+    first = serious.astype({"code": object}).drop_duplicates("code")
+    rows = [(f"finding {row['code']}", f"{row['title']} (×{format_count(row['count'])})")
+            for row in first.head(_MOST_FINDINGS).to_dict("records")]  # fmt: skip
+    if len(first) > _MOST_FINDINGS:
+        rows.append(("more findings", f"{len(first) - _MOST_FINDINGS} more; table findings lists them"))
+    return rows

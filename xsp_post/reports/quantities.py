@@ -1,0 +1,77 @@
+"""Results → the few numbers that programs ask for: each with its count, interval, and the reason where one is absent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from xsp_post.analyses import why_empty
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.text import visible
+
+EXACT = "summed over everything recorded: there is no sampling error to state"
+FEW = "one value only: an interval needs two or more"
+_MOST_MODELS = 8
+
+
+def quantities(results: Results) -> list[dict[str, Any]]:
+    """Latency and period of an execution, device time and its parts, busy time: name, of, value, unit, count, interval,
+    reason. ``value`` or the interval is None where it is not known, and ``reason`` says why."""
+    return [*_latencies(results), *_device_times(results)]
+
+
+def quantity(
+    name: str, value: Any, unit: str, count: Any = None, *, of: str = "", low: Any = None, high: Any = None,
+    reason: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """One number; NaN and NA are None."""
+    return {
+        "name": name, "of": visible(of, 80), "value": _plain(value), "unit": unit, "sample_count": _plain(count),
+        "ci_low": _plain(low), "ci_high": _plain(high), "reason": reason,
+    }  # fmt: skip
+
+
+def _latencies(results: Results) -> list[dict[str, Any]]:
+    models = frame_or_empty(results, "a01")
+    if models.empty:
+        reason = why_empty("A1", results) if "a01" in results.tables() else "this command does not time executions"
+        return [quantity("execution_latency", None, "ns", 0, reason=reason.rstrip(".")),
+                quantity("execution_period", None, "ns", 0, reason=reason.rstrip("."))]  # fmt: skip
+    rows = []
+    for row in models.head(_MOST_MODELS).to_dict("records"):
+        batch = f", batch size {row['batch_size']}" if row["batch_size"] > 0 else ""
+        of = f"{row['phase']}{batch}" + (f", {row['rank_name']}" if row["rank_name"] else "")
+        low, high = row["ci_low_latency_ns"], row["ci_high_latency_ns"]
+        reason = FEW if pd.isna(low) else ""
+        rows.append(quantity("execution_latency", row["latency_ns"], "ns", row["sample_count"], of=of, low=low, high=high,
+                             reason=reason))  # fmt: skip
+        missing = "the next execution's start is not known" if pd.isna(row["period_ns"]) else "a mean without an interval"
+        rows.append(quantity("execution_period", row["period_ns"], "ns", max(int(row["sample_count"]) - 1, 0), of=of,
+                             reason=missing))  # fmt: skip
+    return rows
+
+
+def _device_times(results: Results) -> list[dict[str, Any]]:
+    captures = frame_or_empty(results, "captures")
+    total = len(captures)
+    of = f"{total} captures" if total != 1 else ""
+    if captures.empty:
+        return [quantity("device_time", None, "ns", 0, reason="no capture of a timeline is in here")]
+    counts = captures[["kernel_count", "copy_count", "graph_count"]].sum()
+    rows = [quantity("device_time", captures["device_ns"].sum(), "ns", counts.sum(), of=of, reason=EXACT)]
+    for part in ("kernel", "copy", "graph"):
+        count = counts[f"{part}_count"]
+        reason = EXACT if count else f"no {part} was recorded"
+        value = captures[f"{part}_ns"].sum()
+        rows.append(quantity(f"{part}_time", value, "ns", count, of=of, reason=reason))
+    busy = captures["busy_ns"].sum(min_count=1)
+    rows.append(quantity("device_busy_time", busy, "ns", counts.sum(), of=of,
+                         reason="no device was seen" if pd.isna(busy) else EXACT))  # fmt: skip
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    if value is None or value is pd.NA or value != value or value in (float("inf"), float("-inf")):
+        return None
+    return value.item() if hasattr(value, "item") else value
