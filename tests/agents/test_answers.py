@@ -65,7 +65,9 @@ def test_orphans_are_given_to_no_layer_and_nothing_is_predicted(traps):
     document = ask(traps, "summary", "orphans.sqlite")
     assert "who launched part of the device work" in topics(document)
     launch = next(row for row in document["balance"] if row["question"] == "launch")
-    assert launch["closes"] and launch["parts"] == [{"attribution": "no_launch", "operation_count": 4, "device_ns": 1600}]
+    assert launch["closes"] and launch["parts"] == [
+        {"attribution": "no_launch", "operation_count": 4, "device_ns": 1600}
+    ]
     predicted = ask(traps, "what_if", "orphans.sqlite", ["kernel:gemm=0.5x"])
     assert predicted["abstains"] and predicted["answer"] is None
     assert "replay-refused" in predicted["reason"]
@@ -93,7 +95,9 @@ def test_numbers_have_count_interval_or_reason(traps):
             assert one["reason"] or (one["value"] is not None and one["ci_low"] <= one["value"] <= one["ci_high"]), one
 
 
-@pytest.mark.parametrize("name", ["../secret.sqlite", "link.sqlite", "linked/secret.sqlite", "/etc/passwd", "a\0b", "~"])
+@pytest.mark.parametrize(
+    "name", ["../secret.sqlite", "link.sqlite", "linked/secret.sqlite", "/etc/passwd", "a\0b", "~"]
+)
 def test_nothing_outside_the_folder_is_read(tmp_path, name):
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()
@@ -128,7 +132,11 @@ def test_a_broken_file_is_an_answer_that_abstains_and_names_no_folder(tmp_path):
 
 
 def test_long_answers_are_cut_and_say_so():
-    document = {"abstains": False, "answer": {"rows": [{"name": "k" * 500, "n": k} for k in range(1000)]}, "balance": []}
+    document = {
+        "abstains": False,
+        "answer": {"rows": [{"name": "k" * 500, "n": k} for k in range(1000)]},
+        "balance": [],
+    }
     text = answers.fitting(document)
     assert len(text) < answers.LIMIT_BYTES
     made = json.loads(text)

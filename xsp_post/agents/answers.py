@@ -85,8 +85,10 @@ def tree(results: Results, depth: int = 4, top: int = 8) -> Answer:
     if not {"paths", "captures"} <= set(results.tables()):
         return {"rows": [], "_reason": "these are not the results of one workload: they hold no tree"}
     rows = tree_rows(results, depth=max(1, min(depth, 12)), top=max(1, min(top, 50)))
-    columns = ("capture_id", "indent", "level", "name", "call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns",
-               "graph_ns", "busy_ns", "duration_ns", "is_inferred")  # fmt: skip
+    columns = (
+        "capture_id", "indent", "level", "name", "call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns",
+        "graph_ns", "busy_ns", "duration_ns", "is_inferred",
+    )  # fmt: skip
     kept = rows[[c for c in columns if c in rows]]
     return {"rows": records(kept), "_reason": "" if len(rows) else "nothing was recorded"}
 
@@ -133,7 +135,9 @@ def fitting(document: Answer) -> str:
                           "left_out": ["everything"], "reason": "the answer does not fit; ask for less"})  # fmt: skip
         full.setdefault(where, len(values))
         del values[(3 * len(values)) // 4 :]
-        document["left_out"] = [f"{path}: {count - len(_at(document, path))} of {count}" for path, count in full.items()]
+        document["left_out"] = [
+            f"{path}: {count - len(_at(document, path))} of {count}" for path, count in full.items()
+        ]
     return text
 
 
@@ -177,4 +181,3 @@ def _at(document: Answer, path: str) -> list[Any]:
         value = value[key]
     found: list[Any] = value
     return found
-

@@ -67,7 +67,7 @@ class Folder:
 
     def sources(self) -> dict[str, Any]:
         """What can be asked about: path in the folder, kind, size; at most a hundred."""
-        found = []
+        found: list[dict[str, Any]] = []
         looked = 0
         for path in sorted(self.root.rglob("*")):
             looked += 1

@@ -15,7 +15,9 @@ _MOST_FINDINGS = 12
 
 def balance(results: Results) -> list[dict[str, Any]]:
     """Per question (launch, layer): the device operations and time of every way of attribution, and their sum."""
-    frame = frame_or_empty(results, "balance", ["capture_id", "question", "attribution", "operation_count", "device_ns"])
+    frame = frame_or_empty(
+        results, "balance", ["capture_id", "question", "attribution", "operation_count", "device_ns"]
+    )
     amounts = ["operation_count", "device_ns"]
     said = []
     for question, rows in frame.groupby(frame["question"].astype(str), sort=False):
@@ -94,8 +96,14 @@ def _from_structure(results: Results) -> list[tuple[str, str]]:
         count = int(captures["process_count"].max())
         ranks = frame_or_empty(results, "ranks")
         why = f"{count} processes were recorded; sums run over all of them, busy time is per GPU"
-        said.append(("which of the processes a summed number is of", why + ("" if len(ranks) else "; no rank was found")))
-    if "kernel_metrics" in tables and results.frame("kernel_metrics", ["kernel_id"]).empty and captures["kernel_ns"].sum():
+        said.append(
+            ("which of the processes a summed number is of", why + ("" if len(ranks) else "; no rank was found"))
+        )
+    if (
+        "kernel_metrics" in tables
+        and results.frame("kernel_metrics", ["kernel_id"]).empty
+        and captures["kernel_ns"].sum()
+    ):
         said.append(("flop and DRAM bytes of the kernels as counted", "no hardware counters were recorded (run --ncu)"))
     refused = frame_or_empty(results, "replays", ["refusal"])["refusal"].astype(str)
     said += [("what would help (what-if)", f"no replay: {reason}") for reason in dict.fromkeys(refused) if reason]

@@ -1,4 +1,4 @@
-"""Results → the few numbers that programs ask for: each with its count, interval, and the reason where one is absent."""
+"""Results → the few numbers that programs ask for: each with count, interval, and the reason where one is absent."""
 
 from __future__ import annotations
 
@@ -40,13 +40,18 @@ def _latencies(results: Results) -> list[dict[str, Any]]:
                 quantity("execution_period", None, "ns", 0, reason=reason.rstrip("."))]  # fmt: skip
     rows = []
     for row in models.head(_MOST_MODELS).to_dict("records"):
+        count = int(row["sample_count"])
         batch = f", batch size {row['batch_size']}" if row["batch_size"] > 0 else ""
         of = f"{row['phase']}{batch}" + (f", {row['rank_name']}" if row["rank_name"] else "")
         low, high = row["ci_low_latency_ns"], row["ci_high_latency_ns"]
         reason = FEW if pd.isna(low) else ""
-        rows.append(quantity("execution_latency", row["latency_ns"], "ns", row["sample_count"], of=of, low=low, high=high,
-                             reason=reason))  # fmt: skip
-        missing = "the next execution's start is not known" if pd.isna(row["period_ns"]) else "a mean without an interval"
+        latency = quantity(
+            "execution_latency", row["latency_ns"], "ns", count, of=of, low=low, high=high, reason=reason
+        )
+        rows.append(latency)
+        missing = (
+            "the next execution's start is not known" if pd.isna(row["period_ns"]) else "a mean without an interval"
+        )
         rows.append(quantity("execution_period", row["period_ns"], "ns", max(int(row["sample_count"]) - 1, 0), of=of,
                              reason=missing))  # fmt: skip
     return rows
