@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -205,13 +206,31 @@ def test_the_tree_zooms_searches_and_goes_back(open_page, results):
     page.locator(".crumbs button").first.click()
     assert page.evaluate("xspReport.icicle.state.focus") == -1
     page.get_by_label("Search in the tree").fill("cutlass")
-    total = results.frame("captures").set_index("capture_id").loc[2, "kernel_ns"]
+    iterations = results.frame("iterations")
+    warmup = iterations[iterations["capture_id"].eq(2) & iterations["is_warmup"].astype(bool)]
+    total = results.frame("captures").set_index("capture_id").loc[2, "device_ns"] - warmup["device_ns"].sum()
     kernels = results.frame("kernels")
+    kernels = kernels[~kernels["iteration_index"].isin(warmup["iteration_index"])]
     found = kernels.loc[kernels["name"].astype(str).str.contains("cutlass"), "duration_ns"].sum()
     status = page.evaluate("xspReport.icicle.status.textContent")
     assert units.format_ns(found) in status and units.format_ratio_percent(found / total) in status
     page.get_by_role("button", name="Host time").click()
     assert page.evaluate("xspReport.icicle.state.by") == "host_ns"
+
+
+@pytest.mark.parametrize("drawing", ["icicle", "timeline"])
+def test_drawings_can_be_saved(open_page, results, tmp_path, drawing):
+    page = open_page(results)
+    for ending, begins in (("svg", b"<svg xmlns"), ("png", b"\x89PNG")):
+        with page.expect_download() as download:
+            page.locator(f"[data-drawing={drawing}] [data-save={ending}]").click()
+        saved = tmp_path / download.value.suggested_filename
+        download.value.save_as(saved)
+        assert saved.suffix == f".{ending}" and saved.read_bytes().startswith(begins)
+    root = ElementTree.parse(next(tmp_path.glob("*.svg"))).getroot()
+    texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert len(texts) > 5 and all(texts)
+    assert page.complaints == []
 
 
 def test_the_tree_is_reachable_by_keyboard(open_page, results):
@@ -220,7 +239,7 @@ def test_the_tree_is_reachable_by_keyboard(open_page, results):
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
         page.keyboard.press(key)
     assert page.evaluate("xspReport.icicle.state.focus") > 0
-    assert "kernel time" in page.locator("div.said").inner_text()
+    assert "device time" in page.locator("div.said").inner_text()
     page.keyboard.press("Escape")
     assert page.evaluate("xspReport.icicle.state.focus") >= 0
 

@@ -1,6 +1,7 @@
 """The tree as an icicle. Nodes of equal folded path become one, with kernels below.
 
-All device work of the capture is counted, warm-up included: the widths add up to the capture's device time.
+Siblings with equal insides are one box, as in the terminal's tree. Warm-up is left out where there are measured
+executions; all other device work of the capture is counted: the widths add up to it.
 What is too small to draw is folded into ``[n more]`` under its parent, never dropped.
 """
 
@@ -11,10 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.repeats import fold_with_targets
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import pick
 from xsp_post.reports.blocks import Drawing, Exhibit, Note, Section
 from xsp_post.reports.cases import Case
+from xsp_post.reports.facts import counted
+from xsp_post.reports.layer_groups import starred
 from xsp_post.reports.text import short_kernels, visible_series
 from xsp_post.schemas import units
 
@@ -32,6 +36,7 @@ _NODE_COLUMNS = [
     "busy_ns",
     "kernel_count",
     "is_inferred",
+    "iteration_index",
 ]
 
 
@@ -47,7 +52,11 @@ def data(results: Results, capture_id: int | None = None, limit: int = NODE_LIMI
     nodes = nodes[nodes["capture_id"].eq(capture_id)]
     if nodes.empty:
         return pd.DataFrame()
+    nodes = _without_warmup(results, nodes, capture_id)
+    target, names = _folded_siblings(results, capture_id)
+    nodes = nodes.assign(path_id=nodes["path_id"].map(target).fillna(nodes["path_id"]).astype("int64"))
     paths = _fold_paths(nodes)
+    paths["folded_name"] = paths["path_id"].map(names).astype(object).fillna(paths["folded_name"])
     leaves = _fold_kernels(results, nodes, capture_id)
     layer = _layer_of_path(results, nodes, capture_id)
     paths["layer_index"] = paths["path_id"].map(layer).fillna(-1).astype("int64")
@@ -59,6 +68,56 @@ def data(results: Results, capture_id: int | None = None, limit: int = NODE_LIMI
     tree["is_inferred"] = tree["is_inferred"].eq(True)
     tree["parent"] = tree["parent_path"].map(row_of_path).fillna(-1).astype("int64")
     return _prune(tree, limit)
+
+
+def warmup_of(results: Results, capture_id: int) -> pd.DataFrame:
+    """The warm-up executions that the drawing leaves out; none where nothing else was executed."""
+    iterations = frame_or_empty(results, "iterations", ["capture_id", "iteration_index", "device_ns", "is_warmup"])
+    mine = iterations[iterations["capture_id"].eq(capture_id)]
+    is_warmup = mine["is_warmup"].astype(bool)
+    return mine[is_warmup] if not is_warmup.all() else mine.iloc[:0]
+
+
+def _without_warmup(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd.DataFrame:
+    """The nodes that lie in no warm-up execution; what is around them without its share of the amounts."""
+    warmup = warmup_of(results, capture_id)["iteration_index"]
+    inside = nodes["iteration_index"].isin(warmup).to_numpy()
+    if not inside.any():
+        return nodes
+    row_of_node = pd.Series(np.arange(len(nodes)), index=nodes["node_id"].to_numpy())
+    parent = row_of_node.reindex(nodes["parent_id"].to_numpy()).fillna(-1).to_numpy(np.int64)
+    tops = np.flatnonzero(inside & ((parent < 0) | ~inside[np.maximum(parent, 0)]))
+    columns = ["duration_ns", "device_ns", "kernel_count"]
+    amounts = nodes[columns].to_numpy(np.int64, copy=True)
+    lost = amounts[tops]
+    is_around = np.zeros(len(nodes), dtype=bool)
+    at = parent[tops]
+    while (at >= 0).any():  # once per level of the tree
+        found = at >= 0
+        np.subtract.at(amounts, at[found], lost[found])
+        is_around[at[found]] = True
+        at = np.where(found, parent[np.maximum(at, 0)], -1)
+    changed = nodes.assign(**dict(zip(columns, np.maximum(amounts, 0).T)))
+    # a union cannot be had by subtraction
+    changed["busy_ns"] = changed["busy_ns"].mask(is_around, 0)
+    return changed[~inside]
+
+
+def _folded_siblings(results: Results, capture_id: int) -> tuple[pd.Series, pd.Series]:
+    """By path id: the path that it is drawn as, and the name of that row."""
+    paths = frame_or_empty(results, "paths")
+    paths = paths[paths["capture_id"].eq(capture_id)].drop(columns="capture_id")
+    if paths.empty:
+        return pd.Series(dtype="int64"), pd.Series(dtype=object)
+    folded, target = fold_with_targets(paths)
+    count = folded["repeat_count"].to_numpy()
+    names = [
+        (f"{n} × " if n > 1 else "") + starred(first, last or first)
+        for n, (first, _, last) in zip(count, (name.partition(" … ") for name in folded["shown_name"].astype(str)))
+    ]
+    is_folded = folded["is_folded"].to_numpy(dtype=bool)
+    named = np.where(is_folded, np.array(names, dtype=object), folded["shown_name"].to_numpy(dtype=object))
+    return target, pd.Series(named, index=folded["path_id"].to_numpy())
 
 
 def _fold_paths(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -102,6 +161,7 @@ def _fold_kernels(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd.
         }
     )
     kernels = _device_work(results, capture_id)
+    kernels = kernels[kernels["node_id"].isin(nodes["node_id"]) | kernels["node_id"].lt(0)]
     if kernels.empty:
         return empty
     path_of_node = nodes.set_index("node_id")["path_id"]
@@ -162,8 +222,9 @@ def _layer_of_path(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd
     if layers.empty:
         return pd.Series(dtype="float64")
     index_of_node = layers.set_index("node_id")["layer_index"]
-    all_nodes = frame_or_empty(results, "nodes", ["node_id", "capture_id", "layer_node_id", "path_id"])
+    all_nodes = frame_or_empty(results, "nodes", ["node_id", "capture_id", "layer_node_id"])
     mine = all_nodes[all_nodes["capture_id"].eq(capture_id) & all_nodes["layer_node_id"].ge(0)]
+    mine = mine.assign(path_id=mine["node_id"].map(nodes.set_index("node_id")["path_id"])).dropna(subset=["path_id"])
     found = mine.assign(layer=mine["layer_node_id"].map(index_of_node)).dropna(subset=["layer"])
     return found.drop_duplicates("path_id").set_index("path_id")["layer"]
 
@@ -253,6 +314,14 @@ def _make(results: Results, case: Case | None) -> Section | None:
             ),
         )
     ]
+    warmup = warmup_of(results, pick.deepest_capture(results))
+    if len(warmup):
+        blocks.append(
+            Note(
+                f"Warm-up is left out: {counted(len(warmup), 'execution', 'executions')} with "
+                f"{units.format_ns(warmup['device_ns'].sum())} of device time.",
+            )
+        )
     if folded:
         blocks.append(
             Note(

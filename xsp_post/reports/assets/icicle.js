@@ -20,7 +20,50 @@ function sizeCanvas(canvas, height) {
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.font = "12px " + ink("font");
   context.textBaseline = "middle";
-  return [context, width];
+  return [recording ? recording.begin(context, width, height) : context, width];
+}
+/* The same drawing as SVG: takes the few calls that the drawings use. */
+let recording = null;
+const xml = (text) => String(text).replace(/[&<>"\u0000-\u001f]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c] || " ");
+class SvgRecorder {
+  begin(context, width, height) {
+    Object.assign(this, { context, width, height, parts: [], patterns: [], points: "", globalAlpha: 1, lineWidth: 1 });
+    return this;
+  }
+  measureText(text) { return this.context.measureText(text); }
+  color(style) { return typeof style === "string" ? style : style && style.svg ? this.pattern(style.svg) : "none"; }
+  pattern({ color, size }) {
+    const key = color + size;
+    let number = this.patterns.findIndex((one) => one.key === key);
+    if (number < 0) number = this.patterns.push({ key, color, size }) - 1;
+    return `url(#hatch${number})`;
+  }
+  clearRect() {}
+  fillRect(x, y, w, h) { this.parts.push(`<rect x="${x.toFixed(2)}" y="${y}" width="${Math.max(w, 0).toFixed(2)}" height="${h}" fill="${xml(this.color(this.fillStyle))}" opacity="${this.globalAlpha}"/>`); }
+  strokeRect(x, y, w, h) { this.parts.push(`<rect x="${x.toFixed(2)}" y="${y}" width="${Math.max(w, 0).toFixed(2)}" height="${h}" fill="none" stroke="${xml(this.strokeStyle)}" stroke-width="${this.lineWidth}"/>`); }
+  fillText(text, x, y) { if (text) this.parts.push(`<text x="${x.toFixed(2)}" y="${y}" fill="${xml(this.color(this.fillStyle))}" opacity="${this.globalAlpha}" dominant-baseline="central">${xml(text)}</text>`); }
+  beginPath() { this.points = ""; }
+  moveTo(x, y) { this.points += `M${x.toFixed(2)} ${y.toFixed(2)}`; }
+  lineTo(x, y) { this.points += `L${x.toFixed(2)} ${y.toFixed(2)}`; }
+  stroke() { this.parts.push(`<path d="${this.points}" fill="none" stroke="${xml(this.strokeStyle)}" stroke-width="${this.lineWidth}" opacity="${this.globalAlpha}"/>`); }
+  text() {
+    const patterns = this.patterns.map(({ color, size }, n) => `<pattern id="hatch${n}" width="${size}" height="${size}" patternUnits="userSpaceOnUse"><path d="M-1 ${size + 1}L${size + 1} -1" stroke="${xml(color)}" stroke-width="1.2"/></pattern>`).join("");
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${this.width}" height="${this.height}" font-family="${xml(ink("font"))}" font-size="12"><defs>${patterns}</defs><rect width="100%" height="100%" fill="${ink("paper")}"/>${this.parts.join("")}</svg>`;
+  }
+}
+function svgOf(draw) {
+  recording = new SvgRecorder();
+  try { draw(); return recording.text(); } finally { recording = null; draw(); }
+}
+function exportButtons(canvas, draw, file) {
+  const save = (blob, ending) => {
+    const link = el("a", { href: URL.createObjectURL(blob), download: `xsp-${file}.${ending}` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+  return el("span", { class: "switch", role: "group", "aria-label": "Save the drawing" },
+    el("button", { type: "button", text: "SVG", "data-save": "svg", title: "Save this drawing as SVG", onclick: () => save(new Blob([svgOf(draw)], { type: "image/svg+xml" }), "svg") }),
+    el("button", { type: "button", text: "PNG", "data-save": "png", title: "Save this drawing as PNG", onclick: () => canvas.toBlob((blob) => save(blob, "png")) }));
 }
 function hatchPattern(context, color, size) {
   const tile = document.createElement("canvas");
@@ -32,7 +75,9 @@ function hatchPattern(context, color, size) {
   c.moveTo(-1, size + 1);
   c.lineTo(size + 1, -1);
   c.stroke();
-  return context.createPattern(tile, "repeat");
+  const pattern = recording ? {} : context.createPattern(tile, "repeat");
+  pattern.svg = { color, size };
+  return pattern;
 }
 const tip = document.getElementById("tip");
 function showTip(x, y, title, lines) {
@@ -69,13 +114,14 @@ function buildIcicle(holder, data) {
   }
   const legend = el("span", { class: "legend" });
   const said = el("div", { class: "said", "aria-live": "polite" });
-  holder.append(el("div", { class: "table-tools" }, sides, search, status), crumbs, canvas, said, legend);
+  holder.append(el("div", { class: "table-tools" }, sides, search, status, exportButtons(canvas, () => draw(), "tree")), crumbs, canvas, said, legend);
   const present = new Set(data.level);
   for (const level of ["MODEL", "MODULE", "LAYER", "OPERATION", "LIBRARY", "KERNEL"]) {
     if (present.has(level)) legend.append(el("span", {}, el("i", { class: LEVEL_INK[level] }), levelWord(level)));
   }
   if (data.is_inferred.some(Boolean)) legend.append(el("span", {}, el("i", { class: "inferred" }), "inferred, not recorded"));
   let boxes = [];
+  const shaded = new Uint8Array(count); // every other sibling, so that neighbours can be told apart
 
   function find(words) {
     state.words = words;
@@ -107,9 +153,14 @@ function buildIcicle(holder, data) {
       let at = x;
       const sum = children[i].reduce((s, c) => s + weight(c), 0);
       const scale = w / Math.max(weight(i), sum, 1);
+      let odd = false;
       for (const child of children[i]) {
         const cw = weight(child) * scale;
-        if (cw >= 0.4) place(child, at, cw, depth + 1);
+        if (cw >= 0.4) {
+          shaded[child] = odd ? 1 : 0;
+          odd = !odd;
+          place(child, at, cw, depth + 1);
+        }
         at += cw;
       }
     };
@@ -152,6 +203,12 @@ function buildIcicle(holder, data) {
       context.fillStyle = inkOf(LEVEL_INK[data.level[i]] || "level-0");
       const inner = Math.max(w - 1, 0.6);
       context.fillRect(x, row * ROW + 1, inner, ROW - 2);
+      if (shaded[i] && !dim) {
+        context.globalAlpha = 0.3;
+        context.fillStyle = inkOf("paper");
+        context.fillRect(x, row * ROW + 1, inner, ROW - 2);
+        context.globalAlpha = above ? 0.6 : 1;
+      }
       if (data.is_inferred[i]) {
         const alpha = context.globalAlpha;
         context.globalAlpha = alpha * 0.45;
@@ -242,7 +299,7 @@ function buildIcicle(holder, data) {
   report.onLayer(draw);
   themeListeners.push(draw);
   new ResizeObserver(draw).observe(canvas);
-  report.icicle = { state, zoom, find: (words) => { search.value = words; find(words); draw(); }, boxes: () => boxes, name, weight, by: (key) => { state.by = key; draw(); }, status };
+  report.icicle = { state, zoom, find: (words) => { search.value = words; find(words); draw(); }, boxes: () => boxes, name, weight, by: (key) => { state.by = key; draw(); }, status, svg: () => svgOf(draw) };
   zoom(-1);
 }
 for (const holder of document.querySelectorAll('[data-drawing="icicle"]')) buildIcicle(holder, DATA.drawings[holder.dataset.id]);

@@ -45,6 +45,7 @@ function buildTimeline(holder, data) {
       view.from = Math.max(0, from - gap); view.to = Math.min(length, to + gap); draw();
     } }));
   }
+  tools.append(exportButtons(canvas, () => draw(), "timeline"));
   holder.append(tools, canvas, el("div", { class: "legend" },
     el("span", {}, el("i", { class: "level-3" }), "layer"), el("span", {}, el("i", { class: "level-6" }), "kernel"),
     el("span", {}, el("i", { class: "launch" }), "launch call"), el("span", {}, el("i", { class: "memory" }), "copy, set or graph"),
