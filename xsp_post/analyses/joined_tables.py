@@ -7,7 +7,7 @@ import pandas as pd
 
 from xsp_post.analyses.frames import divide, shaped, text_codes
 from xsp_post.analyses.inputs import Inputs
-from xsp_post.analyses.kernel_tables import coverage_columns
+from xsp_post.analyses.kernel_tables import coverage_columns, say_above_roof
 from xsp_post.analyses.layer_tables import layer_columns
 from xsp_post.analyses.roofline import (
     ANALYTIC,
@@ -113,6 +113,9 @@ def a14(inputs: Inputs) -> pd.DataFrame:
     source = np.where(is_counted_from_sizes[rows], COUNTER_SOURCES.index(ANALYTIC), COUNTER_SOURCES.index(COUNTERS))
     chosen = timed_where(inputs.by_layer[0].latency_ns[rows] > 0, chosen)
     columns = intensity_columns(chosen, inputs.peaks, inputs.options)
+    # layers counted by their kernels: A9 says it of the kernels
+    marked = np.where(is_analytic[rows], np.asarray(columns["roof_ratio"]), np.nan)
+    say_above_roof(inputs, marked, inputs.layers.frame["layer_path"].iloc[rows])
     return shaped(
         "a14",
         {
@@ -164,6 +167,7 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
         choose(np.nan, covered.l2_bytes),
         choose(np.nan, covered.occupancy_ratio),
         choose(1.0, covered.coverage_ratio),
+        covered.conditions,
     )
     return work, is_analytic
 

@@ -27,10 +27,11 @@ from xsp_post.analyses.frames import (
 )
 from xsp_post.analyses.layer_rows import LayerRows
 from xsp_post.analyses.options import Options
-from xsp_post.analyses.roofline import ANALYTIC, Work, tensor_pipe
+from xsp_post.analyses.roofline import ANALYTIC, CONDITIONS, MEASURED_PEAKS, Work, tensor_pipe
 from xsp_post.analyses.shape_work import with_shapes
 from xsp_post.arrays.statistics import medians, summarise_groups
 from xsp_post.base.findings import Finding, finding
+from xsp_post.model.counters import INTEGER_ONLY
 from xsp_post.model.results import Results
 
 _COLUMNS = [
@@ -58,6 +59,8 @@ _METRICS = (
     "l2_bytes",
     "occupancy_ratio",
     "theoretical_occupancy_ratio",
+    "counted_duration_ns",
+    *CONDITIONS,
 )
 # Nsight Compute's own counters of tensor operations name the operand type, e.g. sm__ops_path_tensor_src_tf32_dst_fp32.
 _TENSOR_OPERANDS = re.compile(r"sm__ops_path_tensor_src_(?!int)\w+\.sum")
@@ -250,7 +253,7 @@ def _counters(
     # says nothing about fp32.
     counted = np.nansum(parts, axis=0)
     is_total = np.isnan(value["flop"]) & (~np.isnan(value["flop_fp32"]) | (counted > 0))
-    total = np.where(is_total, counted, value["flop"])
+    total = np.where(is_total & ~_is_integer_work(sources, count), counted, value["flop"])
     moved = value["dram_read_bytes"] + value["dram_write_bytes"]
     moved = np.where(np.isnan(moved), value["dram_bytes"], moved)
     covered = ~(np.isnan(total) | np.isnan(moved))
@@ -265,6 +268,7 @@ def _counters(
         value["l2_bytes"],
         value["occupancy_ratio"],
         covered.astype(np.float64),
+        _conditions(value, latency),
     )
     metric = "flop" if "flop" in sources else next((m for m in (*_FLOP_PIPES, "flop_tensor") if m in sources), None)
     codes, texts = sources[metric] if metric else (np.full(count, -1), pd.Index([], dtype="object"))
@@ -275,6 +279,27 @@ def _counters(
         pd.Categorical.from_codes(np.where(codes < 0, blank, codes), categories=texts),
         value["theoretical_occupancy_ratio"],
     )
+
+
+def _is_integer_work(sources: dict[str, tuple[IntArray, pd.Index]], count: int) -> npt.NDArray[np.bool_]:
+    """Kernels whose tensor work was integer: what they computed is not known, and is not zero flop."""
+    if "flop_tensor" not in sources:
+        return np.zeros(count, bool)
+    codes, texts = sources["flop_tensor"]
+    said = np.array([*(str(text).startswith(INTEGER_ONLY) for text in texts), False])
+    return said[codes]
+
+
+def _conditions(value: dict[str, FloatArray], latency: FloatArray) -> dict[str, FloatArray]:
+    """What the counter tool says of its own measurement. Its peaks are those of its clock: they hold where the
+    latency, too, is the one it took."""
+    is_its_own = value["counted_duration_ns"] == latency
+    found = {name: value[name] for name in CONDITIONS}
+    return {
+        name: np.where(is_its_own, values, np.nan) if name in MEASURED_PEAKS else values
+        for name, values in found.items()
+        if not np.isnan(values).all()
+    }
 
 
 def _per_launch(

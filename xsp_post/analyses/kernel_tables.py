@@ -13,7 +13,7 @@ from xsp_post.analyses.layer_tables import share, statistics_columns
 from xsp_post.analyses.roofline import ANALYTIC, COUNTER_SOURCES, COUNTERS, NO_COUNTERS, aggregate, intensity_columns
 from xsp_post.base.findings import finding
 
-_ABOVE_ROOF_RATIO = 1.05
+_ABOVE_ROOF_RATIO = 1.001  # what rounding of a peak explains is none
 
 
 def a08(inputs: Inputs) -> pd.DataFrame:
@@ -55,11 +55,7 @@ def a09(inputs: Inputs) -> pd.DataFrame:
     rows = rows[inputs.kernels.work.coverage_ratio[rows] > 0]
     chosen = inputs.kernels.frame.iloc[rows]
     columns = intensity_columns(inputs.kernels.work.take(rows), inputs.peaks, inputs.options)
-    above = np.asarray(columns["roof_ratio"]) > _ABOVE_ROOF_RATIO
-    if above.any():
-        inputs.findings.append(
-            finding("above-roof", count=int(above.sum()), example=str(chosen["name"].iloc[int(np.argmax(above))]))
-        )
+    say_above_roof(inputs, np.asarray(columns["roof_ratio"]), chosen["name"])
     return shaped(
         "a09",
         {
@@ -69,6 +65,15 @@ def a09(inputs: Inputs) -> pd.DataFrame:
             **{name: chosen[name].array for name in ("kernel_index", "name", "short_name")},
         },
     )
+
+
+def say_above_roof(inputs: Inputs, roof_ratio: np.ndarray, names: pd.Series) -> None:
+    """A finding where rows reached more than their roof, with the one that is the farthest above."""
+    above = roof_ratio > _ABOVE_ROOF_RATIO
+    if above.any():
+        worst = int(np.nanargmax(roof_ratio))
+        example = f"{100 * roof_ratio[worst]:.4g} % of the roof: {names.iloc[worst]}"
+        inputs.findings.append(finding("above-roof", count=int(above.sum()), example=example))
 
 
 def a10(inputs: Inputs) -> pd.DataFrame:

@@ -262,5 +262,6 @@ def _model_work(inputs: Inputs) -> tuple[Work, np.ndarray]:
         covered.l2_bytes,
         covered.occupancy_ratio,
         choose(share, covered.coverage_ratio),
+        covered.conditions,
     )
     return work, is_analytic

@@ -64,6 +64,7 @@ def _with_marks(inputs: Inputs, covered: Work, total: Work, owner: IntArray, pha
         covered.l2_bytes,
         covered.occupancy_ratio,
         choose(1.0, covered.coverage_ratio),
+        covered.conditions,
     )
 
 

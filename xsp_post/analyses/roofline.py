@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,13 @@ BOUNDS = (MEMORY, COMPUTE, LATENCY, UNKNOWN)
 COUNTERS, ANALYTIC, NO_COUNTERS = "counters", "analytic", "none"
 COUNTER_SOURCES = (COUNTERS, ANALYTIC, NO_COUNTERS)
 _PIPE_TEXTS = (*PIPES, "")
+
+
+# What a counter tool says of its own measurement: shares of its peaks, and its peaks at the clock it held.
+MEASURED_PEAKS = ("peak_fp32_flop_per_s", "peak_dram_bytes_per_s")
+CONDITIONS = ("compute_speed_ratio", "memory_speed_ratio", *MEASURED_PEAKS)
+BOUND_SOURCES = ("roofline", "speed of light")
+LATENCY_BOUND_SPEED = 0.6  # Nsight Compute's rule "SOL bottleneck"
 
 
 @dataclass
@@ -45,6 +52,7 @@ class Work:
     l2_bytes: FloatArray
     occupancy_ratio: FloatArray
     coverage_ratio: FloatArray
+    conditions: dict[str, FloatArray] = field(default_factory=dict)  # of `CONDITIONS`, what there is
 
     def quantities(self) -> dict[str, FloatArray]:
         """The columns that the schema calls quantities."""
@@ -69,6 +77,7 @@ class Work:
             self.l2_bytes[rows],
             self.occupancy_ratio[rows],
             self.coverage_ratio[rows],
+            {name: values[rows] for name, values in self.conditions.items()},
         )
 
 
@@ -105,12 +114,26 @@ def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[
             group_sum(groups, part.l2_bytes, count),
             divide(weighted, np.bincount(groups, weights=weight, minlength=count)),
             coverage,
+            {name: _weighted(groups, values, part.latency_ns, count) for name, values in part.conditions.items()},
         )
 
     everything = sums(np.arange(len(group)), latency)
     if covered.all():
         return everything, everything
-    return everything, sums(np.flatnonzero(covered), covered_latency.astype(np.float64))
+    part = sums(np.flatnonzero(covered), covered_latency.astype(np.float64))
+    # the tool's own shares need no flop: they are those of all kernels of the group
+    speeds = {name: values for name, values in everything.conditions.items() if name not in MEASURED_PEAKS}
+    return everything, replace(part, conditions={**part.conditions, **speeds})
+
+
+def _weighted(group: IntArray, values: FloatArray, latency_ns: FloatArray, count: int) -> FloatArray:
+    """Mean per group weighted by latency; NaN where a value of the group is unknown."""
+    lost = np.bincount(group[np.isnan(values)], minlength=count) > 0
+    mean = divide(
+        np.bincount(group, weights=np.nan_to_num(values * latency_ns), minlength=count),
+        np.bincount(group, weights=latency_ns, minlength=count),
+    )
+    return np.where(lost, np.nan, mean)
 
 
 def timed_where(is_timed: BoolArray, work: Work) -> Work:
@@ -129,7 +152,7 @@ def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Op
     bandwidth = _per_case(
         work.case, {case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()}
     )
-    memory_s = dram / bandwidth
+    compute_s, memory_s = _at_measured_clock(work, peaks, compute_s, dram / bandwidth)
     needed_s = np.maximum(compute_s, memory_s)
     reached = divide(needed_s, seconds)
     is_known = ~(np.isnan(compute_s) | np.isnan(memory_s) | np.isnan(flop))
@@ -139,15 +162,42 @@ def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Op
         bound = np.where(reached < options.latency_bound_ratio, LATENCY, bound)
     # Neither flop nor traffic: nothing to compare. Only the share of the roof that was reached says something.
     is_known &= (needed_s > 0) | ((options.roof == ROOF_AUTO) & (seconds > 0))
-    bound = np.where(is_known, bound, UNKNOWN)
+    said = _speed_of_light(work, options)
+    bound = np.where(is_known, bound, said)
     return {
         "arithmetic_intensity_flop_per_byte": divide(flop, dram),
         "arithmetic_throughput_flop_per_s": divide(flop, seconds),
         "pipe": pd.Categorical.from_codes(pipe, categories=pd.Index(_PIPE_TEXTS)),
         "bound": pd.Categorical(bound, categories=pd.Index(BOUNDS)),
+        "bound_source": pd.Categorical(
+            np.select([is_known, said != UNKNOWN], [BOUND_SOURCES[0], BOUND_SOURCES[1]], ""),
+            categories=pd.Index([*BOUND_SOURCES, ""]),
+        ),
         "roof_ratio": reached,
         "roof_flop_per_s": np.where(flop == 0, 0.0, divide(flop, needed_s)),
     }
+
+
+def _at_measured_clock(
+    work: Work, peaks: Mapping[int, Peaks | None], compute_s: FloatArray, memory_s: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Least times at the clocks that the counter tool held the GPU at, where the latency is from its run, too."""
+    nothing = np.full(len(work.case), np.nan)
+    fp32 = work.conditions.get("peak_fp32_flop_per_s", nothing) / _peak_per_row(work.case, peaks, "fp32")
+    known = {case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()}
+    memory = work.conditions.get("peak_dram_bytes_per_s", nothing) / _per_case(work.case, known)
+    slower = [np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0) for ratio in (fp32, memory)]
+    return compute_s / slower[0], memory_s / slower[1]
+
+
+def _speed_of_light(work: Work, options: Options) -> FloatArray:
+    """Nsight Compute's own shares of its peaks as a bound, by its rule: below 60 % of both, latency."""
+    nothing = np.full(len(work.case), np.nan)
+    compute, memory = (work.conditions.get(name, nothing) for name in ("compute_speed_ratio", "memory_speed_ratio"))
+    bound = np.where(memory > compute, MEMORY, COMPUTE)
+    bound = np.where(np.fmax(compute, memory) < LATENCY_BOUND_SPEED, LATENCY, bound)
+    is_known = ~(np.isnan(compute) | np.isnan(memory)) & (options.roof == ROOF_AUTO)
+    return np.where(is_known, bound, UNKNOWN)
 
 
 def utilisation(work: Work, pipe: object, time_ns: FloatArray, peaks: Mapping[int, Peaks | None]) -> FloatArray:
@@ -182,7 +232,7 @@ def _compute_seconds(work: Work, peaks: Mapping[int, Peaks | None], roof: str) -
     rest = work.flop - known > 1e-6 * np.nan_to_num(work.flop)
     needed = np.where(rest, (work.flop - known) / _peak_per_row(work.case, peaks, "fp32"), 0.0)
     seconds = np.where(rest, np.maximum(seconds, needed), seconds)
-    return seconds, np.where(np.isnan(work.flop), len(PIPES), pipe)
+    return np.where(np.isnan(work.flop), np.nan, seconds), np.where(np.isnan(work.flop), len(PIPES), pipe)
 
 
 def _peak_per_row(case: IntArray, peaks: Mapping[int, Peaks | None], pipe: str) -> FloatArray:

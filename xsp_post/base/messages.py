@@ -530,10 +530,12 @@ ERRORS: dict[str, ErrorText] = {
 FINDINGS: dict[str, FindingText] = {
     "above-roof": FindingText(
         WARNING,
-        "Kernels faster than their roof",
-        "A kernel reached more than 105 % of a peak. Possible reasons: the GPU ran above the clock of its data sheet, "
-        "the peak of another pipe or board was used, or timing and counters are from different kernels.",
-        "Give the right peaks with --peaks, and check which metric the flop count is from (a08.metric_source).",
+        "Kernels or layers faster than their roof",
+        "A kernel or layer reached more than a peak. Possible reasons: the GPU ran above the clock of its data sheet, "
+        "the peak of another pipe or board was used, timing and counters are from different kernels, or, where the work "
+        "is counted from sizes, data was still in L2 and did not come from DRAM.",
+        "Give the right peaks with --peaks, and see where flop and bytes are from (a08.metric_source, "
+        "a14.counter_source).",
     ),
     "allocation-is-output-size": FindingText(
         INFO,

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.hardware.gpus import peaks_of_ncu_attributes
-from xsp_post.model.counters import DURATION, QUANTITIES, CounterReport
+from xsp_post.model.counters import DURATION, INTEGER_ONLY, QUANTITIES, CounterReport
 
 ESTIMATE = "estimate"  # a word of `source`; nothing else there contains it
 SECTOR_BYTES = 32
@@ -52,6 +52,8 @@ _FIXED_INPUTS = re.compile(
     r"|dram__cycles_elapsed\.avg\.per_second|lts__t_(?:bytes|sectors)\.sum(?:\.per_second)?"
     r"|sm__warps_active\.avg\.pct_of_peak_sustained_active|sm__maximum_warps_per_active_cycle_pct"
     r"|(?:sm|smsp)__inst_executed_pipe_tensor(?:_op_\w+)?\.sum(?:\.per_cycle_elapsed)?"
+    r"|sm__throughput\.avg\.pct_of_peak_sustained_elapsed"
+    r"|gpu__compute_memory_throughput\.avg\.pct_of_peak_sustained_elapsed"
     r"|flop_count_[dsh]p|dram_(?:read|write)_(?:bytes|transactions)|achieved_occupancy|l2_(?:read|write)_transactions"
 )
 
@@ -134,6 +136,7 @@ def quantities(report: CounterReport, tensor_peak_flop_per_s: float | None = Non
     _total_flop(wide)
     _memory(wide, seconds)
     _occupancy(wide)
+    _speed_of_light(wide)
     _peaks(wide)
     return wide.long()
 
@@ -251,8 +254,13 @@ def _tensor_silent(wide: _Wide, active: np.ndarray) -> None:
     """Zero flop where the report says that the tensor pipe did nothing, or integer work only."""
     floating, integer = _shares(wide, _FLOATING_ACTIVE), _shares(wide, _INTEGER_ACTIVE)
     wide.offer("flop_tensor", np.where(active == 0, 0.0, np.nan), "tensor pipe idle")
-    only_integer = (floating == 0) & (integer > 0)
-    wide.offer("flop_tensor", np.where(only_integer, 0.0, np.nan), "tensor pipe: integer work only")
+    only_integer = ~(floating > 0) & (integer > 0)
+    wide.offer("flop_tensor", np.where(only_integer, 0.0, np.nan), INTEGER_ONLY)
+
+
+def _is_integer_work(wide: _Wide) -> np.ndarray:
+    """Whether a kernel's tensor work was integer only: what it computed is not counted as flop, and not known."""
+    return wide.sources.get("flop_tensor", np.full(len(wide.action_ids), "", object)) == INTEGER_ONLY
 
 
 def _tensor_instructions(wide: _Wide, seconds: np.ndarray) -> None:
@@ -280,6 +288,7 @@ def _total_flop(wide: _Wide) -> None:
     known = np.isfinite(parts)
     total = np.nansum(parts, axis=0)
     total = np.where(known[names.index("flop_fp32")] | (total > 0), total, np.nan)
+    total = np.where(_is_integer_work(wide), np.nan, total)
     # One text per combination of recorded and estimated parts: at most a few.
     estimated = np.array([
         [ESTIMATE in source for source in wide.sources.get(name, np.full(len(wide.action_ids), "", object))]
@@ -332,6 +341,15 @@ def _occupancy(wide: _Wide) -> None:
     wide.offer("theoretical_occupancy_ratio", wide.get(most) / 100, most)
 
 
+def _speed_of_light(wide: _Wide) -> None:
+    """Nsight Compute's own shares of the peak: of the multiprocessors, and of all memory there is."""
+    for quantity, name in (
+        ("compute_speed_ratio", "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
+        ("memory_speed_ratio", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
+    ):
+        wide.offer(quantity, wide.get(name) / 100, name)
+
+
 def _peaks(wide: _Wide) -> None:
     """Roofs at the clocks that were measured: 2 flop × fma per cycle × clock; bytes per cycle × clock."""
     clock = wide.get("sm__cycles_elapsed.avg.per_second")
@@ -364,7 +382,9 @@ def combined_flop(metrics: pd.DataFrame) -> pd.DataFrame:
     wide = rows.pivot(index="kernel_id", columns="metric_name", values="value").reindex(columns=[*names, "flop"])
     total = wide[list(names)].sum(axis=1, min_count=1)
     is_same = np.isclose(total, wide["flop"], rtol=1e-12, atol=0)  # estimates are summed in another order there
-    differs = total.notna() & (wide["flop_fp32"].notna() | (total > 0)) & ~is_same
+    sources = rows["source"].astype(object).str
+    integer = rows[(rows["metric_name"] == "flop_tensor") & sources.startswith(INTEGER_ONLY)]["kernel_id"]
+    differs = total.notna() & (wide["flop_fp32"].notna() | (total > 0)) & ~is_same & ~wide.index.isin(integer)
     if not differs.any():
         return metrics.iloc[:0]
     estimated = rows[rows["source"].astype(object).str.contains(ESTIMATE) & (rows["value"] > 0)]["kernel_id"]

@@ -350,6 +350,7 @@ GPUS: tuple[Gpu, ...] = (
         _bandwidth(1593, 5120),
         "A100 data sheet (same chip, slower NVLink)",
         40 * MIB,
+        datasheet={"fp32": 19.5, "fp64": 9.7, "fp16_tensor": 312, "int8_tensor": 624},
     ),
     Gpu(
         "A30",
@@ -383,8 +384,8 @@ GPUS: tuple[Gpu, ...] = (
         _bandwidth(6251, 384),
         "A10G board as Nsight Compute describes it (device attributes, roofline chart)",
         6 * MIB,
-        rates={"tf32_tensor": 256, "fp16_tensor": 512, "bf16_tensor": 512},
-        datasheet={"fp32": 35, "fp16_tensor": 70},
+        rates={"tf32_tensor": 256, "fp16_tensor": 512, "bf16_tensor": 512, "int8_tensor": 1024},
+        datasheet={"fp32": 35, "tf32_tensor": 35, "fp16_tensor": 70, "bf16_tensor": 70, "int8_tensor": 140},
     ),
     Gpu(
         "A40",
@@ -493,8 +494,8 @@ GPUS: tuple[Gpu, ...] = (
         _bandwidth(9001, 384),
         "L40 data sheet (dense)",
         96 * MIB,
-        rates=GEFORCE_RATES["8.9"],
-        datasheet={"fp32": 90.5, "tf32_tensor": 90.5, "fp16_tensor": 181, "fp8_tensor": 362},
+        rates={**GEFORCE_RATES["8.9"], "int8_tensor": 1024},
+        datasheet={"fp32": 90.5, "tf32_tensor": 90.5, "fp16_tensor": 181, "fp8_tensor": 362, "int8_tensor": 362},
     ),
     Gpu(
         "L40S",

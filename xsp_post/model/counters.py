@@ -25,12 +25,18 @@ QUANTITIES: dict[str, str] = {
     "occupancy_ratio": "1",
     "theoretical_occupancy_ratio": "1",
     "tensor_active_ratio": "1",
+    "compute_speed_ratio": "1",
+    "memory_speed_ratio": "1",
     "counted_duration_ns": "ns",
     "peak_fp64_flop_per_s": "flop/s",
     "peak_fp32_flop_per_s": "flop/s",
     "peak_fp16_flop_per_s": "flop/s",
     "peak_dram_bytes_per_s": "B/s",
 }
+
+
+# How the source of a kernel's tensor flop begins where its tensor work was integer: that is no flop, and not counted.
+INTEGER_ONLY = "tensor pipe: integer work only"
 
 
 @dataclass

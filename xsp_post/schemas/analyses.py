@@ -41,6 +41,12 @@ _INTENSITY = (
     C("arithmetic_throughput_flop_per_s", "float64", "total flop / kernel latency of the kernels with counters"),
     C("pipe", "str", "pipe whose roof decides the bound: the one that would be busy longest, or the one asked for"),
     C("bound", "str", "memory, compute, latency (far below both roofs) or unknown (no counters or no peak)"),
+    C(
+        "bound_source",
+        "str",
+        "roofline: flop and bytes against the roofs (at the clock of the measurement where the latency is of the "
+        "counter run, too); speed of light: Nsight Compute's own shares of its peaks; empty where unknown",
+    ),
     C("roof_ratio", "float64", "share of the nearer roof that was reached, NaN unknown"),
 )
 _COVERAGE = (
