@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -87,6 +88,30 @@ def written(tmp_path_factory):
         return known[id(results)][1]
 
     return write
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The source of axe-core, which finds what people with a screen reader or a keyboard cannot use.
+
+    From XSP_POST_AXE (a file), else fetched once with npm; the test is skipped, with the reason, where neither works.
+    """
+    if named := os.environ.get("XSP_POST_AXE"):
+        return Path(named).read_text(encoding="utf-8")
+    folder = Path(__file__).parents[2] / ".cache" / "axe"
+    source = folder / "node_modules" / "axe-core" / "axe.min.js"
+    if not source.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("axe-core is not here: no npm to fetch it (set XSP_POST_AXE to axe.min.js)")
+        command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), "axe-core@4"]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=120, check=False).returncode == 0
+        except subprocess.TimeoutExpired:
+            done = False
+        if not done or not source.exists():
+            pytest.skip("axe-core is not here: npm could not fetch it (set XSP_POST_AXE to axe.min.js)")
+    return source.read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -61,6 +61,10 @@ async function drawChart(holder, alternative) {
     actions: { export: { svg: true, png: true }, source: false, compiled: false, editor: false },
     downloadFileName: chart.file, tooltip: { theme: dark ? "dark" : "light" },
   });
+  const label = (holder.querySelector("h3") || holder.querySelector("figcaption")).textContent;
+  target.querySelector("details > summary")?.setAttribute("aria-label", "Save the chart " + label);
+  target.querySelector("svg.marks, canvas.marks")?.setAttribute("aria-label", label);
+  target.querySelector("svg.marks, canvas.marks")?.setAttribute("role", "img");
   views.set(holder.dataset.chart, { view: result.view, holder, alternative: choice, finalize: () => result.finalize() });
   result.view.addEventListener("click", (event, item) => {
     const datum = item && item.datum;

@@ -36,7 +36,7 @@ function buildTimeline(holder, data) {
   const status = el("span", { class: "status", "aria-live": "polite" });
   const button = (label, title, action) => el("button", { type: "button", text: label, title, "aria-label": title, onclick: action });
   const tools = el("div", { class: "table-tools" },
-    el("span", { class: "switch" }, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("‹", "Earlier", () => move(-0.3)), button("›", "Later", () => move(0.3)), button("All", "Show everything", () => { view.from = 0; view.to = length; draw(); })),
+    el("span", { class: "switch" }, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("‹", "Earlier", () => move(-0.3)), button("›", "Later", () => move(0.3)), button("All", "All: show everything", () => { view.from = 0; view.to = length; draw(); })),
     status);
   const longest = gapTotals.reduce((best, gap) => (gap && gap.longest[0] > (best ? best.longest[0] : 0) ? gap : best), null);
   if (longest) {
