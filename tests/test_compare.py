@@ -186,7 +186,7 @@ def test_same_results_twice_are_equal():
     assert shown(comparison) == 0
     summary = comparison.frame("compare_summary")
     assert not summary["is_difference"].any()
-    assert summary["statement"][0].startswith("No significant difference in ")
+    assert summary["statement"][0].startswith("The same, as far as can be shown: model latency ")
 
 
 # -- differences --------------------------------------------------------------------------------------------
@@ -324,6 +324,45 @@ def test_captures_without_kernels_or_ranges(tmp_path):
     assert not comparison.frame("compare_summary")["is_difference"].any()
 
 
+# -- per unit of work ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def windows(captures):
+    """Two windows of equal length on a longer run, before and after a change that slowed it (captures/MEANING)."""
+    return compare(*(analyze([captures / "nsys" / f"fsdp_2gpu_h100{name}.sqlite"]) for name in ("", "_after")))
+
+
+def test_windows_are_compared_by_the_work_in_them(windows):
+    totals = windows.frame("compare_totals").set_index("quantity")
+    idle = totals.loc["idle", ["base_value", "other_value"]].to_numpy(float) / 1e6
+    assert idle == pytest.approx([58.7, 104.4], abs=0.2)
+    assert totals.loc["kernel_count", ["base_value", "other_value"]].tolist() == [4010, 3587]
+    assert 0.08 < totals.loc["window", "difference_ratio"] < 0.15
+    send = windows.frame("compare_names").set_index("name").loc["ncclDevKernel_SendRecv"]
+    assert [round(send[c] / 1e3) for c in ("base_mean_ns", "other_mean_ns")] == [385, 544]
+    verdict, regression = windows.frame("compare_summary")["statement"].iloc[:2]
+    assert verdict.startswith("Slower: ") and "In an equal window: 10.5 % fewer kernels" in verdict
+    assert "385 µs → 544 µs" in verdict and "idle 58.9 ms → 104 ms" in verdict
+    assert regression.startswith("Largest regression: ncclDevKernel_SendRecv")
+
+
+def test_causes_sum_to_the_difference(windows):
+    window = windows.frame("compare_totals").set_index("quantity").loc["window"]
+    assert windows.frame("compare_causes")["difference_ns"].sum() == pytest.approx(window["difference_value"], abs=10)
+
+
+def test_bars_of_windows_need_no_executions(windows):
+    for bar, code in (("idle>50%", 1), ("idle>200%", 0), ("device_time>20%", 0), ("kernel_time(SendRecv)>30%", 1),
+                      ("kernel_time>20%", 0), ("kernel_count>5%", 0)):  # fmt: skip
+        try:
+            check_bars(windows, [parse_bar(bar)])
+            found = 0
+        except BarNotMetError:
+            found = 1
+        assert found == code, bar
+
+
 # -- bars ---------------------------------------------------------------------------------------------------
 
 
@@ -429,7 +468,9 @@ def test_command_in_terminal_json_html_and_ci(tmp_path):
 
     done = command("base.xsp.sqlite", "same.xsp.sqlite", "--fail-if", "model_latency>3%")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("No significant difference")
+    assert done.stdout.startswith("The same, as far as can be shown: model latency ")
+    done = command("base.xsp.sqlite", "slow.xsp.sqlite", "--markdown")
+    assert done.stdout.startswith("### Slower by ") and "| model latency | " in done.stdout
     failed = command("base.xsp.sqlite", "slow.xsp.sqlite", "--fail-if", "model_latency>3%", "--json", "-o", "c.html")
     assert failed.returncode == 1 and "[bar-not-met]" in failed.stderr and "Traceback" not in failed.stderr
     printed = json.loads(failed.stdout)

@@ -60,8 +60,8 @@ ERRORS: dict[str, ErrorText] = {
     "bar-syntax": ErrorText(
         "A condition of --fail-if cannot be read.",
         "Write QUANTITY>NUMBER%, e.g. 'model_latency>3%' (in quotes, because the shell interprets >). Quantities: "
-        "model_latency, throughput, kernel_latency, gpu_busy, kernel_count, layer_latency, kernel_time. The last two "
-        "take a name.",
+        "model_latency, throughput, kernel_latency, gpu_busy, kernel_count, device_time, idle, copy_time, "
+        "communication, layer_latency, kernel_time. The last two take a name.",
     ),
     "bar-unknown": ErrorText(
         "The quantity of a --fail-if condition is missing in one of the captures, so it cannot be compared.",

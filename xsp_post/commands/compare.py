@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from xsp_post.model.results import Analysis
 
-_TABLES = ("compare_summary", "compare_cases", "compare_models", "compare_layers", "compare_kernels")
+_TABLES = (
+    "compare_summary",
+    "compare_totals",
+    "compare_causes",
+    "compare_names",
+    "compare_cases",
+    "compare_models",
+    "compare_layers",
+    "compare_kernels",
+)
 
 
 @with_options(TREE)
@@ -29,6 +38,9 @@ def compare(
         typer.Option("--fail-if", help="Exit 1 when so, e.g. 'model_latency>3%'; may be given several times."),
     ] = None,
     top: Annotated[int, typer.Option(help="Layers and kernels to print (0: all).")] = 10,
+    as_markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print Markdown: the sentences and a table, for a pull request.")
+    ] = False,
     options: Options = DEFAULTS,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
@@ -54,6 +66,10 @@ def compare(
     if as_json:
         tables = {name.removeprefix("compare_"): shared.records(for_people(comparison, name)) for name in _TABLES}
         shared.print_json("compare", {"base": base.name, "other": other.name, **tables})
+    elif as_markdown:
+        from xsp_post.reports.compare_text import comparison_markdown
+
+        typer.echo(comparison_markdown(comparison, (base.name, other.name), top), nl=False)
     else:
         _print(comparison, top)
     if output is not None:
@@ -66,11 +82,12 @@ def _print(comparison: Analysis, top: int) -> None:
     from rich.text import Text
 
     from xsp_post.base.text_safety import shown
+    from xsp_post.reports.terminal_text import say
 
     console = shared.stdout()
     for row in comparison.frame("compare_summary").to_dict("records"):
         style = ("bold yellow" if row["is_difference"] else "bold green") if row["subject"] == "verdict" else ""
-        console.print(Text(shown(str(row["statement"]), 600), style=style))
+        say(console, Text(shown(str(row["statement"]), 600), style=style))
     models = comparison.frame("compare_models")
     if len(models):
         _section(console, "Model, per iteration", _for_print(models, "quantity", "_value"), 0)

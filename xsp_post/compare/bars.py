@@ -20,7 +20,7 @@ from xsp_post.base.errors import BarNotMetError, UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import shown
 from xsp_post.compare.differences import SIGNIFICANCE
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 _BAR = re.compile(
@@ -30,8 +30,10 @@ _BAR = re.compile(
 _SCALE = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "": 1.0}
 _MODEL = ("model_latency", "kernel_latency", "gpu_busy", "kernel_count")
 _ROWS = {"layer_latency": ("compare_layers", "layer_path"), "kernel_time": ("compare_kernels", "name")}
+# of a capture as a whole, per unit of work (`compare.impact`): there without executions, too
+_TOTALS = ("kernel_time", "device_time", "idle", "copy_time", "communication")
 THROUGHPUT = "throughput"
-QUANTITIES = (*_MODEL, THROUGHPUT, *_ROWS)
+QUANTITIES = tuple(dict.fromkeys((*_MODEL, THROUGHPUT, *_ROWS, *_TOTALS)))
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,12 @@ def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:
 def _rows_of(comparison: Results, bar: Bar) -> pd.DataFrame:
     """label, base, other, difference, ratio, ci_low, ci_high, p_value, is_shown of what the bar is about."""
     if bar.quantity in _ROWS:
-        return _named_rows(comparison, bar)
+        rows = _named_rows(comparison, bar)
+        if len(rows) or bar.quantity not in _TOTALS:
+            return rows
+        return _names_rows(comparison, bar) if bar.name else _totals_rows(comparison, bar)
+    if bar.quantity in _TOTALS:
+        return _totals_rows(comparison, bar)
     frame = comparison.frame("compare_models")
     wanted = "model_latency" if bar.quantity == THROUGHPUT else bar.quantity
     frame = frame[frame["quantity"] == wanted]
@@ -119,9 +126,38 @@ def _rows_of(comparison: Results, bar: Bar) -> pd.DataFrame:
         }
     )
     rows = rows[rows["base"].notna() & rows["other"].notna()]
+    if rows.empty and bar.quantity == "kernel_count":
+        return _totals_rows(comparison, bar)
     if bar.quantity == THROUGHPUT:
         rows = rows.assign(ratio=rows["base"] / rows["other"] - 1)
     return rows
+
+
+def _totals_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
+    """One quantity of the whole capture, per unit of work."""
+    frame = frame_or_empty(comparison, "compare_totals")
+    frame = frame[frame["quantity"].astype(str) == bar.quantity]
+    label = f"{bar.quantity.replace('_', ' ')} per unit of work"
+    return _untested(frame, label, frame["base_per_unit"], frame["other_per_unit"])
+
+
+def _names_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
+    """Mean durations of the kernels of a name."""
+    frame = frame_or_empty(comparison, "compare_names")
+    texts = frame["name"].astype(object)
+    frame = frame[texts.eq(bar.name) | texts.str.contains(re.escape(bar.name), case=False, regex=True)]
+    label = frame["name"].map(lambda text: f"mean time of {shown(str(text), 80)}")
+    rows = _untested(frame, label, frame["base_mean_ns"], frame["other_mean_ns"])
+    return rows[rows["base"].notna() & rows["other"].notna()]
+
+
+def _untested(frame: pd.DataFrame, label: str | pd.Series, base: pd.Series, other: pd.Series) -> pd.DataFrame:
+    """Rows that have one value on each side: judged by the values alone."""
+    nothing = float("nan")
+    values = pd.DataFrame({"base": base, "other": other}, index=frame.index)
+    difference = values["other"] - values["base"]
+    return values.assign(label=label, difference=difference, ratio=difference / values["base"], ci_low=nothing,
+                         ci_high=nothing, p_value=nothing, is_shown=False)  # fmt: skip
 
 
 def _named_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
@@ -158,6 +194,8 @@ def _sentence(bar: Bar, row: dict) -> str:
     change = f"{'+' if row['ratio'] > 0 else ''}{format_ratio_percent(row['ratio'])}"
     if math.isnan(row["p_value"]):
         unsure = "; too few iterations for an interval: judged by the value alone"
+        if "per unit of work" in str(row["label"]) or "mean time of" in str(row["label"]):
+            unsure = "; without an interval: judged by the value alone"
         sure = "" if bar.quantity == "kernel_count" else unsure
     elif row["base"]:
         ends = format_ratio_interval(*(row[end] / row["base"] for end in ("ci_low", "ci_high")))

@@ -18,7 +18,9 @@ from xsp_post.compare.differences import (
     differences,
     holm,
 )
+from xsp_post.compare.impact import Impact, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
+from xsp_post.compare.sentences import causes, first_sentence, largest
 from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES
@@ -58,6 +60,12 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     layer_samples = matching.with_base_paths(layer_samples, renamed)
     work = [matching.kernel_samples(side) for side in sides]
     tables = {"models": _models(sides, work, spread), "layers": _layers(layer_samples, spread)}
+    has_executions = bool(tables["models"]["quantity"].eq("model_latency").any())
+    found = impact(sides, has_executions=has_executions)
+    if not has_executions and found is not None and not shape.is_same_sequence:
+        # windows on a longer run: what lies in one of them and not in the other says nothing of the program
+        tables = {name: table.iloc[:0] for name, table in tables.items()}
+        work = [samples.iloc[:0] for samples in work]
     kernel_samples = _kernel_samples(sides, work, shape, cases, renamed, tables["layers"])
     tables["kernels"] = _kernels(kernel_samples, spread)
     are_operators = has_operators(base) or has_operators(other)
@@ -71,10 +79,22 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
         "compare_layers": _shaped("compare_layers", _ordered(layers)),
         "compare_kernels": _shaped("compare_kernels", _ordered(kernels)),
     }
+    for name in ("totals", "names", "causes"):
+        frames[f"compare_{name}"] = _impact_table(f"compare_{name}", found)
     frames["compare_summary"] = _shaped(
-        "compare_summary", pd.DataFrame(_statements(frames, shape), columns=["subject", "statement", "is_difference"])
+        "compare_summary",
+        pd.DataFrame(_statements(frames, shape, found), columns=["subject", "statement", "is_difference"]),
     )
     return Analysis(frames)
+
+
+def _impact_table(name: str, found: Impact | None) -> pd.DataFrame:
+    columns = [c.name for c in TABLES[name].columns]
+    if found is None:
+        return pd.DataFrame(
+            {c.name: pd.Series(dtype=object if c.dtype == "str" else c.dtype) for c in TABLES[name].columns}
+        )
+    return getattr(found, name.removeprefix("compare_"))[columns].reset_index(drop=True)
 
 
 def _least_spread(results: Results) -> float:
@@ -375,7 +395,7 @@ def _shaped(name: str, frame: pd.DataFrame) -> pd.DataFrame:
 # -- sentences ----------------------------------------------------------------------------------------------
 
 
-def _statements(frames: dict[str, pd.DataFrame], shape: Structure) -> list[tuple[str, str, bool]]:
+def _statements(frames: dict[str, pd.DataFrame], shape: Structure, found: Impact | None) -> list[tuple[str, str, bool]]:
     """The comparison in sentences: the verdict first, then structure, then time."""
     models, layers, kernels = (frames[f"compare_{name}"] for name in ("models", "layers", "kernels"))
     said = list(shape.statements)
@@ -396,7 +416,9 @@ def _statements(frames: dict[str, pd.DataFrame], shape: Structure) -> list[tuple
         said.append(("layers", _rows_sentence(layers, "layer", "layer_path"), bool(_is_shown(layers).any())))
     if len(kernels):
         said.append(("kernel time", _rows_sentence(kernels, "kernel", "name"), bool(_is_shown(kernels).any())))
-    verdict = _verdict(models, layers, kernels)
+    verdict = first_sentence(models, found) or _verdict(models, layers, kernels)
+    if found is not None:
+        said = [*largest(found), *causes(found), *said]
     if shape.is_ranges_only and not verdict[2]:
         verdict = (
             "verdict",
@@ -423,11 +445,7 @@ def _verdict(models: pd.DataFrame, layers: pd.DataFrame, kernels: pd.DataFrame) 
             "comparison of equals in twenty shows any).",
             False,
         )
-    return (
-        "verdict",
-        f"{format_count(count)} of {format_count(max(tested, count))} comparisons show a difference.",
-        True,
-    )
+    return "verdict", "Model executions are not comparable; what differs in layers and kernels follows.", True
 
 
 def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) -> str:

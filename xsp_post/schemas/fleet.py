@@ -427,13 +427,69 @@ COMPARE_KERNELS = register(
     )
 )
 
+COMPARE_TOTALS = register(
+    Table(
+        "compare_totals",
+        "Device time compared",
+        "quantity",
+        (
+            C("quantity", "str", "window, busy, idle, device_time (busy), kernel_time, copy_time, communication, "
+              "kernel_count"),
+            C("unit", "str", "ns, or 1 for a count"),
+            C("base_value", "float64", "of the base, summed over devices"),
+            C("other_value", "float64", "of the other"),
+            C("base_per_unit", "float64", "per execution; without executions as recorded"),
+            C("other_per_unit", "float64", "per execution; without executions for as much work as the base's"),
+            C("difference_value", "float64", "other_per_unit - base_per_unit"),
+            C("difference_ratio", "float64", "that difference / base_per_unit, NaN where the base has none"),
+        ),
+        "device_windows, per unit of work",
+    )
+)  # fmt: skip
+
+COMPARE_NAMES = register(
+    Table(
+        "compare_names",
+        "Kernels by name compared",
+        "kernel name",
+        (
+            C("name", "str", "kernel, normalised"),
+            C("base_count", "int64", "launches in the base"),
+            C("other_count", "int64", "launches in the other"),
+            C("base_mean_ns", "float64", "mean duration in the base, NaN none"),
+            C("other_mean_ns", "float64", "mean duration in the other, NaN none"),
+            C("impact_ns", "float64", "kernel time of the other less that of the base, per unit of work"),
+            C("is_communication", "bool", "a collective or transfer between ranks"),
+        ),
+        "ordered by size of impact_ns",
+    )
+)
+
+COMPARE_CAUSES = register(
+    Table(
+        "compare_causes",
+        "What the difference consists of",
+        "cause",
+        (
+            C("cause", "str", "in words"),
+            C("difference_ns", "float64", "part of the difference of the device windows, per unit of work"),
+            C("example", "str", "the kernel with most of it, empty none"),
+        ),
+        "the parts sum to the difference of the windows",
+    )
+)
+
 COMPARE_SUMMARY = register(
     Table(
         "compare_summary",
         "What differs",
         "statement",
         (
-            C("subject", "str", "verdict, kernels, ranges, model, layers, system"),
+            C(
+                "subject",
+                "str",
+                "verdict, largest regression, largest gain, causes, kernels, ranges, copies, system, model, layers, kernel time",
+            ),
             C("statement", "str", "one sentence"),
             C("is_difference", "bool", "the sentence states a difference"),
         ),

@@ -1,0 +1,263 @@
+"""Two results → where the difference in time comes from: totals, kernels by name, causes that sum to it.
+
+Everything is per unit of work. Where both have executions of one kind, that is an execution. Where neither has, the
+captures are windows on a longer run, and the work in a window is told by its kernels: how often those that both have
+were launched, weighted by their time in the base. The times of the other are divided by that ratio.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analyses.limits import COPY, group_times
+from xsp_post.compare.matching import BASE, OTHER, Side
+from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.names.families import families, normalise_kernel_name
+
+EXECUTION, WORK = "execution", "work"
+_EDGES = "edges"
+COMMUNICATION = "communication"
+# Less common kernel time than this on a side: the captures do not do the same work.
+LEAST_COMMON = 0.5
+_SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+_WINDOW = ["window_ns", "busy_ns", "idle_ns"]
+_ENDS = (0.05, 0.95)
+
+
+@dataclass(frozen=True)
+class Impact:
+    """``unit``: execution, work, or "" where nothing is comparable. ``work_ratio``: work of the other in that of the
+    base, with the ends of what single kernel names say. ``totals``, ``names``, ``causes``: tables compare_…"""
+
+    unit: str
+    work_ratio: float
+    low: float
+    high: float
+    device_count: int
+    totals: pd.DataFrame
+    names: pd.DataFrame
+    causes: pd.DataFrame
+
+
+def impact(sides: list[Side], *, has_executions: bool) -> Impact | None:
+    """What the difference in time consists of; None where the results do not say what their devices did, or hold
+    executions of several kinds."""
+    chosen = [_deepest(side.results) for side in sides]
+    scopes = [_windows(side.results, ids, has_executions) for side, ids in zip(sides, chosen)]
+    if any(windows.empty or not windows["busy_ns"].sum() for windows, _ in scopes):
+        return None
+    units = [_executions(side, ids) for side, ids in zip(sides, chosen)] if has_executions else [1.0, 1.0]
+    if not all(units):
+        return None
+    kernels = [_kernels(side, ids, has_executions) for side, ids in zip(sides, chosen)]
+    shapes = _side_by_side(kernels, ["name", *_SHAPE])
+    names = _side_by_side(kernels, ["name"])
+    if has_executions:
+        unit, ratio, low, high = EXECUTION, units[OTHER] / units[BASE], np.nan, np.nan
+    else:
+        unit, ratio, low, high = _work(names)
+    divisors = [units[BASE], units[BASE] * ratio]
+    groups = [group_times(*scope) for scope in scopes]
+    sums = [_sums(windows, names, side) for (windows, _), side in zip(scopes, (BASE, OTHER))]
+    if not has_executions:
+        for side, ids, found, summed in zip(sides, chosen, groups, sums):
+            found[_EDGES] = _edges(side.results, ids, summed)
+    table = names.assign(impact_ns=_impact(names, divisors, unit))
+    causes = _causes(groups, shapes, divisors) if unit else pd.DataFrame(columns=["cause", "difference_ns", "example"])
+    devices = len(scopes[BASE][0].drop_duplicates(["capture_id", "device_id"]))
+    return Impact(unit, ratio, low, high, devices, _totals(sums, divisors), _ordered(table), causes)
+
+
+def _deepest(results: Results) -> list[int]:
+    """The captures of the deepest level."""
+    captures = frame_or_empty(results, "captures", ["capture_id", "level"])
+    depths = {level: number for number, level in enumerate(RUN_LEVELS)} | {RUN_COUNTERS: -1}
+    depth = captures["level"].astype(object).map(depths).fillna(0)
+    return captures["capture_id"][depth == depth.max()].astype(int).tolist()
+
+
+def _windows(results: Results, ids: list[int], has_executions: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
+    frames = []
+    for name in ("device_windows", "idle_causes"):
+        frame = frame_or_empty(results, name)
+        wanted = frame["capture_id"].isin(ids)
+        if has_executions:
+            wanted &= frame["scope"].astype(str).eq("execution")
+        frames.append(frame[wanted])
+    return frames[0], frames[1]
+
+
+def _executions(side: Side, ids: list[int]) -> float:
+    """Measured executions in the captures; 0 where they are of several cases."""
+    rows = side.cases.iterations
+    mine = rows[rows["capture_id"].isin(ids) & rows["is_measured"].astype(bool) & (rows["iteration_index"] >= 0)]
+    return float(len(mine)) if mine["case_index"].nunique() == 1 else 0.0
+
+
+def _kernels(side: Side, ids: list[int], has_executions: bool) -> pd.DataFrame:
+    """name, shape, count, total (ns) of the kernels of the captures, or of their measured executions."""
+    columns = ["capture_id", "process_id", "iteration_index", "name", "duration_ns", *_SHAPE]
+    frame = frame_or_empty(side.results, "kernels").reindex(columns=columns)
+    frame = frame[frame["capture_id"].isin(ids)]
+    if has_executions:
+        place = (frame[c].to_numpy(np.int64) for c in ("capture_id", "iteration_index", "process_id"))
+        row = side.cases.rows_of(*place)
+        measured = np.append(side.cases.iterations["is_measured"].to_numpy(bool), False)
+        frame = frame[measured[row] & (frame["iteration_index"].to_numpy(np.int64) >= 0)]
+    texts = frame["name"].astype("category")
+    short = np.array(normalise_kernel_name(texts.cat.categories), object)
+    frame = frame.assign(name=short[texts.cat.codes.to_numpy()] if len(frame) else texts.astype(object))
+    frame[_SHAPE] = frame[_SHAPE].fillna(-1)
+    sums = frame.groupby(["name", *_SHAPE], sort=False)["duration_ns"].agg(["size", "sum"])
+    return sums.rename(columns={"size": "count", "sum": "total"}).astype(float).reset_index()
+
+
+def _edges(results: Results, ids: list[int], sums: dict[str, float]) -> int:
+    """Time of the recording before the first and after the last operation of each GPU; added to window and idle."""
+    devices = frame_or_empty(results, "devices", ["capture_id", "gpu_index", "device_ns", "duration_ns"])
+    devices = devices[devices["capture_id"].isin(ids) & (devices["device_ns"] > 0)]
+    length = float(devices.drop_duplicates(["capture_id", "gpu_index"])["duration_ns"].sum())
+    beyond = max(length - sums["window"], 0.0)
+    sums["window"] += beyond
+    sums["idle"] += beyond
+    return int(beyond)
+
+
+def _impact(names: pd.DataFrame, divisors: list[float], unit: str) -> pd.Series:
+    """Kernel time of the other less that of the base. Of a window on a longer run only what the length of a launch
+    makes of it: how many launches lie in the window is where it was cut."""
+    whole = names["other_total"] / divisors[OTHER] - names["base_total"] / divisors[BASE]
+    if unit == EXECUTION:
+        return whole
+    base, other = (names[f"{side}_total"] / names[f"{side}_count"] for side in ("base", "other"))
+    return ((other - base) * names["other_count"] / divisors[OTHER]).fillna(whole)
+
+
+def _side_by_side(kernels: list[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
+    """keys, base_count, base_total, other_count, other_total, is_communication."""
+    parts = [frame.groupby(keys, sort=False)[["count", "total"]].sum() for frame in kernels]
+    parts = [part.add_prefix(prefix) for part, prefix in zip(parts, ("base_", "other_"))]
+    both = parts[BASE].join(parts[OTHER], how="outer").fillna(0.0).reset_index()
+    return both.assign(is_communication=families(both["name"].astype(object)) == COMMUNICATION)
+
+
+def _work(names: pd.DataFrame) -> tuple[str, float, float, float]:
+    """Unit, work of the other relative to the base, and between which values kernel names put it."""
+    own = names[~names["is_communication"]]
+    common = own[(own["base_count"] > 0) & (own["other_count"] > 0)]
+    for side in ("base_total", "other_total"):
+        if common[side].sum() < LEAST_COMMON * max(own[side].sum(), 1.0):
+            return "", 1.0, np.nan, np.nan
+    weight, ratio = common["base_total"].to_numpy(float), (common["other_count"] / common["base_count"]).to_numpy(float)
+    order = np.argsort(ratio, kind="stable")
+    share = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
+    low, high = (float(np.interp(end, share, ratio[order])) for end in _ENDS)
+    return WORK, float((ratio * weight).sum() / weight.sum()), low, high
+
+
+def _sums(windows: pd.DataFrame, names: pd.DataFrame, side: int) -> dict[str, float]:
+    prefix = ("base", "other")[side]
+    result = {column.removesuffix("_ns"): float(windows[column].sum()) for column in _WINDOW}
+    result["kernel_count"] = float(names[f"{prefix}_count"].sum())
+    result["kernel_time"] = float(names[f"{prefix}_total"].sum())
+    result["copy_time"] = float(windows["copy_busy_ns"].sum())
+    result["communication"] = float(windows["communication_ns"].sum())
+    result["device_time"] = float(windows["busy_ns"].sum())
+    return result
+
+
+def _totals(sums: list[dict[str, float]], divisors: list[float]) -> pd.DataFrame:
+    """quantity, unit, base and other as recorded, base and other per unit of work, difference, ratio."""
+    rows = []
+    for quantity in sums[BASE]:
+        base, other = (sums[side][quantity] for side in (BASE, OTHER))
+        per = [value / divisor for value, divisor in zip((base, other), divisors)]
+        rows.append({
+            "quantity": quantity, "unit": "1" if quantity == "kernel_count" else "ns", "base_value": base,
+            "other_value": other, "base_per_unit": per[BASE], "other_per_unit": per[OTHER],
+            "difference_value": per[OTHER] - per[BASE],
+            "difference_ratio": per[OTHER] / per[BASE] - 1 if per[BASE] else np.nan,
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def _ordered(names: pd.DataFrame) -> pd.DataFrame:
+    count = {side: names[f"{side}_count"] for side in ("base", "other")}
+    table = pd.DataFrame({
+        "name": names["name"], "base_count": count["base"].astype("int64"),
+        "other_count": count["other"].astype("int64"),
+        "base_mean_ns": names["base_total"] / count["base"].where(count["base"] > 0),
+        "other_mean_ns": names["other_total"] / count["other"].where(count["other"] > 0),
+        "impact_ns": names["impact_ns"], "is_communication": names["is_communication"],
+    })  # fmt: skip
+    return table.iloc[(-table["impact_ns"].abs()).argsort(kind="stable")].reset_index(drop=True)
+
+
+# -- causes -------------------------------------------------------------------------------------------------
+
+KERNEL_CAUSES = {
+    "swapped": "kernels that only one side has",
+    "shape": "the same kernels with other launch dimensions",
+    "count": "more or fewer launches of the same kernels",
+    "duration": "the same kernels take another time",
+    "overlap": "kernels that run side by side",
+}
+_GROUP_CAUSES = {
+    COMMUNICATION: "communication that no kernel hides",
+    COPY: "copies, and waiting for copy calls",
+    "launch": "waiting for launches",
+    "synchronization": "waiting for synchronisation",
+    "host": "waiting for the host",
+    _EDGES: "before the first and after the last operation of a GPU",
+    "profiler": "the profiler",
+    "unknown": "waiting for something that was not recorded",
+}
+
+
+def _causes(groups: list[dict[str, int]], shapes: pd.DataFrame, divisors: list[float]) -> pd.DataFrame:
+    """cause, difference_ns per unit of work, example; they sum to the difference of the windows."""
+    rows = []
+    split = _kernel_causes(shapes[~shapes["is_communication"]], divisors)
+    kernel = _per(groups, "kernel", divisors)
+    split["overlap"] = (kernel - sum(value for value, _ in split.values()), "")
+    rows += [(KERNEL_CAUSES[cause], value, example) for cause, (value, example) in split.items()]
+    for group in dict.fromkeys([*groups[BASE], *groups[OTHER]]):
+        if group != "kernel":
+            rows.append((_GROUP_CAUSES[group], _per(groups, group, divisors), ""))
+    table = pd.DataFrame(rows, columns=["cause", "difference_ns", "example"])
+    return table.iloc[(-table["difference_ns"].abs()).argsort(kind="stable")].reset_index(drop=True)
+
+
+def _per(groups: list[dict[str, int]], group: str, divisors: list[float]) -> float:
+    return groups[OTHER].get(group, 0) / divisors[OTHER] - groups[BASE].get(group, 0) / divisors[BASE]
+
+
+def _kernel_causes(rows: pd.DataFrame, divisors: list[float]) -> dict[str, tuple[float, str]]:
+    """Difference and the name with most of it, by cause; together the difference of the sums of durations."""
+    count = [rows[f"{side}_count"].to_numpy(float) / divisor for side, divisor in zip(("base", "other"), divisors)]
+    total = [rows[f"{side}_total"].to_numpy(float) / divisor for side, divisor in zip(("base", "other"), divisors)]
+    by_name = rows.groupby("name")[["base_count", "other_count"]].transform("sum")
+    lone_name = (by_name == 0).any(axis=1).to_numpy()
+    lone_shape = ~lone_name & ((count[BASE] == 0) | (count[OTHER] == 0))
+    mean = total[BASE] / np.where(count[BASE] > 0, count[BASE], 1.0)
+    whole = total[OTHER] - total[BASE]
+    launches = np.where(lone_name | lone_shape, 0.0, (count[OTHER] - count[BASE]) * mean)
+    values = {
+        "swapped": np.where(lone_name, whole, 0.0),
+        "shape": np.where(lone_shape, whole, 0.0),
+        "count": launches,
+        "duration": np.where(lone_name | lone_shape, 0.0, whole - launches),
+    }
+    names = rows["name"].to_numpy(object)
+    return {cause: (float(value.sum()), _most(names, value)) for cause, value in values.items()}
+
+
+def _most(names: np.ndarray, values: np.ndarray) -> str:
+    if not len(values) or not np.abs(values).max() > 0:
+        return ""
+    summed = pd.Series(values).groupby(names).sum()
+    return str(summed.abs().idxmax())

@@ -1,0 +1,71 @@
+"""A comparison → Markdown: its first sentence, what it consists of, and one table, as a pull request shows them."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from xsp_post.base.text_safety import shown
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+
+_WORDS = {
+    "window": "time of the devices", "busy": "busy", "idle": "idle", "kernel_count": "kernels",
+    "kernel_time": "kernel time", "copy_time": "copies alone", "communication": "communication alone",
+}  # fmt: skip
+
+
+def comparison_markdown(comparison: Results, names: tuple[str, str], top: int = 10) -> str:
+    """The comparison as Markdown. ``top``: kernels in the table (0: all)."""
+    summary = comparison.frame("compare_summary")
+    verdict, *rest = (_plain(text) for text in summary["statement"])
+    lines = [f"### {verdict}", "", *(f"* {sentence}" for sentence in rest), ""]
+    base, other = (_plain(name) for name in names)
+    lines += [f"| per unit of work | {base} | {other} | difference |", "| --- | ---: | ---: | ---: |"]
+    lines += _latencies(comparison) + _totals(comparison) + _kernels(comparison, top)
+    return "\n".join(lines) + "\n"
+
+
+def _latencies(comparison: Results) -> list[str]:
+    models = frame_or_empty(comparison, "compare_models")
+    models = models[models["quantity"].astype(str) == "model_latency"]
+    return [
+        _row("model latency", row["base_value"], row["other_value"], row["difference_ratio"])
+        for row in models.to_dict("records")
+    ]
+
+
+def _totals(comparison: Results) -> list[str]:
+    totals = frame_or_empty(comparison, "compare_totals")
+    totals = totals[totals["quantity"].isin(list(_WORDS))]
+    return [
+        _row(_WORDS[row["quantity"]], row["base_per_unit"], row["other_per_unit"], row["difference_ratio"], row["unit"])
+        for row in totals.to_dict("records")
+    ]
+
+
+def _kernels(comparison: Results, top: int) -> list[str]:
+    kernels = frame_or_empty(comparison, "compare_names")
+    listed = kernels if top == 0 else kernels.head(top)
+    ratio = listed["other_mean_ns"] / listed["base_mean_ns"] - 1
+    return [
+        _row(f"`{_plain(row['name'])}`, each", row["base_mean_ns"], row["other_mean_ns"], change)
+        for row, change in zip(listed.to_dict("records"), ratio)
+    ]
+
+
+def _row(what: str, base: float, other: float, ratio: float, unit: str = "ns") -> str:
+    cells = ["–" if value != value else _amount(value, unit) for value in (base, other)]
+    change = "–" if pd.isna(ratio) else f"{'+' if ratio > 0 else ''}{format_ratio_percent(ratio)}"
+    return f"| {what} | {cells[0]} | {cells[1]} | {change} |"
+
+
+def _amount(value: float, unit: str) -> str:
+    return format_count(round(value, 1)) if unit == "1" else format_ns(value)
+
+
+def _plain(text: object) -> str:
+    """Captured text that Markdown shows as it is."""
+    safe = shown(str(text), 600)
+    for sign in ("\\", "`", "|", "<", "[", "]", "*", "_", "@", "#"):
+        safe = safe.replace(sign, {"<": "&lt;", "`": "'", "@": "@\u200b"}.get(sign, "\\" + sign))
+    return safe
