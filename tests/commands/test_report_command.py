@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from xsp_post.cli import app, main
-from xsp_post.commands.shared import JSON_VERSION
+from xsp_post.schemas.documents import JSON_VERSION
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/resnet50_generated.sqlite"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from xsp_post.analyses import table_name, why_empty
 from xsp_post.base.errors import UsageError, XspPostError
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, for_people
 from xsp_post.reports.gaps import balance, not_known
 from xsp_post.reports.quantities import quantities
 from xsp_post.reports.records import records
@@ -96,7 +96,7 @@ def tree(results: Results, depth: int = 4, top: int = 8) -> Answer:
 def table(results: Results, name: str, columns: Sequence[str] = (), top: int = 20, sort: str = "") -> Answer:
     """The first rows of one table with the units of its columns; what would fill it where it is empty."""
     key = table_name(name, results.tables())
-    frame = results.frame(key)
+    frame = for_people(results, key)
     unknown = [c for c in [*columns, *([sort.removeprefix("-")] if sort else [])] if c not in frame]
     if unknown:
         raise UsageError(f"table {key} has no column {unknown[0]!r}; it has: {', '.join(map(str, frame.columns))}",

@@ -56,13 +56,14 @@ def ingest(
             write_report(analysis, report, force=force)
     if as_json:
         from xsp_post.model.results import for_people
+        from xsp_post.reports.quantities import quantities
         from xsp_post.reports.why import verdict_data
 
         captures = shared.records(for_people(analysis, "captures"))
         findings = shared.records(for_people(analysis, "findings"))
         shared.print_json("ingest", {"store": str(store_path),
                            "report": str(report) if report else None, "verdict": verdict_data(analysis),
-                           "captures": captures,
+                           "quantities": quantities(analysis), "captures": captures,
                            "findings": findings})  # fmt: skip
         return
     if not quiet:

@@ -24,11 +24,12 @@ def tree(
     results = shared.results_of(sources, options, is_summary=True, reading=reading)
     if as_json:
         from xsp_post.model.results import for_people
+        from xsp_post.reports.quantities import quantities
         from xsp_post.reports.why import verdict_data
 
         names = ("captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings")
         tables = {name: shared.records(for_people(results, name)) for name in names}
-        document = {"verdict": verdict_data(results), **tables}
+        document = {"verdict": verdict_data(results), "quantities": quantities(results), **tables}
         shared.print_json("tree", document)
     else:
         from xsp_post.reports.terminal import print_tree
