@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from xsp_post.analyses.limits import find_limit, largest_causes
+from xsp_post.analyses.limits import find_limit, largest_causes, lead_in
 from xsp_post.pipeline import waits
 
 MS = 1_000_000
@@ -32,6 +32,7 @@ def limit_of(captures: Path, name: str):
         ("nsys/cloverleaf_a100.sqlite", {"kernel"}),
         ("kineto/resnet50_ddp_a100.pt.trace.json.gz", {"kernel", "compute", "memory"}),
         ("kineto/bert_small_h100.pt.trace.json.gz", {"host"}),
+        ("kineto/timesformer_h100.pt.trace.json.gz", {"kernel", "compute", "memory"}),
         ("kineto/qwen_h100.pt.trace.json.gz", {"kernel", "compute", "memory"}),
         ("kineto/switch_transformer.pt.trace.json.gz", {"host"}),
         ("kineto/sglang_prefill_decode.pt.trace.json.gz", {"kernel", "compute", "memory"}),
@@ -46,6 +47,26 @@ def test_what_limits_it(captures, name, kinds):
     causes, windows = results.frame("idle_causes"), results.frame("device_windows")
     assert causes["idle_ns"].sum() == windows["idle_ns"].sum()
     assert sum(time for _, time in limit.groups) + limit.unknown_ns == limit.window_ns
+
+
+@pytest.mark.parametrize(
+    ("name", "busy_ms", "span_ms", "lead_in_ms"),
+    [
+        ("timesformer_h100", 158.4, 160.0, 218),
+        ("bert_small_h100", 0.31, 3.91, 0.46),
+        ("switch_transformer", 62.9, 243.7, 349),
+        ("vllm_decode_cuda_graph", 10.72, 10.74, 8.4),
+    ],
+)
+def test_host_time_before_the_first_device_work_is_told_apart(captures, name, busy_ms, span_ms, lead_in_ms):
+    """One execution alone: the device's span counts, not what the host did before it was used at all."""
+    results, limit = limit_of(captures, f"kineto/{name}.pt.trace.json.gz")
+    assert limit.scope == "execution"
+    assert limit.busy_ns == pytest.approx(busy_ms * MS, rel=0.01)
+    assert limit.window_ns == pytest.approx(span_ms * MS, rel=0.03)
+    before, cause = lead_in(results, limit)
+    assert before == pytest.approx(lead_in_ms * MS, rel=0.02)
+    assert cause is not None and 0 < cause.idle_ns <= before
 
 
 def test_transformer_is_simt_single_precision(captures):

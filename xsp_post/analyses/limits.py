@@ -8,7 +8,7 @@ left out of the sum, and where that is most of the time nothing is said.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -47,6 +47,8 @@ NOT_RECORDED = "something that was not recorded"
 FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
 # Scopes in the order in which they are believed.
 SCOPES = ("execution", "warm-up", "outside")
+# What the first execution did before the first operation of the device: told apart, no part of the verdict.
+LEAD_IN = "lead-in"
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,18 @@ def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str
     window = max(limit.window_ns, 1)
     return [CauseRow(**{"layer_path": "", **{str(k): v for k, v in row.items()}}, ratio=row["idle_ns"] / window)
             for row in rows]  # fmt: skip
+
+
+def lead_in(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:
+    """How long the executions that a limit speaks of ran before the first operation of their devices, and the largest
+    cause of it; (0, None) where another execution came first."""
+    windows = frame_or_empty(results, "device_windows", ["capture_id", "scope", "idle_ns"])
+    mine = windows[windows["capture_id"].isin(list(limit.captures))]
+    scope = mine["scope"].astype(str)
+    is_first = limit.scope == "warm-up" or (limit.scope == "execution" and not scope.eq("warm-up").any())
+    time = int(mine.loc[scope.eq(LEAD_IN), "idle_ns"].sum()) if is_first else 0
+    rows = largest_causes(results, replace(limit, scope=LEAD_IN, window_ns=time), count=1) if time else []
+    return time, rows[0] if rows else None
 
 
 def _with_others(causes: pd.DataFrame) -> pd.Series:

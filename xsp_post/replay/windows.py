@@ -16,8 +16,8 @@ from xsp_post.names.families import families, matches
 from xsp_post.replay.gaps import device_codes, execution_intervals
 
 # Where a piece of time lies.
-EXECUTION, WARMUP, OUTSIDE = "execution", "warm-up", "outside"
-SCOPES = (EXECUTION, WARMUP, OUTSIDE)
+EXECUTION, WARMUP, OUTSIDE, LEAD_IN = "execution", "warm-up", "outside", "lead-in"
+SCOPES = (EXECUTION, WARMUP, OUTSIDE, LEAD_IN)
 _MATRIX = ("gemm", "convolution", "attention")
 _SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
 _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
@@ -30,6 +30,16 @@ def scope_of_iterations(tree: Tree) -> np.ndarray:
     return np.append(np.where(warm, SCOPES.index(WARMUP), SCOPES.index(EXECUTION)), SCOPES.index(OUTSIDE))
 
 
+def scope_of_pieces(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
+    """Scope number of every piece of idle time. What an execution did before the first operation of the device is
+    its lead-in: the device waited for the program to begin, not for its next operation."""
+    if not len(pieces):
+        return np.zeros(0, np.int64)
+    scope = scope_of_iterations(tree)[pieces["iteration_index"].to_numpy()]
+    leads = (pieces["previous_activity"].to_numpy() < 0) & (scope != SCOPES.index(OUTSIDE))
+    return np.where(leads, SCOPES.index(LEAD_IN), scope)
+
+
 def device_windows(tree: Tree, devices: pd.DataFrame, pieces: pd.DataFrame) -> pd.DataFrame:
     """One row per device and scope in which time was spent (schemas: device_windows, without capture_id)."""
     codes, _ = device_codes(tree)
@@ -39,7 +49,7 @@ def device_windows(tree: Tree, devices: pd.DataFrame, pieces: pd.DataFrame) -> p
     family = _families(tree)
     names = _gpu_names(tree)
     length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
-    of_piece = scope[pieces["iteration_index"].to_numpy()] if len(pieces) else np.zeros(0, np.int64)
+    of_piece = scope_of_pieces(tree, pieces)
     device_of_piece = pieces["device"].to_numpy()
     rows = []
     for number, device in enumerate(devices.to_dict("records")):  # a handful of devices

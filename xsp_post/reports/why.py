@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from xsp_post.analyses.advice import Advice, advise
-from xsp_post.analyses.limits import CauseRow, Limit, find_limit, largest_causes
+from xsp_post.analyses.limits import CauseRow, Limit, find_limit, largest_causes, lead_in
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
@@ -62,6 +62,8 @@ SHORT_CAUSES = {
     "copy_call": "copy", "allocation": "alloc", "module_load": "load", "os_call": "OS", "descheduled": "no CPU",
     "host_code": "host", "communication": "ranks", "profiler_overhead": "profiler", "unknown": "unknown",
 }  # fmt: skip
+# A lead-in shorter than this share of the window is not worth a sentence.
+_LEAD_IN_RATIO = 0.1
 _SCOPES = {"execution": "the measured executions", "warm-up": "the warm-up", "outside": "what was recorded"}
 
 
@@ -75,6 +77,7 @@ class Why:
     word: str
     sentence: str
     critical_path: str = ""  # one line; "" where no replay tables are at hand
+    lead_in: str = ""  # what the first execution did before the device had work; "" where that is short
 
 
 def why(results: Results, *, layer: str = "") -> Why:
@@ -83,7 +86,16 @@ def why(results: Results, *, layer: str = "") -> Why:
     causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope else ()
     owners = causes if not layer else tuple(largest_causes(results, limit))
     path = _path_line(results, limit)
-    return Why(limit, causes, tuple(advise(results, limit)), word_of(limit), sentence_of(limit, owners), path)
+    begun = lead_in_line(results, limit)
+    return Why(limit, causes, tuple(advise(results, limit)), word_of(limit), sentence_of(limit, owners), path, begun)
+
+
+def lead_in_line(results: Results, limit: Limit) -> str:
+    """What the first execution did before the device had work: no part of the verdict, but of the user's time."""
+    time, row = lead_in(results, limit)
+    if row is None or time < _LEAD_IN_RATIO * limit.window_ns:
+        return ""
+    return f"Before its first device work the first execution took {format_ns(time)}; most of it: {cause_text(row)}."
 
 
 def _path_line(results: Results, limit: Limit) -> str:
@@ -203,6 +215,8 @@ def verdict_line(results: Results) -> Text:
     text = Text("Verdict  ", style="bold")
     text.append(word_of(limit), style="bold")
     text.append(f". {sentence_of(limit, tuple(largest_causes(results, limit, count=20)))}", style="default")
+    begun = lead_in_line(results, limit)
+    text.append(f" {begun}" if begun else "", style="default")
     return text
 
 
@@ -215,6 +229,8 @@ def print_why(console: Console, said: Why) -> None:
     console.print(Text("Where the time went", style="bold"))
     for line in evidence_of(limit):
         say(console, f"  {line}")
+    if said.lead_in:
+        say(console, said.lead_in)
     if said.critical_path:
         say(console, said.critical_path)
     if said.causes:
@@ -242,6 +258,7 @@ def json_of(said: Why) -> dict[str, Any]:
     return {
         "verdict": _verdict_data(said.limit, said.word, said.sentence),
         "critical_path": said.critical_path or None,
+        "lead_in": said.lead_in or None,
         "causes": [asdict(row) for row in said.causes],
         "advice": [asdict(one) for one in said.advice],
     }

@@ -9,7 +9,7 @@ from xsp_post.arrays.rollup import add_up
 from xsp_post.model.tree import Tree
 from xsp_post.replay.host_state import Cause
 from xsp_post.replay.idle import Idle, explain_idle
-from xsp_post.replay.windows import SCOPES, device_windows, scope_of_iterations
+from xsp_post.replay.windows import SCOPES, device_windows, scope_of_pieces
 from xsp_post.schemas import column_names
 from xsp_post.tree_tables.columns import categorical
 
@@ -69,7 +69,7 @@ def idle_causes_frame(tree: Tree, idle: Idle) -> pd.DataFrame:
     layer = _layer_index(tree, pieces)
     keys = {
         "device": pieces["device"].to_numpy(),
-        "scope": scope_of_iterations(tree)[pieces["iteration_index"].to_numpy()] if len(pieces) else node,
+        "scope": scope_of_pieces(tree, pieces),
         "cause": pieces["cause"].to_numpy(),
         "call_id": pieces["call_id"].to_numpy(),
         "detail_id": pieces["detail_id"].to_numpy(),
