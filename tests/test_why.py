@@ -108,3 +108,15 @@ def test_a_pattern_that_matches_no_layer_is_said(tmp_path):
     path = program(tmp_path, host=300)
     assert RUNNER.invoke(app, ["why", str(path), "--layer", "("]).exit_code != 0
     assert RUNNER.invoke(app, ["why", str(path), "--layer", "nothing"]).exit_code != 0
+
+
+def test_a_kernel_beside_graphs_that_hide_theirs_is_not_what_the_time_went_to(tmp_path):
+    builder = ExportBuilder().kernel("warm", launch=(0, 4 * US), run=(10 * US, 88 * US))
+    for k in range(10):
+        at = 100 * US + k * 1_000 * US
+        builder.graph_launch(launch=(at, at + 5 * US), run=(at + 6 * US, at + 900 * US))
+    path = tmp_path / "graphs.sqlite"
+    builder.write(path)
+    said = " ".join(RUNNER.invoke(app, ["why", str(path)]).stdout.split())
+    assert "8.94 ms) went to CUDA graphs whose kernels were not recorded" in said
+    assert "of the kernel time is in" not in said

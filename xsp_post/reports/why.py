@@ -159,7 +159,12 @@ def sentence_of(limit: Limit, causes: tuple[CauseRow, ...]) -> str:
 
 def _kernel_sentence(limit: Limit) -> str:
     window = limit.window
-    kernel = max(int(window["kernel_ns"]), 1)
+    kernel, graph = max(int(window["kernel_ns"]), 1), int(window["graph_busy_ns"])
+    if graph > kernel:
+        return (
+            f"{format_ratio_percent(graph / limit.window_ns)} ({format_ns(graph)}) went to CUDA graphs whose kernels "
+            "were not recorded; nsys profile --cuda-graph-trace=node shows them."
+        )
     top = format_ratio_percent(int(window["top_kernel_ns"]) / kernel)
     text = f"{top} of the kernel time is in {short_kernel(visible(str(window['top_kernel'])), 60)}"
     if limit.kind == "compute" and window["matrix_ns"]:
