@@ -8,6 +8,7 @@ import pandas as pd
 from xsp_post.analyses.frames import divide, shaped, text_codes
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.kernel_tables import coverage_columns, say_above_roof
+from xsp_post.analyses.layer_rows import DEVICE_SOURCES
 from xsp_post.analyses.layer_tables import layer_columns
 from xsp_post.analyses.roofline import (
     ANALYTIC,
@@ -81,9 +82,12 @@ def a13(inputs: Inputs) -> pd.DataFrame:
     chosen = inputs.layers.frame.iloc[rows]
     latency = chosen["latency_ns"].to_numpy()
     kernel, busy = inputs.by_layer[0].latency_ns[rows], chosen["busy_ns"].to_numpy()
-    is_negative = (latency < kernel) | (latency < busy)
+    # a projection is device time already: nothing of it can be told to be host time
+    is_host = ~chosen["latency_source"].astype(object).isin(DEVICE_SOURCES).to_numpy(bool)
+    whole = np.where(is_host, latency, np.nan)
+    is_negative = (whole < kernel) | (whole < busy)
     if is_negative.any():
-        worst = int(np.argmin(latency - kernel))
+        worst = int(np.nanargmin(whole - kernel))
         inputs.findings.append(
             finding("negative-non-gpu", count=int(is_negative.sum()), example=str(chosen["layer_path"].iloc[worst]))
         )
@@ -95,10 +99,12 @@ def a13(inputs: Inputs) -> pd.DataFrame:
             "latency_source": chosen["latency_source"].array,
             "kernel_latency_ns": kernel,
             "busy_ns": busy,
-            "non_gpu_by_sum_ns": latency - kernel,
-            "non_gpu_by_union_ns": latency - busy,
-            "gpu_by_sum_ratio": divide(kernel, latency),
-            "gpu_by_union_ratio": divide(busy, latency),
+            "non_gpu_by_sum_ns": whole - kernel,
+            "non_gpu_by_union_ns": whole - busy,
+            "host_ns": chosen["host_ns"].to_numpy(),
+            "gap_ns": np.where(is_host, np.nan, latency - busy),
+            "gpu_by_sum_ratio": divide(kernel, whole),
+            "gpu_by_union_ratio": divide(busy, whole),
             "is_negative": is_negative,
         },
     )

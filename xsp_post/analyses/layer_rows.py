@@ -38,6 +38,7 @@ _COLUMNS = [
     "call_index",
     "call_count",
     "shape_text",
+    "duration_ns",
     "latency_ns",
     "latency_source",
     "kernel_ns",
@@ -49,6 +50,7 @@ _COLUMNS = [
 ]
 
 
+DEVICE_SOURCES = ("projection", "busy")  # latency_source of a layer whose latency is that of its device work
 _SELF = "[self]"  # layer_type of work between layers
 
 
@@ -57,9 +59,10 @@ class LayerRows:
     """Layers of all cases, ordered by (case, layer_index).
 
     frame    one row per layer: case_index, layer_index, layer_name, layer_type, layer_path, call_count,
-             shape_text, latency_source, is_inferred, busy_ns, kernel_ns (of the run with kernels),
+             shape_text, latency_source, is_inferred, host_ns, busy_ns, kernel_ns (of the run with kernels),
              allocated_bytes, analytic_flop, analytic_bytes (NaN unknown), sample_count (0: only seen in the
-             run with kernels); latency_ns is the trimmed mean
+             run with kernels); latency_ns is the trimmed mean, NaN of layers without device work among
+             layers whose latency is that of the device
     summary  `statistics.summarise_groups` of the layer latency, same rows
     """
 
@@ -123,6 +126,8 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
         trim_ratio,
     )
     frame = _frame(layers, group, first, case, number, is_source, is_kernel, trim_ratio)
+    hidden = _is_host_among_device(frame)
+    summary.loc[hidden, [name for name in summary.columns if name != "count"]] = np.nan
     frame["latency_ns"], frame["sample_count"] = summary["trimmed_mean"], summary["count"]
 
     seen = np.bincount(group[is_measured], minlength=len(first)) > 0  # a layer of warm-up only is no layer
@@ -142,6 +147,15 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
         width,
         is_own,
     )
+
+
+def _is_host_among_device(frame: pd.DataFrame) -> BoolArray:
+    """Layers without device work in a case whose other layers have the latency of the device: their host time is
+    another quantity, and is not set among those latencies (`host_ns` tells it)."""
+    is_host = ~frame["latency_source"].astype(object).isin(DEVICE_SOURCES).to_numpy(bool)
+    case = frame["case_index"].to_numpy(np.int64)
+    on_device = np.bincount(case, weights=~is_host, minlength=int(case.max(initial=-1)) + 1) > 0
+    return is_host & on_device[case] if len(case) else is_host
 
 
 def _numbered(case: IntArray, own: IntArray, is_reference: BoolArray) -> IntArray:
@@ -193,6 +207,7 @@ def _frame(
             **{name: text(name) for name in names},
             "call_count": layers["call_count"].to_numpy(np.int64)[first],
             "is_inferred": layers["is_inferred"].to_numpy()[first].astype(bool),
+            "host_ns": over("duration_ns", is_source),
             "busy_ns": over("busy_ns", is_kernel),
             "kernel_ns": over("kernel_ns", is_kernel),
             "allocated_bytes": from_either("allocated_bytes"),
