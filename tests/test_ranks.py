@@ -157,3 +157,19 @@ def test_real_job_of_two_ranks(captures):
     np.testing.assert_allclose(table["waiting_ns"], waited, rtol=0.1)
     assert abs(table["last_count"][1] - arrived_last) <= 9  # those within the 26 µs of the ends' spread
     assert table["is_straggler"].tolist() == [False, True]
+
+
+def test_ranks_of_several_files_are_those_in_their_names(tmp_path):
+    """One file per rank, whose processes do not say their rank: as `batch`, `ingest` goes by the names."""
+    paths = []
+    for rank, slower in ((1, 400), (0, 0)):
+        builder = ExportBuilder().gpu().range("step", 0, 5_000)
+        builder.kernel("gemm", launch=(10, 20), run=(100, 1_000 + slower))
+        builder.kernel("ncclDevKernel_AllReduce_Sum", launch=(30, 40), run=(1_000 + slower, 1_500))
+        paths.append(builder.write(tmp_path / f"job_rank{rank}.sqlite"))
+    analysis = analyze(paths)
+    assert analysis.frame("devices")["rank"].tolist() == [1, 0]
+    ranks = analysis.frame("ranks").set_index("rank")
+    assert ranks["capture_name"].to_dict() == {0: "job_rank0.sqlite", 1: "job_rank1.sqlite"}
+    assert ranks["compute_ns"].to_dict() == {0: 900, 1: 1300}
+    assert ranks["waiting_ns"].to_dict() == {0: 400, 1: 0}

@@ -21,6 +21,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.model.capture import is_run_directory
+from xsp_post.names.file_names import RANK
 
 # What is taken from a folder; a file that is named on the command line is taken whatever it is called.
 _EXPORTS = (".sqlite",)
@@ -33,7 +34,6 @@ _SUFFIXES = (_STORE, *_EXPORTS, *_REPORTS, *_COUNTERS, *_TRACES)
 # First among files of one stem is read: reading an export needs no nsys.
 _PREFERRED = (*_EXPORTS, *_FOLDERS, *_REPORTS)
 _COUNTER_WORDS = re.compile(r"(?:^|[._-])(?:ncu|nsys|counters?|metrics?|roofline|profile)(?=$|[._-])", re.IGNORECASE)
-_RANK = re.compile(r"(?:^|[._-])rank[._-]?(\d{1,6})(?=$|[._-])", re.IGNORECASE)
 _BATCH = re.compile(r"(?:^|[._-])(?:bs|batch(?:[._-]?size)?)[._=-]?(\d{1,7})(?=$|[._-])", re.IGNORECASE)
 
 
@@ -213,7 +213,7 @@ def _job(absolute: str, shown: str, reports: Iterable[str]) -> Job:
     shown = file_name_text(shown)
     folder, name = os.path.split(shown)
     stem = stem_of(name)
-    rank, without_rank = _cut(_RANK, stem)
+    rank, without_rank = _cut(RANK, stem)
     batch_size, workload = _cut(_BATCH, without_rank)
     job_name = os.path.join(folder, without_rank) if without_rank else stem
     return Job(

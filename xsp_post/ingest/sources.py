@@ -129,6 +129,7 @@ def load(path: Path, *, detail: bool = True, reading: SqliteTables | None = None
     loaded = _load(path, detail, reading)
     if loaded.trace is not None:
         loaded.trace = run_facts.apply(loaded.trace, path)
+        _with_stated_rank(loaded.trace, path.name)
         loaded.trace.provenance.source_name = file_name_text(loaded.trace.provenance.source_name)
     if loaded.counters is not None and (made := capture.capture_of(path)) is not None:
         from xsp_post.ingest.metric_sets import failed_sets
@@ -136,6 +137,19 @@ def load(path: Path, *, detail: bool = True, reading: SqliteTables | None = None
         loaded.counters.batch_size = made.batch_size
         loaded.counters.findings += failed_sets(made)
     return loaded
+
+
+def _with_stated_rank(trace: Trace, name: str) -> None:
+    """The rank that a file's name states, for its one process with device work where the capture says none."""
+    from xsp_post.names.file_names import stated_rank
+
+    working = trace.activities["process_index"].unique()
+    rank = stated_rank(name)
+    if rank < 0 or len(working) != 1 or trace.processes["rank"].iloc[working[0]] >= 0:
+        return
+    ranks = trace.processes["rank"].to_numpy().copy()
+    ranks[working[0]] = rank
+    trace.processes = trace.processes.assign(rank=ranks)
 
 
 def _load(path: Path, detail: bool, reading: SqliteTables | None) -> Loaded:
