@@ -212,6 +212,11 @@ ERRORS: dict[str, ErrorText] = {
         "The measured child process, or the profiler around it, could not be started.",
         "Check what is installed: xsp-post doctor.",
     ),
+    "choices-file": ErrorText(
+        "The file xsp-post.toml beside the captures cannot be used.",
+        "Write one line for each choice, e.g. layer-range = 'block.*'. Keys: model-range, layer-range, layer-depth, "
+        "no-infer, layers-from, roof, peaks.",
+    ),
     "cluster-missing": ErrorText(
         "--scheduler needs Dask's distributed package.",
         "pip install 'xsp-post[cluster]'",

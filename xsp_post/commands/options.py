@@ -29,6 +29,7 @@ def with_options(*groups: str) -> Callable[[Callable[..., None]], Callable[..., 
         @functools.wraps(function)
         def command(**values: Any) -> None:
             given = {name: values.pop(name) for name in generated}
+            given = _with_kept(given, generated, values, groups)
             function(**values, options=options_of(given, *groups))
 
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -36,6 +37,26 @@ def with_options(*groups: str) -> Callable[[Callable[..., None]], Callable[..., 
         return command
 
     return decorate
+
+
+def _with_kept(
+    given: dict[str, Any], generated: dict[str, inspect.Parameter], values: dict[str, Any], groups: tuple[str, ...]
+) -> dict[str, Any]:
+    """The given values; where the command line says nothing, those that a file beside the captures keeps."""
+    from xsp_post.commands.choices_file import FILE_NAME, kept_choices
+
+    paths = [path for key in ("sources", "base", "paths", "source") for path in _listed(values.get(key))]
+    kept = kept_choices(paths[0] if paths else None, groups)
+    used = {name: value for name, value in kept.items() if given[name] == generated[name].default}
+    if used:
+        told = ", ".join(f"{name.replace('_', '-')} = {str(value)!r}" for name, value in used.items())
+        typer.echo(f"{FILE_NAME}: {told}", err=True)
+    return {**given, **used}
+
+
+def _listed(value: Any) -> list[Path]:
+    found = value if isinstance(value, (list, tuple)) else [value]
+    return [one for one in found if isinstance(one, Path)]
 
 
 def options_of(given: dict[str, Any], *groups: str) -> Options:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
@@ -14,6 +17,13 @@ def tree(
     sources: shared.StoreOrSource,
     depth: shared.Depth = None,
     top: shared.Top = 12,
+    layer: Annotated[
+        str, typer.Option(help="Print only ranges whose name this regular expression matches, and what is in them.")
+    ] = "",
+    rank: Annotated[
+        Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
+        typer.Option(help="Print only this rank of a job."),
+    ] = None,
     options: Options = DEFAULTS,
     strict: shared.Strict = False,
     unattributed_limit: shared.UnattributedLimit = 0.05,
@@ -34,7 +44,7 @@ def tree(
     else:
         from xsp_post.reports.terminal import print_tree
 
-        print_tree(shared.stdout(), results, depth=depth, top=top)
+        print_tree(shared.stdout(), results, depth=depth, top=top, layer=layer, rank=rank)
         shared.say(shared.what_to_record(results) or _next(sources))
     if strict:
         shared.check_strict(results, unattributed_limit)

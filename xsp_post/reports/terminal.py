@@ -22,10 +22,21 @@ from xsp_post.schemas.words import QUESTIONS, way
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
-def print_tree(console: Console, results: Results, *, depth: int | None = None, top: int = 12) -> None:
-    """Captures, their trees, balance lines and findings."""
+def print_tree(
+    console: Console,
+    results: Results,
+    *,
+    depth: int | None = None,
+    top: int = 12,
+    layer: str = "",
+    rank: int | None = None,
+) -> None:
+    """Captures, their trees, balance lines and findings; of some layers or a rank only their part of the trees."""
     captures = results.frame("captures").set_index("capture_id", drop=False)
-    rows = tree_rows(results, depth=depth, top=top)
+    rows = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank)
+    if layer or rank is not None:
+        _print_part(console, captures, rows)
+        return
     if line := verdict_line(results):
         say(console, line)
     for capture_id, capture in captures.iterrows():  # a handful of captures, never events
@@ -43,6 +54,19 @@ def print_tree(console: Console, results: Results, *, depth: int | None = None, 
             say(console, Text(f"… no room for: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
         say(console, balance_line(results, int(capture_id)), hanging=4)  # type: ignore[call-overload]
     print_findings(console, results)
+
+
+def _print_part(console: Console, captures: pd.DataFrame, rows: pd.DataFrame) -> None:
+    """Subtrees alone; shares are of the whole capture."""
+    for capture_id, capture in captures.iterrows():  # a handful of captures, never events
+        mine = rows[rows["capture_id"] == capture_id]
+        if mine.empty:
+            continue
+        console.print(Text(shown(str(capture["source_name"])), style="bold"), highlight=False)
+        table, left_out = tree_table(mine, console.width, int(capture["device_ns"]))
+        console.print(table, highlight=False)
+        if left_out:
+            say(console, Text(f"… no room for: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
 
 
 def headline(capture: pd.Series) -> Text:

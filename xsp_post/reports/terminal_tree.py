@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
 from xsp_post.arrays.repeats import fold_with_targets
+from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.layer_groups import starred
@@ -37,10 +40,14 @@ _LIGHT_SHARE = 0.01
 _REST = "rest"  # the last line of the kernels of a range
 
 
-def tree_rows(results: Results, *, depth: int | None = None, top: int = 12) -> pd.DataFrame:
+def tree_rows(
+    results: Results, *, depth: int | None = None, top: int = 12, layer: str = "", rank: int | None = None
+) -> pd.DataFrame:
     """The rows of the tree in print order: heaviest first, repeats folded, the lightest summed as "other".
 
     ``depth``: None for six levels, where ranges with little of the time stay closed if there are many lines.
+    ``layer``: only ranges whose name this regular expression matches, and what is in them; ``rank``: only of this
+    rank. Raises `UsageError` where nothing is left.
 
     Columns: indent, level, name, call_count, kernel_count, device_ns and its parts, busy_ns, gap_ns, duration_ns,
     is_inferred. Copies, graphs, and kernels that no range holds are rows, too (``is_work``).
@@ -49,10 +56,18 @@ def tree_rows(results: Results, *, depth: int | None = None, top: int = 12) -> p
     parts = []
     for capture, paths in results.frame("paths").groupby("capture_id", sort=True):
         tree = _Rows(paths.drop(columns="capture_id"), work[work["capture_id"] == capture], top)
-        listed = tree.listed(DEPTH if depth is None else depth)
+        roots = tree.roots(layer, rank)
+        listed = tree.listed(DEPTH if depth is None else depth, roots)
         if depth is None and len(listed) > _MANY_LINES:
-            listed = tree.listed(DEPTH, least=_LIGHT_SHARE)
+            listed = tree.listed(DEPTH, roots, least=_LIGHT_SHARE)
         parts.append(listed.assign(capture_id=capture))
+    if (layer or rank is not None) and not sum(map(len, parts)):
+        asked = f"--layer {layer!r}" if layer else f"--rank {rank}"
+        raise UsageError(
+            f"{asked} matches no range of the tree",
+            code="range-pattern-matches-nothing",
+            hint="See the whole tree with: xsp-post tree … --depth 10",
+        )
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
@@ -81,10 +96,34 @@ class _Rows:
             ["path_id", "device_ns"], ascending=[True, False], kind="stable", ignore_index=True
         )
 
-    def listed(self, depth: int, least: float = 0.0) -> pd.DataFrame:
+    def roots(self, layer: str, rank: int | None) -> list[dict]:
+        """The rows that a listing begins with: the capture, or the outermost ranges that are asked for."""
+        if not layer and rank is None:
+            return [self.rows.iloc[0].to_dict()]
+        chosen = np.ones(len(self.rows), bool)
+        if rank is not None:
+            chosen &= self._below(self.rows["name"].astype(str).eq(f"rank {rank}").to_numpy())
+        if layer:
+            names = self.rows["name"].astype(str) + "\n" + self.rows["shown_name"].fillna("").astype(str)
+            is_named = names.str.contains(_pattern(layer), regex=True).to_numpy(bool)
+            chosen &= self._below(is_named & ~self.rows["is_rank"].to_numpy(bool) & (self.parents >= 0))
+        inside = pd.Series(chosen, index=self.rows["path_id"].to_numpy()).reindex(self.parents, fill_value=False)
+        outermost = self.rows[chosen & ~inside.to_numpy(bool)]
+        return outermost.sort_values(self.weight, ascending=False, kind="stable").to_dict("records")
+
+    def _below(self, chosen: np.ndarray) -> np.ndarray:
+        """The chosen rows and all rows inside them."""
+        ids = self.rows["path_id"].to_numpy()
+        while True:  # once per level of the tree
+            inside = pd.Series(chosen, index=ids).reindex(self.parents, fill_value=False).to_numpy(bool)
+            if not (inside & ~chosen).any():
+                return chosen
+            chosen = chosen | inside
+
+    def listed(self, depth: int, roots: list[dict], least: float = 0.0) -> pd.DataFrame:
         """The rows to print. ``least``: what is inside a range with less than this share is not listed."""
         rows: list[dict] = []
-        stack: list[tuple[dict, int]] = [(self.rows.iloc[0].to_dict(), 0)]
+        stack = [(root, 0) for root in roots[::-1]]
         while stack:
             row, indent = stack.pop()
             rows.append({**row, "indent": indent})
@@ -95,7 +134,7 @@ class _Rows:
             if len(rest):
                 stack.append((_other(rest), indent + 1))
             stack += [(record, indent + 1) for record in inside.head(self.top).to_dict("records")[::-1]]
-        frame = pd.DataFrame(rows)
+        frame = pd.DataFrame(rows, columns=None if rows else [*self.rows.columns, "indent"])
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
         return frame
 
@@ -138,6 +177,13 @@ class _Rows:
             listed.append(pd.DataFrame([{**_other(rest), "span_kind": _REST}]))
         filled = [frame for frame in listed if len(frame)]
         return pd.concat(filled, ignore_index=True) if filled else listed[0]
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text, re.MULTILINE)
+    except re.error as error:
+        raise UsageError(f"--layer {text!r} is not a regular expression: {error}", code="bad-range-pattern") from error
 
 
 def _work_rows(work: pd.DataFrame) -> pd.DataFrame:
@@ -226,12 +272,13 @@ _SMALL_SHARE = 0.05  # a part of the device time with less is the first column t
 _MOST_WAIT = 0.1  # where devices waited less than this share of the capture, busy time says more
 
 
-def tree_table(rows: pd.DataFrame, width: int) -> tuple[Table, list[str]]:
-    """The table, and the titles of the columns that the width leaves no room for."""
+def tree_table(rows: pd.DataFrame, width: int, whole_ns: int | None = None) -> tuple[Table, list[str]]:
+    """The table, and the titles of the columns that the width leaves no room for. ``whole_ns``: device time that
+    shares are of, where the rows are a part of the tree."""
     has_device = bool(rows["device_ns"].max()) if len(rows) else False
     titles = _titles(rows) if has_device else ("calls", "host", "share")
     weight = "device_ns" if has_device else "duration_ns"
-    root_ns = int(rows[weight].iloc[0]) if len(rows) else 0
+    root_ns = whole_ns if whole_ns and has_device else int(rows[weight].iloc[0]) if len(rows) else 0
     top_level = rows[rows["indent"] == 1][weight].sum() if weight == "duration_ns" else root_ns
     records = rows.to_dict("records")
     cells = [_cells_of(row, has_device, row[weight] / top_level if top_level else None) for row in records]

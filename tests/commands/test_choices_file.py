@@ -1,0 +1,48 @@
+"""xsp-post.toml beside the captures: kept choices hold for every command, and the command line comes first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from builders import ExportBuilder
+
+
+def xsp(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "xsp_post", *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def capture(folder):
+    builder = ExportBuilder().gpu()
+    for k in range(3):
+        builder.range("outer", 1000 * k, 1000 * k + 900).range("inner", 1000 * k + 10, 1000 * k + 800)
+        builder.kernel("gemm", launch=(1000 * k + 20, 1000 * k + 30), run=(1000 * k + 100, 1000 * k + 300))
+    return builder.write(folder / "c.sqlite")
+
+
+def test_choices_are_kept_and_the_command_line_comes_first(tmp_path):
+    source = capture(tmp_path)
+    (tmp_path / "xsp-post.toml").write_text("layer-range = '^inner$'\nmodel-range = '^outer$'\n")
+    kept = xsp("tree", source, "--json")
+    assert kept.returncode == 0 and "layer-range = '^inner$'" in kept.stderr
+    assert '"LAYER"' in kept.stdout and '"MODEL"' in kept.stdout
+    given = xsp("tree", source, "--layer-range", "absent")
+    assert given.returncode == 2 and "absent" in given.stderr
+
+
+def test_a_key_that_nobody_knows_is_named(tmp_path):
+    source = capture(tmp_path)
+    (tmp_path / "xsp-post.toml").write_text("layer_rnage = 'x'\n")
+    done = xsp("tree", source)
+    assert done.returncode == 2 and "layer_rnage" in done.stderr and "[choices-file]" in done.stderr
+
+
+def test_parts_of_the_tree(tmp_path):
+    source = capture(tmp_path)
+    done = xsp("tree", source, "--layer", "inner", "--depth", "1")
+    lines = done.stdout.splitlines()
+    assert lines[1].startswith("range") and lines[2].startswith("inner") and len(lines) == 3
+    assert xsp("tree", source, "--layer", "absent").returncode == 2
+    assert xsp("tree", source, "--rank", "7").returncode == 2

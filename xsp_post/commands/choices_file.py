@@ -1,0 +1,75 @@
+"""`xsp-post.toml` beside the captures → choices that hold for every command that reads them.
+
+Keys are the options without their dashes: ``model-range``, ``layer-range``, ``layer-depth``, ``no-infer``,
+``layers-from``, ``roof``, ``peaks``. What the command line says comes first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from xsp_post.base.errors import UsageError
+from xsp_post.base.messages import ERRORS
+from xsp_post.model.options import ROOFS, TREE, choices
+
+FILE_NAME = "xsp-post.toml"
+
+
+def kept_choices(source: Path | None, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Values by option name (``layer_range``) that the file beside a source keeps for these groups of options; none
+    where there is no file. A store has its tree already. Raises `UsageError` naming file and key."""
+    path = file_beside(source)
+    if source is None or path is None:
+        return {}
+    kept = _values(path)
+    known = {option_name(one): one for one in choices(TREE, ROOFS)}
+    wanted = {option_name(one) for one in choices(*groups)}
+    if source.name.endswith(".xsp.sqlite"):
+        wanted -= {option_name(one) for one in choices(TREE)}
+    values = {}
+    for key, value in kept.items():
+        name = str(key).replace("-", "_")
+        if name not in known:
+            listed = ", ".join(one.replace("_", "-") for one in known)
+            raise _wrong(path, f"has the key {key!r}; those that can be kept are {listed}")
+        if name in wanted:
+            values[name] = _typed(path, key, value, known[name].metadata)
+    return values
+
+
+def file_beside(source: Path | None) -> Path | None:
+    """The file in the folder of a source, or in the source itself where that is a folder."""
+    if source is None:
+        return None
+    folders = [source, source.parent] if source.is_dir() else [source.parent]
+    return next((path for folder in folders if (path := folder / FILE_NAME).is_file()), None)
+
+
+def option_name(one: Any) -> str:
+    """The name of the command's parameter for a choice: ``no_infer`` for one that is otherwise true."""
+    flag = str(one.metadata["flag"]) or "--" + one.name
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def _values(path: Path) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError as error:  # Python 3.10
+        raise _wrong(path, "needs Python 3.11 to be read") from error
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise _wrong(path, f"cannot be read: {error}") from error
+
+
+def _typed(path: Path, key: str, value: Any, about: Any) -> Any:
+    kind = about["type"]
+    expected = str if kind is Path else list if kind is tuple else kind
+    if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
+        raise _wrong(path, f"key {key!r}: {value!r} is not of the type {expected.__name__}")
+    return path.parent / value if kind is Path else value
+
+
+def _wrong(path: Path, what: str) -> UsageError:
+    return UsageError(f"{path}: {what}", code="choices-file", hint=ERRORS["choices-file"].cure)
