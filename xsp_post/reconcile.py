@@ -69,7 +69,7 @@ def check_alike(captures: pd.DataFrame) -> None:
             raise ContradictionError(
                 f"{sources[1]} is not of the workload of {sources[0]}: {key} is {different[1]!r} there and "
                 f"{different[0]!r} here.", code="workloads-unlike",
-                hint="Analyse each by itself, or set them side by side: xsp-post compare.",
+                hint="Analyse each by itself, or compare them: xsp-post compare.",
             )  # fmt: skip
 
 

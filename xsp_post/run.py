@@ -34,7 +34,7 @@ _GAIN_LIMIT = 0.05  # doubling the batch must raise the throughput by more than 
 
 CompiledNote = (
     "level M/L was left out: torch.compile fuses the modules, so there are no layer calls to measure; "
-    "a hook inside would break the graph and change the program"
+    "hooks would break the graph and change the program"
 )
 
 
@@ -102,7 +102,7 @@ def check_plan(plan: RunPlan) -> None:
         ),
         (
             RUN_COUNTERS in plan.levels and workload.device == "cpu",
-            "--ncu reads the counters of a GPU, and the CPU is measured",
+            "--ncu reads the counters of a GPU, but this run measures the CPU",
         ),
         (any(size < 1 for size in workload.input_shape), "--input-shape must hold sizes of at least 1"),
         (
@@ -148,7 +148,7 @@ def execute(
     if not done:
         raise ToolError(
             f"Every batch size ran out of memory ({', '.join(map(str, plan.batch_sizes))}).",
-            code="run-all-out-of-memory", hint="Begin with a smaller --batch-size, or choose a smaller --dtype.",
+            code="run-all-out-of-memory", hint="Use a smaller --batch-size, or choose a smaller --dtype.",
         )  # fmt: skip
     return RunResult(run.directory, run.captures, run.deep, run.notes)
 
@@ -181,7 +181,7 @@ def _prepare(plan: RunPlan, directory: Path, is_resumed: bool, is_forced: bool) 
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         if not (is_forced and capture.is_run_directory(directory)) and not _is_failed_start(directory):
             raise OutputError(
-                f"{directory} exists already and was left as it is.", code="run-exists",
+                f"{directory} exists already. It was not changed.", code="run-exists",
                 hint="Continue it with --resume, replace a run with --force, or name another folder with -o.",
             )  # fmt: skip
         shutil.rmtree(directory)
@@ -208,7 +208,7 @@ def _check_resumable(plan: RunPlan, directory: Path) -> None:
         if key in before and before[key] != value:
             raise UsageError(
                 f"The run in {directory} measured another workload: {key} is {before[key]!r} there and {value!r} here.",
-                code="run-unlike", hint="Repeat the options it was started with, or start a new folder with -o.",
+                code="run-unlike", hint="Repeat the options of the first call, or start a new folder with -o.",
             )  # fmt: skip
 
 
@@ -471,7 +471,7 @@ class _as_output_error:
             code = "output-denied" if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else "output-failed"
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise OutputError(f"{self.folder} cannot be written to: {reason}.", code=code,
-                          hint="Make room, or name another folder with -o.") from error  # fmt: skip
+                          hint="Free some space, or name another folder with -o.") from error  # fmt: skip
 
 
 def parse_levels(text: str) -> tuple[str, ...]:

@@ -318,7 +318,7 @@ def test_one_layer_and_very_many(open_page, layers):
 def test_a_report_of_nothing_renders(open_page):
     page = open_page(Analysis({}))
     assert page.complaints == []
-    assert "What is not here" in page.locator("main").inner_text()
+    assert "What is missing" in page.locator("main").inner_text()
 
 
 def test_keyboard_focus_is_never_lost_on_something_hidden(open_page, results):

@@ -333,8 +333,8 @@ def test_a_sum_below_the_union_is_explained():
         changed = a15.assign(busy_ns=a15["kernel_latency_ns"] * ratio)
         return " ".join(verdict_module.verdict(Analysis({**results.frames, "a15": changed}), case).evidence)
 
-    assert "busy is more" in evidence(1.1)
-    assert "busy is more" not in evidence(0.9)
+    assert "busy time is larger" in evidence(1.1)
+    assert "busy time is larger" not in evidence(0.9)
 
 
 def test_busy_time_of_two_devices_is_no_more_than_the_time_there_was():

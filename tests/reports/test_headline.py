@@ -68,7 +68,7 @@ def test_what_noise_explains_has_no_percentage():
     row = overhead(overhead_ns=61.8 * MS, overhead_ratio=93.02, ci_low_overhead_ns=-80 * MS,
                    ci_high_overhead_ns=200 * MS, verdict="no overhead shown")  # fmt: skip
     said = text(overhead=row)
-    assert "no overhead shown on M: +61.8 ms is within its noise [-80.0 ms … 200 ms]" in said and "9302" not in said
+    assert "no overhead shown on M: +61.8 ms is within the noise [-80.0 ms … 200 ms]" in said and "9302" not in said
     assert "+61.8 ms on M (94 times it)" in text(overhead=row.assign(verdict="overhead"))
 
 

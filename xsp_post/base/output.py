@@ -113,7 +113,7 @@ def require_free_folder(path: str | os.PathLike[str], force: bool = False, owned
         return
     if target.is_symlink() or not target.is_dir():
         raise OutputError(
-            f"{target} is no folder, and a folder is to be written there.",
+            f"{target} is not a folder, but a folder must be written there.",
             code="output-folder",
             hint="Name another folder with -o.",
         )
@@ -191,9 +191,9 @@ def _concerns(error: OSError, temporary: Path, target: Path) -> bool:
 
 def _exists(target: Path) -> OutputError:
     return OutputError(
-        f"{target} exists already and was left as it is.",
+        f"{target} exists already. It was not changed.",
         code="output-exists",
-        hint="Say --force to replace it, or name another output with -o.",
+        hint="Use --force to replace it, or name another output with -o.",
     )
 
 
@@ -219,7 +219,7 @@ def _failure(target: Path, error: OSError) -> OutputError:
         return OutputError(
             f"{target} was not written: its folder cannot be written to ({os.strerror(error.errno)}).",
             code="output-denied",
-            hint="Name an output elsewhere with -o.",
+            hint="Name another output with -o.",
         )
     reason = os.strerror(error.errno) if error.errno else str(error)
     return OutputError(

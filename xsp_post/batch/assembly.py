@@ -103,7 +103,7 @@ def _prepared(folder: Path) -> Path:
     """The output folder, made if need be; one that holds other things is refused."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(
-            f"{folder} is a file, and a folder is to be written there.",
+            f"{folder} is a file, but a folder must be written there.",
             code="output-folder",
             hint="Name another folder with -o.",
         )
@@ -119,7 +119,7 @@ def _prepared(folder: Path) -> Path:
         raise OutputError(
             f"{folder} cannot be made: {os.strerror(error.errno or 0)}.",
             code="output-denied",
-            hint="Name an output elsewhere with -o.",
+            hint="Name another output with -o.",
         ) from error
     folder = folder.resolve()
     for left in (folder / part for part in (STORES, RECORDS)):

@@ -112,7 +112,7 @@ def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mappi
         raise ToolError(
             f"{command[0]} could not be started for the capture {plan.name}: {error.strerror}.",
             code="child-start",
-            hint="See what is installed: xsp-post doctor.",
+            hint="Check what is installed: xsp-post doctor.",
         ) from error
     is_timed_out = False
     try:
@@ -198,7 +198,7 @@ def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPost
     if told.get("kind") == "error":
         return _rebuilt(told, ended.returncode)
     if told.get("kind") == "out_of_memory" or ended.is_out_of_memory:
-        reason = str(told.get("message", "the kernel ended the process for memory"))
+        reason = str(told.get("message", "the operating system ended the process because memory ran out"))
         return ToolError(
             f"The capture {capture.name} ran out of memory: {reason}",
             code="child-memory",
@@ -209,12 +209,12 @@ def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPost
             f"The capture {capture.name} did not end within {ended.wall_ns / 1e9:.0f} s and was stopped."
             f"{last_lines(capture.directory)}",
             code="child-hung",
-            hint="Give it longer with --timeout, or resume later with --resume.",
+            hint="Raise --timeout, or continue with --resume.",
         )
     if ended.returncode == errors.EXIT_OUTPUT and is_exit_code_ours:
         return errors.OutputError(
             f"{capture.directory} was not written: the disk is full.", code="output-full",
-            hint="Make room, then go on with --resume.",
+            hint="Free some space, then continue with --resume.",
         )  # fmt: skip
     is_complete = (capture.directory / FACTS).is_file()
     if is_complete and (ended.returncode == 0 or not is_exit_code_ours):

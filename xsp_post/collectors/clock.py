@@ -15,7 +15,7 @@ class ClockCollector:
     name = "clock"
 
     def check(self) -> Availability:
-        return torch_availability(self.name, "model and layer latency, undisturbed by any profiler")
+        return torch_availability(self.name, "model and layer latency, without a profiler")
 
     def collect(self, plan: CapturePlan) -> Capture:
         is_serialized = plan.level == RUN_LAYER and plan.workload.is_serialized

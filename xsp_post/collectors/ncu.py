@@ -37,7 +37,7 @@ from xsp_post.names.range_text import DOMAIN, MODEL
 
 CLOCK_CONTROL, CACHE_CONTROL, REPLAY_MODE = "none", "all", "kernel"
 _GIVES = "flops, DRAM bytes and occupancy of every kernel: A8…A12, A14, A15 and the rooflines"
-_REMEDY = "Install Nsight Compute from NVIDIA (developer.nvidia.com/nsight-compute), or point XSP_NCU to it"
+_REMEDY = "Install Nsight Compute from NVIDIA (developer.nvidia.com/nsight-compute), or set XSP_NCU to its path"
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 
 # Metrics that counter_quantities.quantities reads; only those whose base name ncu lists are asked for. It combines
@@ -230,7 +230,7 @@ def _require_report(capture: Capture, ended: Ended, report: Path) -> None:
         ))  # fmt: skip
     if report.is_file() and report.stat().st_size > 0:
         if ended.returncode != 0:
-            capture.message = f"ncu ended with {ended.returncode}; its report is there and was used"
+            capture.message = f"ncu ended with {ended.returncode}; its report was written and is used"
         return
     if _said(folder, _NO_KERNELS):
         raise fail(capture, ToolError(

@@ -28,8 +28,8 @@ from xsp_post.model.capture import Capture, CapturePlan
 REPORT, EXPORT = "report.nsys-rep", "report.sqlite"
 _GIVES = "kernels, library calls, copies and launches below each layer, with the least disturbance"
 _REMEDY = (
-    "Install Nsight Systems from NVIDIA (developer.nvidia.com/nsight-systems), or point XSP_NSYS to it; "
-    "without it torch.profiler is used"
+    "Install Nsight Systems from NVIDIA (developer.nvidia.com/nsight-systems), or set XSP_NSYS to its path; "
+    "without nsys, torch.profiler is used"
 )
 
 # flag -> the word the help text lists it by; in the order of the command line
@@ -51,10 +51,10 @@ _OPTIONAL_CUDA = (
 # what nsys says on stderr -> what to do
 _REMEDIES = (
     (re.compile(r"driver version .* is not supported", re.I), "nsys is older than the driver: install a newer nsys."),
-    (re.compile(r"No space left|disk .*full", re.I), "Make room, or set TMPDIR to another disk."),
-    (re.compile(r"database is locked", re.I), "The file system has no locks: write to a local disk with -o."),
+    (re.compile(r"No space left|disk .*full", re.I), "Free some space, or set TMPDIR to another disk."),
+    (re.compile(r"database is locked", re.I), "The file system does not support locks: write to a local disk with -o."),
     (re.compile(r"MULTIPLE_SUBSCRIBERS|another profiler|already being profiled", re.I),
-     "Another profiler (DCGM, nsys, CUPTI) watches this GPU or process: end it."),
+     "Another profiler (DCGM, nsys, CUPTI) uses this GPU or process: end it."),
     (re.compile(r"unrecognised option|unrecognized option|unknown option", re.I),
      "This nsys does not know a flag its help lists; use --collector torch."),
     (re.compile(r"permission denied|not permitted", re.I), "See xsp-post doctor on permissions."),
@@ -121,18 +121,18 @@ def _require_report(capture: Capture, returncode: int) -> None:
         old.rename(report)
     if report.is_file() and report.stat().st_size > 0:
         if returncode != 0:
-            capture.message = f"nsys ended with {returncode}; its report is there and was used"
+            capture.message = f"nsys ended with {returncode}; its report was written and is used"
         return
     if (folder / "report.qdstrm").is_file():
         raise fail(capture, ToolError(
-            f"nsys left {folder / 'report.qdstrm'} and no report for the capture {capture.name}: its importer is "
+            f"nsys left {folder / 'report.qdstrm'} but no report for the capture {capture.name}: its importer is "
             "missing, as in the collector-only copy inside Nsight Compute.",
             code="nsys-no-importer",
             hint="Install Nsight Systems itself, or import it with the same version: nsys import --input-file …",
         ))  # fmt: skip
     raise fail(capture, ToolError(
         f"nsys wrote no report for the capture {capture.name} (it ended with {returncode}).{last_lines(folder)}",
-        code="nsys-no-report", hint=_remedy(folder) or "Try --collector torch; see xsp-post doctor.",
+        code="nsys-no-report", hint=_remedy(folder) or "Try --collector torch, and run xsp-post doctor.",
     ))  # fmt: skip
 
 

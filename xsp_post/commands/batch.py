@@ -47,7 +47,7 @@ def batch(
 
     if workers < 0 or (workers and scheduler):
         raise UsageError(
-            "--workers and --scheduler exclude one another" if workers > 0 else f"--workers {workers} is below 1",
+            "--workers and --scheduler cannot be given together" if workers > 0 else f"--workers {workers} is below 1",
             code="batch-workers",
         )
     shared.outlive_readers()

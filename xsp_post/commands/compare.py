@@ -35,7 +35,7 @@ def compare(
     output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Also write the HTML page.")] = None,  # noqa: UP045
     fail_if: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--fail-if", help="Exit 1 when so, e.g. 'model_latency>3%'; may be given several times."),
+        typer.Option("--fail-if", help="Exit 1 when this holds, e.g. 'model_latency>3%'; may be given several times."),
     ] = None,
     top: Annotated[int, typer.Option(help="Layers and kernels to print (0: all).")] = 10,
     as_markdown: Annotated[

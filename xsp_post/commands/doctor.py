@@ -29,7 +29,7 @@ class Check:
 
 def doctor(
     measure_peaks: Annotated[
-        bool, typer.Option("--measure-peaks", help="Measure this device's own ceilings for the roofline.")
+        bool, typer.Option("--measure-peaks", help="Measure the peaks of this device for the roofline.")
     ] = False,
     output: Annotated[
         Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
@@ -74,7 +74,7 @@ def _gpu() -> Check:
         return Check(
             "GPU", MISSING,
             f"no NVIDIA GPU; the CPU is {machine.cpu_name()} with {machine.usable_cpu_count()} cores", gives,
-            "with one in the machine: install its driver (nvidia-smi must answer); runs use the CPU",
+            "if the machine has a GPU: install its driver (nvidia-smi must work); runs use the CPU",
         )  # fmt: skip
     texts = [
         f"{gpu.name}, {format_bytes(gpu.memory_bytes)}, driver {gpu.driver_version}, SM clock "
@@ -129,7 +129,7 @@ def _collectors() -> list[Check]:
     gives = "hardware counters: flops, DRAM bytes, occupancy (run --ncu), and so the rooflines"
     if tool is None:
         ncu = Check("ncu", MISSING, "ncu was not found", gives,
-                    "install Nsight Compute (developer.nvidia.com/nsight-compute), or point XSP_NCU to it")  # fmt: skip
+                    "install Nsight Compute (developer.nvidia.com/nsight-compute), or set XSP_NCU to its path")  # fmt: skip  # noqa: E501
     else:
         ncu = Check("ncu", OK if tool.version else WARN, f"{tool.path} {tool.version}".strip(), gives)
     return [nsys, ncu]
@@ -144,12 +144,12 @@ def _counters_permitted() -> Check:
     try:
         text = _PARAMETERS.read_text(errors="replace")
     except OSError:
-        return Check("GPU counters", MISSING, "no NVIDIA driver to ask", gives)
+        return Check("GPU counters", MISSING, "no NVIDIA driver found", gives)
     is_restricted = any(line.replace(" ", "") == "RmProfilingAdminOnly:1" for line in text.splitlines())
     if not is_restricted:
         return Check("GPU counters", OK, "open to every user", gives)
     if os.geteuid() == 0:
-        return Check("GPU counters", OK, "for administrators only, and this is one", gives)
+        return Check("GPU counters", OK, "for administrators only; you are administrator", gives)
     return Check(
         "GPU counters", WARN, "for administrators only (RmProfilingAdminOnly is 1)", gives,
         "run as administrator, or load the module with NVreg_RestrictProfilingToAdminUsers=0 "
@@ -171,7 +171,7 @@ def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
     except ImportError:
         raise ToolError("Measuring peaks needs torch, which is not installed.", code="torch-missing",
                         hint="pip install 'xsp-post[run]'") from None  # fmt: skip
-    with step("measuring this device's ceilings …"):
+    with step("measuring the peaks of this device …"):
         table = measure_peaks(device_of("auto"))
     if output is not None:
         with atomic_output(output, force) as temporary:

@@ -38,7 +38,7 @@ def ingest(
     for target in filter(None, (store_path, report)):
         require_free(target, force)
     if report is not None and report.resolve() == store_path.resolve():
-        raise UsageError(f"{report} is named twice: for the store and for the report", code="outputs-same")
+        raise UsageError(f"{report} is given twice: for the store and for the report", code="outputs-same")
     reading = shared.begin_reading(sources, detail=True)
     from xsp_post.base.progress import step
     from xsp_post.pipeline import analyze

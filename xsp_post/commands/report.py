@@ -35,7 +35,7 @@ def report(
         list[str] | None, typer.Option("--only", help="Only these: A1 … A15, layers, tree, kernels …")
     ] = None,
     format: Annotated[str, typer.Option("--format", "-f", help="html, json, png or svg.")] = "html",
-    case: Annotated[int, typer.Option("--case", help="Case to go deep into (default: the optimal batch size).")] = -1,
+    case: Annotated[int, typer.Option("--case", help="Case shown in detail (default: the optimal batch size).")] = -1,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
     options: Options = DEFAULTS,
     force: shared.Force = False,
@@ -45,7 +45,7 @@ def report(
     shared.spare_sources(sources, output)
     chosen = "json" if as_json else format
     if chosen not in FORMATS:
-        raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="report-format")
+        raise UsageError(f"--format {chosen!r} is not one of {', '.join(FORMATS)}", code="report-format")
     parts = [name for entry in only or () for name in entry.split(",") if name]
     results = shared.results_of(sources, options)
     wanted = None if case < 0 else case

@@ -30,7 +30,7 @@ def run(
     ],
     batch_size: Annotated[str, typer.Option(help="Batch sizes, e.g. 1,2,4.")] = "1",
     levels: Annotated[str, typer.Option(help="M (model), ML (layers), MLG (kernels).")] = "M,ML,MLG",
-    collector: Annotated[str, typer.Option(help="Who records kernels: auto, nsys or torch.")] = "auto",
+    collector: Annotated[str, typer.Option(help="Collector of kernels: auto, nsys or torch.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
     warmup: Annotated[int, typer.Option(help="Iterations before the measured ones, in every capture.")] = 3,
     iterations: Annotated[int, typer.Option(help="Measured iterations of every capture.")] = 10,
@@ -45,19 +45,19 @@ def run(
     layer_depth: Annotated[int, typer.Option(help="Layers are modules this deep; -1: leaf modules.")] = -1,
     layer_kind: Annotated[str, typer.Option(help="Layers are modules of these classes, e.g. Conv2d,Linear.")] = "",
     no_serialize: Annotated[
-        bool, typer.Option("--no-serialize", help="M/L: do not synchronise the GPU around every layer.")
+        bool, typer.Option("--no-serialize", help="M/L: do not synchronise the GPU around layers.")
     ] = False,
     launch_blocking: Annotated[
         bool, typer.Option("--launch-blocking", help="CUDA_LAUNCH_BLOCKING=1 below level M, as XSP's own runs.")
     ] = False,
-    threads: Annotated[int, typer.Option(help="CPU threads of torch; 0: its own choice.")] = 0,
+    threads: Annotated[int, typer.Option(help="CPU threads of torch; 0: torch decides.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds that one capture may take.")] = 900.0,
     ncu: Annotated[
         bool, typer.Option("--ncu", help="Also read hardware counters: a slow replay run per metric set.")
     ] = False,
     peaks: shared.PeaksFile = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what is missing in the output folder.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Record only what is missing in the output folder.")] = False,
     output: Annotated[
         Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
         typer.Option("--output", "-o", help="Run directory; default: <model>.xsp-run."),

@@ -37,7 +37,7 @@ Depth = Annotated[
 Top = Annotated[int, typer.Option(help="Children to print per node; the rest is summed in one line.")]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help="Exit 5 when the balance does not close or too much device time is unattributed."),
+    typer.Option("--strict", help="Exit 5 when the balance does not add up or too much device time is unattributed."),
 ]
 UnattributedLimit = Annotated[
     float, typer.Option(help="With --strict: largest share (0…1) of kernel time outside every range.")
@@ -62,7 +62,7 @@ def spare_sources(sources: list[Path], *outputs: Path | None) -> None:
                 continue
             if same:
                 raise OutputError(
-                    f"{output} is the capture that is to be read; it was left as it is.",
+                    f"{output} is the capture to be read. It was not changed.",
                     code="output-is-source",
                     hint="Name another output with -o.",
                 )
@@ -118,7 +118,7 @@ def what_to_record(results: Results) -> str:
     if has_ranges or captures["kernel_count"].any() or captures["device_ns"].any():
         return ""
     return (
-        "There is nothing to analyse in here: no device work and no range.\n"
+        "The source has no device work and no range.\n"
         "Next: record again, with: nsys profile -t cuda,nvtx,cublas,cudnn -o report python program.py"
     )
 
@@ -179,7 +179,7 @@ def check_strict(results: Results, limit: float) -> None:
         parts = rows[rows["attribution"] != "total"]
         if any(int(parts[column].sum()) != total[column] for column in ("operation_count", "device_ns")):
             raise ContradictionError(
-                f"capture {capture_id}: the balance by {question} does not close", code="tree-lost-kernels"
+                f"capture {capture_id}: the balance by {question} does not add up", code="tree-lost-kernels"
             )
         if question != "launch" or not total["device_ns"]:
             continue

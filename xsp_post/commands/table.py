@@ -38,7 +38,7 @@ def table(
     shared.spare_sources(sources, output)
     chosen = "json" if as_json else format
     if chosen not in FORMATS:
-        raise UsageError(f"--format {chosen!r} is none of {', '.join(FORMATS)}", code="unknown-format")
+        raise UsageError(f"--format {chosen!r} is not one of {', '.join(FORMATS)}", code="unknown-format")
     if chosen == "parquet" and output is None and sys.stdout.isatty():
         raise UsageError("parquet is binary: give a file with -o", code="parquet-needs-file")
     from xsp_post.analyses import table_name

@@ -74,7 +74,7 @@ def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
         beyond, sure = _beyond(comparison, bar)
         broken += [f"{bar.text}: {_sentence(bar, row)}" for row in beyond[sure].to_dict("records")]
         if not sure.any():
-            noise = [f"noise may be all of it: {_sentence(bar, row)}" for row in beyond.head(1).to_dict("records")]
+            noise = [f"it may be noise: {_sentence(bar, row)}" for row in beyond.head(1).to_dict("records")]
             met.append(f"{bar.text}: {''.join(noise) or 'not so'}")
     if broken:
         more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
@@ -87,7 +87,7 @@ def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:
     rows = _rows_of(comparison, bar)
     if rows.empty:
         raise UsageError(
-            f"--fail-if {bar.text!r}: the comparison knows no {bar.quantity}"
+            f"--fail-if {bar.text!r}: the comparison has no {bar.quantity}"
             + (f" of {bar.name!r}" if bar.name else "")
             + " on both sides",
             code="bar-unknown",

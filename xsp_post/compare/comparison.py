@@ -404,8 +404,8 @@ def _statements(frames: dict[str, pd.DataFrame], shape: Structure, found: Impact
         said.append(
             (
                 "model",
-                "No execution of one is an execution of the other (other phases, batch sizes or "
-                "amounts of work): model and layers are not compared.",
+                "The captures have no model execution in common (phases, batch sizes or amounts of work "
+                "differ): model and layers are not compared.",
                 False,
             )
         )
@@ -437,12 +437,12 @@ def _verdict(models: pd.DataFrame, layers: pd.DataFrame, kernels: pd.DataFrame) 
     count = sum(int(_is_shown(table).sum()) for table in (models, layers, kernels))
     tested = sum(int(table["p_value"].notna().sum()) for table in (models, layers, kernels))
     if not count and not tested:
-        return ("verdict", "Nothing was measured often enough on both sides for its time to be compared.", False)
+        return ("verdict", "Times are not compared: too few measurements on one side.", False)
     if not count:
         return (
             "verdict",
-            f"No significant difference in {format_count(tested)} comparisons (corrected: at most one "
-            "comparison of equals in twenty shows any).",
+            f"No significant difference in {format_count(tested)} comparisons (corrected together: for "
+            "two runs of one program, at most one comparison in twenty shows a difference).",
             False,
         )
     return "verdict", "Model executions are not comparable; what differs in layers and kernels follows.", True
@@ -463,8 +463,8 @@ def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) ->
         ""
         if row["interval_over"] == CAPTURES
         else (
-            "; with one capture on a side, the difference of runs is guessed from its iterations: several captures "
-            "of each (xsp-post run --repeat 3) tell it"
+            "; with one capture on a side, the variation between runs is estimated from its iterations; record "
+            "several captures of each (xsp-post run --repeat 3)"
         )
     )
     verdict = {MORE: "longer", LESS: "shorter"}.get(row["change"], NOT_SHOWN)

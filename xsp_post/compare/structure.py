@@ -40,7 +40,7 @@ def structure(base: Results, other: Results) -> Structure:
     same_sequence, same_set, kernels = _kernels(order)
     are_operators = has_operators(base) or has_operators(other)
     if are_operators and not same_sequence:
-        kernels += " On a CPU operators stand for kernels, and which of nested ones do is decided by their times."
+        kernels += " On a CPU, operators are shown in place of kernels; of nested ones, their times decide."
     same_ranges, ranges = _ranges([_range_counts(r, c) for r, c in zip((base, other), ids)])
     same_copies, copies = _copies([_copy_rows(r, c) for r, c in zip((base, other), ids)])
     same_system, system = _system([_devices(r, c) for r, c in zip((base, other), ids)])

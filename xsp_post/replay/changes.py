@@ -57,7 +57,9 @@ def parse_change(text: str) -> Change:
     """Read one change. Raises `UsageError` naming what is wrong with it."""
     match = _TEXT.match(text.strip())
     if match is None or match["subject"] not in SUBJECTS:
-        raise _bad(text, f"is no change: it begins with one of {', '.join(SUBJECTS)} and holds SUBJECT[:PATTERN]=VALUE")
+        raise _bad(
+            text, f"is not a change: it begins with one of {', '.join(SUBJECTS)} in the form SUBJECT[:PATTERN]=VALUE"
+        )
     subject, value = match["subject"], match["value"].strip()
     pattern = None
     if match["pattern"]:
@@ -70,7 +72,7 @@ def parse_change(text: str) -> Change:
     if (factor := _FACTOR.match(value)) is not None:
         number = float(factor[1])
         if not math.isfinite(number):
-            raise _bad(text, "has a factor that is no number")
+            raise _bad(text, "has a factor that is not a number")
         return Change(text, subject, pattern, factor=number)
     if (added := _ADDED.match(value)) is not None and subject != "batch":
         return Change(text, subject, pattern, added_ns=round(float(added[1]) * _UNITS[added[2]]))

@@ -158,7 +158,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
                         "source",
                     ),
                 ),
-                "Roofs: the peaks behind the verdicts",
+                "Roofs: the peaks that verdicts are based on",
                 len(roofs),
                 titles={
                     "peak_flop_per_s": "peak",
@@ -168,7 +168,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
             )
         )
     return Section(
-        "captures", "Captures and iterations", "What was measured, and how steady was it?", tuple(blocks), "Trust"
+        "captures", "Captures and iterations", "What was measured, and how much did it vary?", tuple(blocks), "Trust"
     )
 
 

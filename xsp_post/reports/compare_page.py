@@ -78,7 +78,7 @@ def render(results: Results, names: tuple[str, str] = ("base", "other")) -> str:
                 "compare_layers",
                 "layers",
                 "Layers",
-                "Which layers changed, and is it more than noise? Times are per call.",
+                "Which layers changed by more than noise? Times are per call.",
                 _LAYER_COLUMNS,
                 "layer_path",
             ),

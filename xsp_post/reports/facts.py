@@ -86,7 +86,11 @@ def facts(results: Results, case: cases.Case | None) -> list[Fact]:
 def _model_facts(results: Results, case: cases.Case | None, row: pd.Series) -> list[Fact]:
     level, uncertain = str(row["level"]), is_uncertain(row)
     seen = (
-        "no profiler was on" if level == RUN_MODEL else f"level {level}: profiling overhead is in it" if level else ""
+        "measured without a profiler"
+        if level == RUN_MODEL
+        else f"level {level}: includes profiling overhead"
+        if level
+        else ""
     )
     inferred = "iterations are inferred, not recorded" if _is_inferred(results, case) else ""
     trust = " · ".join(part for part in (f"n {row['sample_count']}", spread(row), seen, inferred) if part)

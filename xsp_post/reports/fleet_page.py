@@ -34,7 +34,7 @@ _TITLES = {
     "batch_latency_ns": "batch latency",
     "attributed_ratio": "in ranges",
     "online_batch_size": "smallest batch",
-    "own_kernel_count": "kernels of its own",
+    "own_kernel_count": "kernels found only here",
     "normalized_throughput_ratio": "throughput / base",
     "normalized_kernel_latency_ratio": "kernel latency / base",
     "normalized_online_latency_ratio": "latency / base",
@@ -113,7 +113,7 @@ def _captures(results: Results) -> Section | None:
         "finding_count",
         "code",
     )
-    return _tabled(results, "fleet", "captures", "Captures", "What was read, and what is in it?", columns)
+    return _tabled(results, "fleet", "captures", "Captures", "Which captures were read?", columns)
 
 
 def _models(results: Results) -> Section | None:
@@ -159,7 +159,7 @@ def _models(results: Results) -> Section | None:
             )
         )
     return _tabled(
-        results, "fleet_models", "models", "Workloads", "How fast is each, and what bounds it?", columns, charts
+        results, "fleet_models", "models", "Workloads", "How fast is each, and what limits it?", columns, charts
     )
 
 
@@ -186,7 +186,7 @@ def _scalability(results: Results) -> Section | None:
         "speedup_ratio",
     )
     return _tabled(
-        results, "fleet_scalability", "scalability", "Batch sizes", "What does a larger batch bring?", columns, charts
+        results, "fleet_scalability", "scalability", "Batch sizes", "What does a larger batch gain?", columns, charts
     )
 
 
@@ -291,7 +291,7 @@ def _ranks(results: Results) -> Section | None:
         "kernel_count",
     )
     return _tabled(
-        results, "ranks", "ranks", "Ranks", "Who waits for whom, and is communication hidden?", columns, [chart]
+        results, "ranks", "ranks", "Ranks", "Which rank waits, and is communication overlapped?", columns, [chart]
     )
 
 

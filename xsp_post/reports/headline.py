@@ -73,7 +73,7 @@ def _overhead_line(row: dict[str, Any], several: bool) -> str:
         return f"{start}  {row['verdict']}"
     interval = _interval(row["ci_low_overhead_ns"], row["ci_high_overhead_ns"])
     if str(row["verdict"]).startswith("no overhead"):  # a percentage of what may be noise reads like a result
-        seen = f"{_signed(row['overhead_ns'])} is within its noise {interval}"
+        seen = f"{_signed(row['overhead_ns'])} is within the noise {interval}"
         return f"{start}  {row['verdict']} on {row['compared_level']}: {seen}"
     return (
         f"{start}  {_signed(row['overhead_ns'])} on {row['compared_level']} ({_percent(row['overhead_ratio'])})"

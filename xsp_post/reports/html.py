@@ -63,5 +63,5 @@ def _contents(document: Document) -> list[tuple[str, list[tuple[str, str]]]]:
     for section in document.sections:
         groups.setdefault(section.group, []).append((section.id, section.title))
     if document.missing:
-        groups.setdefault("More", []).append(("missing", "What is not here"))
+        groups.setdefault("More", []).append(("missing", "What is missing"))
     return list(groups.items())

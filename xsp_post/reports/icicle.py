@@ -310,7 +310,7 @@ def _make(results: Results, case: Case | None) -> Section | None:
             (
                 "Width is time: on the device (kernels, copies and graphs, summed) or on the host (length of "
                 "the ranges). Repeated calls "
-                "of one path are one box; below the ranges hang their kernels and copies."
+                "of one path are one box; the kernels and copies of a range are below it."
             ),
         )
     ]

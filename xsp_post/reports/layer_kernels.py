@@ -174,7 +174,7 @@ def _make_gpu(results: Results, case: cases.Case | None) -> Section | None:
         ""
         if not negative
         else f" {format_count(negative)} layers have kernels that take longer than the layer: kernels "
-        "overlap, outlive the range, or the two runs differ; their bars pass 100 %."
+        "overlap, end after the range, or the two runs differ. Their bars exceed 100 %."
     )
     blocks: list[Block] = [
         Chart(

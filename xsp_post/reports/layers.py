@@ -162,7 +162,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
 
 def _lead(layers: pd.DataFrame, outside: pd.DataFrame, where: str) -> str:
     """How many layers, the slowest, and what the model does outside of them (``outside``: none or one row of A2)."""
-    said = "No range is a layer of the model."
+    said = "The model has no range that is a layer."
     if len(layers):
         under, top = int((layers["latency_ns"] < 1_000_000).sum()), layers.iloc[0]
         said = (

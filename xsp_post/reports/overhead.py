@@ -105,7 +105,7 @@ def chart(frame: pd.DataFrame) -> Any:
                     "to": max(start, end) / factor,
                     "part": "accurate"
                     if start == 0.0
-                    else "saved, by the numbers"
+                    else "faster than without"
                     if end < start
                     else f"added by {level}",
                     "time": format_ns(end - start),
@@ -157,7 +157,7 @@ def _label(row: Any) -> str:
 
 def _sentence(model: pd.DataFrame) -> str:
     accurate = model[model["is_accurate"].astype(bool)]
-    base = f"The model takes {format_ns(accurate['latency_ns'].iloc[0])} undisturbed. " if len(accurate) else ""
+    base = f"The model takes {format_ns(accurate['latency_ns'].iloc[0])} without profiling. " if len(accurate) else ""
     steps = [
         f"{visible(row.level)}: {visible(row.verdict)}, {format_ns(row.overhead_ns)} "
         f"({format_ratio_percent(row.overhead_ratio)}) on "
@@ -182,7 +182,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
                 "overhead",
                 chart(model),
                 "What profiling added to the model’s latency, level by level (the paper’s Figure 2). "
-                "Green is the latency to believe.",
+                "Green is the accurate latency.",
                 "The model at each level",
             )
         )
@@ -193,7 +193,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
             Chart(
                 "overhead-layer",
                 chart(layers[layers["event"].eq(first)].drop_duplicates("level")),
-                f"The same for the slowest layer, {shorten(first, 90)}. Layers are believed at M/L.",
+                f"The same for the slowest layer, {shorten(first, 90)}. Layer latencies are taken from M/L.",
                 "The slowest layer at each level",
             )
         )
@@ -224,7 +224,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     return Section(
         "overhead",
         "What profiling cost",
-        "Which number can be believed, and what did measuring add?",
+        "Which number is accurate, and what did measuring add?",
         tuple(blocks),
         "Model",
     )

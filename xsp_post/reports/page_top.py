@@ -172,13 +172,13 @@ def _top_list(rows: list[TopRow], unranked: Sequence[TopRow] = ()) -> str:
 
 def _findings(findings: list[Shown]) -> str:
     if not findings:
-        body = '<p class="note">Nothing odd was found in the captures.</p>'
+        body = '<p class="note">No problems were found in the captures.</p>'
     else:
         body = "".join(_finding(f) for f in findings)
     return (
         '<section id="findings" aria-labelledby="findings-title"><header><h2 id="findings-title">Findings</h2>'
-        f'<a class="anchor" href="#findings" aria-label="Link to this section">#</a><p>What is odd in the data, '
-        f"why, and what to do.</p></header>{body}</section>\n"
+        f'<a class="anchor" href="#findings" aria-label="Link to this section">#</a><p>Problems in the data, '
+        f"their causes, and what to do.</p></header>{body}</section>\n"
     )
 
 
@@ -213,8 +213,8 @@ def _trust(summary: Summary) -> str:
         return ""
     return (
         '<section id="trust" aria-labelledby="trust-title"><header><h2 id="trust-title">Trust and balance</h2>'
-        '<a class="anchor" href="#trust" aria-label="Link to this section">#</a><p>How far can the numbers be '
-        "believed, and is every kernel accounted for?</p></header>"
+        '<a class="anchor" href="#trust" aria-label="Link to this section">#</a><p>How accurate are the '
+        "numbers, and is every kernel accounted for?</p></header>"
         f"{table}{balances}</section>\n"
     )
 
@@ -229,9 +229,9 @@ def _balance_line(summary: Summary) -> str:
     return (
         f'<p class="balance-line">Balance: {escape(", ".join(_operations(b, summary.device.work) for b in parts))}, '
         f"{escape(format_ns(time))} in all; "
-        f"{escape(format_ratio_percent(held / max(time, 1)))} of their time counts for a layer, "
-        "or for the [self] of a model. "
-        '<a href="#trust">The rest</a></p>'
+        f"{escape(format_ratio_percent(held / max(time, 1)))} of their time is in a layer, "
+        "or in the [self] of a model. "
+        '<a href="#trust">Details</a></p>'
     )
 
 
@@ -282,7 +282,7 @@ def missing(exhibits: Sequence[Exhibit]) -> str:
         for e in exhibits
     )
     return (
-        f'<section id="missing" class="missing"><header><h2>What is not here</h2><p>Its data was not '
+        f'<section id="missing" class="missing"><header><h2>What is missing</h2><p>Its data was not '
         f"recorded. What would record it:</p></header><ul>{items}</ul></section>\n"
     )
 
@@ -292,5 +292,5 @@ def footer(summary: Summary, cut_count: int) -> str:
     cut = f" {format_count(cut_count)} long names are shortened in this file." if cut_count else ""
     return (
         f"<footer>Made by xsp-post {escape(__version__)} from {escape(', '.join(summary.sources[:8]) or 'no capture')}."
-        f" This page is one file and asks no server for anything.{cut}</footer>\n"
+        f" This page is one file and makes no network requests.{cut}</footer>\n"
     )

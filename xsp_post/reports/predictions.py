@@ -40,12 +40,12 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
             )  # fmt: skip
     console.print(table)
     console.print(
-        f"Replay error {format_ratio_percent(prediction.error_ratio, 2)} (the recording simulated as it was), "
+        f"Replay error {format_ratio_percent(prediction.error_ratio, 2)} (simulation of the unchanged recording), "
         f"spread over executions {format_ratio_percent(prediction.spread_ratio, 2)}."
     )
-    before = "" if prediction.limit_before == prediction.limit else f"; before it was {prediction.limit_before}"
+    before = "" if prediction.limit_before == prediction.limit else f"; before: {prediction.limit_before}"
     share = format_ratio_percent(prediction.limit_ratio)
-    console.print(f"What limits then: [bold]{prediction.limit}[/bold] ({share} of the critical path){before}.")
+    console.print(f"Limit after the change: [bold]{prediction.limit}[/bold] ({share} of the critical path){before}.")
     _print_path(console, prediction)
 
 

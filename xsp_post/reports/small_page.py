@@ -37,7 +37,7 @@ def render_page(
     data = PageData()
     shell.add_blocks(sections, data)
     links = [("summary", "Summary"), *((section.id, section.title) for section in sections)]
-    footer = f"<footer>Made by xsp-post {escape(__version__)}. This page asks no server for anything.</footer>\n"
+    footer = f"<footer>Made by xsp-post {escape(__version__)}. This page makes no network requests.</footer>\n"
     parts = shell.Shell(brand, title, machine, _top(facts, statements), footer, [("", links)], sections)
     return shell.page(parts, data)
 

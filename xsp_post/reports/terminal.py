@@ -51,7 +51,7 @@ def print_tree(
         table, left_out = tree_table(mine, console.width)
         console.print(table, highlight=False)
         if left_out:
-            say(console, Text(f"… no room for: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
+            say(console, Text(f"… not shown: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
         say(console, balance_line(results, int(capture_id)), hanging=4)  # type: ignore[call-overload]
     print_findings(console, results)
 

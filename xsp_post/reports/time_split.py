@@ -66,7 +66,7 @@ def device_split(results: Results, limit: Limit) -> Split | None:
     over = f", summed over {limit.device_count} GPUs" if limit.device_count > 1 else ""
     device = "GPU" if limit.is_gpu else "CPU operators"
     return Split(
-        f"What the time of the {device}{'s' if over else ''} went to",
+        f"Where the time of the {device}{'s' if over else ''} went to",
         f"{_SCOPES[limit.scope]}: {format_ns(limit.window_ns)}{over}",
         limit.window_ns,
         tuple(part for part in parts if part.time_ns > 0),

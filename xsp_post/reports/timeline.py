@@ -324,7 +324,7 @@ def _make(results: Results, case: Case | None) -> Section | None:
     if joined:
         blocks.append(
             Note(
-                f"{units.format_count(joined)} short events are drawn joined into blocks; "
+                f"{units.format_count(joined)} short events are joined into blocks; "
                 "`xsp-post export STORE --to perfetto` writes every one.",
                 "folded",
             )
@@ -340,7 +340,7 @@ def _make(results: Results, case: Case | None) -> Section | None:
     return Section(
         "timeline",
         "Timeline of one iteration" if window.iteration_index >= 0 else "Timeline",
-        "What waits for what?",
+        "Which work waits for which?",
         tuple(blocks),
         "Tree",
     )

@@ -12,7 +12,7 @@ from xsp_post.reports import cases
 from xsp_post.reports.facts import spread
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
-_UNKNOWN_OVERHEAD = "in it, not measured: xsp-post run --levels M,ML,MLG measures it"
+_UNKNOWN_OVERHEAD = "included, not measured: xsp-post run --levels M,ML,MLG measures it"
 _COLUMNS = ["quantity", "level", "n", "spread", "overhead"]
 
 
@@ -74,7 +74,7 @@ def trust_data(results: Results, case: cases.Case | None) -> pd.DataFrame:
         return pd.DataFrame(columns=_COLUMNS)
     row = named.iloc[0]
     level = str(row["layer_level"])
-    without = "kernel profiling was off" if level == RUN_LAYER else "kernel profiling is in it"
+    without = "without kernel profiling" if level == RUN_LAYER else "kernel profiling included"
     layers = cases.rows(results, "a03", case)
     kernels = cases.rows(results, "a08", case, ["sample_count", "latency_ns", "std_latency_ns"])
     lines = [
@@ -91,7 +91,7 @@ def _model_line(results: Results, case: cases.Case | None, named: pd.Series) -> 
     if model.empty:
         return []
     level = str(named["model_level"])
-    overhead = "none: no profiler was on" if level == RUN_MODEL else _UNKNOWN_OVERHEAD
+    overhead = "none: measured without a profiler" if level == RUN_MODEL else _UNKNOWN_OVERHEAD
     measured = _measured_overhead(results, named)
     row = model.iloc[0]
     return [("Model latency", level, str(row["sample_count"]), spread(row), overhead + measured)]
@@ -127,7 +127,7 @@ def _spread_line(what: str, level: str, frame: pd.DataFrame, overhead: str) -> l
 
 def _kernel_overhead(level: str) -> str:
     if level == RUN_COUNTERS:
-        return "each kernel was replayed alone under counters: no latency of the program"
+        return "each kernel was replayed alone under counters: not a latency of the program"
     return "launching is disturbed, execution is not"
 
 
@@ -138,4 +138,4 @@ def _counter_line(totals: pd.DataFrame) -> list[tuple[str, ...]]:
     if str(total["counter_source"]) == "analytic":
         return [("Flop and bytes", "none", "–", "counted from the model: least possible bytes, no counters", "none")]
     coverage = f"for {format_ratio_percent(total['counter_coverage_ratio'])} of the kernel time"
-    return [("Flop and bytes", "counters", "1", coverage, "no time is taken from the counting run")]
+    return [("Flop and bytes", "counters", "1", coverage, "times are not taken from the counter run")]

@@ -20,12 +20,12 @@ from xsp_post.reports.why import captures_of, sentence_of, word_of
 from xsp_post.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
 _WORDS = {
-    "memory": "At {intensity} the {work} run out of memory bandwidth before arithmetic; they do {throughput}, "
+    "memory": "At {intensity} the {work} are limited by memory bandwidth; they reach {throughput}, "
     "{reached} of that roof.",
-    "compute": "At {intensity} the arithmetic units are the limit, not the memory; the {work} do {throughput}, "
+    "compute": "At {intensity} the arithmetic units are the limit, not the memory; the {work} reach {throughput}, "
     "{reached} of that roof.",
     "latency": "The {work} are far below both roofs: {throughput} at {intensity}, {reached} of the nearer one. They "
-    "wait, rather than compute or move data.",
+    "mostly wait.",
 }
 
 
@@ -51,7 +51,7 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
         return Verdict(
             "unknown",
             "no GPU work recorded",
-            "This capture holds no kernels, so what bounds the model on the GPU cannot be said.",
+            "This capture holds no kernels, so the limit of the model on the GPU is not known.",
             ("Record the GPU too: nsys profile --trace=cuda,nvtx …, or xsp-post run --levels MLG.",),
         )
     row = rows.iloc[0]
@@ -96,7 +96,7 @@ def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[s
         throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
         said += (
             f"Its {device.work} do {throughput} at {format_flop_per_byte(intensity)}, but the peaks of this "
-            f"{device.name} are not known, so it cannot be said which limit that is.{_how_sure(row)}"
+            f"{device.name} are not known, so the limit is not known.{_how_sure(row)}"
         )
         cure = "Give its peaks: xsp-post doctor --measure-peaks, then --peaks FILE."
     else:
@@ -134,7 +134,7 @@ def _busy(row: pd.Series, device: Device) -> list[str]:
         )
     if row["gpu_latency_ratio"] == row["gpu_latency_ratio"]:
         less = row["kernel_latency_ns"] < row["busy_ns"]
-        why = "; busy is more: it has copies, and launches that were slow once" if less else ""
+        why = "; busy time is larger: it includes copies, and single slow launches" if less else ""
         found.append(
             f"{device.work[:-1].capitalize()} time {format_ns(row['kernel_latency_ns'])} in "
             f"{int(row['kernel_count']):,} launches, "
@@ -165,7 +165,7 @@ def _roof(results: Results, row: pd.Series, bound: str) -> list[str]:
 def _how_sure(row: pd.Series) -> str:
     source, coverage = str(row["counter_source"]), float(row["counter_coverage_ratio"])
     if source == "analytic":
-        return " Flop and bytes are counted from the model, not measured: a first answer."
+        return " Flop and bytes are counted from the model, not measured: an estimate."
     if coverage == coverage and coverage < 0.995:
         return f" Counters cover {format_ratio_percent(coverage)} of the kernel time."
     return " Counters cover all of the kernel time." if coverage == coverage else ""

@@ -173,7 +173,7 @@ def _kernel_sentence(limit: Limit) -> str:
         if int(window["simt_matrix_ns"]) > kernel / 2:
             text += ", without tensor cores"
     elif limit.kind == "kernel":
-        text += "; xsp-post run --ncu would tell compute from memory"
+        text += "; xsp-post run --ncu shows whether compute or memory limits"
     return text + "."
 
 

@@ -617,7 +617,7 @@ OVERHEAD = register(
             C("level", "str", "deepest profiler that was on: M, M/L, M/L/G"),
             C("latency_ns", "float64", "trimmed mean over all measured iterations of all captures of the level"),
             C("is_accurate", "bool", "the event's own level: this latency is to be believed"),
-            C("latency_source", "str", "host, or what of the device stands for the layer (projection, busy)"),
+            C("latency_source", "str", "host, or which device time is used for the layer (projection, busy)"),
             C("compared_level", "str", "the next shallower level that was run, which the overhead is on; '' none"),
             C("overhead_ns", "float64", "latency - latency at compared_level; NaN none, never clamped"),
             C("overhead_ratio", "float64", "overhead / latency at compared_level"),

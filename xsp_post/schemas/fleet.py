@@ -323,7 +323,7 @@ _DIFFERENCE = (
     C("base_sample_count", "int64", "measured iterations of the base"),
     C("other_sample_count", "int64", "measured iterations of the other"),
     C("change", "str", "slower, faster, no difference shown, appeared, vanished, changed kernel, not comparable"),
-    C("interval_over", "str", "captures (repeats), or iterations, whose spread then stands for that of runs"),
+    C("interval_over", "str", "captures (repeats), or iterations, whose spread is then used for that of runs"),
 )
 _PAIR = (C("pair_index", "int64", "pair of cases, row of compare_cases"),)
 
@@ -369,7 +369,7 @@ COMPARE_MODELS = register(
             C(
                 "interval_over",
                 "str",
-                "captures (repeats), or iterations, whose spread then stands for that of runs; '' exact",
+                "captures (repeats), or iterations, whose spread is then used for that of runs; '' exact",
             ),
         ),
         "Welch's test on trimmed means (Yuen 1974), Holm (1979)",
@@ -390,7 +390,7 @@ COMPARE_LAYERS = register(
             C(
                 "measure",
                 "str",
-                "latency (what A2 shows; of runs without overlap the host's time), or host_time beside it",
+                "latency (what A2 shows; of runs without overlap the host's time), or in addition host_time",
             ),
             *_DIFFERENCE,
             C("is_kernel_change", "bool", "the layer launches other kernels than in the base"),

@@ -52,7 +52,7 @@ REPLAYS = register(
             C(
                 "error_ratio",
                 "float64",
-                "the larger of the whole recording's error and the median execution's; stands beside every prediction",
+                "the larger of the whole recording's error and the median execution's; is shown with every prediction",
             ),
             C(
                 "orphan_ratio",
@@ -80,7 +80,7 @@ CRITICAL_PATH = register(
                 "stream gap, synchronisation",
             ),
             C("name", "str", "the operation ('' for host time and gaps)"),
-            C("layer_index", "float64", "layers.layer_index it counts for (empty: none)"),
+            C("layer_index", "float64", "layers.layer_index it belongs to (empty: none)"),
             C("operation_count", "int64", "operations in it: neighbours of one name and layer are one row"),
             C("start_ns", "int64", "start"),
             C("end_ns", "int64", "end"),
@@ -127,7 +127,7 @@ COLLECTIVES = register(
             C("waiting_ns", "float64", "waiting for the last rank, whose device still had other work"),
             C("launch_skew_ns", "float64", "waiting for the last rank, as far as that one launched it later"),
             C("clock_offset_ns", "float64", "how far the clock of its capture is ahead of the first rank's"),
-            C("overlapped_ns", "float64", "time in which other kernels of the device ran beside it"),
+            C("overlapped_ns", "float64", "time in which other kernels of the device ran at the same time"),
             C("message_bytes", "float64", "message size, the larger side (empty: not recorded)"),
             C("group_size", "float64", "ranks of its group as recorded (empty: not recorded)"),
             C("rank_count", "float64", "ranks it was matched over, else group_size"),

@@ -1,6 +1,6 @@
 """Coded values of the table ``balance`` → texts for terminal and page: the questions, and the ways of attribution."""
 
-QUESTIONS = {"launch": "Where was it launched?", "layer": "Which layer does it count for?"}
+QUESTIONS = {"launch": "Where was it launched?", "layer": "Which layer does it belong to?"}
 WAYS = {
     "launch": {
         "nesting": "inside a range of the launching thread",

@@ -5,7 +5,7 @@ from xsp_post.schemas.base import Table, register
 
 _WORK = (
     C("least_bytes", "float64", "least possible bytes moved: each tensor once (docs/work.md), NaN unknown"),
-    C("element_operations", "float64", "operations beside flop, one per result element, NaN unknown"),
+    C("element_operations", "float64", "operations in addition to flop, one per result element, NaN unknown"),
     C("pipe", "str", "pipe that the operands' type goes through, e.g. bf16_tensor ('' unknown or no flop)"),
 )
 
@@ -27,7 +27,7 @@ OPERATORS = register(
             C("kernel_ns", "int64", "sum of the durations of those"),
             C("call_flop", "float64", "flop of one call, 2 per multiply-add; NaN unknown"),
             *_WORK,
-            C("note", "str", "what the numbers stand on beside the inputs"),
+            C("note", "str", "assumptions behind the numbers"),
         ),
         "docs/work.md",
     )
