@@ -283,3 +283,24 @@ def test_no_sweep_no_optimum():
 def test_speedup_is_relative_to_the_smallest_batch():
     found = analysis([("M", "net", b) for b in (2, 4)], [(0, 0, "", 1000), (1, 0, "", 1000)])
     assert compute_all(found)[0]["throughput_scalability"]["speedup_ratio"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("rate", "optimal"),
+    [
+        ([10, 19, 30, 45, 46, 46.5], 8),  # the doubling to 8 is the last that gains
+        ([10, 19, 30, 45, 41, 46.5], 8),  # a slow 16 does not make 32 a gain
+        ([10, 19, 30, 45, 60, 46.5], 8),  # nor does a fast 16 make itself one
+        ([10, 19, 19, 30, 31, 31.1], 8),  # a doubling without gain in between does not end it
+        ([10, 9, 8, 7, 7, 7], 1),
+        ([10, 20, 40, 80, 160, 320], None),  # every doubling gains: the sweep is not finished
+    ],
+)
+def test_the_optimal_batch_is_what_the_last_gain_reaches(rate, optimal):
+    batch = np.array([1, 2, 4, 8, 16, 32])
+    position = optimal_position(batch, np.array(rate, float), "settled")
+    assert (None if position < 0 else int(batch[position])) == optimal
+
+
+def test_a_single_batch_size_is_not_optimal():
+    assert optimal_position(np.array([8]), np.array([1.0]), "settled") == -1

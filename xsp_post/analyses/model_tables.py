@@ -33,18 +33,24 @@ def gain_per_doubling(batch_size: IntArray, throughput: FloatArray) -> FloatArra
 
 
 def optimal_position(batch_size: IntArray, throughput: FloatArray, policy: str, gain_ratio: float = 0.05) -> int:
-    """Position of the optimal batch size in one ascending sweep (docs/paper.md, E2 on why there are four).
+    """Position of the optimal batch size in one ascending sweep (docs/paper.md, E2 on why there are several).
 
+    ``settled`` what the last doubling that still gains more than ``gain_ratio`` reaches. It gains over the most
+              there was before, and the next size must confirm it, so that one slow or fast size decides nothing.
+              None for a single size, nor where the largest doubling still gains: that sweep is not finished
     ``first``   the smallest whose doubling gains no more than ``gain_ratio``: the paper's wording
     ``last``    going down from the top, as long as the last doubling gained no more than that
     ``max``     the most throughput; of equals the smallest
     ``within``  the smallest whose throughput is within ``gain_ratio`` of the most
-    A sweep in which every doubling gains more has its optimum at the top. −1 for an empty sweep.
+    −1 for an empty sweep,
+    and for none; the other policies take the top where every doubling gains more.
     """
     if not len(batch_size):
         return -1
     small_gain = gain_per_doubling(batch_size, throughput)[:-1] <= gain_ratio
     top = len(batch_size) - 1
+    if policy == "settled":
+        return _settled(batch_size, throughput, gain_ratio)
     if policy == "first":
         return int(np.argmax(small_gain)) if small_gain.any() else top
     if policy == "last":
@@ -54,6 +60,18 @@ def optimal_position(batch_size: IntArray, throughput: FloatArray, policy: str, 
     if policy == "within":
         return int(np.argmax(throughput >= (1 - gain_ratio) * throughput.max()))
     raise ValueError(policy)
+
+
+def _settled(batch_size: IntArray, throughput: FloatArray, gain_ratio: float) -> int:
+    """Policy ``settled`` of `optimal_position`."""
+    if len(batch_size) < 2:
+        return -1
+    confirmed = np.minimum(throughput[1:], np.append(throughput[2:], np.inf))
+    needed = np.maximum.accumulate(throughput)[:-1] * (1 + gain_ratio) ** np.log2(batch_size[1:] / batch_size[:-1])
+    is_gain = confirmed > needed
+    if is_gain[-1]:
+        return -1
+    return int(np.flatnonzero(is_gain)[-1]) + 1 if is_gain.any() else 0
 
 
 def sweeps(inputs: Inputs) -> list[IntArray]:
@@ -83,7 +101,8 @@ def a01(inputs: Inputs) -> pd.DataFrame:
         chosen = optimal_position(
             batch[sweep], throughput[sweep], inputs.options.optimal_policy, inputs.options.gain_ratio
         )
-        is_optimal[sweep[chosen]] = True
+        if chosen >= 0 and len(sweep) > 1:
+            is_optimal[sweep[chosen]] = True
     rows = np.flatnonzero(~np.isnan(latency))
     per_input = np.where(batch > 0, divide(latency, batch), np.nan)
     return shaped(
@@ -109,12 +128,13 @@ def optimal_batch(inputs: Inputs) -> pd.DataFrame:
     frame, latency = inputs.cases.frame, inputs.model_latency_ns
     batch = frame["batch_size"].to_numpy(np.int64)
     throughput = throughput_inputs_per_s(batch, inputs.pace_ns)
-    chosen = [
-        (policy, int(sweep[optimal_position(batch[sweep], throughput[sweep], policy, inputs.options.gain_ratio)]))
+    positions = [
+        (policy, sweep, optimal_position(batch[sweep], throughput[sweep], policy, inputs.options.gain_ratio))
         for sweep in sweeps(inputs)
         if len(sweep) > 1
         for policy in BATCH_POLICIES
     ]
+    chosen = [(policy, int(sweep[position])) for policy, sweep, position in positions if position >= 0]
     case = np.array([index for _, index in chosen], dtype=np.int64)
     policy = np.array([name for name, _ in chosen], dtype=object)
     return shaped(

@@ -11,7 +11,7 @@ from xsp_post.hardware.gpus import Peaks
 from xsp_post.hardware.peaks import PIPES
 
 ROOF_AUTO = "pipe"
-BATCH_POLICIES = ("first", "last", "max", "within")
+BATCH_POLICIES = ("settled", "first", "last", "max", "within")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Options:
                             know DRAM and arithmetic only, so that a kernel held by L2 or instruction issue can be
                             well below them. One tenth is the distance that neither explains.
     ``least_coverage``      a sum of counters that covers less of the kernel latency than this has no verdict.
-    ``optimal_policy``      which of `BATCH_POLICIES` a01.is_optimal follows; ``first`` is the paper's wording.
+    ``optimal_policy``      which of `BATCH_POLICIES` a01.is_optimal follows; ``settled``: what the last doubling that
+                            still gains reaches; ``first`` is the paper's wording taken literally.
     ``gain_ratio``          the 5 % of the optimal-batch rule.
     ``peaks``               the user's peaks by GPU name (`hardware.load_overrides`).
     ``kernel_row_limit``    above so many launches in one case, A8 and A9 keep the longest ``kernel_row_keep``.
@@ -35,7 +36,7 @@ class Options:
     latency_bound_ratio: float = 0.10
     least_coverage: float = 0.90
     trim_ratio: float = TRIM_RATIO
-    optimal_policy: str = "first"
+    optimal_policy: str = "settled"
     gain_ratio: float = 0.05
     peaks: Mapping[str, Peaks] = field(default_factory=dict)
     kernel_row_limit: int = 200_000

@@ -149,7 +149,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
             Note(
                 f"Best at batch {row['batch_size']}: {format_inputs_per_s(row['throughput_inputs_per_s'])}. The "
                 f"rule is the paper’s: "
-                "the first batch size whose doubling gains no more than 5 %.",
+                "what the last doubling that still gains more than 5 % reaches.",
                 "lead",
             )
         )

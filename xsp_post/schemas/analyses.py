@@ -121,7 +121,8 @@ A01 = register(
             C(
                 "is_optimal",
                 "bool",
-                "the optimal batch size by the chosen policy (default: first whose doubling gains ≤ 5 %)",
+                "the optimal batch size by the chosen policy (default: what the last doubling that gains > 5 % reaches); "
+                "none of a single size or an unfinished sweep",
             ),
         ),
         "Table I A1, Figure 3" + _TOP,
@@ -495,7 +496,7 @@ OPTIMAL_BATCH = register(
             C(
                 "policy",
                 "str",
-                "first, last: of the doublings that gain no more than 5 %, from below or from the top; "
+                "settled: what the last doubling that gains more than 5 % reaches; first, last: of the doublings that gain no more than 5 %, from below or from the top; "
                 "max: most throughput; within: smallest within 5 % of the most",
             ),
             C("batch_size", "int64", "optimal batch size by the policy"),
