@@ -226,6 +226,18 @@ def _texts_of_rows(trace: Trace, names: NodeNames) -> np.ndarray:
 _WHY_NO_KERNELS = {"launches-without-kernel", "kineto-kernels-not-recorded", "kineto-categories-unknown"}
 
 
+_RAN_FIRST = "all ran before anything launched in the recording: they were launched before it began"
+
+
+def _ran_first(activities: pd.DataFrame, orphan: np.ndarray) -> bool:
+    """Whether all orphans ran before the first operation of their device that has a launch row."""
+    device = activities["process_index"].to_numpy() * np.int64(65536) + activities["device_id"].to_numpy()
+    has_launch = activities["attribution"].to_numpy() != int(Attribution.NO_LAUNCH)
+    first = activities["start_ns"][has_launch].groupby(device[has_launch]).min()
+    begun = pd.Series(device[orphan]).map(first).to_numpy(float)
+    return bool((activities["end_ns"].to_numpy()[orphan] <= begun).all())
+
+
 def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Finding]:
     trace, activities = tree.trace, tree.activities
     kinds = activities["kind"].to_numpy()
@@ -245,7 +257,10 @@ def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Fi
         chosen = is_kernel & (how == member)
         if chosen.any() and (code != "outside-ranges" or len(trace.spans)):
             name = activities["name_id"].to_numpy()[np.flatnonzero(chosen)[0]]
-            found.append(finding(code, count=int(chosen.sum()), example=str(trace.strings[name]) if name >= 0 else ""))
+            example = str(trace.strings[name]) if name >= 0 else ""
+            if member == Attribution.NO_LAUNCH and _ran_first(activities, chosen):
+                example = _RAN_FIRST
+            found.append(finding(code, count=int(chosen.sum()), example=example))
     graphs = int((kinds == ActivityKind.GRAPH).sum())
     if graphs:
         found.append(finding("graph-launches", count=graphs))

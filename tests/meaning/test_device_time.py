@@ -210,3 +210,27 @@ def test_ranks_without_communication_are_no_table_of_ranks(captures):
     from xsp_post.pipeline import analyze
 
     assert not len(analyze([captures / "nsys" / "t5_offload_2gpu_h100.sqlite"], Options()).frame("ranks"))
+
+
+@pytest.mark.parametrize(
+    ("name", "orphans"),
+    [("kineto/qwen_h100.pt.trace.json.gz", 436), ("nsys/t5_offload_2gpu_h100.sqlite", 1810)],
+)
+def test_work_launched_before_the_recording_is_said_to_be(captures, name, orphans):
+    """Without a launch row, and on the device before anything that was launched in the recording."""
+    path = captures / name
+    if not path.exists():
+        pytest.skip(f"{name} is not among the captures at hand")
+    tree = build_tree(load(path).trace)
+    told = {one.code: one for one in tree.findings}["orphan-kernels"]
+    assert told.count == orphans
+    assert "launched before it began" in told.example
+
+
+def test_an_orphan_between_launched_kernels_has_its_own_name(tmp_path):
+    from builders import ExportBuilder
+
+    builder = ExportBuilder().process(100).gpu().kernel("a", launch=(1, 2), run=(100, 200))
+    builder.kernel("lost", run=(210, 220)).kernel("b", launch=(3, 4), run=(300, 400))
+    tree = build_tree(load(builder.write(tmp_path / "lost.sqlite")).trace)
+    assert {one.code: one for one in tree.findings}["orphan-kernels"].example == "lost"

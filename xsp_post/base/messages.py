@@ -983,7 +983,8 @@ FINDINGS: dict[str, FindingText] = {
         WARNING,
         "Kernels without a launch row",
         "The API call that launched them lies outside the exported window, or API tracing was off.",
-        "They are kept under [no launch record]; export the whole recording (no --times) to attribute them.",
+        "They are kept under [no launch record] and count for no layer. Export the whole recording (no --times); let "
+        "the program synchronise (torch.cuda.synchronize()) before the recording begins.",
     ),
     "other-thread": FindingText(
         INFO,
