@@ -4,6 +4,10 @@
 thread; 251 push/pop ranges an iteration, three deep (iteration, layer, operation); 4 streams, on which a
 kernel waits for the one before, so that about six in ten start after their own operation's range has
 closed; 300 other API calls an iteration; no indexes, as in real exports. All numbers come from the seed.
+
+The shape `operators`: each kernel has a range of its own inside its layer and step, as PyTorch's `emit_nvtx`
+makes them: 551 ranges an iteration, three deep, and no call but the launches. With `op_ids` its texts hold
+`op_id = N`, so that no two are equal.
 """
 
 from __future__ import annotations
@@ -23,6 +27,11 @@ LAYERS, OPERATIONS = 50, 4
 KERNELS_PER_OPERATION = np.array([1, 3, 2, 4])
 KERNELS_PER_ITERATION = LAYERS * int(KERNELS_PER_OPERATION.sum())
 OPERATION_TEXTS = ("norm", "attention", "residual", "mlp")
+# one per kernel of a layer, in the shape `operators`
+OPERATOR_TEXTS = (
+    "aten::layer_norm", "aten::linear", "aten::linear", "aten::scaled_dot_product_attention", "aten::add",
+    "aten::layer_norm", "aten::linear", "aten::gelu", "aten::linear", "aten::add",
+)  # fmt: skip
 STREAMS = np.array([7, 13, 14, 15])
 KERNEL_NAMES = 20
 
@@ -45,13 +54,15 @@ class _Iterations:
     name: np.ndarray  # kernel name number
 
 
-def write_big_export(path: str | Path, kernels: int, *, processes: int = 1, seed: int = 0) -> dict:
+def write_big_export(
+    path: str | Path, kernels: int, *, processes: int = 1, seed: int = 0, shape: str = "layers", op_ids: bool = False
+) -> dict:
     """Write the export and, beside it, ``<path>.truth.json``; return the truth.
 
     `kernels` is rounded up to whole iterations, shared out over the processes, whose correlation ids
     collide: each counts from 1. Truth: totals and, per layer text, kernels and their summed time (ns).
     """
-    path = Path(path)
+    path, is_operators = Path(path), shape == "operators"
     counts = _share(-(-kernels // KERNELS_PER_ITERATION), processes)
     builder = ExportBuilder()
     names = [f"void kernel_{i:02d}<float, {2 ** (i % 8)}>(float*, float const*, int)" for i in range(KERNEL_NAMES)]
@@ -76,14 +87,14 @@ def write_big_export(path: str | Path, kernels: int, *, processes: int = 1, seed
             ready_ns = np.zeros(len(STREAMS), np.int64)
             for part in _parts(rng, iterations):
                 start_ns, ready_ns = _execute(part, ready_ns)
-                late = start_ns > np.repeat(part.operation_end_ns, np.tile(KERNELS_PER_OPERATION, LAYERS), axis=1)
-                starts_late += int(late.sum())
+                starts_late += int((start_ns > _operation_end(part, is_operators)).sum())
                 layer_ns += part.duration_ns.reshape(len(part.launch_ns), LAYERS, -1).sum(axis=(0, 2))
                 layer_kernels += len(part.launch_ns) * KERNELS_PER_ITERATION // LAYERS
+                ranges = _operator_ranges(part, process, op_ids) if is_operators else _ranges(part, process)
                 for table, rows in (
-                    ("NVTX_EVENTS", _ranges(part, process)),
-                    (KERNEL, _kernels(part, start_ns, process)),
-                    (RUNTIME, _calls(part, process)),
+                    ("NVTX_EVENTS", ranges),
+                    (KERNEL, _kernels(part, start_ns, process, is_operators)),
+                    (RUNTIME, _calls(part, process, is_operators)),
                 ):
                     with connection.cursor() as cursor:
                         cursor.adbc_ingest(table, rows, mode="append")
@@ -91,7 +102,7 @@ def write_big_export(path: str | Path, kernels: int, *, processes: int = 1, seed
     truth = {
         "kernel_count": int(layer_kernels.sum()),
         "kernel_ns": int(layer_ns.sum()),
-        "range_count": int(sum(counts)) * (1 + LAYERS * (1 + OPERATIONS)),
+        "range_count": int(sum(counts)) * (1 + LAYERS + (KERNELS_PER_ITERATION if is_operators else LAYERS * OPERATIONS)),
         "starts_after_operation_ratio": starts_late / int(layer_kernels.sum()),
         "layers": {
             _layer_text(i): {"kernel_count": int(layer_kernels[i]), "kernel_ns": int(layer_ns[i])}
@@ -100,6 +111,13 @@ def write_big_export(path: str | Path, kernels: int, *, processes: int = 1, seed
     }
     Path(f"{path}.truth.json").write_text(json.dumps(truth, indent=1), encoding="utf-8")
     return truth
+
+
+def _operation_end(part: _Iterations, is_operators: bool) -> np.ndarray:
+    """End of the innermost range around each launch."""
+    if is_operators:
+        return part.launch_ns + LAUNCH_NS + MARGIN_NS // 4
+    return np.repeat(part.operation_end_ns, np.tile(KERNELS_PER_OPERATION, LAYERS), axis=1)
 
 
 def _layer_text(index: int) -> str:
@@ -168,7 +186,7 @@ def _filled(table: str, columns: dict[str, np.ndarray], count: int) -> pa.Table:
     return pa.table(arrays)
 
 
-def _kernels(part: _Iterations, start_ns: np.ndarray, process: int) -> pa.Table:
+def _kernels(part: _Iterations, start_ns: np.ndarray, process: int, is_operators: bool) -> pa.Table:
     count = start_ns.size
     name = part.name.ravel() * 2
     columns = {
@@ -176,7 +194,7 @@ def _kernels(part: _Iterations, start_ns: np.ndarray, process: int) -> pa.Table:
         "end": start_ns + part.duration_ns,
         "deviceId": np.full(count, process),
         "streamId": STREAMS[np.arange(count) % len(STREAMS)],
-        "correlationId": _correlation(part),
+        "correlationId": _correlation(part, is_operators),
         "globalPid": np.full(count, global_id(FIRST_PID + process)),
         "demangledName": name,
         "shortName": name + 1,
@@ -191,18 +209,21 @@ def _other_calls(part: _Iterations) -> np.ndarray:
     return np.concatenate([part.operation_start_ns, part.operation_end_ns[:, ::2] - MARGIN_NS // 2], axis=1)
 
 
-def _correlation(part: _Iterations) -> np.ndarray:
+def _correlation(part: _Iterations, is_operators: bool) -> np.ndarray:
     """Numbers of the launches, shape as theirs: calls of a process are counted from 1 in the order of starts."""
-    starts = np.concatenate([part.launch_ns[0], _other_calls(part)[0]])  # every iteration has the same rhythm
+    others = np.zeros((1, 0), np.int64) if is_operators else _other_calls(part)
+    starts = np.concatenate([part.launch_ns[0], others[0]])  # every iteration has the same rhythm
     rank = np.empty(len(starts), np.int64)
     rank[np.argsort(starts, kind="stable")] = np.arange(len(starts))
     iteration = part.first + np.arange(len(part.launch_ns))
     return 1 + iteration[:, None] * len(starts) + rank[:KERNELS_PER_ITERATION]
 
 
-def _calls(part: _Iterations, process: int) -> pa.Table:
+def _calls(part: _Iterations, process: int, is_operators: bool) -> pa.Table:
     """The launches and the other calls, in the order of their starts, which numbers them."""
     launches, other_start = part.launch_ns.size, _other_calls(part)
+    if is_operators:
+        other_start = other_start[:, :0]
     start = np.concatenate([part.launch_ns.ravel(), other_start.ravel()])
     length = np.concatenate([np.full(launches, LAUNCH_NS), np.full(other_start.size, 300)])
     other_name = 2 * KERNEL_NAMES + 1 + np.arange(other_start.size) % 2
@@ -235,12 +256,40 @@ def _ranges(part: _Iterations, process: int) -> pa.Table:
     index = np.empty(start.shape, np.int32)
     index[:, 0] = len(texts) + np.arange(count)
     index[:, 1:] = np.arange(len(texts))
+    text = pa.DictionaryArray.from_arrays(pa.array(index.ravel()), vocabulary).dictionary_decode()
+    return _range_table(start, end, text, process)
+
+
+def _operator_ranges(part: _Iterations, process: int, op_ids: bool) -> pa.Table:
+    """Per iteration: itself, its layers, and one operator around each launch; outer first."""
+    count, per_layer = len(part.launch_ns), KERNELS_PER_ITERATION // LAYERS
+    edge_ns = MARGIN_NS // 4
+    starts = (part.launch_ns - edge_ns).reshape(count, LAYERS, per_layer)
+    ends = (part.launch_ns + LAUNCH_NS + edge_ns).reshape(count, LAYERS, per_layer)
+    start = np.concatenate([starts[:, :, :1] - edge_ns, starts], axis=2).reshape(count, -1)
+    end = np.concatenate([ends[:, :, -1:] + edge_ns, ends], axis=2).reshape(count, -1)
+    start = np.concatenate([start[:, :1] - edge_ns, start], axis=1)
+    end = np.concatenate([end[:, -1:] + edge_ns, end], axis=1)
+    texts = []
+    for i in range(part.first, part.first + count):  # a generator of test data may loop
+        texts.append(f"step {i}")
+        number = i * KERNELS_PER_ITERATION
+        for layer in range(LAYERS):
+            texts.append(_layer_text(layer))
+            for name in OPERATOR_TEXTS:
+                texts.append(f"{name}, op_id = {number}" if op_ids else name)
+                number += 1
+    return _range_table(start, end, pa.array(texts), process)
+
+
+def _range_table(start: np.ndarray, end: np.ndarray, text: pa.Array, process: int) -> pa.Table:
+    thread = global_id(FIRST_PID + process, FIRST_PID + process)
     columns = {
         "start": start,
         "end": end,
         "eventType": np.full(start.size, 59),
-        "text": pa.DictionaryArray.from_arrays(pa.array(index.ravel()), vocabulary).dictionary_decode(),
-        "globalTid": np.full(start.size, global_id(FIRST_PID + process, FIRST_PID + process)),
+        "text": text,
+        "globalTid": np.full(start.size, thread),
         "domainId": np.zeros(start.size, np.int64),
     }
     return _filled("NVTX_EVENTS", columns, start.size)
