@@ -1,17 +1,20 @@
-"""Trace → Tree → Analysis: the function that `ingest`, `tree`, `table`, `report`, `batch` and `run` call."""
+"""Trace → Tree → Analysis: the function that `ingest`, `tree`, `table`, `report`, `batch` and `run` call.
+
+What only some of them need is imported where it is used: `tree` and `table` of a small capture are to answer at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from xsp_post.base import findings as findings_module
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
-from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.files import require_readable
 from xsp_post.ingest.sources import STORE, Loaded, expand, load, sniff
 from xsp_post.ingest.sqlite_tables import SqliteTables
@@ -19,12 +22,9 @@ from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import DEFAULTS, ROOFS, Options
 from xsp_post.model.results import Analysis, Overlay, Results, with_findings
 from xsp_post.model.trace import Trace
-from xsp_post.reconcile import reconcile
-from xsp_post.replay.collectives import across_ranks
-from xsp_post.replay.tables import replay_frames
-from xsp_post.store.store import open_store
-from xsp_post.tree_steps.twin import Twin, twin_of
-from xsp_post.tree_tables import core_frames, summary_frames
+
+if TYPE_CHECKING:
+    from xsp_post.tree_steps.twin import Twin
 
 
 def results_of(
@@ -43,6 +43,8 @@ def results_of(
     """
     store = store_of(paths) if reading is None else None
     if store is not None:
+        from xsp_post.store.store import open_store
+
         opened = open_store(store)
         return opened if options is None or options.is_default(ROOFS) else reanalyze(opened, options)
     if is_why:
@@ -78,6 +80,12 @@ def analyze_loaded(
     loaded: list[Loaded], options: Options, on_rows: Callable[[dict[str, pd.DataFrame]], None] | None = None
 ) -> Analysis:
     """The same, for sources that are read already."""
+    from xsp_post.hierarchy import build_tree
+    from xsp_post.reconcile import reconcile
+    from xsp_post.replay.collectives import across_ranks
+    from xsp_post.replay.tables import replay_frames
+    from xsp_post.tree_tables import core_frames
+
     traces = _traces(loaded)
     parts = []
     twin = _twin(options)
@@ -99,6 +107,9 @@ def _twin(options: Options) -> Twin | None:
     """The ranges of the capture given with ``--layers-from``, None without one."""
     if options.layers_from is None:
         return None
+    from xsp_post.hierarchy import build_tree
+    from xsp_post.tree_steps.twin import twin_of
+
     loaded = load(options.layers_from)
     if loaded.trace is None:
         raise UsageError(
@@ -111,6 +122,9 @@ def _twin(options: Options) -> Twin | None:
 
 def summarize(paths: list[Path], options: Options | None = None, reading: SqliteTables | None = None) -> Analysis:
     """What the printed tree shows of captures, without the rows behind it."""
+    from xsp_post.hierarchy import build_tree
+    from xsp_post.tree_tables import summary_frames
+
     options = replace(options or DEFAULTS, with_layers=False)
     traces = _traces(_loaded(paths, reading, detail=False))
     twin = _twin(options)
@@ -130,6 +144,9 @@ def waits(paths: list[Path], options: Options | None = None, reading: SqliteTabl
     loaded = _loaded(paths, reading, detail=reading is None)
     if any(one.counters is not None for one in loaded):
         return analyze_loaded(loaded, options or DEFAULTS)
+    from xsp_post.hierarchy import build_tree
+    from xsp_post.tree_tables import summary_frames
+
     parts = []
     for capture_id, trace in enumerate(_traces(loaded)):
         parts.append(summary_frames(build_tree(trace, options or DEFAULTS), capture_id, with_host_rows=True))

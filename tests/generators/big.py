@@ -102,7 +102,8 @@ def write_big_export(
     truth = {
         "kernel_count": int(layer_kernels.sum()),
         "kernel_ns": int(layer_ns.sum()),
-        "range_count": int(sum(counts)) * (1 + LAYERS + (KERNELS_PER_ITERATION if is_operators else LAYERS * OPERATIONS)),
+        "range_count": int(sum(counts))
+        * (1 + LAYERS + (KERNELS_PER_ITERATION if is_operators else LAYERS * OPERATIONS)),
         "starts_after_operation_ratio": starts_late / int(layer_kernels.sum()),
         "layers": {
             _layer_text(i): {"kernel_count": int(layer_kernels[i]), "kernel_ns": int(layer_ns[i])}

@@ -8,36 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from xsp_post.analyses import (
-    evaluation,
-    joined_tables,
-    kernel_tables,
-    layer_tables,
-    model_tables,
-    phase_tables,
-    rank_tables,
-)
 from xsp_post.analyses.frames import core_frame
-from xsp_post.analyses.inputs import Inputs, prepare
 from xsp_post.analyses.options import BATCH_POLICIES, ROOF_AUTO, Options
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding
 from xsp_post.model.results import Results
+
+if TYPE_CHECKING:
+    from xsp_post.analyses.inputs import Inputs
 
 __all__ = [
     "ANALYSES",
     "BATCH_POLICIES",
     "ROOF_AUTO",
     "AnalysisSpec",
-    "Inputs",
     "Options",
     "compute_all",
     "find",
-    "prepare",
     "table_name",
     "why_empty",
 ]
@@ -56,9 +48,20 @@ class AnalysisSpec:
     function: Callable[[Inputs], pd.DataFrame]
 
 
+class _Module:
+    """A module of this package, imported when one of its tables is computed: printing a tree computes none."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"{__name__}.{name}"
+
+    def __getattr__(self, function: str) -> Callable[[Inputs], pd.DataFrame]:
+        return lambda inputs: getattr(import_module(self._name), function)(inputs)
+
+
 def _specs() -> tuple[AnalysisSpec, ...]:
-    layer, kernel, both = layer_tables, kernel_tables, joined_tables
-    model, extra = model_tables, evaluation
+    layer, kernel, both = _Module("layer_tables"), _Module("kernel_tables"), _Module("joined_tables")
+    model, extra = _Module("model_tables"), _Module("evaluation")
+    phase, rank = _Module("phase_tables"), _Module("rank_tables")
     return (
         AnalysisSpec("A1", "a01", "Model information", "M", "Figure 3, Table VIII", ("iterations",), model.a01),
         AnalysisSpec("A2", "a02", "Layer information", "L", "Table II", ("layers",), layer.a02),
@@ -127,11 +130,9 @@ def _specs() -> tuple[AnalysisSpec, ...]:
             "L/G",
             "",
             ("kernels",),
-            phase_tables.training_phases,
+            phase.training_phases,
         ),
-        AnalysisSpec(
-            "rank_layers", "rank_layers", "Layers over the ranks", "L", "", ("layers",), rank_tables.rank_layers
-        ),
+        AnalysisSpec("rank_layers", "rank_layers", "Layers over the ranks", "L", "", ("layers",), rank.rank_layers),
         # Last: which execution is the reference is decided while kernels are matched.
         AnalysisSpec("cases", "cases", "Cases", "M", "", (), extra.cases_table),
     )
@@ -175,6 +176,8 @@ def compute_all(
     ``choices`` are fields of `Options`, e.g. ``roof="fp32"``. Reads the core tables captures, iterations,
     layers, kernels, kernel_metrics and devices, whichever there are. Raises UsageError for an unknown choice.
     """
+    from xsp_post.analyses.inputs import prepare
+
     chosen = options or Options()
     if choices:
         chosen = replace(chosen, **choices)

@@ -15,7 +15,7 @@ import pandas as pd
 from xsp_post.analyses.frames import core_frame
 from xsp_post.arrays.intervals import union_length
 from xsp_post.model.results import Results
-from xsp_post.names.families import families, normalise_kernel_name
+from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.schemas import TABLES
 from xsp_post.schemas.units import format_ns, format_ratio_percent
 
@@ -43,7 +43,7 @@ def rank_contribution(
     for process, device, kernels, copies in _split(results, capture_id):
         talking = kernels[kernels["is_communication"].to_numpy(bool)]
         rows.append(_row(process, device, kernels, talking, copies) | {"capture_name": capture_name, "rank": rank})
-        name = pd.Series(normalise_kernel_name(talking["name"]), index=talking.index, dtype=object)
+        name = pd.Series(normalise_kernel_name(talking["name"].astype(object)), index=talking.index, dtype=object)
         calls.append(
             pd.DataFrame(
                 {
@@ -70,8 +70,7 @@ def _split(results: Results, capture_id: int | None = None) -> Iterator[tuple[in
     kernels = kernels[kernels["capture_id"] == capture_id]
     copies = results.frame("memory_operations", ["capture_id", "kind", "process_id", "device_id", "start_ns", "end_ns"])
     copies = copies[(copies["capture_id"] == capture_id) & (copies["kind"].astype(object) != "graph")]
-    names = kernels["name"].astype(object)
-    kernels = kernels.assign(is_communication=families(names) == COMMUNICATION, name=names).sort_values(
+    kernels = kernels.assign(is_communication=is_of_family(kernels["name"], COMMUNICATION)).sort_values(
         "start_ns", kind="stable"
     )
     keys = kernels[["process_id", "device_id"]].drop_duplicates().sort_values(["device_id", "process_id"])
@@ -133,6 +132,8 @@ def ranks_of(results: Results) -> pd.DataFrame:
     stated = devices.drop_duplicates(["capture_id", "process_id"])["rank"]
     is_job = devices["capture_id"].nunique() > 1 and bool((stated >= 0).all()) and not stated.duplicated().any()
     chosen = list(pd.unique(devices["capture_id"])) if is_job else [_deepest_capture(results)]
+    if len(devices) and devices["capture_id"].isin(chosen).sum() < 2:
+        return rank_table([])  # one device: nothing to compare, and no pass over its kernels
     parts = []
     for capture_id in chosen:  # a handful of captures
         part = rank_contribution(results, str(names.get(capture_id, "")), capture_id=capture_id)

@@ -11,10 +11,17 @@ from itertools import pairwise
 
 import numpy as np
 
+_DEEP = 64  # trees deeper than this are added up by doubling distances, not depth by depth
+
 
 def add_up(values: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """Inclusive sums: each node's value plus those of its descendants; int64, shape (nodes,)."""
-    total = values.astype(np.int64).copy()
+    total = values.astype(np.int64)  # a copy
+    deepest = int(depth.max(initial=0))
+    if deepest > _DEEP:
+        return _add_up_deep(total, parent)
+    if not deepest or not total.any():
+        return total
     for rows in rows_by_depth(depth)[:0:-1]:
         # parents of one depth are few and repeated: sum per parent first
         above = parent[rows]
@@ -22,11 +29,28 @@ def add_up(values: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.ndar
     return total
 
 
+def _add_up_deep(total: np.ndarray, parent: np.ndarray) -> np.ndarray:
+    """The same in as many passes as the logarithm of the depth. In place.
+
+    After pass k a node has the sum of itself and of what lies less than 2**k below it; `above` is the ancestor at
+    that distance, −1 where there is none.
+    """
+    above = parent.copy()
+    while True:
+        rows = np.flatnonzero(above >= 0)
+        if not len(rows):
+            return total
+        total += _bincount(above[rows], total[rows], len(total))
+        above[rows] = above[above[rows]]
+
+
 def rows_by_depth(depth: np.ndarray) -> list[np.ndarray]:
-    """Rows of each depth 0…max."""
-    order = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
-    return [order[a:b] for a, b in pairwise(bounds)]
+    """Rows of each depth 0…max, ascending."""
+    deepest = int(depth.max(initial=-1))
+    # of 16-bit numbers NumPy's stable sort is a radix sort: linear
+    order = np.argsort(depth.astype(np.int16) if deepest < 2**15 else depth, kind="stable")
+    bounds = np.cumsum(np.bincount(depth, minlength=deepest + 1)) if len(depth) else []
+    return [order[a:b] for a, b in pairwise([0, *bounds])]
 
 
 def _bincount(group: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:

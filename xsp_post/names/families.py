@@ -144,6 +144,14 @@ def families(names: Iterable[str]) -> np.ndarray:
     return table[rule_index(names)]
 
 
+def is_of_family(names: pd.Series, family: str) -> np.ndarray:
+    """Which names are of one family; bool, shape (n,). Of a categorical column only the texts in use are looked at."""
+    if not isinstance(names.dtype, pd.CategoricalDtype):
+        return families(names.astype(object)) == family
+    found = families(names.cat.categories.astype(object)) == family
+    return np.append(found, False)[names.cat.codes.to_numpy()]
+
+
 def matches(names: Iterable[str], pattern: str) -> np.ndarray:
     """Whether the pattern is found in each name, ignoring case; bool, shape (n,)."""
     codes, uniques = pd.factorize(np.asarray(list(names), dtype=object))

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import union_length
-from xsp_post.names.families import families, normalise_kernel_name
+from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.schemas import TABLES, column_names
 
 # nccl-tests/doc/PERFORMANCE.md: bus bandwidth = bytes / time × factor, n ranks. Bytes: the larger of both sides.
@@ -49,8 +49,9 @@ def collectives_frame(
 
     ``message_bytes``, ``group_size``: per row of ``kernels``, NaN unknown.
     """
-    names = kernels["name"].astype(object)
-    chosen = np.flatnonzero(families(names) == "communication")
+    chosen = np.flatnonzero(is_of_family(kernels["name"], "communication"))
+    if not len(chosen):
+        return _empty(0)
     rows = kernels.iloc[chosen]
     order = np.lexsort((rows["start_ns"].to_numpy(), rows["device_id"].to_numpy(), rows["process_id"].to_numpy()))
     rows, chosen = rows.iloc[order], chosen[order]

@@ -12,13 +12,14 @@ import pandas as pd
 from xsp_post.arrays.cutting import cut
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
-from xsp_post.names.families import families, matches
+from xsp_post.names.families import FAMILIES, families, matches
 from xsp_post.replay.gaps import device_codes, execution_intervals
 
 # Where a piece of time lies.
 EXECUTION, WARMUP, OUTSIDE, LEAD_IN = "execution", "warm-up", "outside", "lead-in"
 SCOPES = (EXECUTION, WARMUP, OUTSIDE, LEAD_IN)
-_MATRIX = ("gemm", "convolution", "attention")
+_MATRIX = [FAMILIES.index(family) for family in ("gemm", "convolution", "attention")]
+_COMMUNICATION, _ELEMENTWISE, _OTHER = (FAMILIES.index(family) for family in ("communication", "elementwise", "other"))
 _SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
 _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
 _TENSOR = r"tensorop|tf32|s1688|s16816|h1688|h16816|wgmma|xmma|nvjet|bf16"
@@ -80,11 +81,12 @@ def device_windows(tree: Tree, devices: pd.DataFrame, pieces: pd.DataFrame) -> p
 
 
 def _families(tree: Tree) -> np.ndarray:
-    """Family of every activity by its name; object array."""
+    """Family of every activity by its name, as index into `FAMILIES`; int8."""
     ids = tree.activities["name_id"].to_numpy()
     codes, used = pd.factorize(ids)
     texts = [str(tree.strings[name]) if name >= 0 else "" for name in used.tolist()]
-    return np.append(families(texts), "other")[codes] if len(texts) else np.zeros(0, object)
+    number = {family: index for index, family in enumerate(FAMILIES)}
+    return np.array([number[family] for family in [*families(texts), "other"]], np.int8)[codes]
 
 
 def _gpu_names(tree: Tree) -> dict[int, str]:
@@ -101,7 +103,7 @@ def _busy_parts(tree: Tree, mine: np.ndarray, family: np.ndarray) -> np.ndarray:
     kind = activities["kind"].to_numpy()[mine]
     is_graph = kind == ActivityKind.GRAPH
     is_copy = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
-    is_talk = ~is_graph & ~is_copy & (family == "communication")
+    is_talk = ~is_graph & ~is_copy & (family == _COMMUNICATION)
     is_kernel = ~is_graph & ~is_copy & ~is_talk
     result = np.zeros((len(SCOPES), 4), np.int64)
     taken = np.zeros(len(SCOPES), np.int64)
@@ -169,9 +171,9 @@ def _kernel_facts(tree: Tree, rows: np.ndarray, family: np.ndarray) -> dict[str,
         "matrix_ns": int(duration[is_matrix].sum()),
         "matrix_count": int(is_matrix.sum()),
         "simt_matrix_ns": int(duration[is_simt].sum()),
-        "elementwise_ns": int(duration[family == "elementwise"].sum()),
+        "elementwise_ns": int(duration[family == _ELEMENTWISE].sum()),
         "layout_ns": int(duration[layout[codes]].sum()) if len(codes) else 0,
-        "other_kernel_ns": int(duration[family == "other"].sum()),
+        "other_kernel_ns": int(duration[family == _OTHER].sum()),
         "top_kernel": texts[top] if top >= 0 else "",
         "top_kernel_ns": int(by_name[top]) if top >= 0 else 0,
     }

@@ -6,12 +6,11 @@ Nothing is computed here; `analyses.limits` and `analyses.advice` did.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from xsp_post.analyses.advice import Advice, advise
 from xsp_post.analyses.limits import CauseRow, Limit, find_limit, largest_causes, lead_in
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
@@ -20,6 +19,9 @@ from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
 from xsp_post.reports.text import short_kernel, visible
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+
+if TYPE_CHECKING:
+    from xsp_post.analyses.advice import Advice
 
 WORDS = {
     "compute": "compute-bound",
@@ -82,6 +84,8 @@ class Why:
 
 def why(results: Results, *, layer: str = "") -> Why:
     """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only."""
+    from xsp_post.analyses.advice import advise
+
     limit = _main_limit(results)
     causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope else ()
     owners = causes if not layer else tuple(largest_causes(results, limit))

@@ -11,20 +11,13 @@ import pandas as pd
 from xsp_post.model.confidence import confidence_words
 from xsp_post.model.results import Analysis, with_findings
 from xsp_post.model.tree import Tree, balance
-from xsp_post.replay.collectives import collectives_frame
-from xsp_post.replay.waits import dependencies_frame
 from xsp_post.schemas import column_names
 from xsp_post.tree_steps.folding import fold
 from xsp_post.tree_tables.captures import captures_frame, iterations_frame
-from xsp_post.tree_tables.collectives import message_sizes
 from xsp_post.tree_tables.columns import Threads
 from xsp_post.tree_tables.devices import devices_frame
 from xsp_post.tree_tables.idle import idle_frames
-from xsp_post.tree_tables.kernels import kernels_frame, memory_frame
-from xsp_post.tree_tables.layers import layers_frame
-from xsp_post.tree_tables.nodes import nodes_frame
 from xsp_post.tree_tables.operations import operations_frame
-from xsp_post.tree_tables.operators import operator_frames
 
 __all__ = ["core_frames", "summary_frames"]
 
@@ -34,6 +27,15 @@ def core_frames(
 ) -> Analysis:
     """The core tables (`schemas.results`) of one capture. ``on_rows`` is called with the two large ones, ``nodes``
     and ``kernels``, as soon as they are finished: somebody may begin to write them."""
+    # imported here, because the printed tree needs none of them
+    from xsp_post.replay.collectives import collectives_frame
+    from xsp_post.replay.waits import dependencies_frame
+    from xsp_post.tree_tables.collectives import message_sizes
+    from xsp_post.tree_tables.kernels import kernels_frame, memory_frame
+    from xsp_post.tree_tables.layers import layers_frame
+    from xsp_post.tree_tables.nodes import nodes_frame
+    from xsp_post.tree_tables.operators import operator_frames
+
     found = [replace(f, capture_id=capture_id) for f in tree.findings]
     threads = Threads(tree)
     rows = {"nodes": nodes_frame(tree, threads), "kernels": kernels_frame(tree, threads)}
