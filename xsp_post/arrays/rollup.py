@@ -49,7 +49,7 @@ def rows_by_depth(depth: np.ndarray) -> list[np.ndarray]:
     deepest = int(depth.max(initial=-1))
     # of 16-bit numbers NumPy's stable sort is a radix sort: linear
     order = np.argsort(depth.astype(np.int16) if deepest < 2**15 else depth, kind="stable")
-    bounds = np.cumsum(np.bincount(depth, minlength=deepest + 1)) if len(depth) else []
+    bounds: list[int] = np.cumsum(np.bincount(depth, minlength=deepest + 1)).tolist() if len(depth) else []
     return [order[a:b] for a, b in pairwise([0, *bounds])]
 
 
