@@ -94,6 +94,12 @@ class Profile(Mapping[str, pd.DataFrame]):
         about = f", {len(captures)} captures" if len(captures) else ""
         return f"<{type(self).__name__} {self.name!r}: {len(self)} tables{about}>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, the tree and the findings; of a comparison or a fleet its summary."""
+        from xsp_post.reports.notebook import html_of
+
+        return html_of(self.results, self.name) or self.summary.to_html(max_rows=40, index=False)
+
     @property
     def summary(self) -> pd.DataFrame:
         """One row per case (or per statement of a comparison, or per capture of a fleet)."""

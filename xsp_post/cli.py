@@ -27,7 +27,6 @@ app = typer.Typer(
     name="xsp-post",
     help="One model → layer → kernel tree from NVIDIA Nsight captures, with the evidence for every latency.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -6,6 +6,7 @@ it needs and which exhibit of the paper it reproduces; `why_empty` says what to 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -163,7 +164,12 @@ def table_name(text: str, tables: Collection[str]) -> str:
     spec = find(key)
     if spec is not None and spec.table in tables:
         return spec.table
-    raise UsageError(f"table {text!r} is not there; there are: {', '.join(sorted(tables))}", code="unknown-table")
+    close = difflib.get_close_matches(key, sorted(tables), n=2)
+    raise UsageError(
+        f"table {text!r} is not there; there are: {', '.join(sorted(tables))}",
+        code="unknown-table",
+        hint=f"Did you mean {' or '.join(close)}?" if close else "xsp-post table --list says what each table holds",
+    )
 
 
 def compute_all(

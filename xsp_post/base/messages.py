@@ -416,6 +416,10 @@ ERRORS: dict[str, ErrorText] = {
         "xsp-post mcp needs the package mcp.",
         "Install it: pip install 'xsp-post[mcp]'.",
     ),
+    "xlsxwriter-missing": ErrorText(
+        "export --to xlsx needs the package xlsxwriter.",
+        "Install it: pip install 'xsp-post[xlsx]'.",
+    ),
     "ranges-sink": ErrorText(
         "Ranges can go to NVTX or to torch.profiler.",
         "Use to='nvtx' under nsys or ncu, to='torch' under torch.profiler, or leave it out.",

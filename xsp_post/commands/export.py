@@ -14,7 +14,7 @@ from xsp_post.model.options import DEFAULTS, TREE, Options
 
 FORMAT_HELP = (
     "perfetto, chrome (timelines), speedscope (flame graph), jaeger, otlp (XSP's spans), nvtx_gpu_proj_trace "
-    "(NVIDIA's report), csv, parquet (every table)."
+    "(NVIDIA's report), csv, parquet, xlsx (every table), datasette (metadata beside a store)."
 )
 
 

@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 FORMATS = ("table", "csv", "json", "md", "parquet")
 
 
+def _list(wanted: bool) -> None:
+    if not wanted:
+        return
+    from xsp_post.analyses import ANALYSES
+    from xsp_post.schemas import TABLES
+
+    ids = {spec.table: spec.id for spec in ANALYSES.values() if spec.id != spec.table}
+    for name, one in sorted(TABLES.items()):
+        typer.echo(f"{name:<24} {ids.get(name, ''):<4} {one.title}: one row per {one.one_row_per}")
+    raise typer.Exit
+
+
 @with_options(TREE, ROOFS)
 def table(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="A1 … A15, overhead, layers, kernels, findings …")],
@@ -30,6 +42,9 @@ def table(
     sort: Annotated[
         str, typer.Option(help="Order by this column, largest first (texts: A first); -COLUMN the other way round.")
     ] = "",
+    list_tables: Annotated[
+        bool, typer.Option("--list", callback=_list, is_eager=True, help="List every table with what it holds.")
+    ] = False,
     options: Options = DEFAULTS,
     force: shared.Force = False,
     as_json: shared.AsJson = False,

@@ -34,6 +34,8 @@ FORMATS: dict[str, Format] = {
         "scripts written for nsys stats; Parquet when the output ends in .parquet",
     ),
     "csv": Format("tables:write_csv", "_csv/", "spreadsheets, pandas"),
+    "xlsx": Format("spreadsheet:write", ".xlsx", "Excel, LibreOffice"),
+    "datasette": Format("datasette:write", "_datasette.json", "datasette STORE --metadata FILE"),
     "parquet": Format("tables:write_parquet", "_parquet/", "pandas, DuckDB, Spark"),
 }
 
@@ -63,13 +65,20 @@ def writer_of(to: str, path: Path) -> Writer:
         raise UsageError(
             f"There is no export format {to!r}; there are {', '.join(FORMATS)}.",
             code="export-format",
-            hint="Choose one with --to.",
+            hint=_nearest(to),
         )
     module, function = FORMATS[to].writer.split(":")
     if to == "nvtx_gpu_proj_trace" and path.suffix == ".parquet":
         function = "write_parquet"
     writer: Writer = getattr(import_module(f"xsp_post.exporters.{module}"), function)
     return writer
+
+
+def _nearest(to: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(to, FORMATS, n=1)
+    return f"Did you mean --to {close[0]}?" if close else "Choose one with --to."
 
 
 def require_free_path(to: str, path: Path, force: bool = False) -> None:

@@ -90,7 +90,17 @@ def select(
     captures = read_table(
         results,
         "captures",
-        ("capture_id", "level", "source_name", "gpu_name", "workload_name", "framework", "batch_size", "kernel_count"),
+        (
+            "capture_id",
+            "level",
+            "source_name",
+            "gpu_name",
+            "workload_name",
+            "framework",
+            "batch_size",
+            "kernel_count",
+            "clock_utc_ns",
+        ),
     )
     findings: list[Finding] = []
     chosen = _choose(captures, capture_id, findings)

@@ -234,6 +234,8 @@ def _otlp(selection: Selection, file: IO[str]) -> int:
             return {"key": key, "value": {"intValue": str(int(value))}}  # OTLP JSON: 64-bit integers as text
         return {"key": key, "value": {"stringValue": str(value)}}
 
+    since_1970 = max(int(selection.capture.get("clock_utc_ns", 0)), 0)  # 0: not known; times since the start then
+
     def text(span: Span) -> str:
         number, parent, name, start, end, _, tags = span
         entry: dict[str, Any] = {
@@ -241,8 +243,8 @@ def _otlp(selection: Selection, file: IO[str]) -> int:
             "spanId": f"{number:016x}",
             "name": name,
             "kind": 1,
-            "startTimeUnixNano": str(max(start, 0)),
-            "endTimeUnixNano": str(max(end, 0)),
+            "startTimeUnixNano": str(max(start + since_1970, 0)),
+            "endTimeUnixNano": str(max(end + since_1970, 0)),
             "attributes": [attribute(k, v) for k, v in tags.items()],
         }
         if parent:

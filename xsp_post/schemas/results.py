@@ -38,6 +38,12 @@ CAPTURES = register(
             C("execution_evidence", "str", "what a model execution is, by which rule, what device time they cover"),
             C("layer_evidence", "str", "what the layers are, how many an execution holds, what device time they cover"),
             C("clock_offset_ns", "int64", "shift applied to host spans to agree with the device clock (0: one clock)"),
+            C(
+                "clock_utc_ns",
+                "int64",
+                "add it to a time of this capture for ns since 1970 (UTC); empty: not recorded",
+                is_optional=True,
+            ),
             C("process_count", "int64", "processes with ranges or device work"),
             C("is_partial", "bool", "the export covers part of the recording only"),
         ),

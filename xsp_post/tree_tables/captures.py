@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
+from xsp_post.model.trace import Provenance
 from xsp_post.model.tree import Tree
 from xsp_post.schemas import column_names
 from xsp_post.tree_tables.devices import busy_per_gpu
@@ -42,11 +43,25 @@ def captures_frame(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFram
                 "execution_evidence": tree.execution_evidence,
                 "layer_evidence": tree.layer_evidence,
                 "clock_offset_ns": provenance.clock_offset_ns,
+                "clock_utc_ns": _clock_utc(provenance, int(root["start_ns"])),
                 "process_count": len(tree.trace.processes),
                 "is_partial": provenance.is_partial,
             }
         ]
     )
+
+
+_SINCE_1970_NS = 10**18  # times of this size count from 1970 already
+
+
+def _clock_utc(provenance: Provenance, first_ns: int) -> int:
+    """What makes times of a trace into ns since 1970; −1 where the file does not say when it was recorded."""
+    if first_ns >= _SINCE_1970_NS:
+        return 0
+    if provenance.session_start_utc_ns < _SINCE_1970_NS:
+        return -1
+    # nsys states when its clock was 0; the other readers when the first event was
+    return provenance.session_start_utc_ns - (0 if provenance.collector == "nsys" else first_ns)
 
 
 def _level_of(tree: Tree) -> str:
