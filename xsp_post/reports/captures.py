@@ -12,34 +12,9 @@ from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Section, Table, present
 from xsp_post.reports.text import visible
 from xsp_post.schemas.units import format_ns
+from xsp_post.schemas.views import view_of
 
 ITERATION_LIMIT = 1500
-_CAPTURES = (
-    "capture_id",
-    "level",
-    "collector",
-    "source_name",
-    "tool_version",
-    "schema_version",
-    "workload_name",
-    "framework",
-    "gpu_name",
-    "batch_size",
-    "kernel_count",
-    "device_ns",
-    "kernel_ns",
-    "copy_ns",
-    "graph_ns",
-    "gpu_count",
-    "busy_ns",
-    "duration_ns",
-    "process_count",
-    "level_rule",
-    "execution_evidence",
-    "layer_evidence",
-    "clock_offset_ns",
-    "is_partial",
-)
 
 
 def data(results: Results) -> pd.DataFrame:
@@ -120,23 +95,9 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
             "captures",
             "captures",
             captures.head(100),
-            present(captures, _CAPTURES),
+            present(captures, view_of("captures")),
             "Captures",
             len(captures),
-            titles={
-                "capture_id": "id",
-                "source_name": "file",
-                "device_ns": "device time",
-                "kernel_ns": "kernel time",
-                "copy_ns": "copy time",
-                "graph_ns": "graph time",
-                "gpu_count": "GPUs",
-                "busy_ns": "GPU busy",
-                "duration_ns": "recorded",
-                "process_count": "processes",
-                "clock_offset_ns": "clock offset",
-                "is_partial": "partial",
-            },
         )
     )
     roofs = frame_or_empty(results, "roofs")
@@ -148,23 +109,10 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
                 roofs.head(60),
                 present(
                     roofs,
-                    (
-                        "gpu_name",
-                        "pipe",
-                        "peak_flop_per_s",
-                        "memory_bandwidth_bytes_per_s",
-                        "ideal_intensity_flop_per_byte",
-                        "origin",
-                        "source",
-                    ),
+                    view_of("roofs"),
                 ),
                 "Roofs: the peaks that verdicts are based on",
                 len(roofs),
-                titles={
-                    "peak_flop_per_s": "peak",
-                    "memory_bandwidth_bytes_per_s": "bandwidth",
-                    "ideal_intensity_flop_per_byte": "ideal intensity",
-                },
             )
         )
     return Section(

@@ -35,25 +35,6 @@ _DIFFERENCE = (
     "other_sample_count",
     "interval_over",
 )
-_TITLES = {
-    "layer_path": "layer",
-    "name": "kernel",
-    "other_name": "other's kernel",
-    "base_latency_ns": "base",
-    "other_latency_ns": "other",
-    "difference_ns": "difference",
-    "difference_ratio": "in %",
-    "ci_low_difference_ns": "95 % from",
-    "ci_high_difference_ns": "to",
-    "adjusted_p_value": "p (corrected)",
-    "base_count": "launches",
-    "other_count": "in the other",
-    "base_sample_count": "n base",
-    "other_sample_count": "n other",
-    "call_index": "call",
-    "layer_type": "type",
-    "interval_over": "interval over",
-}
 
 
 def write_compare_page(
@@ -146,7 +127,6 @@ def _section(
             shown,
             title,
             len(frame),
-            titles=_TITLES,
             bars=(),
             visible_rows=15,
             short={"name": lambda names: names.map(short_kernel)} if label == "name" else {},

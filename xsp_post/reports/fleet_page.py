@@ -20,32 +20,6 @@ from xsp_post.schemas.units import format_count, format_ns
 
 ROW_LIMIT = 500
 BAR_LIMIT = 40
-_TITLES = {
-    "workload_name": "workload",
-    "system_name": "system",
-    "capture_name": "capture",
-    "source_name": "file",
-    "gpu_latency_ratio": "GPU share",
-    "convolution_latency_ratio": "convolution",
-    "online_latency_ns": "online latency",
-    "max_throughput_inputs_per_s": "most throughput",
-    "optimal_batch_size": "optimal batch",
-    "kernel_ns": "kernel time",
-    "batch_latency_ns": "batch latency",
-    "attributed_ratio": "in ranges",
-    "online_batch_size": "smallest batch",
-    "own_kernel_count": "kernels found only here",
-    "normalized_throughput_ratio": "throughput / base",
-    "normalized_kernel_latency_ratio": "kernel latency / base",
-    "normalized_online_latency_ratio": "latency / base",
-    "normalized_max_throughput_ratio": "throughput / base",
-    "non_gpu_latency_ratio": "not on the GPU",
-    "exposed_ns": "exposed communication",
-    "overlap_ratio": "overlapped",
-    "waiting_ns": "waiting",
-    "compute_excess_ratio": "compute over others",
-    "name": "kernel",
-}
 
 
 def write_fleet_page(results: Results, path: str | os.PathLike[str], *, force: bool = False) -> None:
@@ -243,7 +217,6 @@ def _systems(results: Results) -> Section | None:
         ("workload_name", "batch_size", "name", "system_name", "kernel_count", "latency_ns", "system_count"),
         "Kernels that not every system launches",
         len(unlike),
-        titles=_TITLES,
         command="xsp-post table fleet_kernel_sets fleet.xsp.sqlite",
     )
     return Section(section.id, section.title, section.question, (*section.blocks, listed))
@@ -329,7 +302,6 @@ def _tabled(
             shown,
             title,
             len(frame),
-            titles=_TITLES,
             visible_rows=15,
             command=f"xsp-post table {name} fleet.xsp.sqlite",
         ),

@@ -13,58 +13,10 @@ from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table,
 from xsp_post.reports.facts import has_iterations
 from xsp_post.reports.text import short_kernel, short_kernels, visible
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 250
 TOP = 15
-_BY_NAME = (
-    "name",
-    "kernel_count",
-    "latency_ns",
-    "latency_ratio",
-    "kernel_latency_ratio",
-    "total_flop",
-    "dram_read_bytes",
-    "dram_write_bytes",
-    "occupancy_ratio",
-    "arithmetic_intensity_flop_per_byte",
-    "arithmetic_throughput_flop_per_s",
-    "bound",
-    "counter_coverage_ratio",
-)
-_LAUNCHES = (
-    "kernel_index",
-    "name",
-    "layer_index",
-    "layer_name",
-    "latency_ns",
-    "std_latency_ns",
-    "sample_count",
-    "queue_delay_ns",
-    "total_flop",
-    "dram_read_bytes",
-    "dram_write_bytes",
-    "occupancy_ratio",
-    "theoretical_occupancy_ratio",
-    "arithmetic_intensity_flop_per_byte",
-    "arithmetic_throughput_flop_per_s",
-    "bound",
-    "pipe",
-)
-_TITLES = {
-    "kernel_index": "launch",
-    "kernel_count": "launches",
-    "latency_ratio": "of model",
-    "total_flop": "flop",
-    "kernel_latency_ratio": "of kernels",
-    "dram_read_bytes": "DRAM reads",
-    "dram_write_bytes": "DRAM writes",
-    "occupancy_ratio": "occupancy",
-    "theoretical_occupancy_ratio": "possible occupancy",
-    "name": "kernel",
-    "counter_coverage_ratio": "counted",
-    "std_latency_ns": "std dev",
-    "sample_count": "n",
-}
 
 
 def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
@@ -156,10 +108,9 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
                 "a10",
                 "a10",
                 by_name.head(ROW_LIMIT),
-                present(by_name, _BY_NAME),
+                present(by_name, view_of("a10")),
                 "A10 · Kernels by name",
                 len(by_name),
-                titles=_TITLES,
                 short={"name": short_kernels},
                 command="xsp-post table A10 STORE --format csv",
                 bars=("latency_ns",),
@@ -172,11 +123,10 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
                 "a08",
                 "a08",
                 launches.head(ROW_LIMIT),
-                present(launches, _LAUNCHES),
+                present(launches, view_of("a08")),
                 f"A8 · Kernel launches, longest first; {format_count(under)} of {format_count(len(launches))} "
                 f"are under 1 ms",
                 len(launches),
-                titles=_TITLES,
                 short={"name": short_kernels},
                 bars=("latency_ns",),
                 command="xsp-post table A8 STORE --format csv",

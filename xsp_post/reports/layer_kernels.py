@@ -13,27 +13,9 @@ from xsp_post.reports.blocks import Block, Chart, Exhibit, Section, Table, prese
 from xsp_post.reports.layer_axis import bars_over_layers, binned, layer_label
 from xsp_post.reports.text import short_kernels
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 400
-_TABLE = (
-    "layer_index",
-    "layer_name",
-    "layer_type",
-    "layer_latency_ns",
-    "kernel_latency_ns",
-    "kernel_count",
-    "name",
-    "total_flop",
-    "dram_read_bytes",
-    "dram_write_bytes",
-    "occupancy_ratio",
-    "arithmetic_intensity_flop_per_byte",
-    "arithmetic_throughput_flop_per_s",
-    "bound",
-    "roof_ratio",
-    "counter_coverage_ratio",
-    "counter_source",
-)
 _METRICS = (
     ("total_flop", "flop", "compute"),
     ("dram_read_bytes", "DRAM reads", "read"),
@@ -127,22 +109,9 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
             "a11",
             "a11",
             table.head(ROW_LIMIT),
-            present(table, _TABLE),
+            present(table, view_of("a11")),
             "A11 · Kernels by layer, slowest layer first",
             len(table),
-            titles={
-                "name": "longest kernel",
-                "layer_latency_ns": "layer",
-                "kernel_latency_ns": "kernels",
-                "total_flop": "flop",
-                "dram_read_bytes": "DRAM reads",
-                "dram_write_bytes": "DRAM writes",
-                "occupancy_ratio": "occupancy",
-                "roof_ratio": "of roof",
-                "counter_coverage_ratio": "counted",
-                "counter_source": "counted by",
-                "kernel_count": "launches",
-            },
             short={"name": short_kernels},
             command="xsp-post table A11 STORE --format csv",
             bars=("layer_latency_ns", "kernel_latency_ns"),
@@ -189,31 +158,10 @@ def _make_gpu(results: Results, case: cases.Case | None) -> Section | None:
             frame.sort_values("non_gpu_by_sum_ns", ascending=False).head(ROW_LIMIT),
             present(
                 frame,
-                (
-                    "layer_index",
-                    "layer_name",
-                    "layer_latency_ns",
-                    "kernel_latency_ns",
-                    "busy_ns",
-                    "non_gpu_by_sum_ns",
-                    "non_gpu_by_union_ns",
-                    "gpu_by_sum_ratio",
-                    "gpu_by_union_ratio",
-                    "is_negative",
-                ),
+                view_of("a13"),
             ),
             "A13 · Layers by non-GPU latency",
             len(frame),
-            titles={
-                "layer_latency_ns": "layer",
-                "kernel_latency_ns": "kernels",
-                "busy_ns": "busy",
-                "is_negative": "negative",
-                "non_gpu_by_sum_ns": "non-GPU (sum)",
-                "non_gpu_by_union_ns": "non-GPU (union)",
-                "gpu_by_sum_ratio": "GPU (sum)",
-                "gpu_by_union_ratio": "GPU (union)",
-            },
             command="xsp-post table A13 STORE --format csv",
         ),
     ]

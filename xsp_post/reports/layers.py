@@ -17,22 +17,10 @@ from xsp_post.reports.facts import counted
 from xsp_post.reports.layer_axis import MAX_BARS, bars_over_layers, binned, layer_label
 from xsp_post.reports.summary import is_outside, layer_name
 from xsp_post.schemas.units import format_count, format_ns
+from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 600
 BOX_LIMIT = 60
-_TABLE = (
-    "layer_index",
-    "layer_name",
-    "layer_type",
-    "shape_text",
-    "latency_ns",
-    "latency_ratio",
-    "kernel_latency_ns",
-    "allocated_bytes",
-    "call_count",
-    "layer_path",
-    "bound",
-)
 
 
 def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
@@ -143,7 +131,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     if len(memory):
         blocks.append(Chart("a04", memory_chart(memory), "A4 · Memory allocated during each layer.", "Layer memory"))
     same = (table["layer_name"].astype(str) == table["layer_path"].astype(str)).all()
-    columns = present(table, _TABLE[:-2] if same else _TABLE)
+    columns = tuple(c for c in present(table, view_of("a02")) if not (same and c == "layer_path"))
     blocks.append(
         Table(
             "a02",
@@ -152,7 +140,6 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
             columns,
             "A2 · Layers, slowest first",
             len(table),
-            titles={"latency_ratio": "of layers"},
             command="xsp-post table A2 STORE --format csv",
             bars=("latency_ns",),
         )
@@ -178,7 +165,7 @@ def _make_stages(results: Results, case: cases.Case | None) -> Section | None:
     stages = cases.rows(results, "stages", case)
     if stages.empty:
         return None
-    columns = present(stages, ("stage", "layer_count", "latency_ns", "allocated_bytes", "total_flop", "dram_bytes"))
+    columns = present(stages, view_of("stages"))
     return Section(
         "stages",
         "Stages",
@@ -192,7 +179,6 @@ def _make_stages(results: Results, case: cases.Case | None) -> Section | None:
                 "Thirds of the layers by execution order (Table IX)",
                 len(stages),
                 bars=("latency_ns", "allocated_bytes", "total_flop", "dram_bytes"),
-                titles={"dram_bytes": "DRAM traffic", "total_flop": "flop"},
             ),
         ),
         "Layers",

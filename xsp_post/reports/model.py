@@ -11,46 +11,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
-
-_A1 = (
-    "batch_size",
-    "phase",
-    "latency_ns",
-    "ci_low_latency_ns",
-    "ci_high_latency_ns",
-    "min_latency_ns",
-    "max_latency_ns",
-    "std_latency_ns",
-    "sample_count",
-    "latency_per_input_ns",
-    "throughput_inputs_per_s",
-    "throughput_gain_ratio",
-    "is_optimal",
-    "level",
-    "gpu_name",
-)
-_A15 = (
-    "batch_size",
-    "phase",
-    "model_latency_ns",
-    "kernel_latency_ns",
-    "busy_ns",
-    "kernel_count",
-    "unique_kernel_count",
-    "gpu_latency_ratio",
-    "gpu_busy_ratio",
-    "total_flop",
-    "dram_read_bytes",
-    "dram_write_bytes",
-    "occupancy_ratio",
-    "arithmetic_intensity_flop_per_byte",
-    "arithmetic_throughput_flop_per_s",
-    "bound",
-    "pipe",
-    "roof_ratio",
-    "counter_coverage_ratio",
-    "counter_source",
-)
+from xsp_post.schemas.views import view_of
 
 
 def data(results: Results) -> pd.DataFrame:
@@ -164,7 +125,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
                 "Batch latency",
             )
         )
-    columns = present(frame, _A1)
+    columns = present(frame, view_of("a01"))
     if (frame["batch_size"] == -1).all():
         columns = tuple(c for c in columns if c not in ("batch_size", "is_optimal"))
     blocks.append(
@@ -175,17 +136,6 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
             columns,
             "A1 · Model latency and throughput",
             len(frame),
-            titles={
-                "ci_low_latency_ns": "95 % from",
-                "ci_high_latency_ns": "to",
-                "min_latency_ns": "min",
-                "max_latency_ns": "max",
-                "std_latency_ns": "std dev",
-                "sample_count": "n",
-                "latency_per_input_ns": "per input",
-                "is_optimal": "optimal",
-                "throughput_gain_ratio": "gain by doubling",
-            },
             command="xsp-post table A1 STORE --format csv",
         )
     )
@@ -196,25 +146,9 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
                 "a15",
                 "a15",
                 kernels.head(200),
-                present(kernels, _A15),
+                present(kernels, view_of("a15")),
                 "A15 · The model’s kernels together",
                 len(kernels),
-                titles={
-                    "model_latency_ns": "model",
-                    "kernel_latency_ns": "kernels",
-                    "busy_ns": "GPU busy",
-                    "kernel_count": "launches",
-                    "unique_kernel_count": "different",
-                    "gpu_latency_ratio": "kernels of model",
-                    "gpu_busy_ratio": "busy share",
-                    "total_flop": "flop",
-                    "dram_read_bytes": "DRAM reads",
-                    "dram_write_bytes": "DRAM writes",
-                    "occupancy_ratio": "occupancy",
-                    "roof_ratio": "of roof",
-                    "counter_coverage_ratio": "counted",
-                    "counter_source": "counted by",
-                },
                 command="xsp-post table A15 STORE --format csv",
             )
         )

@@ -17,25 +17,9 @@ from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present, rows_of
 from xsp_post.reports.text import shorten, visible
 from xsp_post.schemas.units import format_ns, format_ratio_percent
+from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 400
-_COLUMNS = (
-    "event",
-    "level",
-    "latency_ns",
-    "is_accurate",
-    "compared_level",
-    "overhead_ns",
-    "overhead_ratio",
-    "ci_low_overhead_ns",
-    "ci_high_overhead_ns",
-    "verdict",
-    "total_overhead_ns",
-    "total_overhead_ratio",
-    "capture_count",
-    "sample_count",
-    "interval_over",
-)
 
 
 def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
@@ -202,22 +186,9 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
             "overhead",
             "overhead",
             frame.head(ROW_LIMIT),
-            present(frame, _COLUMNS),
+            present(frame, view_of("overhead")),
             "Latency of each event at each level",
             len(frame),
-            titles={
-                "is_accurate": "accurate",
-                "compared_level": "against",
-                "overhead_ns": "overhead",
-                "overhead_ratio": "share",
-                "ci_low_overhead_ns": "95 % from",
-                "ci_high_overhead_ns": "to",
-                "total_overhead_ns": "in all",
-                "total_overhead_ratio": "share in all",
-                "capture_count": "captures",
-                "sample_count": "n",
-                "interval_over": "interval over",
-            },
             command="xsp-post table overhead STORE --format csv",
         )
     )

@@ -14,6 +14,7 @@ from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Table
 from xsp_post.reports.layer_facts import LayerFacts
 from xsp_post.reports.text import StringTable, shorten, visible
+from xsp_post.schemas.views import label_of
 
 # Name columns of tables: shown short in a fixed-width face, in full on demand.
 _CANVAS_FROM = 1500  # more marks than this are drawn on a canvas instead of as SVG elements
@@ -73,7 +74,7 @@ class PageData:
         values = frame[name]
         column: dict[str, Any] = {
             "key": name,
-            "title": table.titles.get(name) or theme.title_of(table.table, name),
+            "title": table.titles.get(name) or label_of(table.table, name),
             "help": theme.meaning_of(table.table, name),
             "align": "text",
         }

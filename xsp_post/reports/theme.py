@@ -127,50 +127,6 @@ def config(dark: bool = False) -> dict[str, Any]:
     }
 
 
-def title_of(table: str, column: str) -> str:
-    """A column's name for people: words, without the unit suffix. ``median_duration_ns`` → "median duration"."""
-    unit = unit_of(column)
-    name = column
-    for suffix in (
-        "_flop_per_byte",
-        "_flop_per_s",
-        "_bytes_per_s",
-        "_inputs_per_s",
-        "_ns",
-        "_bytes",
-        "_flop",
-        "_hz",
-        "_ratio",
-        "_count",
-    ):
-        if unit and column.endswith(suffix):
-            name = column[: -len(suffix)]
-            break
-    if column.endswith("_count"):
-        name = {"kernel": "kernels", "call": "calls", "layer": "layers"}.get(name, f"{name} count")
-    if column.endswith("_bytes_per_s"):
-        name += " rate"
-    return _WORDS.get(column, name.removeprefix("is_").replace("_", " ").strip())
-
-
-_WORDS = {
-    "layer_index": "layer",
-    "n": "n",
-    "arithmetic_intensity_flop_per_byte": "intensity",
-    "arithmetic_throughput_flop_per_s": "throughput",
-    "throughput_inputs_per_s": "throughput",
-    "is_memory_bound": "memory-bound",
-    "shape_text": "shape",
-    "layer_path": "path",
-    "layer_name": "name",
-    "layer_type": "type",
-    "latency_ratio": "share",
-    "short_name": "kernel",
-    "name": "kernel",
-    "standard_deviation_ns": "std dev",
-}
-
-
 def meaning_of(table: str, column: str) -> str:
     """What docs/columns.md says of a column; '' for one it does not list."""
     listed = TABLES.get(table)

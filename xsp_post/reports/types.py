@@ -12,6 +12,7 @@ from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.text import shorten, visible
 from xsp_post.schemas.units import format_ratio_percent
+from xsp_post.schemas.views import view_of
 
 TYPE_LIMIT = 8  # colours that can be told apart; the rest is "other"
 _SOURCES = (("a05", "count_ratio", "layers"), ("a06", "latency_ratio", "latency"), ("a07", "allocated_ratio", "memory"))
@@ -112,19 +113,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
                 "Layer types",
             )
         )
-    columns = present(
-        frame,
-        (
-            "layer_type",
-            "layer_count",
-            "count_ratio",
-            "latency_ns",
-            "latency_ratio",
-            "allocated_bytes",
-            "allocated_ratio",
-        ),
-    )
-    titles = {"count_ratio": "of layers", "latency_ratio": "of latency", "allocated_ratio": "of memory"}
+    columns = present(frame, view_of("a06"))
     blocks.append(
         Table(
             "a06",
@@ -133,7 +122,6 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
             columns,
             "A5–A7 · Layer types",
             len(frame),
-            titles=titles,
             command="xsp-post table A6 STORE --format csv",
             bars=("latency_ns",),
         )

@@ -15,17 +15,16 @@ from xsp_post.reports.blocks import Chart, Exhibit, Note, Section, Table, presen
 from xsp_post.reports.cases import Case
 from xsp_post.reports.text import visible
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 100
-_COLUMNS = ("cause", "call_name", "detail", "owner", "layer_path", "idle_ns", "piece_count", "longest_ns")
-_TITLES = {"call_name": "call or frame", "owner": "in range", "layer_path": "layer", "piece_count": "pieces"}
 
 
 def data(results: Results) -> pd.DataFrame:
     """The causes of idle time in what the verdict speaks of, summed over devices, largest first."""
     said = report.why(results)
     if not said.limit.scope:
-        return pd.DataFrame(columns=list(_COLUMNS))
+        return pd.DataFrame(columns=list(view_of("idle_causes")))
     causes = in_scope(results, said.limit)
     keys = ["cause", "call_name", "detail", "owner", "layer_path"]
     summed = causes.astype(dict.fromkeys(keys, str)).groupby(keys, sort=False).agg(
@@ -64,8 +63,8 @@ def _make(results: Results, case: Case | None) -> Section | None:
     blocks: list[Any] = [
         Note("Where the time went: " + "; ".join(report.evidence_of(limit)) + ".", "lead"),
         Chart("idle-causes", chart(frame), "Idle time by cause. docs/why.md says how each is found.", "by cause"),
-        Table("idle-table", "idle_causes", frame.head(ROW_LIMIT), present(frame, _COLUMNS),
-              "Causes with the range that owns them", len(frame), titles=_TITLES, bars=("idle_ns",)),
+        Table("idle-table", "idle_causes", frame.head(ROW_LIMIT), present(frame, view_of("idle_causes")),
+              "Causes with the range that owns them", len(frame), bars=("idle_ns",)),
     ]  # fmt: skip
     for number, one in enumerate(said.advice, 1):
         gain = f"at most {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of the time"

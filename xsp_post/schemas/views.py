@@ -1,0 +1,471 @@
+"""How tables are shown: by default these columns, in this order, under these labels.
+
+A column without a label here is called by its name without the unit; a table without a view shows all its columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from xsp_post.schemas.base import column_names, unit_of
+
+
+@dataclass(frozen=True)
+class View:
+    """The columns that a table shows by default (none: all of them), and labels that only this table has."""
+
+    columns: tuple[str, ...] = ()
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+# Of columns that have one label in every table.
+LABELS = {
+    "layer_index": "layer",
+    "n": "n",
+    "arithmetic_intensity_flop_per_byte": "intensity",
+    "arithmetic_throughput_flop_per_s": "throughput",
+    "throughput_inputs_per_s": "throughput",
+    "is_memory_bound": "memory-bound",
+    "shape_text": "shape",
+    "layer_path": "path",
+    "layer_name": "name",
+    "layer_type": "type",
+    "latency_ratio": "share",
+    "short_name": "kernel",
+    "name": "kernel",
+    "standard_deviation_ns": "std dev",
+}
+
+_COMPARED = {
+    "layer_path": "layer",
+    "name": "kernel",
+    "other_name": "other's kernel",
+    "base_latency_ns": "base",
+    "other_latency_ns": "other",
+    "difference_ns": "difference",
+    "difference_ratio": "in %",
+    "ci_low_difference_ns": "95 % from",
+    "ci_high_difference_ns": "to",
+    "adjusted_p_value": "p (corrected)",
+    "base_count": "launches",
+    "other_count": "in the other",
+    "base_sample_count": "n base",
+    "other_sample_count": "n other",
+    "call_index": "call",
+    "layer_type": "type",
+    "interval_over": "interval over",
+}
+
+_OF_MANY = {
+    "workload_name": "workload",
+    "system_name": "system",
+    "capture_name": "capture",
+    "source_name": "file",
+    "gpu_latency_ratio": "GPU share",
+    "convolution_latency_ratio": "convolution",
+    "online_latency_ns": "online latency",
+    "max_throughput_inputs_per_s": "most throughput",
+    "optimal_batch_size": "optimal batch",
+    "kernel_ns": "kernel time",
+    "batch_latency_ns": "batch latency",
+    "attributed_ratio": "in ranges",
+    "online_batch_size": "smallest batch",
+    "own_kernel_count": "kernels found only here",
+    "normalized_throughput_ratio": "throughput / base",
+    "normalized_kernel_latency_ratio": "kernel latency / base",
+    "normalized_online_latency_ratio": "latency / base",
+    "normalized_max_throughput_ratio": "throughput / base",
+    "non_gpu_latency_ratio": "not on the GPU",
+    "exposed_ns": "exposed communication",
+    "overlap_ratio": "overlapped",
+    "waiting_ns": "waiting",
+    "compute_excess_ratio": "compute over others",
+    "name": "kernel",
+}
+
+VIEWS: dict[str, View] = {
+    "a01": View(
+        (
+            "batch_size",
+            "phase",
+            "latency_ns",
+            "ci_low_latency_ns",
+            "ci_high_latency_ns",
+            "min_latency_ns",
+            "max_latency_ns",
+            "std_latency_ns",
+            "sample_count",
+            "latency_per_input_ns",
+            "throughput_inputs_per_s",
+            "throughput_gain_ratio",
+            "is_optimal",
+            "level",
+            "gpu_name",
+        ),
+        {
+            "ci_low_latency_ns": "95 % from",
+            "ci_high_latency_ns": "to",
+            "min_latency_ns": "min",
+            "max_latency_ns": "max",
+            "std_latency_ns": "std dev",
+            "sample_count": "n",
+            "latency_per_input_ns": "per input",
+            "is_optimal": "optimal",
+            "throughput_gain_ratio": "gain by doubling",
+        },
+    ),
+    "a15": View(
+        (
+            "batch_size",
+            "phase",
+            "model_latency_ns",
+            "kernel_latency_ns",
+            "busy_ns",
+            "kernel_count",
+            "unique_kernel_count",
+            "gpu_latency_ratio",
+            "gpu_busy_ratio",
+            "total_flop",
+            "dram_read_bytes",
+            "dram_write_bytes",
+            "occupancy_ratio",
+            "arithmetic_intensity_flop_per_byte",
+            "arithmetic_throughput_flop_per_s",
+            "bound",
+            "pipe",
+            "roof_ratio",
+            "counter_coverage_ratio",
+            "counter_source",
+        ),
+        {
+            "model_latency_ns": "model",
+            "kernel_latency_ns": "kernels",
+            "busy_ns": "GPU busy",
+            "kernel_count": "launches",
+            "unique_kernel_count": "different",
+            "gpu_latency_ratio": "kernels of model",
+            "gpu_busy_ratio": "busy share",
+            "total_flop": "flop",
+            "dram_read_bytes": "DRAM reads",
+            "dram_write_bytes": "DRAM writes",
+            "occupancy_ratio": "occupancy",
+            "roof_ratio": "of roof",
+            "counter_coverage_ratio": "counted",
+            "counter_source": "counted by",
+        },
+    ),
+    "a10": View(
+        (
+            "name",
+            "kernel_count",
+            "latency_ns",
+            "latency_ratio",
+            "kernel_latency_ratio",
+            "total_flop",
+            "dram_read_bytes",
+            "dram_write_bytes",
+            "occupancy_ratio",
+            "arithmetic_intensity_flop_per_byte",
+            "arithmetic_throughput_flop_per_s",
+            "bound",
+            "counter_coverage_ratio",
+        ),
+        {
+            "kernel_index": "launch",
+            "kernel_count": "launches",
+            "latency_ratio": "of model",
+            "total_flop": "flop",
+            "kernel_latency_ratio": "of kernels",
+            "dram_read_bytes": "DRAM reads",
+            "dram_write_bytes": "DRAM writes",
+            "occupancy_ratio": "occupancy",
+            "theoretical_occupancy_ratio": "possible occupancy",
+            "name": "kernel",
+            "counter_coverage_ratio": "counted",
+            "std_latency_ns": "std dev",
+            "sample_count": "n",
+        },
+    ),
+    "a08": View(
+        (
+            "kernel_index",
+            "name",
+            "layer_index",
+            "layer_name",
+            "latency_ns",
+            "std_latency_ns",
+            "sample_count",
+            "queue_delay_ns",
+            "total_flop",
+            "dram_read_bytes",
+            "dram_write_bytes",
+            "occupancy_ratio",
+            "theoretical_occupancy_ratio",
+            "arithmetic_intensity_flop_per_byte",
+            "arithmetic_throughput_flop_per_s",
+            "bound",
+            "pipe",
+        ),
+        {
+            "kernel_index": "launch",
+            "kernel_count": "launches",
+            "latency_ratio": "of model",
+            "total_flop": "flop",
+            "kernel_latency_ratio": "of kernels",
+            "dram_read_bytes": "DRAM reads",
+            "dram_write_bytes": "DRAM writes",
+            "occupancy_ratio": "occupancy",
+            "theoretical_occupancy_ratio": "possible occupancy",
+            "name": "kernel",
+            "counter_coverage_ratio": "counted",
+            "std_latency_ns": "std dev",
+            "sample_count": "n",
+        },
+    ),
+    "a02": View(
+        (
+            "layer_index",
+            "layer_name",
+            "layer_type",
+            "shape_text",
+            "latency_ns",
+            "latency_ratio",
+            "kernel_latency_ns",
+            "allocated_bytes",
+            "call_count",
+            "layer_path",
+            "bound",
+        ),
+        {"latency_ratio": "of layers"},
+    ),
+    "stages": View(
+        ("stage", "layer_count", "latency_ns", "allocated_bytes", "total_flop", "dram_bytes"),
+        {"dram_bytes": "DRAM traffic", "total_flop": "flop"},
+    ),
+    "overhead": View(
+        (
+            "event",
+            "level",
+            "latency_ns",
+            "is_accurate",
+            "compared_level",
+            "overhead_ns",
+            "overhead_ratio",
+            "ci_low_overhead_ns",
+            "ci_high_overhead_ns",
+            "verdict",
+            "total_overhead_ns",
+            "total_overhead_ratio",
+            "capture_count",
+            "sample_count",
+            "interval_over",
+        ),
+        {
+            "is_accurate": "accurate",
+            "compared_level": "against",
+            "overhead_ns": "overhead",
+            "overhead_ratio": "share",
+            "ci_low_overhead_ns": "95 % from",
+            "ci_high_overhead_ns": "to",
+            "total_overhead_ns": "in all",
+            "total_overhead_ratio": "share in all",
+            "capture_count": "captures",
+            "sample_count": "n",
+            "interval_over": "interval over",
+        },
+    ),
+    "a11": View(
+        (
+            "layer_index",
+            "layer_name",
+            "layer_type",
+            "layer_latency_ns",
+            "kernel_latency_ns",
+            "kernel_count",
+            "name",
+            "total_flop",
+            "dram_read_bytes",
+            "dram_write_bytes",
+            "occupancy_ratio",
+            "arithmetic_intensity_flop_per_byte",
+            "arithmetic_throughput_flop_per_s",
+            "bound",
+            "roof_ratio",
+            "counter_coverage_ratio",
+            "counter_source",
+        ),
+        {
+            "name": "longest kernel",
+            "layer_latency_ns": "layer",
+            "kernel_latency_ns": "kernels",
+            "total_flop": "flop",
+            "dram_read_bytes": "DRAM reads",
+            "dram_write_bytes": "DRAM writes",
+            "occupancy_ratio": "occupancy",
+            "roof_ratio": "of roof",
+            "counter_coverage_ratio": "counted",
+            "counter_source": "counted by",
+            "kernel_count": "launches",
+        },
+    ),
+    "a13": View(
+        (
+            "layer_index",
+            "layer_name",
+            "layer_latency_ns",
+            "kernel_latency_ns",
+            "busy_ns",
+            "non_gpu_by_sum_ns",
+            "non_gpu_by_union_ns",
+            "gpu_by_sum_ratio",
+            "gpu_by_union_ratio",
+            "is_negative",
+        ),
+        {
+            "layer_latency_ns": "layer",
+            "kernel_latency_ns": "kernels",
+            "busy_ns": "busy",
+            "is_negative": "negative",
+            "non_gpu_by_sum_ns": "non-GPU (sum)",
+            "non_gpu_by_union_ns": "non-GPU (union)",
+            "gpu_by_sum_ratio": "GPU (sum)",
+            "gpu_by_union_ratio": "GPU (union)",
+        },
+    ),
+    "captures": View(
+        (
+            "capture_id",
+            "level",
+            "collector",
+            "source_name",
+            "tool_version",
+            "schema_version",
+            "workload_name",
+            "framework",
+            "gpu_name",
+            "batch_size",
+            "kernel_count",
+            "device_ns",
+            "kernel_ns",
+            "copy_ns",
+            "graph_ns",
+            "gpu_count",
+            "busy_ns",
+            "duration_ns",
+            "process_count",
+            "level_rule",
+            "execution_evidence",
+            "layer_evidence",
+            "clock_offset_ns",
+            "is_partial",
+        ),
+        {
+            "capture_id": "id",
+            "source_name": "file",
+            "device_ns": "device time",
+            "kernel_ns": "kernel time",
+            "copy_ns": "copy time",
+            "graph_ns": "graph time",
+            "gpu_count": "GPUs",
+            "busy_ns": "GPU busy",
+            "duration_ns": "recorded",
+            "process_count": "processes",
+            "clock_offset_ns": "clock offset",
+            "is_partial": "partial",
+        },
+    ),
+    "roofs": View(
+        (
+            "gpu_name",
+            "pipe",
+            "peak_flop_per_s",
+            "memory_bandwidth_bytes_per_s",
+            "ideal_intensity_flop_per_byte",
+            "origin",
+            "source",
+        ),
+        {
+            "peak_flop_per_s": "peak",
+            "memory_bandwidth_bytes_per_s": "bandwidth",
+            "ideal_intensity_flop_per_byte": "ideal intensity",
+        },
+    ),
+    "idle_causes": View(
+        ("cause", "call_name", "detail", "owner", "layer_path", "idle_ns", "piece_count", "longest_ns"),
+        {"call_name": "call or frame", "owner": "in range", "layer_path": "layer", "piece_count": "pieces"},
+    ),
+    "a06": View(
+        (
+            "layer_type",
+            "layer_count",
+            "count_ratio",
+            "latency_ns",
+            "latency_ratio",
+            "allocated_bytes",
+            "allocated_ratio",
+        ),
+        {"count_ratio": "of layers", "latency_ratio": "of latency", "allocated_ratio": "of memory"},
+    ),
+    "training_phases": View(
+        (
+            "training_phase",
+            "layer_name",
+            "kernel_latency_ns",
+            "kernel_latency_ratio",
+            "kernel_count",
+            "total_flop",
+            "bound",
+        ),
+        {
+            "training_phase": "phase",
+            "kernel_latency_ns": "kernel time",
+            "kernel_latency_ratio": "share",
+            "total_flop": "flop",
+        },
+    ),
+    "compare_cases": View((), _COMPARED),
+    "compare_models": View((), _COMPARED),
+    "compare_layers": View((), _COMPARED),
+    "compare_kernels": View((), _COMPARED),
+    "fleet": View((), _OF_MANY),
+    "fleet_cases": View((), _OF_MANY),
+    "fleet_models": View((), _OF_MANY),
+    "fleet_scalability": View((), _OF_MANY),
+    "fleet_frameworks": View((), _OF_MANY),
+    "fleet_systems": View((), _OF_MANY),
+    "fleet_families": View((), _OF_MANY),
+    "fleet_kernels": View((), _OF_MANY),
+    "fleet_kernel_sets": View((), _OF_MANY),
+    "ranks": View((), _OF_MANY),
+}
+
+_SUFFIXES = (
+    "_flop_per_byte", "_flop_per_s", "_bytes_per_s", "_inputs_per_s", "_ns", "_bytes", "_flop", "_hz", "_ratio",
+    "_count",
+)  # fmt: skip
+_COUNTED = {"kernel": "kernels", "call": "calls", "layer": "layers"}
+
+
+def view_of(table: str) -> tuple[str, ...]:
+    """The columns that a table shows by default, in order."""
+    view = VIEWS.get(table)
+    return view.columns if view is not None and view.columns else tuple(column_names(table))
+
+
+def label_of(table: str, column: str) -> str:
+    """A column's name for people: words, without the unit suffix. ``median_duration_ns`` → "median duration"."""
+    view = VIEWS.get(table)
+    if view is not None and column in view.labels:
+        return view.labels[column]
+    return LABELS.get(column) or _words(column)
+
+
+def _words(column: str) -> str:
+    name = column
+    if unit_of(column):
+        name = next((column[: -len(suffix)] for suffix in _SUFFIXES if column.endswith(suffix)), column)
+    if column.endswith("_count"):
+        name = _COUNTED.get(name, f"{name} count")
+    if column.endswith("_bytes_per_s"):
+        name += " rate"
+    return name.removeprefix("is_").replace("_", " ").strip()
