@@ -173,3 +173,19 @@ def test_ranks_of_several_files_are_those_in_their_names(tmp_path):
     assert ranks["capture_name"].to_dict() == {0: "job_rank0.sqlite", 1: "job_rank1.sqlite"}
     assert ranks["compute_ns"].to_dict() == {0: 900, 1: 1300}
     assert ranks["waiting_ns"].to_dict() == {0: 400, 1: 0}
+
+
+def test_iterations_and_layers_on_several_gpus_have_no_union(tmp_path):
+    """One process that drives two GPUs: a union over both would be the busy time of neither."""
+    builder = ExportBuilder().gpu(0).gpu(1)
+    for k, gpus in enumerate(((0, 1), (0, 0))):
+        at = 10_000 * k
+        builder.range(f"model#{k}:forward", at, at + 5_000, domain="xsp")
+        builder.range("conv#1:Conv2d", at + 10, at + 4_000, domain="xsp")
+        builder.kernel("a", launch=(at + 20, at + 30), run=(at + 100, at + 900), device=gpus[0])
+        builder.kernel("b", launch=(at + 40, at + 50), run=(at + 900, at + 1_500), device=gpus[1])
+    analysis = analyze([builder.write(tmp_path / "two.sqlite")])
+    for table in ("iterations", "layers"):
+        frame = analysis.frame(table)
+        assert frame["busy_ns"].isna().tolist()[:2] == [True, False] and frame["busy_ns"].max() == 1_400, table
+        assert frame["kernel_ns"].tolist()[:2] == [1_400, 1_400]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -46,3 +47,14 @@ def test_parts_of_the_tree(tmp_path):
     assert lines[1].startswith("range") and lines[2].startswith("inner") and len(lines) == 3
     assert xsp("tree", source, "--layer", "absent").returncode == 2
     assert xsp("tree", source, "--rank", "7").returncode == 2
+
+
+def test_tables_of_an_iteration_or_a_time(tmp_path):
+    source = capture(tmp_path)
+    named = ("--model-range", "^outer$")
+    rows = [json.loads(xsp("table", "kernels", source, *named, *part, "--json").stdout)["data"] for part in (
+        ("--iteration", "1"), ("--from", "1us", "--to", "2us"), ("--from", "2us"))]  # fmt: skip
+    assert [len(one) for one in rows] == [1, 1, 1] and rows[0] == rows[1]
+    assert rows[0][0]["iteration_index"] == 1 and rows[2][0]["iteration_index"] == 2
+    assert xsp("table", "kernels", source, "--from", "soon").returncode == 2
+    assert xsp("table", "findings", source, "--iteration", "1").returncode == 2

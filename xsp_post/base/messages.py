@@ -53,6 +53,11 @@ ERRORS: dict[str, ErrorText] = {
         "A pattern given with --model-range or --layer-range is not a valid regular expression.",
         "Quote the pattern for the shell. `.` and `(` are special characters: write `layer1\\.conv` for a literal dot.",
     ),
+    "bad-time": ErrorText(
+        "A time on the command line cannot be read.",
+        "Write a number with its unit, e.g. 1.2s, 350ms, 40us. Times count from the begin of the recording, as in the "
+        "columns start_ns.",
+    ),
     "bar-not-met": ErrorText(
         "A condition of --fail-if holds: the other capture differs from the base by more than it allows.",
         "Look at `xsp-post compare BASE OTHER` for the layers and kernels that changed.",

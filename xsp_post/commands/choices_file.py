@@ -68,7 +68,7 @@ def _typed(path: Path, key: str, value: Any, about: Any) -> Any:
     expected = str if kind is Path else list if kind is tuple else kind
     if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         raise _wrong(path, f"key {key!r}: {value!r} is not of the type {expected.__name__}")
-    return path.parent / value if kind is Path else value
+    return path.parent / str(value) if kind is Path else value
 
 
 def _wrong(path: Path, what: str) -> UsageError:

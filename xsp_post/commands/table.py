@@ -45,6 +45,14 @@ def table(
     list_tables: Annotated[
         bool, typer.Option("--list", callback=_list, is_eager=True, help="List every table with what it holds.")
     ] = False,
+    iteration: Annotated[
+        Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
+        typer.Option(help="Only rows of this model execution (column iteration_index)."),
+    ] = None,
+    begin: Annotated[
+        str, typer.Option("--from", help="Only rows that start at this time of the capture or later, e.g. 1.2s, 350ms.")
+    ] = "",
+    end: Annotated[str, typer.Option("--to", help="Only rows that start before this time of the capture.")] = "",
     options: Options = DEFAULTS,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
@@ -61,8 +69,11 @@ def table(
     results = shared.results_of(sources, options)
     from xsp_post.model.results import for_people
 
-    frame = _sorted(for_people(results, table_name(name, results.tables())), sort, name)
-    if not len(frame):
+    whole = for_people(results, table_name(name, results.tables()))
+    frame = _sorted(_part_of(whole, name, iteration, begin, end), sort, name)
+    if len(whole) > len(frame) == 0:
+        shared.say(f"Table {name} has no rows of that iteration or time.")
+    elif not len(frame):
         from xsp_post.analyses import why_empty
 
         shared.say(why_empty(name, results) or f"Table {name} has no rows.")
@@ -74,6 +85,28 @@ def table(
     with atomic_output(output, force) as temporary:
         temporary.write_bytes(_encoded(frame, chosen, top))
     shared.say(f"Wrote {output} ({len(frame):,} rows)")
+
+
+def _part_of(frame: pd.DataFrame, name: str, iteration: int | None, begin: str, end: str) -> pd.DataFrame:
+    """Rows of one model execution, or that start in a part of the recording."""
+    if iteration is not None:
+        _require_column(frame, name, "iteration_index", "--iteration")
+        frame = frame[frame["iteration_index"] == iteration]
+    for option, text in (("--from", begin), ("--to", end)):
+        if text:
+            _require_column(frame, name, "start_ns", option)
+            bound = shared.time_ns(text, option)
+            start = frame["start_ns"]
+            frame = frame[start >= bound if option == "--from" else start < bound]
+    return frame.reset_index(drop=True)
+
+
+def _require_column(frame: pd.DataFrame, name: str, column: str, option: str) -> None:
+    if column not in frame:
+        raise UsageError(
+            f"{option}: table {name} has no column {column}; kernels, memory_operations, iterations and nodes have one",
+            code="unknown-column",
+        )
 
 
 def _sorted(frame: pd.DataFrame, sort: str, name: str) -> pd.DataFrame:

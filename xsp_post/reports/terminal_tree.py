@@ -108,7 +108,7 @@ class _Rows:
             is_named = names.str.contains(_pattern(layer), regex=True).to_numpy(bool)
             chosen &= self._below(is_named & ~self.rows["is_rank"].to_numpy(bool) & (self.parents >= 0))
         inside = pd.Series(chosen, index=self.rows["path_id"].to_numpy()).reindex(self.parents, fill_value=False)
-        outermost = self.rows[chosen & ~inside.to_numpy(bool)]
+        outermost = self.rows[chosen & np.logical_not(inside.to_numpy(bool))]
         return outermost.sort_values(self.weight, ascending=False, kind="stable").to_dict("records")
 
     def _below(self, chosen: np.ndarray) -> np.ndarray:

@@ -84,7 +84,7 @@ ITERATIONS = register(
             C("kernel_ns", "int64", "sum of kernel durations launched inside"),
             C("copy_ns", "int64", "copy time: sum of memcpy and memset durations"),
             C("graph_ns", "int64", "graph time: sum of the executions of graphs whose kernels were not recorded"),
-            C("busy_ns", "int64", "union of the device intervals launched inside"),
+            C("busy_ns", "int64", "union of the device intervals launched inside, NaN where they are of several GPUs"),
             C("kernel_count", "int64", "kernels launched inside"),
             C("is_warmup", "bool", "left out of statistics: warm-up, compilation, autotuning"),
             C("is_inferred", "bool", "found from a repeating kernel sequence, not recorded"),
@@ -259,7 +259,7 @@ LAYERS = register(
             C("kernel_ns", "int64", "sum of the durations of kernels counted for the layer"),
             C("copy_ns", "int64", "copy time: sum of memcpy and memset durations"),
             C("graph_ns", "int64", "graph time: sum of the executions of graphs whose kernels were not recorded"),
-            C("busy_ns", "int64", "union of the device intervals of the layer"),
+            C("busy_ns", "int64", "union of the device intervals of the layer, NaN where they are of several GPUs"),
             C("kernel_count", "int64", "kernels counted for the layer"),
             C("memory_bytes", "int64", "memcpy and memset bytes"),
             C(

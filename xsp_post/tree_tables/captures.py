@@ -9,6 +9,7 @@ from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
 from xsp_post.model.trace import Provenance
 from xsp_post.model.tree import Tree
 from xsp_post.schemas import column_names
+from xsp_post.tree_tables.columns import on_one_gpu
 from xsp_post.tree_tables.devices import busy_per_gpu
 
 
@@ -74,6 +75,9 @@ def _level_of(tree: Tree) -> str:
 def iterations_frame(tree: Tree) -> pd.DataFrame:
     frame = tree.iterations.copy()
     frame["iteration_index"] = np.arange(len(frame), dtype=np.int64)
+    activities = tree.activities
+    where = (activities[c].to_numpy(np.int64) for c in ("iteration_index", "gpu_index"))
+    frame["busy_ns"] = on_one_gpu(frame["busy_ns"].to_numpy(), *where)
     of_text = frame["batch_size"].to_numpy()
     frame["batch_size"] = np.where(of_text > 0, of_text, _batch_sizes(tree, frame))
     frame["phase"] = frame["phase"].astype(object)

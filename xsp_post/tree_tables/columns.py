@@ -53,3 +53,16 @@ def named(codes: np.ndarray, members: type[IntEnum]) -> pd.Categorical[str]:
 def span_kinds(codes: np.ndarray) -> pd.Categorical[str]:
 
     return pd.Categorical.from_codes(codes, pd.Index([m.name.lower() for m in NodeKind]))
+
+
+def on_one_gpu(busy: np.ndarray, group: np.ndarray, gpu: np.ndarray) -> np.ndarray:
+    """Busy times, NaN for the groups whose activities ran on several GPUs: their union is no GPU's busy time.
+
+    ``group``: of each activity, −1 for none; ``gpu``: its physical GPU."""
+    inside = group >= 0
+    low = np.full(len(busy), np.iinfo(np.int64).max)
+    high = np.full(len(busy), -1, np.int64)
+    np.minimum.at(low, group[inside], gpu[inside])
+    np.maximum.at(high, group[inside], gpu[inside])
+    several = high > low
+    return np.where(several, np.nan, busy) if several.any() else busy

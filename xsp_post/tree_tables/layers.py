@@ -10,6 +10,7 @@ from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.schemas import TABLES
+from xsp_post.tree_tables.columns import on_one_gpu
 
 
 def layers_frame(tree: Tree) -> pd.DataFrame:
@@ -77,7 +78,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
             "kernel_ns": sums_per_node(of_activity[is_kernel], (end - start)[is_kernel], count),
             "copy_ns": sums_per_node(of_activity[is_memory], (end - start)[is_memory], count),
             "graph_ns": sums_per_node(of_activity[is_graph], (end - start)[is_graph], count),
-            "busy_ns": busy,
+            "busy_ns": on_one_gpu(busy, of_activity, activities["gpu_index"].to_numpy(np.int64)[chosen]),
             "kernel_count": np.bincount(of_activity[is_kernel], minlength=count).astype(np.int64),
             "memory_bytes": sums_per_node(
                 of_activity[is_memory], activities["bytes"].to_numpy()[chosen][is_memory], count
