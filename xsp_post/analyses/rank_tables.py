@@ -24,8 +24,10 @@ def rank_layers(inputs: Inputs) -> pd.DataFrame:
         phase=cases["phase"].to_numpy(object)[case], layer_path=rows["layer_path"].astype(object),
         call_index=rows.groupby(["case_index", "layer_path"], observed=True).cumcount(),
     )  # fmt: skip
-    rows = rows[rows["rank_name"] != ""]
-    groups = rows.groupby(_SAME, sort=False, observed=True)
+    rows = rows[(rows["rank_name"] != "") & rows["latency_ns"].notna()]  # unknown latencies have no slowest rank
+    if not len(rows):
+        return empty("rank_layers")
+    groups = rows.groupby(_SAME, sort=False, observed=True, dropna=False)
     latency = groups["latency_ns"]
     table = latency.agg(rank_count="count", median_latency_ns="median", min_latency_ns="min", max_latency_ns="max")
     known = rows[rows["latency_ns"].notna()]
