@@ -77,6 +77,7 @@ class KernelRows:
     work      counters of the rows (from shapes where the case has none), for `roofline`
     is_analytic  which rows' work is from shapes
     phase     code of `shape_work.PHASES` of each row, 0 unknown
+    total_ns  per case: kernel time of one execution, the trimmed mean of the executions' own sums
     unplaced_ns  per case: kernel time of one execution that no launch connects to it (in a capture of several, the
               average)
     """
@@ -88,6 +89,7 @@ class KernelRows:
     is_analytic: npt.NDArray[np.bool_]
     phase: IntArray
     unplaced_ns: FloatArray
+    total_ns: FloatArray
 
     @property
     def has_counters(self) -> bool:
@@ -152,7 +154,16 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
             "metric_source": source,
         }
     )
-    return KernelRows(frame, summary, shapes.work, findings, shapes.is_analytic, shapes.phase, unplaced)
+    total = _totals(row[is_measured], duration[is_measured], cases, options.trim_ratio)
+    return KernelRows(frame, summary, shapes.work, findings, shapes.is_analytic, shapes.phase, unplaced, total)
+
+
+def _totals(row: IntArray, duration: FloatArray, cases: Cases, trim_ratio: float) -> FloatArray:
+    """Kernel time of one execution per case. A sum is trimmed as a sum: that of trimmed parts is biased low."""
+    sums = np.bincount(row, weights=duration, minlength=len(cases.iterations))
+    is_there = np.bincount(row, minlength=len(cases.iterations)) > 0
+    case = np.where(is_there, cases.iterations["case_index"].to_numpy(np.int64), -1)
+    return summarise_groups(sums, case, len(cases), trim_ratio)["trimmed_mean"].to_numpy()
 
 
 def _ints(frame: pd.DataFrame, column: str) -> IntArray:

@@ -198,6 +198,8 @@ def a15(inputs: Inputs) -> pd.DataFrame:
             "model_latency_ns": latency[rows],
             "throughput_inputs_per_s": throughput_inputs_per_s(batch, inputs.pace_ns)[rows],
             "kernel_latency_ns": np.where(is_timed, total.latency_ns[rows], np.nan),
+            "kernel_total_ns": inputs.kernels.total_ns[rows],
+            "kernel_rest_ns": np.where(is_timed, inputs.kernels.total_ns[rows] - total.latency_ns[rows], np.nan),
             "busy_ns": busy[rows],
             **{name: count[rows] for name, count in kernel_counts(inputs).items()},
             "gpu_latency_ratio": np.where(is_timed, divide(total.latency_ns, latency)[rows], np.nan),

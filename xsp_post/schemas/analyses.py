@@ -121,7 +121,8 @@ A01 = register(
             C(
                 "is_optimal",
                 "bool",
-                "the optimal batch size by the chosen policy (default: what the last doubling that gains > 5 % reaches); "
+                "the optimal batch size by the chosen policy (default: what the last doubling that gains > 5 % "
+                "reaches); "
                 "none of a single size or an unfinished sweep",
             ),
         ),
@@ -401,6 +402,13 @@ A15 = register(
             C("model_latency_ns", "float64", "model latency, from the run that measures it; NaN no iterations"),
             C("throughput_inputs_per_s", "float64", "batch size / model latency"),
             C("kernel_latency_ns", "float64", f"sum of the kernel latencies of one iteration, {_EACH}"),
+            C("kernel_total_ns", "float64", "kernel time of one iteration: trimmed mean of the iterations' sums"),
+            C(
+                "kernel_rest_ns",
+                "float64",
+                "total − sum of the latencies: what trimming each kernel by itself cuts off, and kernels of other "
+                "iterations than the reference",
+            ),
             C("busy_ns", "float64", f"union of the device intervals of one iteration, {_WHOLE}"),
             C("kernel_count", "int64", "kernels in one iteration"),
             C("unique_kernel_count", "int64", "different kernel names"),
@@ -496,7 +504,8 @@ OPTIMAL_BATCH = register(
             C(
                 "policy",
                 "str",
-                "settled: what the last doubling that gains more than 5 % reaches; first, last: of the doublings that gain no more than 5 %, from below or from the top; "
+                "settled: what the last doubling that gains more than 5 % reaches; "
+                "first, last: of the doublings that gain no more than 5 %, from below or from the top; "
                 "max: most throughput; within: smallest within 5 % of the most",
             ),
             C("batch_size", "int64", "optimal batch size by the policy"),
