@@ -255,7 +255,7 @@ def test_patterns_of_options_match_their_texts(text):
     assert re.search(pattern, example)
 
 
-def root_calls(folder, *, calls, backward):
+def root_calls(folder, *, calls, backward, marker=True, optimizer=False):
     """A PyTorch trace: two `ProfilerStep`s, each with calls of one root module, and perhaps backward work after."""
     events, at, correlation = [], 0, 0
 
@@ -285,7 +285,12 @@ def root_calls(folder, *, calls, backward):
             span("autograd::engine::evaluate_function: AddmmBackward0", "cpu_op", at + 1, at + 19)
             work("gemm_backward", at + 4)
             at += 20
-        span(f"ProfilerStep#{step}", "user_annotation", begin, at)
+        if optimizer:
+            span("Optimizer.step#Adam.step", "user_annotation", at + 1, at + 9)
+            work("adam", at + 2)
+            at += 10
+        if marker:
+            span(f"ProfilerStep#{step}", "user_annotation", begin, at)
         at += 5
     path = folder / "trace.pt.trace.json"
     device = [{"id": 0, "name": "GPU"}]
@@ -297,6 +302,26 @@ def test_calls_of_one_root_module_in_a_step_are_executions(tmp_path):
     tree = root_calls(tmp_path, calls=5, backward=False)
     assert names(tree) == ["nn.Module: Net_0"] * 10
     assert tree.iterations["kind"].tolist() == ["forward"] * 10
+
+
+@pytest.mark.parametrize("optimizer", [True, False])
+@pytest.mark.parametrize("calls", [1, 3])
+def test_root_calls_and_the_training_work_after_them_are_one_execution(tmp_path, calls, optimizer):
+    """Without a step marker; the optimiser's range alone, with 2 % of the work, is none."""
+    tree = root_calls(tmp_path, calls=calls, backward=True, marker=False, optimizer=optimizer)
+    taken, share = chosen(tree)
+    rule = "calls of the root module and the training work after them"
+    assert taken == [(rule, "training step of nn.Module: Net_0", 2)] and share == 100
+    assert tree.iterations["kind"].tolist() == ["training step"] * 2
+    assert tree.iterations["kernel_count"].tolist() == [calls + 1 + optimizer] * 2
+
+
+def test_an_optimiser_alone_is_no_execution(tmp_path):
+    program = Program()
+    for _ in range(3):
+        network(program, 20)
+        program.inside("Optimizer.step#Adam.step", lambda: program.kernel("adam", 10))
+    assert "Optimizer.step#Adam.step" not in names(program.tree(tmp_path))
 
 
 def test_calls_of_one_root_module_in_a_training_step_are_one_execution(tmp_path):

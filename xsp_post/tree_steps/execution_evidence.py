@@ -8,7 +8,7 @@ import pandas as pd
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.tree import Tree
 from xsp_post.schemas.units import format_ratio_percent
-from xsp_post.tree_steps.executions import CYCLES, LEAST_COVERAGE, SEQUENCE, Candidate
+from xsp_post.tree_steps.executions import CYCLES, LEAST_COVERAGE, SEQUENCE, TRAINING, Candidate
 
 COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")
 _MOST_NAMED = 3
@@ -37,7 +37,7 @@ def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, 
     named = tree.names.folded_names[nodes["folded_id"].to_numpy()[model]].astype(str)
     is_inferred = nodes["is_inferred"].to_numpy()[model]
     rule = np.full(len(model), chosen.rule if chosen is not None else "", object)
-    cycles = [name for name, _ in chosen.names] if chosen is not None and chosen.rule == CYCLES else []
+    cycles = [name for name, _ in chosen.names] if chosen is not None and chosen.turn is not None else []
     of_cycle = np.isin(named, cycles)
     rule[is_inferred & ~of_cycle] = SEQUENCE
     held = frame["device_ns"].to_numpy() if total != _host_ns(tree) else frame["duration_ns"].to_numpy()
@@ -48,7 +48,7 @@ def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, 
     option = chosen.option if chosen is not None else ""
     return [
         (r["rule"], r["name"], int(r["count"]), int(r["held"]), min(r["held"] / max(total, 1), 1.0), True,
-         "" if r["rule"] in (SEQUENCE, CYCLES) else option)
+         "" if r["rule"] in (SEQUENCE, CYCLES, TRAINING) else option)
         for r in summed.to_dict("records")
     ]  # fmt: skip
 

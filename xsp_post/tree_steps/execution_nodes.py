@@ -21,6 +21,7 @@ def add_turns(
     """One MODEL node per turn of a cycle, around the siblings that belong to it. ``turn`` holds the number of the turn
     of each span, −1 none. Returns nodes, strings, and what `Tree.inferred` says of the new nodes."""
     members = np.flatnonzero(turn >= 0) + 1  # span k is node k + 1
+    members = members[np.argsort(nodes["start_ns"].to_numpy()[members], kind="stable")]
     number = turn[members - 1]
     count = int(number.max(initial=-1)) + 1
     start = np.full(count, np.iinfo(np.int64).max)

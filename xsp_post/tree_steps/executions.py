@@ -20,6 +20,7 @@ from xsp_post.model.trace import SpanKind
 from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.cycles import Cycle, find_cycle
 from xsp_post.tree_steps.execution_work import Times
+from xsp_post.tree_steps.training_turns import training_turns
 
 if TYPE_CHECKING:
     from xsp_post.tree_steps.level_rules import Ranges
@@ -37,6 +38,7 @@ _PART_OF_LAYER = re.compile(
 )
 
 MARKERS, ROOTS, COUNTED = "step markers", "calls of the root module", "ranges that repeat"
+TRAINING = "calls of the root module and the training work after them"
 CYCLES, OUTERMOST, SEQUENCE = "cycle of ranges", "outermost ranges", "period of the launch sequence"
 
 
@@ -74,9 +76,10 @@ def find_executions(ranges: Ranges, library: np.ndarray) -> Executions:
     """The model executions that ranges mark. Without evidence none is preferred."""
     finder = _Finder(ranges, library)
     markers, roots, counted = finder.markers(), finder.roots(), finder.counted()
-    cycle = finder.cycle()
-    found = [c for c in (markers, roots, counted, cycle) if c is not None]
-    chosen = _prefer(finder, markers, roots, counted, cycle)
+    steps = finder.training_steps(roots)
+    cycle = finder.cycle() if steps is None else None
+    found = [c for c in (markers, steps, roots, counted, cycle) if c is not None]
+    chosen = _prefer(finder, markers, steps or roots, counted, cycle)
     model, turn = np.zeros(len(ranges.parent), bool), np.full(len(ranges.parent), -1, np.int64)
     if chosen is not None and chosen.turn is not None:
         turn[chosen.spans] = chosen.turn
@@ -200,6 +203,8 @@ class _Finder:
         phase = ranges.has_role("phase") & ~self.library
         # a phase outside every step is a run of its own (`Forward` in a benchmark loop); inside one it is a part
         loose = phase & ~ranges.inside(marked) & ~ranges.around(marked)
+        if not (loose & ~self.times.is_training).any() and not marked.any():
+            loose[:] = False  # backward or optimiser ranges alone: parts of steps that nothing marks
         current = ranges.outermost(marked)
         if current.any():
             current = self._innermost(current, marked | self.counts())
@@ -295,6 +300,28 @@ class _Finder:
         chosen = np.zeros(len(roots), bool)
         chosen[spans[codes == best]] = True
         return self.candidate(ROOTS, chosen)
+
+    def training_steps(self, roots: Candidate | None) -> Candidate | None:
+        """Calls of the root module that training work follows outside of them: a step is all up to the next."""
+        if roots is None or not self.training.any():
+            return None
+        ranges, times = self.ranges, self.times
+        texts = ranges.folded_texts.astype(str)
+        is_optimizer = np.char.startswith(texts, "Optimizer.step")[ranges.folded_id]
+        is_root = np.zeros(len(ranges.parent), bool)
+        is_root[roots.spans] = True
+        trains = times.is_training & ~ranges.inside(is_root)
+        turn = training_turns(
+            roots.spans, ranges.parent, times.thread_index, times.process_index, times.start_ns,
+            trains, is_optimizer, ~self.library & ~ranges.has_role("mark"),
+        )  # fmt: skip
+        if turn is None:
+            return None
+        spans = np.flatnonzero(turn >= 0)
+        name = f"training step of {roots.names[0][0]}"
+        steps = self._weighed(TRAINING, spans, self.device_ns(spans), [(name, int(turn.max()) + 1)])
+        steps.turn = turn[spans]
+        return steps
 
     def counted(self) -> Candidate | None:
         """Ranges that count themselves: the innermost that hold the work of those around them, of like contents."""
