@@ -22,6 +22,7 @@ import typer
 from xsp_post import __version__
 from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError
 from xsp_post.base.stops import Stops
+from xsp_post.commands.examples import examples_text
 
 app = typer.Typer(
     name="xsp-post",
@@ -58,7 +59,9 @@ def _root(
 def _register() -> None:
     for module, function in _COMMANDS:
         command = getattr(importlib.import_module(f"xsp_post.commands.{module}"), function)
-        app.command(function.replace("_", "-"))(command)
+        name = function.replace("_", "-")
+        sentence = " ".join((command.__doc__ or "").split())  # in the list of commands it must not be cut
+        app.command(name, short_help=sentence, epilog=examples_text(name))(command)
 
 
 _register()

@@ -21,8 +21,10 @@ same form (the tree calls them MODULE), so that the work a module does between i
 from __future__ import annotations
 
 import difflib
+import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -97,6 +99,63 @@ class AnnotationSink:
 
     def pop(self, shape: tuple[int, ...] | None) -> None:
         _stack(self._open).pop().__exit__(None, None, None)
+
+
+class ListeningSink:
+    """Ranges to whatever listens at that moment: always to NVTX, which is free of charge while no tool listens, and
+    to torch.profiler while it records, wherever it begins and ends. ``was_heard``: something did listen."""
+
+    takes_work = True
+
+    def __init__(self) -> None:
+        self.was_called = False
+        self.was_heard = _is_tool_attached()
+        self._annotations = AnnotationSink()
+        self._nvtx: NvtxSink | None = None
+        try:
+            self._nvtx = NvtxSink()
+        except ToolError:  # without the package only torch.profiler can listen
+            self.was_heard = False
+        self._open = threading.local()
+
+    def prepare(self, text: str, category: str, payload: int) -> tuple[str, Any]:
+        own = None if self._nvtx is None else self._nvtx.prepare(text, category, payload)
+        return self._annotations.prepare(text, category, payload), own
+
+    def push(self, prepared: tuple[str, Any]) -> None:
+        self.was_called = True
+        is_recorded = _is_torch_recording()
+        _stack(self._open).append(is_recorded)
+        if is_recorded:
+            self.was_heard = True
+            self._annotations.push(prepared[0])
+        if self._nvtx is not None:
+            self._nvtx.push(prepared[1])
+
+    def pop(self, shape: tuple[int, ...] | None, work: tuple[int, int] | None = None) -> None:
+        if self._nvtx is not None:
+            self._nvtx.pop(shape, work)
+        if _stack(self._open).pop():
+            self._annotations.pop(shape)
+
+    def complaint(self) -> str:
+        """What to say at the end where nothing was recorded; "" where something was, as far as can be told."""
+        if not self.was_called:
+            return "xsp_post.ranges: the model was not called in the block, so no range was written."
+        if self.was_heard:
+            return ""
+        hint = "Run under torch.profiler.profile() or: nsys profile -t cuda,nvtx python program.py"
+        missing = "" if self._nvtx is not None else " (nsys needs the package nvtx, which is not installed)"
+        return f"xsp_post.ranges: nothing listened, so no range was recorded. {hint}{missing}"
+
+
+# What nsys and ncu set in the programs that they start, so that NVTX and CUDA find them.
+_INJECTIONS = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
+
+
+def _is_tool_attached() -> bool:
+    """Whether a tool that reads NVTX seems to be attached to this process."""
+    return any(os.environ.get(name) for name in _INJECTIONS) or "ToolsInjection" in os.environ.get("LD_PRELOAD", "")
 
 
 class ClockSink:
@@ -275,8 +334,9 @@ def ranges(
 ) -> Iterator[None]:
     """Ranges around every call of ``model`` and of its layers while the block runs; hooks go afterwards.
 
-    ``to``: ``nvtx`` (for nsys and ncu), ``torch`` (annotations for torch.profiler), or ``auto``: ``torch`` where a
-    torch.profiler is recording when the block begins (say it yourself under a ``schedule``), else ``nvtx``. ``depth``
+    ``to``: ``nvtx`` (for nsys and ncu), ``torch`` (annotations for torch.profiler), or ``auto``: whatever listens at
+    each call, so that torch.profiler may begin before, within or around the block, also with a ``schedule``; a
+    warning at the end says so when nothing listened. ``depth``
     and ``kinds`` choose what is a layer (`select_layers`); ``phase`` names the model range. A model that
     ``torch.compile`` has compiled has no module calls left to see: pass the model before compiling, and
     expect graph breaks, or measure it without layer ranges.
@@ -295,8 +355,7 @@ def ranges(
             code="ranges-sink",
             hint="Use to='nvtx' under nsys or ncu, to='torch' under torch.profiler.",
         )
-    is_for_torch = to == "torch" or (to == "auto" and _is_torch_recording())
-    sink: Sink = AnnotationSink() if is_for_torch else NvtxSink()
+    sink: Any = {"auto": ListeningSink, "torch": AnnotationSink, "nvtx": NvtxSink}[to]()
     # a model without children is its own only layer; its hooks come after those of the model range
     iteration = 0
 
@@ -320,3 +379,5 @@ def ranges(
         last.remove()
         layers.remove()
         handle.remove()
+        if to == "auto" and (complaint := sink.complaint()):
+            warnings.warn(complaint, UserWarning, stacklevel=3)
