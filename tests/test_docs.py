@@ -142,7 +142,7 @@ def documented_commands():
                 fenced = not fenced
             stripped = line.strip().removeprefix("$ ")
             if (fenced or line.startswith("    ")) and stripped.startswith("xsp-post "):
-                yield page.name, shlex.split(stripped.split("  #")[0], comments=True)
+                yield page.name, shlex.split(stripped.split("  #")[0].rstrip("\\"), comments=True)
 
 
 def test_documented_commands_exist(gen_docs):

@@ -355,5 +355,5 @@ def test_the_balance_says_what_lies_in_a_model_but_in_no_layer(tmp_path):
     assert layer.loc["nesting"].tolist() == [2, 110, 1, 10]
     assert layer.loc["none"].tolist() == [1, 5, 0, 0]
     text = str(balance_line(Analysis(core_frames(tree, 0).frames), 0))
-    assert text.endswith("of these in no layer, but in their model ([self]): 1 (10 ns)")
+    assert "of these in no layer, but in their model ([self]): 1 (10 ns)\n  3 in the file, 3 in the tree" in text
     assert text.count("adds up") == 2
