@@ -129,6 +129,11 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
             **_without_nan(headline.data(analysis)),
         })  # fmt: skip
         return
+    from xsp_post.reports.terminal_text import say
+    from xsp_post.reports.why import verdict_line
+
+    if verdict := verdict_line(analysis):
+        say(shared.stdout(), verdict)
     for line in headline.lines(analysis):
         typer.echo(line)
     typer.echo("")

@@ -269,6 +269,7 @@ _DISPENSABLE = (
 )  # fmt: skip
 _NAME_WIDTH = 36
 _SMALL_SHARE = 0.05  # a part of the device time with less is the first column to go
+_MOSTLY_WAIT = 0.3  # where devices waited for more than this share, it is said before calls and kernels
 _MOST_WAIT = 0.1  # where devices waited less than this share of the capture, busy time says more
 
 
@@ -303,12 +304,14 @@ def tree_table(rows: pd.DataFrame, width: int, whole_ns: int | None = None) -> t
 def _dispensable(rows: pd.DataFrame, root_ns: int) -> tuple[str, ...]:
     """Columns in the order in which they give way, by what this capture's time went to."""
     small = [f"{part} time" for part in ("copy", "graph") if rows[f"{part}_ns"].max() < _SMALL_SHARE * root_ns]
-    root = rows.iloc[0]
-    waited, extent = root["idle_ns"], root["duration_ns"]
+    waited, extent = rows["idle_ns"].max(), float(rows["duration_ns"].iloc[0])
     order = ["kernel time", *small, *(title for title in _DISPENSABLE if title not in small)]
-    if not (waited == waited and waited >= _MOST_WAIT * extent):
+    if not waited >= _MOST_WAIT * extent:  # unknown, too
         order.remove("waited")
         order.insert(order.index("busy"), "waited")
+    elif waited >= _MOSTLY_WAIT * extent:
+        order.remove("waited")
+        order.insert(order.index("kernels") + 1, "waited")
     return tuple(dict.fromkeys(order))
 
 

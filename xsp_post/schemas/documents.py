@@ -42,7 +42,7 @@ def _commands() -> dict[str, Schema]:
     """The ``data`` of every command."""
     verdict, quantities = {"$ref": "#/$defs/verdict"}, {"type": "array", "items": {"$ref": "#/$defs/quantity"}}
     tree = ("captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings")
-    compared = ("summary", "cases", "models", "layers", "kernels")
+    compared = ("summary", "totals", "causes", "names", "cases", "models", "layers", "kernels")
     return {
         "ingest": _object({"store": TEXT, "report": TEXT_OR_NULL, "verdict": verdict, "quantities": quantities,
                            "captures": _rows("captures"), "findings": _rows("findings")}),
