@@ -414,12 +414,15 @@ def verdict(base, other, *bars):
 def test_bar_breaks_only_for_a_difference_that_is_one():
     code, sentence = verdict(run(1), run(2, scale=1.5), "model_latency>3%")
     assert code == 1 and sentence.startswith("model_latency>3%: model latency ") and "95 % interval" in sentence
-    assert verdict(run(1), run(2), "model_latency>3%")[0] == 0
+    assert verdict(run(1), run(2), "model_latency>30%")[0] == 0
+    # one capture of each side cannot show 3 %: the bar says so instead of passing
+    code, sentence = verdict(run(1), run(2), "model_latency>3%")
+    assert code == 1 and "these captures cannot tell: model latency must change by 6" in sentence
     noisy = [run(i, run_spread=0.4) for i in (4, 5)]
     ratio = compare(*noisy).frame("compare_models").query("quantity == 'model_latency'")["difference_ratio"].iloc[0]
     base, other = noisy if ratio > 0.03 else noisy[::-1]
     code, sentence = verdict(base, other, "model_latency>3%")
-    assert code == 0 and "noise may be all of it" in sentence
+    assert code == 1 and "cannot tell" in sentence
 
 
 def test_bars_of_every_quantity():
@@ -466,9 +469,12 @@ def test_command_in_terminal_json_html_and_ci(tmp_path):
             check=False,
         )
 
-    done = command("base.xsp.sqlite", "same.xsp.sqlite", "--fail-if", "model_latency>3%")
+    done = command("base.xsp.sqlite", "same.xsp.sqlite", "--fail-if", "model_latency>30%")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("The same, as far as can be shown: model latency ")
+    assert "would be shown 4 times of 5" in " ".join(done.stdout.split())
+    blind = command("base.xsp.sqlite", "same.xsp.sqlite", "--fail-if", "model_latency>3%")
+    assert blind.returncode == 1 and "[bar-below-power]" in blind.stderr
     done = command("base.xsp.sqlite", "slow.xsp.sqlite", "--markdown")
     assert done.stdout.startswith("### Slower by ") and "| model latency | " in done.stdout
     failed = command("base.xsp.sqlite", "slow.xsp.sqlite", "--fail-if", "model_latency>3%", "--json", "-o", "c.html")
@@ -485,3 +491,16 @@ def test_the_sentence_says_what_a_time_is_per_and_how_sure_one_capture_makes_it(
     said = compare(run(1, repeats=1), run(2, repeats=1)).frame("compare_summary")["statement"]
     sentence = next(text for text in said if text.startswith("Model latency"))
     assert " per iteration " in sentence and "several captures of each" in sentence
+
+
+def test_the_power_is_as_printed():
+    """A change of the size that is said to be shown 4 times of 5 is shown about that often."""
+    from xsp_post.compare.differences import detectable, differences
+
+    rng, count, captures = np.random.default_rng(5), 2000, 5
+    group = np.repeat(np.arange(count), 2 * captures)
+    side, capture = np.tile(np.repeat([0, 1], captures), count), np.tile(np.arange(2 * captures), count)
+    size = float(detectable(np.array([np.sqrt(2 / captures)]), np.array([2 * captures - 2.0]))[0])
+    values = 1e6 + rng.normal(0, 1, len(group)) + size * side
+    found = differences(values, group, side, capture, count, 0.0, 0.0)
+    assert 0.75 < (found["p_value"] < 0.05).mean() < 0.85

@@ -53,6 +53,10 @@ ERRORS: dict[str, ErrorText] = {
         "A pattern given with --model-range or --layer-range is not a valid regular expression.",
         "Quote the pattern for the shell. `.` and `(` are special characters: write `layer1\\.conv` for a literal dot.",
     ),
+    "bar-below-power": ErrorText(
+        "A condition of --fail-if is smaller than the smallest change that these captures could show.",
+        "Record several captures of each side (xsp-post run --repeat 5) or more iterations, or allow more.",
+    ),
     "bad-time": ErrorText(
         "A time on the command line cannot be read.",
         "Write a number with its unit, e.g. 1.2s, 350ms, 40us. Times count from the begin of the recording, as in the "

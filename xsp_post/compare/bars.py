@@ -4,7 +4,8 @@ Grammar: ``QUANTITY[(NAME)] OP NUMBER UNIT``, e.g. ``model_latency>3%``, ``kerne
 ``layer_latency>10%`` (any layer), ``layer_latency(layers.3.mlp)>200us``, ``kernel_time(gemm)>5%``. The value is
 how much the other exceeds the base: relative with %, else absolute (ns, us, ms, s; none for counts). A bar is
 not met when the difference is beyond it *and* is a difference: its interval leaves out zero. Where nothing can
-be said about noise (one iteration) the value alone decides, and the sentence says so.
+be said about noise (one iteration) the value alone decides, and the sentence says so. A bar smaller than what the
+captures could show fails with a sentence of its own: nothing was shown, and nothing could be.
 """
 
 from __future__ import annotations
@@ -69,17 +70,40 @@ def parse_bar(text: str) -> Bar:
 def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
     """A sentence for every bar that is met. Raises `BarNotMetError` naming all that are not, `UsageError` for a
     quantity that is not in both captures."""
-    met, broken = [], []
+    met, broken, unsure = [], [], []
     for bar in bars:
         beyond, sure = _beyond(comparison, bar)
         broken += [f"{bar.text}: {_sentence(bar, row)}" for row in beyond[sure].to_dict("records")]
         if not sure.any():
+            unseen = _below_power(comparison, bar)
+            if unseen:
+                unsure.append(unseen)
+                continue
             noise = [f"it may be noise: {_sentence(bar, row)}" for row in beyond.head(1).to_dict("records")]
             met.append(f"{bar.text}: {''.join(noise) or 'not so'}")
     if broken:
         more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
         raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met", hint=ERRORS["bar-not-met"].cure)
+    if unsure:
+        raise BarNotMetError("; ".join(unsure[:3]), code="bar-below-power", hint=ERRORS["bar-below-power"].cure)
     return met
+
+
+def _below_power(comparison: Results, bar: Bar) -> str:
+    """A sentence where a change of the bar's size would not be shown by these captures, '' where it would."""
+    rows = _rows_of(comparison, bar)
+    if bar.limit == 0 or (bar.quantity in _ROWS and not bar.name):
+        return ""  # any change at all, or any of many rows: no one size to be shown
+    smallest = rows["detectable"] / rows["base"] if bar.is_relative else rows["detectable"]
+    blind = smallest[smallest > abs(bar.limit)]
+    if blind.empty:
+        return ""
+    row = rows.loc[blind.idxmax()]
+    size = format_ratio_percent(blind.max()) if bar.is_relative else format_ns(blind.max())
+    return (
+        f"{bar.text}: these captures cannot tell: {row['label']} must change by {size} to be shown 4 times of 5, which is "
+        "more than the bar"
+    )
 
 
 def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:
@@ -121,6 +145,7 @@ def _rows_of(comparison: Results, bar: Bar) -> pd.DataFrame:
             "ci_low": frame["ci_low_value"],
             "ci_high": frame["ci_high_value"],
             "p_value": frame["p_value"],
+            "detectable": frame["detectable_value"],
             # one bar asks one question, named beforehand: its own p-value decides
             "is_shown": frame["p_value"] < SIGNIFICANCE,
         }
@@ -157,7 +182,7 @@ def _untested(frame: pd.DataFrame, label: str | pd.Series, base: pd.Series, othe
     values = pd.DataFrame({"base": base, "other": other}, index=frame.index)
     difference = values["other"] - values["base"]
     return values.assign(label=label, difference=difference, ratio=difference / values["base"], ci_low=nothing,
-                         ci_high=nothing, p_value=nothing, is_shown=False)  # fmt: skip
+                         ci_high=nothing, p_value=nothing, detectable=nothing, is_shown=False)  # fmt: skip
 
 
 def _named_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
@@ -180,6 +205,7 @@ def _named_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
             "ci_low": frame["ci_low_difference_ns"],
             "ci_high": frame["ci_high_difference_ns"],
             "p_value": frame["p_value"],
+            "detectable": frame["detectable_difference_ns"],
             "is_shown": (frame["p_value"] if single else frame["adjusted_p_value"]) < SIGNIFICANCE,
         }
     )

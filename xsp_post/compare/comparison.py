@@ -114,7 +114,7 @@ def _models(sides: list[Side], work: list[pd.DataFrame], spread: float) -> pd.Da
     table = _on_both_sides(table)
     table["unit"] = np.where(table["quantity"] == "kernel_count", "1", "ns")
     exact = _is_exact(samples, keys, table) & (table["quantity"] == "kernel_count")
-    table.loc[exact, ["p_value", "ci_low", "ci_high"]] = np.nan
+    table.loc[exact, ["p_value", "ci_low", "ci_high", "detectable"]] = np.nan
     table.loc[exact, "interval_over"] = ""
     table["is_exact"] = exact
     order = ["model_latency", "kernel_latency", "gpu_busy", "kernel_count"]
@@ -366,6 +366,7 @@ _RENAMED = {
     "ratio": "difference_ratio",
     "ci_low": "ci_low_difference_ns",
     "ci_high": "ci_high_difference_ns",
+    "detectable": "detectable_difference_ns",
     "base_count": "base_sample_count",
     "other_count": "other_sample_count",
 }
@@ -376,6 +377,7 @@ _RENAMED_MODEL = {
     "ratio": "difference_ratio",
     "ci_low": "ci_low_value",
     "ci_high": "ci_high_value",
+    "detectable": "detectable_value",
     "base_count": "base_sample_count",
     "other_count": "other_sample_count",
 }
@@ -468,6 +470,8 @@ def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) ->
         )
     )
     verdict = {MORE: "longer", LESS: "shorter"}.get(row["change"], NOT_SHOWN)
+    if verdict == NOT_SHOWN and base and row["detectable_value"] == row["detectable_value"]:
+        verdict += f", where ±{format_ratio_percent(row['detectable_value'] / base)} would show 4 times of 5"
     return f"Model latency{where} per iteration {values}: {verdict} ({interval}{over})."
 
 

@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from xsp_post.arrays.statistics import compare_summaries, summarise_groups, summarise_repeats
+from xsp_post.arrays.statistics import compare_summaries, summarise_groups, summarise_repeats, t_quantiles
 
 SIGNIFICANCE = 0.05
+POWER = 0.8
 # Least run-to-run spread (one standard deviation, relative) taken for granted where only one capture is there:
 # clocks and memory placement alone move a GPU by some 2 %, a CPU by some 5 %.
 LEAST_SPREAD = {"gpu": 0.02, "cpu": 0.05}
@@ -46,7 +47,7 @@ def differences(
     """Per group, other − base with interval and p-value of that row alone. One row per group, shape (count,).
 
     ``values``, ``groups``, ``sides`` (0 base, 1 other) and ``captures`` have shape (n,). Columns: base, other,
-    difference, ratio, ci_low, ci_high, p_value, base_count, other_count, interval_over. A side without values
+    difference, ratio, ci_low, ci_high, p_value, detectable, base_count, other_count, interval_over. A side without values
     gives NaN; with a single value the interval and p are NaN. ``resolution`` is of the values' unit.
     """
     summaries, repeated = [], []
@@ -82,11 +83,20 @@ def differences(
             "ci_low": compared["ci_low"],
             "ci_high": compared["ci_high"],
             "p_value": compared["p_value"],
+            "detectable": detectable(compared["standard_error"], compared["degrees_of_freedom"]),
             "base_count": summaries[0]["count"].to_numpy(np.int64),
             "other_count": summaries[1]["count"].to_numpy(np.int64),
             "interval_over": np.where(both_repeated, CAPTURES, ITERATIONS),
         }
     )
+
+
+def detectable(standard_error: npt.ArrayLike, degrees_of_freedom: npt.ArrayLike) -> FloatArray:
+    """The smallest difference that a test of this row alone shows in four of five such comparisons: the t quantile of
+    the test, and that of the power, times the standard error."""
+    freedom = np.asarray(degrees_of_freedom, np.float64)
+    quantiles = t_quantiles(freedom, 1 - SIGNIFICANCE) + t_quantiles(freedom, 2 * POWER - 1)
+    return np.asarray(quantiles * np.asarray(standard_error, np.float64), np.float64)
 
 
 def _repeats(group: IntArray, capture: IntArray, count: int) -> IntArray:

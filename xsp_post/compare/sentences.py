@@ -37,7 +37,13 @@ def _of_latency(row: pd.Series) -> Statement:
     if change in ("more", "less"):
         word = "Slower" if change == "more" else "Faster"
         return "verdict", f"{word} by {percent} ({sure}): {values}.", True
-    return "verdict", f"The same, as far as can be shown: {values} ({_signed(row['difference_ratio'])}, {sure}).", False
+    smallest = row["detectable_value"] / base if base else np.nan
+    power = "" if np.isnan(smallest) else f"; ±{format_ratio_percent(smallest)} would be shown 4 times of 5"
+    return (
+        "verdict",
+        f"The same, as far as can be shown: {values} ({_signed(row['difference_ratio'])}, {sure}{power}).",
+        False,
+    )
 
 
 def _of_cases(rows: pd.DataFrame) -> Statement:
