@@ -12,6 +12,7 @@ _JOINED = {
     "a02": {"bound", "kernel_latency_ns"},
     "a06": {"allocated_bytes", "allocated_ratio", "count_ratio"},
     "a11": {"name"},
+    "collectives": {"collective_count"},
     "overhead": {"event"},
 }
 

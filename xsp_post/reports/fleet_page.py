@@ -14,6 +14,7 @@ from xsp_post.model.results import Results
 from xsp_post.names.families import FAMILIES
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Section, Table
+from xsp_post.reports.ranks import rank_bars
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import shorten, visible
 from xsp_post.schemas.units import format_count, format_ns
@@ -243,7 +244,7 @@ def _ranks(results: Results) -> Section | None:
         return None
     chart = Chart(
         "fleet-ranks",
-        _rank_bars(frame.head(BAR_LIMIT)),
+        rank_bars(frame.head(BAR_LIMIT)),
         "Where the time of each rank goes; only exposed communication costs time.",
         "Ranks",
     )
@@ -484,48 +485,4 @@ def _shares(frame: pd.DataFrame) -> Any:
             + [alt.Tooltip("share:Q", format=".1%", title="share")],
         )
         .properties(width=theme.CHART_WIDTH - 320, height=max(22 * len(names), 60))
-    )
-
-
-def _rank_bars(frame: pd.DataFrame) -> Any:
-    parts = {
-        "compute": frame["compute_ns"],
-        "exposed communication": frame["exposed_ns"],
-        "other": (frame["duration_ns"] - frame["compute_ns"] - frame["exposed_ns"]).clip(lower=0),
-    }
-    factor, unit = theme.axis_scale("duration_ns", frame["duration_ns"])
-    label = _unlike(
-        pd.Series(
-            [
-                shorten(visible(f"{job} rank {rank}{' (straggler)' if slow else ''}", 200), 52)
-                for job, rank, slow in zip(frame["job_name"], frame["rank"], frame["is_straggler"])
-            ]
-        )
-    )
-    shown = pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "rank": label.to_numpy(),
-                    "part": name,
-                    "value": values.to_numpy() / factor,
-                    "order": order,
-                    "text": [format_ns(v) for v in values],
-                }
-            )
-            for order, (name, values) in enumerate(parts.items())
-        ]
-    )
-    colors = alt.Scale(domain=list(parts), range=[theme.color(role) for role in ("kernel", "other", "band")])
-    return (
-        alt.Chart(shown)
-        .mark_bar()
-        .encode(
-            y=alt.Y("rank:N", title=None, sort=label.tolist(), axis=alt.Axis(labelLimit=330)),
-            x=alt.X("value:Q", title=theme.axis_title("time", unit), stack="zero"),
-            color=alt.Color("part:N", title=None, scale=colors, legend=alt.Legend(columns=3)),
-            order=alt.Order("order:Q"),
-            tooltip=[alt.Tooltip(f"{c}:N", title=c) for c in ("rank", "part", "text")],
-        )
-        .properties(width=theme.CHART_WIDTH - 320, height=max(26 * len(label), 60))
     )

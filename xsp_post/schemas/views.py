@@ -436,7 +436,52 @@ VIEWS: dict[str, View] = {
     "fleet_families": View((), _OF_MANY),
     "fleet_kernels": View((), _OF_MANY),
     "fleet_kernel_sets": View((), _OF_MANY),
-    "ranks": View((), _OF_MANY),
+    "ranks": View(
+        (
+            "rank",
+            "capture_name",
+            "duration_ns",
+            "busy_ns",
+            "idle_ns",
+            "compute_ns",
+            "communication_ns",
+            "exposed_ns",
+            "overlap_ratio",
+            "waiting_ns",
+            "last_count",
+            "matched_count",
+            "compute_excess_ratio",
+            "is_straggler",
+        ),
+        {**_OF_MANY, "last_count": "last to arrive", "matched_count": "matched", "is_straggler": "others wait for it"},
+    ),
+    "rank_layers": View(
+        (
+            "layer_path",
+            "layer_type",
+            "rank_count",
+            "median_latency_ns",
+            "min_latency_ns",
+            "slowest_latency_ns",
+            "slowest_rank_name",
+            "spread_ratio",
+        ),
+        {"layer_path": "layer", "slowest_rank_name": "slowest rank", "min_latency_ns": "fastest"},
+    ),
+    "collectives": View(
+        (
+            "device_id",
+            "kind",
+            "name",
+            "collective_count",
+            "duration_ns",
+            "transfer_ns",
+            "waiting_ns",
+            "launch_skew_ns",
+            "overlapped_ns",
+        ),
+        {"device_id": "device", "collective_count": "collectives", "duration_ns": "in all"},
+    ),
 }
 
 _SUFFIXES = (
