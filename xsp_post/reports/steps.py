@@ -65,7 +65,7 @@ def _make_path(results: Results, case: cases.Case | None) -> Section | None:
     blocks.append(table)
     if len(mine):
         refusal, error = str(mine["refusal"].iloc[0] or ""), float(mine["error_ratio"].iloc[0])
-        can = f"is {format_ratio_percent(error)} off the recording; `xsp-post what-if STORE` replays it with a change"
+        can = f"is {format_ratio_percent(error)} off the recording; “xsp-post what-if STORE” replays it with a change"
         said = f"nothing is predicted from this capture: {visible(refusal, 300)}" if refusal else can
         blocks.append(Note(f"A replay of the recording as it was: {said}." if refusal else f"A replay {said}."))
     return Section("path", "Critical path", "What decides how long an execution takes?", tuple(blocks), "Waits")

@@ -111,7 +111,7 @@ def told_apart(short: Sequence[str], full: Sequence[str]) -> list[str]:
         tokens = [dict.fromkeys(_TOKENS.findall(full[row])) for row in rows]
         common = set(tokens[0]).intersection(*tokens[1:])
         for row, mine in zip(rows, tokens):
-            own = [token for token in mine if token not in common][:_MOST_TOKENS]
+            own = sorted((token for token in mine if token not in common), key=str.isdigit)[:_MOST_TOKENS]
             result[row] = f"{short[row]} · {' '.join(own)}" if own else short[row]
     return result if len(set(result)) == len(set(full)) else _numbered(result, full)
 

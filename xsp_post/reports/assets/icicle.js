@@ -298,7 +298,7 @@ function buildIcicle(holder, data) {
   canvas.addEventListener("blur", draw);
   report.onLayer(draw);
   themeListeners.push(draw);
-  new ResizeObserver(draw).observe(canvas);
+  new ResizeObserver(() => requestAnimationFrame(draw)).observe(canvas);
   report.icicle = { state, zoom, find: (words) => { search.value = words; find(words); draw(); }, boxes: () => boxes, name, weight, by: (key) => { state.by = key; draw(); }, status, svg: () => svgOf(draw) };
   zoom(-1);
 }

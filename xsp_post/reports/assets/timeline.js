@@ -234,7 +234,7 @@ function buildTimeline(holder, data) {
   });
   report.onLayer(draw);
   themeListeners.push(draw);
-  new ResizeObserver(draw).observe(canvas);
+  new ResizeObserver(() => requestAnimationFrame(draw)).observe(canvas);
   report.timeline = { view, zoom, draw, count };
   draw();
 }
