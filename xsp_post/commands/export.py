@@ -35,6 +35,7 @@ def export(
         typer.Option(help="Most kernels in a timeline: the first ones in time."),
     ] = None,
     options: Options = DEFAULTS,
+    anonymise: shared.Anonymise = False,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -47,7 +48,7 @@ def export(
     path = output or exporters.default_path(sources[0], to)
     shared.spare_sources(sources, path)
     exporters.require_free_path(to, path, force)
-    results = shared.results_of(sources, options)
+    results = shared.anonymised(shared.results_of(sources, options), anonymise)
     with step(f"writing {path} …"):
         written = exporters.export(results, to, path, capture_id=capture, limit=limit, force=force)
     if as_json:

@@ -24,6 +24,7 @@ def ingest(
     options: Options = DEFAULTS,
     strict: shared.Strict = False,
     unattributed_limit: shared.UnattributedLimit = 0.05,
+    anonymise: shared.Anonymise = False,
     force: shared.Force = False,
     depth: shared.Depth = None,
     top: shared.Top = 12,
@@ -41,11 +42,13 @@ def ingest(
         raise UsageError(f"{report} is given twice: for the store and for the report", code="outputs-same")
     reading = shared.begin_reading(sources, detail=True)
     from xsp_post.base.progress import step
+    from xsp_post.model.anonymous import anonymised
     from xsp_post.pipeline import analyze
     from xsp_post.store.store import StoreWriter
 
     with step("reading captures and writing the store …"), StoreWriter(store_path, force=force) as writer:
-        analysis = analyze(sources, options, reading, on_rows=writer.begin)
+        read = analyze(sources, options, reading, on_rows=None if anonymise else writer.begin)
+        analysis = anonymised(read) if anonymise else read
         if strict:
             shared.check_strict(analysis, unattributed_limit)
         writer.finish(analysis)

@@ -38,6 +38,7 @@ def report(
     case: Annotated[int, typer.Option("--case", help="Case shown in detail (default: the optimal batch size).")] = -1,
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
     options: Options = DEFAULTS,
+    anonymise: shared.Anonymise = False,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -47,7 +48,7 @@ def report(
     if chosen not in FORMATS:
         raise UsageError(f"--format {chosen!r} is not one of {', '.join(FORMATS)}", code="report-format")
     parts = [name for entry in only or () for name in entry.split(",") if name]
-    results = shared.results_of(sources, options)
+    results = shared.anonymised(shared.results_of(sources, options), anonymise)
     wanted = None if case < 0 else case
     if chosen == "json":
         _json(results, output, parts, wanted, force)

@@ -45,6 +45,9 @@ UnattributedLimit = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist.")]
+Anonymise = Annotated[
+    bool, typer.Option("--anonymise", help="Replace names of ranges, kernels and files consistently, for sharing.")
+]
 PeaksFile = Annotated[
     Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
     typer.Option("--peaks", help="Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one)."),
@@ -110,6 +113,15 @@ def results_of(
         say(f"Note: {store.name} is a store: ranges got their levels when it was made. To assign them again, "
             "give the captures instead.")  # fmt: skip
     return results
+
+
+def anonymised(results: Results, is_wanted: bool) -> Results:
+    """The results, their names replaced where that is wanted."""
+    if not is_wanted:
+        return results
+    from xsp_post.model.anonymous import anonymised as replaced
+
+    return replaced(results)
 
 
 def what_to_record(results: Results) -> str:
