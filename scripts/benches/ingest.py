@@ -48,16 +48,19 @@ def main(options: argparse.Namespace) -> int:
         missed = small(folder, options.repeat)
         if not options.small:
             missed += million(folder, options.kernels, options.repeat)
+            for op_ids in (False, True):
+                missed += operators(folder, options.kernels, options.repeat, op_ids=op_ids)
         if options.growth and not options.small:
             missed += growth(folder, options.kernels)
     return finish(missed, check=options.check)
 
 
-def export(folder: Path, kernels: int) -> str:
-    """A generated export of that many kernels."""
-    path = folder / f"k{kernels}.sqlite"
+def export(folder: Path, kernels: int, *words: str) -> str:
+    """A generated export of that many kernels; ``words``: more options of `make_export`."""
+    path = folder / f"k{kernels}{''.join(words).replace('--', '_')}.sqlite"
     if not path.exists():
-        subprocess.run([sys.executable, ROOT / "scripts/make_export", path, "--kernels", str(kernels)], check=True)
+        make = [sys.executable, ROOT / "scripts/make_export", path, "--kernels", str(kernels), *words]
+        subprocess.run(make, check=True)
     return str(path)
 
 
@@ -95,6 +98,28 @@ def million(folder: Path, kernels: int, repeat: int) -> list[str]:
         name = f"xsp-post {' '.join(words)} STORE"
         rows.append((measure(name, [XSP_POST, *words, str(store)], repeat=repeat), Bar(seconds=1)))
     return missed + report(rows, scans["ingest"])
+
+
+def operators(folder: Path, kernels: int, repeat: int, *, op_ids: bool) -> list[str]:
+    """Every kernel in a range of its own. CPU time, as a ratio to pandas' import and SQLite's scan in the same run."""
+    source = export(folder, kernels, "--shape", "operators", *(["--op-ids"] if op_ids else []))
+    store = folder / "operators.xsp.sqlite"
+    at_million = kernels == MILLION
+    texts = "no two texts alike" if op_ids else "a range per kernel"
+    print(f"{kernels:,} kernels, {texts}")
+    missed = []
+    # bars against getting worse; the aim is 2.5 and 4 times, 500 and 800 MB
+    for command, ratio, megabytes in (("tree", 7.0, 950), ("ingest", 10.5, 1450)):
+        scan = scan_command(source, command)
+        yardstick = [sys.executable, "-c", f"import pandas, subprocess; subprocess.run({scan!r}, check=True)"]
+        reference = measure(f"pandas imported, and the scan of {command}", yardstick, repeat=repeat)
+        words = [XSP_POST, command, source, *(["-o", str(store)] if command == "ingest" else [])]
+        done = measure(
+            f"xsp-post {command}, {texts}", words, repeat=repeat, before=lambda: store.unlink(missing_ok=True)
+        )
+        limit = Bar(cpu_ratio=ratio, megabytes=megabytes if at_million else float("inf"))
+        missed += report([(done, limit)], reference)
+    return missed
 
 
 def small(folder: Path, repeat: int) -> list[str]:
