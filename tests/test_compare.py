@@ -504,3 +504,32 @@ def test_the_power_is_as_printed():
     values = 1e6 + rng.normal(0, 1, len(group)) + size * side
     found = differences(values, group, side, capture, count, 0.0, 0.0)
     assert 0.75 < (found["p_value"] < 0.05).mean() < 0.85
+
+
+def executions(path, gemm, pause, extra=""):
+    """Six model executions: a matrix product, a pause of the host, a copy kernel, and perhaps one kernel more."""
+    builder = ExportBuilder().gpu()
+    for k in range(6):
+        at = 1_000_000 * k + 7_000 * (k % 2)
+        builder.range(f"model#{k}:forward", at, at + gemm + pause + 20_000, domain="xsp")
+        builder.range("fc#1:Linear", at + 1_000, at + gemm + pause + 10_000, domain="xsp")
+        builder.kernel("gemm", launch=(at + 2_000, at + 3_000), run=(at + 4_000, at + 4_000 + gemm))
+        late = at + 4_000 + gemm + pause
+        builder.kernel("scale", launch=(late - 2_000, late - 1_000), run=(late, late + 50_000))
+        if extra:
+            builder.kernel(extra, launch=(late, late + 500), run=(late + 50_000, late + 60_000))
+    return analyze([builder.write(path)])
+
+
+def test_causes_of_executions_name_kernels_and_waiting(tmp_path):
+    base = executions(tmp_path / "a.sqlite", 200_000, 20_000)
+    other = executions(tmp_path / "b.sqlite", 400_000, 60_000, "bias")
+    comparison = compare(base, other)
+    said = comparison.frame("compare_summary").set_index("subject")["statement"]
+    assert said["verdict"].startswith("Slower by ") and "model latency" in said["verdict"]
+    assert said["largest regression"].startswith("Largest regression: gemm, +200 µs in an execution")
+    causes = comparison.frame("compare_causes").set_index("cause")["difference_ns"]
+    assert causes["the same kernels take another time"] == pytest.approx(200_000)
+    assert causes["kernels that only one side has"] == pytest.approx(10_000)
+    window = comparison.frame("compare_totals").set_index("quantity").loc["window", "difference_value"]
+    assert causes.sum() == pytest.approx(window, abs=10) and window >= 250_000
