@@ -95,3 +95,12 @@ def test_a_notebook_shows_verdict_tree_and_findings(profile):
     html = profile._repr_html_()
     assert "host-bound" in html and "Balance" in html and "Findings" in html
     assert "<script" not in html and len(html) < 20_000
+
+
+def test_spans_are_compressed_where_the_name_says_so(profile, tmp_path):
+    import gzip
+
+    for form in ("otlp", "jaeger"):
+        export(profile.results, form, tmp_path / f"{form}.json")
+        export(profile.results, form, tmp_path / f"{form}.json.gz")
+        assert gzip.decompress((tmp_path / f"{form}.json.gz").read_bytes()) == (tmp_path / f"{form}.json").read_bytes()

@@ -178,12 +178,23 @@ class _StepLines:
 
     def __init__(self) -> None:
         self._is_line_open = False
+        self._done_count, self._done_ns = 0, 0
+
+    def _left(self, count: int) -> str:
+        """The time that the captures still to come may take, from the mean of those made: "about 40 s left"."""
+        if not self._done_count or count < 1:
+            return ""
+        seconds = self._done_ns / self._done_count * count / 1e9
+        return f" (about {seconds:.0f} s left)" if seconds < 120 else f" (about {seconds / 60:.0f} min left)"
 
     def __call__(self, number: int, least_count: int, step: Step, made: Capture | None) -> None:
         self._is_line_open = made is None
         if made is None:
-            typer.echo(f"[{number}/{max(number, least_count)}] {step.name} … ", err=True, nl=False)
+            left = self._left(max(number, least_count) - number + 1)
+            typer.echo(f"[{number}/{max(number, least_count)}] {step.name}{left} … ", err=True, nl=False)
         elif made.status == "done":
+            self._done_count += 1
+            self._done_ns += made.wall_ns
             typer.echo(f"{made.wall_ns / 1e9:.1f} s ({made.collector})", err=True)
         elif made.metric_set and made.status == "failed":
             typer.echo("failed: these counters are left out", err=True)

@@ -6,11 +6,12 @@ spans with one ``correlation_id``, both below the range that launched, named ``c
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -76,8 +77,13 @@ def _write(
         kernels=("name", "node_id", *_KERNEL_TAGS, *_GEOMETRY, *launch),
         memory_operations=("name", "node_id", "bytes", *_KERNEL_TAGS[:-1], *launch),
     )
-    with atomic_output(path, force) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        count = write(selection, file)
+    # a large file is compressed where its name says so: spans repeat their texts and shrink about twentyfold
+    is_compressed = Path(path).suffix == ".gz"
+    with atomic_output(path, force) as temporary, (
+        gzip.open(temporary, "wt", encoding="utf-8", compresslevel=6) if is_compressed
+        else open(temporary, "w", encoding="utf-8")
+    ) as file:  # fmt: skip
+        count = write(selection, cast(IO[str], file))
     counts = {
         "spans": count,
         "ranges": len(selection.ranges),
