@@ -37,6 +37,7 @@ _OWN_LEVEL = {MODEL: RUN_MODEL, LAYER: RUN_LAYER}
 _EVENT = ["batch_size", "phase", "event_kind", "layer_path", "call_index"]
 _SLACK_RATIO = 1.02  # Σ layers may exceed the range around them by clock granularity, not by more
 _SYNCHRONOUS_SHARE = 0.99
+WITHIN_ONE_PROCESS = "no overhead shown: within one process each, so that nothing about levels follows (--repeat 3)"
 _SELF = "[self]"  # layer_type of work between layers
 
 
@@ -202,9 +203,11 @@ def _overheads(cells: pd.DataFrame) -> pd.DataFrame:
     table["ci_low_overhead_ns"], table["ci_high_overhead_ns"] = step.low, step.high
     table["total_overhead_ns"], table["total_overhead_ratio"] = total.difference, total.ratio
     table["ci_low_total_overhead_ns"], table["ci_high_total_overhead_ns"] = total.low, total.high
-    table["is_significant"] = ((step.low > 0) | (step.high < 0)) & is_alike
+    # intervals within one process each do not know how processes differ: nothing follows from them about levels
+    is_repeated = by_capture & by_capture[below]
+    table["is_significant"] = ((step.low > 0) | (step.high < 0)) & is_alike & is_repeated
     table["interval_over"] = np.where(
-        below < 0, "", np.where(by_capture & by_capture[below], "captures", "iterations")
+        below < 0, "", np.where(is_repeated, "captures", "iterations")
     )  # fmt: skip
     table["verdict"] = _verdicts(table, below, is_alike)
     return table
@@ -236,6 +239,7 @@ def _verdicts(table: pd.DataFrame, below: np.ndarray, is_alike: np.ndarray) -> n
             below < 0,
             ~is_alike,
             ~has_interval,
+            table["interval_over"] == "iterations",
             ~significant,
             difference < 0,
         ],
@@ -244,6 +248,7 @@ def _verdicts(table: pd.DataFrame, below: np.ndarray, is_alike: np.ndarray) -> n
             "no accurate level was run",
             "not comparable: host time against device time",
             "too few samples for an interval",
+            WITHIN_ONE_PROCESS,
             "no overhead shown",
             "negative: the deeper run was faster",
         ],

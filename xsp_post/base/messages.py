@@ -550,8 +550,8 @@ FINDINGS: dict[str, FindingText] = {
         WARNING,
         "Kernels or layers faster than their roof",
         "A kernel or layer reached more than a peak. Possible reasons: the GPU ran above the clock of its data sheet, "
-        "the peak of another pipe or board was used, timing and counters are from different kernels, or, where the work "
-        "is counted from sizes, data was still in L2 and did not come from DRAM.",
+        "the peak of another pipe or board was used, timing and counters are from different kernels, or, where the "
+        "work is counted from sizes, data was still in L2 and did not come from DRAM.",
         "Give the right peaks with --peaks, and see where flop and bytes are from (a08.metric_source, "
         "a14.counter_source).",
     ),

@@ -101,8 +101,8 @@ def _below_power(comparison: Results, bar: Bar) -> str:
     row = rows.loc[blind.idxmax()]
     size = format_ratio_percent(blind.max()) if bar.is_relative else format_ns(blind.max())
     return (
-        f"{bar.text}: these captures cannot tell: {row['label']} must change by {size} to be shown 4 times of 5, which is "
-        "more than the bar"
+        f"{bar.text}: these captures cannot tell: {row['label']} must change by {size} to be shown 4 times of 5, "
+        "which is more than the bar"
     )
 
 

@@ -47,8 +47,8 @@ def differences(
     """Per group, other − base with interval and p-value of that row alone. One row per group, shape (count,).
 
     ``values``, ``groups``, ``sides`` (0 base, 1 other) and ``captures`` have shape (n,). Columns: base, other,
-    difference, ratio, ci_low, ci_high, p_value, detectable, base_count, other_count, interval_over. A side without values
-    gives NaN; with a single value the interval and p are NaN. ``resolution`` is of the values' unit.
+    difference, ratio, ci_low, ci_high, p_value, detectable, base_count, other_count, interval_over. A side without
+    values gives NaN; with a single value the interval and p are NaN. ``resolution`` is of the values' unit.
     """
     summaries, repeated = [], []
     for side in (0, 1):

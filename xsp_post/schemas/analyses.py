@@ -633,7 +633,7 @@ OVERHEAD = register(
             C("overhead_ratio", "float64", "overhead / latency at compared_level"),
             C("ci_low_overhead_ns", "float64", "lower end of the overhead's 95 % confidence interval"),
             C("ci_high_overhead_ns", "float64", "upper end of that interval"),
-            C("is_significant", "bool", "the interval leaves out zero, and both latencies are of the same source"),
+            C("is_significant", "bool", "the interval is over several captures and leaves out zero, of one source"),
             C(
                 "verdict",
                 "str",
