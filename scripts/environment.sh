@@ -6,7 +6,7 @@
 ensure_environment() {
   local purpose=$1 python=${PYTHON:-python3} stamp want extras
   case $purpose in
-    all) extras='[run,ncu,cluster,perfetto,dev]' ;;
+    all) extras='[run,ncu,cluster,perfetto,mcp,xlsx,dev]' ;;
     run) extras='[run]' ;;
     plain) extras='' ;;
   esac
