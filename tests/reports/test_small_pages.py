@@ -93,3 +93,22 @@ def test_no_two_kernel_families_have_one_colour():
     assert len(set(colors)) == len(FAMILIES)
     dark = theme.dark_colors()
     assert len({dark[light] for light in colors}) == len(FAMILIES)
+
+
+def test_a_batch_says_what_limits_each_capture_and_plots_no_unlike_latencies():
+    def page(*names: str) -> str:
+        parts = [
+            fleet.contribution(small(name, 4, 4.0, gpu=gpu), i, f"{name}{i}", name)
+            for i, (name, gpu) in enumerate(zip(names, ("Tesla V100-SXM2-16GB", "Tesla T4")))
+        ]
+        rows = [
+            {"capture_name": f"{name}{i}", "status": "done", "kernel_count": 3, "kernel_ns": 5, "limit": limit}
+            for i, (name, limit) in enumerate(zip(names, ("copy", "launch")))
+        ]
+        ranks = pd.DataFrame(columns=[column.name for column in TABLES["ranks"].columns])
+        tables = {**fleet.fleet_tables(parts), "fleet": fleet.fleet_rows(rows), "ranks": ranks}
+        return fleet_page.render(Analysis(tables))
+
+    unlike, alike = page("resnet", "bert"), page("resnet", "resnet")
+    assert "Copy-bound: resnet0." in unlike and "Launch-bound: bert1." in unlike
+    assert 'id="chart-fleet-latency"' not in unlike and 'id="chart-fleet-latency"' in alike

@@ -17,6 +17,7 @@ from xsp_post.reports.blocks import Block, Chart, Section, Table
 from xsp_post.reports.ranks import rank_bars
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import shorten, visible
+from xsp_post.reports.why import WORDS
 from xsp_post.schemas.units import format_count, format_ns
 
 ROW_LIMIT = 500
@@ -52,6 +53,7 @@ def render(results: Results) -> str:
             else f"{format_count(len(failed))} of {format_count(len(fleet))} captures could not be analysed.",
         )
     ]
+    statements += _limits(done)
     statements += [
         ("", f"{row['capture_name']}: {row['message']} [{row['code']}]") for row in failed.head(12).to_dict("records")
     ]
@@ -66,6 +68,19 @@ def render(results: Results) -> str:
     )
 
 
+def _limits(done: pd.DataFrame) -> list[tuple[str, str]]:
+    """What limits the captures, one sentence a limit; each capture's own is in the table."""
+    if "limit" not in done:
+        return []
+    by_limit = done.astype({"limit": object}).groupby("limit", sort=False)["capture_name"].agg(list)
+    said = []
+    for limit, names in sorted(by_limit.items(), key=lambda one: -len(one[1])):
+        word = WORDS.get(str(limit), "mixed" if limit == "mixed" else "what limits it is not known")
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        said.append(("", f"{word[:1].upper()}{word[1:]}: {', '.join(map(str, names[:3]))}{more}."))
+    return said
+
+
 # -- sections -----------------------------------------------------------------------------------------------
 
 
@@ -76,6 +91,7 @@ def _captures(results: Results) -> Section | None:
         "system_name",
         "framework",
         "status",
+        "limit",
         "kernel_count",
         "device_ns",
         "copy_ns",
@@ -124,12 +140,15 @@ def _models(results: Results) -> Section | None:
         for points in [frame[frame["arithmetic_intensity_flop_per_byte"] > 0]]
         if len(points)
     ]
-    if len(timed) > 1:
+    # latencies of different workloads are of different work: only one workload on several systems is compared
+    alike = timed[timed.duplicated(["workload_name", "phase"], keep=False)]
+    if len(alike):
         charts.append(
             Chart(
                 "fleet-latency",
-                _bars(timed, "batch_latency_ns", "latency"),
-                "Model latency at the optimal (or only) batch size." + _cut(timed),
+                _bars(alike, "batch_latency_ns", "latency"),
+                "Model latency at the optimal (or only) batch size, of workloads that were measured on several systems."
+                + _cut(alike),
                 "Model latency",
             )
         )

@@ -60,6 +60,7 @@ _OF_MANY = {
     "workload_name": "workload",
     "system_name": "system",
     "capture_name": "capture",
+    "limit": "limited by",
     "source_name": "file",
     "gpu_latency_ratio": "GPU share",
     "convolution_latency_ratio": "convolution",
