@@ -207,9 +207,10 @@ def _roof_layers(
         return []
     left, right = limits[0]
     ridge = _ridge(roofs)
-    areas = pd.DataFrame(
-        {"from": [left, min(ridge, right)], "to": [min(ridge, right), right], "area": ["memory", "compute"]}
-    )
+    # between the ideal intensities of two pipes it depends on the pipe: no colour there
+    ideals = roofs["ideal_intensity_flop_per_byte"].dropna()
+    low, high = (min(max(float(at), left), right) for at in (ideals.min(), ideals.max()))
+    areas = pd.DataFrame({"from": [left, high], "to": [low, right], "area": ["memory", "compute"]})
     shading = [
         alt.Chart(areas[areas["area"].eq(name)])
         .mark_rect(color=theme.color(f"{name}_area"), opacity=0.6)
@@ -274,7 +275,7 @@ def _ideal_text(roofs: pd.DataFrame, ridge: float) -> str:
 
 
 def _ridge(roofs: pd.DataFrame) -> float:
-    """The ideal intensity that parts the shaded areas: of the pipe in which most of the time was spent."""
+    """The ideal intensity that is marked: of the pipe in which most of the time was spent."""
     known = roofs[roofs["ideal_intensity_flop_per_byte"].notna()]
     if "time_ns" in known:
         known = known.sort_values("time_ns", kind="stable")
