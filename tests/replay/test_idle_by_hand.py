@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import gzip
+import itertools
 import json
 import re
 import sqlite3
@@ -117,7 +118,7 @@ def explain(spent, recording, by_thread, starts, begin, end, correlation) -> Non
     position = max(bisect.bisect_right(edges, begin) - 40, 0)  # calls nest a little; none lasts for forty others
     inside = [c for c in calls[position : bisect.bisect_left(edges, returned)] if c[1] > begin]
     cuts = sorted({begin, returned, *(t for c in inside for t in c[:2] if begin < t < returned)})
-    for at, to in zip(cuts, cuts[1:]):
+    for at, to in itertools.pairwise(cuts):
         around = [c for c in inside if c[0] <= at and c[1] >= to]
         around.sort(key=lambda c: c[1] - c[0])
         kinds = [kind for c in around if (kind := kind_of(c[2]))]

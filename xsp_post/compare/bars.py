@@ -98,7 +98,7 @@ def _below_power(comparison: Results, bar: Bar) -> str:
     blind = smallest[smallest > abs(bar.limit)]
     if blind.empty:
         return ""
-    row = rows.loc[blind.idxmax()]
+    row = rows.iloc[int(rows.index.get_indexer(blind.index)[int(blind.to_numpy().argmax())])]
     size = format_ratio_percent(blind.max()) if bar.is_relative else format_ns(blind.max())
     return (
         f"{bar.text}: these captures cannot tell: {row['label']} must change by {size} to be shown 4 times of 5, "

@@ -79,11 +79,9 @@ def for_people(results: Results, name: str, columns: Sequence[str] | None = None
 
 def with_unknown(table: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with <NA> in place of the −1 that stands for "unknown" in our own arrays."""
-    nullable = {
-        column: pd.array(frame[column].to_numpy(np.int64), dtype="Int64")
-        for column in optional_columns(table)
-        if column in frame and frame[column].dtype.kind == "i"
-    }
-    for values in nullable.values():
-        values[values == -1] = pd.NA
+    nullable = {}
+    for column in optional_columns(table):
+        if column in frame and frame[column].dtype.kind == "i":
+            numbers = frame[column].to_numpy(np.int64)
+            nullable[column] = pd.arrays.IntegerArray(numbers.copy(), numbers == -1)
     return frame.assign(**nullable) if nullable else frame

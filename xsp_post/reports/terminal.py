@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 from rich.console import Console
 from rich.markup import escape
@@ -278,7 +280,7 @@ def _cells(values: pd.Series, formatter) -> list[Text]:
 def markdown(frame: pd.DataFrame) -> str:
     """A Markdown table of raw values; pipes and hidden characters of captured text are made harmless."""
 
-    def cell(value: object) -> str:
+    def cell(value: Any) -> str:
         return "" if pd.isna(value) else shown(str(value), 200).replace("|", "\\|")
 
     lines = ["| " + " | ".join(map(str, frame.columns)) + " |", "|" + " --- |" * frame.shape[1]]

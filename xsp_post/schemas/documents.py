@@ -67,7 +67,7 @@ def _commands() -> dict[str, Schema]:
 
 
 def _document(name: str, data: Schema) -> Schema:
-    head = {"format": {"const": f"xsp-post.{name}"}, "version": {"const": JSON_VERSION}}
+    head: dict[str, Schema] = {"format": {"const": f"xsp-post.{name}"}, "version": {"const": JSON_VERSION}}
     return {**_object({**head, "data": data}), "additionalProperties": False}
 
 
