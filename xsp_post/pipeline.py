@@ -243,7 +243,7 @@ def with_analyses(analysis: Analysis, options: Options) -> Analysis:
     from xsp_post.analyses import compute_all
     from xsp_post.analyses.ranks import ranks_of
 
-    tables, found = compute_all(analysis, roof=options.roof, peaks=options.peaks)
+    tables, found = compute_all(analysis, options)
     tables["ranks"] = ranks_of(analysis)
     return with_findings({**analysis.frames, **tables}, analysis.findings + list(found))
 
@@ -252,7 +252,7 @@ def reanalyze(results: Results, options: Options) -> Results:
     """A store's results with its analyses made anew for another roof or other peaks; its core tables stay."""
     from xsp_post.analyses import compute_all
 
-    tables, found = compute_all(results, roof=options.roof, peaks=options.peaks)
+    tables, found = compute_all(results, options)
     old = results.frame("findings")
     fresh = findings_module.to_frame(f for f in found if f.code == _PEAKS_UNKNOWN)
     kept = old[old["code"].astype(str) != _PEAKS_UNKNOWN].astype({c: fresh[c].dtype for c in fresh if len(fresh)})

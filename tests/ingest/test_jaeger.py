@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from xsp_post.base.errors import CaptureError
 from xsp_post.counters.quantities import quantities
 from xsp_post.ingest.clock_offset import estimate
-from xsp_post.ingest.jaeger import read_jaeger, read_jaeger_counters, sniff_jaeger
+from xsp_post.ingest.jaeger import read_jaeger_with_counters, sniff_jaeger
 from xsp_post.ingest.kineto import sniff_kineto
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 
@@ -22,9 +22,17 @@ TRACE = "mlmodelscope_mxnet_alexnet_all_levels_2019-03.jaeger.json"
 REFERENCE = "mlmodelscope_mxnet_alexnet_expected_attribution.csv"
 
 
+def trace_of(path: Path) -> Trace:
+    return read_jaeger_with_counters(path)[0]
+
+
+def counters_of(path: Path):
+    return read_jaeger_with_counters(path)[1]
+
+
 @pytest.fixture(scope="module")
 def genuine(paper: Path) -> Trace:
-    return read_jaeger(paper / "traces" / TRACE)
+    return trace_of(paper / "traces" / TRACE)
 
 
 def layer_of_launches(trace: Trace, shift_ns: int = 0) -> pd.Series:
@@ -115,7 +123,7 @@ def layer_with_kernel(number: int, start: int, **logs: object) -> list[dict]:
 def test_one_clock_gives_offset_zero(tmp_path: Path) -> None:
     spans = [span("predict", 0, 1000, 1, trace_level="MODEL_TRACE")]
     spans += [row for number in (1, 2, 3) for row in layer_with_kernel(number, 100 * number)]
-    trace = read_jaeger(write(tmp_path / "one.json", spans))
+    trace = trace_of(write(tmp_path / "one.json", spans))
     assert trace.provenance.clock_offset_ns == 0
     assert not {"clocks-differ", "clock-offset-unknown"} & {finding.code for finding in trace.findings}
     assert trace.attributes["level"].astype(str).tolist() == ["MODEL", "LAYER", "LAYER", "LAYER"]
@@ -127,13 +135,13 @@ def test_one_clock_gives_offset_zero(tmp_path: Path) -> None:
 def test_metrics_in_the_logs_become_counters(tmp_path: Path) -> None:
     spans = layer_with_kernel(1, 100, flop_count_sp="100", dram_read_bytes=64.0, event="note", broken_count="x")
     path = write(tmp_path / "counters.json", [*spans, *layer_with_kernel(2, 300, flop_count_sp=7)])
-    report = read_jaeger_counters(path)
+    report = counters_of(path)
     assert report is not None
     assert report.actions["correlation_id"].tolist() == [1, 2]
     derived = quantities(report)
     assert derived.loc[derived["metric_name"] == "flop_fp32", "value"].tolist() == [100, 7]
     assert set(report.metrics["metric_name"]) == {"flop_count_sp", "dram_read_bytes"}
-    assert read_jaeger_counters(write(tmp_path / "none.json", layer_with_kernel(1, 100))) is None
+    assert counters_of(write(tmp_path / "none.json", layer_with_kernel(1, 100))) is None
 
 
 def test_our_own_export_keeps_nanoseconds_and_levels(tmp_path: Path) -> None:
@@ -143,7 +151,7 @@ def test_our_own_export_keeps_nanoseconds_and_levels(tmp_path: Path) -> None:
              duration_ns=5001),
         span("stage", 1, 4, 3, 2, trace_level="FRAMEWORK_TRACE", xsp_level="MODULE", start_ns=1300, duration_ns=4000),
     ]  # fmt: skip
-    trace = read_jaeger(write(tmp_path / "own.json", spans))
+    trace = trace_of(write(tmp_path / "own.json", spans))
     assert trace.spans[["start_ns", "end_ns"]].to_numpy().tolist() == [[1234, 6235], [1300, 5300]]
     assert trace.attributes["level"].astype(str).tolist() == ["MODEL", "MODULE"]
 
@@ -163,14 +171,14 @@ def test_foreign_files_end_in_one_sentence(tmp_path: Path, content: str) -> None
     path = tmp_path / "x.json"
     path.write_text(content)
     with pytest.raises(CaptureError) as caught:
-        read_jaeger(path)
+        trace_of(path)
     assert caught.value.code == "jaeger-unreadable" and str(path) in caught.value.message
 
 
 def test_odd_spans_are_counted_not_fatal(tmp_path: Path) -> None:
     odd = [{"operationName": None, "startTime": "x", "tags": [None, {"key": 3}, {"key": "trace_level", "value": None}]},
            span("gpu_kernel", 5, 1, 9, trace_level="HARDWARE_TRACE", grid_dim="[1", correlation_id="many")]  # fmt: skip
-    trace = read_jaeger(write(tmp_path / "odd.json", [*layer_with_kernel(1, 100), *odd]))
+    trace = trace_of(write(tmp_path / "odd.json", [*layer_with_kernel(1, 100), *odd]))
     assert {finding.code: finding.count for finding in trace.findings}["jaeger-spans-left-out"] == 1
     assert len(trace.activities) == 2 and trace.activities["correlation_id"].min() == 0
 
@@ -248,7 +256,7 @@ def test_whatever_the_values_are_a_trace_comes_out(tmp_path_factory, rows) -> No
     spans = [{**span(name, 5, 5, n + 1, n, **{"trace_level": level, "correlation_id": n, **tags}), **odd}
              for n, (name, level, odd, tags) in enumerate(rows)]  # fmt: skip
     path = write(tmp_path_factory.mktemp("fuzz") / "t.json", spans)
-    trace = read_jaeger(path)
+    trace = trace_of(path)
     assert trace.spans["name_id"].between(0, len(trace.strings) - 1).all()
     assert len(trace.attributes) == len(trace.spans)
-    read_jaeger_counters(path)
+    counters_of(path)

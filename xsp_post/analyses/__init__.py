@@ -18,6 +18,7 @@ from xsp_post.analyses.frames import core_frame
 from xsp_post.analyses.options import BATCH_POLICIES, ROOF_AUTO, Options
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding
+from xsp_post.model import options as user
 from xsp_post.model.results import Results
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def table_name(text: str, tables: Collection[str]) -> str:
 
 def compute_all(
     results: Results,
-    options: Options | None = None,
+    options: user.Options = user.DEFAULTS,
     **choices: Any,
 ) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
     """All tables of `ANALYSES` by table name (without data: zero rows, all columns), and what was odd.
@@ -184,10 +185,7 @@ def compute_all(
     """
     from xsp_post.analyses.inputs import prepare
 
-    chosen = options or Options()
-    if choices:
-        chosen = replace(chosen, **choices)
-    inputs = prepare(results, chosen)
+    inputs = prepare(results, replace(Options.of(options), **choices))
     tables = {spec.table: spec.function(inputs) for spec in ANALYSES.values()}
     return tables, inputs.findings
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 
 from xsp_post.arrays.statistics import TRIM_RATIO
 from xsp_post.base.errors import UsageError
-from xsp_post.hardware.gpus import Peaks
 from xsp_post.hardware.peaks import PIPES
+from xsp_post.model import options as user
 
-ROOF_AUTO = "pipe"
+ROOF_AUTO = user.DEFAULTS.roof
 BATCH_POLICIES = ("settled", "first", "last", "max", "within")
 
 
 @dataclass(frozen=True)
-class Options:
-    """Choices of the analyses. Raises UsageError (``option-unknown``) on a roof or policy that is none.
+class Options(user.Options):
+    """The choices of the user (`model.options.Options`) and the constants of the analyses' rules. Raises UsageError
+    (``option-unknown``) on an unknown roof or policy.
 
     ``roof``                ``pipe``: the roof of the pipe that ran, with the verdict latency-bound; or a pipe of
-                            `hardware_peaks.PIPES`: that one roof for everything, ``fp32`` being the paper's rule.
+                            `hardware.peaks.PIPES`: that one roof for everything, ``fp32`` being the paper's rule.
     ``latency_bound_ratio`` below this share of both roofs a kernel is latency-bound (only with ``pipe``). Nsight
                             Compute already speaks of latency issues below 60 % of its speed of light; our roofs
                             know DRAM and arithmetic only, so that a kernel held by L2 or instruction issue can be
@@ -28,21 +28,26 @@ class Options:
     ``optimal_policy``      which of `BATCH_POLICIES` a01.is_optimal follows; ``settled``: what the last doubling that
                             still gains reaches; ``first`` is the paper's wording taken literally.
     ``gain_ratio``          the 5 % of the optimal-batch rule.
-    ``peaks``               the user's peaks by GPU name (`hardware.load_overrides`).
     ``kernel_row_limit``    above so many launches in one case, A8 and A9 keep the longest ``kernel_row_keep``.
     """
 
-    roof: str = ROOF_AUTO
     latency_bound_ratio: float = 0.10
     least_coverage: float = 0.90
     trim_ratio: float = TRIM_RATIO
     optimal_policy: str = "settled"
     gain_ratio: float = 0.05
-    peaks: Mapping[str, Peaks] = field(default_factory=dict)
     kernel_row_limit: int = 200_000
     kernel_row_keep: int = 10_000
 
+    @classmethod
+    def of(cls, options: user.Options) -> Options:
+        """The user's choices with the default constants."""
+        if isinstance(options, cls):
+            return options
+        return cls(**{one.name: getattr(options, one.name) for one in fields(options)})
+
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check("roof", self.roof, (ROOF_AUTO, *PIPES))
         _check("optimal batch policy", self.optimal_policy, BATCH_POLICIES)
 

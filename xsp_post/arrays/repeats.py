@@ -18,11 +18,6 @@ SUMMED = (
 _DIGITS = re.compile(r"\d+")
 
 
-def fold_repeats(paths: pd.DataFrame, minimum: int = 3) -> pd.DataFrame:
-    """The rows of `fold_with_targets`."""
-    return fold_with_targets(paths, minimum)[0]
-
-
 def fold_with_targets(paths: pd.DataFrame, minimum: int = 3) -> tuple[pd.DataFrame, pd.Series]:
     """Siblings that differ in numbers only, with equal insides, become one row (24 equal blocks: one line ×24).
 

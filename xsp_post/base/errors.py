@@ -3,7 +3,6 @@ known, caught once, in ``cli.main``."""
 
 from __future__ import annotations
 
-EXIT_DONE = 0
 EXIT_BAR_NOT_MET = 1
 EXIT_USAGE = 2
 EXIT_TOOL = 3

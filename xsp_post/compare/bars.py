@@ -80,7 +80,7 @@ def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
                 unsure.append(unseen)
                 continue
             noise = [f"it may be noise: {_sentence(bar, row)}" for row in beyond.head(1).to_dict("records")]
-            met.append(f"{bar.text}: {''.join(noise) or 'not so'}")
+            met.append(f"{bar.text}: {''.join(noise) or 'does not hold'}")
     if broken:
         more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
         raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met", hint=ERRORS["bar-not-met"].cure)

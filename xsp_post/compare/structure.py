@@ -28,7 +28,6 @@ class Structure:
 
     order: list[pd.DataFrame]
     is_same_sequence: bool
-    is_same_set: bool
     is_ranges_only: bool
     statements: list[tuple[str, str, bool]]
 
@@ -37,7 +36,7 @@ def structure(base: Results, other: Results) -> Structure:
     """Compare the deepest capture of each side, kernel by kernel in launch order."""
     ids = [_deepest(results) for results in (base, other)]
     order = [_in_launch_order(results, capture) for results, capture in zip((base, other), ids)]
-    same_sequence, same_set, kernels = _kernels(order)
+    same_sequence, kernels = _kernels(order)
     are_operators = has_operators(base) or has_operators(other)
     if are_operators and not same_sequence:
         kernels += " On a CPU, operators are shown in place of kernels; of nested ones, their times decide."
@@ -51,7 +50,7 @@ def structure(base: Results, other: Results) -> Structure:
         ("copies", copies, not same_copies),
         ("system", system, not same_system),
     ]
-    return Structure(order, same_sequence, same_set, ranges_only, statements)
+    return Structure(order, same_sequence, ranges_only, statements)
 
 
 def has_operators(results: Results) -> bool:
@@ -96,25 +95,21 @@ def _in_launch_order(results: Results, capture_id: int) -> pd.DataFrame:
     return kernels.iloc[positions].reset_index(drop=True)
 
 
-def _kernels(order: list[pd.DataFrame]) -> tuple[bool, bool, str]:
+def _kernels(order: list[pd.DataFrame]) -> tuple[bool, str]:
     base, other = order
     counts = [format_count(len(frame)) for frame in order]
     names = [frame["name"].astype(object).to_numpy() for frame in order]
     if not len(base) and not len(other):
-        return True, True, "Neither capture has kernels."
+        return True, "Neither capture has kernels."
     if len(base) == len(other) and bool((names[0] == names[1]).all()):
         shapes = [frame[_SHAPE].to_numpy() for frame in order]
         if bool((shapes[0] == shapes[1]).all()):
             known = ", with the same launch dimensions" if bool((shapes[0] > 0).any()) else ""
-            return True, True, f"The same {counts[0]} kernels in the same order{known}."
+            return True, f"The same {counts[0]} kernels in the same order{known}."
         unlike = int((shapes[0] != shapes[1]).any(axis=1).sum())
-        return (
-            False,
-            True,
-            (
-                f"The same {counts[0]} kernels in the same order; {format_count(unlike)} of them with "
-                "other launch dimensions."
-            ),
+        return False, (
+            f"The same {counts[0]} kernels in the same order; {format_count(unlike)} of them with "
+            "other launch dimensions."
         )
     tally = [pd.Series(texts).value_counts() for texts in names]
     common = tally[0].index.intersection(tally[1].index)
@@ -123,14 +118,10 @@ def _kernels(order: list[pd.DataFrame]) -> tuple[bool, bool, str]:
         and len(common) == len(tally[0]) == len(tally[1])
         and bool(tally[0].loc[common].eq(tally[1].loc[common]).all())
     ):
-        return False, True, f"The same {counts[0]} kernels, in another order."
-    return (
-        False,
-        False,
-        (
-            f"{counts[0]} kernels of {format_count(len(tally[0]))} names in the base, {counts[1]} of "
-            f"{format_count(len(tally[1]))} in the other; {format_count(len(common))} names in both."
-        ),
+        return False, f"The same {counts[0]} kernels, in another order."
+    return False, (
+        f"{counts[0]} kernels of {format_count(len(tally[0]))} names in the base, {counts[1]} of "
+        f"{format_count(len(tally[1]))} in the other; {format_count(len(common))} names in both."
     )
 
 

@@ -43,25 +43,15 @@ def sniff_jaeger(path: Path) -> bool:
     return start[:1] == "{" and '"data"' in start and ('"spans"' in start or '"traceID"' in start)
 
 
-def read_jaeger(path: Path) -> Trace:
+def read_jaeger_with_counters(path: Path) -> tuple[Trace, CounterReport | None]:
     """Read one trace file; times are ns since 1970. Raises CaptureError when it is damaged or empty.
 
     ``attributes`` has ``level`` (a name of `levels.Level`: what the trace itself says), ``layer_type``,
     ``layer_sequence_index`` and ``shape_text`` per span. ``provenance.clock_offset_ns`` is what was added to the
-    framework spans.
+    framework spans. The report holds metrics logged on the launches (``flop_count_sp`` …); None without any.
     """
-    return _Assembly(_spans_of(path)).trace(path.name)
-
-
-def read_jaeger_with_counters(path: Path) -> tuple[Trace, CounterReport | None]:
-    """`read_jaeger` and `read_jaeger_counters` in one reading of the file."""
     spans = _spans_of(path)
     return _Assembly(spans).trace(path.name), _counters(spans, path.name)
-
-
-def read_jaeger_counters(path: Path) -> CounterReport | None:
-    """Metrics logged on the launches (``flop_count_sp`` …), None when there are none. Raises as `read_jaeger`."""
-    return _counters(_spans_of(path), path.name)
 
 
 def _spans_of(path: Path) -> pd.DataFrame:

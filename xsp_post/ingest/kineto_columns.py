@@ -54,7 +54,6 @@ class Collector:
         self.left_out: Counter[str] = Counter()
         self.not_understood: Counter[str] = Counter()  # by category
         self.unreadable_count = 0
-        self.profiler_range_count = 0
         self._row = 0
 
     def add(self, events: list[Event]) -> None:
@@ -81,7 +80,6 @@ class Collector:
                 self.not_understood[name] += len(group)
             else:
                 self.left_out[name] += len(group)
-                self.profiler_range_count += len(group) * (name == "cuda_profiler_range")
         self._row += len(events)
 
     def _add_labels(self, events: list[Event]) -> None:

@@ -160,7 +160,6 @@ class _Reader:
         self._attributes: dict[int, dict[str, Any]] = {}
         self._left_out: set[str] = set()
         self._without_value: dict[str, int] = {}
-        self._has_nvtx = False
 
     def read(self, number: int, action: Any) -> None:
         """One kernel's names, launch, ranges and metrics."""
@@ -215,7 +214,6 @@ class _Reader:
         for column in LAUNCH_COLUMNS.values():
             rows[column].append(launch.get(column, UNKNOWN_ID if column.endswith("_id") else 0))
         state = action.nvtx_state()
-        self._has_nvtx |= state is not None
         domains = (state.domain_by_id(identity) for identity in state.domains()) if state is not None else ()
         self._ranges.append({domain.name(): tuple(domain.push_pop_ranges()) for domain in domains})
 

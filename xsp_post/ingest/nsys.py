@@ -241,9 +241,7 @@ class _Reader:
         if len(gpids) > 1 and gpids[0] == 0 and len(gpids) == 2:
             # exports of 2019–20 leave globalPid out of device rows: with one process it can only be that one
             gpids = gpids[1:]
-            self._zero_is = 0
         else:
-            self._zero_is = -1
             self._require_process_column(tables, gpids)
         self._gpids, self._gtids = gpids, gtids
         names = {

@@ -12,7 +12,6 @@ import re
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.intervals import union_length
 from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.schemas import TABLES, column_names
 
@@ -173,13 +172,3 @@ def clock_offsets(end: np.ndarray, capture: np.ndarray) -> np.ndarray:
         mine = capture == one
         offset[mine] = np.median(end[:, mine].mean(axis=1) - end[:, capture == capture[0]].mean(axis=1))
     return offset
-
-
-def exposed_ns(frame: pd.DataFrame) -> int:
-    """Time in which a device did nothing but communicate, summed over ranks: union of collectives less what compute
-    covered of them."""
-    total = 0
-    for _, rows in frame.groupby(_RANK):
-        union = union_length(rows["start_ns"].to_numpy(np.int64), rows["end_ns"].to_numpy(np.int64))
-        total += max(union - int(rows["overlapped_ns"].sum()), 0)
-    return total

@@ -71,7 +71,6 @@ class Replayed:
     call_end_ns: np.ndarray
     start_ns: np.ndarray  # of the operations
     end_ns: np.ndarray
-    run_count: int
     is_settled: bool
     steps: Steps
     times: Times = field(repr=False)
@@ -282,11 +281,11 @@ def replay(graph: Graph, amounts: Amounts | None = None) -> Replayed:
             break
         program.second_ns[bounds] = wanted
         times, runs = run(program), runs + 1
-    return _replayed(graph, amounts, steps, times, position, runs, settled)
+    return _replayed(graph, amounts, steps, times, position, settled)
 
 
 def _replayed(
-    graph: Graph, amounts: Amounts, steps: Steps, times: Times, position: np.ndarray, runs: int, settled: bool
+    graph: Graph, amounts: Amounts, steps: Steps, times: Times, position: np.ndarray, settled: bool
 ) -> Replayed:
     end = times.at_ns[position]
     calls = np.flatnonzero(steps.kind == CALL)
@@ -297,4 +296,4 @@ def _replayed(
         rows = np.flatnonzero(steps.kind == kind)
         at = steps.index[rows] if kind == RETURN else graph.recording.operations.call[steps.index[rows]]
         np.maximum.at(call_end, at, times.at_ns[rows])
-    return Replayed(call_start, call_end, end - amounts.duration_ns, end, runs, settled, steps, times)
+    return Replayed(call_start, call_end, end - amounts.duration_ns, end, settled, steps, times)

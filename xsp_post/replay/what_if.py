@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -64,7 +64,6 @@ class Prediction:
     limit: str
     limit_ratio: float  # its share of the critical path
     limit_before: str
-    is_cut: bool = field(default=False)
 
     def frame(self) -> pd.DataFrame:
         """One row per predicted quantity."""

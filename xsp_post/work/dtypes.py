@@ -30,7 +30,6 @@ _IN_KERNEL_NAME = (
     ("fp64", r"dgemm|double|f64|d884"),
     ("fp32", r"sgemm|float|f32|_sss_"),
 )
-ELEMENT_BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 
 
 def element_bytes(dtype: str) -> float | None:
