@@ -6,13 +6,14 @@ import pytest
 from generators.big import write_big_export
 from generators.resnet50 import layers, write_resnet50_export
 
-from xsp_post import pipeline
+from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.tree_tables import core_frames
 
 
 def core(path):
     """The core tables of one capture."""
-    return pipeline.core_frames(pipeline.build_tree(load(path).trace), 0)
+    return core_frames(build_tree(load(path).trace), 0)
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -157,11 +158,22 @@ def say(text: str) -> None:
 
 
 def json_text(name: str, data: Any) -> str:
-    """The JSON document of a command: what it is, its version, its data. NaN must not be in it."""
+    """The JSON document of a command: what it is, its version, its data. A number that is not finite becomes null."""
     from xsp_post.schemas.documents import JSON_VERSION
 
-    document = {"format": f"xsp-post.{name}", "version": JSON_VERSION, "data": data}
+    document = {"format": f"xsp-post.{name}", "version": JSON_VERSION, "data": _finite(data)}
     return json.dumps(document, ensure_ascii=True, allow_nan=False, default=_plain) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """The value with null in place of NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
 
 
 def print_json(name: str, data: Any) -> None:

@@ -51,6 +51,8 @@ def path_rows(capture_id: int, identity: Identity) -> pd.DataFrame:
     path = path_of_execution(
         graph, executions, recorded_clock(graph), identity.recorded, which, identity.replayed.steps
     )
+    if path.empty:  # an execution without any host call or device work
+        return pd.DataFrame(columns=column_names("critical_path"))
     alike = np.zeros(len(path), bool)
     for name in ("kind", "name", "layer_index"):
         values = path[name].to_numpy()
