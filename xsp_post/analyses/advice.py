@@ -153,7 +153,7 @@ def _launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
             f"Kernels are short ({format_ns(mean)} on average) and the device is busy "
             f"{format_ratio_percent(limit.busy_ns / limit.window_ns)}.",
             "Latency may grow; throughput counts. The host's time per batch stays the same.",
-            (limit.window_ns - limit.busy_ns) / 2,
+            limit.window_ns - limit.busy_ns,
         ))  # fmt: skip
     return advice
 
