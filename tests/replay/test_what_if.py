@@ -92,6 +92,15 @@ def test_nothing_changed_predicts_what_was_measured(data, tmp_path_factory):
     assert faster.latency.predicted_ns <= slower.latency.predicted_ns + 1
 
 
+def test_copies_that_are_always_queued_a_little_show_what_they_take_before(tmp_path):
+    run_steps(
+        [*kernels(1, 30_000), Op("sync"), *kernels(1, 5_947), Op("copy", 1_000), Op("sync")], 4, tmp_path / "a.sqlite"
+    )
+    assert (
+        identity_of(results_of(tmp_path / "a.sqlite"), 0).error_ratio < 0.001
+    )  # staging from the call's start, not the queue
+
+
 def test_overlapped_copies_and_graphs_are_bounds(tmp_path):
     run_steps(COPYING, STEPS, tmp_path / "copying.sqlite")
     overlap = what_if(results_of(tmp_path / "copying.sqlite"), ["copy=overlap"])

@@ -189,7 +189,9 @@ def _split_blocking(
     after[call] = np.where(idle, np.minimum(share, usual_after), returned)
     before = share - after[call]
     usual = pd.Series(np.where(idle, before, np.nan)).groupby(names).transform("median")
-    every = float(np.median(before[idle])) if idle.any() else float(_DEFAULT_LATENCY_NS)
+    # none clearly found the stream idle: those that began later than their queue explains still show their own share
+    seen = idle if idle.any() else before > queued + _DEFAULT_GAP_NS
+    every = float(np.median(before[seen])) if seen.any() else float(_DEFAULT_LATENCY_NS)
     latency[rows] = np.where(idle, before, np.minimum(usual.fillna(every).to_numpy(), before)).round()
     is_host = recording.stream_is_host[operations.stream[rows]]
     latency[rows[is_host]] = 0
