@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from builders import ExportBuilder
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from xsp_post.hierarchy import build_tree
@@ -124,6 +124,10 @@ def covered(intervals):
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RANGES, WORK)
+@example(  # the range of thread 101 hangs below the execution of thread 100
+    [(0, 0, 0, "B", "push", ""), (1, 0, 0, "A", "push", ""), (0, 0, 0, "A", "push", ""), (0, 0, 0, "A", "push", "")],
+    [(0, 0, 0, 0, 0, "kernel", "call"), (1, 0, 0, 15, 1, "copy", "call")],
+)
 def test_every_number_of_the_tree_is_what_plain_loops_count(tmp_path_factory, ranges, work):
     path = Path(tmp_path_factory.getbasetemp()) / "oracle.sqlite"
     done = written(ranges, work, path)
@@ -144,6 +148,12 @@ def test_every_number_of_the_tree_is_what_plain_loops_count(tmp_path_factory, ra
     own_thread = {rid: k for rid, k in node_of.items() if above[k] <= 0 or thread[above[k]] == thread[k]}
     found = {rid: row_of.get(int(above[k])) if rid in own_thread else None for rid, k in node_of.items()}
     assert found == parent
+    # that execution counts its work too, though nothing of it is host time or projection of the execution's thread
+    holder = dict(parent)
+    for rid in node_of.keys() - own_thread.keys():
+        holder[rid] = row_of[int(above[node_of[rid]])]
+        (process, thread_id, start, end, _), (other, its_thread, first, last, _) = spans[rid], spans[holder[rid]]
+        assert parent[rid] is None and other == process and its_thread != thread_id and first <= start and end <= last
 
     # where each was launched
     order = [{"kernel": 0, "copy": 1, "set": 2}[d["what"]] for d in done]
@@ -182,7 +192,7 @@ def test_every_number_of_the_tree_is_what_plain_loops_count(tmp_path_factory, ra
             while owner is not None:
                 if owner == rid:
                     found.add(k)
-                owner = parent[owner]
+                owner = holder[owner]
         return [listed[k] for k in found]
 
     for rid, k in node_of.items():

@@ -93,14 +93,18 @@ def test_a_store_exports_what_its_analysis_exports(fsdp, tmp_path):
     store = tmp_path / "fsdp.xsp.sqlite"
     write_store(fsdp, store)
     opened = open_store(store)
+    ours, stored = tmp_path / "ours", tmp_path / "stored"
+    ours.mkdir()
+    stored.mkdir()
     for to in FORMATS:
-        export(fsdp, to, tmp_path / f"a_{to}")
-        export(opened, to, tmp_path / f"b_{to}")
+        name = f"fsdp_{to}"  # Datasette's metadata has the store's name in it
+        export(fsdp, to, ours / name)
+        export(opened, to, stored / name)
         if to == "csv":
-            frames = [pd.read_csv(tmp_path / f"{x}_csv" / "kernels.csv") for x in "ab"]
+            frames = [pd.read_csv(folder / name / "kernels.csv") for folder in (ours, stored)]
             pd.testing.assert_frame_equal(*frames)
         elif to not in ("parquet", "xlsx"):  # the time of writing is in an XLSX file
-            assert (tmp_path / f"a_{to}").read_bytes() == (tmp_path / f"b_{to}").read_bytes(), to
+            assert (ours / name).read_bytes() == (stored / name).read_bytes(), to
 
 
 @pytest.mark.parametrize("name", ["no_kernels_2023.4", "tensorrt_nvtx_only_titanrtx", "two_kernels_rtx3080"])
