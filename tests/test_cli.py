@@ -113,8 +113,8 @@ def test_an_empty_capture_leads_to_a_recording_not_to_another_reading(tmp_path):
 
     empty = ExportBuilder().gpu().write(tmp_path / "empty.sqlite")
     for command in (["tree", empty], ["ingest", empty, "-o", tmp_path / "s.xsp.sqlite"]):
-        told = xsp(*command).stderr.splitlines()
-        assert told[-1].startswith("Next: record again") and "nsys profile -t cuda,nvtx" in told[-1]
+        lines = xsp(*command).stderr.splitlines()
+        assert lines[-1].startswith("Next: record again") and "nsys profile -t cuda,nvtx" in lines[-1]
 
 
 def test_tree_as_json_adds_up(capture):

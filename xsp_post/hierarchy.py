@@ -75,8 +75,8 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
         findings += reported
         rule += f"; ranges carried over from {twin.source_name}"
     elif options.infer:
-        nodes, activities, strings, inferred, told = infer_rest(trace, names, nodes, activities)
-        findings += told
+        nodes, activities, strings, inferred, raised = infer_rest(trace, names, nodes, activities)
+        findings += raised
         if len(inferred):
             rule += "; what no range covers is inferred from the launch sequence"
     if (levels.turn >= 0).any() and levels.chosen is not None:
@@ -103,8 +103,8 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     activities["layer_node_id"], activities["layer_attribution"] = layering.assign_layers(
         trace, nodes, activities, launch_id, forward
     )
-    layers_found, told = layer_evidence(nodes, activities, names)
-    findings += told
+    layers_found, raised = layer_evidence(nodes, activities, names)
+    findings += raised
     nodes = under_their_step(nodes, names)
     activities["gpu_index"] = gpu_of_activities(trace)
     ranks = rank_frame(trace, activities["gpu_index"].to_numpy())
@@ -234,8 +234,8 @@ def _ran_first(activities: pd.DataFrame, orphan: np.ndarray) -> bool:
     device = activities["process_index"].to_numpy() * np.int64(65536) + activities["device_id"].to_numpy()
     has_launch = activities["attribution"].to_numpy() != int(Attribution.NO_LAUNCH)
     first = activities["start_ns"][has_launch].groupby(device[has_launch]).min()
-    begun = pd.Series(device[orphan]).map(first).to_numpy(float)
-    return bool((activities["end_ns"].to_numpy()[orphan] <= begun).all())
+    first_start_ns = pd.Series(device[orphan]).map(first).to_numpy(float)
+    return bool((activities["end_ns"].to_numpy()[orphan] <= first_start_ns).all())
 
 
 def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Finding]:

@@ -82,8 +82,8 @@ def test_an_existing_run_is_refused_resumed_or_replaced(done, folder):
     assert refused.returncode == 6 and "--resume" in refused.stderr
     resumed = call(*arguments, "--resume", "--json", cwd=folder)
     assert resumed.returncode == 0 and "[1/" not in resumed.stderr, resumed.stderr
-    told = json.loads(resumed.stdout)
-    assert told["format"] == "xsp-post.run" and {row["batch_size"] for row in told["data"]["models"]} == {1, 2}
+    document = json.loads(resumed.stdout)
+    assert document["format"] == "xsp-post.run" and {row["batch_size"] for row in document["data"]["models"]} == {1, 2}
     other = call(*arguments, "--resume", "--seed", "9", cwd=folder)
     assert other.returncode == 2 and "seed is 0 there and 9 here" in other.stderr
 

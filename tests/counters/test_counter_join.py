@@ -48,7 +48,7 @@ def analysis(iterations: list[list[Launch]], *, phase: str = "model") -> tuple[p
 
 
 def report(launches: list[Launch], values: list[float] | None = None, **more: object) -> CounterReport:
-    """Counters of these launches; the value of each is its place unless told."""
+    """Counters of these launches; the value of each is its place unless given."""
     count = len(launches)
     columns: dict[str, object] = {
         "name": [kernel for _, kernel in launches],
@@ -130,12 +130,12 @@ def test_other_order_within_a_layer_matches_by_name() -> None:
 
 def test_a_count_that_differs_names_the_layer() -> None:
     kernels, nodes = analysis([[*RUN, (LAYERS[2], "add"), (LAYERS[2], "add")]])
-    told = {finding.code: finding.example for finding in join(kernels, nodes, [report(RUN)])[1]}
-    assert told["counters-counts-differ"] == "fc:Linear: 4 kernels, 2 results"  # not two times two
+    raised = {finding.code: finding.example for finding in join(kernels, nodes, [report(RUN)])[1]}
+    assert raised["counters-counts-differ"] == "fc:Linear: 4 kernels, 2 results"  # not two times two
     kernels, nodes = analysis([[*RUN, (LAYERS[2], "add")]])
     metrics, findings, steps = join(kernels, nodes, [report(RUN)])
-    told = {finding.code: finding.example for finding in findings}
-    assert told["counters-counts-differ"] == "fc:Linear: 3 kernels, 2 results"
+    raised = {finding.code: finding.example for finding in findings}
+    assert raised["counters-counts-differ"] == "fc:Linear: 3 kernels, 2 results"
     assert read_bytes(metrics, 5) == [0, 1, 2, 3, 4]
     assert used(steps)["path and order"] == 3 and sum(used(steps).values()) == 6
 
@@ -154,8 +154,8 @@ def test_too_few_results_give_means_and_say_so() -> None:
     metrics, findings, steps = join(kernels, nodes, [few])
     assert read_bytes(metrics, 4) == [15, 15, 15, 15]
     assert used(steps) == {"name and launch dimensions": 3, "name": 1, "none": 1}
-    told = {finding.code: finding.count for finding in findings}
-    assert told["counters-averaged"] == 4 and told["counters-kernels-without"] == 1
+    raised = {finding.code: finding.count for finding in findings}
+    assert raised["counters-averaged"] == 4 and raised["counters-kernels-without"] == 1
     assert sum(used(steps).values()) == len(kernels)
 
 

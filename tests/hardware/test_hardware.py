@@ -210,7 +210,7 @@ def test_overrides_in_toml_and_for_every_gpu(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("a.json", "{", "not JSON"),
         ("a.json", "[]", "no table"),
@@ -222,10 +222,10 @@ def test_overrides_in_toml_and_for_every_gpu(tmp_path):
         ("a.toml", "= 3", "TOML"),
     ],
 )
-def test_bad_files_are_one_sentence(tmp_path, name, text, told):
+def test_bad_files_are_one_sentence(tmp_path, name, text, message):
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(UsageError, match=told) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         hardware.load_overrides(path)
     assert name in caught.value.message and caught.value.code == "peaks-file"
 

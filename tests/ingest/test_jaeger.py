@@ -66,8 +66,8 @@ def test_without_the_shift_the_published_method_misattributes(genuine: Trace, pa
 
 def test_the_offset_is_in_the_known_window_and_reported(genuine: Trace) -> None:
     assert 130_000 <= genuine.provenance.clock_offset_ns <= 304_000
-    told = {finding.code: finding.example for finding in genuine.findings}
-    assert "130.0 to 304.0" in told["clocks-differ"] and "39 of 41" in told["clocks-differ"]
+    examples = {finding.code: finding.example for finding in genuine.findings}
+    assert "130.0 to 304.0" in examples["clocks-differ"] and "39 of 41" in examples["clocks-differ"]
 
 
 def test_the_genuine_trace_is_whole(genuine: Trace, paper: Path) -> None:

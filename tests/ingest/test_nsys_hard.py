@@ -183,9 +183,9 @@ def test_five_thousand_ranges_inside_one_another(tmp_path):
         builder.range(f"f{i % 7}", i, 4 * count - i)
         builder.kernel("k", launch=(2 * i + 1, 2 * i + 1), run=(5 * count + i, 5 * count + i + 1))
     path = builder.write(tmp_path / "a.sqlite")
-    begun = time.process_time()
+    start_s = time.process_time()
     assert totals(path)[:2] == (count, count)
-    assert time.process_time() - begun < 8
+    assert time.process_time() - start_s < 8
 
 
 def test_three_hundred_threads(tmp_path):

@@ -84,9 +84,9 @@ def test_a_gap_is_cut_into_host_code_launch_call_and_latency(tmp_path):
 )
 def test_every_kind_of_call_is_its_own_cause(tmp_path, call, cause):
     pieces = explained(after(start().api(call, 110 * US, 140 * US), (150, 160), 160), tmp_path)
-    told = pieces[pieces["start"].eq(110)].iloc[0]
-    assert (told["cause"], told["end"]) == (cause, 140)
-    assert told["call"] == call.split("_v")[0]
+    piece = pieces[pieces["start"].eq(110)].iloc[0]
+    assert (piece["cause"], piece["end"]) == (cause, 140)
+    assert piece["call"] == call.split("_v")[0]
     assert set(pieces["cause"]) <= {cause, "host_code", "launch_call"}
 
 

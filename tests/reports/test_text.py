@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from xsp_post.reports.text import (
     StringTable,
     distinct,
+    make_distinct,
     short_kernel,
     short_kernels,
     shorten,
-    told_apart,
     visible,
     visible_series,
 )
@@ -107,5 +107,5 @@ def test_long_names_that_differ_in_the_middle_stay_different():
     gemm = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize{}_stage3_warpsize1x4x1_ffma_aligna4_alignc4_execute_kernel"
     short = list(short_kernels(pd.Series([gemm.format("64x256x8"), gemm.format("128x128x8")]), 40))
     assert short[0].endswith("· tilesize64x256x8") and short[1].endswith("· tilesize128x128x8")
-    assert told_apart(["a", "a", "b"], ["x<1>", "x<1>", "y"]) == ["a", "a", "b"]
-    assert len(set(told_apart(["a", "a"], ["x+", "x-"]))) == 2
+    assert make_distinct(["a", "a", "b"], ["x<1>", "x<1>", "y"]) == ["a", "a", "b"]
+    assert len(set(make_distinct(["a", "a"], ["x+", "x-"]))) == 2

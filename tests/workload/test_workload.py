@@ -28,7 +28,7 @@ from xsp_post.workload.measure import Request, measure  # noqa: E402
 
 
 class Recorder:
-    """A sink that writes down what it is told."""
+    """A sink that writes down what it is given."""
 
     def __init__(self):
         self.events = []
@@ -376,8 +376,8 @@ def test_out_of_memory_is_told_apart_from_a_defect(tmp_path):
 
 def test_usage_errors_leave_their_sentence(tmp_path):
     code = run_child(tmp_path, "--model", "gpt", "--mode", "train", "--level", RUN_MODEL, "--batch-size", "1")
-    told = json.loads((tmp_path / "failure.json").read_text())
-    assert code == 2 and told["code"] == "model-input"
+    failure = json.loads((tmp_path / "failure.json").read_text())
+    assert code == 2 and failure["code"] == "model-input"
     assert run_child(tmp_path, "--model", "vgg16", "--dtype", "int8", "--level", RUN_MODEL, "--batch-size", "1") == 2
 
 

@@ -139,17 +139,17 @@ class Inputs:
         return has_backward | words.to_numpy(bool)
 
     def latency_by_phase(self, group: IntArray, count: int) -> dict[str, np.ndarray]:
-        """Kernel latency of groups of kernel rows (−1 none) per phase; NaN where the case tells no phases apart."""
+        """Kernel latency of groups of kernel rows (−1 none) per phase; NaN where no phases of the case are known."""
         case = self.kernels.frame["case_index"].to_numpy(np.int64)
-        told = np.bincount(case, weights=self.kernels.phase > 0, minlength=len(self.cases)) > 0
+        case_has_phases = np.bincount(case, weights=self.kernels.phase > 0, minlength=len(self.cases)) > 0
         latency, columns = self.kernels.frame["latency_ns"].to_numpy(), {}
-        known = (group >= 0) & told[case] if len(case) else np.zeros(0, bool)
-        is_told = np.bincount(group[known], minlength=count) > 0
+        known = (group >= 0) & case_has_phases[case] if len(case) else np.zeros(0, bool)
+        has_phases = np.bincount(group[known], minlength=count) > 0
         for code, name in enumerate(PHASES):
             if name in ("forward", "backward", "optimizer"):
                 mine = known & (self.kernels.phase == code)
                 sums = np.bincount(group[mine], weights=np.nan_to_num(latency[mine]), minlength=count)
-                columns[f"{name}_kernel_ns"] = np.where(is_told, sums, np.nan)
+                columns[f"{name}_kernel_ns"] = np.where(has_phases, sums, np.nan)
         return columns
 
     def over_iterations(self, column: str, role: str) -> np.ndarray:

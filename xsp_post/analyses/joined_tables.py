@@ -147,8 +147,8 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     # the marks of a training step's layers say the forward work only; their time is that of all phases
     is_forward_only = is_analytic & inputs.training_cases[layers["case_index"].to_numpy(np.int64)]
     is_analytic &= ~is_forward_only
-    is_told = inputs.analytic_cases[layers["case_index"].to_numpy(np.int64)]  # by sizes: a view has no kernels
-    _say_forward_only(inputs, is_forward_only & ~is_told)
+    is_found_by_sizes = inputs.analytic_cases[layers["case_index"].to_numpy(np.int64)]  # a view has no kernels
+    _say_forward_only(inputs, is_forward_only & ~is_found_by_sizes)
     kernel = inputs.by_layer[0].latency_ns
     latency = np.where(kernel > 0, kernel, layers["latency_ns"].to_numpy())
 

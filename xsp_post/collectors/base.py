@@ -194,11 +194,11 @@ def fail(capture: Capture, error: XspPostError) -> XspPostError:
 
 
 def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPostError | None:
-    told = _told(capture.directory / FAILURE)
-    if told.get("kind") == "error":
-        return _rebuilt(told, ended.returncode)
-    if told.get("kind") == "out_of_memory" or ended.is_out_of_memory:
-        reason = str(told.get("message", "the operating system ended the process because memory ran out"))
+    failure = _failure_document(capture.directory / FAILURE)
+    if failure.get("kind") == "error":
+        return _rebuilt(failure, ended.returncode)
+    if failure.get("kind") == "out_of_memory" or ended.is_out_of_memory:
+        reason = str(failure.get("message", "the operating system ended the process because memory ran out"))
         return ToolError(
             f"The capture {capture.name} ran out of memory: {reason}",
             code="child-memory",
@@ -227,22 +227,22 @@ def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPost
     )
 
 
-def _told(path: Path) -> dict[str, Any]:
+def _failure_document(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _rebuilt(told: Mapping[str, Any], exit_code: int) -> XspPostError:
+def _rebuilt(failure: Mapping[str, Any], exit_code: int) -> XspPostError:
     """The child's own error, of the family its exit code says."""
     families = (errors.UsageError, errors.ToolError, errors.CaptureError, errors.OutputError)
     family = next((f for f in families if f.exit_code == exit_code), ToolError)
     return family(
-        str(told.get("message", "")),
-        code=str(told.get("code", "child-failed")),
-        hint=str(told.get("hint", "")),
+        str(failure.get("message", "")),
+        code=str(failure.get("code", "child-failed")),
+        hint=str(failure.get("hint", "")),
     )
 
 

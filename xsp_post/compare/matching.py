@@ -192,8 +192,8 @@ def layer_samples(side: Side) -> pd.DataFrame:
         }
     )
     # where the device runs behind the host a layer can be slow on the host alone: waiting, Python, a sleep
-    beside = frame[~is_host].assign(measure=HOST_TIME, value=layers["duration_ns"][~is_host].astype("float64"))
-    return pd.concat([frame, beside, _outside_layers(side, frame)], ignore_index=True)
+    on_the_host = frame[~is_host].assign(measure=HOST_TIME, value=layers["duration_ns"][~is_host].astype("float64"))
+    return pd.concat([frame, on_the_host, _outside_layers(side, frame)], ignore_index=True)
 
 
 def _outside_layers(side: Side, layers: pd.DataFrame) -> pd.DataFrame:

@@ -126,8 +126,8 @@ def largest(found: Impact) -> list[Statement]:
         if rows.empty or abs(rows["impact_ns"].iloc[0]) < 0.001 * scale:
             continue
         row = rows.iloc[0]
-        told = f"{subject.capitalize()}: {_short(row['name'])}, {_signed_ns(row['impact_ns'])} in {per}"
-        statements.append((subject, f"{told} ({_of_kernel(row)}).", False))
+        sentence = f"{subject.capitalize()}: {_short(row['name'])}, {_signed_ns(row['impact_ns'])} in {per}"
+        statements.append((subject, f"{sentence} ({_of_kernel(row)}).", False))
     return statements
 
 
@@ -144,20 +144,20 @@ def causes(found: Impact) -> list[Statement]:
         return []
     whole = float(found.causes["difference_ns"].sum())
     base = _totals(found)["window"]["base_per_unit"]
-    told, rest = [], 0.0
+    parts, rest = [], 0.0
     for row in found.causes.to_dict("records"):
         value = float(row["difference_ns"])
         if abs(value) < 0.005 * base:
             rest += value
             continue
         example = f" (first {_short(str(row['example']))})" if row["example"] else ""
-        told.append(f"{_signed_ns(value)} {row['cause']}{example}")
-    if not told:
+        parts.append(f"{_signed_ns(value)} {row['cause']}{example}")
+    if not parts:
         return []
-    told += [f"{_signed_ns(rest)} the rest"] if round(rest) else []
+    parts += [f"{_signed_ns(rest)} the rest"] if round(rest) else []
     over = f", of {found.device_count} GPUs together" if found.device_count > 1 else ""
     per = "Per execution" if found.unit == EXECUTION else "For the same kernels"
-    return [("causes", f"{per}{over}, {_signed_ns(whole)} of device window: {', '.join(told)}.", False)]
+    return [("causes", f"{per}{over}, {_signed_ns(whole)} of device window: {', '.join(parts)}.", False)]
 
 
 def _short(name: object) -> str:

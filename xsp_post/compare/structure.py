@@ -140,11 +140,11 @@ def _ranges(counts: list[pd.Series]) -> tuple[bool, str]:
     if same:
         return True, f"The same {format_count(int(base.sum()))} ranges of {format_count(len(base))} names."
     common = base.index.intersection(other.index)
-    told = [
+    sides = [
         f"{format_count(int(c.sum()))} ranges of {format_count(len(c))} names" if len(c) else "no ranges"
         for c in counts
     ]
-    return False, f"The base has {told[0]}, the other {told[1]}; {format_count(len(common))} names are in both."
+    return False, f"The base has {sides[0]}, the other {sides[1]}; {format_count(len(common))} names are in both."
 
 
 def _copy_rows(results: Results, capture_id: int) -> pd.DataFrame:
@@ -158,8 +158,8 @@ def _copies(rows: list[pd.DataFrame]) -> tuple[bool, str]:
         return True, "Neither capture has copies or sets of memory."
     if rows[0].equals(rows[1]):
         return True, f"The same {format_count(int(rows[0]['size'].sum()))} copies and sets, of the same bytes."
-    told = [f"{format_count(int(r['size'].sum()))} ({format_count(int(r['sum'].sum()))} bytes)" for r in rows]
-    return False, f"Copies and sets: {told[0]} in the base, {told[1]} in the other."
+    sides = [f"{format_count(int(r['size'].sum()))} ({format_count(int(r['sum'].sum()))} bytes)" for r in rows]
+    return False, f"Copies and sets: {sides[0]} in the base, {sides[1]} in the other."
 
 
 def _devices(results: Results, capture_id: int) -> tuple[str, str, str]:

@@ -31,7 +31,7 @@ CORRELATION, PATH_ORDER, PATH_NAME, NAME_ORDER, NAME_SHAPE, NAME_MEAN, UNMATCHED
     "none",
 )
 _NAME_HERE = "\0"  # where a finding's example names its report
-MOST_EXTRA_METRICS = 40  # of the tool's own names, beside our quantities
+MOST_EXTRA_METRICS = 40  # of the tool's own names, in addition to our quantities
 
 
 def join(
@@ -45,44 +45,44 @@ def join(
 ) -> tuple[pd.DataFrame, list[Finding], pd.DataFrame]:
     """Counters of all kernels: (kernel_metrics, findings, steps).
 
-    `kernels` and `nodes` are tables of an Analysis; `devices` lets unlike GPUs be told, `captures` keeps reports to
-    captures of their batch size (where both are known). `extra_metrics` names the
-    tool's own metrics to keep beside our quantities (default: those of a report that has at most 40 more than our
-    quantities need). kernel_metrics: at most one row per kernel and metric; where several reports give one, the
-    better step, then the earlier report. steps: report_name, capture_id, step, kernel_count, kernel_ns; per report
-    and capture the counts add up to its kernels.
+    `kernels` and `nodes` are tables of an Analysis. The GPU of each report is compared with `devices`; `captures`
+    keeps reports to captures of their batch size (where both are known). `extra_metrics` names the tool's own metrics
+    to keep in addition to our quantities (default: those of a report that has at most 40 more than our quantities
+    need). kernel_metrics: at most one row per kernel and metric; where several reports give one, the better step,
+    then the earlier report. steps: report_name, capture_id, step, kernel_count, kernel_ns; per report and capture
+    the counts add up to its kernels.
     """
     parts, steps, findings = [], [], list[Finding]()
-    told_by = list[str]()  # the report of each finding
+    reports_of_findings = list[str]()  # the report of each finding
     for report in reports:
         findings += report.findings
         found = _Report(report, extra_metrics)
         for capture_id, of_capture in kernels.groupby("capture_id", sort=True):
             if not _is_of_batch(report, captures, int(str(capture_id))):
                 continue
-            matched, counted, told = found.match(of_capture, nodes[nodes["capture_id"] == capture_id])
+            matched, counted, raised = found.match(of_capture, nodes[nodes["capture_id"] == capture_id])
             parts.append(matched)
             steps.append(counted.assign(report_name=report.report_name, capture_id=capture_id))
-            findings += told
+            findings += raised
             findings += _unlike_gpus(report, devices, int(str(capture_id)))
-        told_by += [report.report_name] * (len(findings) - len(told_by))
+        reports_of_findings += [report.report_name] * (len(findings) - len(reports_of_findings))
     metrics = _one_per_kernel(parts)
     if len(reports) > 1:
         metrics = _with_flop_over_reports(metrics)
     columns = ["report_name", "capture_id", "step", "kernel_count", "kernel_ns"]
     counted = pd.concat(steps, ignore_index=True)[columns] if steps else pd.DataFrame(columns=columns)
-    return metrics, _said_once(findings, told_by), counted
+    return metrics, _merge_alike(findings, reports_of_findings), counted
 
 
-def _said_once(findings: Sequence[Finding], told_by: Sequence[str]) -> list[Finding]:
-    """Findings that several reports (metric sets of the same kernels) tell alike, once, with all their names."""
+def _merge_alike(findings: Sequence[Finding], reports_of_findings: Sequence[str]) -> list[Finding]:
+    """Findings that several reports (metric sets of the same kernels) raise alike, once, with all their names."""
     names: dict[Finding, list[str]] = {}
-    for one, name in zip(findings, told_by):
+    for one, name in zip(findings, reports_of_findings):
         example = one.example.replace(name, _NAME_HERE) if name else one.example
         names.setdefault(replace(one, example=example), []).append(name)
     return [
-        replace(one, example=one.example.replace(_NAME_HERE, ", ".join(dict.fromkeys(told))))
-        for one, told in names.items()
+        replace(one, example=one.example.replace(_NAME_HERE, ", ".join(dict.fromkeys(names_of_reports))))
+        for one, names_of_reports in names.items()
     ]
 
 
@@ -101,12 +101,12 @@ class _Report:
         ours, theirs, paths = sides(kernels, nodes, self.actions)
         if len(ours) and len(theirs) and not np.isin(theirs.name, ours.name).any():
             example = f"{self.report.report_name}: {self.actions['short_name'].iloc[0]}"
-            told = [finding("counters-of-another-program", count=len(theirs), example=example)]
-            return _no_metrics(), _count_steps(kernels, np.full(len(ours), len(STEPS) - 1)), told
+            found = [finding("counters-of-another-program", count=len(theirs), example=example)]
+            return _no_metrics(), _count_steps(kernels, np.full(len(ours), len(STEPS) - 1)), found
         matching = _Matching(ours, theirs)
         differing = _differing_paths(ours, theirs, paths)
-        told = self._findings(kernels, matching, differing)
-        return self._metrics(matching), _count_steps(kernels, matching.step), told
+        found = self._findings(kernels, matching, differing)
+        return self._metrics(matching), _count_steps(kernels, matching.step), found
 
     def _metrics(self, matching: _Matching) -> pd.DataFrame:
         parts = []
@@ -124,20 +124,20 @@ class _Report:
         return _concatenated(parts)
 
     def _findings(self, kernels: pd.DataFrame, matching: _Matching, differing: list[str]) -> list[Finding]:
-        told, name = [], self.report.report_name
+        found, name = [], self.report.report_name
         if differing:
-            told.append(finding("counters-counts-differ", count=len(differing), example="; ".join(differing[:5])))
+            found.append(finding("counters-counts-differ", count=len(differing), example="; ".join(differing[:5])))
         averaged = np.isin(matching.step, [STEPS.index(NAME_SHAPE), STEPS.index(NAME_MEAN)])
         if averaged.any():
-            told.append(finding("counters-averaged", count=int(averaged.sum()),
+            found.append(finding("counters-averaged", count=int(averaged.sum()),
                                 example=str(kernels["short_name"].iloc[int(np.argmax(averaged))])))  # fmt: skip
         missing = matching.step == STEPS.index(UNMATCHED)
         if missing.any():
-            told.append(finding("counters-kernels-without", count=int(missing.sum()),
+            found.append(finding("counters-kernels-without", count=int(missing.sum()),
                                 example=f"{name}: {kernels['short_name'].iloc[int(np.argmax(missing))]}"))  # fmt: skip
         if matching.unused_count:
-            told.append(finding("counters-unused", count=matching.unused_count, example=name))
-        return told
+            found.append(finding("counters-unused", count=matching.unused_count, example=name))
+        return found
 
 
 def _values(report: CounterReport, extra_metrics: Sequence[str] | None) -> pd.DataFrame:
@@ -188,7 +188,7 @@ class _Matching:
         """Number of (key, place) on both sides, −1 where the counts of a key forbid it.
 
         Places count within a key and iteration. Results over r iterations hold each place r times, and a capture
-        whose iterations were not told apart repeats them. Where counts do not fit, strict keys are given up; others
+        whose iterations were not separated repeats them. Where counts do not fit, strict keys are given up; others
         still pair the k-th with the k-th.
         """
         mine, theirs = keys

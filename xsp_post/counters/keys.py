@@ -27,7 +27,7 @@ class Side:
     name: np.ndarray
     shape: np.ndarray  # name and launch dimensions
     correlation: np.ndarray
-    may_repeat: bool = False  # the iterations of the capture were not told apart
+    may_repeat: bool = False  # the iterations of the capture were not separated
 
     def __len__(self) -> int:
         return len(self.ids)

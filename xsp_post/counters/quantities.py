@@ -179,9 +179,9 @@ def _half_factors(wide: _Wide) -> tuple[dict[str, int], str]:
     Reports of compute capability 10.0 multiply hfma by 4 and hadd by 2 (two halves per instruction), those
     of 8.6 hfma by 2; without a derived metric the smaller factors are used and the result is an estimate.
     """
-    told = {m[1]: int(m[2]) for name in wide.columns.columns if (m := _HALF_FACTOR.fullmatch(name))}
-    factors = {"hadd": told.get("hadd", 1), "hmul": told.get("hmul", 1), "hfma": told.get("hfma", 2)}
-    if told:
+    derived = {m[1]: int(m[2]) for name in wide.columns.columns if (m := _HALF_FACTOR.fullmatch(name))}
+    factors = {"hadd": derived.get("hadd", 1), "hmul": derived.get("hmul", 1), "hfma": derived.get("hfma", 2)}
+    if derived:
         return factors, f" (hfma × {factors['hfma']}, as the report derives it)"
     return factors, f" (hfma × 2: {ESTIMATE}, packed halves may count twice)"
 

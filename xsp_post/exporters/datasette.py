@@ -28,5 +28,10 @@ def write(
 def _table(name: str, results: Results) -> dict[str, Any]:
     table = TABLES[name]
     units = {column.name: unit_of(column.name) for column in table.columns if unit_of(column.name) not in ("", "1")}
-    told = {c.name: c.meaning + (f" [{units[c.name]}]" if c.name in units else "") for c in table.columns}
-    return {"title": table.title, "description": f"One row per {table.one_row_per}.", "columns": told, "units": units}
+    meanings = {c.name: c.meaning + (f" [{units[c.name]}]" if c.name in units else "") for c in table.columns}
+    return {
+        "title": table.title,
+        "description": f"One row per {table.one_row_per}.",
+        "columns": meanings,
+        "units": units,
+    }

@@ -282,8 +282,8 @@ class _Assembly:
         ranges = self.ranges
         is_layer = (ranges["level"] == Level.LAYER.name).to_numpy()
         types = [
-            str(told or (name if layer else ""))
-            for told, name, layer in zip(_tag(ranges, "layer_type", "op_name"), ranges["name"], is_layer)
+            str(stated or (name if layer else ""))
+            for stated, name, layer in zip(_tag(ranges, "layer_type", "op_name"), ranges["name"], is_layer)
         ]
         columns = {
             "level": pd.Categorical(ranges["level"]),
@@ -320,16 +320,16 @@ class _Assembly:
         )  # fmt: skip
 
     def _provenance(self, source_name: str, devices: pd.DataFrame) -> Provenance:
-        def told(*keys: str) -> str:
+        def stated(*keys: str) -> str:
             return next((str(value) for value in _tag(self.all, *keys) if value), "")
 
-        framework = f"{told('framework_name')} {told('framework_version')}".strip()
+        framework = f"{stated('framework_name')} {stated('framework_version')}".strip()
         first_ns, last_ns = int(self.all["start_ns"].min()), int(self.all["end_ns"].max())
         return Provenance(
             source_name=source_name,
             collector="jaeger",
-            batch_size=int(int_column([told("batch_size") or -1])[0]),
-            workload_name=told("model_name"),
+            batch_size=int(int_column([stated("batch_size") or -1])[0]),
+            workload_name=stated("model_name"),
             framework=framework,
             gpu_name=str(devices["gpu_name"].iloc[0]) if len(devices) else "",
             session_start_utc_ns=first_ns,

@@ -34,9 +34,9 @@ def exported(report: Path) -> Path:
     note = cache.with_name(cache.name + ".json")
     if cache.is_file() and _read(note) == stamp:
         return cache
-    target, beside = (cache, True) if os.access(report.parent, os.W_OK) else (_elsewhere(report), False)
+    target, is_in_its_folder = (cache, True) if os.access(report.parent, os.W_OK) else (_elsewhere(report), False)
     _export(str(tool.path), report, target)
-    if beside:
+    if is_in_its_folder:
         note.write_text(json.dumps(stamp), encoding="utf-8")
     return target
 

@@ -23,7 +23,7 @@ _NO_LAYER = -1
 _AT_ONCE = 250_000  # gaps: what is needed beside them grows with their number
 # From the return of a launch call to the start on an idle device: what takes longer has waited for something.
 LATENCY_LIMIT_NS = 100_000
-# The first launch of a kernel loads its code: told by its length, beside that of the other launches.
+# The first launch of a kernel loads its code: recognised by its length.
 SLOW_LAUNCH_NS = 100_000
 FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
 NOT_RECORDED = "something that was not recorded"
@@ -67,7 +67,7 @@ def _cut_at_executions(tree: Tree, gaps: Gaps) -> tuple[np.ndarray, np.ndarray, 
     """Gaps cut where executions begin and end: row of the gap, start, end, execution (−1 outside).
 
     Where several executions cover a piece it counts for that of the operation which ended the gap, if it is one
-    of them, else for the one that began last."""
+    of them, else for the one that started last."""
     run_start, run_end = execution_intervals(tree)
     if not len(run_start):
         return np.arange(len(gaps.start)), gaps.start, gaps.end, np.full(len(gaps.start), -1, np.int64)
@@ -79,7 +79,7 @@ def _cut_at_executions(tree: Tree, gaps: Gaps) -> tuple[np.ndarray, np.ndarray, 
     for device in range(len(gaps.devices)):
         runs = np.flatnonzero(np.isin(run_process, processes[device]))
         mine = np.flatnonzero(gaps.device[row] == device)
-        iteration[mine] = _last_begun(run_start[runs], run_end[runs], start[mine], end[mine], runs)
+        iteration[mine] = _last_started(run_start[runs], run_end[runs], start[mine], end[mine], runs)
     following = gaps.next[row]
     wanted = np.where(following >= 0, tree.activities["iteration_index"].to_numpy()[following], -1)
     known = np.flatnonzero(wanted >= 0)
@@ -98,10 +98,10 @@ def _processes_of_devices(tree: Tree, gaps: Gaps) -> list[np.ndarray]:
     return result
 
 
-def _last_begun(
+def _last_started(
     run_start: np.ndarray, run_end: np.ndarray, start: np.ndarray, end: np.ndarray, numbers: np.ndarray
 ) -> np.ndarray:
-    """The execution that began last among those around each piece, −1 for none; pieces are cut at their edges."""
+    """The execution that started last among those around each piece, −1 for none; pieces are cut at their edges."""
     found = np.full(len(start), -1, np.int64)
     if not len(run_start):
         return found
@@ -146,11 +146,11 @@ def _explain(
     middle = np.clip(returned, start, end)
 
     host = np.flatnonzero(has & (middle > start))
-    told = state.pieces(thread[host], start[host], middle[host])
-    told.row = host[told.row]
-    parts = [_frame(told.row, told, gaps, row, iteration)]
-    if told.is_bare.any():
-        parts = _ask_previous_thread(tree, state, gaps, told, row, iteration, launch_id, thread)
+    pieces = state.pieces(thread[host], start[host], middle[host])
+    pieces.row = host[pieces.row]
+    parts = [_frame(pieces.row, pieces, gaps, row, iteration)]
+    if pieces.is_bare.any():
+        parts = _ask_previous_thread(tree, state, gaps, pieces, row, iteration, launch_id, thread)
     _mark_communication(tree, parts)
     late = np.flatnonzero(has & (end > middle))
     parts.append(_on_the_way(tree, late, middle[late], end[late], gaps, row, iteration, launch))
@@ -159,8 +159,8 @@ def _explain(
     return pd.concat(parts, ignore_index=True)
 
 
-def _frame(at: np.ndarray, told: Pieces, gaps: Gaps, row: np.ndarray, iteration: np.ndarray) -> pd.DataFrame:
-    return _piece_frame(at, told.start, told.end, told.cause, told.call, told.node, gaps, row, iteration)
+def _frame(at: np.ndarray, pieces: Pieces, gaps: Gaps, row: np.ndarray, iteration: np.ndarray) -> pd.DataFrame:
+    return _piece_frame(at, pieces.start, pieces.end, pieces.cause, pieces.call, pieces.node, gaps, row, iteration)
 
 
 def _piece_frame(
@@ -203,7 +203,7 @@ def _ask_previous_thread(
     tree: Tree,
     state: HostState,
     gaps: Gaps,
-    told: Pieces,
+    pieces: Pieces,
     row: np.ndarray,
     iteration: np.ndarray,
     launch_id: np.ndarray,
@@ -211,24 +211,24 @@ def _ask_previous_thread(
 ) -> list[pd.DataFrame]:
     """Where the launching thread did nothing that was recorded, the work was still with the thread that launched
     the operation before (an autograd thread waits for the main thread): what that one did explains the wait."""
-    previous = gaps.previous[row[told.row]]
+    previous = gaps.previous[row[pieces.row]]
     launch = np.where(previous >= 0, launch_id[previous], -1)
     of_launch = tree.trace.launches["thread_index"].to_numpy()
     other = np.where(launch >= 0, of_launch[np.maximum(launch, 0)], -1).astype(np.int64)
-    asked = np.flatnonzero(told.is_bare & (other >= 0) & (other != thread[told.row]))
-    kept = np.ones(len(told.row), bool)
+    asked = np.flatnonzero(pieces.is_bare & (other >= 0) & (other != thread[pieces.row]))
+    kept = np.ones(len(pieces.row), bool)
     if not len(asked):
-        return [_frame(told.row, told, gaps, row, iteration)]
-    second = state.pieces(other[asked], told.start[asked], told.end[asked])
+        return [_frame(pieces.row, pieces, gaps, row, iteration)]
+    second = state.pieces(other[asked], pieces.start[asked], pieces.end[asked])
     # where that thread says nothing either, the first answer stays
     silent = np.bincount(second.row, weights=~second.is_bare, minlength=len(asked)) == 0
     kept[asked[~silent]] = False
     chosen = ~silent[second.row]
     better = Pieces(*(getattr(second, name)[chosen] for name in second.__dataclass_fields__))
-    first = Pieces(*(getattr(told, name)[kept] for name in told.__dataclass_fields__))
+    first = Pieces(*(getattr(pieces, name)[kept] for name in pieces.__dataclass_fields__))
     return [
         _frame(first.row, first, gaps, row, iteration),
-        _frame(told.row[asked[better.row]], better, gaps, row, iteration),
+        _frame(pieces.row[asked[better.row]], better, gaps, row, iteration),
     ]
 
 

@@ -29,9 +29,9 @@ def critical_path_line(results: Results, capture_id: int) -> str:
     owner = steps["layer_index"].map(_owners(layers)).astype(object).fillna("no layer")
     part = kind.map(_DEVICE).fillna(kind).where(~kind.isin(list(_DEVICE)), kind.map(_DEVICE) + " of " + owner)
     shares = steps["duration_ns"].groupby(part.to_numpy()).sum().sort_values(ascending=False, kind="stable") / total
-    told = shares[shares >= _LEAST_RATIO].head(_MOST_PARTS)
-    texts = [f"{format_ratio_percent(ratio)} {name}" for name, ratio in told.items()]
-    if (rest := 1 - float(told.sum())) >= 0.005:
+    named = shares[shares >= _LEAST_RATIO].head(_MOST_PARTS)
+    texts = [f"{format_ratio_percent(ratio)} {name}" for name, ratio in named.items()]
+    if (rest := 1 - float(named.sum())) >= 0.005:
         texts.append(f"{format_ratio_percent(rest)} other")
     number = steps["iteration_index"].iloc[0]
     what = "the recording" if pd.isna(number) else f"execution {int(number)}"

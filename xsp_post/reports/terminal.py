@@ -147,7 +147,7 @@ def print_findings(console: Console, results: Results) -> None:
         console.print("No findings.", style="dim")
         return
     console.print("Findings", style="bold")
-    told: set[str] = set()
+    printed_hints: set[str] = set()
     alike = frame.astype({"severity": object, "code": object}).groupby(
         ["severity", "code", "title", "example", "hint"], sort=False, dropna=False
     )
@@ -166,9 +166,9 @@ def print_findings(console: Console, results: Results) -> None:
         if row["example"]:
             line.append(f"  e.g. {shown(str(row['example']), 90)}", style="dim")
         say(console, line, hanging=8)
-        for hint in ["As above."] if row["hint"] in told else str(row["hint"]).splitlines()[:8]:
+        for hint in ["As above."] if row["hint"] in printed_hints else str(row["hint"]).splitlines()[:8]:
             say(console, Text(f"          {shown(hint, 220)}", style="dim"), hanging=0)
-        told.add(row["hint"])
+        printed_hints.add(row["hint"])
 
 
 # Findings on ways of attribution: their device time is in the table `balance`, by question and way.
@@ -203,14 +203,14 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int) -> None:
     listed = _with_short_names(frame if top == 0 else frame.head(top))
     same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique(dropna=False) == 1]
     skipped = {*same, *_twins(listed)}
-    told = [c for c in listed.columns if c not in skipped and not _says_nothing(listed[c])] or list(listed.columns)
+    columns = [c for c in listed.columns if c not in skipped and not _says_nothing(listed[c])] or list(listed.columns)
     if said := [c for c in same if not listed[c].isna().all()]:
         console.print(Text(" · ".join(f"{c} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
-    cells = {c: _cells(listed[c], formatter_of(str(c))) for c in told}
-    widths = {c: max([len(str(c)), *(len(cell) for cell in cells[c])]) + 1 for c in told}
+    cells = {c: _cells(listed[c], formatter_of(str(c))) for c in columns}
+    widths = {c: max([len(str(c)), *(len(cell) for cell in cells[c])]) + 1 for c in columns}
     room = console.width
     fitting: list = []
-    for column in told:
+    for column in columns:
         if fitting and widths[column] > room:
             break
         fitting.append(column)
@@ -224,9 +224,9 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int) -> None:
     console.print(table)
     if len(listed) < len(frame):
         console.print(f"… {len(frame) - len(listed):,} more rows (--top 0 prints all)", style="dim")
-    if len(fitting) < len(told):
-        hidden = ", ".join(map(str, told[len(fitting) :]))
-        console.print(f"… {len(told) - len(fitting)} more columns (--format csv has all): {hidden}", style="dim")
+    if len(fitting) < len(columns):
+        hidden = ", ".join(map(str, columns[len(fitting) :]))
+        console.print(f"… {len(columns) - len(fitting)} more columns (--format csv has all): {hidden}", style="dim")
     if not len(frame):
         console.print("no rows", style="dim")
 
@@ -235,17 +235,17 @@ _TEXT_WIDTH = 52
 
 
 def _with_short_names(listed: pd.DataFrame) -> pd.DataFrame:
-    """Demangled kernel names too long for a cell shortened to what tells them apart."""
+    """Demangled kernel names too long for a cell shortened; different names stay different."""
     if not {"name", "short_name"} <= set(listed):
         return listed
-    from xsp_post.reports.text import short_kernel, told_apart, visible
+    from xsp_post.reports.text import make_distinct, short_kernel, visible
 
     full = [str(name) for name in pd.unique(listed["name"].astype(object))]
-    gist = told_apart(
+    short = make_distinct(
         [short_kernel(visible(name, 2000), _TEXT_WIDTH - 5) if len(name) > _TEXT_WIDTH else name for name in full],
         full,
     )
-    return listed.assign(name=listed["name"].astype(object).map(dict(zip(full, gist))))
+    return listed.assign(name=listed["name"].astype(object).map(dict(zip(full, short))))
 
 
 # Keys that are said once above the table where all rows share them.

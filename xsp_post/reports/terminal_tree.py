@@ -203,12 +203,12 @@ def _work_rows(work: pd.DataFrame) -> pd.DataFrame:
 
 
 def _work_names(work: pd.DataFrame) -> np.ndarray:
-    from xsp_post.reports.text import short_kernel, told_apart, visible
+    from xsp_post.reports.text import make_distinct, short_kernel, visible
 
     names = [_work_name(row) for row in work.to_dict("records")]  # one per kind of work, never per execution
     kernels = [k for k, kind in enumerate(work["kind"]) if kind == "kernel"]
     full = [visible(names[k], 2000) for k in kernels]
-    short = told_apart([short_kernel(name, _KERNEL_WIDTH) for name in full], full)
+    short = make_distinct([short_kernel(name, _KERNEL_WIDTH) for name in full], full)
     for k, name in zip(kernels, short):
         names[k] = name
     return np.array(names, object)

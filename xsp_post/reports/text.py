@@ -64,7 +64,7 @@ _MOST_TOKENS = 2
 
 
 def short_kernel(name: str, length: int = SHORT_LENGTH) -> str:
-    """A kernel's demangled name without return type, arguments and namespaces, template list to its gist.
+    """A kernel's demangled name without return type, arguments and namespaces; of the template list, the functor.
 
     ``void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>(int, …)``
     becomes ``vectorized_elementwise_kernel<CUDAFunctor_add>``. Generated names (cuBLAS, CUTLASS, Triton)
@@ -75,8 +75,8 @@ def short_kernel(name: str, length: int = SHORT_LENGTH) -> str:
     if "(" in head:  # the arguments come first: there is no template list
         head, bracket = head.partition("(")[0], ""
     bare = head.rpartition("::")[2].strip() or head.strip() or name
-    gist = f"<{_functor(rest, bare) or '…'}>" if bracket else ""
-    return shorten(bare + gist, length)
+    functor = f"<{_functor(rest, bare) or '…'}>" if bracket else ""
+    return shorten(bare + functor, length)
 
 
 def _functor(template: str, bare: str) -> str:
@@ -91,14 +91,14 @@ def _functor(template: str, bare: str) -> str:
 
 
 def short_kernels(names: pd.Series, length: int = SHORT_LENGTH) -> pd.Series:
-    """`short_kernel` over a column, once per distinct name; different names stay different (`told_apart`)."""
+    """`short_kernel` over a column, once per distinct name; different names stay different (`make_distinct`)."""
     codes, values = pd.factorize(names, use_na_sentinel=True)
     full = [visible(value, 2000) for value in values]
-    short = [*told_apart([short_kernel(name, length) for name in full], full), ""]
+    short = [*make_distinct([short_kernel(name, length) for name in full], full), ""]
     return pd.Series(pd.Series(short, dtype=object).to_numpy()[codes], index=names.index, dtype=object)
 
 
-def told_apart(short: Sequence[str], full: Sequence[str]) -> list[str]:
+def make_distinct(short: Sequence[str], full: Sequence[str]) -> list[str]:
     """Short names made different where shortening made them equal: by the first parts of the full name that the
     others do not have, and by a number where there are none."""
     alike: dict[str, list[int]] = {}
@@ -123,7 +123,7 @@ def _numbered(short: Sequence[str], full: Sequence[str]) -> list[str]:
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """Names told apart by a number where shortening made two equal: neither a reader nor an axis may join them."""
+    """Names with a number added where shortening made two equal: neither a reader nor an axis may join them."""
     seen: dict[str, int] = {}
     result = []
     for name in names:

@@ -90,8 +90,8 @@ def why(results: Results, *, layer: str = "") -> Why:
     causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope else ()
     owners = causes if not layer else tuple(largest_causes(results, limit))
     path = _path_line(results, limit)
-    begun = lead_in_line(results, limit)
-    return Why(limit, causes, tuple(advise(results, limit)), word_of(limit), sentence_of(limit, owners), path, begun)
+    lead_in = lead_in_line(results, limit)
+    return Why(limit, causes, tuple(advise(results, limit)), word_of(limit), sentence_of(limit, owners), path, lead_in)
 
 
 def lead_in_line(results: Results, limit: Limit) -> str:
@@ -224,8 +224,8 @@ def verdict_line(results: Results) -> Text:
     text = Text("Verdict  ", style="bold")
     text.append(word_of(limit), style="bold")
     text.append(f". {sentence_of(limit, tuple(largest_causes(results, limit, count=20)))}", style="default")
-    begun = lead_in_line(results, limit)
-    text.append(f" {begun}" if begun else "", style="default")
+    lead_in = lead_in_line(results, limit)
+    text.append(f" {lead_in}" if lead_in else "", style="default")
     return text
 
 

@@ -159,17 +159,19 @@ def _worth_keeping(
 
 
 def _match_gradients(found: pd.DataFrame, home: np.ndarray, names: NodeNames, nodes: pd.DataFrame) -> None:
-    """Block k of n in a backward range belongs to block n + 1 − k of the forward range beside it, where that has n
-    too (``matched_block_index``, in place)."""
+    """Block k of n in a backward range belongs to block n + 1 − k of the forward range of the same step, where that
+    has n too (``matched_block_index``, in place)."""
     phase = names.node_text("phase", home)
-    beside = nodes["parent_id"].to_numpy()[home]
+    parent_of_range = nodes["parent_id"].to_numpy()[home]
     top = (found["parent"].to_numpy() < 0) & (found["kind"] == "block").to_numpy()
     count, index = found["block_count"].to_numpy(), found["block_index"].to_numpy()
-    most = pd.DataFrame({"beside": beside[top], "phase": phase[top], "count": count[top]})
-    most = most.groupby(["beside", "phase"])["count"].max().unstack(fill_value=0)
+    most = pd.DataFrame({"parent_of_range": parent_of_range[top], "phase": phase[top], "count": count[top]})
+    most = most.groupby(["parent_of_range", "phase"])["count"].max().unstack(fill_value=0)
     if not {"forward", "backward"} <= set(most.columns):
         return
-    both = most["forward"].where(most["forward"] == most["backward"], 0).reindex(beside, fill_value=0).to_numpy()
+    both = (
+        most["forward"].where(most["forward"] == most["backward"], 0).reindex(parent_of_range, fill_value=0).to_numpy()
+    )
     matched = top & (phase == "backward") & (count == both) & (both > 0)
     found["matched_block_index"] = np.where(matched, count + 1 - index, found["matched_block_index"])
 

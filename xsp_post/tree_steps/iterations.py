@@ -108,7 +108,7 @@ def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     model = frame["node_id"].to_numpy()
     kind = kinds_of(tree)
     said = tree.nodes["is_warmup_text"].to_numpy()[model] | _below_warmup(tree, frame)
-    frame["phase"], said, told = warmup_of_its_kind(tree, kind, said)
+    frame["phase"], said, raised = warmup_of_its_kind(tree, kind, said)
     frame["kind"] = kind
     frame["batch_size"], frame["token_count"] = step_sizes(_texts(tree, model))
     frame["period_ns"] = _periods(frame)
@@ -119,7 +119,7 @@ def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
         inside = (position >= 0) & (frame["end_ns"].to_numpy()[np.maximum(position, 0)] >= at)
         loading[position[inside]] = True
     warm, findings = mark_warmup(frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said, loading)
-    return frame.assign(is_warmup=warm, is_inferred=inferred), told + findings + _overlaps(frame)
+    return frame.assign(is_warmup=warm, is_inferred=inferred), raised + findings + _overlaps(frame)
 
 
 def _texts(tree: Tree, nodes: np.ndarray) -> np.ndarray:

@@ -78,8 +78,8 @@ def module_layers(ranges: Ranges, module: np.ndarray) -> tuple[np.ndarray, str]:
     if not blocks.any():
         return inner, "module names"
     open_modules = module & ~blocks & ~ranges.inside(blocks) & ~ranges.around(blocks)
-    beside = _beside(ranges, modules, open_modules, inner)
-    return blocks | beside, "the modules that repeat"
+    other_layers = _layers_outside_blocks(ranges, modules, open_modules, inner)
+    return blocks | other_layers, "the modules that repeat"
 
 
 def _modules(ranges: Ranges, module: np.ndarray) -> _Modules:
@@ -188,10 +188,10 @@ def _like_siblings(ranges: Ranges, modules: _Modules) -> np.ndarray:
         "class": class_of, "signature": signature[rows], "parent": ranges.parent[rows], "name": ranges.name_id[rows]
     })  # fmt: skip
     named = frame.groupby(["class", "signature"], sort=False)["name"].nunique().groupby("class").max()
-    beside = frame.groupby(["class", "signature", "parent"], sort=False).size().groupby("class").max()
+    in_one_parent = frame.groupby(["class", "signature", "parent"], sort=False).size().groupby("class").max()
     result = np.zeros(count, np.int64)
     np.maximum.at(result, named.index.to_numpy(), named.to_numpy())
-    np.maximum.at(result, beside.index.to_numpy(), beside.to_numpy())
+    np.maximum.at(result, in_one_parent.index.to_numpy(), in_one_parent.to_numpy())
     return result
 
 
@@ -224,7 +224,7 @@ def _lie_around(ranges: Ranges, outer: np.ndarray, inner: np.ndarray) -> bool:
     return bool(inner.any()) and bool((ranges.inside(outer) | ~inner).all())
 
 
-def _beside(ranges: Ranges, modules: _Modules, free: np.ndarray, inner: np.ndarray) -> np.ndarray:
+def _layers_outside_blocks(ranges: Ranges, modules: _Modules, free: np.ndarray, inner: np.ndarray) -> np.ndarray:
     """Layers beside the blocks: embeddings, last norms, heads. Outermost ones; of what holds convolutions or a
     fifth of all time, or only groups others (`Sequential`), the innermost."""
     convolutional = np.append(_convolutional(ranges, modules, inner), False)[modules.class_of]

@@ -285,8 +285,8 @@ def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -
     if module.any():
         chosen, called = layer_rules.module_layers(ranges, module)
         # module markers may stand beside the work they name (FSDP hooks): operators outside them count too
-        beside = ranges.outermost(operator & ~ranges.inside(module) & ~ranges.around(module))
-        return chosen | beside, called + (" and operators beside them" if beside.any() else "")
+        uncovered = ranges.outermost(operator & ~ranges.inside(module) & ~ranges.around(module))
+        return chosen | uncovered, called + (" and operators beside them" if uncovered.any() else "")
     if operator.any():
         return ranges.outermost(operator), "framework operators"
     phase = ranges.has_role("phase") & ~model & ranges.inside(model)

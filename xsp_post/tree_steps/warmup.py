@@ -24,10 +24,10 @@ def mark_warmup(
     detected = 0
     for name in pd.unique(phase):
         rows = np.flatnonzero((phase == name) & ~said)
-        is_told = bool(said[phase == name].any())
+        names_its_warmup = bool(said[phase == name].any())
         for position in range(len(rows) - 2):
             rest = rows[position + 1 :]
-            slow = not is_told and latency_ns[rows[position]] > SLOW_START_RATIO * np.median(latency_ns[rest])
+            slow = not names_its_warmup and latency_ns[rows[position]] > SLOW_START_RATIO * np.median(latency_ns[rest])
             if not (slow or (has_loading[rows[position]] and not has_loading[rest].all())):
                 break
             warm[rows[position]] = True
