@@ -24,7 +24,7 @@ ensure_environment() {
   done
   local packages=(-e ".$extras")
   # Any torch from 2.4 on does. Where none is there yet, take the version the tests were written with,
-  # so that a fresh machine and CI agree; it is no requirement of the package (pyproject.toml).
+  # so that a fresh machine and CI agree; it is not a requirement of the package (pyproject.toml).
   if [[ $purpose != plain ]] && ! .venv/bin/python -c 'import torch' 2>/dev/null; then
     packages+=('torch==2.13.0')
   fi

@@ -100,7 +100,7 @@ class ExportRows:
         with connection:
             for table, columns in self.tables_to_write().items():
                 connection.execute(create_sql(table, columns))
-                # CAST keeps bytes that are no UTF-8 as TEXT, as nsys leaves them
+                # CAST keeps bytes that are not UTF-8 as TEXT, as nsys leaves them
                 slots = ", ".join("CAST(? AS TEXT)" if column.type == "TEXT" else "?" for column in columns)
                 connection.executemany(f"INSERT INTO {quoted(table)} VALUES ({slots})", self.values(table))
         connection.close()

@@ -100,7 +100,7 @@ def test_two_captures_and_two_forms_of_one(tmp_path, capture):
 
 
 def test_a_database_in_write_ahead_mode_and_a_folder_nobody_may_write_to(tmp_path):
-    """Changes that wait in the log are never left out without a word: refused, until they are in the file."""
+    """Changes that wait in the log are never left out silently: refused, until they are in the file."""
     folder = tmp_path / "locked"
     folder.mkdir()
     path = build(folder / "wal.sqlite")

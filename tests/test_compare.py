@@ -1,4 +1,4 @@
-"""Comparisons: equal runs show nothing, changes are named and ranked, structure is told from time, bars for CI."""
+"""Comparisons: equal runs show nothing, changes are named and ranked, structure is separated from time, bars for CI."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_documented_commands_exist(gen_docs):
     found = 0
     for page, words in documented_commands():
         name = " ".join(words[:2])
-        assert name in commands, f"{page}: {name} is no command"
+        assert name in commands, f"{page}: {name} is not a command"
         options = {option for p in commands[name].params for option in [*p.opts, *p.secondary_opts]} | {"--help"}
         for word in words[2:]:
             if word.startswith("-") and not re.fullmatch(r"-\d+", word):

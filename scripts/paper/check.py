@@ -1,9 +1,9 @@
-"""The paper's printed numbers → lines that say ours beside them, and whether they agree (checks R1–R9).
+"""The paper's printed numbers → lines that give our value for each, and whether they agree (checks R1–R9).
 
 Every line feeds raw columns of the paper through `compute_all`, the function that users' captures go
 through, and compares a derived column. A printed number is a rounded one: a line agrees when ours lies within
 half a unit of the last printed place, widened by what the rounding of the raw columns can do. Where the paper
-itself slips the line is expected to differ and says so.
+itself has an error the line is expected to differ and says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from paper.data import MIB, SLIPS, Builder, KernelRow, LayerRow, folder, printed
+from paper.data import MIB, PAPER_ERRORS, Builder, KernelRow, LayerRow, folder, printed
 from xsp_post.analyses import compute_all
 from xsp_post.analyses.evaluation import convolution_ratio
 from xsp_post.analyses.options import BATCH_POLICIES
@@ -39,12 +39,12 @@ class Line:
     ours: str
     paper: str
     agrees: bool
-    slip: str = ""
+    erratum: str = ""
 
     @property
     def is_as_expected(self) -> bool:
-        """Agrees, or differs where the paper is known to slip."""
-        return self.agrees != bool(self.slip)
+        """Agrees, or differs where the paper is known to have an error."""
+        return self.agrees != bool(self.erratum)
 
 
 def half_unit(text: str, places: int | None = None) -> float:
@@ -60,18 +60,18 @@ def number_line(
     paper: str,
     *,
     relative: float = 0.0,
-    slip: str = "",
+    erratum: str = "",
     places: int | None = None,
 ) -> Line:
     """A line that agrees within half a printed unit plus ``relative`` times the value (rounded raw columns)."""
     tolerance = half_unit(paper, places) + relative * abs(ours) + 1e-9
     decimals = max(len(paper.partition(".")[2]), places or 0)
     shown = f"{ours:.{decimals}f}" if decimals else f"{ours:g}"
-    return Line(section, what, shown, paper, bool(abs(ours - float(paper)) <= tolerance), slip)
+    return Line(section, what, shown, paper, bool(abs(ours - float(paper)) <= tolerance), erratum)
 
 
-def text_line(section: str, what: str, ours: str, paper: str, slip: str = "") -> Line:
-    return Line(section, what, ours, paper, ours == paper, slip)
+def text_line(section: str, what: str, ours: str, paper: str, erratum: str = "") -> Line:
+    return Line(section, what, ours, paper, ours == paper, erratum)
 
 
 def _tables(builder: Builder, system: str = "Tesla_V100") -> dict[str, pd.DataFrame]:
@@ -112,7 +112,7 @@ def _bound_text(is_memory_bound: str) -> str:
 
 
 def _derived(
-    section: str, what: str, ours: pd.Series, row: pd.Series, rounding: tuple[float, float], slip: str = ""
+    section: str, what: str, ours: pd.Series, row: pd.Series, rounding: tuple[float, float], erratum: str = ""
 ) -> Iterator[Line]:
     """Intensity, throughput and bound of one row of a table of the paper."""
     yield number_line(
@@ -121,7 +121,7 @@ def _derived(
         ours["arithmetic_intensity_flop_per_byte"],
         row["arithmetic_intensity"],
         relative=rounding[0],
-        slip=slip,
+        erratum=erratum,
         places=2,
     )
     if "arithmetic_throughput_TFlops" in row and rounding[1]:
@@ -174,14 +174,16 @@ def table_iv() -> Iterator[Line]:
         mine = ours.loc[row["kernel"]]
         yield from _derived(section, row["kernel"], mine, row, _rounding(row, row["latency_ms"]))
         relative = 0.005 / float(row["latency_ms"]) + 0.005 / MODEL_LATENCY_MS
-        slip = "the paper divided by a latency a hair above the 275.05 ms it prints" if row["count"] == "34" else ""
+        erratum = (
+            "the paper divided by a latency slightly above the 275.05 ms it prints" if row["count"] == "34" else ""
+        )
         yield number_line(
             section,
             f"{row['kernel']}: % of model latency",
             mine["latency_ratio"] * 100,
             row["latency_pct"],
-            relative=relative if not slip else 0.0,
-            slip=slip,
+            relative=relative if not erratum else 0.0,
+            erratum=erratum,
         )
     counts = _counts_by_type()
     why = "the authors' code starts counting at 0 (E1)"
@@ -192,7 +194,7 @@ def table_iv() -> Iterator[Line]:
             f"{kernel}: count, from the {layer_type} layers of Figure 4a",
             float(counts[layer_type]),
             row["count"],
-            slip=why,
+            erratum=why,
         )
     row = raw[raw["kernel"].str.contains("128x128")].iloc[0]
     largest = printed("table_III_top5_kernels.csv").query("kernel == @row.kernel")["gflops"].astype(float).max()
@@ -201,7 +203,7 @@ def table_iv() -> Iterator[Line]:
         "128x128: count, at least total ÷ largest single flop",
         float(np.ceil(float(row["gflops"]) / largest)),
         row["count"],
-        slip=why,
+        erratum=why,
     )
 
 
@@ -297,9 +299,9 @@ def table_ix() -> Iterator[Line]:
     for _, row in raw.iterrows():
         mine, name = ours.loc[row["id"]], f"{row['id']} {names.loc[row['id'], 'name']}"
         intensity, throughput = _rounding(row, row["batch_latency_ms"], "gpu_", "GB")
-        slip = "reads of 24.40 GB are a misprint: Table VI has 24.31 GB (E5)" if row["id"] == "7" else ""
+        erratum = "reads of 24.40 GB are a misprint: Table VI has 24.31 GB (E5)" if row["id"] == "7" else ""
         yield from _derived(
-            section, name, mine, row, (intensity, throughput + 0.005 / float(row["gpu_latency_pct"])), slip
+            section, name, mine, row, (intensity, throughput + 0.005 / float(row["gpu_latency_pct"])), erratum
         )
         yield number_line(section, f"{name}: GPU latency, %", mine["gpu_latency_ratio"] * 100, row["gpu_latency_pct"])
     memory = int((ours["bound"] == "memory").sum())
@@ -309,7 +311,7 @@ def table_ix() -> Iterator[Line]:
         "highest GPU latency, %",
         ours["gpu_latency_ratio"].max() * 100,
         "95.61",
-        slip="the table's own maximum is 96.32 (E7)",
+        erratum="the table's own maximum is 96.32 (E7)",
     )
     best = ours["arithmetic_throughput_flop_per_s"].max() / paper_system("Tesla_V100").flop_per_s["fp32"]
     yield number_line(section, "best share of the peak, %", best * 100, "52")
@@ -413,12 +415,12 @@ def digitised_layers() -> Iterator[Line]:
     for name, letter in STAGE_LETTERS.items():
         yield number_line(section, f"layers of third {letter}", float(stage["layer_count"][name]), "78")
     row = printed("table_IX_37_ic_models.csv").set_index("id").loc["7"]
-    slip = "contradicted by the paper's own figures and text (E3)"
+    erratum = "contradicted by the paper's own figures and text (E3)"
     for column, key, why in (
         ("latency", "latency_stage", ""),
-        ("allocated", "alloc_mem_stage", slip),
-        ("flop", "flops_stage", slip),
-        ("dram", "mem_access_stage", slip),
+        ("allocated", "alloc_mem_stage", erratum),
+        ("flop", "flops_stage", erratum),
+        ("dram", "mem_access_stage", erratum),
     ):
         dominant = stage.index[stage[f"is_dominant_{column}"]][0]
         yield text_line(section, f"third with most {column}", STAGE_LETTERS[dominant], str(row[key]), why)
@@ -466,14 +468,14 @@ def figure_3() -> Iterator[Line]:
         builder.add("ResNet50", int(batch_size), batch_size / throughput * 1e9)
     tables = _tables(builder)
     found = tables["optimal_batch"].set_index("policy")["batch_size"]
-    slip = "no policy gives the paper's own choice of 256 (E2)"
+    erratum = "no policy gives the paper's own choice of 256 (E2)"
     for policy in BATCH_POLICIES:
         yield number_line(
             "Figure 3 (A1, optimal batch)",
             f"optimal batch size, policy {policy}",
             float(found[policy]),
             "256",
-            slip=slip,
+            erratum=erratum,
         )
     heat = printed("arxivFig12_throughput_speedup_heatmap.csv").set_index("model_id").loc["7"]
     speedup = tables["throughput_scalability"].set_index("batch_size")["speedup_ratio"]
@@ -515,8 +517,8 @@ _INTRODUCTION = """# The paper's numbers, recomputed
 
 Generated by `scripts/gen_docs`; do not edit. Each line feeds raw columns printed in *XSP* (Li, Dakkak, Xiong,
 Wei, Xu, Hwu: IPDPS 2020) or read back from its vector figures through the functions that every capture goes
-through, and sets the result beside the printed one. A line agrees when ours lies within half a unit of the
-last printed place, widened by the rounding of the raw columns. Where the paper slips the line says so, and
+through, and compares the result with the printed one. A line agrees when ours lies within half a unit of the
+last printed place, widened by the rounding of the raw columns. Where the paper has an error the line says so, and
 our value is what its own raw columns give. MB in Tables III–VI is 2^20 bytes, GB in Table IX 10^9 and in
 Table X 1000 · 2^20: no other reading fits the printed intensities.
 """
@@ -531,23 +533,23 @@ def render() -> str | None:
     for section in dict.fromkeys(line.section for line in found):
         parts.append(f"\n## {section}\n\n| | xsp-post | paper | |\n| --- | ---: | ---: | --- |\n")
         parts += [_row(line) for line in found if line.section == section]
-    parts.append("\n## Slips of the paper\n\n")
-    parts += [f"* **E{number}** {sentence}\n" for number, sentence in enumerate(SLIPS, 1)]
+    parts.append("\n## Errors in the paper\n\n")
+    parts += [f"* **E{number}** {sentence}\n" for number, sentence in enumerate(PAPER_ERRORS, 1)]
     return "".join(parts)
 
 
 def _overview(found: list[Line]) -> str:
-    text = "\n| | agree | slips of the paper |\n| --- | ---: | ---: |\n"
+    text = "\n| | agree | errors in the paper |\n| --- | ---: | ---: |\n"
     for section in dict.fromkeys(line.section for line in found):
         mine = [line for line in found if line.section == section]
-        slips = sum(bool(line.slip) for line in mine)
-        text += f"| {section} | {sum(line.agrees for line in mine)} of {len(mine) - slips} | {slips or ''} |\n"
+        errors = sum(bool(line.erratum) for line in mine)
+        text += f"| {section} | {sum(line.agrees for line in mine)} of {len(mine) - errors} | {errors or ''} |\n"
     return text
 
 
 def _row(line: Line) -> str:
     verdict = "agrees" if line.agrees else "**differs**"
-    if line.slip:
-        verdict = f"slip: {line.slip}"
+    if line.erratum:
+        verdict = f"error in the paper: {line.erratum}"
     cells = (line.what, line.ours, line.paper, verdict)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"

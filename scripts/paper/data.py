@@ -168,7 +168,7 @@ def _frame(table: str, rows: list[dict[str, object]]) -> pd.DataFrame:
 
 
 # What a re-implementation trips over; the numbers are referred to as E1 … E11 in code and tables.
-SLIPS = (
+PAPER_ERRORS = (
     "Table IV's counts are one too few: the authors' code starts a new name at 0. 53 Mul layers ran, 52 are printed.",
     "The optimal batch size of ResNet50 is printed as 256; by the rule as worded (a doubling gains 5 %) it is 64. "
     "Four policies are offered; the wording is the default.",

@@ -11,7 +11,7 @@ from xsp_post.arrays.statistics import TRIM_RATIO, trim_count
 
 
 def paper_trimmed_mean(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> float:
-    """The trimmed mean as the paper's code computes it, slips included; never a default.
+    """The trimmed mean as the paper's code computes it, errors included; never a default.
 
     n < 3: plain mean. n = 3: median. n ≥ 4: the mean of sorted[⌊0.2n⌋ : min(n − 1, n − ⌊0.2n⌋)], so that
     n = 4 loses its maximum only. Rounded to three decimals.

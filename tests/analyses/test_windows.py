@@ -32,7 +32,7 @@ def test_executions_that_overlap_are_one_window():
 
 
 def test_executions_apart_are_windows_of_their_own():
-    # pauses between executions, and the way from the host to the first kernel, are no idle time of them
+    # pauses between executions, and the way from the host to the first kernel, are not idle time of them
     frame = executions((0, 100, 20, 80, 40), (200, 100, 20, 80, 40), (400, 100, 20, 80, 40))
     assert one(frame) == ([240.0, 120.0, 200.0], False)
 

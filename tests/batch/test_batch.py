@@ -87,12 +87,12 @@ def test_what_is_one_capture_is_one_job(tmp_path):
     first = jobs["sweep_bs16_rank1"]
     assert (first.workload, first.rank, first.batch_size) == ("sweep", 1, 16)
     assert first.job_name == jobs["sweep_bs16_rank0"].job_name == "sweep_bs16"
-    assert (jobs["gb200_h100"].batch_size, jobs["gb200_h100"].rank) == (-1, -1)  # a GPU's name is no batch size
+    assert (jobs["gb200_h100"].batch_size, jobs["gb200_h100"].rank) == (-1, -1)  # a GPU's name is not a batch size
     assert len(jobs) == 5
 
 
 def test_names_that_are_hard_to_write(tmp_path):
-    """Bytes that are no UTF-8, line breaks, markup, the longest of names, a pipe, a dangling link, a loop of links."""
+    """Bytes that are not UTF-8, line breaks, markup, the longest of names, a pipe, a dangling link, a loop of links."""
     capture = write_capture(tmp_path / "good.sqlite")
     folder = os.fsencode(tmp_path / "in")
     os.makedirs(os.path.join(folder, b"loop"))
@@ -222,7 +222,7 @@ def test_report_without_nsys_is_tried_again_when_nsys_comes(tmp_path, monkeypatc
 
 
 def test_counter_report_alone_is_a_capture_that_says_what_it_is(tmp_path, captures):
-    """As `tree` and `ingest` read it: counters in a tree, and a finding that its durations are no latencies."""
+    """As `tree` and `ingest` read it: counters in a tree, and a finding that its durations are not latencies."""
     report = captures / "ncu" / "cutlass_int8_nvtx_a100_2024.1.ncu-rep"
     pytest.importorskip("ncu_report")
     jobs, _ = discover([report])

@@ -44,7 +44,7 @@ def test_the_text_says_error_interval_and_limit(capture):
     assert done.exit_code == 0
     assert "Replay error" in done.stdout
     assert "kernels" in done.stdout
-    assert "[bold]relu" in done.stdout  # text of the capture is no markup
+    assert "[bold]relu" in done.stdout  # text of the capture is not markup
     assert "Assumes: no host call waits for the device" in " ".join(done.stdout.split())
 
 

@@ -235,7 +235,7 @@ def test_counts_come_before_rates() -> None:
     clock = {"smsp__cycles_elapsed.avg": 5.0}
     assert values(fake({**plain, **rates, **clock}), "flop_fp32") == [23]
     assert values(fake({**rates, **clock}), "flop_fp32") == [4 * 99 * 5]
-    assert values(fake(rates), "flop_fp32") == []  # a rate without a clock is no count
+    assert values(fake(rates), "flop_fp32") == []  # a rate without a clock is not a count
     assert values(fake({**plain, SASS.format("ffma"): None}), "flop_fp32") == []  # a part is missing
 
 

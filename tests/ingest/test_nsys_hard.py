@@ -129,7 +129,7 @@ def test_a_damaged_schema_is_one_sentence_whatever_bytes_are_in_it(tmp_path, nam
 
 
 def test_null_joins_nothing_and_names_nothing(tmp_path):
-    """NULL = NULL is no match in SQL either; and StringIds row 0 is a name like any other."""
+    """NULL = NULL is not a match in SQL either; and StringIds row 0 is a name like any other."""
     builder = steps().kernel("lost", run=(5000, 5010)).set_last(KERNEL, correlationId=None)
     builder.api("cudaDeviceSynchronize", 20, 30).set_last(RUNTIME, correlationId=None)
     builder.kernel("nameless", launch=(21, 22), run=(5020, 5030))

@@ -1,4 +1,4 @@
-"""What a replay must know of the real captures: its own error, when to abstain, and one pass told from another."""
+"""What a replay must know of the real captures: its own error, when to abstain, and and how it distinguishes passes."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ needs_data = pytest.mark.skipif(
     data.folder() is None, reason="the paper's data is not at hand (XSP_POST_PAPER, or ../shared/paper)"
 )
 
-# section → lines that agree, lines where the paper slips
+# section → lines that agree, lines with an error in the paper
 EXPECTED = {
     "Table III (A8)": (15, 0),  # R1
     "Table IV (A10)": (19, 4),  # R1, E1
@@ -45,7 +45,7 @@ def lines() -> list[Line]:
 def test_section(lines, section):
     mine = [line for line in lines if line.section == section]
     assert [line for line in mine if not line.is_as_expected] == []
-    assert (sum(line.agrees for line in mine), sum(bool(line.slip) for line in mine)) == EXPECTED[section]
+    assert (sum(line.agrees for line in mine), sum(bool(line.erratum) for line in mine)) == EXPECTED[section]
 
 
 @needs_data
@@ -54,8 +54,8 @@ def test_no_section_is_forgotten(lines):
 
 
 @needs_data
-def test_where_the_paper_slips_our_value_is_stated(lines):
-    ours = {line.what: (line.ours, line.paper) for line in lines if line.slip}
+def test_where_the_paper_has_an_error_our_value_is_stated(lines):
+    ours = {line.what: (line.ours, line.paper) for line in lines if line.erratum}
     assert ours["scalar_product_op: count, from the Mul layers of Figure 4a"] == ("53", "52")  # E1
     assert ours["scalar_max_op: count, from the Relu layers of Figure 4a"] == ("49", "48")
     assert ours["128x128: count, at least total ÷ largest single flop"] == ("5", "4")
@@ -117,7 +117,7 @@ def test_half_a_unit_is_of_the_last_printed_place():
     assert half_unit("52") == 0.5
     assert number_line("s", "w", 12.8049, "12.80").agrees
     assert not number_line("s", "w", 12.8051, "12.80").agrees
-    assert not number_line("s", "w", 12.8, "12.80", slip="why").is_as_expected
+    assert not number_line("s", "w", 12.8, "12.80", erratum="why").is_as_expected
 
 
 def test_the_papers_code_is_asymmetric_and_ours_is_not():

@@ -24,7 +24,8 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
-            raise UsageError(f"{root} is no folder", code="agent-folder", hint="name the folder of captures and stores")
+            hint = "name the folder of captures and stores"
+            raise UsageError(f"{root} is not a folder", code="agent-folder", hint=hint)
         self.root = root.resolve()
         self._kept: OrderedDict[tuple[Any, ...], Results] = OrderedDict()
 

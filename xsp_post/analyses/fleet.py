@@ -215,7 +215,7 @@ def fleet_tables(
     """All fleet tables from the contributions of the captures.
 
     ``base_framework`` and ``base_system``: what ratios are to; default the one with most models, of equals the
-    first. A framework is told by its first word: "torch 2.8.0" and "torch 2.9.0" are two versions of one.
+    first. A framework is recognised by its first word: "torch 2.8.0" and "torch 2.9.0" are two versions of one.
     ``optimal_policy``: as `analyses.model_tables.optimal_position`; a sweep may be spread over several captures.
     """
     parts = {name: _together(name, [c[name] for c in contributions]) for name in CONTRIBUTED}

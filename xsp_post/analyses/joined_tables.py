@@ -82,7 +82,7 @@ def a13(inputs: Inputs) -> pd.DataFrame:
     chosen = inputs.layers.frame.iloc[rows]
     latency = chosen["latency_ns"].to_numpy()
     kernel, busy = inputs.by_layer[0].latency_ns[rows], chosen["busy_ns"].to_numpy()
-    # a projection is device time already: nothing of it can be told to be host time
+    # a projection is device time already: none of it is known to be host time
     is_host = ~chosen["latency_source"].astype(object).isin(DEVICE_SOURCES).to_numpy(bool)
     whole = np.where(is_host, latency, np.nan)
     is_negative = (whole < kernel) | (whole < busy)

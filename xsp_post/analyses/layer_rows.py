@@ -130,7 +130,7 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     summary.loc[hidden, [name for name in summary.columns if name != "count"]] = np.nan
     frame["latency_ns"], frame["sample_count"] = summary["trimmed_mean"], summary["count"]
 
-    seen = np.bincount(group[is_measured], minlength=len(first)) > 0  # a layer of warm-up only is no layer
+    seen = np.bincount(group[is_measured], minlength=len(first)) > 0  # a layer of warm-up only is not a layer
     ordered = np.flatnonzero(seen)
     ordered = ordered[np.lexsort((number[ordered], case[first][ordered]))]
     findings = _findings(frame.iloc[ordered])

@@ -47,7 +47,7 @@ NOT_RECORDED = "something that was not recorded"
 FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
 # Scopes in the order in which they are believed.
 SCOPES = ("execution", "warm-up", "outside")
-# What the first execution did before the first operation of the device: told apart, no part of the verdict.
+# What the first execution did before the first operation of the device: kept apart, not part of the verdict.
 LEAD_IN = "lead-in"
 
 
@@ -195,7 +195,7 @@ class CauseRow:
 def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str = "") -> list[CauseRow]:
     """The causes with most idle time in the limit's scope, each with the range that owns it.
 
-    Raises `UsageError` for a pattern that is no regular expression or matches no layer."""
+    Raises `UsageError` for a pattern that is not a regular expression or matches no layer."""
     causes = in_scope(results, limit)
     if layer:
         causes = causes[_matching(causes["layer_path"], layer)]

@@ -22,7 +22,7 @@ def throughput_inputs_per_s(batch_size: IntArray, latency_ns: FloatArray) -> Flo
 def gain_per_doubling(batch_size: IntArray, throughput: FloatArray) -> FloatArray:
     """Relative throughput gained by doubling each batch size of one ascending sweep; NaN for the last.
 
-    Between sizes that are no doubling apart the gain is spread evenly over the doublings between them:
+    Between sizes that are not a factor of two apart the gain is spread evenly over the doublings between them:
     (throughput ratio)^(1 / log2 of the size ratio) − 1, which is the plain ratio − 1 for 1, 2, 4 …
     """
     gain = np.full(len(batch_size), np.nan)
@@ -82,7 +82,7 @@ def sweeps(inputs: Inputs) -> list[IntArray]:
     name, _ = text_codes(frame["workload_name"])
     phase, _ = text_codes(frame["phase"])
     rank, _ = text_codes(frame["rank_name"])
-    # Unnamed captures are no sweep: nothing says that they ran the same model.
+    # Unnamed captures are not a sweep: nothing says that they ran the same model.
     is_named = frame["workload_name"].to_numpy() != ""
     usable = usable[is_named[usable]]
     group, first = dense(name[usable], phase[usable], rank[usable])

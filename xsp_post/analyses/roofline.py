@@ -3,7 +3,7 @@
 paper, §III: AI = flop / (DRAM reads + writes); AT = flop / kernel latency; memory-bound ⇔ AI < peak / bandwidth
 (strictly). Written as times that is: memory-bound ⇔ bytes / bandwidth > flop / peak, which also holds for a
 kernel whose flop went through several pipes: its compute time is that of the pipe that is busy longest, and
-its roof is flop / max(compute time, memory time). What was not measured has no verdict (slip E9 of the paper).
+its roof is flop / max(compute time, memory time). What was not measured has no verdict (error E9 of the paper).
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def _compute_seconds(work: Work, peaks: Mapping[int, Peaks | None], roof: str) -
         longer = present & ~(needed <= seconds)  # also where the peak, and so the time, is unknown
         seconds, pipe = np.where(longer, needed, seconds), np.where(longer, PIPES.index(name), pipe)
         known += np.nan_to_num(flop)
-    # Flop whose pipe is not told are single precision, as nvprof's flop_count_sp and the paper's are.
+    # Flop whose pipe is unknown are single precision, as nvprof's flop_count_sp and the paper's are.
     rest = work.flop - known > 1e-6 * np.nan_to_num(work.flop)
     needed = np.where(rest, (work.flop - known) / _peak_per_row(work.case, peaks, "fp32"), 0.0)
     seconds = np.where(rest, np.maximum(seconds, needed), seconds)

@@ -406,7 +406,7 @@ ERRORS: dict[str, ErrorText] = {
         "Look at the names with `xsp-post tree CAPTURE`; the pattern is searched in `domain:text` and in `text`.",
     ),
     "agent-folder": ErrorText(
-        "What xsp-post mcp is to serve is no folder.",
+        "The path given to xsp-post mcp is not a folder.",
         "Name the folder that holds the captures and stores.",
     ),
     "agent-missing": ErrorText(

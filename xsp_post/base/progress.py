@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def step(text: str) -> Iterator[None]:
-    """Show a spinner with elapsed time while a step runs; nothing where stderr is no terminal.
+    """Show a spinner with elapsed time while a step runs; nothing where stderr is not a terminal.
 
     It is drawn after two seconds only, so that short work stays silent.
     """

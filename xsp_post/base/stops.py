@@ -18,7 +18,7 @@ unfinished: set[Path] = set()  # outputs that are being written, under their tem
 class Stops:
     """Turns the first such signal into a KeyboardInterrupt, so that what is half-written is cleared away.
 
-    The next one is passed over, for clearing away takes a moment; one more ends the process as the system does. A
+    The next one is ignored, because the clean-up takes a moment; one more ends the process as the system does. A
     thread of its own ends the process when the main thread does not get there: inside a library (SQLite, a
     decompression) Python handles no signal. `is_patient`: that thread is not started, for commands with child
     processes, which take their time to end.

@@ -24,7 +24,7 @@ def shown(text: str, limit: int = 100) -> str:
 
 
 def file_name_text(name: str) -> str:
-    """A file's name as text that can be written anywhere: its bytes that are no UTF-8 as ``%FF``.
+    """A file's name as text that can be written anywhere: its bytes that are not UTF-8 as ``%FF``.
 
     Python reads such bytes as lone surrogates (PEP 383), which no database, JSON or terminal takes.
     """

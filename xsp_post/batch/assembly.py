@@ -69,7 +69,7 @@ def run_batch(
 ) -> BatchResult:
     """Analyse what is not finished, then write the fleet store (and page) if anything changed.
 
-    ``force`` redoes everything. ``before`` is told what will be worked on, ``progress`` each outcome as it comes.
+    ``force`` redoes everything. ``before`` is called with what will be worked on, ``progress`` with each outcome.
     Raises `OutputError` (folder), `ToolError` (cluster); a capture that fails is a row.
     """
     options = options or Options()

@@ -52,13 +52,13 @@ class Job:
 
 @dataclass
 class Skipped:
-    """Files of the given folders that are no captures by their name or content."""
+    """Files of the given folders that are not captures by their name or content."""
 
     paths: list[str] = field(default_factory=list)
 
 
 def discover(paths: Sequence[str | os.PathLike[str]], *, leave_out: Path | None = None) -> tuple[list[Job], Skipped]:
-    """All captures below the paths, in a stable order, and what was passed over.
+    """All captures below the paths, in a stable order, and what was left out.
 
     ``paths``: files, folders (searched to any depth), glob patterns (``**`` too), run directories, and ``@FILE``
     with one path a line. ``leave_out``: the output folder. Raises `UsageError` when nothing is found or a list
@@ -132,7 +132,7 @@ def _same(path: Path, other: Path | None) -> bool:
 
 
 def _is_capture_name(path: Path) -> bool:
-    """Whether a file of a folder is taken: by its suffix; JSON by its first bytes, since most JSON is no trace."""
+    """Whether a file of a folder is taken: by its suffix; JSON by its first bytes, since most JSON is not a trace."""
     name = path.name
     if name.startswith(".") or name.endswith(_STORE):
         return False

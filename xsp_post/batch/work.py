@@ -143,7 +143,7 @@ def _header(sources: list[dict[str, Any]], options: Options, outcome: Outcome, i
 
 
 def _tools() -> str:
-    """Where nsys is: a report that failed for want of it is tried again once it is there."""
+    """Where nsys is: a report that failed because nsys was missing is tried again once it is there."""
     return shutil.which("nsys") or ""
 
 

@@ -208,7 +208,7 @@ class _StepLines:
 
 
 def device_of(name: str) -> str:
-    """``auto``: the GPU where the driver shows one and torch is no CPU build."""
+    """``auto``: the GPU where the driver shows one and torch is not a CPU build."""
     from xsp_post.hardware import machine
 
     if name in ("cpu", "cuda"):

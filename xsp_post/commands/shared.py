@@ -201,7 +201,7 @@ _TIME_SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_0
 
 
 def time_ns(text: str, option: str) -> int:
-    """``350ms`` → ns. Raises `UsageError` for a text that is no time with its unit."""
+    """``350ms`` → ns. Raises `UsageError` for a text that is not a time with its unit."""
     from xsp_post.base.errors import UsageError
 
     found = _TIME.match(text)

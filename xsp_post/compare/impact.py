@@ -1,8 +1,8 @@
 """Two results → where the difference in time comes from: totals, kernels by name, causes that sum to it.
 
 Everything is per unit of work. Where both have executions of one kind, that is an execution. Where neither has, the
-captures are windows on a longer run, and the work in a window is told by its kernels: how often those that both have
-were launched, weighted by their time in the base. The times of the other are divided by that ratio.
+captures are windows on a longer run, and the work in a window is measured by its kernels: how often those
+that both have were launched, weighted by their time in the base. The times of the other are divided by that ratio.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def structure(base: Results, other: Results) -> Structure:
 
 def has_operators(results: Results) -> bool:
     """Whether operators of a CPU stand for kernels. Which of nested operators does the work is decided by its time
-    in each capture, so that their sets are no fact about the program."""
+    in each capture, so that their sets say nothing about the program."""
     return bool((core_frame(results, "findings", ["code"])["code"].astype(object) == _OPERATORS).any())
 
 

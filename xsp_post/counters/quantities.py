@@ -34,7 +34,7 @@ _TENSOR_ACTIVE = (
     "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
 )
-# Shares of the tensor pipe that are floating point; integer work (imma) is no flop.
+# Shares of the tensor pipe that are floating point; integer work (imma) is not counted as flop.
 _FLOATING_ACTIVE = re.compile(
     r"sm__(?:pipe_tensor_(?:op|subpipe)_(?:hmma|dmma|gmma|hgmma)_cycles_active"
     r"|inst_executed_pipe_tensor_(?:op|subpipe)_(?:hmma|dmma|gmma|hgmma))\.avg\.pct_of_peak_sustained_(?:active|elapsed)"
@@ -230,7 +230,7 @@ def _tensor_peaks(report: CounterReport, wide: _Wide) -> np.ndarray:
 def _tensor_path_names(wide: _Wide, rate: str) -> list[str]:
     """The aggregate operation counters: per operand type the total, else its dense and sparse parts.
 
-    Names with ``_op_`` are parts of the same totals and integer types are no flop.
+    Names with ``_op_`` are parts of the same totals and integer types are not counted as flop.
     """
     found: dict[str, dict[str, str]] = {}
     for name in wide.columns.columns:

@@ -208,7 +208,7 @@ def _classes(sequence: Sequence) -> np.ndarray:
 
 
 def _series_names(sequence: Sequence) -> list[str]:
-    """One name per repetition: ``training step`` with a backward pass, else ``iteration``; told apart by size."""
+    """One name per repetition: ``training step`` with a backward pass, else ``iteration``; distinguished by size."""
     names = []
     for repetition in sequence.iterations.repetitions:
         rows = np.arange(*repetition.template)

@@ -101,7 +101,7 @@ def _before_an_odd_launch(symbols: np.ndarray, begin: int, anchor: int, length: 
 
     An odd launch near the very start hides up to `length` launches before it.
     """
-    fewest = max(2, int(np.ceil(6.0 / max(bits_per_symbol(symbols), 0.1))))  # agreement that is no chance
+    fewest = max(2, int(np.ceil(6.0 / max(bits_per_symbol(symbols), 0.1))))  # agreement that is not chance
     for _ in range(2):
         step = _step_back(symbols, begin, anchor, length, fewest)
         if step is None:

@@ -16,7 +16,7 @@ from xsp_post.inference.turns import Iterations, as_one_iteration, begin_at_paus
 
 # Fewer launches than this repeat by chance as easily as by structure.
 FEWEST_LAUNCHES = 20
-# Regular iterations that cover less of the launches than this are no account of a program.
+# Regular iterations that cover less of the launches than this do not describe a program.
 _LEAST_COVERAGE = 0.4
 _GOOD_SCORE = 0.9
 # Fewer turns that look like layers than this may as well be passes of a model that has one.
@@ -189,7 +189,7 @@ def _ways_to_split(launches: pd.DataFrame, rows: np.ndarray) -> list[list[str]]:
 
 def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
     """Symbols of the rows, finest first: name, grid, block and graph; then the name alone (shapes may grow with
-    each step of a decoder, a graph may be made anew). Work of a CUDA graph is told apart from the same launched
+    each step of a decoder, a graph may be made anew). Work of a CUDA graph is distinguished from the same launched
     singly."""
     name = random_words(launches["name_id"].to_numpy()[rows])
     with np.errstate(over="ignore"):

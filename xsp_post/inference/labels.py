@@ -128,7 +128,7 @@ def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray) -> str:
         core = np.flatnonzero(family == _CODE["softmax"])
     if len(core):
         after, before = int(is_product[core[-1] :].sum()), int(is_product[: core[0]].sum())
-        # after attention itself come the product with the values, where it is no part of a fused kernel, and the
+        # after attention itself come the product with the values, where it is not part of a fused kernel, and the
         # projection; an MLP has two more. A gradient has two products for each.
         backward = bool(traits.is_backward[rows].any())
         own = 1 if fused else 2

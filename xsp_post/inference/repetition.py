@@ -1,6 +1,6 @@
 """Trace → Tree, for launches without ranges: the outermost period of a sequence, and where each turn starts.
 
-How: every stretch of k symbols (k long enough that equality is no chance) is a *gram*. Grams that recur at an
+How: every stretch of k symbols (k long enough that equality is not chance) is a *gram*. Grams that recur at an
 even spacing are *markers*; the largest spacing that enough markers share is the period. Each marker votes for
 the starts, so that a missing or additional launch moves no boundary; the start of the first turn is where the
 sequence begins to be made of grams of a turn; the exact boundary is where the end of one turn and the head of
@@ -70,7 +70,7 @@ def find_repetition(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD) -> 
     bits = bits_per_symbol(symbols)
     length = telling_length(n, bits)
     if length > LONGEST_GRAM:
-        return Repetition(reason="nearly all launches are of one kernel, so that no pattern can be told apart")
+        return Repetition(reason="nearly all launches are of one kernel, so that no pattern can be recognised")
     if n < max(2 * shortest, 2 * length):
         return Repetition(reason=f"{n} launches are too few to show a pattern")
     hashed = Hashed.of(symbols)

@@ -187,7 +187,7 @@ def outline(
 
 
 def _worth_showing(layout: Layout, piece: np.ndarray, symbols: np.ndarray, traits: Traits, rows: np.ndarray) -> Layout:
-    """Without outermost blocks that are no part of a model's structure: a few fills or copies in a row.
+    """Without outermost blocks that are not part of a model's structure: a few fills or copies in a row.
 
     A kind of block stays when it does a layer's work (products, norms …) or covers a fifth of the piece.
     """

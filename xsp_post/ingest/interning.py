@@ -49,7 +49,7 @@ class StringTable:
 
 
 def int_column(values: Sequence[Any] | np.ndarray, default: int = -1, dtype: str = "int64") -> np.ndarray:
-    """Whole numbers out of JSON values; null, lists, text that is no number and out-of-range values give `default`."""
+    """Whole numbers out of JSON values; null, lists, other text and out-of-range values give `default`."""
     try:
         result = np.asarray(values, dtype=np.int64)
         is_flat = result.ndim == 1

@@ -134,7 +134,7 @@ class _Assembly:
         start_ns = int_column([tags.get("start_ns", start) for tags, start in zip(spans["tags"], start_ns.tolist())])
         duration_ns = int_column([t.get("duration_ns", d) for t, d in zip(spans["tags"], duration_ns.tolist())])
         spans = spans.assign(start_ns=start_ns, end_ns=start_ns + np.maximum(duration_ns, 0))
-        readable &= also_readable & (spans["end_ns"] >= start_ns).to_numpy()  # an overflow is no time
+        readable &= also_readable & (spans["end_ns"] >= start_ns).to_numpy()  # an overflow is not a time
         spans["trace_level"] = [str(level or "").upper() for level in _tag(spans, "trace_level")]
         # one thread per Jaeger process; several are threads of one process where they name it
         spans["thread_index"] = pd.factorize(spans["process"])[0].astype(np.int32)

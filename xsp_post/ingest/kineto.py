@@ -54,7 +54,7 @@ def read_kineto(path: Path, *, detail: bool = True) -> Trace:
 
     ``attributes`` has shape_text, layer_type, sequence, forward_thread_id, external_id, arguments_id (what an operator
     was given: `work.signature`) and allocated_bytes per span. ``dynamic_shared_memory_bytes`` is the total per block
-    (the format does not tell static from dynamic). Without ``detail`` Python frames that are no module and operators'
+    (the format does not tell static from dynamic). Without ``detail`` Python frames other than modules and operators'
     arguments are left out (`tree` needs neither).
     Raises CaptureError when the file is damaged or holds no event of a PyTorch profiler.
     """
@@ -128,7 +128,7 @@ class _Assembly:
         pairs = [frame[["process_id", "thread_id"]] for frame in hosts]
         threads = pd.concat(pairs) if pairs else pd.DataFrame({"process_id": [-1], "thread_id": [-1]}, dtype="int64")
         threads = threads.value_counts(sort=True).reset_index()
-        # The process with most host rows is the profiled one: index 0, the owner of what cannot be told.
+        # The process with most host rows is the profiled one: index 0, which owns what names no process.
         process_ids = threads.groupby("process_id")["count"].sum().sort_values(ascending=False, kind="stable").index
         self._process_index = pd.Series(np.arange(len(process_ids), dtype=np.int32), index=process_ids)
         threads["process_index"] = threads["process_id"].map(self._process_index)

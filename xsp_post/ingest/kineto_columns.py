@@ -42,7 +42,7 @@ class Collector:
 
     def __init__(self, *, with_frames: bool = True) -> None:
         self.strings = StringTable()
-        self.with_frames = with_frames  # whether Python frames that are no module are wanted
+        self.with_frames = with_frames  # whether Python frames other than modules are wanted
         self.synchronizations: list[pd.DataFrame] = []
         self.overheads: list[pd.DataFrame] = []
         self.frames: list[pd.DataFrame] = []

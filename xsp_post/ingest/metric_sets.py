@@ -23,7 +23,7 @@ def failed_sets(made: Capture) -> list[Finding]:
         try:
             other = capture.load_capture(file)
         except CaptureError:
-            continue  # whoever reads the run directory is told
+            continue  # reported where the run directory is read
         if (other.level, other.batch_size) == (made.level, made.batch_size):
             alike.append(other)
     recorded = {other.metric_set for other in alike if other.status == DONE}

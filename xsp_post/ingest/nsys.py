@@ -73,7 +73,7 @@ COPY_KINDS = {
 def read_trace(source: TableSource, *, detail: bool = True) -> Trace:
     """Read an export. Without ``detail`` launch dimensions and payloads are left out (what `tree` needs).
 
-    Raises `CaptureError` when the tables are no nsys export or a column holds values of a foreign type.
+    Raises `CaptureError` when the tables are not an nsys export or a column holds values of a foreign type.
     """
     if {
         "StringTable",
@@ -225,7 +225,7 @@ class _Reader:
         return " ".join(value for value in named if value)
 
     def _require_process_column(self, tables: dict[str, pa.Table], gpids: np.ndarray) -> None:
-        """Device work that names no process can only be told apart where there is one process."""
+        """Device work that names no process can only be assigned where there is one process."""
         if len(gpids) < 2:
             return
         for key, name in _DEVICE_TABLES.items():

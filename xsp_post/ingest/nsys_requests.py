@@ -67,7 +67,7 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         *times,
         WantedColumn(
             "eventClass", "api_class", is_narrow=True,
-            when_missing="driver calls are not told from runtime calls, and calls with a back trace count twice",
+            when_missing="driver and runtime calls are not distinguished, and calls with a back trace count twice",
         ),
         WantedColumn("globalTid", "global_tid", is_required=True),
         WantedColumn("correlationId", "correlation_id", -1, is_required=True),
@@ -123,7 +123,7 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
 
 
 def _graph_node_request(source: TableSource, table: _Tables) -> Request:
-    # CUDA_GRAPH_EVENTS held the node rows before schema 3: told apart by its columns.
+    # CUDA_GRAPH_EVENTS held the node rows before schema 3: recognised by its columns.
     name = table("CUDA_GRAPH_NODE_EVENTS")
     if not source.columns(name):
         old = table("CUDA_GRAPH_EVENTS")

@@ -1,6 +1,6 @@
 """Captures in: what host threads and streams waited for, in an Nsight Systems export → optional frames of a Trace.
 
-Synchronisations are told apart by the name of their API call: the number that nsys writes beside them changed its
+Synchronisations are distinguished by the name of their API call: the number that nsys writes beside them changed its
 meaning from version to version.
 """
 

@@ -26,7 +26,7 @@ from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_tab
 _SLICE_ROWS = 262_144
 _BATCH_ROWS = "65536"
 _WAL_MODE = 2  # of the read and write version in the header
-# SQLite's message may quote a damaged schema, whose bytes are no text to Python.
+# SQLite's message may quote a damaged schema, whose bytes are not text for Python.
 _DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 # What SQLite says, where it quotes nothing of the file.
 _PLAIN_WORDS = ("database disk image is malformed", "file is not a database", "disk I/O error", "out of memory",

@@ -173,7 +173,7 @@ def _collector_paused() -> Iterator[None]:
 def nanoseconds(microseconds: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     """JSON microseconds (int, or text such as "12.345") → (int64 ns rounded to nearest, bool readable).
 
-    Exact for any number of digits before the point; rows that are no finite number give 0 and False.
+    Exact for any number of digits before the point; rows that are not finite numbers give 0 and False.
     """
     if all(type(value) is int for value in microseconds):
         try:

@@ -35,7 +35,7 @@ QUANTITIES: dict[str, str] = {
 }
 
 
-# How the source of a kernel's tensor flop begins where its tensor work was integer: that is no flop, and not counted.
+# How the source of a kernel's tensor flop begins where its tensor work was integer: that is not counted as flop.
 INTEGER_ONLY = "tensor pipe: integer work only"
 
 

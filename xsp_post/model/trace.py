@@ -70,7 +70,7 @@ DEVICE_PARTS: dict[str, tuple[ActivityKind, ...]] = {
 
 
 class SyncKind(IntEnum):
-    """What a host thread, or a stream, waited for; told by the name of the call (NSYS' own number is not reliable)."""
+    """What a host thread, or a stream, waited for, by the name of the call (nsys' own number is not reliable)."""
 
     OTHER = 0
     DEVICE = 1  # everything on the device (or of the context)

@@ -44,7 +44,7 @@ _COMMUNICATION = re.compile(
 
 
 def call_class(name: str) -> CallClass:
-    """The class of a call by its name; OTHER for what only asks or records, and for what is no CUDA or HIP call."""
+    """The class of a call by its name; OTHER for what only asks or records, and for what is not a CUDA or HIP call."""
     if not _IS_API.match(name):
         return CallClass.OTHER
     return next((kind for kind, pattern in _COMPILED if pattern.search(name)), CallClass.OTHER)

@@ -247,7 +247,7 @@ def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) ->
             0,
         )
         return
-    # a graph holds the launches between two calls that are no launch, within one execution
+    # a graph holds the launches between two calls that are not launches, within one execution
     iteration = np.full(len(calls), -1, np.int64)
     iteration[operations.call[on_device]] = operations.iteration[on_device]
     follows = np.zeros(len(calls), bool)

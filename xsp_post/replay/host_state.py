@@ -181,7 +181,7 @@ class HostState:
             call[hit] = self._ids_of(os_calls["name"].to_numpy(object))[found[hit]]
         in_call, name = self._in_call(calls, at)
         is_host = in_call == int(CallClass.OTHER)
-        # a launch that took long because the thread lost its processor is told by that
+        # a launch that took long because the thread lost its processor is explained by that
         takes_over = (name >= 0) & ~((cause == int(Cause.DESCHEDULED)) & (is_host | (in_call == int(CallClass.LAUNCH))))
         cause[takes_over] = _OF_CALL[in_call[takes_over]]
         call[takes_over] = name[takes_over]
@@ -211,7 +211,7 @@ class HostState:
         return np.where(hit, kind[np.maximum(found, 0)], 0), np.where(hit, name[np.maximum(found, 0)], -1)
 
     def _is_cpu_only(self) -> bool:
-        """Operators of the CPU stand for calls and for kernels at once: they are no calls that one waits in."""
+        """Operators of the CPU stand for calls and for kernels at once: they are not calls that one waits in."""
         devices = self.tree.trace.devices
         return bool(len(devices)) and "device_id" in devices and bool((devices["device_id"] < 0).all())
 

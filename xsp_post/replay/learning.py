@@ -115,7 +115,7 @@ def _waited(recording: Recording) -> np.ndarray:
     """For each call that waits: the operation, launched before it, that ended last before its return; −1 none.
 
     A device or event wait may concern any stream of its process; an event was recorded at some time before, so
-    operations that ended after the return are no part of it.
+    operations that ended after the return are not part of it.
     """
     calls, operations = recording.calls, recording.operations
     rows = np.flatnonzero(calls.wait >= 0)
@@ -279,6 +279,6 @@ def meetings_of(recording: Recording) -> np.ndarray:
     if not alike:
         return np.zeros((0, len(processes)), np.int64)
     meetings = np.stack(lists, axis=1)
-    # all ranks are inside one at some moment: else the clocks differ, or what was matched is no meeting
+    # all ranks are inside one at some moment: else the clocks differ, or what was matched is not a meeting
     together = operations.start_ns[meetings].max(axis=1) < operations.end_ns[meetings].min(axis=1)
     return meetings if together.mean() > 0.9 else np.zeros((0, len(processes)), np.int64)

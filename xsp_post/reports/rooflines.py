@@ -27,7 +27,7 @@ from xsp_post.schemas.units import (
 )
 
 POINT_LIMIT = 1200
-NO_LAYERS = -2  # of points that are no part of a layer and no kernel outside all: the model's
+NO_LAYERS = -2  # of points that belong to the model, neither to a layer nor to a kernel outside layers
 _X, _Y = "arithmetic_intensity_flop_per_byte", "arithmetic_throughput_flop_per_s"
 _X_TITLE = "arithmetic intensity [flop/B]"
 _BOUNDS = ("memory", "compute", "latency", "unknown")

@@ -27,7 +27,7 @@ from xsp_post.schemas.units import format_ns, format_ratio_percent
 
 TOP = 5
 KERNELS_PER_LAYER = 3
-# The name of the row of A2 that holds what a model does outside of its layers; it is no layer, and none is slower.
+# The name of the row of A2 that holds what a model does outside of its layers; it is not a layer, and none is slower.
 MODEL_SELF = "[self]"
 
 
@@ -119,7 +119,7 @@ def layer_name(name: object) -> str:
 
 
 def is_outside(layers: pd.DataFrame) -> pd.Series:
-    """Which rows of A2 are no layer, but what the model does outside of them. Shape (rows,)."""
+    """Which rows of A2 are not a layer, but what the model does outside of them. Shape (rows,)."""
     return layers["layer_name"].astype(str).eq(MODEL_SELF)
 
 

@@ -2,7 +2,7 @@
 
 Charts are made in the light palette. The page's dark form replaces each light colour by its dark partner
 (`PALETTES`), so that a chart never knows which theme it is shown in. The hues are those of Okabe and Ito,
-"Color Universal Design" (https://jfly.uni-koeln.de/color/), told apart by people with any of the common
+"Color Universal Design" (https://jfly.uni-koeln.de/color/), distinguishable by people with any of the common
 colour-vision deficiencies; what a colour says is always said by a shape, a label or a position as well.
 """
 
@@ -195,7 +195,7 @@ def styled(chart: Any, title: str = "") -> Any:
     return configured.configure(**config()) if isinstance(configured, alt.TopLevelMixin) else configured
 
 
-# name -> (light, dark): everything of the page that is no chart colour
+# name -> (light, dark): everything of the page that is not a chart colour
 _PAGE = {
     "ground": ("#f4f6f9", "#0e1318"),
     "paper": ("#ffffff", "#161c23"),

@@ -14,7 +14,7 @@ from xsp_post.reports.text import shorten, visible
 from xsp_post.schemas.units import format_ratio_percent
 from xsp_post.schemas.views import view_of
 
-TYPE_LIMIT = 8  # colours that can be told apart; the rest is "other"
+TYPE_LIMIT = 8  # colours that can be distinguished; the rest is "other"
 _SOURCES = (("a05", "count_ratio", "layers"), ("a06", "latency_ratio", "latency"), ("a07", "allocated_ratio", "memory"))
 
 

@@ -67,7 +67,7 @@ _BY_PHASE = tuple(
     C(f"{phase}_kernel_ns", "float64", f"kernel latency of the {phase} part of a training step, NaN unknown")
     for phase in ("forward", "backward", "optimizer")
 )
-# Why a sum may lie below a union: they are averaged in different order, and copies are no kernels.
+# Why a sum may lie below a union: they are averaged in different order, and copies are not kernels.
 _EACH = "each launch trimmed by itself"
 _WHOLE = "copies too; trimmed as a whole, so that a launch that was slow once stays in it"
 _TOP = "; XSP (IPDPS 2020) §III"

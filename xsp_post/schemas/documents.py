@@ -1,6 +1,6 @@
 """The JSON documents of the commands → one JSON Schema (draft 2020-12), which docs/json-schema.json holds.
 
-Rows of tables follow from their columns; what is no table is said here, once.
+Rows of tables follow from their columns; what is not a table is declared here.
 """
 
 from __future__ import annotations

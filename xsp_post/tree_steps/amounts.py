@@ -25,7 +25,7 @@ def roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> None:
 
 
 def _gpu_counts(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
-    """On how many physical GPUs the work of each node ran: of several, ``busy_ns`` is no GPU's busy time."""
+    """On how many physical GPUs the work of each node ran: of several, ``busy_ns`` is not the busy time of any GPU."""
     gpu, node = activities["gpu_index"].to_numpy(), activities["node_id"].to_numpy()
     used = np.unique(gpu)
     if len(used) < 2:

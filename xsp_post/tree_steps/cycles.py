@@ -100,7 +100,7 @@ def _cycle_of(rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.
     typical = member[turn[member] == usual[0]]
     if len(np.unique(symbol[typical])) < _FEWEST_NAMES:
         return None
-    # what follows the last range of the last turn is no part of it
+    # what follows the last range of the last turn is not part of it
     inside = (turn >= 0) & (np.arange(len(turn)) <= member[-1])
     return Cycle(rows[inside], turn[inside], turns, int(names[anchor]), int(names[symbol[typical[-1]]]))
 

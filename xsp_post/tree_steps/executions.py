@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 # An inner marker stands for the one around it from this share of its device time.
 HOLDS = 0.9
-# A candidate that covers less of the device time than this is no account of the program.
+# A candidate that covers less of the device time than this does not describe the program.
 LEAST_COVERAGE = 0.5
 _FEWEST_COUNTED = 2
 
-# Parts of a layer, not told apart by a number: their cycle is that of the layers, not of the executions.
+# Parts of a layer, not distinguished by a number: their cycle is that of the layers, not of the executions.
 _PART_OF_LAYER = re.compile(
     r"(?i)^\D*(?:attention|attn|softmax|qkv|(?:^|[^a-z])(?:mlp|ffn?|moe|(?:layer|batch|rms)?_?norm|linear|conv|matmul|gemm"
     r"|embed(?:ding)?s?|dropout|experts?|residual|layer|block)(?:[^a-z]|$))\D*$"

@@ -31,7 +31,7 @@ def infer_rest(
     working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
     between_hooks = nodes["kind"].to_numpy()[activities["node_id"].to_numpy()] == int(NodeKind.HOOK_PAIR)
     outside = (how == int(Attribution.NONE)) & ~between_hooks
-    # A call of cuDNN or cuBLAS is no structure of the program: what only such ranges hold is open as well.
+    # A call of cuDNN or cuBLAS does not show the structure of the program: what only such ranges hold is open as well.
     # Operators without modules fold into the blocks they repeat in.
     operators = np.zeros(len(nodes), bool)
     if not (nodes["level"].to_numpy() == int(Level.MODEL)).any():
@@ -79,7 +79,7 @@ def without_layers_in_blocks(
 ) -> np.ndarray:
     """Levels, where what was recorded inside an inferred layer (a node from ``first`` on) is a part of it.
 
-    is_stretch: of the inferred nodes, what lies between blocks: there, recorded layers that are no ``operators`` (bool
+    is_stretch: of the inferred nodes, what lies between blocks: there, recorded layers that are not ``operators`` (bool
     per recorded node) stay the layers, and the stretch only stands around them.
     """
     level = nodes["level"].to_numpy().copy()

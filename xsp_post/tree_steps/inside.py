@@ -132,7 +132,7 @@ def _worth_keeping(
     found: Inference, home: np.ndarray, launches: pd.DataFrame, recorded: np.ndarray
 ) -> tuple[Inference, np.ndarray]:
     """The inference without its iterations (the ranges stand for them) and without what does not cover enough of its
-    range; and the range that each remaining outermost node hangs below. home: the range of each iteration."""
+    range; and the range that each remaining outermost node hangs below. home: the range that holds each iteration."""
     nodes = found.nodes
     if not len(nodes):
         return found, np.zeros(0, np.int64)

@@ -60,7 +60,7 @@ def warmup_of_its_kind(tree: Tree, kind: np.ndarray, said: np.ndarray) -> tuple[
     """Phase of every iteration, and whether its text makes it warm-up of its kind.
 
     What calls itself warm-up and launches what a measured phase launches belongs to that phase. What calls itself
-    warm-up but is the only training step (or the only forward pass) of the capture is no warm-up of anything else.
+    warm-up but is the only training step (or the only forward pass) of the capture is not the warm-up of anything else.
     """
     phase = tree.iterations["phase"].astype(object).to_numpy().copy()
     said = said.copy()

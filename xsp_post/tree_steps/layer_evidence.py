@@ -63,7 +63,7 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, held: np.ndarray, names: Nod
     place = np.where(iteration >= 0, iteration, iteration.max(initial=-1) + 1 + np.maximum(process, 0))
     width = int(place.max()) + 1
     counts = np.bincount(called[which] * width + place, minlength=len(kinds) * width).reshape(len(kinds), width)
-    # the same layer again (a second pass that nothing marks) is no further one
+    # the same layer again (a second pass that nothing marks) is not counted again
     several = np.bincount(called) > 1
     seen = np.unique(which * width + place)
     distinct = np.bincount(called[seen // width] * width + seen % width, minlength=counts.size).reshape(counts.shape)

@@ -21,7 +21,7 @@ from xsp_post.arrays import rollup
 if TYPE_CHECKING:
     from xsp_post.tree_steps.level_rules import Ranges
 
-# A class of modules is no layer level where it holds less than this of the time of all modules.
+# A class of modules is not a layer level where it holds less than this of the time of all modules.
 _LEAST_COVERAGE = 0.3
 # Further classes of blocks (a decoder beside an encoder) need this share.
 _LEAST_FURTHER_COVERAGE = 0.05

@@ -248,7 +248,7 @@ def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
 def _conventions(ranges: Ranges, _: Options, library: np.ndarray, executions: Executions) -> _Found | None:
     model, turn = executions.model, executions.turn
     layer, layers_are = _convention_layers(ranges, model, library)
-    # the gradient of a layer is no layer of its own: its kernels count for the forward one
+    # the gradient of a layer is not a layer of its own: its kernels count for the forward one
     layer &= ~(layer | ranges.inside(layer))[ranges.forward] | (ranges.forward < 0)
     evidence = ""
     if executions.chosen is None and layer.any():

@@ -32,7 +32,7 @@ def under_their_step(nodes: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
     plain = np.isin(role.categories.astype(str), ["phase", ""])[role.codes]
     is_phase = plain & np.isin(phase.categories.astype(str), _PHASES)[phase.codes]
     own = np.zeros(len(nodes), bool)
-    own[loose] = True  # a phase of the other thread is no place for the other thread's ranges
+    own[loose] = True  # a phase of the other thread is not a place for the other thread's ranges
     holders = np.flatnonzero((is_phase & (iteration >= 0) & ~own & (thread >= 0)) | (level == int(Level.MODEL)))
     target = _innermost(nodes, holders, loose, thread, iteration)
     moved = target >= 0

@@ -92,7 +92,7 @@ def open_ranges(
 
 
 def _homes(found: Inference, of_launch: np.ndarray) -> np.ndarray | None:
-    """The opened node that each top inferred node lies in; None where the turns are no passes of the ranges."""
+    """The opened node that each top inferred node lies in; None where the turns are not passes of the ranges."""
     passes = found.iterations
     regular = passes[passes["iteration_class"].isin(["regular", "warm-up"])]
     if len(regular) < _FEWEST_PASSES or regular["launch_count"].sum() < _LEAST_COVERAGE * len(of_launch):

@@ -75,7 +75,7 @@ def twin_of(tree: Tree) -> Twin:
 
 
 def _arguments(trace: Trace, nodes: np.ndarray) -> np.ndarray:
-    """What the operators of some nodes were given, '' for all that is no recorded operator."""
+    """What the operators of some nodes were given, '' for all that is not a recorded operator."""
     result = np.full(len(nodes), "", object)
     if "arguments_id" in trace.attributes:
         said = np.append(trace.attributes["arguments_id"].to_numpy(np.int64), -1)

@@ -81,7 +81,7 @@ def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame
 def summary_frames(tree: Tree, capture_id: int = 0, *, with_host_rows: bool = False) -> Analysis:
     """What `tree` prints, without the million rows behind it: captures, devices, paths and what ran in
     them, balance, causes of waits, findings.
-    ``with_host_rows``: waits are told by operating-system calls, scheduling and samples, too (for `why`)."""
+    ``with_host_rows``: waits are explained by operating-system calls, scheduling and samples, too (for `why`)."""
     frames = {"paths": fold(tree), "operations": operations_frame(tree), "devices": devices_frame(tree),
               "balance": balance(tree), "captures": captures_frame(tree)}  # fmt: skip
     frames |= idle_frames(tree, frames["paths"], with_host_rows=with_host_rows, with_pieces=False)

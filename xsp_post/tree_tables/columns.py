@@ -56,7 +56,7 @@ def span_kinds(codes: np.ndarray) -> pd.Categorical[str]:
 
 
 def on_one_gpu(busy: np.ndarray, group: np.ndarray, gpu: np.ndarray) -> np.ndarray:
-    """Busy times, NaN for the groups whose activities ran on several GPUs: their union is no GPU's busy time.
+    """Busy times, NaN for the groups whose activities ran on several GPUs: their union is not the busy time of any GPU.
 
     ``group``: of each activity, −1 for none; ``gpu``: its physical GPU."""
     inside = group >= 0

@@ -114,7 +114,7 @@ def _outside(projections: _Intervals, work: _Intervals, count: int) -> np.ndarra
 
 def _is_projected(nodes: pd.DataFrame, activities: pd.DataFrame, chosen: np.ndarray) -> np.ndarray:
     """Whether the projection of its layer's own ranges holds an activity: it was launched inside them, by whatever
-    rule it got the layer (inferred layers hold theirs, too), and is no opaque graph. bool per activity ``chosen``."""
+    rule it got the layer (inferred layers hold theirs, too), and is not an opaque graph. bool per ``chosen`` one."""
     launch_node = activities["launch_node_id"].to_numpy()[chosen]
     layer = activities["layer_node_id"].to_numpy()[chosen]
     inside = (launch_node > 0) & (nodes["layer_node_id"].to_numpy()[launch_node] == layer)

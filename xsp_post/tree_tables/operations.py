@@ -55,7 +55,7 @@ def memory_kind(activities: pd.DataFrame) -> np.ndarray:
 
 
 def copy_directions(copy_kind: np.ndarray) -> pd.Categorical[str]:
-    """From where to where, '' for what is no copy."""
+    """From where to where, '' for what is not a copy."""
     return pd.Categorical.from_codes(_DIRECTIONS.get_indexer(np.array(COPY_DIRECTIONS, object)[copy_kind]), _DIRECTIONS)
 
 

@@ -55,7 +55,7 @@ def read_positions(size: int, width: int, step: int, pad: int, hole: int) -> int
         low, high = -pad, -pad + (outputs - 1) * step + hole * (width - 1)
         return max(min(high, size - 1) - max(low, 0) + 1, 0)
     count = outputs * width
-    # taps in the padding are no reads: only the first and the last outputs have such
+    # taps in the padding are not reads: only the first and the last outputs have such
     before = max(min(pad, width), 0)
     last = -pad + (outputs - 1) * step
     after = max(last + width - size, 0)

@@ -44,7 +44,7 @@ class Counting(TorchFunctionMode):
         self._total_flop = total_flop
         self._open: list[tuple[str, int]] = [("", -1)]
         self._layer_depth = 0
-        self._is_running = False  # making and moving the inputs is no work of the model
+        self._is_running = False  # making and moving the inputs is not work of the model
         self._work: dict[tuple[str, int], tuple[int, int]] = {}
         self._calls: dict[str, int] = {}
         self._handles: list[Any] = []

@@ -139,7 +139,7 @@ class ListeningSink:
             self._annotations.pop(shape)
 
     def complaint(self) -> str:
-        """What to say at the end where nothing was recorded; "" where something was, as far as can be told."""
+        """What to say at the end where nothing was recorded; "" where something was, or where that is unknown."""
         if not self.was_called:
             return "xsp_post.ranges: the model was not called in the block, so no range was written."
         if self.was_heard:

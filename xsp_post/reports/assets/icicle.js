@@ -121,7 +121,7 @@ function buildIcicle(holder, data) {
   }
   if (data.is_inferred.some(Boolean)) legend.append(el("span", {}, el("i", { class: "inferred" }), "inferred, not recorded"));
   let boxes = [];
-  const shaded = new Uint8Array(count); // every other sibling, so that neighbours can be told apart
+  const shaded = new Uint8Array(count); // every other sibling, so that neighbours can be distinguished
 
   function find(words) {
     state.words = words;
