@@ -10,7 +10,7 @@ import pandas as pd
 from xsp_post.analyses.frames import FloatArray, IntArray, divide, group_sum, shaped
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.layer_tables import STAGES, layers_only, measured_layers, stages
-from xsp_post.analyses.model_tables import kernel_counts
+from xsp_post.analyses.model_tables import captured, kernel_counts
 from xsp_post.hardware.peaks import PIPES
 
 _MILLISECOND_NS = 1_000_000
@@ -45,19 +45,21 @@ def workload_summary(inputs: Inputs) -> pd.DataFrame:
     kernel_case = kernels["case_index"].to_numpy(np.int64)
     is_short = kernels["latency_ns"].to_numpy() < _MILLISECOND_NS
     kernel_latency = inputs.by_case[0].latency_ns
-    has_kernels = np.bincount(kernel_case, minlength=count) > 0
+    has_kernels, has_layers = inputs.has_kernels, np.bincount(case, minlength=count) > 0
     return shaped(
         "workload_summary",
         {
             **inputs.case_columns(np.arange(count)),
             "workload_name": frame["workload_name"].to_numpy(),
             "model_latency_ns": inputs.model_latency_ns,
-            "layer_latency_ns": group_sum(case, latency, count),
-            "layer_count": np.bincount(case, minlength=count),
-            "layer_under_1ms_count": np.bincount(case[latency < _MILLISECOND_NS], minlength=count),
+            "layer_latency_ns": np.where(has_layers, group_sum(case, latency, count), np.nan),
+            "layer_count": captured(np.bincount(case, minlength=count), has_layers),
+            "layer_under_1ms_count": captured(
+                np.bincount(case[latency < _MILLISECOND_NS], minlength=count), has_layers
+            ),
             "kernel_latency_ns": np.where(has_kernels, kernel_latency, np.nan),
             **kernel_counts(inputs),
-            "kernel_under_1ms_count": np.bincount(kernel_case[is_short], minlength=count),
+            "kernel_under_1ms_count": captured(np.bincount(kernel_case[is_short], minlength=count), has_kernels),
             "gpu_latency_ratio": np.where(has_kernels, divide(kernel_latency, inputs.model_latency_ns), np.nan),
             "convolution_latency_ratio": convolution_ratio(case, latency, is_convolution, count),
         },

@@ -66,7 +66,7 @@ def summary_row(results: Results) -> dict[str, Any]:
         "duration_ns": int(deepest["duration_ns"]),
         "process_count": int(deepest["process_count"]),
         "iteration_count": len(results.frame("iterations", ["capture_id"])),
-        "layer_count": int(layers.max()) if len(layers) else 0,
+        "layer_count": int(layers.max()) if len(layers) else -1,
         "attributed_ratio": _attributed(balance, int(deepest["capture_id"])),
         "counter_count": int(metrics["kernel_id"].nunique()) if len(metrics) else 0,
         "finding_count": int((findings["severity"].astype(object) != INFO).sum()),
@@ -158,7 +158,7 @@ def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
     for part in (model, kernel, summary, _dominant_stages(results)):
         frame = frame.merge(part, on="case_index", how="left", validate="one_to_one")
     counts = ["sample_count", "kernel_count", "unique_kernel_count", "layer_count"]
-    frame[counts] = frame[counts].fillna(0).astype(np.int64)
+    frame[counts] = frame[counts].fillna({**dict.fromkeys(counts, -1), "sample_count": 0}).astype(np.int64)
     known = frame["batch_size"] > 0
     frame["throughput_inputs_per_s"] = (frame["batch_size"] / (frame["latency_ns"] * 1e-9)).where(known)
     frame["is_optimal"] = True

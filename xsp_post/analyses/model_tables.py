@@ -229,15 +229,20 @@ def model_roofline(inputs: Inputs) -> pd.DataFrame:
 
 
 def kernel_counts(inputs: Inputs) -> dict[str, IntArray]:
-    """kernel_count and unique_kernel_count per case."""
+    """kernel_count and unique_kernel_count per case; −1 where no kernels were captured."""
     case = inputs.kernels.frame["case_index"].to_numpy(np.int64)
     name, _ = text_codes(inputs.kernels.frame["name"])
     _, first = dense(case, name)
     count = len(inputs.cases)
     return {
-        "kernel_count": np.bincount(case, minlength=count),
-        "unique_kernel_count": np.bincount(case[first], minlength=count),
+        "kernel_count": captured(np.bincount(case, minlength=count), inputs.has_kernels),
+        "unique_kernel_count": captured(np.bincount(case[first], minlength=count), inputs.has_kernels),
     }
+
+
+def captured(count: IntArray, is_captured: np.ndarray) -> IntArray:
+    """Counts per case, −1 (unknown) where what they count was not captured."""
+    return np.where(is_captured, count, -1).astype(np.int64)
 
 
 def _cases_with_work(inputs: Inputs) -> IntArray:

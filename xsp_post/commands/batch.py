@@ -107,7 +107,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
             format_count(row["kernel_count"]),
             format_ns(row["kernel_ns"]),
             format_count(row["iteration_count"]),
-            format_count(row["layer_count"]),
+            format_count(row["layer_count"]) if row["layer_count"] >= 0 else "–",
             format_ratio_percent(ratio) if ratio == ratio else "–",
         )
     if done:

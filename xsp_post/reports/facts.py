@@ -78,7 +78,7 @@ def facts(results: Results, case: cases.Case | None) -> list[Fact]:
         return _capture_facts(results)
     model, kernels = cases.rows(results, "a01", case), cases.rows(results, "a15", case)
     found = _model_facts(results, case, model.iloc[0]) if len(model) else []
-    if len(kernels) and int(kernels["kernel_count"].iloc[0]):
+    if len(kernels) and int(kernels["kernel_count"].iloc[0]) > 0:
         found += _device_facts(device_of(results), kernels.iloc[0])
     return found
 

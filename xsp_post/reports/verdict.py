@@ -47,7 +47,7 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
         return Verdict(
             limit.kind, word_of(limit), sentence_of(limit, tuple(largest_causes(results, limit, count=20))), ()
         )
-    if rows.empty or not int(rows["kernel_count"].iloc[0]):
+    if rows.empty or int(rows["kernel_count"].iloc[0]) <= 0:
         return Verdict(
             "unknown",
             "no GPU work recorded",

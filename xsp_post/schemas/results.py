@@ -302,7 +302,7 @@ KERNELS = register(
             C("queue_delay_ns", "int64", "execution start - launch start (empty: no launch row)", is_optional=True),
             C("attribution", "str", "nesting, thread_time, graph, none, no_launch"),
             C("layer_attribution", "str", "nesting, sequence, thread_time, graph, twin, hook_pair, inferred, none"),
-            C("graph_node_id", "int64", "CUDA graph node, 0 none"),
+            C("graph_node_id", "int64", "CUDA graph node, empty: none", is_optional=True),
             C("grid_x", "int64", "blocks"),
             C("grid_y", "int64", "blocks"),
             C("grid_z", "int64", "blocks"),

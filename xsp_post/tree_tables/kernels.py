@@ -17,6 +17,7 @@ def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     launch_start = launch.column("start_ns")
     start = kernels["start_ns"].to_numpy()
     layer_key = kernels["layer_key"].to_numpy()
+    graph_node = kernels["graph_node_id"].to_numpy()
     count = len(kernels)
     frame = pd.DataFrame(
         {
@@ -40,7 +41,7 @@ def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
             "queue_delay_ns": np.where(launch.has, start - launch_start, -1),
             "attribution": named(kernels["attribution"].to_numpy(), Attribution),
             "layer_attribution": named(kernels["layer_attribution"].to_numpy(), LayerAttribution),
-            "graph_node_id": kernels["graph_node_id"].to_numpy(),
+            "graph_node_id": np.where(graph_node == 0, -1, graph_node),
         },
         copy=False,
     )
