@@ -68,7 +68,7 @@ def frame_or_empty(results: Results, name: str, columns: Sequence[str] | None = 
     if name in results.tables():
         return results.frame(name, columns)
     listed = TABLES[name].columns if name in TABLES else ()
-    empty = pd.DataFrame({c.name: pd.Series(dtype=object if c.dtype == "str" else c.dtype) for c in listed})
+    empty = pd.DataFrame({c.name: np.zeros(0, object if c.dtype == "str" else c.dtype) for c in listed})
     return empty if columns is None else empty.reindex(columns=list(columns))
 
 

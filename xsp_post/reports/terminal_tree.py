@@ -34,6 +34,7 @@ _STRUCTURELESS = ("unattributed", "no_launch")
 _LEAF_SHARE, _LEAF_TOP = 0.1, 3  # of a range with nothing inside and this share of the capture: its kernels
 _WORK_SHARE = 0.02  # copies of a range with less are in its sum only
 _KERNEL_WIDTH = 52
+_TOLD_APART = 1000  # heaviest kernels of a range whose short names are told apart
 DEPTH = 6
 _MANY_LINES = 80  # a longer tree keeps ranges with less than this share of the time closed
 _LIGHT_SHARE = 0.01
@@ -90,10 +91,11 @@ class _Rows:
             kind="stable",
         )
         self.parents = self.rows["parent_path_id"].to_numpy()
+        self.columns = {str(column): self.rows[column].to_numpy() for column in self.rows}
         work = work.assign(path_id=work["path_id"].map(target)).astype(dict.fromkeys(_WORK, object))
         summed = work.groupby(["path_id", *_WORK], sort=False)[["operation_count", "device_ns", "bytes"]].sum()
-        self.work = summed.reset_index().sort_values(
-            ["path_id", "device_ns"], ascending=[True, False], kind="stable", ignore_index=True
+        self.work = _work_columns(
+            summed.reset_index().sort_values(["path_id", "device_ns"], ascending=[True, False], kind="stable")
         )
 
     def roots(self, layer: str, rank: int | None) -> list[dict]:
@@ -129,54 +131,75 @@ class _Rows:
             rows.append({**row, "indent": indent})
             if row["path_id"] < 0 or indent >= depth or row[self.weight] < least * self.total:
                 continue
-            inside = self._inside(row)
-            rest = inside.iloc[self.top :]
-            if len(rest):
-                stack.append((_other(rest), indent + 1))
-            stack += [(record, indent + 1) for record in inside.head(self.top).to_dict("records")[::-1]]
+            stack += [(record, indent + 1) for record in self._inside(row)[::-1]]
         frame = pd.DataFrame(rows, columns=None if rows else [*self.rows.columns, "indent"])
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
         return frame
 
-    def _inside(self, row: dict) -> pd.DataFrame:
+    def _inside(self, row: dict) -> list[dict]:
         """Ranges inside a range, and the work that was launched in it and in none of them, so that the lines add
-        up; heaviest first."""
-        first, last = np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1])
-        ranges = self.rows.iloc[first:last]
-        if self.weight == "duration_ns":
-            return ranges
-        own = self._own_work(row, bool(ranges["device_ns"].any()))
-        ranges = _worth_showing(ranges)
-        if not len(own):
-            return ranges
-        both = pd.concat([ranges, own], ignore_index=True) if len(ranges) else own
-        is_rest = both["span_kind"].astype(str) == _REST
-        return both.assign(is_rest=is_rest).sort_values(
-            ["is_rest", "device_ns"], ascending=[True, False], kind="stable"
-        )
+        up; heaviest first, and those that are too many as one line."""
+        ranges = np.arange(*np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1]))
+        device = self.columns["device_ns"][ranges]
+        lines: list[dict] = []
+        own, is_own = ranges[:0], False
+        if self.weight == "device_ns":
+            own, lines = self._own_work(row, bool(device.any()))
+            is_own = bool(len(own) or lines)
+            idle = device == 0
+            if idle.any() and len(ranges) > 1:
+                lines.insert(0, self._host_only(ranges[idle]))
+                ranges = ranges[~idle]
+        if is_own:
+            ranges = ranges[np.argsort(-self.columns["device_ns"][ranges], kind="stable")]
+        # the rows of frames become records only where they can be printed
+        listed = [
+            *(("range", line) for line in _records(self.columns, ranges[: self.top])),
+            *(("line", line) for line in lines[:1] if not line["is_work"]),
+            *(("work", line) for line in _work_records(self.work, own[: max(self.top, _TOLD_APART)])[: self.top]),
+            *(("line", line) for line in lines if line["is_work"]),
+        ]
+        if is_own:
+            listed.sort(key=lambda one: (one[1]["span_kind"] == _REST, -one[1]["device_ns"]))
+        kept, left = listed[: self.top], listed[self.top :]
+        count = {kind: sum(1 for one, _ in kept if one == kind) for kind in ("range", "work")}
+        rest = [
+            _taken(self.columns, ranges[count["range"] :]),
+            _taken(self.work, own[count["work"] :]),
+            *(_one_row(line) for kind, line in left if kind == "line"),
+        ]
+        return [line for _, line in kept] + ([_other(rest)] if any(map(_length, rest)) else [])
 
-    def _own_work(self, row: dict, has_inside: bool) -> pd.DataFrame:
-        first, last = np.searchsorted(self.work["path_id"].to_numpy(), [row["path_id"], row["path_id"] + 1])
-        work = self.work.iloc[first:last]
+    def _own_work(self, row: dict, has_inside: bool) -> tuple[np.ndarray, list[dict]]:
+        """Which rows of ``work`` are lines inside a range, and the sums beside them."""
+        work = np.arange(*np.searchsorted(self.work["path_id"], [row["path_id"], row["path_id"] + 1]))
         is_open = str(row["span_kind"]) in _STRUCTURELESS
         share = row["device_ns"] / self.total
         if not len(work) or not (is_open or has_inside or (share >= _WORK_SHARE and str(row["span_kind"]) != "graph")):
-            return _work_rows(work.head(0))
-        is_kernel = (work["kind"] == "kernel").to_numpy()
-        kernels, others = work[is_kernel], work[~is_kernel]
+            return work[:0], []
         if is_open:
-            return _work_rows(work)
+            return work, []
+        is_kernel = self.work["span_kind"][work] == "kernel"
+        kernels, others = work[is_kernel], work[~is_kernel]
         if has_inside:
-            own = [_self(row, kernels)] if len(kernels) else []
-            return pd.concat([_work_rows(others), pd.DataFrame(own)], ignore_index=True) if own else _work_rows(others)
+            return others, [self._self(row, kernels)] if len(kernels) else []
         if share < _LEAF_SHARE or len(kernels) < 2:
-            kernels = kernels.head(0)
-        listed = [_work_rows(others), _work_rows(kernels.head(_LEAF_TOP))]
-        if len(kernels) > _LEAF_TOP:
-            rest = _work_rows(kernels.iloc[_LEAF_TOP:])
-            listed.append(pd.DataFrame([{**_other(rest), "span_kind": _REST}]))
-        filled = [frame for frame in listed if len(frame)]
-        return pd.concat(filled, ignore_index=True) if filled else listed[0]
+            return others, []
+        listed, rest = np.append(others, kernels[:_LEAF_TOP]), kernels[_LEAF_TOP:]
+        lines = [{**_other([_taken(self.work, rest)]), "span_kind": _REST}] if len(rest) else []
+        return listed[np.argsort(-self.work["device_ns"][listed], kind="stable")], lines
+
+    def _self(self, row: dict, kernels: np.ndarray) -> dict:
+        """The node's own kernels as one line beside its children."""
+        time, count = (int(self.work[column][kernels].sum()) for column in ("device_ns", "call_count"))
+        return {**_other([], "[self]"), "call_count": row["call_count"], "kernel_count": count, "device_ns": time,
+                "kernel_ns": time, "is_work": True}  # fmt: skip
+
+    def _host_only(self, ranges: np.ndarray) -> dict:
+        """Ranges without any device work beside ranges that have some, as one line."""
+        label = f"{len(ranges)} more without device work"
+        label = label if len(ranges) > 1 else str(self.columns["shown_name"][ranges[0]])
+        return _other([_taken(self.columns, ranges)], label)
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -186,32 +209,55 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise UsageError(f"--layer {text!r} is not a regular expression: {error}", code="bad-range-pattern") from error
 
 
-def _work_rows(work: pd.DataFrame) -> pd.DataFrame:
-    """Device work as rows of the tree."""
-    is_kernel = (work["kind"] == "kernel").to_numpy()
-    is_copy = work["kind"].isin(["memcpy", "memset"]).to_numpy()
-    device = work["device_ns"].to_numpy(np.int64)
-    names = _work_names(work)
-    return pd.DataFrame({
-        "path_id": -2, "level": np.where(is_kernel, "KERNEL", ""), "span_kind": work["kind"].to_numpy(object),
-        "name": names, "shown_name": names, "repeat_count": 1, "is_folded": False, "is_inferred": False,
-        "is_work": True, "call_count": work["operation_count"].to_numpy(np.int64),
-        "kernel_count": np.where(is_kernel, work["operation_count"], 0).astype(np.int64), "device_ns": device,
-        "kernel_ns": np.where(is_kernel, device, 0), "copy_ns": np.where(is_copy, device, 0),
-        "graph_ns": np.where(is_kernel | is_copy, 0, device), **dict.fromkeys(_TIMES, np.nan),
-    })  # fmt: skip
+Columns = dict[str, np.ndarray]
 
 
-def _work_names(work: pd.DataFrame) -> np.ndarray:
+def _taken(columns: Columns, rows: np.ndarray) -> Columns:
+    """What `_other` sums, of some rows."""
+    return {name: columns[name][rows] for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
+
+
+def _one_row(line: dict) -> Columns:
+    return {name: np.array([line[name]]) for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
+
+
+def _length(columns: Columns) -> int:
+    return len(columns["is_work"])
+
+
+def _records(columns: Columns, rows: np.ndarray) -> list[dict]:
+    values = [column[rows].tolist() for column in columns.values()]
+    return [dict(zip(columns, row)) for row in zip(*values)]
+
+
+def _work_columns(work: pd.DataFrame) -> Columns:
+    """Device work as rows of the tree; their names are made where they are printed (`_work_records`)."""
+    kind, count, device = work["kind"].to_numpy(object), work["operation_count"].to_numpy(np.int64), work["device_ns"]
+    is_kernel, is_copy = kind == "kernel", np.isin(kind.astype(str), ["memcpy", "memset"])
+    time = device.to_numpy(np.int64)
+    constant = {"repeat_count": 1, "is_folded": False, "is_inferred": False, "is_work": True,
+                **dict.fromkeys(_TIMES, np.nan)}  # fmt: skip
+    return {
+        **{column: work[column].to_numpy() for column in ("path_id", *_WORK, "bytes")},
+        "level": np.where(is_kernel, "KERNEL", "").astype(object), "span_kind": kind,
+        "call_count": count, "kernel_count": np.where(is_kernel, count, 0), "device_ns": time,
+        "kernel_ns": np.where(is_kernel, time, 0), "copy_ns": np.where(is_copy, time, 0),
+        "graph_ns": np.where(is_kernel | is_copy, 0, time),
+        **{name: np.full(len(work), value) for name, value in constant.items()},
+    }  # fmt: skip
+
+
+def _work_records(work: Columns, rows: np.ndarray) -> list[dict]:
     from xsp_post.reports.text import make_distinct, short_kernel, visible
 
-    names = [_work_name(row) for row in work.to_dict("records")]  # one per kind of work, never per execution
-    kernels = [k for k, kind in enumerate(work["kind"]) if kind == "kernel"]
+    records = _records(work, rows)
+    names = [_work_name(row) for row in records]
+    kernels = [k for k, row in enumerate(records) if row["kind"] == "kernel"]
     full = [visible(names[k], 2000) for k in kernels]
     short = make_distinct([short_kernel(name, _KERNEL_WIDTH) for name in full], full)
     for k, name in zip(kernels, short):
         names[k] = name
-    return np.array(names, object)
+    return [{**row, "path_id": -2, "name": name, "shown_name": name} for row, name in zip(records, names)]
 
 
 def _work_name(row: dict) -> str:
@@ -231,33 +277,18 @@ def _work_name(row: dict) -> str:
     return f"{text} · {format_bytes(size)} at {format_bytes_per_s(size / time * 1e9)}"
 
 
-def _self(row: dict, kernels: pd.DataFrame) -> dict:
-    """The node's own kernels as one line beside its children."""
-    time, count = int(kernels["device_ns"].sum()), int(kernels["operation_count"].sum())
-    line = _other(_work_rows(kernels.head(0)), "[self]")
-    return {**line, "call_count": row["call_count"], "kernel_count": count, "device_ns": time, "kernel_ns": time,
-            "is_work": True}  # fmt: skip
-
-
-def _worth_showing(rows: pd.DataFrame) -> pd.DataFrame:
-    """Ranges without any device work are left out beside ranges that have some; what is left out is summed."""
-    idle = rows["device_ns"] == 0
-    if not idle.any() or len(rows) < 2:
-        return rows
-    host_only = rows[idle]
-    kept = rows[~idle]
-    label = f"{len(host_only)} more without device work" if len(host_only) > 1 else str(host_only["shown_name"].iloc[0])
-    return pd.concat([kept, pd.DataFrame([_other(host_only, label)])], ignore_index=True)
-
-
-def _other(rows: pd.DataFrame, label: str = "") -> dict:
+def _other(parts: list[Columns], label: str = "") -> dict:
     """Several rows as one; times are those of the ranges among them, and unknown where one range's is."""
-    is_work = bool(len(rows) and rows["is_work"].all())
-    summed: dict = {c: int(rows[c].sum()) for c in _AMOUNTS}
-    ranges = rows[~rows["is_work"].astype(bool)]
-    summed |= {c: float(ranges[c].sum(skipna=False)) if len(ranges) else np.nan for c in _TIMES}
-    what = " kernels" if is_work and (rows["span_kind"] == "kernel").all() else ""
-    name = label or f"{len(rows)} more{what}"
+    parts = [part for part in parts if _length(part)]
+    count = sum(map(_length, parts))
+    summed: dict = {name: sum(int(part[name].sum()) for part in parts) for name in _AMOUNTS}
+    is_range = [~part["is_work"].astype(bool) for part in parts]
+    is_work = bool(parts) and not any(one.any() for one in is_range)
+    for name in _TIMES:
+        times = [float(part[name][one].sum()) for part, one in zip(parts, is_range) if one.any()]
+        summed[name] = sum(times) if times else np.nan
+    what = " kernels" if is_work and all((part["span_kind"] == "kernel").all() for part in parts) else ""
+    name = label or f"{count} more{what}"
     return {**summed, "path_id": -2, "level": "", "span_kind": "", "name": name, "shown_name": name,
             "repeat_count": 1, "is_folded": False, "is_inferred": False, "is_work": is_work}  # fmt: skip
 
