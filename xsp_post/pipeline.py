@@ -191,6 +191,7 @@ def merge(parts: list[Analysis]) -> Analysis:
             ("iterations", ("node_id",)),
             ("inferred", ("node_id",)),
             ("idle", ("node_id",)),
+            ("memory_timeline", ("node_id",)),
         ):
             for column in columns if table in frames else ():  # made by hand, an analysis may lack one
                 values = frames[table][column]

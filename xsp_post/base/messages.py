@@ -921,6 +921,40 @@ FINDINGS: dict[str, FindingText] = {
         "differently.",
         "Fix seed and inputs. Layers that run in some iterations only cannot be compared.",
     ),
+    "memory-events-missing": FindingText(
+        WARNING,
+        "Allocations or releases are missing in the recording",
+        "The capture says after each event how much is live. Between some events that changed by more than the event "
+        "itself: threads that were not recorded allocated or released memory.",
+        "Totals and the peak are the capture's own and right. What is not explained counts as `earlier` in the table "
+        "`memory`. Start the profiler before other threads are made.",
+    ),
+    "memory-of-driver": FindingText(
+        INFO,
+        "Memory is what was asked of the CUDA driver",
+        "The capture holds cudaMalloc and its kin. The caching allocator of a framework asks for large segments and "
+        "gives them to many layers in turn: a segment counts for the layer that was first to need it.",
+        "For the memory of each layer record with torch.profiler and profile_memory=True.",
+    ),
+    "memory-owner-unknown": FindingText(
+        INFO,
+        "Allocations lie in no range",
+        "No range of the allocating thread was open, or the thread is not known. The example says how much that was.",
+        "They count as `none` in the table `memory`. Record Python frames (with_stack=True, with_modules=True) or put "
+        "ranges around that code.",
+    ),
+    "memory-release-missing": FindingText(
+        INFO,
+        "Addresses were allocated again without a release between",
+        "The release was not recorded. The first allocation is taken to end where the address is allocated again.",
+        "Until then such memory counts as live in the table `memory`.",
+    ),
+    "memory-released-earlier": FindingText(
+        INFO,
+        "Memory was released that was allocated before the recording",
+        "The allocation of these releases is not in the capture. The example says how much that was.",
+        "Such memory counts as `earlier` in the table `memory`.",
+    ),
     "model-self": FindingText(
         WARNING,
         "Much of the model's device time is in no layer",

@@ -20,7 +20,7 @@ from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.statistics import medians
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import interning, json_text, kineto_waits, trace_events
+from xsp_post.ingest import allocations, interning, json_text, kineto_waits, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector
 from xsp_post.ingest.unmatched_launches import unmatched_launches
@@ -120,6 +120,7 @@ class _Assembly:
             synchronizations=kineto_waits.synchronizations(self.synchronizations, launches, self.strings.array()),
             profiler_overhead=kineto_waits.overheads(self.overheads),
             python_frames=kineto_waits.python_frames(self.frames),
+            allocations=allocations.of_kineto(self.allocations),
         )
 
     def _index_threads(self) -> None:

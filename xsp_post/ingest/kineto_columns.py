@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.ingest import interning, trace_events
+from xsp_post.ingest.allocations import addresses
 from xsp_post.ingest.interning import StringTable, int_column
 from xsp_post.ingest.kineto_categories import (
     ACTIVITY_KINDS,
@@ -151,6 +152,11 @@ class Collector:
         kept = [event for event, keep in zip(events, is_memory) if keep]
         frame = self._timed(kept, rows[np.array(is_memory, dtype=bool)])
         frame["bytes"] = _arguments(kept, "Bytes", 0)
+        if self.with_frames:
+            frame["address"] = addresses([arguments_of(event).get("Addr") for event in kept])
+            for column, key in (("device_type", "Device Type"), ("device_id", "Device Id"),
+                                ("total_bytes", "Total Allocated"), ("reserved_bytes", "Total Reserved")):  # fmt: skip
+                frame[column] = _arguments(kept, key)
         self._keep(self.allocations, frame)
 
     def _add_synchronizations(self, category: str, events: list[Event], rows: np.ndarray) -> None:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import nsys_waits
+from xsp_post.ingest import allocations, nsys_waits
 from xsp_post.ingest.nsys_devices import device_frame
 from xsp_post.ingest.nsys_diagnostics import diagnostic_findings, without_paths
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
@@ -559,13 +559,15 @@ class _Reader:
         self.module_loading_ns = launches["start_ns"].to_numpy()[loads[codes]]
 
     def _waits(self, tables: dict[str, pa.Table], launches: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        """The optional frames about what was waited for, and the profiler's own overhead."""
+        """The optional frames: what was waited for, memory, and the profiler's own overhead."""
         frames = {"profiler_overhead": self._profiler_overhead(tables["overhead"])}
         if "synchronization" in tables:
             table, process = self._of_known_processes(tables.pop("synchronization"))
             frames["synchronizations"] = nsys_waits.synchronizations(table, process, launches, self.strings.texts)
             table, process = self._of_known_processes(tables.pop("cuda_event"))
             frames["cuda_events"] = nsys_waits.cuda_events(table, process, launches)
+            table, process = self._of_known_processes(tables.pop("memory"))
+            frames["allocations"] = allocations.of_nsys(table, process, launches)
         return frames
 
     def _of_known_processes(self, table: pa.Table) -> tuple[pa.Table, np.ndarray]:

@@ -99,7 +99,7 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         WantedColumn("globalTid", "global_tid", is_required=True),
         WantedColumn("nameId", "name", -1, is_narrow=True, is_required=True),
     )
-    waits = _wait_requests(table) if detail else {}
+    waits = {**_wait_requests(table), "memory": _memory_request(table)} if detail else {}
     return {
         **waits,
         "strings": Request(
@@ -159,6 +159,22 @@ def _wait_requests(table: _Tables) -> dict[str, Request]:
             table("CUPTI_ACTIVITY_KIND_CUDA_EVENT"), (*place, WantedColumn("timestamp", "timestamp_ns", -1))
         ),
     }
+
+
+def _memory_request(table: _Tables) -> Request:
+    return Request(
+        table("CUDA_GPU_MEMORY_USAGE_EVENTS"),
+        (
+            WantedColumn("start", "start_ns", NULL, is_required=True),
+            WantedColumn("deviceId", "device_id", is_narrow=True, is_required=True),
+            WantedColumn("address", "address", is_required=True),
+            WantedColumn("bytes", "bytes", is_required=True),
+            WantedColumn("memoryOperationType", "operation", is_narrow=True, is_required=True),
+            WantedColumn("memKind", "memory_kind", NO_MEMORY_KIND, is_narrow=True),
+            WantedColumn("correlationId", "correlation_id", -1),
+            WantedColumn("globalPid", "global_pid"),
+        ),
+    )
 
 
 def _overhead_request(source: TableSource, table: _Tables) -> Request:

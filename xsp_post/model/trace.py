@@ -119,6 +119,7 @@ SYNCHRONIZATION_DTYPES = dtypes(TRACE_FRAMES, "synchronizations")
 CUDA_EVENT_DTYPES = dtypes(TRACE_FRAMES, "cuda_events")
 OVERHEAD_DTYPES = dtypes(TRACE_FRAMES, "profiler_overhead")
 FRAME_DTYPES = dtypes(TRACE_FRAMES, "python_frames")
+ALLOCATION_DTYPES = dtypes(TRACE_FRAMES, "allocations")
 
 
 def empty_frame(dtypes: dict[str, str]) -> pd.DataFrame:
@@ -153,4 +154,5 @@ class Trace:
     cuda_events: pd.DataFrame = field(default_factory=lambda: empty_frame(CUDA_EVENT_DTYPES))
     profiler_overhead: pd.DataFrame = field(default_factory=lambda: empty_frame(OVERHEAD_DTYPES))
     python_frames: pd.DataFrame = field(default_factory=lambda: empty_frame(FRAME_DTYPES))
+    allocations: pd.DataFrame = field(default_factory=lambda: empty_frame(ALLOCATION_DTYPES))
     host_rows: HostRows | None = None  # operating-system calls, scheduling, samples: read around gaps

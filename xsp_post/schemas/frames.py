@@ -143,6 +143,18 @@ TRACE_FRAMES = (
         (_THREAD, _NAME, C("overhead_type", "int8", "its kind, 0 unknown"), *_times("overhead")),
     ),
     Frame("python_frames", "call of a Python function", (_THREAD, _NAME, *_times("call"))),
+    Frame(
+        "allocations",
+        "allocation or release of memory, in order of time",
+        (
+            _PROCESS, _THREAD, C("device_id", "int32", "device as the process numbers it, -1 memory of the host"),
+            C("memory_kind", "int8", "model.trace.MemoryKind"), C("start_ns", "int64", "when it was"),
+            C("address", "int64", "where the memory lies"),
+            C("bytes", "int64", "bytes allocated; negative: released"),
+            C("total_bytes", "int64", "live after it as the capture says, -1 it does not"),
+            C("reserved_bytes", "int64", "held from the driver by the framework's allocator, -1 not recorded"),
+        ),
+    ),
 )  # fmt: skip
 
 TREE_FRAMES = (

@@ -56,6 +56,7 @@ LAYOUTS: dict[str, Layout] = {
     "layers": Layout("layer_rows"),
     "idle": Layout("idle_rows", "idle_kinds", "", ("capture_id", "device_id", "cause", "call_name", "detail")),
     "operations": Layout("operation_rows"),
+    "memory_timeline": Layout("memory_timeline_rows"),
 }  # fmt: skip
 HIDDEN = frozenset({"strings", "xsp_meta", *(t for one in LAYOUTS.values() for t in (one.rows, one.kinds))})
 

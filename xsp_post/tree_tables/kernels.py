@@ -53,7 +53,7 @@ def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     return frame
 
 
-def memory_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
+def memory_operations_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     rows = tree.activities[tree.activities["kind"].to_numpy() != ActivityKind.KERNEL]
     launch = Launches(tree, rows["launch_id"].to_numpy())
     return pd.DataFrame(

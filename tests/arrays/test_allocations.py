@@ -1,0 +1,67 @@
+"""Allocations and releases: paired by address; what is live when is what a book-keeper would write down."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xsp_post.arrays.allocations import live_at, most_live, pair, running
+
+
+def arrays(*columns):
+    return tuple(np.array(column, np.int64) for column in columns)
+
+
+def test_a_release_ends_the_allocation_of_its_address_and_the_address_lives_again():
+    #                              a+   b+  a-   a+   b-   c-
+    place, address, size = arrays([0] * 6, [1, 2, 1, 1, 2, 3], [10, 20, -10, 5, -20, -7])
+    lives = pair(place, address, size)
+    assert lives.origin.tolist() == [0, 1, 0, 3, 1, -1]  # the last was made before the first event
+    assert lives.ended_by.tolist() == [2, 4, -1, -1, -1, -1]
+    assert lives.change.tolist() == [10, 20, -10, 5, -20, 0]
+    assert not lives.is_reuse.any()
+    assert live_at(lives, np.full(6, 1)).tolist() == [True, True, False, False, False, False]
+    assert live_at(lives, np.full(6, 3)).tolist() == [False, True, False, True, False, False]
+    assert live_at(lives, np.full(6, -1)).sum() == 0
+
+
+def test_the_same_address_in_two_places_is_two_memories():
+    lives = pair(*arrays([0, 1, 0], [9, 9, 9], [4, 8, -4]))
+    assert lives.ended_by.tolist() == [2, -1, -1]
+    assert running(np.array([0, 1, 0]), lives.change, 2).tolist() == [4, 8, 0]
+    assert running(np.array([0, 1, 0]), lives.change, 2, np.array([100, 200])).tolist() == [104, 208, 100]
+
+
+def test_an_address_allocated_again_without_a_release_ends_the_first_life_there():
+    lives = pair(*arrays([0] * 3, [9, 9, 9], [4, 6, -6]))
+    assert lives.is_reuse.tolist() == [False, True, False]
+    assert lives.ended_by.tolist() == [1, 2, -1] and lives.change.tolist() == [4, 2, -6]
+    assert most_live(lives, np.array([4, 6, -6]), np.zeros(3, np.int64), 1).tolist() == [6]
+
+
+EVENTS = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 5), st.integers(-9, 9).filter(bool)), max_size=40)
+
+
+@settings(max_examples=200)
+@given(EVENTS)
+def test_live_bytes_are_those_of_a_book_keeper(events):
+    place, address, size = arrays(*(zip(*events) if events else ([], [], [])))
+    lives = pair(place, address, size)
+    total = running(place, lives.change, 2)
+    book, held = {}, [0, 0]
+    for row, (where, at, change) in enumerate(events):
+        key = (where, at)
+        before = book.pop(key, 0)
+        if change > 0:
+            book[key] = change
+        held[where] += (change if change > 0 else 0) - before
+        assert total[row] == held[where] == sum(b for (w, _), b in book.items() if w == where) >= 0
+        of_place = (place == where) & live_at(lives, np.full(len(size), row))
+        assert size[of_place].sum() == total[row]
+    owner = np.where(size > 0, place * 3 + address % 3, -1)
+    most = most_live(lives, size, owner, 6)
+    for one in range(6):
+        mine = owner == one
+        at = [int(size[mine & live_at(lives, np.full(len(size), row))].sum()) for row in range(len(size))]
+        assert most[one] == max(at, default=0)

@@ -1,0 +1,68 @@
+"""Captures in: allocations and releases of memory → ``Trace.allocations``, of a PyTorch trace and of an nsys export."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from xsp_post.ingest.nsys_strings import numbers
+from xsp_post.ingest.nsys_waits import launch_of
+from xsp_post.ingest.tables import NULL
+from xsp_post.model.trace import ALLOCATION_DTYPES, MemoryKind, empty_frame
+
+_HOST = -1
+_RELEASE = 1  # of nsys' memoryOperationType (ENUM_CUDA_DEV_MEM_EVENT_OPER): 0 allocation, 1 deallocation
+_HOST_KINDS = (int(MemoryKind.PAGEABLE), int(MemoryKind.PINNED))
+_POSITIVE = (1 << 63) - 1
+
+
+def addresses(values: list[Any]) -> np.ndarray:
+    """Addresses of a JSON trace as int64; those of 64 bits lose the highest. −1: none."""
+    return np.array([value & _POSITIVE if type(value) is int else -1 for value in values], np.int64)
+
+
+def of_kineto(events: pd.DataFrame) -> pd.DataFrame:
+    """``[memory]`` events as collected by `kineto_columns.Collector`; a trace read without detail has none."""
+    if "address" not in events or events.empty:
+        return empty_frame(ALLOCATION_DTYPES)
+    events = events[(events["bytes"] != 0) & (events["address"] >= 0)]
+    is_host = (events["device_type"] == 0) | (events["device_id"] < 0)
+    frame = events.assign(
+        process_index=events["process_index"].clip(lower=0),
+        device_id=events["device_id"].where(~is_host, _HOST),
+        memory_kind=np.where(is_host, int(MemoryKind.PAGEABLE), int(MemoryKind.DEVICE)),
+    )
+    return _in_order(frame.sort_values(["start_ns", "source_row_id"], kind="stable"))
+
+
+def of_nsys(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) -> pd.DataFrame:
+    """``CUDA_GPU_MEMORY_USAGE_EVENTS``. The call with the same correlation id says the thread; it says the time, too,
+    where the event has none (some versions write 0)."""
+    if not table.num_rows:
+        return empty_frame(ALLOCATION_DTYPES)
+    launch = launch_of(process, numbers(table, "correlation_id"), launches)
+    rows = np.maximum(launch, 0)
+
+    def called(column: str) -> np.ndarray:
+        return np.where(launch >= 0, launches[column].to_numpy()[rows], -1) if len(launches) else launch
+
+    start = numbers(table, "start_ns")
+    start = np.where((start > 0) | (launch < 0), start, called("start_ns"))
+    size = numbers(table, "bytes")
+    # nsys counts from 0 (pageable), CUPTI from 1
+    kind = (numbers(table, "memory_kind") + 1) % len(MemoryKind)
+    is_release = numbers(table, "operation") == _RELEASE
+    frame = pd.DataFrame({
+        "process_index": process, "thread_index": called("thread_index"),
+        "device_id": np.where(np.isin(kind, _HOST_KINDS), _HOST, numbers(table, "device_id", np.int32)),
+        "memory_kind": kind, "start_ns": start, "address": numbers(table, "address") & _POSITIVE,
+        "bytes": np.where(is_release, -size, size), "total_bytes": -1, "reserved_bytes": -1,
+    })  # fmt: skip
+    return _in_order(frame[(size > 0) & (start != NULL)].sort_values("start_ns", kind="stable"))
+
+
+def _in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[list(ALLOCATION_DTYPES)].astype(ALLOCATION_DTYPES).reset_index(drop=True)
