@@ -11,7 +11,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
 from xsp_post.replay.fidelity import identity_of
-from xsp_post.replay.what_if import what_if
+from xsp_post.replay.what_if import margin_of, what_if
 
 STEPS = 6
 
@@ -111,6 +111,21 @@ def test_overlapped_copies_and_graphs_are_bounds(tmp_path):
     assert graph.limit_before == "host code"
     assert graph.latency.predicted_ns == pytest.approx(40 * 9_000 + 50_000, rel=0.15)
     assert graph.limit == "kernels"
+
+
+@pytest.mark.parametrize(
+    ("own", "change", "expected"),
+    [
+        (0.0, 0.0, 0.02),  # never narrower
+        (0.03, 0.0, 0.03),
+        (0.03, 20.0, 0.05),  # a fifth of 20 % of 100 is 4 %
+        (0.0, 900.0, 0.1),  # the change widens it to ±10 % at most
+        (0.13, 20.0, 0.13),
+    ],
+)
+def test_an_interval_holds_error_spread_and_a_share_of_the_change(own, change, expected):
+    assert margin_of(own, change, 100.0) == pytest.approx(expected)
+    assert margin_of(own, -change, 100.0) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

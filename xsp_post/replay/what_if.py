@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,10 @@ from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.graph import Graph, Steps, replay
 
 LEAST_MARGIN_RATIO = 0.02  # clocks and temperatures change between runs: no interval is narrower
+# What really changes seldom does so by the factor exactly (caches, memory, other kernels): this share of the change,
+# found with scripts/bench predictions. It widens no interval beyond the most.
+CHANGE_ERROR_RATIO = 0.2
+MOST_MARGIN_RATIO = 0.1
 _LIMITS = {
     "kernel": "kernels", "graph": "graphs", "memcpy": "copies", "memset": "copies", COMMUNICATION: "communication",
     HOST: "host code", LAUNCH: "launches", LATENCY: "launches", STREAM_GAP: "gaps between operations",
@@ -136,10 +141,17 @@ def _amounts(identity: Identity, after: pd.DataFrame) -> tuple[Amount, Amount | 
         spread = max(spread, own)
         ratio = float(np.median(after[name].to_numpy(float)[usable]))
         ratio /= max(float(np.median(identity.simulated[name].to_numpy(float)[usable])), 1.0)
-        margin = max(identity.error_ratio + own, LEAST_MARGIN_RATIO)
         predicted = middle * ratio
+        margin = margin_of(identity.error_ratio + own, predicted - middle, predicted)
         made[name] = Amount(middle, predicted, predicted * (1 - margin), predicted * (1 + margin))
     return made["latency_ns"], made.get("period_ns"), spread
+
+
+def margin_of(own_ratio: float, change_ns: float, predicted_ns: float) -> float:
+    """Half the width of an interval over the prediction. ``own_ratio``: replay error and spread of the executions."""
+    changed = CHANGE_ERROR_RATIO * abs(change_ns) / max(predicted_ns, 1.0)
+    both = min(math.hypot(own_ratio, changed), MOST_MARGIN_RATIO)
+    return max(own_ratio, both, LEAST_MARGIN_RATIO)
 
 
 def _spread(values: np.ndarray) -> float:
