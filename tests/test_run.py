@@ -116,11 +116,12 @@ def test_deep_at_chooses_the_batch_sizes_of_the_deep_levels(stub, tmp_path, deep
     assert {size for level, size, _ in made.made if level != RUN_MODEL} == expected
 
 
-def test_the_five_percent_rule():
-    assert run.optimal_batch_size({1: 10, 2: 19, 4: 30, 8: 31.5, 16: 40}) == 4  # exactly 5 % is not more
-    assert run.optimal_batch_size({1: 10, 2: 20, 4: 40}) == 4
-    assert run.optimal_batch_size({8: 3.0}) == 8
-    assert run.optimal_batch_size({1: 10, 2: 9}) == 1
+def test_the_deep_levels_run_at_the_optimal_batch_size():
+    assert run.deep_batch_size({1: 10, 2: 19, 4: 30, 8: 31.5}) == 4  # exactly 5 % is not more
+    assert run.deep_batch_size({16: 44, 1: 10, 2: 19, 4: 19, 8: 43}) == 8  # one slow size decides nothing
+    assert run.deep_batch_size({1: 10, 2: 20, 4: 40}) == 4  # no optimum: the most throughput
+    assert run.deep_batch_size({8: 3.0}) == 8
+    assert run.deep_batch_size({1: 10, 2: 9}) == 1
 
 
 def test_out_of_memory_at_one_size_lets_the_rest_go_on(stub, tmp_path):

@@ -4,7 +4,7 @@ Levels are interleaved rather than run one after another (clocks and temperature
 in each repeat every batch size is measured at every level that is due, the levels' order rotating from
 repeat to repeat. Counters are read in the first repeat only, one capture per metric set. With
 ``deep_at='optimal'`` the first repeat measures all batch sizes at level M first, and the deeper levels follow
-at the batch size that the 5 % rule chooses (XSP §III-D1; recorded, kept on resume).
+at the optimal batch size (`arrays.batch_sizes`; recorded, kept on resume).
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from xsp_post import __version__, collectors
 from xsp_post.arrays import statistics
+from xsp_post.arrays.batch_sizes import optimal_position
 from xsp_post.base.errors import CaptureError, OutputError, ToolError, UsageError, XspPostError
 from xsp_post.hardware import machine
 from xsp_post.model import capture
@@ -30,7 +32,6 @@ from xsp_post.names import range_text
 from xsp_post.workload.catalogue import check_name
 
 OPTIMAL, ALL = "optimal", "all"
-_GAIN_LIMIT = 0.05  # doubling the batch must raise the throughput by more than this (XSP §III-D1)
 
 CompiledNote = (
     "level M/L was left out: torch.compile fuses the modules, so there are no layer calls to measure; "
@@ -294,7 +295,7 @@ class _Run:
             for made in self.captures
             if made.level == RUN_MODEL and made.status == DONE and (latency := model_latency_ns(made)) > 0
         }
-        return (optimal_batch_size(throughput),) if throughput else ()
+        return (deep_batch_size(throughput),) if throughput else ()
 
     def _missing(self, step: Step) -> bool:
         return not any(
@@ -437,17 +438,16 @@ def model_latency_ns(made: Capture) -> float:
     return statistics.trimmed_mean(list(totals.values())) if totals else 0.0
 
 
-def optimal_batch_size(throughput: dict[int, float]) -> int:
-    """The smallest batch size from which the next larger one raises the throughput by no more than 5 %.
+def deep_batch_size(throughput: dict[int, float]) -> int:
+    """The optimal batch size of a sweep, by the rule of every table (`batch_sizes.optimal_position`); where it has none
+    (one size, or a sweep whose last doubling still gains) the size with the most throughput.
 
-    ``throughput``: batch size -> inputs per time. XSP §III-D1 says it of doublings; of sizes measured in
-    other steps the next one stands in. The largest size where every step pays.
+    ``throughput``: batch size -> inputs per time.
     """
     sizes = sorted(throughput)
-    for size, larger in pairwise(sizes):
-        if throughput[larger] <= throughput[size] * (1 + _GAIN_LIMIT):
-            return size
-    return sizes[-1]
+    rates = np.array([throughput[size] for size in sizes], np.float64)
+    position = optimal_position(np.array(sizes, np.int64), rates)
+    return sizes[position if position >= 0 else int(rates.argmax())]
 
 
 def _number(text: str) -> int:

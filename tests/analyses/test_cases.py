@@ -6,7 +6,7 @@ from helpers import frame_of, small_analysis
 
 from xsp_post.analyses import compute_all
 from xsp_post.analyses.cases import find_cases
-from xsp_post.analyses.model_tables import gain_per_doubling, optimal_position
+from xsp_post.arrays.batch_sizes import gain_per_doubling, optimal_position
 from xsp_post.model.results import Analysis
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.limits import find_limit
-from xsp_post.analyses.model_tables import optimal_position
+from xsp_post.arrays.batch_sizes import BATCH_POLICIES, optimal_position
 from xsp_post.base.messages import INFO
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results
@@ -24,7 +24,8 @@ from xsp_post.schemas import TABLES
 CONTRIBUTED = ("fleet_cases", "fleet_families", "fleet_kernels")
 _WHO = ["workload_name", "system_name", "framework", "phase"]
 _STAGES = {"latency_stage": "latency", "allocated_stage": "allocated", "flop_stage": "flop", "dram_stage": "dram"}
-_AT_OPTIMUM = (
+_OF_BATCH = (
+    "batch_size",
     "gpu_latency_ratio",
     "total_flop",
     "dram_read_bytes",
@@ -161,7 +162,7 @@ def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
     frame[counts] = frame[counts].fillna({**dict.fromkeys(counts, -1), "sample_count": 0}).astype(np.int64)
     known = frame["batch_size"] > 0
     frame["throughput_inputs_per_s"] = (frame["batch_size"] / (frame["latency_ns"] * 1e-9)).where(known)
-    frame["is_optimal"] = True
+    frame["is_optimal"] = False  # decided over all captures: `with_optimal_batch`
     return frame
 
 
@@ -210,13 +211,13 @@ def fleet_tables(
     *,
     base_framework: str = "",
     base_system: str = "",
-    optimal_policy: str = "first",
+    optimal_policy: str = BATCH_POLICIES[0],
 ) -> dict[str, pd.DataFrame]:
     """All fleet tables from the contributions of the captures.
 
     ``base_framework`` and ``base_system``: what ratios are to; default the one with most models, of equals the
     first. A framework is recognised by its first word: "torch 2.8.0" and "torch 2.9.0" are two versions of one.
-    ``optimal_policy``: as `analyses.model_tables.optimal_position`; a sweep may be spread over several captures.
+    ``optimal_policy``: as `batch_sizes.optimal_position`; a sweep may be spread over several captures.
     """
     parts = {name: _together(name, [c[name] for c in contributions]) for name in CONTRIBUTED}
     cases = with_optimal_batch(parts["fleet_cases"], optimal_policy)
@@ -232,20 +233,17 @@ def fleet_tables(
     }
 
 
-def with_optimal_batch(cases: pd.DataFrame, policy: str = "first") -> pd.DataFrame:
+def with_optimal_batch(cases: pd.DataFrame, policy: str = BATCH_POLICIES[0]) -> pd.DataFrame:
     """``is_optimal`` decided over every sweep of the fleet: one workload, system, framework and phase."""
     cases = cases.copy()
-    is_optimal = np.ones(len(cases), dtype=bool)
+    is_optimal = np.zeros(len(cases), dtype=bool)
     for _, rows in _sweeps(cases):
         best = _best_rows(rows)
-        is_optimal[rows.index] = False
-        if len(best):
-            chosen = optimal_position(
-                best["batch_size"].to_numpy(np.int64), best["throughput_inputs_per_s"].to_numpy(np.float64), policy
-            )
+        chosen = optimal_position(
+            best["batch_size"].to_numpy(np.int64), best["throughput_inputs_per_s"].to_numpy(np.float64), policy
+        )
+        if chosen >= 0:
             is_optimal[best.index[chosen]] = True
-        else:  # no batch size is known: the capture with most measured iterations stands for the workload
-            is_optimal[rows["sample_count"].idxmax()] = True
     cases["is_optimal"] = is_optimal
     return cases
 
@@ -263,25 +261,36 @@ def _best_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def model_table(cases: pd.DataFrame) -> pd.DataFrame:
-    """Tables VIII and IX: online latency, most throughput, and everything else at the optimal batch size."""
+    """Tables VIII and IX: online latency, most throughput, and everything else at the optimal batch size, or without
+    one at the size with the most throughput."""
     rows: list[dict[str, Any]] = []
     for who, group in _sweeps(cases):
-        optimum = group[group["is_optimal"]].iloc[0]
         best = _best_rows(group)
-        smallest = best.iloc[0] if len(best) else optimum
+        chosen = _representative(group, best)
+        smallest = best.iloc[0] if len(best) else chosen
         rows.append(
             {
                 **dict(zip(_WHO, who)),
-                **{name: optimum[name] for name in _AT_OPTIMUM},
+                **{name: chosen[name] for name in _OF_BATCH},
                 "online_latency_ns": smallest["latency_ns"],
                 "online_batch_size": smallest["batch_size"],
                 "max_throughput_inputs_per_s": best["throughput_inputs_per_s"].max() if len(best) else np.nan,
-                "optimal_batch_size": optimum["batch_size"],
-                "batch_latency_ns": optimum["latency_ns"],
+                "optimal_batch_size": chosen["batch_size"] if chosen["is_optimal"] else -1,
+                "batch_latency_ns": chosen["latency_ns"],
                 "batch_count": len(best),
             }
         )
     return _shaped("fleet_models", pd.DataFrame(rows, columns=[c.name for c in TABLES["fleet_models"].columns]))
+
+
+def _representative(group: pd.DataFrame, best: pd.DataFrame) -> pd.Series:
+    """The row of a sweep that stands for it: at the optimal batch size, else the size with the most throughput, else
+    (no batch size is known) the capture with most measured iterations."""
+    if group["is_optimal"].any():
+        return group[group["is_optimal"]].iloc[0]
+    if len(best):
+        return best.iloc[int(best["throughput_inputs_per_s"].to_numpy().argmax())]
+    return group.iloc[int(group["sample_count"].to_numpy().argmax())]
 
 
 def scalability_table(cases: pd.DataFrame) -> pd.DataFrame:

@@ -10,68 +10,13 @@ from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.joined_tables import analytic_where_unmeasured
 from xsp_post.analyses.kernel_tables import coverage_columns
 from xsp_post.analyses.layer_tables import statistics_columns
-from xsp_post.analyses.options import BATCH_POLICIES
 from xsp_post.analyses.roofline import ANALYTIC, COUNTER_SOURCES, Work, intensity_columns, timed_where, utilisation
+from xsp_post.arrays.batch_sizes import BATCH_POLICIES, gain_per_doubling, optimal_position
 
 
 def throughput_inputs_per_s(batch_size: IntArray, latency_ns: FloatArray) -> FloatArray:
     """Inputs per second; NaN where the batch size (−1) or the latency is unknown."""
     return np.where(batch_size > 0, divide(batch_size, latency_ns * 1e-9), np.nan)
-
-
-def gain_per_doubling(batch_size: IntArray, throughput: FloatArray) -> FloatArray:
-    """Relative throughput gained by doubling each batch size of one ascending sweep; NaN for the last.
-
-    Between sizes that are not a factor of two apart the gain is spread evenly over the doublings between them:
-    (throughput ratio)^(1 / log2 of the size ratio) − 1, which is the plain ratio − 1 for 1, 2, 4 …
-    """
-    gain = np.full(len(batch_size), np.nan)
-    doublings = np.log2(batch_size[1:] / batch_size[:-1])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gain[:-1] = (throughput[1:] / throughput[:-1]) ** (1 / doublings) - 1
-    return gain
-
-
-def optimal_position(batch_size: IntArray, throughput: FloatArray, policy: str, gain_ratio: float = 0.05) -> int:
-    """Position of the optimal batch size in one ascending sweep (docs/paper.md, E2 on why there are several).
-
-    ``settled`` what the last doubling that still gains more than ``gain_ratio`` reaches. It gains over the most
-              there was before, and the next size must confirm it, so that one slow or fast size decides nothing.
-              None for a single size, nor where the largest doubling still gains: that sweep is not finished
-    ``first``   the smallest whose doubling gains no more than ``gain_ratio``: the paper's wording
-    ``last``    going down from the top, as long as the last doubling gained no more than that
-    ``max``     the most throughput; of equals the smallest
-    ``within``  the smallest whose throughput is within ``gain_ratio`` of the most
-    −1 for an empty sweep,
-    and for none; the other policies take the top where every doubling gains more.
-    """
-    if not len(batch_size):
-        return -1
-    small_gain = gain_per_doubling(batch_size, throughput)[:-1] <= gain_ratio
-    top = len(batch_size) - 1
-    if policy == "settled":
-        return _settled(batch_size, throughput, gain_ratio)
-    if policy == "first":
-        return int(np.argmax(small_gain)) if small_gain.any() else top
-    if policy == "last":
-        return int(np.flatnonzero(~small_gain)[-1]) + 1 if (~small_gain).any() else 0
-    if policy == "max":
-        return int(np.argmax(throughput))
-    if policy == "within":
-        return int(np.argmax(throughput >= (1 - gain_ratio) * throughput.max()))
-    raise ValueError(policy)
-
-
-def _settled(batch_size: IntArray, throughput: FloatArray, gain_ratio: float) -> int:
-    """Policy ``settled`` of `optimal_position`."""
-    if len(batch_size) < 2:
-        return -1
-    confirmed = np.minimum(throughput[1:], np.append(throughput[2:], np.inf))
-    needed = np.maximum.accumulate(throughput)[:-1] * (1 + gain_ratio) ** np.log2(batch_size[1:] / batch_size[:-1])
-    is_gain = confirmed > needed
-    if is_gain[-1]:
-        return -1
-    return int(np.flatnonzero(is_gain)[-1]) + 1 if is_gain.any() else 0
 
 
 def sweeps(inputs: Inputs) -> list[IntArray]:
@@ -98,10 +43,8 @@ def a01(inputs: Inputs) -> pd.DataFrame:
     gain, is_optimal = np.full(len(frame), np.nan), np.zeros(len(frame), dtype=bool)
     for sweep in sweeps(inputs):
         gain[sweep] = gain_per_doubling(batch[sweep], throughput[sweep])
-        chosen = optimal_position(
-            batch[sweep], throughput[sweep], inputs.options.optimal_policy, inputs.options.gain_ratio
-        )
-        if chosen >= 0 and len(sweep) > 1:
+        chosen = _optimum(inputs, batch[sweep], throughput[sweep])
+        if chosen >= 0:
             is_optimal[sweep[chosen]] = True
     rows = np.flatnonzero(~np.isnan(latency))
     per_input = np.where(batch > 0, divide(latency, batch), np.nan)
@@ -123,15 +66,20 @@ def a01(inputs: Inputs) -> pd.DataFrame:
     )
 
 
+def _optimum(inputs: Inputs, batch_size: IntArray, throughput: FloatArray, policy: str = "") -> int:
+    """Position of the optimal batch size of one sweep by the options' policy or another, −1 none."""
+    options = inputs.options
+    return optimal_position(batch_size, throughput, policy or options.optimal_policy, options.gain_ratio)
+
+
 def optimal_batch(inputs: Inputs) -> pd.DataFrame:
     """The optimal batch size of every sweep of at least two sizes, by each policy."""
     frame, latency = inputs.cases.frame, inputs.model_latency_ns
     batch = frame["batch_size"].to_numpy(np.int64)
     throughput = throughput_inputs_per_s(batch, inputs.pace_ns)
     positions = [
-        (policy, sweep, optimal_position(batch[sweep], throughput[sweep], policy, inputs.options.gain_ratio))
+        (policy, sweep, _optimum(inputs, batch[sweep], throughput[sweep], policy))
         for sweep in sweeps(inputs)
-        if len(sweep) > 1
         for policy in BATCH_POLICIES
     ]
     chosen = [(policy, int(sweep[position])) for policy, sweep, position in positions if position >= 0]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from xsp_post.arrays.batch_sizes import BATCH_POLICIES, GAIN_RATIO
 from xsp_post.arrays.statistics import TRIM_RATIO
 from xsp_post.base.errors import UsageError
 from xsp_post.hardware.peaks import PIPES
 from xsp_post.model import options as user
 
 ROOF_AUTO = user.DEFAULTS.roof
-BATCH_POLICIES = ("settled", "first", "last", "max", "within")
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Options(user.Options):
                             know DRAM and arithmetic only, so that a kernel held by L2 or instruction issue can be
                             well below them. One tenth is the distance that neither explains.
     ``least_coverage``      a sum of counters that covers less of the kernel latency than this has no verdict.
-    ``optimal_policy``      which of `BATCH_POLICIES` a01.is_optimal follows; ``settled``: what the last doubling that
-                            still gains reaches; ``first`` is the paper's wording taken literally.
+    ``optimal_policy``      which of `batch_sizes.BATCH_POLICIES` is_optimal follows; ``settled``: what the last
+                            doubling that still gains reaches; ``first`` is the paper's wording taken literally.
     ``gain_ratio``          the 5 % of the optimal-batch rule.
     ``kernel_row_limit``    above so many launches in one case, A8 and A9 keep the longest ``kernel_row_keep``.
     """
@@ -34,8 +34,8 @@ class Options(user.Options):
     latency_bound_ratio: float = 0.10
     least_coverage: float = 0.90
     trim_ratio: float = TRIM_RATIO
-    optimal_policy: str = "settled"
-    gain_ratio: float = 0.05
+    optimal_policy: str = BATCH_POLICIES[0]
+    gain_ratio: float = GAIN_RATIO
     kernel_row_limit: int = 200_000
     kernel_row_keep: int = 10_000
 

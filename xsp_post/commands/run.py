@@ -36,7 +36,7 @@ def run(
     iterations: Annotated[int, typer.Option(help="Measured iterations of every capture.")] = 10,
     repeat: Annotated[int, typer.Option(help="Captures of every level and batch size, interleaved.")] = 3,
     deep_at: Annotated[
-        str, typer.Option(help="Batch sizes of the levels below M: optimal (5 % rule), all, or one of them.")
+        str, typer.Option(help="Batch sizes of the levels below M: optimal (where doubling stops to pay), all, or one.")
     ] = "optimal",
     mode: Annotated[str, typer.Option(help="inference, or train (forward, backward, optimiser).")] = "inference",
     dtype: Annotated[str, typer.Option(help="float32, float16, bfloat16.")] = "float32",

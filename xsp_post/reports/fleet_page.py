@@ -117,6 +117,7 @@ def _models(results: Results) -> Section | None:
         "online_batch_size",
         "max_throughput_inputs_per_s",
         "optimal_batch_size",
+        "batch_size",
         "batch_latency_ns",
         "gpu_latency_ratio",
         "total_flop",
