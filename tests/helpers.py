@@ -9,6 +9,7 @@ All columns of the core tables are there and add up.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -392,3 +393,29 @@ def _union(rows: list[dict]) -> int:
     start = np.array([r["start_ns"] for r in rows], np.int64)
     end = np.array([r["end_ns"] for r in rows], np.int64)
     return int(union_length(start, end)) if len(rows) else 0
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a command printed and how it ended."""
+
+    stdout: str
+    stderr: str
+    returncode: int
+
+
+def called(*words: object, columns: int | None = None) -> Called:
+    """``xsp-post`` with these words in this process: a tenth of the time of a process of its own."""
+    from typer.testing import CliRunner
+
+    from xsp_post.base.errors import XspPostError
+    from xsp_post.cli import app
+
+    environment = {} if columns is None else {"COLUMNS": str(columns)}
+    done = CliRunner().invoke(app, [str(word) for word in words], env=environment)
+    if isinstance(done.exception, XspPostError):
+        said = f"xsp-post: {done.exception.message} [{done.exception.code}]\n"
+        return Called(done.stdout, done.stderr + said, done.exception.exit_code)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Called(done.stdout, done.stderr, done.exit_code)

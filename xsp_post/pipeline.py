@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -42,6 +42,8 @@ def results_of(
     ``reading``: the first source, which is being read already (`ingest.sources.begin`).
     """
     store = store_of(paths) if reading is None else None
+    if options is not None and options.is_part:
+        return part_of(results_of(paths, replace(options, **_WHOLE), reading=reading), options)
     if store is not None:
         from xsp_post.store.store import open_store
 
@@ -50,6 +52,23 @@ def results_of(
     if is_why:
         return waits(paths, options, reading)
     return summarize(paths, options, reading) if is_summary else analyze(paths, options, reading)
+
+
+_WHOLE: dict[str, Any] = {"iteration": None, "begin_ns": None, "end_ns": None}
+
+
+def part_of(results: Results, options: Options) -> Analysis:
+    """The same tables for one execution or a time of the recording alone. Raises `UsageError` where nothing is in it.
+
+    Every sum, cause and analysis is made anew from the rows of the part; findings are those of the whole recording.
+    """
+    from xsp_post.replay.tables import replay_frames
+    from xsp_post.tree_tables.part import part_frames
+
+    frames = part_frames(results, options)
+    frames |= replay_frames(Analysis(frames))
+    analysis = with_analyses(Analysis(frames), options)
+    return Analysis({**analysis.frames, "findings": frames["findings"]})
 
 
 def store_of(paths: list[Path]) -> Path | None:

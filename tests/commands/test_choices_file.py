@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 from builders import ExportBuilder
-
-
-def xsp(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "xsp_post", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+from helpers import called as xsp
 
 
 def capture(folder):
@@ -57,4 +50,6 @@ def test_tables_of_an_iteration_or_a_time(tmp_path):
     assert [len(one) for one in rows] == [1, 1, 1] and rows[0] == rows[1]
     assert rows[0][0]["iteration_index"] == 1 and rows[2][0]["iteration_index"] == 2
     assert xsp("table", "kernels", source, "--from", "soon").returncode == 2
-    assert xsp("table", "findings", source, "--iteration", "1").returncode == 2
+    assert xsp("table", "kernels", source, "--from", "2us", "--to", "1us").returncode == 2
+    gone = xsp("table", "kernels", source, *named, "--iteration", "7")
+    assert gone.returncode == 2 and "the iterations are 0 … 2" in gone.stderr

@@ -59,8 +59,13 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "bad-time": ErrorText(
         "A time on the command line cannot be read.",
-        "Write a number with its unit, e.g. 1.2s, 350ms, 40us. Times count from the begin of the recording, as in the "
-        "columns start_ns.",
+        "Write a number with its unit, e.g. 1.2s, 350ms, 40us. Times count as in the columns start_ns of a "
+        "capture of nsys, and from the first event of other traces. --from is before --until (also called --to).",
+    ),
+    "nothing-in-part": ErrorText(
+        "--iteration, --from or --until leave nothing of the recording, or there is no recording to take a part of.",
+        "`xsp-post table iterations` lists the model executions with their times; a folder of many captures has no "
+        "part: name one capture or its store.",
     ),
     "bar-not-met": ErrorText(
         "A condition of --fail-if holds: the other capture differs from the base by more than it allows.",

@@ -24,7 +24,7 @@ def kept_choices(source: Path | None, groups: tuple[str, ...]) -> dict[str, Any]
         return {}
     kept = _values(path)
     known = {option_name(one): one for one in choices(TREE, ROOFS)}
-    wanted = {option_name(one) for one in choices(*groups)}
+    wanted = {option_name(one) for one in choices(*groups)} & known.keys()
     if source.name.endswith(".xsp.sqlite"):
         wanted -= {option_name(one) for one in choices(TREE)}
     values = {}

@@ -64,8 +64,11 @@ def compare(
 
         write_compare_page(comparison, output, names=(base.name, other.name), force=force)
     if as_json:
+        from xsp_post.reports.quantities import comparison_quantities
+
         tables = {name.removeprefix("compare_"): shared.records(for_people(comparison, name)) for name in _TABLES}
-        shared.print_json("compare", {"base": base.name, "other": other.name, **tables})
+        numbers = comparison_quantities(comparison)
+        shared.print_json("compare", {"base": base.name, "other": other.name, "quantities": numbers, **tables})
     elif as_markdown:
         from xsp_post.reports.compare_text import comparison_markdown
 

@@ -10,7 +10,7 @@ import typer
 from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.model.options import DEFAULTS, TREE, Options
+from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
 FORMAT_HELP = (
     "perfetto, chrome (timelines), speedscope (flame graph), jaeger, otlp (XSP's spans), nvtx_gpu_proj_trace "
@@ -18,7 +18,7 @@ FORMAT_HELP = (
 )
 
 
-@with_options(TREE)
+@with_options(TREE, PART)
 def export(
     sources: shared.StoreOrSource,
     to: Annotated[str, typer.Option("--to", "-t", metavar="FORMAT", help=FORMAT_HELP)],
@@ -42,6 +42,7 @@ def export(
     """Write a timeline, flame graph, NVIDIA's own report or all tables for another tool."""
     from xsp_post import exporters
     from xsp_post.base.progress import step
+    from xsp_post.reports.part import part_text
 
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit} is below 1.", code="bad-limit")
@@ -56,6 +57,7 @@ def export(
             "export",
             {
                 "path": str(written.path),
+                "part": part_text(results) or None,
                 "to": to,
                 "counts": written.counts,
                 "findings": [
@@ -65,6 +67,7 @@ def export(
             },
         )
         return
+    shared.say_part(results)
     shared.say(f"Wrote {written.path} ({_numbers(written.counts)}); opened by: {exporters.FORMATS[to].opened_by}")
     for finding in written.findings:
         example = f" ({finding.example})" if finding.example else ""

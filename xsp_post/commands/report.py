@@ -12,7 +12,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
+from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
 if TYPE_CHECKING:
     from xsp_post.model.results import Results
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORMATS = ("html", "json", "png", "svg")
 
 
-@with_options(TREE, ROOFS)
+@with_options(TREE, ROOFS, PART)
 def report(
     sources: shared.StoreOrSource,
     output: Annotated[

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -125,6 +124,14 @@ def anonymised(results: Results, is_wanted: bool) -> Results:
     return replaced(results)
 
 
+def say_part(results: Results) -> None:
+    """On stderr, which part of the recording the data on stdout is of; nothing for all of it."""
+    from xsp_post.reports.part import part_sentence
+
+    if sentence := part_sentence(results):
+        say(sentence)
+
+
 def what_to_record(results: Results) -> str:
     """The last line for captures that hold neither device work nor a range, so that nothing can follow; else ""."""
     captures = results.frame("captures", ["kernel_count", "device_ns"])
@@ -194,20 +201,6 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     from xsp_post.reports import records as module
 
     return module.records(frame)
-
-
-_TIME = re.compile(r"^\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s)\s*$")
-_TIME_SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
-
-
-def time_ns(text: str, option: str) -> int:
-    """``350ms`` → ns. Raises `UsageError` for a text that is not a time with its unit."""
-    from xsp_post.base.errors import UsageError
-
-    found = _TIME.match(text)
-    if found is None:
-        raise UsageError(f"{option} {text!r} is not a time with its unit, e.g. 1.2s, 350ms, 40us", code="bad-time")
-    return round(float(found[1]) * _TIME_SCALE[found[2]])
 
 
 def check_strict(results: Results, limit: float) -> None:

@@ -12,7 +12,7 @@ import typer
 from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
+from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,7 @@ def _list(wanted: bool) -> None:
     raise typer.Exit
 
 
-@with_options(TREE, ROOFS)
+@with_options(TREE, ROOFS, PART)
 def table(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="A1 … A15, overhead, layers, kernels, findings …")],
     sources: shared.StoreOrSource,
@@ -45,14 +45,6 @@ def table(
     list_tables: Annotated[
         bool, typer.Option("--list", callback=_list, is_eager=True, help="List every table with what it holds.")
     ] = False,
-    iteration: Annotated[
-        Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-        typer.Option(help="Only rows of this model execution (column iteration_index)."),
-    ] = None,
-    begin: Annotated[
-        str, typer.Option("--from", help="Only rows that start at this time of the capture or later, e.g. 1.2s, 350ms.")
-    ] = "",
-    end: Annotated[str, typer.Option("--to", help="Only rows that start before this time of the capture.")] = "",
     options: Options = DEFAULTS,
     force: shared.Force = False,
     as_json: shared.AsJson = False,
@@ -69,11 +61,9 @@ def table(
     results = shared.results_of(sources, options)
     from xsp_post.model.results import for_people
 
-    whole = for_people(results, table_name(name, results.tables()))
-    frame = _sorted(_part_of(whole, name, iteration, begin, end), sort, name)
-    if len(whole) > len(frame) == 0:
-        shared.say(f"Table {name} has no rows of that iteration or time.")
-    elif not len(frame):
+    frame = _sorted(for_people(results, table_name(name, results.tables())), sort, name)
+    shared.say_part(results)
+    if not len(frame):
         from xsp_post.analyses import why_empty
 
         shared.say(why_empty(name, results) or f"Table {name} has no rows.")
@@ -85,28 +75,6 @@ def table(
     with atomic_output(output, force) as temporary:
         temporary.write_bytes(_encoded(frame, chosen, top))
     shared.say(f"Wrote {output} ({len(frame):,} rows)")
-
-
-def _part_of(frame: pd.DataFrame, name: str, iteration: int | None, begin: str, end: str) -> pd.DataFrame:
-    """Rows of one model execution, or that start in a part of the recording."""
-    if iteration is not None:
-        _require_column(frame, name, "iteration_index", "--iteration")
-        frame = frame[frame["iteration_index"] == iteration]
-    for option, text in (("--from", begin), ("--to", end)):
-        if text:
-            _require_column(frame, name, "start_ns", option)
-            bound = shared.time_ns(text, option)
-            start = frame["start_ns"]
-            frame = frame[start >= bound if option == "--from" else start < bound]
-    return frame.reset_index(drop=True)
-
-
-def _require_column(frame: pd.DataFrame, name: str, column: str, option: str) -> None:
-    if column not in frame:
-        raise UsageError(
-            f"{option}: table {name} has no column {column}; kernels, memory_operations, iterations and nodes have one",
-            code="unknown-column",
-        )
 
 
 def _sorted(frame: pd.DataFrame, sort: str, name: str) -> pd.DataFrame:

@@ -9,10 +9,10 @@ import typer
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.model.options import DEFAULTS, TREE, Options
+from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
 
-@with_options(TREE)
+@with_options(TREE, PART)
 def tree(
     sources: shared.StoreOrSource,
     depth: shared.Depth = None,
@@ -30,16 +30,22 @@ def tree(
     as_json: shared.AsJson = False,
 ) -> None:
     """Print the model → layer → kernel tree with calls, kernel time, busy time and gaps, heaviest first."""
-    reading = shared.begin_reading(sources, detail=False)
+    reading = shared.begin_reading(sources, detail=options.is_part)
     results = shared.results_of(sources, options, is_summary=True, reading=reading)
     if as_json:
         from xsp_post.model.results import for_people
+        from xsp_post.reports.part import part_text
         from xsp_post.reports.quantities import quantities
         from xsp_post.reports.why import verdict_data
 
         names = ("captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings")
         tables = {name: shared.records(for_people(results, name)) for name in names}
-        document = {"verdict": verdict_data(results), "quantities": quantities(results), **tables}
+        document = {
+            "part": part_text(results) or None,
+            "verdict": verdict_data(results),
+            "quantities": quantities(results),
+            **tables,
+        }
         shared.print_json("tree", document)
     else:
         from xsp_post.reports.terminal import print_tree

@@ -8,10 +8,10 @@ import typer
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.model.options import DEFAULTS, TREE, Options
+from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
 
-@with_options(TREE)
+@with_options(TREE, PART)
 def why(
     sources: shared.StoreOrSource,
     layer: Annotated[str, typer.Option(help="Causes of these layers only (regular expression on their paths).")] = "",
@@ -19,12 +19,14 @@ def why(
     as_json: shared.AsJson = False,
 ) -> None:
     """Say what limits the program, with its numbers; the largest causes of idle time; and what to do next."""
-    reading = shared.begin_reading(sources, detail=False)
+    reading = shared.begin_reading(sources, detail=options.is_part)
     results = shared.results_of(sources, options, is_why=True, reading=reading)
     from xsp_post.reports import why as report
 
     said = report.why(results, layer=layer)
     if as_json:
-        shared.print_json("why", report.json_of(said))
+        from xsp_post.reports.quantities import quantities
+
+        shared.print_json("why", {**report.json_of(said), "quantities": quantities(results)})
         return
     report.print_why(shared.stdout(), said)

@@ -55,7 +55,7 @@ def _texts(table: str, column: str, frame: pd.DataFrame, numbers: dict[str, str]
     if column in ("title", "cause", "hint") and table == "findings":
         general = {code: {"title": one.title, "cause": one.cause, "hint": one.cure} for code, one in FINDINGS.items()}
         return frame["code"].astype(object).map({code: texts[column] for code, texts in general.items()})
-    if (column in _KEPT or column == "cause") and (table, column) != ("iterations", "kind"):
+    if (column in _KEPT or column == "cause" or table == "part") and (table, column) != ("iterations", "kind"):
         return values
     if column in _EMPTIED:
         return pd.Series("", index=values.index, dtype=object)

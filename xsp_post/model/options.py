@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.messages import ERRORS
 
 if TYPE_CHECKING:
     from xsp_post.hardware.gpus import Peaks
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 # Groups of choices: a command takes whole groups.
 TREE = "tree"  # changes the tree, and so everything after it
 ROOFS = "roofs"  # changes only the analyses of a finished tree
+PART = "part"  # shows a part of what was recorded: one execution, or a time
 
 
 def _choice(
@@ -52,12 +54,30 @@ class Options:
     peaks: Mapping[str, Peaks] = _choice(  # by GPU name: hardware.gpus.load_overrides
         {}, ROOFS, "Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one).", value_type=Path
     )
+    iteration: int | None = _choice(
+        None, PART, "Only this model execution, by number (column iteration_index).", value_type=int
+    )
+    begin_ns: int | None = _choice(
+        None, PART, "Only what starts at this time of the recording or later, e.g. 1.2s, 350ms.", flag="--from",
+        value_type=str, metavar="TIME",
+    )  # fmt: skip
+    end_ns: int | None = _choice(
+        None, PART, "Only what starts before this time of the recording.", flag="--until", value_type=str,
+        metavar="TIME",
+    )  # fmt: skip
     # Not a choice of the user: false leaves out what the printed tree does not need (layer keys, call numbers).
     with_layers: bool = True
 
     def __post_init__(self) -> None:
         if self.layer_depth < 0:
             raise UsageError(f"--layer-depth {self.layer_depth} is below 1", code="bad-layer-depth")
+        if None not in (self.begin_ns, self.end_ns) and self.begin_ns >= self.end_ns:  # type: ignore[operator]
+            raise UsageError("--from is not before --until", code="bad-time", hint=ERRORS["bad-time"].cure)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether a part of the recording was asked for."""
+        return not self.is_default(PART)
 
     @property
     def names_levels(self) -> bool:

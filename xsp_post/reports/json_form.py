@@ -27,6 +27,7 @@ def to_dict(document: Document) -> dict[str, Any]:
     summary = document.summary
     return {
         "generator": f"xsp-post {__version__}",
+        "part": summary.part or None,
         "title": summary.title,
         "machine": summary.machine,
         "sources": summary.sources,

@@ -76,6 +76,32 @@ def _device_times(results: Results) -> list[dict[str, Any]]:
     return rows
 
 
+_WITHOUT_TEST = "too few measurements for an interval"
+
+
+def comparison_quantities(comparison: Results) -> list[dict[str, Any]]:
+    """What a comparison measured, as three numbers each: of the base, of the other, and the difference with its
+    interval."""
+    rows = []
+    for row in frame_or_empty(comparison, "compare_models").to_dict("records"):
+        name, unit = f"{row['quantity']} per execution", str(row["unit"])
+        low, high = row["ci_low_value"], row["ci_high_value"]
+        rows += [
+            quantity(name, row[f"{side}_value"], unit, row[f"{side}_sample_count"], of=side,
+                     reason="the interval is stated of the difference")
+            for side in ("base", "other")
+        ]  # fmt: skip
+        count = int(row["base_sample_count"]) + int(row["other_sample_count"])
+        reason = _WITHOUT_TEST if pd.isna(low) else ""
+        rows.append(quantity(name, row["difference_value"], unit, count, of="difference", low=low, high=high,
+                             reason=reason))  # fmt: skip
+    for row in frame_or_empty(comparison, "compare_totals").to_dict("records"):
+        name, unit = f"{row['quantity']} per unit of work", str(row["unit"])
+        for of, column in (("base", "base_per_unit"), ("other", "other_per_unit"), ("difference", "difference_value")):
+            rows.append(quantity(name, row[column], unit, None, of=of, reason=EXACT))
+    return rows
+
+
 def _plain(value: Any) -> Any:
     if value is None or value is pd.NA or value != value or value in (float("inf"), float("-inf")):
         return None

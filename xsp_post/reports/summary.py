@@ -18,6 +18,7 @@ from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.facts import Device, Fact, counted, device_of, facts
 from xsp_post.reports.findings_view import Shown, shown_findings
 from xsp_post.reports.layer_groups import layer_groups, starred
+from xsp_post.reports.part import part_sentence, part_text
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.time_split import Split, device_split, layer_split
 from xsp_post.reports.trust import Balance, balances, trust_data
@@ -64,6 +65,7 @@ class Summary:
     findings: list[Shown]
     trust: pd.DataFrame
     sources: list[str] = field(default_factory=list)
+    part: str = ""  # the part of the recording that is shown; "" all of it
 
 
 def summarize(results: Results, case: cases.Case | None) -> Summary:
@@ -75,7 +77,7 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
     splits = [device_split(results, limit), layer_split(results, limit, balanced)]
     return Summary(
         title,
-        machine,
+        " · ".join(filter(None, (part_sentence(results), machine))),
         case,
         facts(results, case),
         verdict(results, case),
@@ -89,6 +91,7 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
         shown_findings(results),
         trust_data(results, case),
         [visible(name, 120) for name in captures["source_name"].astype(str).unique()],
+        part_text(results),
     )
 
 

@@ -14,6 +14,7 @@ from xsp_post.analyses.ranks import rank_sentence
 from xsp_post.base.messages import SEVERITIES
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.part import part_sentence
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
 from xsp_post.reports.terminal_tree import tree_rows, tree_table
@@ -36,6 +37,8 @@ def print_tree(
     """Captures, their trees, balance lines and findings; of some layers or a rank only their part of the trees."""
     captures = results.frame("captures").set_index("capture_id", drop=False)
     rows = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank)
+    if sentence := part_sentence(results):
+        say(console, Text(sentence, style="bold"))
     if layer or rank is not None:
         _print_part(console, captures, rows)
         return

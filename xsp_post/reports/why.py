@@ -15,6 +15,7 @@ from xsp_post.analyses.limits import CauseRow, Limit, find_limit, largest_causes
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
+from xsp_post.reports.part import part_text
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
 from xsp_post.reports.text import short_kernel, visible
@@ -80,6 +81,7 @@ class Why:
     sentence: str
     critical_path: str = ""  # one line; "" where no replay tables are at hand
     lead_in: str = ""  # what the first execution did before the device had work; "" where that is short
+    part: str = ""  # the part of the recording that all this is of; "" all of it
 
 
 def why(results: Results, *, layer: str = "") -> Why:
@@ -91,7 +93,8 @@ def why(results: Results, *, layer: str = "") -> Why:
     owners = causes if not layer else tuple(largest_causes(results, limit))
     path = _path_line(results, limit)
     lead_in = lead_in_line(results, limit)
-    return Why(limit, causes, tuple(advise(results, limit)), word_of(limit), sentence_of(limit, owners), path, lead_in)
+    advice = tuple(advise(results, limit))
+    return Why(limit, causes, advice, word_of(limit), sentence_of(limit, owners), path, lead_in, part_text(results))
 
 
 def lead_in_line(results: Results, limit: Limit) -> str:
@@ -232,6 +235,8 @@ def verdict_line(results: Results) -> Text:
 def print_why(console: Console, said: Why) -> None:
     """Verdict, where the time went, the largest causes, what to do next."""
     limit = said.limit
+    if said.part:
+        say(console, f"Part shown: {said.part}")
     say(console, Text.assemble(("Verdict  " + said.word, "bold"), f". {said.sentence}"))
     if not limit.window_ns:
         return
@@ -265,6 +270,7 @@ def _pieces(count: int) -> str:
 def json_of(said: Why) -> dict[str, Any]:
     """The same as data."""
     return {
+        "part": said.part or None,
         "verdict": _verdict_data(said.limit, said.word, said.sentence),
         "critical_path": said.critical_path or None,
         "lead_in": said.lead_in or None,

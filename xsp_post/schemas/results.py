@@ -114,6 +114,21 @@ EXECUTION_CANDIDATES = register(
     )
 )
 
+PART = register(
+    Table(
+        "part",
+        "Part of the recording that is shown",
+        "capture of which a part was asked for (--iteration, --from, --until); no store holds it",
+        (
+            C("capture_id", "int64", "capture"),
+            C("statement", "str", "the part in words"),
+            C("iteration_index", "int64", "model execution, empty: a time", is_optional=True),
+            C("start_ns", "int64", "begin of the part"),
+            C("end_ns", "int64", "its end"),
+        ),
+    )
+)
+
 NODES = register(
     Table(
         "nodes",

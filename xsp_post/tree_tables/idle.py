@@ -23,7 +23,7 @@ def idle_frames(
     ``with_host_rows`` there is no other pass over the capture, without ``with_pieces`` no table of them."""
     idle = explain_idle(tree, with_host_rows=with_host_rows)
     causes = idle_causes_frame(tree, idle)
-    _give_paths_their_waits(paths, causes)
+    give_paths_their_waits(paths, causes)
     windows = device_windows(tree, idle.devices, idle.pieces)
     wanted = [name for name in column_names("device_windows") if name != "capture_id"]
     frames = {"idle_causes": causes, "device_windows": windows.reindex(columns=wanted)}
@@ -120,7 +120,7 @@ def _groups(keys: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]
     return code, first
 
 
-def _give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:
+def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:
     """idle_ns (inclusive: the device waited while the launching thread was in the range, or for work launched there)
     and idle_cause (the largest cause of it) of every path."""
     count = len(paths)
