@@ -30,6 +30,7 @@ MEMORY_DEVICES = register(
             C("peak_bytes", "int64", "most that was live at once: earlier + allocated - released up to then"),
             C("peak_ns", "int64", "when that was reached first"),
             C("peak_offset_ns", "int64", "the same after the first range or device work of the capture"),
+            C("peak_range", "str", "innermost range with device work in which it was reached ('' none)"),
             C("end_bytes", "int64", "live after the last event"),
             C(
                 "reserved_bytes",

@@ -483,7 +483,38 @@ VIEWS: dict[str, View] = {
         ),
         {"device_id": "device", "collective_count": "collectives", "duration_ns": "in all"},
     ),
-}
+    "memory": View(
+        ("owner", "layer_type", "live_at_peak_bytes", "live_at_peak_ratio", "most_live_bytes", "allocated_bytes",
+         "allocation_count", "released_bytes", "live_at_end_bytes", "layer_index", "owner_kind"),
+        {
+            "owner": "layer or range",
+            "live_at_peak_bytes": "at the peak",
+            "live_at_peak_ratio": "share",
+            "most_live_bytes": "at most",
+            "allocation_count": "allocations",
+            "live_at_end_bytes": "at the end",
+            "owner_kind": "kind",
+        },
+    ),
+    "memory_devices": View(
+        ("process_id", "device_id", "memory_kind", "peak_bytes", "peak_offset_ns", "peak_range", "earlier_bytes",
+         "allocated_bytes", "allocation_count", "released_bytes", "end_bytes", "reserved_bytes", "memory_bytes",
+         "recorded_by"),
+        {
+            "process_id": "process",
+            "device_id": "device",
+            "memory_kind": "memory",
+            "peak_bytes": "peak",
+            "peak_offset_ns": "after",
+            "peak_range": "in",
+            "earlier_bytes": "before the recording",
+            "allocation_count": "allocations",
+            "end_bytes": "at the end",
+            "reserved_bytes": "most reserved",
+            "memory_bytes": "of the GPU",
+        },
+    ),
+}  # fmt: skip
 
 _SUFFIXES = (
     "_flop_per_byte", "_flop_per_s", "_bytes_per_s", "_inputs_per_s", "_ns", "_bytes", "_flop", "_hz", "_ratio",

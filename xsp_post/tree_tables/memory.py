@@ -117,11 +117,25 @@ class _Memory:
             peak_bytes=self.peak,
             peak_ns=peak_ns,
             peak_offset_ns=peak_ns - int(self.tree.nodes["start_ns"].iloc[0]),
+            peak_range=self._peak_ranges(),
             end_bytes=self.total[self.last],
             reserved_bytes=np.where(reserved > 0, reserved, -1),
             memory_bytes=self._capacities(),
         )
         return frame.drop(columns=["process_index"])
+
+    def _peak_ranges(self) -> list[str]:
+        """Per place the innermost range around the peak that launched device work: what needed the memory."""
+        nodes, names = self.tree.nodes, self.tree.names.folded_names
+        parent, folded = nodes["parent_id"].to_numpy(), nodes["folded_id"].to_numpy()
+        works = (nodes["kernel_count"] + nodes["copy_count"]).to_numpy() > 0
+        found = []
+        for row in self.peak_row.tolist():  # a handful of places
+            node = int(self.node[row]) if row >= 0 else -1
+            while node > 0 and not works[node]:
+                node = int(parent[node])
+            found.append(str(names[folded[node]]) if node > 0 else "")
+        return found
 
     def _capacities(self) -> np.ndarray:
         listed = self.tree.trace.devices

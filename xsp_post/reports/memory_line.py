@@ -1,0 +1,94 @@
+"""The peak of memory → one sentence: how much, on which device, when, and which layers held it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.base.text_safety import shown
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.schemas.units import format_bytes, format_ns, format_ratio_percent
+
+_MOST_PARTS = 4
+_LEAST_RATIO = 0.03
+_LONGEST_NAME = 40
+EARLIER, NO_RANGE = "allocated before the recording", "in no range"
+_PREFIX = "nn.Module: "
+
+
+def memory_line(results: Results, capture_id: int) -> str:
+    """``Memory: peak of 4.27 GiB on GPU 0 after 582 ms: 62.0 % 12 × Block, …``; "" where no allocation is known."""
+    device = main_device(results, capture_id)
+    if device is None:
+        return ""
+    rest = "; asked of the driver, which gives segments, not tensors" if device["recorded_by"] == "driver" else ""
+    return f"Memory: {peak_text(device)}: {split_text(owners_of(results, device))}{rest}"
+
+
+def main_device(results: Results, capture_id: int) -> pd.Series | None:
+    """The row of ``memory_devices`` with the highest peak; memory of the host only where no device has any."""
+    devices = frame_or_empty(results, "memory_devices")
+    devices = devices[(devices["capture_id"] == capture_id) & (devices["peak_bytes"] > 0)]
+    if devices.empty:
+        return None
+    on_device = devices["memory_kind"].astype(str) == "device"
+    return (devices[on_device] if on_device.any() else devices).sort_values("peak_bytes", kind="stable").iloc[-1]
+
+
+def owners_of(results: Results, device: pd.Series) -> pd.DataFrame:
+    """The rows of ``memory`` of one device, with ``part``: what they are called together."""
+    owners = frame_or_empty(results, "memory")
+    for key in ("capture_id", "process_id", "device_id"):
+        owners = owners[owners[key] == device[key]]
+    owners = owners[owners["memory_kind"].astype(str) == str(device["memory_kind"])]
+    return owners.assign(part=part_names(owners)).reset_index(drop=True)
+
+
+def part_names(owners: pd.DataFrame) -> np.ndarray:
+    """Layers are called by their type, operators by the range around them (an optimizer's), ranges by their name."""
+    kind, path = owners["owner_kind"].astype(str), owners["owner"].astype(str)
+    layer = owners["layer_type"].astype(str).where(owners["layer_type"].astype(str) != "", path)
+    around = path.str.split(" > ").str[-2]
+    layer = layer.where(~layer.str.contains("::", regex=False) | around.isna(), around)
+    layer = layer.where(layer != "[self]", "model outside its layers")
+    named = layer.where(kind == "layer", "range " + path).map(
+        lambda text: shown(text.replace(_PREFIX, ""), _LONGEST_NAME)
+    )
+    return np.select([kind == "earlier", kind == "none"], [EARLIER, NO_RANGE], named)
+
+
+def peak_text(device: pd.Series) -> str:
+    """``peak of 4.27 GiB on GPU 0 (5.4 % of its 79.2 GiB) after 582 ms in aten::gelu``."""
+    kind = str(device["memory_kind"])
+    number = device["device_id"]
+    where = f"on GPU {int(number)}" if kind == "device" and number >= 0 else f"of {kind} memory"
+    size = device["memory_bytes"]
+    share = f" ({format_ratio_percent(device['peak_bytes'] / size)} of its {format_bytes(size)})" if size > 0 else ""
+    when = f" after {format_ns(max(int(device['peak_offset_ns']), 0))}"
+    inside = shown(str(device["peak_range"]).replace(_PREFIX, ""), _LONGEST_NAME)
+    return f"peak of {format_bytes(device['peak_bytes'])} {where}{share}{when}{f' in {inside}' if inside else ''}"
+
+
+def split_text(owners: pd.DataFrame) -> str:
+    """What held the peak, largest first: ``49.2 % allocated before the recording, 41.5 % in 10 × Block``."""
+    held = owners[owners["live_at_peak_bytes"] > 0]
+    whole = held.groupby("part")["live_at_peak_bytes"].transform("sum")
+    is_alone = (held["owner_kind"].astype(str) == "layer") & (held["live_at_peak_bytes"] * 2 > whole)
+    is_alone &= held["part"] == held["layer_type"].astype(str)
+    last = (
+        held["owner"].astype(str).str.split(" > ").str[-1].replace("[self]", "").str.replace(_PREFIX, "", regex=False)
+    )
+    name = held["part"].where(~is_alone | (last == ""), last.map(lambda text: shown(text, _LONGEST_NAME)))
+    shares = held["live_at_peak_ratio"].groupby(name.to_numpy(), sort=False).agg(["sum", "size"])
+    shares = shares.sort_values("sum", ascending=False, kind="stable")
+    told = shares[shares["sum"] >= _LEAST_RATIO].head(_MOST_PARTS)
+    texts = [_share_text(name, row["sum"], int(row["size"])) for name, row in told.iterrows()]
+    if (rest := 1 - float(told["sum"].sum())) >= 0.005:
+        texts.append(f"{format_ratio_percent(rest)} other")
+    return ", ".join(texts)
+
+
+def _share_text(name: object, ratio: float, count: int) -> str:
+    """One part; ``2 ×``: of so many layers."""
+    inside = str(name) if name in (EARLIER, NO_RANGE) else f"in {f'{count} × ' if count > 1 else ''}{name}"
+    return f"{format_ratio_percent(ratio)} {inside}"
