@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from xsp_post import reconcile
 from xsp_post.arrays import statistics
 from xsp_post.base.errors import ContradictionError
-from xsp_post.base.findings import FINDINGS
+from xsp_post.base.findings import FINDINGS, finding
 from xsp_post.model.results import Analysis
 from xsp_post.schemas import column_names
 
@@ -29,7 +31,7 @@ def workload(*captures: dict) -> Analysis:
         frames["captures"].append({
             "capture_id": capture_id, "level": capture["level"], "source_name": f"capture{capture_id}",
             "workload_name": capture.get("workload_name", "net"), "framework": "torch 2.4",
-            "gpu_name": capture.get("gpu_name", "GPU"), "batch_size": batch,
+            "gpu_name": capture.get("gpu_name", "GPU"), "batch_size": batch, "run_process": capture.get("process", ""),
         })  # fmt: skip
         latencies = [*capture.get("warmup_ms", []), *capture["model_ms"]]
         warm = len(latencies) - len(capture["model_ms"])
@@ -163,6 +165,77 @@ def test_with_one_capture_a_level_the_interval_is_over_its_iterations():
     row = cell(result, ML)
     assert row["interval_over"] == "iterations" and row["ci_low_overhead_ns"] > 0
     assert not row["is_significant"] and "within one process" in row["verdict"]
+
+
+def in_turns(process: str, level: str, *blocks: list[float], **more) -> dict:
+    """A capture of a process that several levels share: blocks of measured iterations, a warm-up before each."""
+    values = [one for block in blocks for one in block]
+    return {"level": level, "process": process, "blocks": blocks, "model_ms": values, **more}
+
+
+def with_blocks(*captures: dict) -> Analysis:
+    """`workload` with a warm-up before each block."""
+    analysis = workload(*captures)
+    parts = []
+    for capture_id, capture in enumerate(captures):
+        mine = analysis.frames["iterations"]
+        mine = mine[mine["capture_id"] == capture_id]
+        ends = np.cumsum([len(block) for block in capture["blocks"]])
+        for end, block in zip(ends, capture["blocks"]):
+            settling = mine.iloc[[0]].assign(is_warmup=True, latency_ns=10**9)
+            parts += [settling, mine.iloc[end - len(block) : end]]
+    frame = pd.concat(parts, ignore_index=True)
+    return Analysis({**analysis.frames, "iterations": frame}, analysis.findings)
+
+
+def test_levels_that_took_turns_are_compared_round_by_round():
+    """Load of 100 ms in a round meets both levels, and one process is slower than the other."""
+    result = reconcile.reconcile(with_blocks(
+        in_turns("01", M, [10, 10], [110, 110], [10, 12]), in_turns("01", ML, [12, 12], [112, 112], [13, 13]),
+        in_turns("04", M, [50, 50], [50, 50], [150, 150]), in_turns("04", ML, [52, 52], [53, 53], [152, 152]),
+    ))  # fmt: skip
+    row = cell(result, ML)
+    assert row["interval_over"] == "pairs" and row["overhead_ns"] == pytest.approx((2 + 2 + 2 + 2) / 4 * MS)
+    means = np.array([2, 7 / 3]) * MS
+    half_width = 12.706 * means.std(ddof=1) / np.sqrt(2)
+    assert (row["ci_high_overhead_ns"] - row["ci_low_overhead_ns"]) / 2 == pytest.approx(half_width, rel=1e-4)
+    assert row["total_overhead_ns"] == row["overhead_ns"]
+    assert cell(result, M)["latency_ns"] == statistics.trimmed_mean(
+        [10, 10, 110, 110, 10, 12, 50, 50, 50, 50, 150, 150]) * MS  # fmt: skip
+
+
+def test_a_level_with_processes_of_its_own_is_not_paired():
+    result = reconcile.reconcile(with_blocks(
+        *(in_turns(process, level, [value, value]) for process in ("01", "03")
+          for level, value in ((M, 10.0), (ML, 12.0))),
+        *(in_turns("", MLG, [value, value]) for value in (20.0, 21.0)),
+    ))  # fmt: skip
+    assert cell(result, ML)["interval_over"] == "pairs" and cell(result, MLG)["interval_over"] == "captures"
+    assert cell(result, MLG)["overhead_ns"] == pytest.approx(8.5 * MS)
+
+
+def test_one_process_for_every_level_says_that_nothing_follows():
+    result = reconcile.reconcile(with_blocks(
+        in_turns("01", M, [10, 10], [11, 11]), in_turns("01", ML, [12, 12], [13, 13])
+    ))  # fmt: skip
+    row = cell(result, ML)
+    assert row["interval_over"] == "iterations" and row["overhead_ns"] == 2 * MS and not row["is_significant"]
+    found = next(f for f in result.findings if f.code == "levels-one-process")
+    assert "nothing can be concluded" in found.title and "--repeat" in found.hint
+
+
+def test_a_difference_between_programs_is_not_called_overhead():
+    analysis = with_blocks(*(
+        in_turns(process, level, [value, value], layers={} if level == M else {"a": [1, 1]})
+        for process in ("01", "04") for level, value in ((M, 10.0), (ML, 15.0), (MLG, 17.0))
+    ))  # fmt: skip
+    said = dataclasses.replace(finding("hooks-change-program"), capture_id=1)
+    result = reconcile.reconcile(Analysis(analysis.frames, [said]))
+    row = cell(result, ML)
+    assert row["verdict"].startswith("no overhead: with layer ranges") and not row["is_significant"]
+    assert np.isnan(row["overhead_ns"]) and np.isnan(row["total_overhead_ns"]) and row["latency_ns"] == 15 * MS
+    assert cell(result, MLG)["overhead_ns"] == 2 * MS and np.isnan(cell(result, MLG)["total_overhead_ns"])
+    assert cell(result, MLG, "a")["overhead_ns"] == 0
 
 
 def test_negative_and_insignificant_overheads_are_said_plainly():

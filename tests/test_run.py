@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,6 +38,9 @@ class Stub:
 
     def check(self):
         return collectors.Availability(self.name, True, "", "", "", "")
+
+    def shares_process(self, device):
+        return False
 
     def collect(self, plan):
         key = (plan.level, plan.batch_size, plan.repeat)
@@ -375,10 +379,10 @@ def test_progress_is_told_before_and_after_each_capture(stub, tmp_path):
     told = []
 
     def tell(number, total, step, made):
-        told.append((number, total, step.level, made is not None))
+        told.append((number, total, step.levels, made is not None))
 
     run.execute(RunPlan(WORKLOAD, (4,), repeat_count=1), tmp_path / "run", on_step=tell)
-    assert told == [(n, 3, level, after) for n, level in enumerate((RUN_MODEL, RUN_LAYER, RUN_KERNEL), 1)
+    assert told == [(n, 3, (level,), after) for n, level in enumerate((RUN_MODEL, RUN_LAYER, RUN_KERNEL), 1)
                     for after in (False, True)]  # fmt: skip
 
 
@@ -409,6 +413,40 @@ def slow(batch_size):
 """
 
 
+def test_levels_that_can_share_a_process_do(stub, tmp_path, monkeypatch):
+    made, together = stub(), []
+
+    def collect_together(levels):
+        plans = [plan for _, plan in levels]
+        together.append([plan.level for plan in plans])
+        captures = [made.collect(plan) for plan in plans]
+        for one in captures:
+            one.process, one.wall_ns = plans[0].directory.name, 10**9
+            one.save()
+        return captures
+
+    made.shares_process = lambda device: True
+    monkeypatch.setattr(run, "collect_together", collect_together)
+    result = run.execute(RunPlan(WORKLOAD, (4,), repeat_count=2), tmp_path / "run")
+    assert together == [[RUN_MODEL, RUN_LAYER, RUN_KERNEL]] * 2
+    assert [one.process for one in result.captures] == ["01_M_b4_r0"] * 3 + ["04_M_b4_r1"] * 3
+    # what is missing is measured, and what is there is kept
+    shutil.rmtree(tmp_path / "run/captures/05_ML_b4_r1")
+    run.execute(RunPlan(WORKLOAD, (4,), repeat_count=2), tmp_path / "run", is_resumed=True)
+    assert together[2:] == [] and made.made[-1] == (RUN_LAYER, 4, 1)
+    # as many repeats as fit the time: 3 s each, but not more than ten
+    run.execute(RunPlan(WORKLOAD, (4,)), tmp_path / "auto")
+    assert len(together) == 2 + run.MOST_REPEATS and manifest(tmp_path / "auto")["repeat_count"] == run.MOST_REPEATS
+    monkeypatch.setattr(run, "BUDGET_S", 13.0)
+    run.execute(RunPlan(WORKLOAD, (4,)), tmp_path / "short")
+    assert len(together) == 2 + run.MOST_REPEATS + 4
+    # blocking launches are set for a whole process, and the option keeps all apart
+    for plan in (RunPlan(WORKLOAD, (4,), repeat_count=1, is_apart=True),
+                 RunPlan(replace(WORKLOAD, is_launch_blocking=True), (4,), repeat_count=1)):  # fmt: skip
+        run.execute(plan, tmp_path / "apart", is_forced=True)
+    assert len(together) == 2 + run.MOST_REPEATS + 4
+
+
 def small_plan(tmp_path, **change) -> RunPlan:
     pytest.importorskip("torch", reason="torch is not installed (extra run)")
     (tmp_path / "net.py").write_text(SMALL)
@@ -419,7 +457,7 @@ def small_plan(tmp_path, **change) -> RunPlan:
 def test_a_whole_run_with_real_children(tmp_path):
     result = run.execute(small_plan(tmp_path), tmp_path / "run")
     assert [path.name for path in result.sources] == ["spans.json", "spans.json", "trace.json.gz"]
-    assert all(made.environment["torch_version"] for made in result.captures)
+    assert all(made.environment["torch_version"] and made.process == "01_M_b2_r0" for made in result.captures)
     text = "".join(path.read_text() for path in (tmp_path / "run").rglob("*.json"))
     private = [
         str(tmp_path),
@@ -430,7 +468,7 @@ def test_a_whole_run_with_real_children(tmp_path):
 
 
 def test_a_killed_run_resumes(tmp_path):
-    plan = small_plan(tmp_path)
+    plan = small_plan(tmp_path, levels=(RUN_MODEL,), repeat_count=2)
     script = (
         "import sys; from pathlib import Path; from xsp_post import run; from xsp_post.model.capture import Workload\n"
         f"run.execute(run.{plan!r}, Path({str(tmp_path / 'run')!r}))"
@@ -442,7 +480,7 @@ def test_a_killed_run_resumes(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     kept = capture.load_captures(tmp_path / "run")
-    assert 1 <= len(kept) < 3
+    assert len(kept) == 1
     result = run.execute(plan, tmp_path / "run", is_resumed=True)
-    assert [made.level for made in result.captures] == [RUN_MODEL, RUN_LAYER, RUN_KERNEL]
+    assert [made.repeat for made in result.captures] == [0, 1]
     assert result.captures[0] == kept[0]

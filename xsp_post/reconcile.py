@@ -3,12 +3,12 @@
 The axiom (XSP §III-C): a profiler at one level sees the events of that level accurately and disturbs those
 above. So each event is believed at its own level (model: M, layer: M/L, kernel: M/L/G), and
 ``overhead(n+1 on n) = T(event | profilers ≤ n+1) − T(event | profilers ≤ n)``; nothing is ever subtracted
-from a latency. Steps, all on frames:
+from a latency. Levels that took turns in one process are compared round by round. Steps, all on frames:
 
 1. `check_alike`       captures of one workload only
 2. `_model_samples`, `_layer_samples`   one row per event, level, capture and measured iteration
 3. `_cells`            trimmed mean per event and level, and how sure it is
-4. `_overheads`        differences of neighbouring levels, with their confidence intervals
+4. `_overheads`        differences of neighbouring levels, with their confidence intervals; `_unlike_programs`
 5. `_unmatched…`, `_sums`   findings: what has no partner, and layers that sum to too much
 
 Layers are matched by (phase, path, call index), kernels by (phase, layer, launch order in it, name).
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.pairs import paired_differences
 from xsp_post.arrays.statistics import compare_summaries, summarise_repeats
 from xsp_post.base import findings as findings_module
 from xsp_post.base.errors import ContradictionError
@@ -37,7 +38,9 @@ _OWN_LEVEL = {MODEL: RUN_MODEL, LAYER: RUN_LAYER}
 _EVENT = ["batch_size", "phase", "event_kind", "layer_path", "call_index"]
 _SLACK_RATIO = 1.02  # Σ layers may exceed the range around them by clock granularity, not by more
 _SYNCHRONOUS_SHARE = 0.99
-WITHIN_ONE_PROCESS = "no overhead shown: within one process each, so that nothing about levels follows (--repeat 3)"
+WITHIN_ONE_PROCESS = "no overhead shown: within one process each, so that nothing about levels follows (--repeat 5)"
+OTHER_PROGRAM = "no overhead: with layer ranges other code runs"
+CAPTURES, ITERATIONS, PAIRS = "captures", "iterations", "pairs"  # what an interval is over
 _SELF = "[self]"  # layer_type of work between layers
 
 
@@ -81,8 +84,8 @@ def overhead(analysis: Analysis) -> tuple[pd.DataFrame, list[Finding]]:
     samples = samples[_is_at_several_levels(samples)]
     if samples.empty:
         return pd.DataFrame({name: [] for name in column_names("overhead")}), []
-    cells = _cells(samples)
-    table = _overheads(cells)
+    cell, cells = _cells(samples)
+    table = _unlike_programs(_overheads(cells, samples.assign(cell=cell)), analysis)
     found = [*_unmatched_layers(cells), *_sums(samples, table), *_overhead_findings(table)]
     return table[column_names("overhead")], found
 
@@ -91,12 +94,31 @@ def _measured_iterations(analysis: Analysis) -> pd.DataFrame:
     """Iterations that count, with their capture's level; counter runs replay kernels and tell no latency."""
     columns = ["capture_id", "iteration_index", "phase", "batch_size", "latency_ns", "duration_ns", "is_warmup"]
     iterations = analysis.frame("iterations", columns)
-    level = analysis.frame("captures").set_index("capture_id")["level"].astype("object")
+    captures = analysis.frame("captures").set_index("capture_id")
+    level = captures["level"].astype("object")
     iterations = iterations.assign(
-        level=iterations["capture_id"].map(level), phase=iterations["phase"].astype("object").fillna("")
-    )
+        level=iterations["capture_id"].map(level), phase=iterations["phase"].astype("object").fillna(""),
+        process=iterations["capture_id"].map(_processes(captures)), round=_rounds(iterations),
+    )  # fmt: skip
     is_wanted = iterations["level"].isin([RUN_MODEL, RUN_LAYER, RUN_KERNEL]) & ~iterations["is_warmup"].astype(bool)
     return iterations[is_wanted].reset_index(drop=True)
+
+
+def _processes(captures: pd.DataFrame) -> pd.Series:
+    """A number per process that several captures share; −1 for captures with a process of their own."""
+    if "run_process" not in captures:
+        return pd.Series(-1, index=captures.index)
+    name = captures["run_process"].astype("object").fillna("")
+    codes = pd.factorize(name)[0]
+    return pd.Series(np.where((name != "") & name.duplicated(keep=False), codes, -1), index=captures.index)
+
+
+def _rounds(iterations: pd.DataFrame) -> pd.Series:
+    """The number of the block that each iteration lies in: a block begins where a warm-up follows a measured one."""
+    owner = [iterations["capture_id"], iterations["phase"].astype("object").fillna("")]
+    is_warmup = iterations["is_warmup"].astype(bool)
+    was_warmup = is_warmup.groupby(owner).shift(1, fill_value=True).astype(bool)
+    return (is_warmup & ~was_warmup).groupby(owner).cumsum()
 
 
 def _model_samples(iterations: pd.DataFrame) -> pd.DataFrame:
@@ -104,6 +126,7 @@ def _model_samples(iterations: pd.DataFrame) -> pd.DataFrame:
         "batch_size": iterations["batch_size"], "phase": iterations["phase"], "event_kind": MODEL,
         "layer_path": "", "call_index": 0, "layer_index": 0, "layer_type": "", "level": iterations["level"],
         "capture_id": iterations["capture_id"], "iteration_index": iterations["iteration_index"],
+        "process": iterations["process"], "round": iterations["round"],
         "value_ns": iterations["latency_ns"].astype("float64"), "latency_source": "host",
     })  # fmt: skip
 
@@ -114,7 +137,7 @@ def _layer_samples(analysis: Analysis, iterations: pd.DataFrame) -> pd.DataFrame
     columns = ["capture_id", "iteration_index", "layer_index", "layer_path", "layer_type", "call_index",
                "duration_ns", "latency_ns", "latency_source"]  # fmt: skip
     layers = analysis.frame("layers", columns).merge(
-        iterations[["capture_id", "iteration_index", "phase", "batch_size", "level"]],
+        iterations[["capture_id", "iteration_index", "phase", "batch_size", "level", "process", "round"]],
         on=["capture_id", "iteration_index"], validate="many_to_one",
     )  # fmt: skip
     is_host = layers["capture_id"].isin(_synchronous_captures(analysis)) | (
@@ -125,6 +148,7 @@ def _layer_samples(analysis: Analysis, iterations: pd.DataFrame) -> pd.DataFrame
         "layer_path": layers["layer_path"].astype("object"), "call_index": layers["call_index"],
         "layer_index": layers["layer_index"], "layer_type": layers["layer_type"].astype("object"),
         "level": layers["level"], "capture_id": layers["capture_id"], "iteration_index": layers["iteration_index"],
+        "process": layers["process"], "round": layers["round"],
         "value_ns": layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64"),
         "latency_source": np.where(is_host, "host", layers["latency_source"].astype("object")),
     })  # fmt: skip
@@ -146,8 +170,9 @@ def _is_at_several_levels(samples: pd.DataFrame) -> pd.Series:
     return samples["level"].groupby(keys).transform("nunique") > 1
 
 
-def _cells(samples: pd.DataFrame) -> pd.DataFrame:
-    """One row per event and level: trimmed mean over all iterations, and its standard error.
+def _cells(samples: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
+    """The cell of each sample, and one row per cell (event and level): trimmed mean over all iterations, and its
+    standard error.
 
     Iterations of one process are not independent (clocks, memory layout), so with two captures or more of a
     level the error is that of the captures' means; with one it is that of its iterations, and says so.
@@ -158,7 +183,7 @@ def _cells(samples: pd.DataFrame) -> pd.DataFrame:
     capture = samples["capture_id"].to_numpy(np.int64)  # an empty frame beside it makes the column object
     summary = summarise_repeats(samples["value_ns"], code, capture, len(first))
     capture_count = samples["capture_id"].groupby(code).nunique().to_numpy()
-    return first.assign(
+    return code, first.assign(
         sample_count=summary["count"].astype("int64"),
         capture_count=capture_count.astype(np.int64),
         trimmed_mean=summary["trimmed_mean"],
@@ -177,14 +202,17 @@ class _Difference:
     ratio: pd.Series
     low: pd.Series
     high: pd.Series
+    interval_over: np.ndarray
 
 
-def _overheads(cells: pd.DataFrame) -> pd.DataFrame:
+def _overheads(cells: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     """The cells in order of event and level, with what each level added to the one below and to the accurate one."""
     order = cells["layer_index"].groupby([cells[key] for key in _EVENT]).transform("min")
     table = cells.assign(event_order=order).sort_values(
         ["batch_size", "phase", "event_order", "layer_path", "call_index", "level_order"], kind="stable"
     )
+    paired = samples[samples["process"] >= 0].rename(columns={"value_ns": "value"})
+    paired = paired.assign(cell=np.argsort(table.index.to_numpy())[paired["cell"].to_numpy()])
     table = table.reset_index(drop=True)
     event = table.groupby(_EVENT, sort=False).ngroup()
     below = table.index.to_series().shift(1, fill_value=-1).where(event == event.shift(1), -1).to_numpy()
@@ -193,10 +221,9 @@ def _overheads(cells: pd.DataFrame) -> pd.DataFrame:
     accurate = table.index.to_series().where(table["is_accurate"]).groupby(event).transform("first")
     accurate_row = accurate.fillna(-1).astype("int64").to_numpy()
     accurate_row = np.where(table["level_order"].to_numpy() > own.map(RUN_LEVELS.index).to_numpy(), accurate_row, -1)
-    step, total = _compare(table, below), _compare(table, accurate_row)
+    step, total = _compare(table, below, paired), _compare(table, accurate_row, paired)
     sources = table["latency_source"].to_numpy(object)
     is_alike = (below < 0) | (sources == sources[below])
-    by_capture = table["is_by_capture"].to_numpy()
     table["compared_level"] = np.where(below >= 0, table["level"].to_numpy(object)[below], "")
     table["latency_ns"] = table["trimmed_mean"]
     table["overhead_ns"], table["overhead_ratio"] = step.difference, step.ratio
@@ -204,30 +231,54 @@ def _overheads(cells: pd.DataFrame) -> pd.DataFrame:
     table["total_overhead_ns"], table["total_overhead_ratio"] = total.difference, total.ratio
     table["ci_low_total_overhead_ns"], table["ci_high_total_overhead_ns"] = total.low, total.high
     # intervals within one process each do not know how processes differ: nothing follows from them about levels
-    is_repeated = by_capture & by_capture[below]
+    is_repeated = step.interval_over != ITERATIONS
     table["is_significant"] = ((step.low > 0) | (step.high < 0)) & is_alike & is_repeated
-    table["interval_over"] = np.where(
-        below < 0, "", np.where(is_repeated, "captures", "iterations")
-    )  # fmt: skip
+    table["interval_over"] = step.interval_over
     table["verdict"] = _verdicts(table, below, is_alike)
     return table
 
 
-def _compare(table: pd.DataFrame, base: np.ndarray) -> _Difference:
-    """Row minus the row ``base`` points to, NaN where it is −1; index as ``table``."""
+def _compare(table: pd.DataFrame, base: np.ndarray, paired: pd.DataFrame) -> _Difference:
+    """Row minus the row ``base`` points to, NaN where it is −1; index as ``table``. ``paired``: samples of processes
+    that several levels share; where such processes measured both rows, the difference is that of their pairs."""
     rows = np.flatnonzero(base >= 0)
-    empty = np.full(len(table), np.nan)
-    columns = {name: empty.copy() for name in ("difference", "ratio", "ci_low", "ci_high")}
+    columns = {name: np.full(len(table), np.nan) for name in ("difference", "ci_low", "ci_high")}
+    over = np.full(len(table), "", dtype=object)
     if len(rows):
         compared = compare_summaries(
             table.iloc[base[rows]].reset_index(drop=True), table.iloc[rows].reset_index(drop=True)
         )
-        for name in ("difference", "ci_low", "ci_high"):
-            columns[name][rows] = compared[name].to_numpy()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            columns["ratio"][rows] = compared["difference"].to_numpy() / compared["base"].to_numpy()
-    series = {name: pd.Series(values, index=table.index) for name, values in columns.items()}
-    return _Difference(series["difference"], series["ratio"], series["ci_low"], series["ci_high"])
+        for name, values in columns.items():
+            values[rows] = compared[name].to_numpy()
+        by_capture = table["is_by_capture"].to_numpy()
+        over[rows] = np.where(by_capture[rows] & by_capture[base[rows]], CAPTURES, ITERATIONS)
+    if len(rows) and len(paired):
+        found = paired_differences(paired, base)
+        process_count = found["process_count"].to_numpy()
+        use = (process_count > 1) | ((process_count == 1) & (over == ITERATIONS))
+        for name, of_pairs in (("difference", "trimmed_mean"), ("ci_low", "ci_low"), ("ci_high", "ci_high")):
+            columns[name] = np.where(use, found[of_pairs].to_numpy(), columns[name])
+        over[process_count > 1] = PAIRS
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(base >= 0, columns["difference"] / table["trimmed_mean"].to_numpy()[base], np.nan)
+    difference, low, high = (pd.Series(values, index=table.index) for values in columns.values())
+    return _Difference(difference, pd.Series(ratio, index=table.index), low, high, over)
+
+
+def _unlike_programs(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
+    """The table without differences between runs with and without layer ranges, where these change what runs."""
+    changed = {f.capture_id for f in analysis.findings if f.code == "hooks-change-program"}
+    if not changed:
+        return table
+    captures = analysis.frame("captures")
+    sizes = captures.loc[captures["capture_id"].isin(changed), "batch_size"]
+    is_changed = table["batch_size"].isin(sizes) & (table["event_kind"] == MODEL)
+    step, total = is_changed & (table["compared_level"] == RUN_MODEL), is_changed & (table["level"] != RUN_MODEL)
+    for rows, kind in ((step, "overhead"), (total, "total_overhead")):
+        table.loc[rows, [f"{kind}_ns", f"{kind}_ratio", f"ci_low_{kind}_ns", f"ci_high_{kind}_ns"]] = np.nan
+    table.loc[step, "is_significant"] = False
+    table.loc[step, "verdict"] = OTHER_PROGRAM
+    return table
 
 
 def _verdicts(table: pd.DataFrame, below: np.ndarray, is_alike: np.ndarray) -> np.ndarray:
@@ -239,7 +290,7 @@ def _verdicts(table: pd.DataFrame, below: np.ndarray, is_alike: np.ndarray) -> n
             below < 0,
             ~is_alike,
             ~has_interval,
-            table["interval_over"] == "iterations",
+            table["interval_over"] == ITERATIONS,
             ~significant,
             difference < 0,
         ],
@@ -312,6 +363,9 @@ def _overhead_findings(table: pd.DataFrame) -> list[Finding]:
     """What the verdicts on the model say plainly; layers are too many to list."""
     models = table[table["event_kind"] == MODEL]
     found = []
+    compared = models["interval_over"] != ""
+    if compared.any() and (models.loc[compared, "interval_over"] == ITERATIONS).all():
+        found.append(finding("levels-one-process", count=int(compared.sum())))
     for code, verdict in (("overhead-negative", "negative"), ("overhead-not-shown", "no overhead shown")):
         rows = models[models["verdict"].str.startswith(verdict)]
         if len(rows):

@@ -1,10 +1,10 @@
 """``cli`` → **run** → captures: executes the plan of leveled runs in child processes; can be resumed.
 
-Levels are interleaved rather than run one after another (clocks and temperature drift hits all alike):
-in each repeat every batch size is measured at every level that is due, the levels' order rotating from
-repeat to repeat. Counters are read in the first repeat only, one capture per metric set. With
-``deep_at='optimal'`` the first repeat measures all batch sizes at level M first, and the deeper levels follow
-at the optimal batch size (`arrays.batch_sizes`; recorded, kept on resume).
+Levels that can share a process do, in blocks by turns (`workload.blocks`); the others have a process each, their
+order rotating from repeat to repeat, so that drift of clocks and temperature hits all alike. Processes are repeated
+for the spread between them: as often as asked for, or as often as fits two minutes. Counters are read in the first
+repeat only, one capture per metric set. With ``deep_at='optimal'`` the first repeat measures all batch sizes at level
+M first, and the deeper levels follow at the optimal batch size (`arrays.batch_sizes`; recorded, kept on resume).
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from xsp_post import __version__, collectors
-from xsp_post.arrays import statistics
 from xsp_post.arrays.batch_sizes import optimal_position
 from xsp_post.base.errors import CaptureError, OutputError, ToolError, UsageError, XspPostError
+from xsp_post.collectors.together import InProcess, collect_together
 from xsp_post.hardware import machine
-from xsp_post.model import capture
+from xsp_post.model import capture, readings
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
-from xsp_post.names import range_text
 from xsp_post.workload.catalogue import check_name
 
 OPTIMAL, ALL = "optimal", "all"
+# processes of every level, where their number is not asked for: as many as fit the time, between these
+LEAST_REPEATS, MOST_REPEATS, BUDGET_S = 3, 10, 105.0
 
 CompiledNote = (
     "level M/L was left out: torch.compile fuses the modules, so there are no layer calls to measure; "
@@ -47,24 +49,25 @@ class RunPlan:
     batch_sizes: tuple[int, ...] = (1,)
     levels: tuple[str, ...] = (RUN_MODEL, RUN_LAYER, RUN_KERNEL)
     collector: str = "auto"
-    repeat_count: int = 3
+    repeat_count: int | None = None  # None: as many as fit `BUDGET_S`
     deep_at: str = OPTIMAL  # optimal, all, or a batch size
+    is_apart: bool = False  # every level in processes of its own
     timeout_s: float = 900.0
 
 
 @dataclass(frozen=True)
 class Step:
-    """One capture that is due."""
+    """One process that is due, and the levels it measures: a capture each."""
 
-    level: str
+    levels: tuple[str, ...]
     batch_size: int
     repeat: int
     metric_set: str = ""  # of level M/L/G+counters
 
     @property
     def name(self) -> str:
-        """What the progress calls it: see `capture.step_name`."""
-        return capture.step_name(self.level, self.batch_size, self.repeat, self.metric_set)
+        """What the progress calls it: see `capture.process_name`."""
+        return capture.process_name(self.levels, self.batch_size, self.repeat, self.metric_set)
 
 
 @dataclass
@@ -82,8 +85,8 @@ class RunResult:
         return [made.source() for made in self.captures if made.status == DONE]
 
 
-# what happened to a step: (number, how many at least, step, capture or None at its beginning)
-OnStep = Callable[[int, int, Step, Capture | None], None]
+# what happened to a step: (number, how many at least, step, its captures or None at its beginning)
+OnStep = Callable[[int, int, Step, Sequence[Capture] | None], None]
 
 
 def check_plan(plan: RunPlan) -> None:
@@ -95,7 +98,7 @@ def check_plan(plan: RunPlan) -> None:
         (any(size < 1 for size in plan.batch_sizes), "--batch-size must be at least 1"),
         (workload.iteration_count < 1, "--iterations must be at least 1"),
         (workload.warmup_count < 0, "--warmup must be at least 0"),
-        (plan.repeat_count < 1, "--repeat must be at least 1"),
+        (plan.repeat_count is not None and plan.repeat_count < 1, "--repeat must be at least 1"),
         (plan.timeout_s <= 0, "--timeout must be above 0"),
         (
             not plan.levels or any(level not in RUN_LEVELS for level in plan.levels),
@@ -249,11 +252,30 @@ class _Run:
     def go(self) -> None:
         self._write_manifest("running")
         number = 0
-        for repeat in range(self.plan.repeat_count):
+        for repeat in count():
+            if not self._goes_on(repeat):
+                break
             for step in self._steps(repeat):
+                missing = tuple(level for level in step.levels if self._is_missing(level, step))
                 number += 1
-                if step.batch_size not in self.too_large and self._missing(step):
-                    self._make(number, step)
+                if step.batch_size not in self.too_large and missing:
+                    self._make(number, replace(step, levels=missing))
+        slower = readings.disturbance(self.captures)
+        if slower > 1:
+            self.notes.append(f"level M was {slower - 1:.0%} slower after a block of level M/L/G than after one of "
+                              "level M/L: measure the levels in processes of their own (--apart)")  # fmt: skip
+
+    def _goes_on(self, repeat: int) -> bool:
+        if self.plan.repeat_count is not None:
+            return repeat < self.plan.repeat_count
+        return repeat < LEAST_REPEATS or repeat < self._affordable_repeats()
+
+    def _affordable_repeats(self) -> int:
+        """How many repeats fit the time, by what those made took."""
+        done = [made for made in self.captures if made.status == DONE and made.level != RUN_COUNTERS]
+        repeats = len({made.repeat for made in done})
+        spent_s = sum(made.wall_ns for made in done) / 1e9
+        return min(int(BUDGET_S * repeats / spent_s), MOST_REPEATS) if spent_s > 0 else MOST_REPEATS
 
     def _steps(self, repeat: int) -> Iterator[Step]:
         """The steps of one repeat. A generator, since the optimal batch size is known only after level M."""
@@ -264,15 +286,28 @@ class _Run:
         if repeat == 0 and not self.deep and deep_levels:
             if plan.deep_at == OPTIMAL and has_model and len(plan.batch_sizes) > 1:
                 for size in plan.batch_sizes:
-                    yield Step(RUN_MODEL, size, repeat)
+                    yield Step((RUN_MODEL,), size, repeat)
                 has_model = False
             self.deep = self._choose_deep()
         for size in plan.batch_sizes:
-            due = ([RUN_MODEL] if has_model else []) + (deep_levels if size in self.deep else [])
+            due = self._processes(([RUN_MODEL] if has_model else []) + (deep_levels if size in self.deep else []))
             turn = repeat % len(due) if due else 0
-            for level in due[turn:] + due[:turn]:
-                for metric_set in self._sets() if level == RUN_COUNTERS else ("",):
-                    yield Step(level, size, repeat, metric_set)
+            for levels in due[turn:] + due[:turn]:
+                for metric_set in self._sets() if levels == (RUN_COUNTERS,) else ("",):
+                    yield Step(levels, size, repeat, metric_set)
+
+    def _processes(self, levels: Sequence[str]) -> list[tuple[str, ...]]:
+        """The levels of each process: those that can share one, and the others by themselves."""
+        workload = self.plan.workload
+        # the environment variable of blocking launches holds for a whole process, and level M is without it
+        is_apart = self.plan.is_apart or workload.is_launch_blocking
+        together = tuple(
+            level for level in levels
+            if not is_apart and collectors.get(self.collector_names[level]).shares_process(workload.device)
+        )  # fmt: skip
+        if len(together) < 2:
+            return [(level,) for level in levels]
+        return [together, *[(level,) for level in levels if level not in together]]
 
     def _sets(self) -> tuple[str, ...]:
         """The metric sets of a counter run, a capture each; those that this GPU has no metric of are noted."""
@@ -293,43 +328,45 @@ class _Run:
         throughput = {
             made.batch_size: made.batch_size / latency
             for made in self.captures
-            if made.level == RUN_MODEL and made.status == DONE and (latency := model_latency_ns(made)) > 0
+            if made.level == RUN_MODEL and made.status == DONE and (latency := readings.model_latency_ns(made)) > 0
         }
         return (deep_batch_size(throughput),) if throughput else ()
 
-    def _missing(self, step: Step) -> bool:
+    def _is_missing(self, level: str, step: Step) -> bool:
         return not any(
             made.status == DONE
-            and (made.level, made.batch_size, made.repeat) == (step.level, step.batch_size, step.repeat)
+            and (made.level, made.batch_size, made.repeat) == (level, step.batch_size, step.repeat)
             and made.metric_set in ("", step.metric_set)  # '' of a run of old: all counters in one capture
             for made in self.captures
         )
 
     def _make(self, number: int, step: Step) -> None:
-        folder = self._fresh_folder(step)
+        plans = [self._capture_plan(step, level) for level in step.levels]
         if self.on_step is not None:
             self.on_step(number, self._least_count(), step, None)
-        plan = CapturePlan(self.plan.workload, step.level, step.batch_size, step.repeat,
-                           self.collector_names[step.level], folder, self.plan.timeout_s,
-                           step.metric_set)  # fmt: skip
-        self.gpu_states[folder.name] = [asdict(gpu) for gpu in machine.gpus()]
         try:
-            with _as_output_error(folder):
-                made = collectors.get(plan.collector).collect(plan)
+            with _as_output_error(plans[0].directory):
+                made = _collect(plans)
         except ToolError as error:
             if not self._may_go_on(step, error):
                 raise
-            self._leave_out(number, step, folder, error)
+            self._leave_out(number, step, plans[0].directory, error)
             return
-        self.captures.append(made)
-        if made.status == OUT_OF_MEMORY:
+        self.captures += made
+        if made[0].status == OUT_OF_MEMORY:
             self.too_large.add(step.batch_size)
-            self.notes.append(f"batch size {step.batch_size} ran out of memory at level {step.level}")
+            self.notes.append(f"batch size {step.batch_size} ran out of memory at level {' + '.join(step.levels)}")
         else:
             capture.check_alike([other for other in self.captures if other.status == DONE])
         self._write_manifest("running")
         if self.on_step is not None:
             self.on_step(number, self._least_count(), step, made)
+
+    def _capture_plan(self, step: Step, level: str) -> CapturePlan:
+        folder = self._fresh_folder(step, level)
+        self.gpu_states[folder.name] = [asdict(gpu) for gpu in machine.gpus()]
+        return CapturePlan(self.plan.workload, level, step.batch_size, step.repeat, self.collector_names[level],
+                           folder, self.plan.timeout_s, step.metric_set)  # fmt: skip
 
     def _may_go_on(self, step: Step, error: ToolError) -> bool:
         """Whether only this metric set is lost: counters can be read here, since another set's were."""
@@ -338,8 +375,9 @@ class _Run:
 
     def _leave_out(self, number: int, step: Step, folder: Path, error: ToolError) -> None:
         """Go on without a metric set: its folder stays for the reader, which makes a finding of it."""
-        made = Capture(step.level, step.batch_size, step.repeat, self.collector_names[step.level], FAILED,
-                       error.message, metric_set=step.metric_set, directory=folder)  # fmt: skip
+        level = step.levels[0]
+        made = Capture(level, step.batch_size, step.repeat, self.collector_names[level], FAILED, error.message,
+                       metric_set=step.metric_set, directory=folder)  # fmt: skip
         if not (folder / capture.CAPTURE_NAME).is_file():
             with _as_output_error(folder):
                 made.save()
@@ -347,12 +385,12 @@ class _Run:
                           "the same command with --resume tries them again")  # fmt: skip
         self._write_manifest("running")
         if self.on_step is not None:
-            self.on_step(number, self._least_count(), step, made)
+            self.on_step(number, self._least_count(), step, [made])
 
-    def _fresh_folder(self, step: Step) -> Path:
+    def _fresh_folder(self, step: Step, level: str) -> Path:
         """A new, empty folder with the next number; what a killed attempt left of the same step goes."""
         above = self.directory / capture.CAPTURES_FOLDER
-        name = (step.level, step.batch_size, step.repeat, step.metric_set)
+        name = (level, step.batch_size, step.repeat, step.metric_set)
         suffix = capture.folder_name(0, *name)[2:]
         kept = {made.directory.name for made in self.captures}
         numbers = [0]
@@ -367,13 +405,15 @@ class _Run:
         return folder
 
     def _least_count(self) -> int:
-        """How many captures the whole run makes, as far as is known."""
+        """How many processes the whole run starts, as far as is known."""
         sizes = [size for size in self.plan.batch_sizes if size not in self.too_large]
         deep = [size for size in self.deep if size not in self.too_large] or sizes[:1]
-        models = len(sizes) if RUN_MODEL in self.levels else 0
-        timed = [level for level in self.levels if level not in (RUN_MODEL, RUN_COUNTERS)]
+        timed = [level for level in self.levels if level != RUN_COUNTERS]
         sets = len(self._sets()) if RUN_COUNTERS in self.levels else 0
-        return self.plan.repeat_count * (models + len(deep) * len(timed)) + len(deep) * sets
+        alone = len(sizes) - len(deep) if RUN_MODEL in timed else 0
+        each = alone + len(deep) * len(self._processes(timed))
+        repeats = self.plan.repeat_count or max(LEAST_REPEATS, self._affordable_repeats())
+        return repeats * each + len(deep) * sets
 
     def finish(self, status: str) -> None:
         self._write_manifest(status)
@@ -388,7 +428,7 @@ class _Run:
             "batch_sizes": list(plan.batch_sizes),
             "levels": list(self.levels),
             "collectors": self.collector_names,
-            "repeat_count": plan.repeat_count,
+            "repeat_count": plan.repeat_count or 1 + max((made.repeat for made in self.captures), default=-1),
             "deep_at": plan.deep_at,
             "deep_batch_sizes": list(self.deep),
             "out_of_memory_batch_sizes": sorted(self.too_large),
@@ -397,7 +437,7 @@ class _Run:
                 {
                     "folder": made.directory.name, "level": made.level, "batch_size": made.batch_size,
                     "repeat": made.repeat, "metric_set": made.metric_set, "collector": made.collector,
-                    "status": made.status,
+                    "process": made.process, "status": made.status,
                     "gpus_before": self.gpu_states.get(made.directory.name, []),
                 }
                 for made in self.captures
@@ -420,22 +460,11 @@ def _load_all(directory: Path) -> list[Capture]:
     return found
 
 
-def model_latency_ns(made: Capture) -> float:
-    """Trimmed mean over the iterations of a clock capture: sum of its phases' durations, in ns; 0 without any.
-
-    Reads ``spans.json``.
-    """
-    path = made.path("spans")
-    if path is None:
-        return 0.0
-    values = capture.read_json(path)
-    parsed = [range_text.parse(text) for text in values["texts"]]
-    totals: dict[int, int] = {}
-    for text_index, start_ns, end_ns in zip(values["text_indexes"], values["start_ns"], values["end_ns"]):
-        said = parsed[text_index]
-        if said is not None and said.kind == range_text.MODEL:
-            totals[said.index] = totals.get(said.index, 0) + end_ns - start_ns
-    return statistics.trimmed_mean(list(totals.values())) if totals else 0.0
+def _collect(plans: Sequence[CapturePlan]) -> list[Capture]:
+    """The captures of one process."""
+    if len(plans) == 1:
+        return [collectors.get(plans[0].collector).collect(plans[0])]
+    return collect_together([(cast(InProcess, collectors.get(plan.collector)), plan) for plan in plans])
 
 
 def deep_batch_size(throughput: dict[int, float]) -> int:

@@ -284,7 +284,8 @@ def test_the_child_is_asked_for_what_the_plan_says(tmp_path):
     the_plan = CapturePlan(workload, RUN_LAYER, 16, 2, "clock", tmp_path)
     options = vars(_parser().parse_args(base.child_command(the_plan, "none")[3:]))
     assert Workload(**{name: options[name] for name in vars(workload)}) == workload
-    assert (options["batch_size"], options["level"], options["output"]) == (16, RUN_LAYER, str(tmp_path))
+    assert (options["batch_size"], options["repeat"]) == (16, 2)
+    assert (options["level"], options["output"]) == ([RUN_LAYER], [str(tmp_path)])
 
 
 def test_launch_blocking_reaches_the_deeper_levels_only(tmp_path):

@@ -25,6 +25,7 @@ from xsp_post.workload import facts, models, ranges  # noqa: E402
 from xsp_post.workload.__main__ import main  # noqa: E402
 from xsp_post.workload.catalogue import check_name  # noqa: E402
 from xsp_post.workload.measure import Request, measure  # noqa: E402
+from xsp_post.workload.recorder import Recording  # noqa: E402
 
 
 class Recorder:
@@ -399,7 +400,7 @@ def test_model_latency_agrees_with_a_plain_timing_loop(tmp_path):
     built = models.build(workload, 1)
     ratios = []
     for _ in range(7):
-        measure(Request(workload, RUN_MODEL, 1, "none", tmp_path))
+        measure(Request(workload, 1, (Recording(RUN_MODEL, "none", tmp_path),)))
         texts, values = spans_of(tmp_path)
         measured = [end - start for text, start, end in zip(texts, values["start_ns"], values["end_ns"])
                     if text.startswith("model:")]  # fmt: skip

@@ -772,6 +772,21 @@ FINDINGS: dict[str, FindingText] = {
         "A timeline cannot show captures that ran at different times; the deepest one was taken.",
         "Choose with --capture N; `--to csv` and `--to parquet` hold all of them.",
     ),
+    "hooks-change-program": FindingText(
+        WARNING,
+        "Layer ranges change what runs",
+        "A module takes another way when hooks are on it; PyTorch's TransformerEncoderLayer, for example, leaves its "
+        "fused path. Levels M/L and M/L/G then measure another program than level M.",
+        "Believe the model latency of level M. The difference between the levels is not the cost of profiling; choose "
+        "layers that leave the path as it is with --layer-depth or --layer-kind, or measure --levels M,MLG --compile.",
+    ),
+    "levels-one-process": FindingText(
+        WARNING,
+        "One process per level: nothing can be concluded about levels",
+        "Processes of one program differ in clocks and memory layout, often by more than profiling costs; within one "
+        "process nothing shows by how much.",
+        "Measure several processes: xsp-post run --repeat 5.",
+    ),
     "graph-launches": FindingText(
         WARNING,
         "CUDA graph launches without their kernels",

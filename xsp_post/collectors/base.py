@@ -1,8 +1,10 @@
 """``run`` → **capture**: the interface of a collector, and how a measured child process is run.
 
-A collector answers `check` (is it here, what does it give, what would bring it) and `collect` (one capture).
-`collect` returns a capture that is done or ran out of memory; everything else that goes wrong is a
-ToolError or UsageError, and the folder keeps ``capture.json`` with status failed and both logs.
+A collector answers `check` (is it here, what does it give, what would bring it), `shares_process` (can its level be
+switched on and off in a process that measures other levels too, and leave those as they are) and `collect` (one
+capture). `collect` returns a capture that is done or ran out of memory; everything else that goes wrong is a
+ToolError or UsageError, and the folder keeps ``capture.json`` with status failed and both logs. Captures that share a
+process are made by `together.collect_together`.
 """
 
 from __future__ import annotations
@@ -53,6 +55,9 @@ class Collector(Protocol):
     def check(self) -> Availability:
         """Whether it can be used here; starts nothing that lasts."""
 
+    def shares_process(self, device: str) -> bool:
+        """Whether it may be on in some blocks of a process, and leaves no trace in the others."""
+
     def collect(self, plan: CapturePlan) -> Capture:
         """Make one capture in ``plan.directory``, which exists and is empty."""
 
@@ -67,12 +72,15 @@ class Ended:
     is_out_of_memory: bool
 
 
-def child_command(plan: CapturePlan, profiler: str) -> list[str]:
-    """``python -m xsp_post.workload …`` for one capture; ``profiler`` as in ``workload.measure.Request``."""
+def child_command(plan: CapturePlan, profiler: str, *others: tuple[CapturePlan, str]) -> list[str]:
+    """``python -m xsp_post.workload …`` for one capture, or several in one process; ``profiler`` as in
+    ``workload.recorder.Recording``."""
     workload = plan.workload
-    command = [
-        sys.executable, "-m", "xsp_post.workload", "--model", workload.model, "--level", plan.level,
-        "--batch-size", str(plan.batch_size), "--profiler", profiler, "--output", str(plan.directory),
+    command = [sys.executable, "-m", "xsp_post.workload"]
+    for one, its_profiler in ((plan, profiler), *others):
+        command += ["--level", one.level, "--profiler", its_profiler, "--output", str(one.directory)]
+    command += [
+        "--model", workload.model, "--batch-size", str(plan.batch_size), "--repeat", str(plan.repeat),
         "--device", workload.device, "--dtype", workload.dtype, "--mode", workload.mode,
         "--seed", str(workload.seed), "--warmup", str(workload.warmup_count),
         "--iterations", str(workload.iteration_count), "--layer-depth", str(workload.layer_depth),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
-from xsp_post.collectors.base import Availability, begin, child_command, conclude, run_child
+from xsp_post.collectors.base import Availability, begin
+from xsp_post.collectors.together import collect_together
 from xsp_post.model.capture import Capture, CapturePlan
 from xsp_post.model.levels import RUN_LAYER
 
@@ -17,11 +18,17 @@ class ClockCollector:
     def check(self) -> Availability:
         return torch_availability(self.name, "model and layer latency, without a profiler")
 
-    def collect(self, plan: CapturePlan) -> Capture:
+    profiler, files = "none", {"spans": "spans.json"}
+
+    def shares_process(self, device: str) -> bool:
+        return True
+
+    def begin(self, plan: CapturePlan) -> Capture:
         is_serialized = plan.level == RUN_LAYER and plan.workload.is_serialized
-        capture = begin(plan, self.name, profiler="none", is_serialized=is_serialized)
-        ended = run_child(child_command(plan, "none"), plan)
-        return conclude(capture, ended, {"spans": "spans.json"})
+        return begin(plan, self.name, profiler=self.profiler, is_serialized=is_serialized)
+
+    def collect(self, plan: CapturePlan) -> Capture:
+        return collect_together([(self, plan)])[0]
 
 
 def torch_availability(name: str, gives: str) -> Availability:

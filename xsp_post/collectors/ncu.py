@@ -116,6 +116,9 @@ class NcuCollector:
         due = tuple(name for name in METRIC_SETS if metric_flags(listed, name))
         return due, tuple(name for name in METRIC_SETS if name not in due)
 
+    def shares_process(self, device: str) -> bool:
+        return False  # attached to the whole process
+
     def collect(self, plan: CapturePlan) -> Capture:
         """One capture of the metric set that the plan names."""
         tool = tools.find_ncu()

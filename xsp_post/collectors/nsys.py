@@ -74,6 +74,9 @@ class NsysCollector:
             return Availability(self.name, False, "", f"{tool.path} does not answer --version", _GIVES, _REMEDY)
         return Availability(self.name, True, tool.version, str(tool.path), _GIVES, "")
 
+    def shares_process(self, device: str) -> bool:
+        return False  # attached to the whole process
+
     def collect(self, plan: CapturePlan) -> Capture:
         tool = tools.find_nsys()
         if tool is None:

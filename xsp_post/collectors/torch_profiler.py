@@ -6,8 +6,9 @@ leaf operators of torch take their place, and the capture's settings say so (``k
 
 from __future__ import annotations
 
-from xsp_post.collectors.base import Availability, begin, child_command, conclude, run_child
+from xsp_post.collectors.base import Availability, begin
 from xsp_post.collectors.clock import torch_availability
+from xsp_post.collectors.together import collect_together
 from xsp_post.model.capture import Capture, CapturePlan
 
 CPU_KERNELS = "leaf operators of torch on the CPU (there are no GPU kernels)"
@@ -22,8 +23,15 @@ class TorchCollector:
     def check(self) -> Availability:
         return torch_availability(self.name, "kernels on a GPU, leaf operators on the CPU, below each layer")
 
-    def collect(self, plan: CapturePlan) -> Capture:
+    profiler, files = "torch", {"trace": "trace.json.gz"}
+
+    def shares_process(self, device: str) -> bool:
+        # on a GPU, CUPTI stays attached when torch.profiler stops, and slows the launches of what follows
+        return device == "cpu"
+
+    def begin(self, plan: CapturePlan) -> Capture:
         meaning = GPU_KERNELS if plan.workload.device == "cuda" else CPU_KERNELS
-        capture = begin(plan, self.name, profiler="torch", kernel_meaning=meaning, is_serialized=False)
-        ended = run_child(child_command(plan, "torch"), plan)
-        return conclude(capture, ended, {"trace": "trace.json.gz"})
+        return begin(plan, self.name, profiler=self.profiler, kernel_meaning=meaning, is_serialized=False)
+
+    def collect(self, plan: CapturePlan) -> Capture:
+        return collect_together([(self, plan)])[0]

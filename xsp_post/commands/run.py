@@ -11,7 +11,7 @@ from xsp_post.commands import shared
 from xsp_post.commands.options import peaks_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from xsp_post.hardware.gpus import Peaks
     from xsp_post.model.capture import Capture
@@ -33,8 +33,12 @@ def run(
     collector: Annotated[str, typer.Option(help="Collector of kernels: auto, nsys or torch.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
     warmup: Annotated[int, typer.Option(help="Iterations before the measured ones, in every capture.")] = 3,
-    iterations: Annotated[int, typer.Option(help="Measured iterations of every capture.")] = 10,
-    repeat: Annotated[int, typer.Option(help="Captures of every level and batch size, interleaved.")] = 3,
+    iterations: Annotated[int, typer.Option(help="Measured iterations of every level in a process.")] = 10,
+    repeat: Annotated[
+        Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
+        typer.Option(help="Processes of every level and batch size; default: 3 to 10, as fit two minutes."),
+    ] = None,
+    apart: Annotated[bool, typer.Option("--apart", help="Measure every level in processes of its own.")] = False,
     deep_at: Annotated[
         str, typer.Option(help="Batch sizes of the levels below M: optimal (where doubling stops to pay), all, or one.")
     ] = "optimal",
@@ -88,7 +92,7 @@ def run(
     plan = runs.RunPlan(
         workload=workload, batch_sizes=tuple(sorted(set(_sizes(batch_size, "--batch-size")))),
         levels=runs.with_counters(chosen) if ncu else chosen, collector=collector, repeat_count=repeat,
-        deep_at=deep_at, timeout_s=timeout,
+        deep_at=deep_at, is_apart=apart, timeout_s=timeout,
     )  # fmt: skip
     directory = output or Path(f"{_stem(model)}.xsp-run")
     shared.outlive_readers()
@@ -174,29 +178,31 @@ def _findings(analysis: Any, store: Path) -> list[str]:
 
 
 class _StepLines:
-    """One line on stderr per capture: what is measured, and how long it took."""
+    """One line on stderr per process: what is measured, how long it took, and the time left."""
 
     def __init__(self) -> None:
         self._is_line_open = False
         self._done_count, self._done_ns = 0, 0
 
     def _left(self, count: int) -> str:
-        """The time that the captures still to come may take, from the mean of those made: "about 40 s left"."""
+        """The time that the processes still to come may take, from the mean of those made: "about 40 s left"."""
         if not self._done_count or count < 1:
             return ""
         seconds = self._done_ns / self._done_count * count / 1e9
         return f" (about {seconds:.0f} s left)" if seconds < 120 else f" (about {seconds / 60:.0f} min left)"
 
-    def __call__(self, number: int, least_count: int, step: Step, made: Capture | None) -> None:
+    def __call__(self, number: int, least_count: int, step: Step, made: Sequence[Capture] | None) -> None:
         self._is_line_open = made is None
         if made is None:
             left = self._left(max(number, least_count) - number + 1)
             typer.echo(f"[{number}/{max(number, least_count)}] {step.name}{left} … ", err=True, nl=False)
-        elif made.status == "done":
+        elif made[0].status == "done":
+            wall_ns = sum(one.wall_ns for one in made)
             self._done_count += 1
-            self._done_ns += made.wall_ns
-            typer.echo(f"{made.wall_ns / 1e9:.1f} s ({made.collector})", err=True)
-        elif made.metric_set and made.status == "failed":
+            self._done_ns += wall_ns
+            names = ", ".join(dict.fromkeys(one.collector for one in made))
+            typer.echo(f"{wall_ns / 1e9:.1f} s ({names})", err=True)
+        elif made[0].metric_set and made[0].status == "failed":
             typer.echo("failed: these counters are left out", err=True)
         else:
             typer.echo("out of memory: this batch size is left out", err=True)

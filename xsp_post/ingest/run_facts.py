@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import nest
-from xsp_post.base.findings import finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model import capture
 from xsp_post.model.capture import Capture
 from xsp_post.model.trace import Trace
@@ -40,6 +40,7 @@ def with_capture(trace: Trace, made: Capture) -> Trace:
         level=made.level,
         collector=made.collector,
         batch_size=made.batch_size,
+        run_process=made.process,
         workload_name=str(made.settings.get("model", "")),
         framework=str(environment.get("framework", "")),
         gpu_name=str(environment.get("device_name", "")) or trace.provenance.gpu_name,
@@ -54,11 +55,31 @@ def with_capture(trace: Trace, made: Capture) -> Trace:
         attributes = _attributes(trace, _known_layers(facts), made.batch_size)
         if facts.get("allocated_source") == "output tensors":
             findings.append(finding("allocation-is-output-size"))
+    findings += _hook_effect(facts.get("hook_effect") or {})
     devices = trace.devices
     is_cpu = devices["device_id"] < 0
     if provenance.gpu_name and is_cpu.any():  # not just "CPU": its peaks are found by its name
         devices = devices.assign(gpu_name=devices["gpu_name"].mask(is_cpu, provenance.gpu_name))
     return replace(trace, provenance=provenance, attributes=attributes, devices=devices, findings=findings)
+
+
+_NAMED = 3  # operators that a finding names, each way
+
+
+def _hook_effect(effect: dict[str, Any]) -> list[Finding]:
+    """A finding where one iteration with layer ranges runs other operators (or kernels) than one without."""
+    without, hooked = effect.get("without") or {}, effect.get("with") or {}
+    if without == hooked:
+        return []
+    sides = []
+    for side, mine, others in (("without ranges", without, hooked), ("with them", hooked, without)):
+        more = {name: count - others.get(name, 0) for name, count in mine.items() if count > others.get(name, 0)}
+        largest = sorted(more, key=lambda name: (others.get(name, 0) > 0, -more[name]))  # what only one of them runs
+        named = [f"{more[name]} × {name}" for name in largest[:_NAMED]]
+        rest = [f"{len(more) - _NAMED} other names"] if len(more) > _NAMED else []
+        sides.append(f"more {side}: {', '.join(named + rest) or 'none'}")
+    count = sum(1 for name in {*without, *hooked} if without.get(name, 0) != hooked.get(name, 0))
+    return [finding("hooks-change-program", count=count, example=f"{effect.get('kind')} {'; '.join(sides)}")]
 
 
 def _known_layers(facts: dict[str, Any]) -> pd.DataFrame:

@@ -19,7 +19,7 @@ _KEPT = frozenset({
     "flop_stage", "dram_stage", "quantity", "unit", "change", "measure", "kind", "refusal", "schema_version",
     "span_kind", "confidence", "attribution", "layer_attribution", "direction", "memory_kind", "metric_name",
     "step", "compute_capability", "severity", "question", "idle_cause", "scope", "sizes", "element_types",
-    "dialect", "owner_kind", "recorded_by",
+    "dialect", "owner_kind", "recorded_by", "run_process",
 })  # fmt: skip
 _EMPTIED = frozenset({
     "level_rule", "execution_evidence", "layer_evidence", "rule", "option", "example", "message", "statement", "note",

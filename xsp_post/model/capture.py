@@ -4,6 +4,7 @@ A run directory holds ``manifest.json`` and one folder per capture,
 ``captures/<nn>_<level>_b<batch size>_r<repeat>/`` with ``capture.json``, ``stdout.log``, ``stderr.log`` and
 what the collector wrote: ``spans.json`` (clock readings), ``trace.json.gz`` (torch.profiler),
 ``report.nsys-rep`` and ``report.sqlite`` (nsys); ``facts.json`` says what the child knew about its layers.
+Captures that one process made name the same `Capture.process`; the logs are with the first of them.
 
 Never recorded: environment variables, host and user names, folders of the user (docs/architecture.md).
 """
@@ -135,7 +136,8 @@ class Capture:
     files: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
-    wall_ns: int = -1
+    wall_ns: int = -1  # of its process; where several captures share it, its part
+    process: str = ""  # folder of the first capture of the process that several share; '' a process of its own
     metric_set: str = ""  # which counters; '' none, or (in run directories of old) all in one
     directory: Path = field(default=Path(), compare=False)
 
@@ -178,6 +180,11 @@ def step_name(level: str, batch_size: int, repeat: int, metric_set: str = "") ->
     if metric_set:
         return f"{level} ({metric_set}), batch {batch_size}"
     return f"{level}, batch {batch_size}, repeat {repeat + 1}"
+
+
+def process_name(levels: Sequence[str], batch_size: int, repeat: int, metric_set: str = "") -> str:
+    """`step_name` of a process that several levels share: ``M + M/L, batch 8, repeat 1``."""
+    return step_name(" + ".join(levels), batch_size, repeat, metric_set)
 
 
 def folder_name(index: int, level: str, batch_size: int, repeat: int, metric_set: str = "") -> str:

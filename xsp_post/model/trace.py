@@ -112,6 +112,7 @@ class Provenance:
     is_partial: bool = False
     file_operation_count: int = -1  # rows of device work as the file itself counts them; −1: not counted
     clock_offset_ns: int = 0  # shift applied to spans to agree with the device clock (0: one clock)
+    run_process: str = ""  # the process of `xsp-post run` that made this capture and others; '' only this one
     options: dict[str, str] = field(default_factory=dict)  # graph trace mode, traced classes …
 
 

@@ -629,11 +629,16 @@ OVERHEAD = register(
             C("is_accurate", "bool", "the event's own level: this latency is to be believed"),
             C("latency_source", "str", "host, or which device time is used for the layer (projection, busy)"),
             C("compared_level", "str", "the next shallower level that was run, which the overhead is on; '' none"),
-            C("overhead_ns", "float64", "latency - latency at compared_level; NaN none, never clamped"),
+            C(
+                "overhead_ns",
+                "float64",
+                "latency - latency at compared_level, from pairs of blocks where one process measured both "
+                "levels; NaN none, never clamped",
+            ),
             C("overhead_ratio", "float64", "overhead / latency at compared_level"),
             C("ci_low_overhead_ns", "float64", "lower end of the overhead's 95 % confidence interval"),
             C("ci_high_overhead_ns", "float64", "upper end of that interval"),
-            C("is_significant", "bool", "the interval is over several captures and leaves out zero, of one source"),
+            C("is_significant", "bool", "the interval is over several processes and leaves out zero, of one source"),
             C(
                 "verdict",
                 "str",
@@ -646,7 +651,8 @@ OVERHEAD = register(
             C(
                 "interval_over",
                 "str",
-                "what the intervals are over: captures (independent repeats) or iterations of one",
+                "what the intervals are over: pairs (of blocks, over processes), captures (independent repeats) or "
+                "iterations of one",
             ),
             C("capture_count", "int64", "captures of the level"),
             C("sample_count", "int64", "measured iterations of the level"),

@@ -45,6 +45,11 @@ CAPTURES = register(
                 is_optional=True,
             ),
             C("process_count", "int64", "processes with ranges or device work"),
+            C(
+                "run_process",
+                "str",
+                "captures of xsp-post run that one process made by turns have the same text; '' a process of its own",
+            ),
             C("is_partial", "bool", "the export covers part of the recording only"),
         ),
     )

@@ -46,6 +46,7 @@ def captures_frame(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFram
                 "clock_offset_ns": provenance.clock_offset_ns,
                 "clock_utc_ns": _clock_utc(provenance, int(root["start_ns"])),
                 "process_count": len(tree.trace.processes),
+                "run_process": provenance.run_process,
                 "is_partial": provenance.is_partial,
             }
         ]

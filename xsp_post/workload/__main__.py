@@ -1,5 +1,7 @@
 """``run`` → capture: the command line of the measured child process, ``python -m xsp_post.workload``.
 
+``--level``, ``--profiler`` and ``--output`` are given once for each level that the process measures.
+
 Exit codes: 0 recorded · 6 disk full · 12 out of memory · otherwise that of the error. Why it failed is written to
 ``failure.json`` in the output folder; an error of the user's own code is left to Python's traceback.
 """
@@ -29,21 +31,28 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     from xsp_post.workload.measure import Request, measure
+    from xsp_post.workload.recorder import Recording
 
     names = vars(Workload(model="")).keys()
     workload = Workload(**{name: getattr(options, name) for name in names})
-    request = Request(workload, options.level, options.batch_size, options.profiler, Path(options.output))
+    profilers = options.profiler or ["none"] * len(options.level)
+    recordings = tuple(
+        Recording(level, profiler, Path(output))
+        for level, profiler, output in zip(options.level, profilers, options.output, strict=True)
+    )
+    request = Request(workload, options.batch_size, recordings, options.repeat)
+    folder = recordings[0].output
     try:
         measure(request)
     except XspPostError as error:
-        _write_failure(request.output, "error", error.message, code=error.code, hint=error.hint)
+        _write_failure(folder, "error", error.message, code=error.code, hint=error.hint)
         sys.stderr.write(f"{error.message}\n")
         return error.exit_code
     except (MemoryError, RuntimeError) as error:
         text = str(error)
         if not isinstance(error, MemoryError) and not any(part in text for part in _MEMORY_TEXTS):
             raise
-        _write_failure(request.output, "out_of_memory", text.splitlines()[0] if text else "out of memory")
+        _write_failure(folder, "out_of_memory", text.splitlines()[0] if text else "out of memory")
         sys.stderr.write(f"out of memory: {text}\n")
         return EXIT_OUT_OF_MEMORY
     except OSError as error:
@@ -61,10 +70,11 @@ def _write_failure(folder: Path, kind: str, message: str, **more: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m xsp_post.workload", description="Measure one capture.")
     parser.add_argument("--model", required=True)
-    parser.add_argument("--level", required=True, choices=RUN_LEVELS)
+    parser.add_argument("--level", required=True, action="append", choices=RUN_LEVELS)
+    parser.add_argument("--profiler", action="append", choices=("none", "torch", "cuda", "nvtx"))
+    parser.add_argument("--output", required=True, action="append")
     parser.add_argument("--batch-size", type=int, required=True)
-    parser.add_argument("--profiler", choices=("none", "torch", "cuda", "nvtx"), default="none")
-    parser.add_argument("--output", required=True)
+    parser.add_argument("--repeat", type=int, default=0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--mode", choices=("inference", "train"), default="inference")

@@ -252,21 +252,29 @@ def _of_kinds(model: nn.Module, kinds: Sequence[str]) -> list[tuple[str, nn.Modu
 
 
 class LayerRanges:
-    """Hooks on the layers of one model; `remove` takes them off again.
+    """Hooks on the layers of one model; `remove` takes them off again, `attach` puts them back.
 
     ``synchronize`` is called before every start and end of a layer (XSP's serialised M/L run).
     """
 
     def __init__(
         self, model: nn.Module, sink: Sink, *, depth: int = -1, kinds: Sequence[str] = (),
-        has_containers: bool = True, synchronize: Callable[[], None] | None = None,
+        has_containers: bool = True, synchronize: Callable[[], None] | None = None, is_attached: bool = True,
     ) -> None:  # fmt: skip
         self._calls: dict[str, int] = {}
         self._handles: list[Any] = []
         self._sink = sink
         layers = select_layers(model, depth, kinds)
-        for path, module in layers + (select_containers(model, layers) if has_containers else []):
-            before, after = self._hooks(path, type(module).__name__, synchronize)
+        self._hooked = [
+            (module, *self._hooks(path, type(module).__name__, synchronize))
+            for path, module in layers + (select_containers(model, layers) if has_containers else [])
+        ]
+        if is_attached:
+            self.attach()
+
+    def attach(self) -> None:
+        """Put every hook on the model."""
+        for module, before, after in self._hooked:
             self._handles.append(module.register_forward_pre_hook(before))
             # always_call: the range also ends when the layer raises
             self._handles.append(module.register_forward_hook(after, always_call=True))
