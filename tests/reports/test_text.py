@@ -109,3 +109,24 @@ def test_long_names_that_differ_in_the_middle_stay_different():
     assert short[0].endswith("· tilesize64x256x8") and short[1].endswith("· tilesize128x128x8")
     assert make_distinct(["a", "a", "b"], ["x<1>", "x<1>", "y"]) == ["a", "a", "b"]
     assert len(set(make_distinct(["a", "a"], ["x+", "x-"]))) == 2
+
+
+@pytest.mark.parametrize(
+    ("room", "shown"),
+    [(60, "autograd::engine::evaluate_function: ConvolutionBackward0"), (30, "… ConvolutionBackward0"),
+     (16, "autograd:…ward0")],
+)  # fmt: skip
+def test_a_name_of_the_tree_keeps_what_tells_it_from_its_neighbours(room, shown):
+    from xsp_post.reports.terminal_tree import _fitting
+
+    fitted = _fitting("autograd::engine::evaluate_function: ConvolutionBackward0", room)
+    assert fitted.startswith(shown[:6]) and fitted.endswith(shown[-5:]) and len(fitted) <= room
+
+
+def test_equal_blocks_in_every_call_are_counted_in_front():
+    from xsp_post.reports.terminal_tree import _repeated
+
+    block = {"level": "LAYER", "call_count": 96, "repeat_count": 1}
+    assert _repeated(block, {"call_count": 3})["repeat_count"] == 32
+    assert _repeated(block, {"call_count": 5})["repeat_count"] == 1  # not as many in every call
+    assert _repeated({**block, "level": "MODEL"}, {"call_count": 3})["repeat_count"] == 1

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pandas as pd
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +15,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.layer_groups import starred
+from xsp_post.reports.text import shorten
 from xsp_post.reports.why import SHORT_CAUSES
 from xsp_post.schemas.units import (
     format_bytes,
@@ -131,7 +133,7 @@ class _Rows:
             rows.append({**row, "indent": indent})
             if row["path_id"] < 0 or indent >= depth or row[self.weight] < least * self.total:
                 continue
-            stack += [(record, indent + 1) for record in self._inside(row)[::-1]]
+            stack += [(_repeated(record, row), indent + 1) for record in self._inside(row)[::-1]]
         frame = pd.DataFrame(rows, columns=None if rows else [*self.rows.columns, "indent"])
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
         return frame
@@ -200,6 +202,14 @@ class _Rows:
         label = f"{len(ranges)} more without device work"
         label = label if len(ranges) > 1 else str(self.columns["shown_name"][ranges[0]])
         return _other([_taken(self.columns, ranges)], label)
+
+
+def _repeated(row: dict, parent: dict) -> dict:
+    """A layer with how often a call of its parent holds it, where every call holds as many: ``32 ×`` equal blocks."""
+    calls, parents = int(row["call_count"]), max(int(parent["call_count"]), 1)
+    if str(row["level"]) != "LAYER" or row["repeat_count"] > 1 or calls <= parents or calls % parents:
+        return row
+    return {**row, "repeat_count": calls // parents}
 
 
 def _pattern(text: str) -> re.Pattern[str]:
@@ -352,12 +362,24 @@ def _name(row: dict, room: int) -> Text:
     name = Text("  " * row["indent"], no_wrap=True, overflow="ellipsis")
     if row["repeat_count"] > 1:
         name.append(f"{row['repeat_count']} × ", style="bold")
-    label = Text(shown(_label(row)), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
     left = room - name.cell_len - len(mark)
-    if label.cell_len > left >= 6:
-        label.truncate(left, overflow="ellipsis")
-    name.append_text(label)
+    name.append(_fitting(shown(_label(row)), left), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
     return name.append(mark, style="italic dim")
+
+
+def _fitting(label: str, room: int) -> str:
+    """The text in so many columns: what stands before the last colon goes first, then the middle; what tells
+    neighbours apart is mostly at the end."""
+    if cell_len(label) <= room or room < 6:
+        return label
+    last = label.rpartition(": ")[2]
+    if len(last) < len(label) and cell_len(last) <= room - 2:
+        return f"… {last}"
+    if cell_len(label) != len(label):  # letters of two columns each
+        cut = Text(label)
+        cut.truncate(room, overflow="ellipsis")
+        return cut.plain
+    return shorten(label, room)
 
 
 def _mark(row: dict) -> str:
@@ -370,7 +392,8 @@ def _mark(row: dict) -> str:
 
 
 def _name_length(row: dict) -> int:
-    return len(str(row["name"])) + 2 * row["indent"] + len(_mark(row))
+    repeats = len(f"{row['repeat_count']} × ") if row["repeat_count"] > 1 else 0
+    return len(str(row["name"])) + 2 * row["indent"] + repeats + len(_mark(row))
 
 
 def _titles(rows: pd.DataFrame) -> tuple[str, ...]:
