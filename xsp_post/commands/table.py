@@ -40,7 +40,10 @@ def table(
     output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Write to this file.")] = None,  # noqa: UP045
     top: Annotated[int, typer.Option(help="Rows to print in format table and md (0: all).")] = 40,
     sort: Annotated[
-        str, typer.Option(help="Order by this column, largest first (texts: A first); -COLUMN the other way round.")
+        str,
+        typer.Option(
+            help="Order by this column (named as in csv), largest first (texts: A first); -COLUMN the other way round."
+        ),
     ] = "",
     list_tables: Annotated[
         bool, typer.Option("--list", callback=_list, is_eager=True, help="List every table with what it holds.")
@@ -49,7 +52,10 @@ def table(
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Print one table; columns and units are listed in docs/columns.md."""
+    """Print one table; columns and units are listed in docs/columns.md.
+
+    A terminal shows labels; `--format csv`, `json` and `md` keep the names of the columns.
+    """
     shared.spare_sources(sources, output)
     chosen = "json" if as_json else format
     if chosen not in FORMATS:
@@ -61,14 +67,15 @@ def table(
     results = shared.results_of(sources, options)
     from xsp_post.model.results import for_people
 
-    frame = _sorted(for_people(results, table_name(name, results.tables())), sort, name)
+    found = table_name(name, results.tables())
+    frame = _sorted(for_people(results, found), sort, name)
     shared.say_part(results)
     if not len(frame):
         from xsp_post.analyses import why_empty
 
         shared.say(why_empty(name, results) or f"Table {name} has no rows.")
     if output is None:
-        _to_stdout(frame, chosen, top, name)
+        _to_stdout(frame, chosen, top, found)
         return
     from xsp_post.base.output import atomic_output
 
@@ -95,11 +102,11 @@ def _sorted(frame: pd.DataFrame, sort: str, name: str) -> pd.DataFrame:
     return frame.loc[order].reset_index(drop=True)
 
 
-def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, name: str) -> None:
+def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, table_name: str) -> None:
     if chosen == "table":
         from xsp_post.reports.terminal import print_frame
 
-        print_frame(shared.stdout(), frame, top)
+        print_frame(shared.stdout(), frame, top, table_name)
         return
     data = _encoded(frame, chosen, top)
     if chosen in ("csv", "md") and sys.stdout.isatty():

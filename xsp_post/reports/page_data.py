@@ -14,7 +14,7 @@ from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Table
 from xsp_post.reports.layer_facts import LayerFacts
 from xsp_post.reports.text import StringTable, shorten, visible
-from xsp_post.schemas.views import label_of
+from xsp_post.schemas.views import titles_of
 
 # Name columns of tables: shown short in a fixed-width face, in full on demand.
 _CANVAS_FROM = 1500  # more marks than this are drawn on a canvas instead of as SVG elements
@@ -55,7 +55,8 @@ class PageData:
     def add_table(self, table: Table) -> None:
         """A table's columns with text, sort values and full names."""
         frame = table.frame.reset_index(drop=True)
-        columns = [self._table_column(table, frame, name) for name in table.columns]
+        titles = {**titles_of(table.table, table.columns), **table.titles}
+        columns = [self._table_column(table, frame, name, titles[name]) for name in table.columns]
         shown = len(frame)
         note = ""
         if shown < table.row_count:
@@ -70,11 +71,11 @@ class PageData:
             "layer": frame["layer_index"].astype("int64").tolist() if "layer_index" in frame else None,
         }
 
-    def _table_column(self, table: Table, frame: pd.DataFrame, name: str) -> dict[str, Any]:
+    def _table_column(self, table: Table, frame: pd.DataFrame, name: str, title: str) -> dict[str, Any]:
         values = frame[name]
         column: dict[str, Any] = {
             "key": name,
-            "title": table.titles.get(name) or label_of(table.table, name),
+            "title": title,
             "help": theme.meaning_of(table.table, name),
             "align": "text",
         }

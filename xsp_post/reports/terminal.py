@@ -202,18 +202,20 @@ def plain(text: str) -> str:
     return escape(shown(text))
 
 
-def print_frame(console: Console, frame: pd.DataFrame, top: int) -> None:
-    """A table with units in its cells; rows and columns that do not fit are left out and said."""
+def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str = "") -> None:
+    """A table under its labels, with units in its cells; rows and columns that do not fit are left out and said."""
     from xsp_post.schemas.units import formatter_of
+    from xsp_post.schemas.views import titles_of
 
     listed = _with_short_names(frame if top == 0 else frame.head(top))
     same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique(dropna=False) == 1]
     skipped = {*same, *_twins(listed)}
     columns = [c for c in listed.columns if c not in skipped and not _says_nothing(listed[c])] or list(listed.columns)
+    titles = titles_of(table_name, [*columns, *same])
     if said := [c for c in same if not listed[c].isna().all()]:
-        console.print(Text(" · ".join(f"{c} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
+        console.print(Text(" · ".join(f"{titles[c]} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
     cells = {c: _cells(listed[c], formatter_of(str(c))) for c in columns}
-    widths = {c: max([len(str(c)), *(len(cell) for cell in cells[c])]) + 1 for c in columns}
+    widths = {c: max([len(titles[c]), *(len(cell) for cell in cells[c])]) + 1 for c in columns}
     room = console.width
     fitting: list = []
     for column in columns:
@@ -224,14 +226,14 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in fitting:
         numeric = pd.api.types.is_numeric_dtype(listed[column].dtype)
-        table.add_column(Text(str(column)), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(Text(titles[column]), justify="right" if numeric else "left", overflow="fold")
     for row in zip(*(cells[c] for c in fitting)):
         table.add_row(*row)
     console.print(table)
     if len(listed) < len(frame):
         console.print(f"… {len(frame) - len(listed):,} more rows (--top 0 prints all)", style="dim")
     if len(fitting) < len(columns):
-        hidden = ", ".join(map(str, columns[len(fitting) :]))
+        hidden = ", ".join(titles[c] for c in columns[len(fitting) :])
         console.print(f"… {len(columns) - len(fitting)} more columns (--format csv has all): {hidden}", style="dim")
     if not len(frame):
         console.print("no rows", style="dim")

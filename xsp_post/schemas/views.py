@@ -1,10 +1,13 @@
-"""How tables are shown: by default these columns, in this order, under these labels.
+"""How tables are shown, on the page and on the terminal: by default these columns, in this order, under these labels.
 
 A column without a label here is called by its name without the unit; a table without a view shows all its columns.
+Files (CSV, JSON, Markdown, Parquet) keep the names of the columns.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xsp_post.schemas.base import column_names, unit_of
@@ -21,19 +24,40 @@ class View:
 # Of columns that have one label in every table.
 LABELS = {
     "layer_index": "layer",
-    "n": "n",
     "arithmetic_intensity_flop_per_byte": "intensity",
     "arithmetic_throughput_flop_per_s": "throughput",
     "throughput_inputs_per_s": "throughput",
     "is_memory_bound": "memory-bound",
     "shape_text": "shape",
+    "memory_bandwidth_bytes_per_s": "memory bandwidth",
+    "is_warmup": "warm-up",
     "layer_path": "path",
     "layer_name": "name",
     "layer_type": "type",
     "latency_ratio": "share",
     "short_name": "kernel",
-    "name": "kernel",
     "standard_deviation_ns": "std dev",
+    "std_latency_ns": "std dev",
+    "sample_count": "n",
+    "total_flop": "flop",
+    "dram_read_bytes": "DRAM reads",
+    "dram_write_bytes": "DRAM writes",
+    "occupancy_ratio": "occupancy",
+    "theoretical_occupancy_ratio": "possible occupancy",
+    "roof_ratio": "of roof",
+    "counter_coverage_ratio": "counted",
+    "counter_source": "counted by",
+    "device_ns": "device time",
+    "kernel_ns": "kernel time",
+    "copy_ns": "copy time",
+    "graph_ns": "graph time",
+    "allocated_ratio": "of memory",
+    "training_phase": "phase of training",
+    "top_kernel_ns": "time of top kernel",
+    "analytic_flop": "flop by shapes",
+    "analytic_bytes": "bytes by shapes",
+    "confidence_ratio": "confidence in %",
+    "overlap_ratio": "overlapped in %",
 }
 
 _COMPARED = {
@@ -53,7 +77,6 @@ _COMPARED = {
     "other_sample_count": "n other",
     "call_index": "call",
     "layer_type": "type",
-    "interval_over": "interval over",
 }
 
 _OF_MANY = {
@@ -64,11 +87,8 @@ _OF_MANY = {
     "source_name": "file",
     "gpu_latency_ratio": "GPU share",
     "convolution_latency_ratio": "convolution",
-    "online_latency_ns": "online latency",
     "max_throughput_inputs_per_s": "most throughput",
     "optimal_batch_size": "optimal batch",
-    "kernel_ns": "kernel time",
-    "batch_latency_ns": "batch latency",
     "attributed_ratio": "in ranges",
     "online_batch_size": "smallest batch",
     "own_kernel_count": "kernels found only here",
@@ -79,7 +99,6 @@ _OF_MANY = {
     "non_gpu_latency_ratio": "not on the GPU",
     "exposed_ns": "exposed communication",
     "overlap_ratio": "overlapped",
-    "waiting_ns": "waiting",
     "compute_excess_ratio": "compute over others",
     "name": "kernel",
 }
@@ -108,10 +127,7 @@ VIEWS: dict[str, View] = {
             "ci_high_latency_ns": "to",
             "min_latency_ns": "min",
             "max_latency_ns": "max",
-            "std_latency_ns": "std dev",
-            "sample_count": "n",
             "latency_per_input_ns": "per input",
-            "is_optimal": "optimal",
             "throughput_gain_ratio": "gain by doubling",
         },
     ),
@@ -146,13 +162,6 @@ VIEWS: dict[str, View] = {
             "unique_kernel_count": "different",
             "gpu_latency_ratio": "kernels of model",
             "gpu_busy_ratio": "busy share",
-            "total_flop": "flop",
-            "dram_read_bytes": "DRAM reads",
-            "dram_write_bytes": "DRAM writes",
-            "occupancy_ratio": "occupancy",
-            "roof_ratio": "of roof",
-            "counter_coverage_ratio": "counted",
-            "counter_source": "counted by",
         },
     ),
     "a10": View(
@@ -172,19 +181,10 @@ VIEWS: dict[str, View] = {
             "counter_coverage_ratio",
         ),
         {
-            "kernel_index": "launch",
             "kernel_count": "launches",
             "latency_ratio": "of model",
-            "total_flop": "flop",
             "kernel_latency_ratio": "of kernels",
-            "dram_read_bytes": "DRAM reads",
-            "dram_write_bytes": "DRAM writes",
-            "occupancy_ratio": "occupancy",
-            "theoretical_occupancy_ratio": "possible occupancy",
             "name": "kernel",
-            "counter_coverage_ratio": "counted",
-            "std_latency_ns": "std dev",
-            "sample_count": "n",
         },
     ),
     "a08": View(
@@ -209,18 +209,7 @@ VIEWS: dict[str, View] = {
         ),
         {
             "kernel_index": "launch",
-            "kernel_count": "launches",
-            "latency_ratio": "of model",
-            "total_flop": "flop",
-            "kernel_latency_ratio": "of kernels",
-            "dram_read_bytes": "DRAM reads",
-            "dram_write_bytes": "DRAM writes",
-            "occupancy_ratio": "occupancy",
-            "theoretical_occupancy_ratio": "possible occupancy",
             "name": "kernel",
-            "counter_coverage_ratio": "counted",
-            "std_latency_ns": "std dev",
-            "sample_count": "n",
         },
     ),
     "a02": View(
@@ -239,9 +228,12 @@ VIEWS: dict[str, View] = {
         ),
         {"latency_ratio": "of layers"},
     ),
+    "a09": View((), {"name": "kernel"}),
+    "dominant_kernels": View((), {"name": "kernel"}),
+    "kernels": View((), {"name": "kernel"}),
     "stages": View(
         ("stage", "layer_count", "latency_ns", "allocated_bytes", "total_flop", "dram_bytes"),
-        {"dram_bytes": "DRAM traffic", "total_flop": "flop"},
+        {"dram_bytes": "DRAM traffic"},
     ),
     "overhead": View(
         (
@@ -262,17 +254,13 @@ VIEWS: dict[str, View] = {
             "interval_over",
         ),
         {
-            "is_accurate": "accurate",
             "compared_level": "against",
-            "overhead_ns": "overhead",
             "overhead_ratio": "share",
             "ci_low_overhead_ns": "95 % from",
             "ci_high_overhead_ns": "to",
             "total_overhead_ns": "in all",
             "total_overhead_ratio": "share in all",
             "capture_count": "captures",
-            "sample_count": "n",
-            "interval_over": "interval over",
         },
     ),
     "a11": View(
@@ -299,13 +287,6 @@ VIEWS: dict[str, View] = {
             "name": "longest kernel",
             "layer_latency_ns": "layer",
             "kernel_latency_ns": "kernels",
-            "total_flop": "flop",
-            "dram_read_bytes": "DRAM reads",
-            "dram_write_bytes": "DRAM writes",
-            "occupancy_ratio": "occupancy",
-            "roof_ratio": "of roof",
-            "counter_coverage_ratio": "counted",
-            "counter_source": "counted by",
             "kernel_count": "launches",
         },
     ),
@@ -325,8 +306,6 @@ VIEWS: dict[str, View] = {
         {
             "layer_latency_ns": "layer",
             "kernel_latency_ns": "kernels",
-            "busy_ns": "busy",
-            "is_negative": "negative",
             "non_gpu_by_sum_ns": "non-GPU (sum)",
             "non_gpu_by_union_ns": "non-GPU (union)",
             "gpu_by_sum_ratio": "GPU (sum)",
@@ -363,16 +342,10 @@ VIEWS: dict[str, View] = {
         {
             "capture_id": "id",
             "source_name": "file",
-            "device_ns": "device time",
-            "kernel_ns": "kernel time",
-            "copy_ns": "copy time",
-            "graph_ns": "graph time",
             "gpu_count": "GPUs",
             "busy_ns": "GPU busy",
             "duration_ns": "recorded",
             "process_count": "processes",
-            "clock_offset_ns": "clock offset",
-            "is_partial": "partial",
         },
     ),
     "roofs": View(
@@ -387,8 +360,6 @@ VIEWS: dict[str, View] = {
         ),
         {
             "peak_flop_per_s": "peak",
-            "memory_bandwidth_bytes_per_s": "bandwidth",
-            "ideal_intensity_flop_per_byte": "ideal intensity",
         },
     ),
     "idle_causes": View(
@@ -405,7 +376,7 @@ VIEWS: dict[str, View] = {
             "allocated_bytes",
             "allocated_ratio",
         ),
-        {"count_ratio": "of layers", "latency_ratio": "of latency", "allocated_ratio": "of memory"},
+        {"count_ratio": "of layers", "latency_ratio": "of latency"},
     ),
     "training_phases": View(
         (
@@ -421,7 +392,6 @@ VIEWS: dict[str, View] = {
             "training_phase": "phase",
             "kernel_latency_ns": "kernel time",
             "kernel_latency_ratio": "share",
-            "total_flop": "flop",
         },
     ),
     "compare_cases": View((), _COMPARED),
@@ -520,7 +490,9 @@ _SUFFIXES = (
     "_flop_per_byte", "_flop_per_s", "_bytes_per_s", "_inputs_per_s", "_ns", "_bytes", "_flop", "_hz", "_ratio",
     "_count",
 )  # fmt: skip
-_COUNTED = {"kernel": "kernels", "call": "calls", "layer": "layers"}
+_BOUNDS = {"ci_low_": " from (95 %)", "ci_high_": " to (95 %)"}
+_ACRONYMS = {word.lower(): word for word in ("CPU", "CUDA", "DRAM", "GPU", "L1", "L2", "MFU", "MPI", "SM", "UTC")}
+_COUNTED = {"kernel": "kernels", "call": "calls", "layer": "layers", "copy": "copies", "graph": "graphs"}
 
 
 def view_of(table: str) -> tuple[str, ...]:
@@ -537,6 +509,13 @@ def label_of(table: str, column: str) -> str:
     return LABELS.get(column) or _words(column)
 
 
+def titles_of(table: str, columns: Sequence[str]) -> dict[str, str]:
+    """The labels of columns that stand in one table; where two would have one label, the words of their names."""
+    labels = {column: label_of(table, column) for column in columns}
+    count = Counter(labels.values())
+    return {column: label if count[label] == 1 else _words(column) for column, label in labels.items()}
+
+
 def _words(column: str) -> str:
     name = column
     if unit_of(column):
@@ -545,4 +524,8 @@ def _words(column: str) -> str:
         name = _COUNTED.get(name, f"{name} count")
     if column.endswith("_bytes_per_s"):
         name += " rate"
-    return name.removeprefix("is_").replace("_", " ").strip()
+    for prefix, word in _BOUNDS.items():
+        if name.startswith(prefix):
+            name = name.removeprefix(prefix) + word
+    words = name.removeprefix("is_").replace("_", " ").split()
+    return " ".join(_ACRONYMS.get(word, word) for word in words)
