@@ -51,13 +51,9 @@ LABELS = {
     "kernel_ns": "kernel time",
     "copy_ns": "copy time",
     "graph_ns": "graph time",
-    "allocated_ratio": "of memory",
     "training_phase": "phase of training",
-    "top_kernel_ns": "time of top kernel",
     "analytic_flop": "flop by shapes",
     "analytic_bytes": "bytes by shapes",
-    "confidence_ratio": "confidence in %",
-    "overlap_ratio": "overlapped in %",
 }
 
 _COMPARED = {
@@ -376,7 +372,7 @@ VIEWS: dict[str, View] = {
             "allocated_bytes",
             "allocated_ratio",
         ),
-        {"count_ratio": "of layers", "latency_ratio": "of latency"},
+        {"count_ratio": "of layers", "latency_ratio": "of latency", "allocated_ratio": "of memory"},
     ),
     "training_phases": View(
         (
@@ -490,6 +486,7 @@ _SUFFIXES = (
     "_flop_per_byte", "_flop_per_s", "_bytes_per_s", "_inputs_per_s", "_ns", "_bytes", "_flop", "_hz", "_ratio",
     "_count",
 )  # fmt: skip
+_UNITS = {"ns": "time", "1": "%"}
 _BOUNDS = {"ci_low_": " from (95 %)", "ci_high_": " to (95 %)"}
 _ACRONYMS = {word.lower(): word for word in ("CPU", "CUDA", "DRAM", "GPU", "L1", "L2", "MFU", "MPI", "SM", "UTC")}
 _COUNTED = {"kernel": "kernels", "call": "calls", "layer": "layers", "copy": "copies", "graph": "graphs"}
@@ -510,10 +507,13 @@ def label_of(table: str, column: str) -> str:
 
 
 def titles_of(table: str, columns: Sequence[str]) -> dict[str, str]:
-    """The labels of columns that stand in one table; where two would have one label, the words of their names."""
-    labels = {column: label_of(table, column) for column in columns}
-    count = Counter(labels.values())
-    return {column: label if count[label] == 1 else _words(column) for column, label in labels.items()}
+    """The labels of columns that stand in one table. Where two would have one label: the words of their names, with
+    the unit where these are equal, too."""
+    titles = {column: label_of(table, column) for column in columns}
+    for other in (_words, lambda column: f"{_words(column)} ({_UNITS.get(unit_of(column), unit_of(column))})"):
+        count = Counter(titles.values())
+        titles = {column: title if count[title] == 1 else other(column) for column, title in titles.items()}
+    return titles
 
 
 def _words(column: str) -> str:
