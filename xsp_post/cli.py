@@ -22,7 +22,7 @@ import typer
 
 from xsp_post import __version__
 from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError
-from xsp_post.base.stops import Stops
+from xsp_post.base.stops import Stops, remove_unfinished
 from xsp_post.commands.examples import examples_text
 
 app = typer.Typer(
@@ -94,6 +94,7 @@ def main() -> None:
         pass
     else:
         return
+    remove_unfinished()
     typer.echo(stops.sentence(), err=True)
     sys.exit(128 + stops.received if stops.received else EXIT_INTERRUPTED)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from xsp_post.base import stops
 from xsp_post.base.errors import EXIT_OUTPUT, OutputError
 from xsp_post.base.messages import ERRORS
 from xsp_post.base.output import atomic_folder, atomic_output
@@ -56,6 +57,23 @@ def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path, error):
         raise error
     assert target.read_text() == "old"
     assert left_over(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize(("make", "call"), [(atomic_output, "open"), (atomic_folder, "mkdir")])
+def test_a_signal_right_after_the_output_was_created_leaves_nothing(tmp_path, monkeypatch, make, call):
+    """The signal comes before the call that creates the file or folder has returned to the program."""
+    real = getattr(Path, call)
+
+    def created(self, *arguments, **named):
+        real(self, *arguments, **named)
+        assert left_over(tmp_path) == [self.name]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, call, created)
+        with pytest.raises(KeyboardInterrupt), make(tmp_path / "a.sqlite"):
+            pass
+    assert left_over(tmp_path) == [] and not stops.unfinished
 
 
 @pytest.mark.parametrize(

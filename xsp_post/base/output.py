@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,10 +29,14 @@ def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator
     """
     target = Path(path)
     _check_target(target, force)
-    temporary = _make_temporary(target)
+    suffix = "".join(target.suffixes[-2:])
+    # a name full of dots has no suffix worth keeping
+    temporary = _free_name(target, f".part{suffix if len(suffix) <= 40 else ''}")
+    # listed before it exists: a signal may come at any moment
     stops.unfinished.add(temporary)
     try:
         try:
+            temporary.open("xb").close()
             yield temporary
             _sync(temporary)
             if not force and os.path.lexists(target):  # somebody else wrote it meanwhile
@@ -46,10 +50,7 @@ def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator
                 raise
             raise _failure(target, error) from error
     finally:
-        stops.unfinished.discard(temporary)
-        for suffix in ("", "-journal", "-wal", "-shm"):  # what SQLite may leave beside a database
-            with suppress(OSError):
-                os.unlink(f"{temporary}{suffix}")
+        stops.remove(temporary)
     _sync_folder(target.parent)
 
 
@@ -63,19 +64,16 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str 
     """
     target = Path(path)
     require_free_folder(target, force, owned)
-    try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", suffix=".part", dir=target.parent))
-    except OSError as error:
-        raise _failure(target, error) from error
+    temporary = _free_name(target, ".part")
     old = temporary.with_suffix(".old")
     stops.unfinished.add(temporary)
     try:
         try:
+            temporary.mkdir()
             yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():
                     _sync(file)
-            temporary.chmod(0o777 & ~_umask())
             if target.exists():
                 os.replace(target, old)
                 try:
@@ -90,8 +88,7 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str 
                 raise
             raise _failure(target, error) from error
     finally:
-        stops.unfinished.discard(temporary)
-        shutil.rmtree(temporary, ignore_errors=True)
+        stops.remove(temporary)
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
     _sync_folder(target.parent)
@@ -147,24 +144,9 @@ def _check_parent(target: Path) -> None:
         )
 
 
-def _make_temporary(target: Path) -> Path:
-    suffix = "".join(target.suffixes[-2:])
-    if len(suffix) > 40:  # a name full of dots has no suffix worth keeping
-        suffix = ""
-    try:
-        handle, name = tempfile.mkstemp(f".part{suffix}", f".{target.name[:100]}.", target.parent)
-        # mkstemp makes the file private; an output has the rights any new file has
-        os.fchmod(handle, 0o666 & ~_umask())
-        os.close(handle)
-    except OSError as error:
-        raise _failure(target, error) from error
-    return Path(name)
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+def _free_name(target: Path, suffix: str) -> Path:
+    """A path in the target's folder that nobody else uses."""
+    return target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}{suffix}")
 
 
 def _sync(path: Path) -> None:

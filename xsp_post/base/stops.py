@@ -59,16 +59,22 @@ class Stops:
         if not said:
             return
         time.sleep(_GRACE_S)
-        for path in list(unfinished):
-            _remove(path)
+        remove_unfinished()
         with suppress(OSError):
             os.write(2, b"" if self.received else f"{self.sentence(said[0])}\n".encode())
         os._exit(128 + said[0])
 
 
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        for suffix in ("", "-journal", "-wal", "-shm"):
-            Path(f"{path}{suffix}").unlink(missing_ok=True)
+def remove_unfinished() -> None:
+    """Remove what is half-written; called when a command ends by a signal."""
+    for path in list(unfinished):
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove an unfinished file or folder, with what SQLite leaves in the folder of a database."""
+    shutil.rmtree(path, ignore_errors=True)
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        with suppress(OSError):
+            os.unlink(f"{path}{suffix}")
+    unfinished.discard(path)
