@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from xsp_post.arrays import statistics
 from xsp_post.base.errors import BarNotMetError, UsageError
 from xsp_post.compare import check_bars, compare, parse_bar
+from xsp_post.compare.clock import clock_statements, common_factor
 from xsp_post.compare.differences import differences, holm
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
+from xsp_post.reports.compare_page import render
+from xsp_post.reports.quantities import comparison_quantities
 from xsp_post.schemas import TABLES
 
 LAYERS, ITERATIONS = 12, 10
@@ -350,6 +353,57 @@ def test_windows_are_compared_by_the_work_in_them(windows):
 def test_causes_sum_to_the_difference(windows):
     window = windows.frame("compare_totals").set_index("quantity").loc["window"]
     assert windows.frame("compare_causes")["difference_ns"].sum() == pytest.approx(window["difference_value"], abs=10)
+
+
+def by_name(factors, communication=()):
+    """The table compare_names of kernels that take these times as long in the other."""
+    return pd.DataFrame({
+        "name": [f"k{i}" for i in range(len(factors))], "base_count": 10, "other_count": 10,
+        "base_mean_ns": 1000.0, "other_mean_ns": [1000.0 * factor for factor in factors],
+        "is_communication": [i in communication for i in range(len(factors))],
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("factors", "found"),
+    [
+        ([1.12, 1.121, 1.119, 1.12, 1.12, 1.0], 1.12),  # nearly all by one factor
+        ([1.12, 1.3, 1.0, 1.05, 1.2, 0.9], None),  # each by another: the program
+        ([1.01] * 6, None),  # noise
+        ([1.12] * 3, None),  # too few names
+    ],
+)
+def test_one_factor_of_all_kernels_points_to_the_clock(factors, found):
+    factor = common_factor(by_name(factors))
+    assert (factor is None) if found is None else factor[0] == pytest.approx(found, abs=0.002)
+
+
+def test_stated_clocks_that_differ_are_said():
+    base, other = run(1), run(2)
+    devices = pd.DataFrame({"clock_hz": [1.41e9], "device_ns": [5]})
+    sides = [Analysis({**side.frames, "devices": devices.assign(clock_hz=clock)})
+             for side, clock in ((base, 1.41e9), (other, 1.98e9))]  # fmt: skip
+    (subject, sentence, is_difference), *rest = clock_statements(*sides, by_name([1.0] * 5))
+    assert subject == "clock" and "1.41 GHz in the base, 1.98 GHz in the other" in sentence and is_difference
+    assert not rest and not clock_statements(sides[0], sides[0], by_name([1.0] * 5))
+    told = clock_statements(sides[0], sides[0], by_name([1.12] * 5))
+    assert "take 12.0 % longer each" in told[0][1] and "low confidence" in told[0][1]
+
+
+def test_the_page_has_the_causes_the_totals_and_the_names(windows):
+    page = render(windows, ("a", "b"))
+    for section in ("causes", "totals", "names"):
+        assert f'id="{section}"' in page
+    assert "waiting for the host" in page and "time of the devices" in page
+
+
+def test_numbers_for_programs_have_count_interval_or_reason(windows):
+    numbers = comparison_quantities(windows)
+    assert {"window per unit of work", "idle per unit of work"} <= {one["name"] for one in numbers}
+    assert all(one["reason"] or (one["ci_low"] is not None and one["ci_high"] is not None) for one in numbers)
+    of_executions = comparison_quantities(compare(run(1), run(2, slow={4: 3.0})))
+    latency = next(one for one in of_executions if one["of"] == "difference" and "model_latency" in one["name"])
+    assert latency["ci_low"] < latency["value"] < latency["ci_high"] and latency["sample_count"] > 2
 
 
 def test_bars_of_windows_need_no_executions(windows):

@@ -81,6 +81,9 @@ def compare(
         shared.say(f"--fail-if {sentence}")
 
 
+_SHOWN = ("slower", "faster", "more", "less", "appeared", "vanished", "changed kernel")
+
+
 def _print(comparison: Analysis, top: int) -> None:
     from rich.text import Text
 
@@ -99,6 +102,8 @@ def _print(comparison: Analysis, top: int) -> None:
         ("Kernels, all launches of one call of the layer", "compare_kernels", "name"),
     ):
         frame = comparison.frame(name)
+        if top and not frame["change"].isin(_SHOWN).any():
+            continue  # the sentence above says it
         if len(frame):
             _section(console, title, _for_print(frame, column, "_latency_ns"), top)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.compare import matching
+from xsp_post.compare.clock import clock_statements
 from xsp_post.compare.differences import (
     CAPTURES,
     LEAST_SPREAD,
@@ -20,7 +21,7 @@ from xsp_post.compare.differences import (
 )
 from xsp_post.compare.impact import Impact, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
-from xsp_post.compare.sentences import causes, first_sentence, largest
+from xsp_post.compare.sentences import Statement, causes, first_sentence, largest
 from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES
@@ -81,9 +82,10 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     }
     for name in ("totals", "names", "causes"):
         frames[f"compare_{name}"] = _impact_table(f"compare_{name}", found)
+    clocks = clock_statements(base, other, frames["compare_names"])
     frames["compare_summary"] = _shaped(
         "compare_summary",
-        pd.DataFrame(_statements(frames, shape, found), columns=["subject", "statement", "is_difference"]),
+        pd.DataFrame(_statements(frames, shape, found, clocks), columns=["subject", "statement", "is_difference"]),
     )
     return Analysis(frames)
 
@@ -397,7 +399,9 @@ def _shaped(name: str, frame: pd.DataFrame) -> pd.DataFrame:
 # -- sentences ----------------------------------------------------------------------------------------------
 
 
-def _statements(frames: dict[str, pd.DataFrame], shape: Structure, found: Impact | None) -> list[tuple[str, str, bool]]:
+def _statements(
+    frames: dict[str, pd.DataFrame], shape: Structure, found: Impact | None, clocks: list[Statement]
+) -> list[Statement]:
     """The comparison in sentences: the verdict first, then structure, then time."""
     models, layers, kernels = (frames[f"compare_{name}"] for name in ("models", "layers", "kernels"))
     said = list(shape.statements)
@@ -420,7 +424,7 @@ def _statements(frames: dict[str, pd.DataFrame], shape: Structure, found: Impact
         said.append(("kernel time", _rows_sentence(kernels, "kernel", "name"), bool(_is_shown(kernels).any())))
     verdict = first_sentence(models, found) or _verdict(models, layers, kernels)
     if found is not None:
-        said = [*largest(found), *causes(found), *said]
+        said = [*largest(found), *causes(found), *clocks, *said]
     if shape.is_ranges_only and not verdict[2]:
         verdict = (
             "verdict",

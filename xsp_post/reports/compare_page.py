@@ -9,9 +9,10 @@ import altair as alt
 import pandas as pd
 
 from xsp_post.base.output import atomic_output
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Section, Table
+from xsp_post.reports.compare_text import QUANTITIES
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import short_kernel, shorten, visible
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
@@ -54,6 +55,9 @@ def render(results: Results, names: tuple[str, str] = ("base", "other")) -> str:
     sections = [
         section
         for section in (
+            _causes(results),
+            _totals(results),
+            _names(results),
             _section(
                 results,
                 "compare_layers",
@@ -88,7 +92,7 @@ def render(results: Results, names: tuple[str, str] = ("base", "other")) -> str:
 
 def _facts(results: Results) -> list[Fact]:
     models = results.frame("compare_models")
-    facts = []
+    facts = _window_facts(results) if models.empty else []
     for row in models.head(8).to_dict("records"):
         amount = format_count if row["unit"] == "1" else format_ns
         sign = "+" if row["difference_ratio"] > 0 else ""
@@ -100,6 +104,109 @@ def _facts(results: Results) -> list[Fact]:
             )
         )
     return facts
+
+
+_WINDOW_FACTS = ("window", "busy", "idle", "kernel_count")
+
+
+def _window_facts(results: Results) -> list[Fact]:
+    """Of captures without executions: what the devices did, for the same work."""
+    totals = frame_or_empty(results, "compare_totals")
+    facts = []
+    for row in totals[totals["quantity"].isin(_WINDOW_FACTS)].to_dict("records"):
+        amount = _count if row["unit"] == "1" else format_ns
+        sides = f"{amount(row['base_per_unit'])} → {amount(row['other_per_unit'])}, for the same work"
+        facts.append(Fact(QUANTITIES[row["quantity"]], _signed(row["difference_ratio"]), sides))
+    return facts
+
+
+def _count(value: float) -> str:
+    return format_count(round(value))
+
+
+def _signed(ratio: float) -> str:
+    return "–" if ratio != ratio else f"{'+' if ratio > 0 else ''}{format_ratio_percent(ratio)}"
+
+
+def _causes(results: Results) -> Section | None:
+    """What the difference consists of, as bars that sum to it, and as a table."""
+    frame = frame_or_empty(results, "compare_causes")
+    frame = frame[frame["difference_ns"].abs() >= 0.5].reset_index(drop=True)
+    if frame.empty:
+        return None
+    whole = float(frame["difference_ns"].sum())
+    caption = f"Longer bars to the right cost time in the other; together they are {_signed_ns(whole)}, the whole "
+    caption += "difference of the time of the devices."
+    shown = tuple(c for c in ("cause", "difference_ns", "example") if c != "example" or frame["example"].ne("").any())
+    table = Table("causes", "compare_causes", frame, shown, "Causes", len(frame), command=_COMMAND,
+                  short={"example": lambda names: names.map(short_kernel)})  # fmt: skip
+    chart = Chart("causes-bars", _cause_chart(frame), caption, "Causes")
+    return Section("causes", "Causes", "What does the difference consist of?", (chart, table))
+
+
+def _cause_chart(frame: pd.DataFrame) -> Any:
+    bars = pd.DataFrame({
+        "cause": frame["cause"], "value": frame["difference_ns"] / 1e6,
+        "change": ["slower" if value > 0 else "faster" for value in frame["difference_ns"]],
+        "text": [_signed_ns(value) for value in frame["difference_ns"]],
+    })  # fmt: skip
+    present = list(dict.fromkeys(bars["change"]))
+    scale = alt.Scale(domain=present, range=[theme.color(_COLORS[change]) for change in present])
+    mark = (
+        alt.Chart(bars)
+        .mark_bar()
+        .encode(
+            y=alt.Y("cause:N", title=None, sort=bars["cause"].tolist(), axis=alt.Axis(labelLimit=330)),
+            x=alt.X("value:Q", title="difference [ms]"),
+            color=alt.Color("change:N", title=None, scale=scale),
+            tooltip=[alt.Tooltip(f"{c}:N", title=c) for c in ("cause", "text")],
+        )
+    )
+    return mark.properties(width=theme.CHART_WIDTH - 320, height=22 * len(bars))
+
+
+def _signed_ns(value: float) -> str:
+    return ("+" if value > 0 else "−" if value < 0 else "") + format_ns(abs(value))
+
+
+def _totals(results: Results) -> Section | None:
+    """Time of the devices, and what it went to, on both sides."""
+    frame = frame_or_empty(results, "compare_totals")
+    if frame.empty:
+        return None
+    rows = pd.DataFrame({
+        "quantity": frame["quantity"].map(QUANTITIES).fillna(frame["quantity"]),
+        **{f"{side}_per_unit": [_amount(v, unit) for v, unit in zip(frame[f"{side}_per_unit"], frame["unit"])]
+           for side in ("base", "other")},
+        "difference_value": [_amount(v, unit) for v, unit in zip(frame["difference_value"], frame["unit"])],
+        "difference_ratio": frame["difference_ratio"],
+    })  # fmt: skip
+    titles = {"base_per_unit": "base", "other_per_unit": "other", "difference_value": "difference"}
+    table = Table("totals", "compare_totals", rows, tuple(rows.columns), "Device time", len(rows), titles,
+                  command=_COMMAND)  # fmt: skip
+    question = "What did the devices do? Per execution; of captures without executions, for the work of the base."
+    return Section("totals", "Device time", question, (table,))
+
+
+def _amount(value: float, unit: str) -> str:
+    return format_count(round(value, 1)) if unit == "1" else format_ns(value)
+
+
+def _names(results: Results) -> Section | None:
+    """Kernels by name, those that cost or save most first."""
+    frame = frame_or_empty(results, "compare_names")
+    if frame.empty:
+        return None
+    columns = ("name", "impact_ns", "base_mean_ns", "other_mean_ns", "base_count", "other_count")
+    titles = {"impact_ns": "costs", "base_mean_ns": "base, each", "other_mean_ns": "other, each"}
+    short = {"name": lambda names: names.map(short_kernel)}
+    table = Table("names", "compare_names", frame.head(ROW_LIMIT), columns, "Kernels by name", len(frame), titles,
+                  short, command=_COMMAND, visible_rows=15)  # fmt: skip
+    question = "Which kernels cost or save most, over all their launches? Largest first, whichever way it goes."
+    return Section("names", "Kernels by name", question, (table,))
+
+
+_COMMAND = "xsp-post compare BASE OTHER --json"
 
 
 def _section(
@@ -130,7 +237,7 @@ def _section(
             bars=(),
             visible_rows=15,
             short={"name": lambda names: names.map(short_kernel)} if label == "name" else {},
-            command="xsp-post compare BASE OTHER --json",
+            command=_COMMAND,
         )
     )
     return Section(anchor, title, question, tuple(blocks))

@@ -8,7 +8,7 @@ from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
-_WORDS = {
+QUANTITIES = {
     "window": "time of the devices", "busy": "busy", "idle": "idle", "kernel_count": "kernels",
     "kernel_time": "kernel time", "copy_time": "copies alone", "communication": "communication alone",
 }  # fmt: skip
@@ -36,11 +36,12 @@ def _latencies(comparison: Results) -> list[str]:
 
 def _totals(comparison: Results) -> list[str]:
     totals = frame_or_empty(comparison, "compare_totals")
-    totals = totals[totals["quantity"].isin(list(_WORDS))]
+    totals = totals[totals["quantity"].isin(list(QUANTITIES))]
     return [
-        _row(_WORDS[row["quantity"]], row["base_per_unit"], row["other_per_unit"], row["difference_ratio"], row["unit"])
+        _row(QUANTITIES[row["quantity"]], row["base_per_unit"], row["other_per_unit"], row["difference_ratio"],
+             row["unit"])
         for row in totals.to_dict("records")
-    ]
+    ]  # fmt: skip
 
 
 def _kernels(comparison: Results, top: int) -> list[str]:

@@ -501,8 +501,8 @@ COMPARE_SUMMARY = register(
             C(
                 "subject",
                 "str",
-                "verdict, largest regression, largest gain, causes, kernels, ranges, copies, system, model, layers, "
-                "kernel time",
+                "verdict, largest regression, largest gain, causes, clock, kernels, ranges, copies, system, model, "
+                "layers, kernel time",
             ),
             C("statement", "str", "one sentence"),
             C("is_difference", "bool", "the sentence states a difference"),
