@@ -101,7 +101,10 @@ def test_no_kernel_at_all_says_so_and_nothing_else(tmp_path):
 
 
 def test_launches_that_a_graph_recorded_are_not_counted(tmp_path):
-    assert launches(tmp_path, list(range(10, 20)), capture=True)[1] is None
+    trace, one = launches(tmp_path, list(range(10, 20)), capture=True)
+    assert one is None
+    (recorded,) = [f for f in trace.findings if f.code == "graph-recorded"]
+    assert (recorded.count, recorded.severity) == (10, "info")
 
 
 def test_a_window_of_a_longer_recording(captures):

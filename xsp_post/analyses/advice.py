@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from xsp_post.analyses.limits import FIRST_LAUNCH, Limit, in_scope
+from xsp_post.analyses.limits import FIRST_LAUNCH, NOT_RECORDED, Limit, in_scope
 from xsp_post.base.errors import XspPostError
 from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.results import Results
@@ -41,8 +41,9 @@ class Advice:
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
-    """The changes worth trying, those with the highest bound first."""
-    if not limit.window_ns or not limit.window:
+    """The changes worth trying, those with the highest bound first. None where the capture only recorded a CUDA graph:
+    its host code runs once."""
+    if not limit.window_ns or not limit.window or limit.records_graph:
         return []
     causes = in_scope(results, limit)
     found = [
@@ -95,18 +96,23 @@ def _matrix_products(limit: Limit) -> list[Advice]:
     """Tensor cores for single-precision products that do without."""
     simt, kernel = _number(limit, "simt_matrix_ns"), _number(limit, "kernel_ns")
     peaks = find_peaks(limit.gpu_name) if limit.gpu_name and " + " not in limit.gpu_name else None
-    fast = (peaks.peak("tf32_tensor") or peaks.peak("fp16_tensor")) if peaks is not None else None
-    slow = peaks.peak("fp32") if peaks is not None else None
+    if peaks is None:
+        return []
+    tf32 = peaks.peak("tf32_tensor")
+    slow = peaks.peak("fp32")
+    is_tf32 = bool(tf32 and slow and tf32 > slow)
+    fast = tf32 if is_tf32 else peaks.peak("bf16_tensor") or peaks.peak("fp16_tensor")
     if not simt or not fast or not slow or fast <= slow:
         return []
     ratio = slow / fast
+    allow = "allow TF32 (torch.set_float32_matmul_precision('high')), or use BF16" if is_tf32 else "use BF16 or FP16"
     return [_made(
         limit, "tensor-cores",
-        "Let matrix products use tensor cores: allow TF32 (torch.set_float32_matmul_precision('high')), or use BF16.",
+        f"Let matrix products use tensor cores: {allow}.",
         f"{format_ratio_percent(simt / max(kernel, 1))} of the kernel time is in matrix products without tensor cores "
         f"(heaviest: {str(limit.window['top_kernel'])[:60]}), on a GPU whose tensor cores are {1 / ratio:.0f} times as "
         "fast.",
-        "TF32 keeps 10 bits of the mantissa: the model must bear it. The bound is the ratio of the peaks.",
+        "TF32 keeps 10 bits of the mantissa, BF16 7: the model must bear it. The bound is the ratio of the peaks.",
         simt * (1 - ratio), f"{_SIMT_CHANGE}={ratio:.3g}x",
     )]  # fmt: skip
 
@@ -134,7 +140,8 @@ def _layouts(limit: Limit) -> list[Advice]:
 
 def _launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     mine = causes[causes["cause"].astype(str).isin(["launch_call", "launch_latency"])]
-    mine = mine[mine["detail"].astype(str) != FIRST_LAUNCH]
+    is_graph = mine["call_name"].astype(str).str.contains("GraphLaunch", regex=False)  # one call already
+    mine = mine[mine["detail"].astype(str).ne(FIRST_LAUNCH) & ~is_graph]
     spent, count = int(mine["idle_ns"].sum()), _number(limit, "kernel_count")
     host = causes[causes["cause"].astype(str).eq("host_code") & causes["longest_ns"].lt(100_000)]
     between = int(host["idle_ns"].sum())
@@ -213,7 +220,7 @@ def _by_owner(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     """For every cause that one range owns most of: what to do there."""
     found = []
     for cause, (code, what, assumption, change) in _BY_OWNER.items():
-        mine = causes[causes["cause"].astype(str).eq(cause)]
+        mine = causes[causes["cause"].astype(str).eq(cause) & causes["detail"].astype(str).ne(NOT_RECORDED)]
         if cause == "host_code":  # short stretches between launches are the business of CUDA graphs
             mine = mine[mine["longest_ns"] >= 100_000]
         if mine.empty:

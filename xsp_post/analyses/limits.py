@@ -47,8 +47,9 @@ NOT_RECORDED = "something that was not recorded"
 FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
 # Scopes in the order in which they are believed.
 SCOPES = ("execution", "warm-up", "outside")
-# What the first execution did before the first operation of the device: kept apart, not part of the verdict.
-LEAD_IN = "lead-in"
+# What the first execution did before the first operation of the device, and the last one after its last: kept apart, no
+# part of the verdict.
+LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Limit:
     reason: str = ""  # why nothing is said
     captures: tuple[int, ...] = ()  # those it speaks of
     is_gpu: bool = True  # false: operators of a CPU stand for kernels
+    records_graph: bool = False  # the capture shows how a CUDA graph was recorded, not how it ran
 
     @property
     def known_ns(self) -> int:
@@ -101,9 +103,19 @@ def find_limit(results: Results, captures: Sequence[int] | None = None) -> Limit
     of = tuple(int(one) for one in mine["capture_id"].unique())
     base = Limit("unknown", scope, count, " + ".join(names), total, sums["busy_ns"], unknown, ordered, window, "", of,
                  bool(mine["device_id"].ge(0).any()))  # fmt: skip
+    if (recorded := _recorded_into_graphs(results, of)) > sums["kernel_count"]:
+        said = f"a CUDA graph was recorded: {recorded:,} launches went into it and ran nothing"
+        return _say(replace(base, records_graph=True), "unknown", said)
     if unknown > UNKNOWN_RATIO * total:
         return _say(base, "unknown", f"what {unknown / total:.0%} of the time went to is not in the capture")
     return _judged(base, results)
+
+
+def _recorded_into_graphs(results: Results, captures: Sequence[int]) -> int:
+    """Launches that the captures recorded into CUDA graphs."""
+    findings = frame_or_empty(results, "findings", ["capture_id", "code", "count"])
+    mine = findings["code"].astype(str).eq("graph-recorded") & findings["capture_id"].isin(list(captures))
+    return int(findings.loc[mine, "count"].sum())
 
 
 def _worth(windows: pd.DataFrame, scope: str) -> bool:
@@ -167,8 +179,7 @@ def _kernels_are(limit: Limit, results: Results) -> str:
 
 
 def _say(limit: Limit, kind: str, reason: str = "") -> Limit:
-    values = {name: getattr(limit, name) for name in limit.__dataclass_fields__}
-    return Limit(**{**values, "kind": kind, "reason": reason if kind == "unknown" else ""})
+    return replace(limit, kind=kind, reason=reason if kind == "unknown" else "")
 
 
 @dataclass(frozen=True)
@@ -214,12 +225,23 @@ def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str
 def lead_in(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:
     """How long the executions that a limit speaks of ran before the first operation of their devices, and the largest
     cause of it; (0, None) where another execution came first."""
+    scopes = frame_or_empty(results, "device_windows", ["capture_id", "scope"])
+    mine = scopes.loc[scopes["capture_id"].isin(list(limit.captures)), "scope"].astype(str)
+    is_first = limit.scope == "warm-up" or (limit.scope == "execution" and not mine.eq("warm-up").any())
+    return _beside(results, limit, LEAD_IN) if is_first else (0, None)
+
+
+def lead_out(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:
+    """How long the executions that a limit speaks of ran on after the last operation of their devices, and the
+    largest cause of it."""
+    return _beside(results, limit, LEAD_OUT) if limit.scope == "execution" else (0, None)
+
+
+def _beside(results: Results, limit: Limit, scope: str) -> tuple[int, CauseRow | None]:
     windows = frame_or_empty(results, "device_windows", ["capture_id", "scope", "idle_ns"])
-    mine = windows[windows["capture_id"].isin(list(limit.captures))]
-    scope = mine["scope"].astype(str)
-    is_first = limit.scope == "warm-up" or (limit.scope == "execution" and not scope.eq("warm-up").any())
-    time = int(mine.loc[scope.eq(LEAD_IN), "idle_ns"].sum()) if is_first else 0
-    rows = largest_causes(results, replace(limit, scope=LEAD_IN, window_ns=time), count=1) if time else []
+    mine = windows[windows["capture_id"].isin(list(limit.captures)) & windows["scope"].astype(str).eq(scope)]
+    time = int(mine["idle_ns"].sum())
+    rows = largest_causes(results, replace(limit, scope=scope, window_ns=time), count=1) if time else []
     return time, rows[0] if rows else None
 
 

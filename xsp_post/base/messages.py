@@ -787,6 +787,14 @@ FINDINGS: dict[str, FindingText] = {
         "process nothing shows by how much.",
         "Measure several processes: xsp-post run --repeat 5.",
     ),
+    "graph-recorded": FindingText(
+        INFO,
+        "A CUDA graph was recorded in this capture",
+        "Between the begin and the end of a stream capture, launches are recorded into a graph and run nothing. Their "
+        "kernels run when the graph is launched.",
+        "Record the program while it launches the graph; give this capture with --layers-from to name the graph's "
+        "kernels.",
+    ),
     "graph-launches": FindingText(
         WARNING,
         "CUDA graph launches without their kernels",

@@ -242,8 +242,7 @@ class _Assembly:
 
     def _find_unmatched_launches(self) -> None:
         if len(self.launches) and len(self.activities) and not self.is_cpu_only:
-            found = unmatched_launches(self.launches, self.activities, self.strings.array())
-            self.findings += [found] if found is not None else []
+            self.findings += unmatched_launches(self.launches, self.activities, self.strings.array())
 
     def _own_domain(self) -> pd.DataFrame:
         """Annotations ``xsp/<text>`` become push/pop ranges <text> of the domain xsp, per process."""

@@ -592,9 +592,7 @@ class _Reader:
         return pd.DataFrame(columns).astype(OVERHEAD_DTYPES)
 
     def _unmatched_launches(self, launches: pd.DataFrame, activities: pd.DataFrame) -> None:
-        found = unmatched_launches(launches, activities, self.strings.array())
-        if found is not None:
-            self.findings.append(found)
+        self.findings += unmatched_launches(launches, activities, self.strings.array())
 
     def _graph_nodes(self, table: pa.Table) -> pd.DataFrame:
         thread = self._thread_index(numbers(table, "global_tid"))

@@ -1,4 +1,5 @@
-"""Captures in: launch calls whose kernels are not in the capture → a finding with its likely cause."""
+"""Captures in: launch calls whose kernels are not in the capture → findings: a CUDA graph was recorded, or the likely
+cause."""
 
 from __future__ import annotations
 
@@ -18,24 +19,26 @@ _MOST_RATIO = 0.9
 _DENSE_PER_ROW = 64  # a table of ids is made where they are this dense, else they are sorted
 
 
-def unmatched_launches(launches: pd.DataFrame, activities: pd.DataFrame, texts: np.ndarray) -> Finding | None:
-    """The finding, or None where every launch of a kernel has one. Launches that a CUDA graph recorded run later,
-    under the graph's own launch, and are not counted."""
+def unmatched_launches(launches: pd.DataFrame, activities: pd.DataFrame, texts: np.ndarray) -> list[Finding]:
+    """The findings, none where every launch of a kernel has one. Launches that a CUDA graph recorded run later, under
+    the graph's own launch: they are a finding of their own."""
     names = launches["name_id"].to_numpy()
     calls = _named(names, texts, _LAUNCH)
     if not calls.any():
-        return None
+        return []
     rows = np.flatnonzero(calls)
     lost = rows[~_has_work(launches, activities, rows)]
-    lost = lost[~_inside_capture(launches, names, texts, lost)]
+    inside = _inside_capture(launches, names, texts, lost)
+    recorded = int(inside.sum())
+    found = [finding("graph-recorded", count=recorded, example=f"{recorded:,} launches")] if recorded else []
+    lost = lost[~inside]
     if not len(lost):
-        return None
+        return found
     share = len(lost) / len(rows)
     cause = _cause(launches, rows, lost, activities)
     example = f"{len(lost):,} of {len(rows):,} launches; {cause}"
-    return finding(
-        "launches-without-kernel", count=len(lost), example=example, severity=INFO if share < _FEW_RATIO else ""
-    )
+    severity = INFO if share < _FEW_RATIO else ""
+    return [*found, finding("launches-without-kernel", count=len(lost), example=example, severity=severity)]
 
 
 def _named(names: np.ndarray, texts: np.ndarray, pattern: re.Pattern[str]) -> np.ndarray:

@@ -16,8 +16,8 @@ from xsp_post.names.families import FAMILIES, families, matches
 from xsp_post.replay.gaps import device_codes, execution_intervals
 
 # Where a piece of time lies.
-EXECUTION, WARMUP, OUTSIDE, LEAD_IN = "execution", "warm-up", "outside", "lead-in"
-SCOPES = (EXECUTION, WARMUP, OUTSIDE, LEAD_IN)
+EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT = "execution", "warm-up", "outside", "lead-in", "lead-out"
+SCOPES = (EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT)
 _MATRIX = [FAMILIES.index(family) for family in ("gemm", "convolution", "attention")]
 _COMMUNICATION, _ELEMENTWISE, _OTHER = (FAMILIES.index(family) for family in ("communication", "elementwise", "other"))
 _SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
@@ -33,12 +33,13 @@ def scope_of_iterations(tree: Tree) -> np.ndarray:
 
 def scope_of_pieces(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
     """Scope number of every piece of idle time. What an execution did before the first operation of the device is
-    its lead-in: the device waited for the program to begin, not for its next operation."""
+    its lead-in, after the last one its lead-out: the device waited for the program, not for its next operation."""
     if not len(pieces):
         return np.zeros(0, np.int64)
     scope = scope_of_iterations(tree)[pieces["iteration_index"].to_numpy()]
-    leads = (pieces["previous_activity"].to_numpy() < 0) & (scope != SCOPES.index(OUTSIDE))
-    return np.where(leads, SCOPES.index(LEAD_IN), scope)
+    is_inside = scope != SCOPES.index(OUTSIDE)
+    scope = np.where(is_inside & (pieces["next_activity"].to_numpy() < 0), SCOPES.index(LEAD_OUT), scope)
+    return np.where(is_inside & (pieces["previous_activity"].to_numpy() < 0), SCOPES.index(LEAD_IN), scope)
 
 
 def device_windows(tree: Tree, devices: pd.DataFrame, pieces: pd.DataFrame) -> pd.DataFrame:

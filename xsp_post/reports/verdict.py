@@ -16,7 +16,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.facts import MOST_GPUS, Device, device_of, gpus
 from xsp_post.reports.text import visible
-from xsp_post.reports.why import captures_of, sentence_of, word_of
+from xsp_post.reports.why import captures_of, lead_in_line, sentence_of, word_of
 from xsp_post.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
 _WORDS = {
@@ -43,9 +43,11 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
     """The verdict on one case."""
     rows = cases.rows(results, "a15", case)
     limit = find_limit(results, captures_of(results, case))
+    line = lead_in_line(results, limit) if limit.is_gpu and limit.window_ns else ""
+    begun = (line,) if line else ()
     if rows.empty and limit.is_gpu and limit.window_ns:
         return Verdict(
-            limit.kind, word_of(limit), sentence_of(limit, tuple(largest_causes(results, limit, count=20))), ()
+            limit.kind, word_of(limit), sentence_of(limit, tuple(largest_causes(results, limit, count=20))), begun
         )
     if rows.empty or int(rows["kernel_count"].iloc[0]) <= 0:
         return Verdict(
@@ -57,7 +59,7 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
     row = rows.iloc[0]
     device = device_of(results)
     bound = str(row["bound"])
-    evidence = (*_busy(row, device), *_roof(results, row, bound))
+    evidence = (*_busy(row, device), *_roof(results, row, bound), *begun)
     if limit.is_gpu and limit.window_ns:
         return _of_limit(results, limit, row, evidence)
     if bound in _WORDS:

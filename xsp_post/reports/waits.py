@@ -14,7 +14,7 @@ from xsp_post.reports import why as report
 from xsp_post.reports.blocks import Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.cases import Case
 from xsp_post.reports.text import visible
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_count, format_ns
 from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 100
@@ -67,7 +67,7 @@ def _make(results: Results, case: Case | None) -> Section | None:
               "Causes with the range that owns them", len(frame), bars=("idle_ns",)),
     ]  # fmt: skip
     for number, one in enumerate(said.advice, 1):
-        gain = f"at most {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of the time"
+        gain = report.gain_of(one)
         text = f"{number}. {one.what} Gain: {gain}. {one.evidence} Assumed: {one.assumption}"
         blocks.append(Note(visible(text, 1000)))
     return Section("idle", "Why the device waited", "What to do next?", tuple(blocks), "Waits")

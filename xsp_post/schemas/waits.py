@@ -31,7 +31,7 @@ IDLE_CAUSES = register(
         (
             C("capture_id", "int64", "capture"),
             C("device_id", "int64", "physical device"),
-            C("scope", "str", "execution (measured), warm-up, outside (of all executions), lead-in (docs/why.md)"),
+            C("scope", "str", "execution (measured), warm-up, outside (of all), lead-in or lead-out (docs/why.md)"),
             C("cause", "str", "as in idle"),
             C("call_name", "str", "as in idle"),
             C("detail", "str", "as in idle"),
@@ -55,7 +55,7 @@ DEVICE_WINDOWS = register(
             C("capture_id", "int64", "capture"),
             C("device_id", "int64", "physical device"),
             C("gpu_name", "str", "its name, empty unknown"),
-            C("scope", "str", "execution (measured), warm-up, outside (of all executions), lead-in (docs/why.md)"),
+            C("scope", "str", "execution (measured), warm-up, outside (of all), lead-in or lead-out (docs/why.md)"),
             C("window_ns", "int64", "length of the scope on this device: busy_ns + idle_ns"),
             C("busy_ns", "int64", "at least one operation ran"),
             C("idle_ns", "int64", "none ran; sum of idle_causes.idle_ns"),

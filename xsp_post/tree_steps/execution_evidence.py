@@ -19,6 +19,8 @@ def candidates_frame(tree: Tree, chosen: Candidate | None, others: list[Candidat
     total = _total_ns(tree)
     rows = _taken(tree, chosen, total)
     taken = {name for _, name, *_ in rows}
+    if chosen is not None and chosen.turn is None and {rule for rule, *_ in rows} == {SEQUENCE}:
+        others = [chosen, *others]  # passes were found inside the ranges: these are what else could be one
     for candidate in others:
         name = " and ".join(text for text, _ in candidate.names[:_MOST_NAMED])
         count = sum(often for _, often in candidate.names)

@@ -77,6 +77,8 @@ def warmup_of_its_kind(tree: Tree, kind: np.ndarray, said: np.ndarray) -> tuple[
             kind[rows] = kind[_last(phase, said, alike[0])]
         elif not (kind[~said] == kind[rows[-1]]).any() and TRAINING in (kind[rows[-1]], *kind[~said]):
             said[rows] = False
+            if not (phase == kind[rows[-1]]).any():  # its own name would call it warm-up
+                phase[rows] = kind[rows[-1]]
             findings.append(finding("warmup-of-another-kind", count=len(rows), example=f"{name}: {kind[rows[-1]]}"))
     return phase, said, findings
 
