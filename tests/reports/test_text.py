@@ -130,3 +130,38 @@ def test_equal_blocks_in_every_call_are_counted_in_front():
     assert _repeated(block, {"call_count": 3})["repeat_count"] == 32
     assert _repeated(block, {"call_count": 5})["repeat_count"] == 1  # not as many in every call
     assert _repeated({**block, "level": "MODEL"}, {"call_count": 3})["repeat_count"] == 1
+
+
+def test_a_narrow_table_shows_what_is_asked_of_it():
+    import io
+
+    import pandas as pd
+    from rich.console import Console
+
+    from xsp_post.reports.terminal import print_frame
+
+    frame = pd.DataFrame({
+        "process_id": [144, 145], "capture_name": "a_capture_with_a_long_name.sqlite", "rank": [0, 1],
+        "duration_ns": 300_000_000, "busy_ns": [274_000_000, 267_000_000], "idle_ns": 26_000_000,
+        "is_straggler": [False, True],
+    })  # fmt: skip
+    for width in (60, 80, 120, 200):
+        printed = io.StringIO()
+        print_frame(Console(file=printed, width=width), frame, 0, "ranks")
+        head = printed.getvalue().splitlines()[0]
+        assert all(title in head for title in ("rank", "others wait for it", "busy", "idle")), width
+        assert max(map(len, printed.getvalue().splitlines())) <= width
+
+
+def test_a_long_name_leaves_room_for_its_time():
+    import io
+
+    import pandas as pd
+    from rich.console import Console
+
+    from xsp_post.reports.terminal import print_frame
+
+    frame = pd.DataFrame({"name": ["n" * 200], "kernel_id": [1], "duration_ns": [5_000]})
+    printed = io.StringIO()
+    print_frame(Console(file=printed, width=60), frame, 0, "kernels")
+    assert "5.00 µs" in printed.getvalue() and "…" in printed.getvalue()

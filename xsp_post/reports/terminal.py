@@ -211,10 +211,12 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
     same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique(dropna=False) == 1]
     skipped = {*same, *_twins(listed)}
     columns = [c for c in listed.columns if c not in skipped and not _says_nothing(listed[c])] or list(listed.columns)
+    columns = _most_wanted_first(columns, table_name)
     titles = titles_of(table_name, [*columns, *same])
     if said := [c for c in same if not listed[c].isna().all()]:
         console.print(Text(" · ".join(f"{titles[c]} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
-    cells = {c: _cells(listed[c], formatter_of(str(c))) for c in columns}
+    longest = min(_TEXT_WIDTH, max(console.width * 2 // 5, 16))  # a name leaves room for what is said of it
+    cells = {c: _cells(listed[c], formatter_of(str(c)), longest) for c in columns}
     widths = {c: max([len(titles[c]), *(len(cell) for cell in cells[c])]) + 1 for c in columns}
     room = console.width
     fitting: list = []
@@ -260,6 +262,16 @@ def _with_short_names(listed: pd.DataFrame) -> pd.DataFrame:
 _KEYS = ("case_index", "capture_id", "batch_size", "phase", "call_index", "call_count", "iteration_index")
 
 
+def _most_wanted_first(columns: list, table_name: str) -> list:
+    """The columns that the page shows of the table before all others, and ids last: a narrow terminal has room for
+    some."""
+    from xsp_post.schemas.views import VIEWS
+
+    wanted = [c for c in (VIEWS[table_name].columns if table_name in VIEWS else ()) if c in columns]
+    rest = [c for c in columns if c not in set(wanted)]
+    return wanted + sorted(rest, key=lambda c: str(c).endswith("_id"))
+
+
 def _twins(frame: pd.DataFrame) -> list[str]:
     """Columns that only repeat a neighbour for the reader."""
     twins = ["short_name"] if {"name", "short_name"} <= set(frame) else []
@@ -278,10 +290,12 @@ def _says_nothing(values: pd.Series) -> bool:
     return bool(values.isna().all()) or ((values == first).all() and (isinstance(first, str) and first == ""))
 
 
-def _cells(values: pd.Series, formatter) -> list[Text]:
+def _cells(values: pd.Series, formatter, longest: int) -> list[Text]:
     if formatter is None:
+        from xsp_post.reports.text import shorten
+
         unknown = UNKNOWN if pd.api.types.is_numeric_dtype(values.dtype) else ""
-        return [Text(unknown if pd.isna(value) else shown(str(value), _TEXT_WIDTH)) for value in values]
+        return [Text(unknown if pd.isna(value) else shorten(shown(str(value), 400), longest)) for value in values]
     return [Text(formatter(value)) for value in values]
 
 

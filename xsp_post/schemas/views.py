@@ -187,9 +187,9 @@ VIEWS: dict[str, View] = {
         (
             "kernel_index",
             "name",
+            "latency_ns",
             "layer_index",
             "layer_name",
-            "latency_ns",
             "std_latency_ns",
             "sample_count",
             "queue_delay_ns",
@@ -359,7 +359,7 @@ VIEWS: dict[str, View] = {
         },
     ),
     "idle_causes": View(
-        ("cause", "call_name", "detail", "owner", "layer_path", "idle_ns", "piece_count", "longest_ns"),
+        ("cause", "idle_ns", "owner", "call_name", "detail", "layer_path", "piece_count", "longest_ns"),
         {"call_name": "call or frame", "owner": "in range", "layer_path": "layer", "piece_count": "pieces"},
     ),
     "a06": View(
@@ -406,19 +406,19 @@ VIEWS: dict[str, View] = {
     "ranks": View(
         (
             "rank",
-            "capture_name",
-            "duration_ns",
+            "is_straggler",
             "busy_ns",
             "idle_ns",
             "compute_ns",
             "communication_ns",
             "exposed_ns",
-            "overlap_ratio",
             "waiting_ns",
+            "overlap_ratio",
             "last_count",
             "matched_count",
             "compute_excess_ratio",
-            "is_straggler",
+            "duration_ns",
+            "capture_name",
         ),
         {**_OF_MANY, "last_count": "last to arrive", "matched_count": "matched", "is_straggler": "others wait for it"},
     ),
