@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -15,6 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # builders, export_sch
 # One profile for every property: on a loaded machine an example may take long, which says nothing about the code.
 settings.register_profile("xsp-post", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("xsp-post")
+
+# Started in the background, tests inherit ignored signals, and so would the processes that they interrupt.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 CANARY = "xsp-canary"  # stands in the shared captures wherever private values stood: must reach no output
 

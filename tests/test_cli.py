@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 from builders import ExportBuilder
+from helpers import called as xsp
 
 EXECUTABLE = Path(sys.executable).with_name("xsp-post")
 
 
-def xsp(*arguments, cwd=None, env=None):
+def process(*arguments, cwd=None, env=None):
+    """The command as a process of its own; `xsp` calls it in this one."""
     return subprocess.run(
         [str(EXECUTABLE), *map(str, arguments)], capture_output=True, text=True, cwd=cwd,
         env={**os.environ, "COLUMNS": "160", **(env or {}), "XSP_NSYS": ""}, check=False, timeout=120,
@@ -38,18 +40,18 @@ def capture(tmp_path_factory):
 def test_help_answers_at_once():
     """Under half a second of work: processor time, so that a busy machine does not decide."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert xsp("--help").returncode == 0
+    assert process("--help").returncode == 0
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime) < 0.5
 
 
 def test_ingest_writes_a_store_and_says_what_to_do_next(capture, tmp_path):
-    done = xsp("ingest", capture, cwd=tmp_path)
+    done = process("ingest", capture, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "small.xsp.sqlite").is_file()
     assert "adds up" in done.stdout and "DOES NOT ADD UP" not in done.stdout
     assert "Next: xsp-post report small.xsp.sqlite" in done.stderr
-    shown = xsp("tree", "small.xsp.sqlite", cwd=tmp_path)
+    shown = process("tree", "small.xsp.sqlite", cwd=tmp_path)
     of_store = [line for line in shown.stdout.splitlines() if not line.startswith("Critical path")]
     assert of_store[3:] == xsp("tree", capture).stdout.splitlines()[3:]
 
@@ -157,7 +159,10 @@ def bad(tmp_path, capture):
 
 
 def test_bad_input_is_one_sentence_and_an_exit_code(tmp_path, capture):
-    for arguments, code, part in bad(tmp_path, capture):
+    cases = bad(tmp_path, capture)
+    lines = process(*cases[1][0], cwd=tmp_path)  # as a process prints it
+    assert lines.returncode == 4 and lines.stderr == xsp(*cases[1][0], cwd=tmp_path).stderr and not lines.stdout
+    for arguments, code, part in cases:
         before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
         done = xsp(*arguments, cwd=tmp_path)
         assert done.returncode == code, (arguments, done.stderr)
@@ -247,7 +252,7 @@ def test_a_store_that_lost_a_table_is_told_apart(tmp_path, capture):
 
 def test_a_narrow_terminal_cuts_texts_and_no_numbers(tmp_path):
     builder = ExportBuilder().range("a very long range text " * 5, 0, 1_000_000).kernel("k", launch=(1, 2), run=(3, 4))
-    done = xsp("tree", builder.write(tmp_path / "c.sqlite"), env={"COLUMNS": "80"})
+    done = xsp("tree", builder.write(tmp_path / "c.sqlite"), columns=80)
     lines = done.stdout.splitlines()
     head = next(line for line in lines if line.startswith("range"))
     assert head.split() == ["range", "calls", "kernels", "device", "time", "share", "busy"]
@@ -257,7 +262,7 @@ def test_a_narrow_terminal_cuts_texts_and_no_numbers(tmp_path):
 
 
 def test_debug_shows_the_traceback(tmp_path):
-    done = xsp("tree", tmp_path / "absent", env={"XSP_POST_DEBUG": "1"})
+    done = process("tree", tmp_path / "absent", env={"XSP_POST_DEBUG": "1"})
     assert "Traceback" in done.stderr
 
 

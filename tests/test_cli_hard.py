@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from builders import ExportBuilder
+from helpers import called as xsp
 
 from xsp_post import load
 
@@ -22,7 +23,7 @@ EXECUTABLE = str(Path(sys.executable).with_name("xsp-post"))
 SECRETS = ("hunter2-token", "mallory", "buildhost17", "/home/mallory", "--password", "s3cr3t-argument")
 
 
-def xsp(*arguments, cwd=None, env=None, stdin=None):
+def process(*arguments, cwd=None, env=None, stdin=None):
     return subprocess.run(
         [EXECUTABLE, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, stdin=stdin,
         env={**os.environ, "XSP_NSYS": "", **(env or {})}, check=False, timeout=120,
@@ -53,7 +54,7 @@ def digest(path):
 def test_names_no_shell_likes_and_a_next_command_that_can_be_pasted(tmp_path):
     name = "we ird 'q\"?%20#;$(x)&.sqlite"
     before = digest(build(tmp_path / name))
-    done = xsp("ingest", name, "--report", "a page.html", "-q", cwd=tmp_path)
+    done = process("ingest", name, "--report", "a page.html", "-q", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert digest(tmp_path / name) == before
     store = name.removesuffix(".sqlite") + ".xsp.sqlite"
@@ -71,7 +72,7 @@ def test_links_and_redirected_input_are_files_like_others(tmp_path, capture):
     (tmp_path / "link.sqlite").symlink_to(capture)
     assert xsp("tree", "link.sqlite", cwd=tmp_path).returncode == 0
     with open(capture, "rb") as file:
-        assert xsp("tree", "/dev/stdin", stdin=file).returncode == 0
+        assert process("tree", "/dev/stdin", stdin=file).returncode == 0
 
 
 @pytest.mark.parametrize("kind", ["fifo", "pipe", "null"])
@@ -79,7 +80,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, kind):
     os.mkfifo(tmp_path / "fifo")
     read, write = os.pipe()
     path = {"fifo": tmp_path / "fifo", "pipe": "/dev/stdin", "null": "/dev/null"}[kind]
-    done = xsp("tree", path, stdin=read)
+    done = process("tree", path, stdin=read)
     os.close(read)
     os.close(write)
     assert done.returncode == 4 and "capture-no-file" in done.stderr
@@ -201,7 +202,7 @@ def test_a_reader_that_goes_away_is_no_traceback(capture):
 
 @pytest.mark.parametrize("columns", ["20", "40", "0", "abc", "", "-5", "1000"])
 def test_any_width_prints_names_and_no_colour(capture, columns):
-    done = xsp("tree", capture, env={"COLUMNS": columns, "NO_COLOR": "1"})
+    done = xsp("tree", capture, columns=columns, env={"NO_COLOR": "1"})
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
     if columns != "20":  # no room for a name and a number beside it
@@ -209,10 +210,10 @@ def test_any_width_prints_names_and_no_colour(capture, columns):
 
 
 def test_a_narrow_terminal_says_what_it_leaves_out(capture):
-    done = xsp("tree", capture, env={"COLUMNS": "44"})
+    done = xsp("tree", capture, columns=44)
     assert "not shown: gap" in " ".join(done.stdout.split())
     assert "model.layers" in done.stdout
-    assert "no room" not in xsp("tree", capture, env={"COLUMNS": "120"}).stdout
+    assert "no room" not in xsp("tree", capture, columns=120).stdout
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
+from helpers import called
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -515,13 +514,7 @@ def test_command_in_terminal_json_html_and_ci(tmp_path):
         write_store(results, tmp_path / f"{name}.xsp.sqlite")
 
     def command(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "xsp_post.cli", "compare", *arguments],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return called("compare", *arguments, cwd=tmp_path)
 
     done = command("base.xsp.sqlite", "same.xsp.sqlite", "--fail-if", "model_latency>30%")
     assert done.returncode == 0, done.stderr

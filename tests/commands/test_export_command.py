@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
+from helpers import called as xsp_post
 from helpers import small_analysis
 
 from xsp_post.exporters import FORMATS
 from xsp_post.store.store import write_store
-
-
-def xsp_post(*arguments, cwd):
-    command = [sys.executable, "-c", "from xsp_post.cli import main; main()", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 from conftest import ROOT
+from helpers import called
 
 from xsp_post.schemas.documents import document_schema
 
@@ -34,10 +33,7 @@ def check():
 
 
 def xsp(*words, cwd):
-    done = subprocess.run(
-        [sys.executable, "-m", "xsp_post", *map(str, words)], cwd=cwd, capture_output=True, text=True, timeout=240,
-        check=False,
-    )  # fmt: skip
+    done = called(*words, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
