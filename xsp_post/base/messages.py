@@ -795,6 +795,22 @@ FINDINGS: dict[str, FindingText] = {
         "Record the program while it launches the graph; give this capture with --layers-from to name the graph's "
         "kernels.",
     ),
+    "gpu-clock-fell": FindingText(
+        WARNING,
+        "The clock of a GPU fell while it worked",
+        "Sampled clocks were at least 10 % below the highest one for 5 % of the busy time or more, after that had been "
+        "reached: the GPU was throttled by its power or temperature limit, or its clock was changed.",
+        "Times before and after are not of one machine. Lock the clock (nvidia-smi --lock-gpu-clocks), cool the GPU or "
+        "raise its power limit, and compare executions by gpc_clock_hz in the table `gpu_samples`.",
+    ),
+    "gpu-samples-few": FindingText(
+        INFO,
+        "Layers with fewer than five samples of GPU metrics",
+        "Their device work is short beside the time between two samples. Means of so few samples say nothing and are "
+        "left empty.",
+        "Sample more often (nsys profile --gpu-metrics-frequency=50000) or record more executions; kernels are "
+        "described by counters: xsp-post run --ncu.",
+    ),
     "graph-launches": FindingText(
         WARNING,
         "CUDA graph launches without their kernels",

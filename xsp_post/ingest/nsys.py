@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, nsys_waits
+from xsp_post.ingest.gpu_samples import gpu_samples
 from xsp_post.ingest.nsys_devices import device_frame
 from xsp_post.ingest.nsys_diagnostics import diagnostic_findings, without_paths
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
@@ -559,7 +560,7 @@ class _Reader:
         self.module_loading_ns = launches["start_ns"].to_numpy()[loads[codes]]
 
     def _waits(self, tables: dict[str, pa.Table], launches: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        """The optional frames: what was waited for, memory, and the profiler's own overhead."""
+        """The optional frames: what was waited for, memory, samples, and the profiler's own overhead."""
         frames = {"profiler_overhead": self._profiler_overhead(tables["overhead"])}
         if "synchronization" in tables:
             table, process = self._of_known_processes(tables.pop("synchronization"))
@@ -568,6 +569,7 @@ class _Reader:
             frames["cuda_events"] = nsys_waits.cuda_events(table, process, launches)
             table, process = self._of_known_processes(tables.pop("memory"))
             frames["allocations"] = allocations.of_nsys(table, process, launches)
+            frames["gpu_samples"] = gpu_samples(self.source)
         return frames
 
     def _of_known_processes(self, table: pa.Table) -> tuple[pa.Table, np.ndarray]:

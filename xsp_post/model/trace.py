@@ -121,6 +121,7 @@ CUDA_EVENT_DTYPES = dtypes(TRACE_FRAMES, "cuda_events")
 OVERHEAD_DTYPES = dtypes(TRACE_FRAMES, "profiler_overhead")
 FRAME_DTYPES = dtypes(TRACE_FRAMES, "python_frames")
 ALLOCATION_DTYPES = dtypes(TRACE_FRAMES, "allocations")
+GPU_SAMPLE_DTYPES = dtypes(TRACE_FRAMES, "gpu_samples")
 
 
 def empty_frame(dtypes: dict[str, str]) -> pd.DataFrame:
@@ -156,4 +157,5 @@ class Trace:
     profiler_overhead: pd.DataFrame = field(default_factory=lambda: empty_frame(OVERHEAD_DTYPES))
     python_frames: pd.DataFrame = field(default_factory=lambda: empty_frame(FRAME_DTYPES))
     allocations: pd.DataFrame = field(default_factory=lambda: empty_frame(ALLOCATION_DTYPES))
+    gpu_samples: pd.DataFrame = field(default_factory=lambda: empty_frame(GPU_SAMPLE_DTYPES))
     host_rows: HostRows | None = None  # operating-system calls, scheduling, samples: read around gaps

@@ -16,6 +16,7 @@ from xsp_post.model.results import Results
 from xsp_post.reports import (
     captures,
     cases,
+    gpu_samples,
     icicle,
     kernels,
     layer_kernels,
@@ -52,6 +53,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
     kernels.EXHIBIT,
     layer_kernels.EXHIBIT,
     layer_kernels.GPU_SHARE,
+    gpu_samples.EXHIBIT,
     rooflines.EXHIBIT,
     captures.EXHIBIT,
 )

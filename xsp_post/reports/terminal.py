@@ -14,6 +14,7 @@ from xsp_post.analyses.ranks import rank_sentence
 from xsp_post.base.messages import SEVERITIES
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.gpu_samples_line import gpu_samples_lines
 from xsp_post.reports.memory_line import memory_line
 from xsp_post.reports.part import part_sentence
 from xsp_post.reports.path_line import critical_path_line
@@ -56,6 +57,8 @@ def print_tree(
             say(console, path)
         if memory := memory_line(results, int(capture_id)):  # type: ignore[call-overload]
             say(console, memory)
+        for line in gpu_samples_lines(results, int(capture_id)):  # type: ignore[call-overload]
+            say(console, line)
         table, left_out = tree_table(mine, console.width)
         console.print(table, highlight=False)
         if left_out:

@@ -11,6 +11,7 @@ __all__ = ["TABLES", "Column", "Table", "column_names", "optional_columns", "uni
 
 from xsp_post.schemas import analyses as _analyses  # noqa: F401  (registers its tables)
 from xsp_post.schemas import fleet as _fleet  # noqa: F401
+from xsp_post.schemas import gpu_samples as _gpu_samples  # noqa: F401
 from xsp_post.schemas import memory as _memory  # noqa: F401
 from xsp_post.schemas import replay as _replay  # noqa: F401
 from xsp_post.schemas import results as _results  # noqa: F401

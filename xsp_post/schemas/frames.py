@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xsp_post.schemas.base import Column as C
+from xsp_post.schemas.gpu_samples import METRIC_COLUMNS
 
 STORE_DTYPES = {"int8": "int64", "int32": "int64", "int64": "int64", "float64": "float64", "bool": "bool", "str": "str"}
 ANY_INTEGER = "int"  # of frames with a handful of rows
@@ -153,6 +154,14 @@ TRACE_FRAMES = (
             C("bytes", "int64", "bytes allocated; negative: released"),
             C("total_bytes", "int64", "live after it as the capture says, -1 it does not"),
             C("reserved_bytes", "int64", "held from the driver by the framework's allocator, -1 not recorded"),
+        ),
+    ),
+    Frame(
+        "gpu_samples",
+        "sample of GPU metrics, by GPU and time",
+        (
+            C("gpu_index", "int32", "physical GPU"), *_times("time that it stands for"),
+            *(C(name, "float64", "schemas.gpu_samples: NaN not sampled") for name in METRIC_COLUMNS),
         ),
     ),
 )  # fmt: skip

@@ -7,7 +7,8 @@ How large tables are split out is in `store.layout`. Bulk rows are written by Ar
 2  findings have title and cause; device time with its parts (copy_ns replaces memory_ns), balance over all operations;
    dependencies, replays, critical_path, collectives: what a replay needs and tells;
    idle, idle_causes, device_windows: why devices waited; unknown integers are NULL, not -1;
-   memory, memory_devices, memory_timeline: who allocated what, what was live when
+   memory, memory_devices, memory_timeline: who allocated what, what was live when;
+   gpu_samples, gpu_timeline: sampled metrics of the GPU
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ def core_frames(
     from xsp_post.replay.collectives import collectives_frame
     from xsp_post.replay.waits import dependencies_frame
     from xsp_post.tree_tables.collectives import message_sizes
+    from xsp_post.tree_tables.gpu_samples import gpu_sample_frames
     from xsp_post.tree_tables.kernels import kernels_frame, memory_operations_frame
     from xsp_post.tree_tables.layers import layers_frame
     from xsp_post.tree_tables.memory import memory_frames
@@ -59,9 +60,9 @@ def core_frames(
     }
     rest["captures"] = captures_frame(tree, rest["iterations"]["batch_size"].to_numpy())
     rest |= idle_frames(tree, rest["paths"])
-    memory, told = memory_frames(tree, threads)
-    rest |= memory
-    found += [replace(f, capture_id=capture_id) for f in told]
+    for made, told in (memory_frames(tree, threads), gpu_sample_frames(tree)):
+        rest |= made
+        found += [replace(f, capture_id=capture_id) for f in told]
     frames |= {name: _of_capture(name, frame, capture_id) for name, frame in rest.items()}
     frames["kernel_metrics"] = pd.DataFrame(columns=column_names("kernel_metrics"))
     return with_findings(frames, found)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.tree import NodeKind, Tree
+from xsp_post.schemas import TABLES
 
 
 class Threads:
@@ -36,6 +37,12 @@ class Launches:
         if not self.has.any():
             return np.full(len(self.has), -1, np.int64)
         return np.where(self.has, self._launches[name].to_numpy()[self._rows], -1)
+
+
+def empty_table(name: str) -> pd.DataFrame:
+    """A table of one capture without rows: its columns but ``capture_id``."""
+    columns = [c for c in TABLES[name].columns if c.name != "capture_id"]
+    return pd.DataFrame({c.name: pd.Series(dtype="object" if c.dtype == "str" else c.dtype) for c in columns})
 
 
 def categorical(codes: np.ndarray, texts: np.ndarray) -> pd.Categorical:

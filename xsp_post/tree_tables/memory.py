@@ -18,10 +18,9 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import MemoryKind
 from xsp_post.model.tree import NodeKind, Tree
-from xsp_post.schemas import TABLES
 from xsp_post.schemas.units import format_bytes
 from xsp_post.tree_steps.layering import forward_of_backward
-from xsp_post.tree_tables.columns import Threads
+from xsp_post.tree_tables.columns import Threads, empty_table
 
 _TABLES = ("memory_devices", "memory", "memory_timeline")
 _KINDS = {
@@ -36,16 +35,11 @@ def memory_frames(tree: Tree, threads: Threads) -> tuple[dict[str, pd.DataFrame]
     """The tables about memory, without rows where nothing was recorded; and what is not known."""
     events = tree.trace.allocations
     if events.empty:
-        return {name: _empty(name) for name in _TABLES}, []
+        return {name: empty_table(name) for name in _TABLES}, []
     memory = _Memory(tree, threads, events)
     return {"memory_devices": memory.devices(), "memory": memory.owners(), "memory_timeline": memory.timeline()}, (
         memory.findings()
     )
-
-
-def _empty(table: str) -> pd.DataFrame:
-    columns = [c for c in TABLES[table].columns if c.name != "capture_id"]
-    return pd.DataFrame({c.name: pd.Series(dtype="object" if c.dtype == "str" else c.dtype) for c in columns})
 
 
 @dataclass

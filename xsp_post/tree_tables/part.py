@@ -36,7 +36,7 @@ _OWN_AMOUNTS = (
     "kernel_count", "self_kernel_ns", "self_kernel_count", "memory_bytes",
 )  # fmt: skip
 # Tables that say nothing of a part: they compare captures, or hold other tables' sums.
-_LEFT_OUT = ("overhead", "replays", "critical_path", "counter_join", "memory", "memory_devices")
+_LEFT_OUT = ("overhead", "replays", "critical_path", "counter_join", "memory", "memory_devices", "gpu_samples")
 
 
 def part_frames(results: Results, options: Options) -> dict[str, pd.DataFrame]:
@@ -157,9 +157,10 @@ def _of_capture(results: Results, capture_id: int, options: Options) -> dict[str
         if name in results.tables():
             rows = window.of(results, name)
             frames[name] = rows[window.chosen(rows)]
-    if "memory_timeline" in results.tables():
-        rows = window.of(results, "memory_timeline")
-        frames["memory_timeline"] = rows[rows["start_ns"].between(window.low, window.high)]
+    for name in ("memory_timeline", "gpu_timeline"):
+        if name in results.tables():
+            rows = window.of(results, name)
+            frames[name] = rows[rows["start_ns"].between(window.low, window.high)]
     frames["part"] = _said(window, iterations)
     return {name: frame.reset_index(drop=True) for name, frame in frames.items()}
 

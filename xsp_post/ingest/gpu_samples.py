@@ -1,0 +1,165 @@
+"""Captures in: samples of GPU metrics (``nsys --gpu-metrics-devices``) → ``Trace.gpu_samples``, one row a sample.
+
+Since 2022 the export has a row per sample and metric (``GPU_METRICS``), before that a JSON text per sample
+(``GENERIC_EVENTS``). Metrics are known by their names; their numbers differ from GPU to GPU.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.json as pa_json
+
+from xsp_post.ingest.nsys_strings import numbers
+from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, floats, resolve, whole
+from xsp_post.model.trace import GPU_SAMPLE_DTYPES, empty_frame
+from xsp_post.schemas.gpu_samples import METRIC_COLUMNS
+
+# Names without the unit in brackets, in small letters; they changed from release to release and GPU to GPU.
+_NAMES = {
+    "sms active": "sm_active_ratio", "sm active": "sm_active_ratio", "sm issue": "sm_issue_ratio",
+    "tensor active": "tensor_active_ratio", "tensor active / fp16 active": "tensor_active_ratio",
+    "dram read bandwidth": "dram_read_ratio", "dram read throughput": "dram_read_ratio",
+    "dram write bandwidth": "dram_write_ratio", "dram write throughput": "dram_write_ratio",
+    "gpc clock frequency": "gpc_clock_hz", "sys clock frequency": "sys_clock_hz",
+}  # fmt: skip
+_UNIT = re.compile(r"\s*\[([^\]]*)\]\s*$")
+_UNITS = ("throughput %", "%", "mhz", "")
+_GPU_BITS = 0xFF
+_MEGA = 1e6
+_SMALLEST_HZ = 1e5  # a clock below this is in MHz, whatever its name says
+_LONGEST_STEPS = 3  # a gap of more steps than this between samples is none of the next sample's time
+_TIME = (WantedColumn("timestamp", "at", NULL), WantedColumn("rawTimestamp", "raw_at", NULL))
+_TYPE = WantedColumn("typeId", "type")
+
+
+def gpu_samples(source: TableSource) -> pd.DataFrame:
+    """The samples of an export, by GPU and time; without rows where it has none, or none of a metric that is known."""
+    tables = source.tables()
+    if (name := resolve(tables, "GPU_METRICS")) in tables:
+        return _frame(*_of_rows(source, name))
+    if (name := resolve(tables, "GENERIC_EVENTS")) in tables and "data" in source.columns(name):
+        return _frame(*_of_texts(source, name))
+    return empty_frame(GPU_SAMPLE_DTYPES)
+
+
+_Found = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # GPU, time, values by column; one row a sample
+
+
+def _of_rows(source: TableSource, table: str) -> _Found:
+    """From one row per sample and metric."""
+    columns = _metric_numbers(source)
+    wanted = np.array(sorted({metric for _, metric in columns}), np.int64)
+    wants = (*_TIME, _TYPE, WantedColumn("metricId", "metric", -1), WantedColumn("value", "value", float("nan")))
+
+    def keep(rows: pa.RecordBatch) -> np.ndarray:
+        return np.isin(rows.column(rows.schema.get_field_index("metric")).to_numpy(zero_copy_only=False), wanted)
+
+    rows = source.read([Request(table, wants, keep=keep)])[0]
+    kind, metric, value = numbers(rows, "type"), numbers(rows, "metric"), floats(rows.column("value"))
+    keys = pd.DataFrame({"gpu": kind & _GPU_BITS, "at": _times(rows)})
+    code = keys.groupby(["gpu", "at"], sort=True).ngroup().to_numpy()
+    first = keys.drop_duplicates().sort_values(["gpu", "at"])
+    values = {name: np.full(len(first), np.nan) for name in METRIC_COLUMNS}
+    for (of_type, number), name in columns.items():  # a dozen metrics
+        chosen = (kind == of_type) & (metric == number)
+        values[name][code[chosen]] = value[chosen]
+    return first["gpu"].to_numpy(), first["at"].to_numpy(), values
+
+
+def _metric_numbers(source: TableSource) -> dict[tuple[int, int], str]:
+    """(typeId, number of the metric) → our column, of the metrics that are known."""
+    tables = source.tables()
+    named: list[tuple[int, int, str]] = [
+        (whole(kind), whole(number), str(text))
+        for kind, number, text in source.rows(
+            resolve(tables, "TARGET_INFO_GPU_METRICS"), ("typeId", "metricId", "metricName")
+        )
+    ]
+    if not named:  # newer exports list the fields of every kind of event
+        fields = source.rows(resolve(tables, "GENERIC_EVENT_TYPE_FIELDS"), ("typeId", "fieldIdx", "fieldNameId"))
+        texts = dict(source.rows(resolve(tables, "StringIds"), ("id", "value"))) if fields else {}
+        named = [(whole(kind), whole(number), str(texts.get(text, ""))) for kind, number, text in fields]
+    return {(kind, number): column for kind, number, text in named if (column := column_of(text))}
+
+
+def column_of(name: str) -> str:
+    """``SMs Active [Throughput %]`` → sm_active_ratio; "" for a metric that is not used."""
+    unit = _UNIT.search(name)
+    if unit is not None and unit[1].strip().lower() not in _UNITS:
+        return ""
+    return _NAMES.get(_UNIT.sub("", name).strip().lower(), "")
+
+
+def _of_texts(source: TableSource, table: str) -> _Found:
+    """From one JSON text per sample: ``{"SM Active": "12", …}``."""
+    nothing: _Found = (np.zeros(0, np.int64), np.zeros(0, np.int64), {})
+    types = np.array(_types_of_metrics(source), np.int64)
+    if not len(types):
+        return nothing
+
+    def keep(rows: pa.RecordBatch) -> np.ndarray:
+        return np.isin(rows.column(rows.schema.get_field_index("type")).to_numpy(zero_copy_only=False), types)
+
+    rows = source.read([Request(table, (*_TIME, _TYPE, WantedColumn("data", "data", b"")), keep=keep)])[0]
+    if not rows.num_rows:
+        return nothing
+    lines = b"\n".join(text.replace(b"\n", b" ") for text in rows.column("data").to_pylist())
+    try:
+        parsed = pa_json.read_json(io.BytesIO(lines))
+    except pa.ArrowInvalid:  # no JSON, or values that are numbers here and texts there
+        return nothing
+    if parsed.num_rows != rows.num_rows:
+        return nothing
+    order = np.lexsort((_times(rows), numbers(rows, "type") & _GPU_BITS))
+    values = {}
+    for name in parsed.column_names:
+        if column := column_of(name):
+            values[column] = pd.to_numeric(parsed.column(name).to_pandas(), errors="coerce").to_numpy(float)[order]
+    return (numbers(rows, "type") & _GPU_BITS)[order], _times(rows)[order], values
+
+
+def _types_of_metrics(source: TableSource) -> list[int]:
+    """The kinds of events that have a field named like a metric."""
+    found = []
+    for kind, data in source.rows(resolve(source.tables(), "GENERIC_EVENT_TYPES"), ("typeId", "data")):
+        try:
+            fields = json.loads(data)["Fields"]
+            names = [str(field["Name"]) for field in fields]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue
+        if any(column_of(name) for name in names):
+            found.append(whole(kind))
+    return found
+
+
+def _times(rows: pa.Table) -> np.ndarray:
+    at, raw = numbers(rows, "at"), numbers(rows, "raw_at")
+    return np.where(at == NULL, raw, at)
+
+
+def _frame(gpu: np.ndarray, at: np.ndarray, values: dict[str, np.ndarray]) -> pd.DataFrame:
+    """Samples with the time that each stands for. Rows are by GPU and time."""
+    known = [column for column, numbers_ in values.items() if not np.isnan(numbers_).all()]
+    if not len(at) or not known:
+        return empty_frame(GPU_SAMPLE_DTYPES)
+    frame = pd.DataFrame({"gpu_index": gpu, "end_ns": at})
+    for name in METRIC_COLUMNS:
+        number = values[name] if name in known else np.full(len(at), np.nan)
+        frame[name] = _hertz(number) if name.endswith("_hz") else number / 100
+    step = frame["end_ns"].groupby(frame["gpu_index"]).diff()
+    usual = step.groupby(frame["gpu_index"]).transform("median").fillna(0)
+    length = step.where(step <= _LONGEST_STEPS * usual, usual).fillna(0).astype("int64")
+    frame["start_ns"] = frame["end_ns"] - length
+    frame = frame[(frame["end_ns"] > NULL) & (length > 0)]
+    return frame[list(GPU_SAMPLE_DTYPES)].astype(GPU_SAMPLE_DTYPES).reset_index(drop=True)
+
+
+def _hertz(values: np.ndarray) -> np.ndarray:
+    """Clocks are stored in Hz, although the metric is named "[MHz]"; told by their size, should that change."""
+    return np.where(values < _SMALLEST_HZ, values * _MEGA, values)
