@@ -399,7 +399,14 @@ class ExportBuilder(ExportRows):
 
     def gpu(self, gpu_id: int = 0, **columns: Any) -> Self:
         """A GPU (an A100 unless columns say otherwise), as device `gpu_id` of the current process."""
-        self._put("TARGET_INFO_GPU", **(A100 | {"vmId": 1 << 48, "id": gpu_id, "cuDevice": gpu_id} | columns))
+        self._put(
+            "TARGET_INFO_GPU",
+            **(
+                A100
+                | {"vmId": 1 << 48, "id": gpu_id, "cuDevice": gpu_id, "busLocation": f"0000:{gpu_id:02x}:00.0"}
+                | columns
+            ),
+        )
         if "TARGET_INFO_CUDA_DEVICE" in self.tables:
             self._put("TARGET_INFO_CUDA_DEVICE", gpuId=gpu_id, cudaId=gpu_id, pid=self.process_id)
         return self

@@ -189,3 +189,34 @@ def test_iterations_and_layers_on_several_gpus_have_no_union(tmp_path):
         frame = analysis.frame(table)
         assert frame["busy_ns"].isna().tolist()[:2] == [True, False] and frame["busy_ns"].max() == 1_400, table
         assert frame["kernel_ns"].tolist()[:2] == [1_400, 1_400]
+
+
+def two_processes(builder, **columns):
+    """Two processes that overlap on what each calls device 0; `columns` of the GPUs, where the capture has them."""
+    for number, pid in enumerate((100, 200)):
+        builder.process(pid)
+        if columns:
+            builder.gpu(number, **columns)
+        device = number if columns else 0
+        builder.kernel("gemm", launch=(10, 20), run=(100 + 400 * number, 700 + 400 * number), device=device)
+    return builder
+
+
+def test_equal_device_numbers_of_processes_are_one_gpu_and_it_is_said(tmp_path):
+    analysis = analyze([two_processes(ExportBuilder()).write(tmp_path / "a.sqlite")])
+    (said,) = analysis.frame("findings").query("code == 'gpu-identity-assumed'").to_dict("records")
+    assert (said["count"], said["example"]) == (2, "GPU 0 of 2 processes")
+    assert analysis.frame("device_windows")["busy_ns"].tolist() == [1_000]
+
+
+@pytest.mark.parametrize(
+    ("columns", "busy_ns"),
+    [
+        ({"uuid": None, "busLocation": "0000:57:00.0"}, [1_000]),  # two numbers, one place of the bus: one GPU
+        ({"uuid": None, "busLocation": None}, [600, 600]),
+    ],
+)
+def test_gpus_without_uuid_are_told_by_their_place_on_the_bus(columns, busy_ns, tmp_path):
+    analysis = analyze([two_processes(ExportBuilder(), **columns).write(tmp_path / "a.sqlite")])
+    assert analysis.frame("device_windows")["busy_ns"].tolist() == busy_ns
+    assert not (analysis.frame("findings")["code"] == "gpu-identity-assumed").any()

@@ -787,6 +787,14 @@ FINDINGS: dict[str, FindingText] = {
         "process nothing shows by how much.",
         "Measure several processes: xsp-post run --repeat 5.",
     ),
+    "gpu-identity-assumed": FindingText(
+        INFO,
+        "Equal device numbers are taken as one GPU",
+        "Several processes used a device of the same number, and the capture does not say which GPU each of them means "
+        "by it. With CUDA_VISIBLE_DEVICES these can be different GPUs; their busy time then counts once, not twice.",
+        "Record with a newer nsys (2024.6 and later write TARGET_INFO_CUDA_DEVICE), or each process into a file of its "
+        "own.",
+    ),
     "graph-recorded": FindingText(
         INFO,
         "A CUDA graph was recorded in this capture",

@@ -22,7 +22,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, nsys_waits
 from xsp_post.ingest.gpu_samples import gpu_samples
-from xsp_post.ingest.nsys_devices import device_frame
+from xsp_post.ingest.nsys_devices import assumed_identity, device_frame
 from xsp_post.ingest.nsys_diagnostics import diagnostic_findings, without_paths
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
 from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, NO_MEMORY_KIND, requests
@@ -183,6 +183,7 @@ class _Reader:
         waits = self._waits(tables, launches)
         graph_nodes = self._graph_nodes(tables["graph_node"])
         devices = self._devices()
+        self.findings += assumed_identity(self.source, self._table, self.processes, activities)
         if len(devices):
             provenance.gpu_name = " + ".join(dict.fromkeys(n for n in devices["gpu_name"] if n))
         tables.clear()

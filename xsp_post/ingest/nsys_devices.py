@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest.tables import TableSource, real, whole
 
 
 def device_frame(source: TableSource, table: Callable[[str], str], processes: pd.DataFrame) -> pd.DataFrame:
     """Each CUDA device of each process with the hardware facts of its GPU."""
     gpu_columns = ("id", "cuDevice", "name", "smCount", "clockRate", "memoryBandwidth", "totalMemory", "l2CacheSize",
-                   "computeMajor", "computeMinor", "deviceId", "uuid")  # fmt: skip
+                   "computeMajor", "computeMinor", "deviceId", "uuid", "busLocation")  # fmt: skip
     gpus: dict[int, dict[str, Any]] = {}
     for row in source.rows(table("TARGET_INFO_GPU"), gpu_columns):
         facts = dict(zip(gpu_columns, row))
@@ -53,10 +54,28 @@ def device_frame(source: TableSource, table: Callable[[str], str], processes: pd
 
 
 def _physical(gpus: dict[int, dict[str, Any]]) -> dict[int, int]:
-    """Every GPU's number, or that of the first one with the same UUID."""
+    """Every GPU's number, or that of the first one with the same UUID (without UUIDs: at the same place of the bus)."""
     first: dict[str, int] = {}
     result = {}
     for gpu in sorted(gpus):
-        identity = str(gpus[gpu].get("uuid") or f"GPU {gpu}").lower()
+        identity = str(gpus[gpu].get("uuid") or gpus[gpu].get("busLocation") or f"GPU {gpu}").lower()
         result[gpu] = first.setdefault(identity, gpu)
     return result
+
+
+def assumed_identity(
+    source: TableSource, table: Callable[[str], str], processes: pd.DataFrame, activities: pd.DataFrame
+) -> list[Finding]:
+    """A finding where several processes used a device of one number and the capture does not say which GPU each of
+    them means by it: they are taken as one GPU."""
+    used = activities[["process_index", "device_id"]].drop_duplicates()
+    if used["process_index"].nunique() < 2:
+        return []
+    known = {whole(pid) for (pid,) in source.rows(table("TARGET_INFO_CUDA_DEVICE"), ("pid",))}
+    pid = processes["process_id"].to_numpy()[used["process_index"].to_numpy()]
+    unknown = used[~np.isin(pid, list(known))]
+    shared = unknown["device_id"][unknown["device_id"].duplicated(keep=False)]
+    if shared.empty:
+        return []
+    numbers = ", ".join(f"GPU {number}" for number in sorted(shared.unique().tolist())[:8])
+    return [finding("gpu-identity-assumed", count=len(shared), example=f"{numbers} of {len(shared)} processes")]
