@@ -37,6 +37,8 @@ StringIds : id!* value!:TEXT
 NVTX_EVENTS : start! end eventType! rangeId category color text:TEXT globalTid endGlobalTid textId domainId
   uint64Value int64Value doubleValue:REAL uint32Value int32Value floatValue:REAL jsonTextId jsonText:TEXT
   binaryData:TEXT@3.16.1 eventId*@3.28.1
+NVTX_PAYLOAD_SCHEMA_ENTRIES @3.16.1 : domainId! schemaId! idx! flags type name:TEXT description:TEXT arrayOrUnionDetail
+  offset
 CUPTI_ACTIVITY_KIND_KERNEL : start! end! deviceId! contextId! greenContextId@3.13.2 streamId! correlationId
   globalPid demangledName! shortName! mangledName@2.9.1 launchType cacheConfig registersPerThread!
   gridX! gridY! gridZ! blockX! blockY! blockZ! staticSharedMemory! dynamicSharedMemory!

@@ -22,6 +22,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, nsys_waits
 from xsp_post.ingest.gpu_samples import gpu_samples
+from xsp_post.ingest.nccl_payloads import nccl_attributes
 from xsp_post.ingest.nsys_devices import assumed_identity, device_frame
 from xsp_post.ingest.nsys_diagnostics import diagnostic_findings, without_paths
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
@@ -201,7 +202,7 @@ class _Reader:
             processes=self.processes,
             threads=self.threads,
             devices=devices,
-            attributes=span_attributes(spans, self.strings.array()),
+            attributes=self._attributes(spans),
             findings=self.findings,
             module_loading_ns=self.module_loading_ns,
             host_rows=NsysHostRows(self.source, self._gtids),
@@ -439,6 +440,12 @@ class _Reader:
             copy=False,
         )
         return frame
+
+    def _attributes(self, spans: pd.DataFrame) -> pd.DataFrame:
+        strings = self.strings.array()
+        attributes = span_attributes(spans, strings)
+        sizes = nccl_attributes(self.source, self._table, spans, strings) if self.detail else pd.DataFrame()
+        return attributes.combine_first(sizes) if len(sizes) else attributes
 
     def _payload(self, nvtx: pa.Table) -> np.ndarray:
         count = nvtx.num_rows

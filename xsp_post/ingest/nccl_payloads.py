@@ -1,0 +1,120 @@
+"""Captures in: binary NVTX payloads of NCCL calls (an nsys export with ``--include-blobs=true``) → bytes of each message
+and ranks of its group, per range.
+
+A payload begins with a header of 32 bytes that names its schema; its fields stand where the schema's entries say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xsp_post.ingest.nsys_strings import numbers
+from xsp_post.ingest.tables import Request, TableSource, WantedColumn, whole
+
+COLUMNS = ("message_bytes", "group_size")
+_SIZE, _RANKS, _COMMUNICATOR = "Message size [bytes]", "No. of ranks", "NCCL communicator ID"
+_HEADER = np.dtype([("domain", "<u4"), ("_", "<u4"), ("schema", "<u4"), ("__", "<u4"), ("size", "<u8"), ("all", "<u8")])
+_WIDTHS = {5: 4, 18: 8, 22: 8}  # NVTX_PAYLOAD_ENTRY_TYPE: int, uint64, size_t
+# NCCL says what one rank gives or gets; the message of these is that of all ranks together.
+_OF_EACH_RANK = ("ncclAllGather", "ncclReduceScatter", "ncclAlltoAll", "ncclAllToAll")
+_START, _END, _PAIRS = "ncclGroupStart", "ncclGroupEnd", ("ncclSend", "ncclRecv")
+
+
+def nccl_attributes(
+    source: TableSource, table: Callable[[str], str], spans: pd.DataFrame, strings: np.ndarray
+) -> pd.DataFrame:
+    """`COLUMNS` of the ranges that a message size is known of, by span id; calls between a group's start and end count
+    for the end, which launches them."""
+    nothing = pd.DataFrame(columns=list(COLUMNS), dtype=float)
+    fields = _fields(source, table)
+    if not any(_SIZE in one for one in fields.values()) or "binaryData" not in source.columns(table("NVTX_EVENTS")):
+        return nothing
+    calls = _calls(source, table, fields)
+    calls["span"] = pd.Series(np.arange(len(spans)), spans["source_row_id"].to_numpy()).reindex(calls.index).to_numpy()
+    calls = calls.dropna(subset=["span"]).astype({"span": np.int64}).set_index("span").sort_index()
+    if calls.empty:
+        return nothing
+    known = calls.dropna(subset=["ranks"]).drop_duplicates("communicator").set_index("communicator")["ranks"]
+    calls["group_size"] = calls["communicator"].map(known).to_numpy(float)
+    calls["name"] = strings[spans["name_id"].to_numpy()[calls.index]].astype(str)
+    factor = np.where(calls["name"].isin(_OF_EACH_RANK), calls["group_size"], 1.0)
+    calls["message_bytes"] = calls["bytes"] * factor
+    calls = calls[calls["message_bytes"].notna()]
+    return pd.concat([calls[list(COLUMNS)], _groups(spans, strings, calls)])
+
+
+def _fields(source: TableSource, table: Callable[[str], str]) -> dict[int, dict[str, tuple[int, int]]]:
+    """Of each schema: where each field stands, and how wide it is."""
+    found: dict[int, dict[str, tuple[int, int]]] = {}
+    wanted = ("schemaId", "type", "name", "offset")
+    for schema, kind, name, offset in source.rows(table("NVTX_PAYLOAD_SCHEMA_ENTRIES"), wanted):
+        if whole(kind) in _WIDTHS and name in (_SIZE, _RANKS, _COMMUNICATOR):
+            found.setdefault(whole(schema), {})[str(name)] = (whole(offset, 0), _WIDTHS[whole(kind)])
+    return found
+
+
+def _calls(
+    source: TableSource, table: Callable[[str], str], fields: dict[int, dict[str, tuple[int, int]]]
+) -> pd.DataFrame:
+    """bytes, ranks (NaN unknown) and communicator (0 unknown) of each row with a payload, by row id."""
+    wants = (WantedColumn("ROWID", "source_row_id"), WantedColumn("binaryData", "payload", b""))
+    (rows,) = source.read([Request(table("NVTX_EVENTS"), wants, keep=_has_payload)])
+    payload = rows.column("payload").combine_chunks().cast(pa.binary())
+    length = pc.binary_length(payload).to_numpy(zero_copy_only=False).astype(np.int64)
+    frame = pd.DataFrame({"bytes": np.nan, "ranks": np.nan, "communicator": np.uint64(0)},
+                         index=numbers(rows, "source_row_id"))  # fmt: skip
+    for size in np.unique(length[length >= _HEADER.itemsize]).tolist():
+        mine = np.flatnonzero(length == size)
+        raw = np.frombuffer(b"".join(payload.take(pa.array(mine)).to_pylist()), np.uint8).reshape(len(mine), size)
+        schema = raw[:, : _HEADER.itemsize].copy().view(_HEADER)[:, 0]["schema"]
+        for one, places in fields.items():
+            chosen = np.flatnonzero(schema == one)
+            for name, column in ((_SIZE, "bytes"), (_RANKS, "ranks"), (_COMMUNICATOR, "communicator")):
+                offset, width = places.get(name, (size, 0))
+                first = _HEADER.itemsize + offset
+                if len(chosen) and width and 0 <= offset and first + width <= size:
+                    values = raw[chosen, first : first + width].copy().view(f"<u{width}")[:, 0]
+                    frame.iloc[mine[chosen], frame.columns.get_loc(column)] = values
+    return frame
+
+
+def _has_payload(batch: pa.RecordBatch) -> np.ndarray:
+    lengths = pc.binary_length(pc.cast(batch.column("payload"), pa.binary()))
+    return pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False) > 0
+
+
+def _groups(spans: pd.DataFrame, strings: np.ndarray, calls: pd.DataFrame) -> pd.DataFrame:
+    """`COLUMNS` of the ranges that end a group: of sends and receives the larger side, of calls of one name the sum."""
+    ids = {str(strings[one]): one for one in pd.unique(spans["name_id"]).tolist() if one >= 0}
+    ends = np.flatnonzero(spans["name_id"].to_numpy() == ids.get(_END, -2))
+    starts = np.flatnonzero(spans["name_id"].to_numpy() == ids.get(_START, -2))
+    if not len(ends) or not len(starts):
+        return pd.DataFrame(columns=list(COLUMNS), dtype=float)
+    at = spans["start_ns"].to_numpy()
+    thread = spans["thread_index"].to_numpy()
+    rows = np.concatenate([starts, ends])
+    order = rows[np.lexsort((at[rows], thread[rows]))]
+    is_end = np.isin(order, ends)
+    # the bracket before each call, on its thread; inside a group that is its start, and the bracket after it the end
+    merged = np.concatenate([order, calls.index.to_numpy()])
+    sorted_ = merged[np.lexsort((at[merged], thread[merged]))]
+    is_bracket = np.isin(sorted_, order)
+    before = np.cumsum(is_bracket) - 1
+    of_call = pd.Series(before[~is_bracket], sorted_[~is_bracket]).reindex(calls.index).to_numpy()
+    inside = (of_call >= 0) & (of_call + 1 < len(order))
+    first, last = np.maximum(of_call, 0), np.minimum(of_call + 1, len(order) - 1)
+    inside &= ~is_end[first] & is_end[last] & (thread[order[first]] == thread[order[last]])
+    members = calls[inside].assign(end=order[last[inside]])
+    of_group = members.groupby("end")
+    by_name = members.groupby(["end", "name"])["message_bytes"].sum().unstack(fill_value=0.0)
+    pairs = by_name.columns.isin(_PAIRS)
+    larger = by_name.loc[:, pairs].max(axis=1).where((by_name.loc[:, ~pairs] == 0).all(axis=1))
+    alike = of_group["message_bytes"].sum().where(of_group["name"].nunique() == 1)
+    one_group = of_group["group_size"].max().where(of_group["communicator"].nunique() == 1)
+    found = pd.DataFrame({"message_bytes": larger.fillna(alike), "group_size": one_group})
+    return found[found["message_bytes"].gt(0)]
