@@ -57,7 +57,13 @@ def test_a_run_ends_with_the_headline_and_the_reports_path(done, folder):
     assert "0:Linear" in text and "M/L/G" in text and "accurate" in text
     assert str(folder / "out/report.html") in text and (folder / "out/report.html").stat().st_size > 10_000
     assert (folder / "out/net-net.xsp.sqlite").is_file()
-    assert "Next: " in done.stderr and "[1/" in done.stderr
+    assert "Next: " in done.stderr and "[1/2] M, batch 1" in done.stderr and "M + M/L + M/L/G, batch 2" in done.stderr
+    # verdict first, then the numbers, then the tree without warm-up, then what to know
+    order = ["Verdict", "Model latency", "What profiling cost", "--resume --repeat 5", "\n  model:forward", "Balance",
+             "nothing can be concluded about levels", "Store:"]  # fmt: skip
+    assert [word for word in order if word not in text] == []
+    assert [text.index(word) for word in order] == sorted(text.index(word) for word in order)
+    assert not re.search(r"^ +warmup:forward", text, re.M)
 
 
 def test_the_store_of_a_run_holds_the_overhead_table(done, folder):

@@ -52,6 +52,24 @@ def test_a_latency_with_a_wide_interval_is_called_uncertain():
     assert "uncertain" not in text(a01=row.assign(ci_low_latency_ns=9.9 * MS, ci_high_latency_ns=10.1 * MS))
 
 
+def test_the_option_that_narrows_the_interval_is_said():
+    row = models((1, "forward", 10, True))
+    captures = pd.DataFrame({"level": ["M", "M/L"] * 4, "batch_size": [1] * 8})
+    wide = row.assign(ci_low_latency_ns=8 * MS, ci_high_latency_ns=12 * MS)
+    said = headline.advice(Analysis({"a01": wide, "captures": captures}))
+    assert "±20.0 %, over 4 processes" in said and "--resume --repeat 16" in said and "other work" in said
+    narrow = row.assign(ci_low_latency_ns=9.9 * MS, ci_high_latency_ns=10.1 * MS)
+    said = headline.advice(Analysis({"a01": narrow, "captures": captures}))
+    assert "±1.0 %" in said and "--repeat 8" in said and "other work" not in said
+    assert headline.advice(Analysis({"a01": row, "captures": captures[:2]})).endswith("--repeat 5")
+    assert headline.advice(Analysis({})) == ""
+
+
+def test_a_difference_between_programs_has_no_number():
+    row = overhead(overhead_ns=NAN, overhead_ratio=NAN, verdict="no overhead: with layer ranges other code runs")
+    assert "M/L      12.0 ms  no overhead: with layer ranges other code runs" in text(overhead=row)
+
+
 def test_the_optimum_is_marked_in_a_sweep_only():
     assert "optimal" in text(a01=models((1, "forward", 10, False), (2, "forward", 11, True)))
     assert "optimal" not in text(a01=models((2, "prefill", 10, True), (2, "decode", 1, True)))

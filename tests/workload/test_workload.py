@@ -332,6 +332,20 @@ def test_training_steps_are_one_phase_and_train(tmp_path):
     assert not torch.equal(before, built.model.weight)
 
 
+def test_forward_backward_and_optimizer_of_a_training_step_are_apart(tmp_path):
+    factory = tmp_path / "net.py"
+    factory.write_text("import torch\ndef net():\n    return torch.nn.Linear(4, 2), torch.ones(1, 4)\n")
+    arguments = ["--model", f"{factory}:net", "--mode", "train", "--batch-size", "1"]
+    assert run_child(tmp_path, *arguments, "--level", RUN_LAYER) == 0
+    texts, values = spans_of(tmp_path)
+    step = ["model:train_step#1", "forward", "(root):Linear#0", "backward", "optimizer"]
+    assert texts[-5:] == step
+    start, end = values["start_ns"][-5:], values["end_ns"][-5:]
+    assert start == sorted(start) and end[1] <= start[3] and end[3] <= start[4] and end[4] <= end[0]
+    assert run_child(tmp_path, *arguments, "--level", RUN_MODEL) == 0
+    assert set(spans_of(tmp_path)[0]) == {"warmup:train_step#0", "model:train_step#0", "model:train_step#1"}
+
+
 def test_factories_may_name_their_own_phases(tmp_path):
     factory = tmp_path / "net.py"
     factory.write_text("import torch\ndef net():\n    m = torch.nn.Linear(4, 2)\n    x = torch.ones(1, 4)\n"

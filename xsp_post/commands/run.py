@@ -9,9 +9,12 @@ import typer
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import peaks_of
+from xsp_post.names.range_text import WARMUP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pandas as pd
 
     from xsp_post.hardware.gpus import Peaks
     from xsp_post.model.capture import Capture
@@ -133,13 +136,25 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
             **_without_nan(headline.data(analysis)),
         })  # fmt: skip
         return
+    from xsp_post.reports.pick import deepest_capture
+    from xsp_post.reports.terminal import print_capture
     from xsp_post.reports.terminal_text import say
+    from xsp_post.reports.terminal_tree import tree_rows
     from xsp_post.reports.why import verdict_line
 
-    if verdict := verdict_line(analysis):
-        say(shared.stdout(), verdict)
+    console = shared.stdout()
+    if verdict := verdict_line(analysis, with_cpu=True):
+        say(console, verdict)
     for line in headline.lines(analysis):
         typer.echo(line)
+    if advice := headline.advice(analysis):
+        say(console, advice)
+    typer.echo("")
+    captures = analysis.frame("captures")
+    deepest = captures[captures["capture_id"] == deepest_capture(analysis)]
+    rows = _measured(tree_rows(analysis, depth=TREE_DEPTH))
+    for _, capture in deepest.iterrows():  # one: the others are of the same program
+        print_capture(console, analysis, capture, rows)
     typer.echo("")
     for note in result.notes:
         typer.echo(f"Note: {note}.")
@@ -148,6 +163,16 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
     typer.echo(f"Store:  {store}")
     typer.echo(f"Report: {report}")
     shared.say("Next: open the report, or: " + shared.command("xsp-post", "table", "overhead", store))
+
+
+TREE_DEPTH = 3  # down to the layers of most models; `tree` shows what is in them
+
+
+def _measured(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a tree without its warm-up and settling iterations."""
+    branch = (rows["indent"] <= 1).cumsum()
+    is_warmup = rows["name"].astype(str).str.startswith(f"{WARMUP}:") & (rows["indent"] == 1)
+    return rows[~is_warmup.groupby(branch).transform("any")]
 
 
 NOTES = 2  # findings below a warning that are printed at the end of a run

@@ -1,13 +1,15 @@
 """``run`` → capture: the grammar of our own ranges, written by `workload.ranges` and read by ``ingest``.
 
 The ranges live in the NVTX domain `DOMAIN`; in a PyTorch-profiler trace, which knows no domains, the
-same text carries the prefix `PREFIX`. Four texts exist:
+same text carries the prefix `PREFIX`. These texts exist:
 
 ==========  ====================================  ======================================================
 kind        text                                  example
 ==========  ====================================  ======================================================
 model       ``model:<phase>#<iteration>``         ``model:forward#3``
 warmup      ``warmup:<phase>#<iteration>``        ``warmup:decode#0``
+part        ``forward``, ``backward``,            of a training step
+            ``optimizer``
 layer       ``<module path>:<Class>#<call>``      ``layer1.0.conv1:Conv2d#0``
 shape       ``shape:[<sizes>]``, and `` flop:<n>  ``shape:[8,64,112,112] flop:… bytes:…`` (a mark, just
             bytes:<n>`` where it is known         before a layer's end)
@@ -28,7 +30,8 @@ from dataclasses import dataclass
 DOMAIN = "xsp"
 PREFIX = "xsp/"  # in front of the text where the format knows no domains (PyTorch-profiler annotations)
 
-MODEL, WARMUP, LAYER, SHAPE = "model", "warmup", "layer", "shape"
+MODEL, WARMUP, PART, LAYER, SHAPE = "model", "warmup", "part", "layer", "shape"
+FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 ROOT_PATH = "(root)"  # the module path of the model itself, where it has no name
 
 _PHASE = re.compile(r"(model|warmup):([a-z][a-z0-9_]*)#(\d+)\Z")
@@ -81,6 +84,8 @@ def parse(text: str) -> RangeText | None:
     Total: any string is accepted, captures are hostile.
     """
     text = text.removeprefix(PREFIX)
+    if text in (FORWARD, BACKWARD, OPTIMIZER):
+        return RangeText(PART, name=text)
     if match := _PHASE.match(text):
         kind, phase, index = match.groups()
         return RangeText(kind, name=phase, index=int(index))

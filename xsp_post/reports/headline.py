@@ -1,4 +1,4 @@
-"""The last lines of `xsp-post run`: latency, throughput, top layers, what profiling cost.
+"""The last lines of `xsp-post run`: latency, throughput, top layers, what profiling cost, how to be more certain.
 
 `data` picks cells of the tables a01, a02 and overhead; `lines` words them. Nothing is computed here.
 """
@@ -10,12 +10,13 @@ from typing import Any
 import pandas as pd
 
 from xsp_post.base.text_safety import shown
+from xsp_post.model.levels import RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.reports.facts import is_uncertain
-from xsp_post.reports.why import verdict_line
+from xsp_post.reports.facts import UNCERTAIN_RATIO, is_uncertain
 from xsp_post.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
 
 TOP = 5
+GOOD_RATIO = 0.1  # an interval of this half width is narrow enough for a first run
 
 
 def data(results: Results) -> dict[str, Any]:
@@ -39,9 +40,7 @@ def lines(results: Results) -> list[str]:
     """The headline as lines of plain text."""
     chosen = data(results)
     several = len({row["phase"] for row in chosen["models"]}) > 1
-    said = verdict_line(results).plain
-    text = ["", said] if said else []
-    text += ["", "Model latency (level M where it was run)"]
+    text = ["", "Model latency (level M where it was run)"]
     for row in chosen["models"]:
         is_sweep = sum(row["phase"] == other["phase"] for other in chosen["models"]) > 1
         optimal = "  ← optimal batch size" if row["is_optimal"] and is_sweep else ""
@@ -52,6 +51,8 @@ def lines(results: Results) -> list[str]:
             + (": too uncertain to rely on" if is_uncertain(pd.Series(row)) else "")
         )
     for phase, rows in _by_phase(chosen["layers"]):
+        if all(pd.isna(row["latency_ns"]) for row in rows):  # of a training step: kernel time by phase is in A2
+            continue
         of_phase = f" of {phase}" if several else ""
         text += ["", f"Top layers{of_phase} (share of all layers, batch {rows[0]['batch_size']})"]
         text += [
@@ -65,11 +66,31 @@ def lines(results: Results) -> list[str]:
     return text
 
 
+def advice(results: Results) -> str:
+    """How wide the widest interval of the model's latency is, and which option makes it narrower; '' without a run."""
+    models = frame_or_empty(results, "a01")
+    captures = frame_or_empty(results, "captures")
+    if models.empty:
+        return ""
+    sizes = captures.loc[captures["level"] == RUN_MODEL, "batch_size"].value_counts()
+    processes = int(sizes.min()) if len(sizes) else 1
+    ratio = ((models["ci_high_latency_ns"] - models["ci_low_latency_ns"]) / 2 / models["latency_ns"]).max()
+    if processes < 2 or pd.isna(ratio):
+        return "For intervals over processes: the same command with --resume --repeat 5"
+    # the width goes with the root of their number; at least the double, at most what is worth waiting for
+    wanted = processes * min(max(2.0, (ratio / GOOD_RATIO) ** 2), 8.0)
+    sentence = f"The latency's 95 % interval is ±{format_ratio_percent(ratio)}, over {processes} processes. "
+    busy = "; a machine without other work helps more" if ratio > UNCERTAIN_RATIO else ""
+    return f"{sentence}For a narrower one: the same command with --resume --repeat {wanted:.0f}{busy}"
+
+
 def _overhead_line(row: dict[str, Any], several: bool) -> str:
     start = f"  batch {row['batch_size']:>4}{_phase(row, several)}  {row['level']:<6} {format_ns(row['latency_ns']):>9}"
     if row["is_accurate"]:
         return f"{start}  accurate"
     if not row["compared_level"]:
+        return f"{start}  {row['verdict']}"
+    if pd.isna(row["overhead_ns"]):
         return f"{start}  {row['verdict']}"
     interval = _interval(row["ci_low_overhead_ns"], row["ci_high_overhead_ns"])
     if str(row["verdict"]).startswith("no overhead"):  # a percentage of what may be noise reads like a result

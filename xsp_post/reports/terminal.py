@@ -46,25 +46,30 @@ def print_tree(
         return
     if line := verdict_line(results):
         say(console, line)
-    for capture_id, capture in captures.iterrows():  # a handful of captures, never events
-        mine = rows[rows["capture_id"] == capture_id]
-        say(console, headline(capture))
-        if (ranks := frame_or_empty(results, "ranks")).size and (said := rank_sentence(ranks)):
-            say(console, said)
-        if lines := gpu_lines(results, int(capture_id)):  # type: ignore[call-overload]
-            say(console, lines)
-        if path := critical_path_line(results, int(capture_id)):  # type: ignore[call-overload]
-            say(console, path)
-        if memory := memory_line(results, int(capture_id)):  # type: ignore[call-overload]
-            say(console, memory)
-        for line in gpu_samples_lines(results, int(capture_id)):  # type: ignore[call-overload]
-            say(console, line)
-        table, left_out = tree_table(mine, console.width)
-        console.print(table, highlight=False)
-        if left_out:
-            say(console, Text(f"… not shown: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
-        say(console, balance_line(results, int(capture_id)), hanging=4)  # type: ignore[call-overload]
+    for _, capture in captures.iterrows():  # a handful of captures, never events
+        print_capture(console, results, capture, rows)
     print_findings(console, results)
+
+
+def print_capture(console: Console, results: Results, capture: pd.Series, rows: pd.DataFrame) -> None:
+    """What was recorded, the tree of one capture (its part of ``rows``, as `tree_rows` gives them), and its balance."""
+    capture_id = int(capture["capture_id"])
+    say(console, headline(capture))
+    if (ranks := frame_or_empty(results, "ranks")).size and (said := rank_sentence(ranks)):
+        say(console, said)
+    if lines := gpu_lines(results, capture_id):
+        say(console, lines)
+    if path := critical_path_line(results, capture_id):
+        say(console, path)
+    if memory := memory_line(results, capture_id):
+        say(console, memory)
+    for line in gpu_samples_lines(results, capture_id):
+        say(console, line)
+    table, left_out = tree_table(rows[rows["capture_id"] == capture_id], console.width)
+    console.print(table, highlight=False)
+    if left_out:
+        say(console, Text(f"… not shown: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
+    say(console, balance_line(results, capture_id), hanging=4)
 
 
 def _print_part(console: Console, captures: pd.DataFrame, rows: pd.DataFrame) -> None:

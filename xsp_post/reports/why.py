@@ -224,10 +224,10 @@ def evidence_of(limit: Limit) -> tuple[str, ...]:
     return tuple(line[:1].upper() + line[1:] for line in lines)
 
 
-def verdict_line(results: Results) -> Text:
-    """The line that stands first on the terminal."""
+def verdict_line(results: Results, *, with_cpu: bool = False) -> Text:
+    """The line that stands first on the terminal; of a CPU's operators only where it is asked for."""
     limit = _main_limit(results)
-    if not limit.window_ns or not limit.is_gpu:
+    if not limit.window_ns or not (limit.is_gpu or with_cpu):
         return Text("")
     text = Text("Verdict  ", style="bold")
     text.append(word_of(limit), style="bold")

@@ -13,7 +13,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from xsp_post.base.errors import ToolError, UsageError
 from xsp_post.model.capture import Workload, display_name
+from xsp_post.names import range_text
 from xsp_post.workload import gpt, vision
 from xsp_post.workload.catalogue import check_name
 
@@ -40,12 +41,21 @@ class Phase:
     replay: Callable[[nn.Module, torch.device], Any] | None = None
 
 
+@dataclass
+class Parts:
+    """Told where forward, backward and optimizer of a training step begin and end, whoever wants to know."""
+
+    begin: Callable[[str], None] = lambda name: None
+    end: Callable[[], None] = lambda: None
+
+
 @dataclass(frozen=True)
 class Built:
     """A model on its device with what an iteration does: its phases, one after another."""
 
     model: nn.Module
     phases: tuple[Phase, ...]
+    parts: Parts = field(default_factory=Parts)
 
 
 _VISION: dict[str, Callable[[], nn.Module]] = {
@@ -88,27 +98,34 @@ def _assemble(workload: Workload, model: nn.Module, inputs: Any, phases: dict[st
     def replay(module: nn.Module, device: torch.device) -> Any:
         return module(*_moved(positional, device), **_moved(named, device))
 
+    parts = Parts()
     listed: tuple[Phase, ...]
     if workload.mode == "train":
-        listed = (Phase(TRAIN_STEP, _training_step(model, runner, positional, named), replay),)
+        listed = (Phase(TRAIN_STEP, _training_step(model, runner, positional, named, parts), replay),)
     elif phases:
         listed = tuple(Phase(phase, run) for phase, run in phases.items())
     else:
         listed = (Phase(FORWARD, lambda: runner(*positional, **named), replay),)
-    return Built(model, listed)
+    return Built(model, listed, parts)
 
 
 def _training_step(
-    model: nn.Module, runner: Callable[..., Any], positional: Sequence[Any], named: dict[str, Any]
+    model: nn.Module, runner: Callable[..., Any], positional: Sequence[Any], named: dict[str, Any], parts: Parts
 ) -> Callable[[], Any]:
     """Forward, backward of the mean output, SGD step. The loss is a stand-in: time is measured, not learning."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
+        parts.begin(range_text.FORWARD)
         loss = _first_tensor(runner(*positional, **named)).float().mean()
+        parts.end()
+        parts.begin(range_text.BACKWARD)
         loss.backward()
+        parts.end()
+        parts.begin(range_text.OPTIMIZER)
         optimizer.step()
+        parts.end()
         return loss.detach()
 
     return step

@@ -22,7 +22,7 @@ import torch
 from xsp_post.model.capture import Workload
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.names import range_text
-from xsp_post.workload.models import Built
+from xsp_post.workload.models import Built, Parts
 from xsp_post.workload.ranges import AnnotationSink, ClockSink, LayerRanges, NvtxSink, Sink
 
 SPANS_VERSION = 1  # of spans.json: 1 first version (xsp-post 0.1.0)
@@ -47,15 +47,16 @@ class Recorder:
         self._synchronize = synchronizer(workload.device)
         self._layers = self._layer_ranges()
         self._counts = {True: 0, False: 0}  # iterations so far: warm-up, measured
-        self._parts: list[Path] = []
+        names = (range_text.FORWARD, range_text.BACKWARD, range_text.OPTIMIZER) if workload.mode == "train" else ()
+        self._parts_of_step = {name: self._sink.prepare(name, range_text.PART, 0) for name in names}
+        self._traces: list[Path] = []
 
     def run(self, settling_count: int, measured_count: int) -> None:
         """One block. The last settling iteration lies within the recording, so that the profiler's own first-use
         cost falls into it."""
         prepared = self._prepare(settling_count, measured_count)
         inside = 1 if settling_count and self.recording.profiler != "none" else 0
-        if self._layers is not None:
-            self._layers.attach()
+        self._listen()
         try:
             gc.collect(1)  # what is young: all of torch would take longer than a block
             # outside of a recording an annotation has no reader but the same cost: the path stays the same
@@ -67,13 +68,22 @@ class Recorder:
         finally:
             if self._layers is not None:
                 self._layers.remove()
+            self._built.parts.begin, self._built.parts.end = Parts.begin, Parts.end
+
+    def _listen(self) -> None:
+        """Below level M: hooks on the layers, and ranges around the parts of a training step."""
+        if self._layers is not None:
+            self._layers.attach()
+        if self.recording.level != RUN_MODEL:
+            self._built.parts.begin = lambda name: self._sink.push(self._parts_of_step[name])
+            self._built.parts.end = lambda: self._sink.pop(None)
 
     def write(self) -> None:
         """The file that ``ingest`` reads; torch.profiler's blocks become one trace."""
         if isinstance(self._sink, ClockSink):
             _write_spans(self.recording.output / "spans.json", self._sink)
-        elif self._parts:
-            write_trace(self._parts, self.recording.output / "trace.json.gz")
+        elif self._traces:
+            write_trace(self._traces, self.recording.output / "trace.json.gz")
 
     def _once(self, texts: list[Any]) -> None:
         for phase, text in zip(self._built.phases, texts):
@@ -111,8 +121,8 @@ class Recorder:
         if profiler == "torch":
             with profile(self._workload.device) as recorded:
                 yield
-            self._parts.append(self.recording.output / f"block{len(self._parts)}.json")
-            recorded.export_chrome_trace(str(self._parts[-1]))
+            self._traces.append(self.recording.output / f"block{len(self._traces)}.json")
+            recorded.export_chrome_trace(str(self._traces[-1]))
         elif profiler == "cuda":
             torch.cuda.profiler.start()
             try:
