@@ -9,7 +9,6 @@ import typer
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import peaks_of
-from xsp_post.names.range_text import WARMUP
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -170,6 +169,8 @@ TREE_DEPTH = 3  # down to the layers of most models; `tree` shows what is in the
 
 def _measured(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of a tree without its warm-up and settling iterations."""
+    from xsp_post.names.range_text import WARMUP
+
     branch = (rows["indent"] <= 1).cumsum()
     is_warmup = rows["name"].astype(str).str.startswith(f"{WARMUP}:") & (rows["indent"] == 1)
     return rows[~is_warmup.groupby(branch).transform("any")]
