@@ -211,6 +211,39 @@ def test_what_other_threads_did_is_a_finding_and_counts_as_earlier(tmp_path):
     assert sum(owners.values()) == 150 and owners["earlier"] == 0
 
 
+def event(cat, name, at, length, thread=8, **args):
+    where = {"pid": 7, "tid": thread} if cat != "kernel" else {"pid": 0, "tid": 7}
+    return {"ph": "X", "cat": cat, "name": name, "ts": at, "dur": length, **where, "args": args}
+
+
+def test_gradients_count_for_their_layer_and_are_told_from_activations(tmp_path):
+    """The autograd thread allocates a gradient (40) and releases the activation (100) that forward had kept."""
+    engine = "autograd::engine::evaluate_function: AddmmBackward0"
+    on_gpu = {"device": 0, "stream": 7}
+    events = [
+        event("python_function", "nn.Module: Linear_0", 0, 20),
+        event("cpu_op", "aten::addmm", 1, 10, **{"Sequence number": 4, "Fwd thread id": 0}),
+        event("cuda_runtime", "cudaLaunchKernel", 2, 1, correlation=1),
+        memory_event(5, 1, 100, 100),
+        event("cpu_op", engine, 50, 20, 99, **{"Sequence number": 4, "Fwd thread id": 1}),
+        event("cuda_runtime", "cudaLaunchKernel", 60, 1, 99, correlation=2),
+        memory_event(61, 2, 40, 140, 99),
+        memory_event(65, 1, -100, 40, 99),
+        event("kernel", "forward", 30, 5, correlation=1, **on_gpu),
+        event("kernel", "backward", 70, 9, correlation=2, **on_gpu),
+    ]
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    analysis = memory_of(path)
+    sums_agree(analysis)
+    owners = analysis.frame("memory")
+    assert owners["owner"].tolist() == ["nn.Module: Linear_0"] * 2 and owners["layer_index"].tolist() == [1, 1]
+    rows = owners.set_index("training_phase")
+    assert rows["live_at_peak_bytes"].to_dict() == {"forward": 100, "backward": 40}
+    assert rows["live_at_end_bytes"].to_dict() == {"forward": 0, "backward": 40}
+    assert analysis.frame("memory_devices")["peak_range"].tolist() == [engine]
+
+
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 1 << 40)), min_size=1, max_size=30)
 
 

@@ -355,7 +355,8 @@ _JSON = st.recursive(
 _KEYS = st.sampled_from(["name", "ts", "dur", "pid", "tid", "args"])
 _ARGUMENTS = st.dictionaries(
     st.sampled_from(["correlation", "External id", "Input Dims", "grid", "block", "stream", "device", "bytes", "Bytes",
-                     "Sequence number", "graph id", "name"]), _JSON, max_size=4)  # fmt: skip
+                     "Sequence number", "graph id", "name", "Addr", "Device Id", "Device Type", "Total Allocated"]),
+    _JSON, max_size=5)  # fmt: skip
 
 
 @settings(max_examples=150)

@@ -26,6 +26,7 @@ def _results(**device):
     rows += [("layer", f"net > h.{k}", "Block", k + 1, 1.0) for k in range(4)]
     owners = pd.DataFrame([
         place | {"owner_kind": kind, "owner": path, "layer_type": type_, "layer_index": index,
+                 "training_phase": "",
                  "live_at_peak_bytes": int(size * GIB), "live_at_peak_ratio": size / 10}
         for kind, path, type_, index, size in rows
     ])  # fmt: skip
@@ -52,6 +53,13 @@ def test_operators_of_an_optimizer_are_called_by_it():
     owners = results.frames["memory"]
     owners.loc[2, ["owner", "layer_type"]] = ["Optimizer.step > aten::div", "aten::div"]
     assert "19.0 % in Optimizer.step," in memory_line(results, 0)
+
+
+def test_activations_are_told_from_gradients():
+    results = _results()
+    owners = results.frames["memory"]
+    owners.loc[owners["layer_type"] == "Block", "training_phase"] = ["forward", "forward", "forward", "backward"]
+    assert "30.0 % in 3 × Block (forward), 19.0 % in head, 10.0 % in h.3 (backward)" in memory_line(results, 0)
 
 
 @pytest.fixture(scope="module")

@@ -204,14 +204,26 @@ _RECORD = {
 }
 
 
-def why_empty(table: str, results: Results) -> str:
-    """One sentence on what would fill an analysis table that has no rows; '' for a table that needs nothing.
+_RECORD_MEMORY = (
+    "no allocation is in the capture: record with torch.profiler and profile_memory=True, or with "
+    "`nsys profile --cuda-memory-usage=true`."
+)
+_RECORD_SAMPLES = "no sample is in the capture: record with `nsys profile --gpu-metrics-devices=all`."
+_RECORD_CORE = {
+    **dict.fromkeys(("memory", "memory_devices", "memory_timeline"), _RECORD_MEMORY),
+    **dict.fromkeys(("gpu_samples", "gpu_timeline"), _RECORD_SAMPLES),
+}
 
-    ``table`` is a name or id that `find` knows. The first thing that is missing is named.
+
+def why_empty(table: str, results: Results) -> str:
+    """One sentence on what would fill a table that has no rows; '' for a table that needs nothing.
+
+    Of an analysis the first thing that is missing is named.
     """
     spec = find(table)
     if spec is None:
-        return ""
+        name = table.strip().lower()
+        return f"{name}: {_RECORD_CORE[name]}" if name in _RECORD_CORE and "part" not in results.tables() else ""
     for need in spec.needs:
         if not _has(need, results):
             return f"{spec.id} {spec.title}: {_RECORD[need]}."

@@ -13,7 +13,7 @@ _MOST_PARTS = 4
 _LEAST_RATIO = 0.03
 _LONGEST_NAME = 40
 EARLIER, NO_RANGE = "allocated before the recording", "in no range"
-_PREFIX = "nn.Module: "
+_PREFIX, _ENGINE = "nn.Module: ", "autograd::engine::evaluate_function: "
 
 
 def memory_line(results: Results, capture_id: int) -> str:
@@ -59,36 +59,47 @@ def part_names(owners: pd.DataFrame) -> np.ndarray:
 
 def peak_text(device: pd.Series) -> str:
     """``peak of 4.27 GiB on GPU 0 (5.4 % of its 79.2 GiB) after 582 ms in aten::gelu``."""
-    kind = str(device["memory_kind"])
-    number = device["device_id"]
-    where = f"on GPU {int(number)}" if kind == "device" and number >= 0 else f"of {kind} memory"
+    where = place_text(device)
+    where = f"on {where}" if where.startswith("GPU") else f"of {where}"
     size = device["memory_bytes"]
     share = f" ({format_ratio_percent(device['peak_bytes'] / size)} of its {format_bytes(size)})" if size > 0 else ""
     when = f" after {format_ns(max(int(device['peak_offset_ns']), 0))}"
-    inside = shown(str(device["peak_range"]).replace(_PREFIX, ""), _LONGEST_NAME)
+    inside = shown(str(device["peak_range"]).removeprefix(_PREFIX).removeprefix(_ENGINE), _LONGEST_NAME)
     return f"peak of {format_bytes(device['peak_bytes'])} {where}{share}{when}{f' in {inside}' if inside else ''}"
 
 
+def place_text(device: pd.Series) -> str:
+    """``GPU 0``, ``host memory``."""
+    kind, number = str(device["memory_kind"]), device["device_id"]
+    return f"GPU {int(number)}" if kind == "device" and number >= 0 else f"{kind} memory"
+
+
 def split_text(owners: pd.DataFrame) -> str:
-    """What held the peak, largest first: ``49.2 % allocated before the recording, 41.5 % in 10 × Block``."""
+    """What held the peak, largest first: ``49.2 % allocated before the recording, 41.5 % in 10 × Block (forward)``."""
     held = owners[owners["live_at_peak_bytes"] > 0]
-    whole = held.groupby("part")["live_at_peak_bytes"].transform("sum")
+    phase = held["training_phase"].astype(str)
+    whole = held["live_at_peak_bytes"].groupby([held["part"], phase]).transform("sum")
     is_alone = (held["owner_kind"].astype(str) == "layer") & (held["live_at_peak_bytes"] * 2 > whole)
     is_alone &= held["part"] == held["layer_type"].astype(str)
     last = (
         held["owner"].astype(str).str.split(" > ").str[-1].replace("[self]", "").str.replace(_PREFIX, "", regex=False)
     )
     name = held["part"].where(~is_alone | (last == ""), last.map(lambda text: shown(text, _LONGEST_NAME)))
-    shares = held["live_at_peak_ratio"].groupby(name.to_numpy(), sort=False).agg(["sum", "size"])
+    shares = held["live_at_peak_ratio"].groupby([name.to_numpy(), phase.to_numpy()], sort=False).agg(["sum", "size"])
     shares = shares.sort_values("sum", ascending=False, kind="stable")
     told = shares[shares["sum"] >= _LEAST_RATIO].head(_MOST_PARTS)
-    texts = [_share_text(name, row["sum"], int(row["size"])) for name, row in told.iterrows()]
+    texts = [
+        _share_text(*key, ratio, count)
+        for key, ratio, count in zip(told.index.tolist(), told["sum"].tolist(), told["size"].tolist())
+    ]
     if (rest := 1 - float(told["sum"].sum())) >= 0.005:
         texts.append(f"{format_ratio_percent(rest)} other")
     return ", ".join(texts)
 
 
-def _share_text(name: object, ratio: float, count: int) -> str:
+def _share_text(name: str, phase: str, ratio: float, count: int) -> str:
     """One part; ``2 ×``: of so many layers."""
-    inside = str(name) if name in (EARLIER, NO_RANGE) else f"in {f'{count} × ' if count > 1 else ''}{name}"
-    return f"{format_ratio_percent(ratio)} {inside}"
+    inside = name if name in (EARLIER, NO_RANGE) else f"in {f'{count} × ' if count > 1 else ''}{name}"
+    return (
+        f"{format_ratio_percent(ratio)} {inside}{f' ({phase})' if phase and not name.startswith('Optimizer') else ''}"
+    )

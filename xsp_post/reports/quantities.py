@@ -8,6 +8,7 @@ import pandas as pd
 
 from xsp_post.analyses import why_empty
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.memory_line import main_device, place_text
 from xsp_post.reports.text import visible
 
 EXACT = "summed over everything recorded: there is no sampling error to state"
@@ -16,9 +17,10 @@ _MOST_MODELS = 8
 
 
 def quantities(results: Results) -> list[dict[str, Any]]:
-    """Latency and period of an execution, device time and its parts, busy time: name, of, value, unit, count, interval,
-    reason. ``value`` or the interval is None where it is not known, and ``reason`` says why."""
-    return [*_latencies(results), *_device_times(results)]
+    """Latency and period of an execution, device time and its parts, busy time, the peak of memory where allocations
+    were recorded: name, of, value, unit, count, interval, reason. ``value`` or the interval is None where it is not
+    known, and ``reason`` says why."""
+    return [*_latencies(results), *_device_times(results), *_memory_peaks(results)]
 
 
 def quantity(
@@ -100,6 +102,18 @@ def comparison_quantities(comparison: Results) -> list[dict[str, Any]]:
         for of, column in (("base", "base_per_unit"), ("other", "other_per_unit"), ("difference", "difference_value")):
             rows.append(quantity(name, row[column], unit, None, of=of, reason=EXACT))
     return rows
+
+
+def _memory_peaks(results: Results) -> list[dict[str, Any]]:
+    """Per capture the highest peak of a device, or of the host where no device has any."""
+    captures = frame_or_empty(results, "captures", ["capture_id"])["capture_id"].tolist()
+    found = [device for number in captures if (device := main_device(results, int(number))) is not None]
+    return [
+        quantity(
+            "memory_peak", device["peak_bytes"], "B", device["allocation_count"], of=place_text(device), reason=EXACT
+        )
+        for device in found
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -47,7 +47,7 @@ MEMORY = register(
     Table(
         "memory",
         "Memory by layer",
-        "device × layer, or range outside of layers",
+        "device × layer, or range outside of layers, × training phase",
         (
             *_PLACE,
             C(
@@ -59,6 +59,11 @@ MEMORY = register(
             C("owner", "str", "layers.layer_path, or the folded name of the range ('' none)"),
             C("layer_index", "int64", "layers.layer_index, empty: in no layer", is_optional=True),
             C("layer_type", "str", "class or operator type of the layer"),
+            C(
+                "training_phase",
+                "str",
+                "forward, backward (gradients), optimizer, other; '' where nothing tells them apart",
+            ),
             C(
                 "allocation_count",
                 "int64",

@@ -468,10 +468,11 @@ VIEWS: dict[str, View] = {
         },
     ),
     "memory": View(
-        ("owner", "layer_type", "live_at_peak_bytes", "live_at_peak_ratio", "most_live_bytes", "allocated_bytes",
-         "allocation_count", "released_bytes", "live_at_end_bytes", "layer_index", "owner_kind"),
+        ("owner", "layer_type", "training_phase", "live_at_peak_bytes", "live_at_peak_ratio", "most_live_bytes",
+         "allocated_bytes", "allocation_count", "released_bytes", "live_at_end_bytes", "layer_index", "owner_kind"),
         {
             "owner": "layer or range",
+            "training_phase": "phase",
             "live_at_peak_bytes": "at the peak",
             "live_at_peak_ratio": "share",
             "most_live_bytes": "at most",

@@ -21,6 +21,7 @@ from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.schemas.units import format_bytes
 from xsp_post.tree_steps.layering import forward_of_backward
 from xsp_post.tree_tables.columns import Threads, empty_table
+from xsp_post.tree_tables.phases import BACKWARD, FORWARD, NONE, OTHER, PHASES, node_phases
 
 _TABLES = ("memory_devices", "memory", "memory_timeline")
 _KINDS = {
@@ -145,8 +146,8 @@ class _Memory:
         """One row per place and layer (or range outside of layers), and one per place for what was there earlier."""
         names = _OwnerNames(self.tree, self.node, self.layer)
         made = self.size > 0
-        width = names.count
-        owner = np.where(made, self.place * width + names.number, -1)
+        width = names.count * len(PHASES)
+        owner = np.where(made, self.place * width + names.number * len(PHASES) + self._phases(), -1)
         codes, groups = pd.factorize(np.where(owner >= 0, owner, -1)[made])
         of_event = np.full(len(owner), -1, np.int64)
         of_event[made] = codes
@@ -160,7 +161,8 @@ class _Memory:
 
         place = groups // width
         frame = self.places.frame.iloc[place].reset_index(drop=True).assign(
-            place=place, **names.columns(groups % width),
+            place=place, **names.columns(groups % width // len(PHASES)),
+            training_phase=np.array(PHASES, object)[groups % len(PHASES)],
             allocation_count=np.bincount(codes, minlength=count), allocated_bytes=summed(made),
             release_count=np.bincount(of_event[ended], minlength=count), released_bytes=summed(ended),
             most_live_bytes=most_live(self.lives, self.size, of_event, count),
@@ -174,6 +176,16 @@ class _Memory:
         by = np.lexsort((-frame["allocated_bytes"], -frame["live_at_peak_bytes"], of_place))
         return frame.iloc[by].drop(columns=["process_index"]).reset_index(drop=True)
 
+    def _phases(self) -> np.ndarray:
+        """Code of `phases.PHASES` of each allocation, as of kernels; all "" where no backward work allocates."""
+        of_node = np.append(node_phases(self.tree), NONE)
+        phase = of_node[self.node]
+        if not (phase == BACKWARD).any():
+            return np.zeros(len(phase), np.int64)
+        numbered = np.append(self.tree.nodes["sequence"].to_numpy(), -1)[self.node] >= 0
+        rest = np.where(numbered | (self.layer >= 0), FORWARD, OTHER)
+        return np.where(phase == NONE, rest, phase).astype(np.int64)
+
     def _earlier_rows(self) -> pd.DataFrame:
         lost = (self.size < 0) & (self.origin < 0)
         most = self.earlier.copy()
@@ -181,6 +193,7 @@ class _Memory:
         at_peak = np.where(self.peak_row >= 0, self.rest[self.peak_row], self.earlier)
         frame = self.places.frame.assign(
             place=np.arange(self.count), owner_kind="earlier", owner="", layer_index=-1, layer_type="",
+            training_phase="",
             allocation_count=0, allocated_bytes=-1, release_count=np.bincount(self.place[lost], minlength=self.count),
             released_bytes=sums_per_node(self.place[lost], -self.size[lost], self.count), most_live_bytes=most,
             live_at_peak_bytes=at_peak, live_at_end_bytes=self.rest[self.last],

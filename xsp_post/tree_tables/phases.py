@@ -19,7 +19,7 @@ def kernel_phases(tree: Tree, kernels: pd.DataFrame) -> np.ndarray:
     rest, what autograd numbered is forward (the loss too), and what counts for a layer before the first backward
     kernel of its execution; the remainder is other.
     """
-    of_node = _node_phases(tree)
+    of_node = node_phases(tree)
     node, launch_node = kernels["node_id"].to_numpy(), kernels["launch_node_id"].to_numpy()
     phase = of_node[np.where(launch_node > 0, launch_node, node)]
     phase = np.where(phase == NONE, of_node[node], phase)
@@ -41,7 +41,7 @@ def _is_before_backward(kernels: pd.DataFrame, is_backward: np.ndarray) -> np.nd
     return start < first[iteration]
 
 
-def _node_phases(tree: Tree) -> np.ndarray:
+def node_phases(tree: Tree) -> np.ndarray:
     """Code of `PHASES` per node: what its own text or the nearest range around it says."""
     text = tree.names.node_text("phase")
     own = np.zeros(len(tree.nodes), np.int8)
