@@ -88,10 +88,7 @@ def split_text(owners: pd.DataFrame) -> str:
     shares = held["live_at_peak_ratio"].groupby([name.to_numpy(), phase.to_numpy()], sort=False).agg(["sum", "size"])
     shares = shares.sort_values("sum", ascending=False, kind="stable")
     told = shares[shares["sum"] >= _LEAST_RATIO].head(_MOST_PARTS)
-    texts = [
-        _share_text(*key, ratio, count)
-        for key, ratio, count in zip(told.index.tolist(), told["sum"].tolist(), told["size"].tolist())
-    ]
+    texts = [_share_text(*row) for row in told.reset_index().itertuples(index=False, name=None)]
     if (rest := 1 - float(told["sum"].sum())) >= 0.005:
         texts.append(f"{format_ratio_percent(rest)} other")
     return ", ".join(texts)
@@ -100,6 +97,5 @@ def split_text(owners: pd.DataFrame) -> str:
 def _share_text(name: str, phase: str, ratio: float, count: int) -> str:
     """One part; ``2 ×``: of so many layers."""
     inside = name if name in (EARLIER, NO_RANGE) else f"in {f'{count} × ' if count > 1 else ''}{name}"
-    return (
-        f"{format_ratio_percent(ratio)} {inside}{f' ({phase})' if phase and not name.startswith('Optimizer') else ''}"
-    )
+    told = f" ({phase})" if phase and not name.startswith("Optimizer") else ""
+    return f"{format_ratio_percent(ratio)} {inside}{told}"
