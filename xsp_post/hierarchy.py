@@ -60,10 +60,8 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
         launch_id = joined.result()
     owners = attribution.attribute(trace, nesting, usable, launch_id)
     span_parent, span_depth = _span_forest(trace, nesting, usable)
-    forward = layering.forward_of_backward(
-        trace.spans, names.sequence(trace), names.span("is_backward"), span_parent, span_depth
-    )
-    owners["attribution"] = hook_pairs.recorded_attribution(trace, owners, span_parent, span_depth)
+    forward = layering.forward_of_backward(trace.spans, names.sequence(trace), names.span("is_backward"), span_parent)
+    owners["attribution"] = hook_pairs.recorded_attribution(trace, owners, span_parent)
     levels = _levels(trace, names, span_parent, span_depth, forward, owners, launch_id, options)
     level, rule = levels.level, levels.rule
     overlapping, crossing_count = usable[nesting.overlapping()], nesting.crossing_count
@@ -97,9 +95,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
             inferred = _concat(inferred, inside.known)
             rule += "; blocks inside ranges without layers are inferred"
     nodes, frame = number_iterations(trace, nodes, activities, names)
-    nodes["layer_node_id"] = layering.layer_of_nodes(
-        nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(), nodes["level"].to_numpy()
-    )
+    nodes["layer_node_id"] = layering.layer_of_nodes(nodes["parent_id"].to_numpy(), nodes["level"].to_numpy())
     activities["layer_node_id"], activities["layer_attribution"] = layering.assign_layers(
         trace, nodes, activities, launch_id, forward
     )
@@ -182,11 +178,11 @@ def _levels(
         folded_id=names.folded,
         domain_index=spans["domain_index"].to_numpy(),
         domain_names=domain_names,
-        has_device_work=rollup.add_up(launched.astype(np.int64), parent, depth) > 0,
+        has_device_work=rollup.add_up(launched.astype(np.int64), parent) > 0,
         role_of_string=names.roles_by_string(),
         layer_type_of_string=names.parsed["layer_type"].astype(object).to_numpy(),
         duration_ns=(spans["end_ns"] - spans["start_ns"]).to_numpy(),
-        work=lambda: _work_inside(trace, owner, forward, parent, depth),
+        work=lambda: _work_inside(trace, owner, forward, parent),
         strings=_texts_of_rows(trace, names),
         dialect_of_string=names.parsed["dialect"].astype(object).to_numpy(),
         folded_texts=names.folded_names,
@@ -197,7 +193,7 @@ def _levels(
 
 
 def _work_inside(
-    trace: Trace, owner: np.ndarray, forward: np.ndarray, parent: np.ndarray, depth: np.ndarray
+    trace: Trace, owner: np.ndarray, forward: np.ndarray, parent: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Device time launched in each span, and whether a kernel was; a gradient counts for its forward range."""
     rows = np.flatnonzero(owner >= 0)
@@ -209,7 +205,7 @@ def _work_inside(
     works = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
     own = rollup.sums_per_node(span, np.maximum(duration, 0), len(parent))
     kernels = np.bincount(span[works], minlength=len(parent)).astype(np.int64)
-    return rollup.add_up(own, parent, depth), rollup.add_up(kernels, parent, depth) > 0
+    return rollup.add_up(own, parent), rollup.add_up(kernels, parent) > 0
 
 
 def _texts_of_rows(trace: Trace, names: NodeNames) -> np.ndarray:

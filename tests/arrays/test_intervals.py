@@ -116,7 +116,7 @@ def test_roll_up_of_busy_time_and_extent(seeds, rows):
     order = np.argsort(start, kind="stable")
     node, start, end = node[order], start[order], (start + length)[order]
     busy, first, last = rollup.busy_and_extent(node, start, end, parent, depth)
-    sums = rollup.add_up(rollup.sums_per_node(node, end - start, len(parent)), parent, depth)
+    sums = rollup.add_up(rollup.sums_per_node(node, end - start, len(parent)), parent)
     for k in range(len(parent)):
         below = []
         for i in range(len(node)):

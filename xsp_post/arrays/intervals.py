@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xsp_post.arrays.forest import forest_of
+
 Int = NDArray[np.int64]
 
 
@@ -240,17 +242,8 @@ class _Crossing:
 
 
 def depths(parent: Int) -> Int:
-    """Depth of each node of a forest given its parents (−1 roots): 0 for roots. Pointer doubling."""
-    depth = (parent >= 0).astype(np.int64)
-    jump = parent.copy()
-    active = np.flatnonzero(jump >= 0)
-    while len(active):
-        above = jump[active]
-        depth[active] += depth[above]
-        # simultaneous update: read all of `jump` before writing
-        jump[active] = jump[above]
-        active = active[jump[active] >= 0]
-    return depth
+    """Depth of each node of a forest given its parents (−1 roots): 0 for roots."""
+    return forest_of(parent).depth()
 
 
 def union_length(start: Int, end: Int) -> int:

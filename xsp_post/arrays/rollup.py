@@ -11,37 +11,13 @@ from itertools import pairwise
 
 import numpy as np
 
-_DEEP = 64  # trees deeper than this are added up by doubling distances, not depth by depth
+from xsp_post.arrays.forest import forest_of
 
 
-def add_up(values: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.ndarray:
+def add_up(values: np.ndarray, parent: np.ndarray) -> np.ndarray:
     """Inclusive sums: each node's value plus those of its descendants; int64, shape (nodes,)."""
     total = values.astype(np.int64)  # a copy
-    deepest = int(depth.max(initial=0))
-    if deepest > _DEEP:
-        return _add_up_deep(total, parent)
-    if not deepest or not total.any():
-        return total
-    for rows in rows_by_depth(depth)[:0:-1]:
-        # parents of one depth are few and repeated: sum per parent first
-        above = parent[rows]
-        total += _bincount(above, total[rows], len(total))
-    return total
-
-
-def _add_up_deep(total: np.ndarray, parent: np.ndarray) -> np.ndarray:
-    """The same in as many passes as the logarithm of the depth. In place.
-
-    After pass k a node has the sum of itself and of what lies less than 2**k below it; `above` is the ancestor at
-    that distance, −1 where there is none.
-    """
-    above = parent.copy()
-    while True:
-        rows = np.flatnonzero(above >= 0)
-        if not len(rows):
-            return total
-        total += _bincount(above[rows], total[rows], len(total))
-        above[rows] = above[above[rows]]
+    return forest_of(parent).add_up(total) if total.any() else total
 
 
 def rows_by_depth(depth: np.ndarray) -> list[np.ndarray]:

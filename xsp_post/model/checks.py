@@ -204,7 +204,7 @@ def _busy_beyond_projection(tree: Tree) -> list[Finding]:
     has_foreign = np.bincount(node[foreign], minlength=len(nodes)).astype(np.int64)
     thread, parent = nodes["thread_index"].to_numpy(), np.maximum(nodes["parent_id"].to_numpy(), 0)
     has_foreign += (parent > 0) & (thread != thread[parent])  # backward work of another thread hangs below its step
-    inside = add_up(has_foreign, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()) > 0
+    inside = add_up(has_foreign, nodes["parent_id"].to_numpy()) > 0
     first, last = nodes["projected_start_ns"].to_numpy(), nodes["projected_end_ns"].to_numpy()
     excess = ~inside & (first >= 0) & (nodes["busy_ns"].to_numpy() > last - first)
     excess[0] = False  # the capture itself has no projection

@@ -30,16 +30,16 @@ def _gpu_counts(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
     used = np.unique(gpu)
     if len(used) < 2:
         return (nodes["kernel_count"] + nodes["copy_count"] + nodes["graph_count"] > 0).to_numpy().astype(np.int8)
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    parent = nodes["parent_id"].to_numpy()
     counts = np.zeros(len(nodes), np.int64)
     for one in used.tolist():
         own = np.bincount(node[gpu == one], minlength=len(nodes))
-        counts += rollup.add_up(own, parent, depth) > 0
+        counts += rollup.add_up(own, parent) > 0
     return np.minimum(counts, np.iinfo(np.int8).max).astype(np.int8)
 
 
 def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray]:
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    parent = nodes["parent_id"].to_numpy()
     count = len(nodes)
     kind = activities["kind"].to_numpy()
     node = activities["node_id"].to_numpy()
@@ -55,13 +55,13 @@ def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray
             continue
         own_ns = rollup.sums_per_node(node[rows], duration[rows], count)
         own_count = np.bincount(node[rows], minlength=count).astype(np.int64, copy=False)
-        columns[f"{part}_ns"] = rollup.add_up(own_ns, parent, depth)
-        columns[f"{part}_count"] = rollup.add_up(own_count, parent, depth)
+        columns[f"{part}_ns"] = rollup.add_up(own_ns, parent)
+        columns[f"{part}_count"] = rollup.add_up(own_count, parent)
         if part == "kernel":
             columns["self_kernel_ns"], columns["self_kernel_count"] = own_ns, own_count
         if part == "copy":
             own_bytes = rollup.sums_per_node(node[rows], activities["bytes"].to_numpy()[rows], count)
-            columns["memory_bytes"] = rollup.add_up(own_bytes, parent, depth)
+            columns["memory_bytes"] = rollup.add_up(own_bytes, parent)
         columns["self_device_ns"] = _plus(columns["self_device_ns"], own_ns, nothing)
         columns["device_ns"] = _plus(columns["device_ns"], columns[f"{part}_ns"], nothing)
     length = nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy()
@@ -103,7 +103,7 @@ def _start_order(start: np.ndarray) -> np.ndarray | slice:
 
 def distinct_operations(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
     """Distinct correlation ids of work launched inside (`NumGPUOps` of nvtx_gpu_proj_trace)."""
-    parent, depth = own_forest(nodes)
+    parent, _ = own_forest(nodes)
     launch_node = activities["launch_node_id"].to_numpy()
     process = activities["process_index"].to_numpy()
     correlation = activities["correlation_id"].to_numpy()
@@ -114,7 +114,7 @@ def distinct_operations(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.nda
         if not _is_strictly_ascending(key):
             rows = rows[~pd.Series(key).duplicated().to_numpy()]
     own = np.bincount(launch_node[rows], minlength=len(parent)).astype(np.int64)
-    return rollup.add_up(own, parent, depth)
+    return rollup.add_up(own, parent)
 
 
 def _is_strictly_ascending(values: np.ndarray) -> bool:

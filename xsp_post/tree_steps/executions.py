@@ -128,7 +128,7 @@ class _Finder:
         work, ranges = self.work, self.ranges
         own = work.span >= 0
         sums = rollup.sums_per_node(work.span[own], work.ns[own], len(ranges.parent))
-        return rollup.add_up(sums, ranges.parent, ranges.depth)
+        return rollup.add_up(sums, ranges.parent)
 
     @cached_property
     def training(self) -> np.ndarray:
@@ -147,7 +147,7 @@ class _Finder:
         ranges, times, work = self.ranges, self.times, self.work
         label = np.full(len(ranges.parent), -1, np.int64)
         label[spans] = np.arange(len(spans))
-        label = layering.inherit(label, ranges.parent, ranges.depth)
+        label = layering.inherit(label, ranges.parent)
         found = np.where(work.span >= 0, label[work.span], -1) if len(label) else np.full(len(work.span), -1, np.int64)
         if self.several_threads and len(spans):
             loose = np.flatnonzero(found < 0)
@@ -230,7 +230,7 @@ class _Finder:
             outer_spans, inner_spans = np.flatnonzero(current), np.flatnonzero(inner)
             label = np.full(len(current), -1, np.int64)
             label[outer_spans] = np.arange(len(outer_spans))
-            home = layering.inherit(label, ranges.parent, ranges.depth)[inner_spans]
+            home = layering.inherit(label, ranges.parent)[inner_spans]
             name, names = _numbered(ranges.folded_id[outer_spans])
             stays = np.zeros(len(names), bool)
             # an optimiser's short work outside makes the outer marker the training step
@@ -257,7 +257,7 @@ class _Finder:
         outer, calls = np.flatnonzero(current), np.flatnonzero(root)
         label = np.full(len(current), -1, np.int64)
         label[outer] = np.arange(len(outer))
-        home = layering.inherit(label, ranges.parent, ranges.depth)[calls]
+        home = layering.inherit(label, ranges.parent)[calls]
         name, names = _numbered(ranges.folded_id[outer])
         device_ns, trains = self.device_ns(outer), self.training_ns(outer)
         working = _sums(name, (device_ns > 0).astype(np.int64), len(names))

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays import rollup
+from xsp_post.arrays.forest import forest_of
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree_steps.node_names import NodeNames
@@ -112,15 +112,14 @@ def _extended(trace: Trace, pairs: pd.DataFrame) -> Trace:
     return replace(trace, spans=pd.DataFrame(columns), strings=strings, attributes=attributes)
 
 
-def recorded_attribution(trace: Trace, owners: pd.DataFrame, parent: np.ndarray, depth: np.ndarray) -> np.ndarray:
+def recorded_attribution(trace: Trace, owners: pd.DataFrame, parent: np.ndarray) -> np.ndarray:
     """`Attribution` of activities: what only spans of hook pairs hold lies in no recorded range."""
     how = owners["attribution"].to_numpy()
     made = trace.spans["kind"].to_numpy() == int(NodeKind.HOOK_PAIR)
     if not made.any():
         return how
     recorded = ~made
-    for rows in rollup.rows_by_depth(depth)[1:]:
-        recorded[rows] |= recorded[parent[rows]]
+    recorded |= forest_of(parent).inside(recorded)
     span = owners["span"].to_numpy()
     alone = (span >= 0) & ~recorded[np.maximum(span, 0)]
     return np.where(alone, int(Attribution.NONE), how).astype(how.dtype)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
 from xsp_post.base.findings import Finding
 from xsp_post.inference import infer
@@ -86,8 +87,8 @@ def without_layers_in_blocks(
     is_new = np.arange(len(nodes)) >= first
     stretch = np.r_[np.zeros(first, bool), is_stretch]
     recorded = ~is_new & (level == int(Level.LAYER)) & ~np.r_[operators, np.zeros(len(nodes) - first, bool)]
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
-    holds = rollup.add_up(recorded.astype(np.int64), parent, depth) > 0
+    parent = nodes["parent_id"].to_numpy()
+    holds = rollup.add_up(recorded.astype(np.int64), parent) > 0
     level[stretch & holds & (level == int(Level.LAYER))] = int(Level.MODULE)
     blocks = is_new & (level == int(Level.LAYER))
     parts = inside_of(blocks, nodes) & ~is_new & np.isin(level, (int(Level.LAYER), int(Level.MODULE)))
@@ -99,10 +100,7 @@ def _library_alone(nodes: pd.DataFrame) -> np.ndarray:
     """Which nodes are library calls, or lie in one, outside every other range; bool per node."""
     parent, level = nodes["parent_id"].to_numpy(), nodes["level"].to_numpy()
     alone = (level == int(Level.LIBRARY)) & (parent == 0)
-    if alone.any():
-        for below in rollup.rows_by_depth(nodes["depth"].to_numpy())[2:]:
-            alone[below] = alone[parent[below]]
-    return alone
+    return alone | forest_of(parent).inside(alone)
 
 
 def launch_columns(trace: Trace, activities: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths, nest
 from xsp_post.inference import FEWEST_LAUNCHES, Inference, infer_inside
 from xsp_post.model.levels import Level
@@ -74,7 +75,7 @@ def infer_inside_ranges(
 def _hollow(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, operators: np.ndarray) -> np.ndarray:
     """For each node the recorded range to be looked into that it lies in (or is), −1 none; int64 (nodes,)."""
     level, kind = nodes["level"].to_numpy(), nodes["kind"].to_numpy()
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
+    parent = nodes["parent_id"].to_numpy()
     count = len(nodes)
     length = np.maximum(activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy(), 0)
     node, what = activities["node_id"].to_numpy(), activities["kind"].to_numpy()
@@ -87,27 +88,23 @@ def _hollow(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, ope
     if not (is_model | open_layer).any():
         return np.full(count, -1, np.int64)
     kernels = np.bincount(node[is_kernel], minlength=count).astype(np.int64)
-    inside_count = rollup.add_up(kernels, parent, depth)
-    held = rollup.add_up(own, parent, depth)
-    in_closed = layering.inherit(np.where(is_layer, np.where(open_layer, 0, 1), -1), parent, depth) == 1
-    in_layers = rollup.add_up(np.where(in_closed, own, 0), parent, depth)
+    inside_count = rollup.add_up(kernels, parent)
+    held = rollup.add_up(own, parent)
+    in_closed = layering.inherit(np.where(is_layer, np.where(open_layer, 0, 1), -1), parent) == 1
+    in_layers = rollup.add_up(np.where(in_closed, own, 0), parent)
     is_open = (is_model | open_layer) & (inside_count >= FEWEST_LAUNCHES)
     is_open &= in_layers < _LEAST_IN_LAYERS * np.maximum(held, 1)
     # the phases of a step rather than the step
-    around = rollup.add_up((is_open & open_layer).astype(np.int64), parent, depth) > 0
-    in_open = rollup.add_up(np.where(is_open & open_layer, held, 0), parent, depth)
+    around = rollup.add_up((is_open & open_layer).astype(np.int64), parent) > 0
+    in_open = rollup.add_up(np.where(is_open & open_layer, held, 0), parent)
     is_open &= open_layer | ~around | (in_open < _LEAST_IN_LAYERS * held)
-    home = np.where(is_open, np.arange(count), -1)
-    for below in rollup.rows_by_depth(depth)[1:]:
-        above = home[parent[below]]
-        home[below] = np.where(above >= 0, above, home[below])
-    return home
+    return forest_of(parent).outermost_around(is_open)
 
 
 def _may_hide_layers(names: NodeNames, nodes: pd.DataFrame, own: np.ndarray) -> np.ndarray:
     """Layers by their place alone: phases, compiled regions, and plain ranges that hold most of all work; bool."""
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
-    held = rollup.add_up(own, parent, depth)
+    parent = nodes["parent_id"].to_numpy()
+    held = rollup.add_up(own, parent)
     plain = names.node_is("role", "", "iteration", "model") & names.node_is("dialect", "plain")
     large = held >= _LARGE * max(int(own.sum()), 1)
     return names.node_is("role", "phase") | names.node_is("dialect", "torch_compile") | (plain & large)
@@ -144,7 +141,7 @@ def _worth_keeping(
     total = np.bincount(iteration[at[placed]], weights=length[placed], minlength=len(home))
     parent = nodes["parent"].to_numpy()
     in_block = np.where((nodes["kind"] == "block") & (nodes["level"] == "LAYER"), 1, np.where(is_top, 0, -1))
-    in_block = layering.inherit(in_block, parent, depths(parent)) == 1
+    in_block = layering.inherit(in_block, parent) == 1
     chosen = placed.copy()
     chosen[placed] = in_block[at[placed]]
     covered = np.bincount(iteration[at[chosen]], weights=length[chosen], minlength=len(home))

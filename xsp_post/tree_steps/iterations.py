@@ -35,14 +35,14 @@ def number_iterations(
     models = models[np.argsort(start[models], kind="stable")]
     of_node = np.full(len(nodes), -1, np.int64)
     of_node[models] = np.arange(len(models))
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
-    of_node = layering.inherit(of_node, parent, depth)
+    parent = nodes["parent_id"].to_numpy()
+    of_node = layering.inherit(of_node, parent)
     process = nodes["process_index"].to_numpy()
     if len(models):
         args = (process[models], start[models], end[models])
         top = np.flatnonzero((of_node < 0) & (parent == 0) & (process >= 0) & (nodes["kind"].to_numpy() <= 5))
         of_node[top] = _fully_covered(layering.covering(process[top], start[top], *args), end[top], args[2])
-        of_node = layering.inherit(of_node, parent, depth)
+        of_node = layering.inherit(of_node, parent)
     nodes = nodes.assign(iteration_index=of_node)
     activities["iteration_index"] = _iteration_of_activities(trace, activities, of_node, process, start, end, models)
 
@@ -222,7 +222,7 @@ def _lies_below_models(activities: pd.DataFrame, nodes: pd.DataFrame, index: np.
     of_node = nodes["iteration_index"].to_numpy()
     level = nodes["level"].to_numpy()
     model = np.where(level == int(Level.MODEL), of_node, -1)
-    below = layering.inherit(model, *own_forest(nodes))
+    below = layering.inherit(model, own_forest(nodes)[0])
     return bool(
         (below == of_node).all()
         and (activities["launch_node_id"].to_numpy() == node).all()
@@ -234,7 +234,4 @@ def _below_warmup(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
     """Model ranges inside a range that calls itself warm-up."""
     nodes = tree.nodes
     flag = np.where(nodes["is_warmup_text"].to_numpy(), 1, -1)
-    return (
-        layering.inherit(flag, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())[frame["node_id"].to_numpy()]
-        == 1
-    )
+    return layering.inherit(flag, nodes["parent_id"].to_numpy())[frame["node_id"].to_numpy()] == 1

@@ -30,7 +30,7 @@ def training_ratio(tree: Tree) -> np.ndarray:
     trains = np.append(words, False)[phase.codes] | nodes["is_backward"].to_numpy()
     if not trains.any():
         return np.zeros(count)
-    trains = layering.inherit(np.where(trains, 1, -1), nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()) == 1
+    trains = layering.inherit(np.where(trains, 1, -1), nodes["parent_id"].to_numpy()) == 1
     index = activities["iteration_index"].to_numpy()
     length = (activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()).astype(float)
     inside = index >= 0

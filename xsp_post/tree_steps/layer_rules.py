@@ -197,11 +197,7 @@ def _like_siblings(ranges: Ranges, modules: _Modules) -> np.ndarray:
 
 def _parent_module(ranges: Ranges, module: np.ndarray) -> np.ndarray:
     """The nearest module range around each range, −1 none."""
-    result = np.full(len(module), -1, np.int64)
-    for rows in ranges.by_depth[1:]:
-        above = ranges.parent[rows]
-        result[rows] = np.where(module[above], above, result[above])
-    return result
+    return np.where(ranges.parent >= 0, ranges.forest.nearest(module)[ranges.parent], -1)
 
 
 def _convolutional(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
@@ -214,7 +210,7 @@ def _convolutional(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.n
     conv = np.where(is_conv[modules.class_of], work, 0)
     attention = (attends[modules.class_of] & modules.mask).astype(np.int64)
     sums = [
-        np.bincount(modules.class_of[modules.mask], rollup.add_up(v, ranges.parent, ranges.depth)[modules.mask], count)
+        np.bincount(modules.class_of[modules.mask], rollup.add_up(v, ranges.parent)[modules.mask], count)
         for v in (conv, work, attention)
     ]
     return (sums[0] >= _CONVOLUTION_SHARE * np.maximum(sums[1], 1)) & (sums[2] == 0)

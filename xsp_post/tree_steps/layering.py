@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.rollup import rows_by_depth
 from xsp_post.model.levels import Level
@@ -16,29 +17,22 @@ SEPARATOR = " > "
 SELF = "[self]"
 
 
-def layer_of_nodes(parent: np.ndarray, depth: np.ndarray, level: np.ndarray) -> np.ndarray:
+def layer_of_nodes(parent: np.ndarray, level: np.ndarray) -> np.ndarray:
     """The node that a node's own kernels count for: the LAYER at or above it; inside a model but in no layer,
     the MODEL or MODULE itself (its ``[self]`` part, XSP-style work between layers); else −1. Shape (nodes,)."""
-    layer = np.where(level == int(Level.LAYER), np.arange(len(level)), -1)
-    holder = np.where(level == int(Level.MODEL), np.arange(len(level)), -1)
-    is_module = level == int(Level.MODULE)
-    for rows in rows_by_depth(depth)[1:]:
-        above = parent[rows]
-        layer[rows] = np.where(layer[above] >= 0, layer[above], layer[rows])
-        inherited = holder[above]
-        holder[rows] = np.where(
-            holder[rows] >= 0, holder[rows], np.where((inherited >= 0) & is_module[rows], rows, inherited)
-        )
-    has_layers = bool((level == int(Level.LAYER)).any())
-    return np.where(layer >= 0, layer, holder if has_layers else -1)
+    forest = forest_of(parent)
+    is_layer, is_model = level == int(Level.LAYER), level == int(Level.MODEL)
+    layer = forest.outermost_around(is_layer)
+    if not is_layer.any():
+        return layer
+    holder = forest.nearest(is_model | ((level == int(Level.MODULE)) & forest.inside(is_model)))
+    return np.where(layer >= 0, layer, holder)
 
 
-def inherit(values: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.ndarray:
+def inherit(values: np.ndarray, parent: np.ndarray) -> np.ndarray:
     """Fill −1 with the nearest ancestor's value."""
-    result = values.copy()
-    for rows in rows_by_depth(depth)[1:]:
-        result[rows] = np.where(result[rows] >= 0, result[rows], result[parent[rows]])
-    return result
+    source = forest_of(parent).nearest(values >= 0)
+    return np.where(source >= 0, values[source], np.asarray(-1, values.dtype)) if len(values) else values
 
 
 def covering(
@@ -62,7 +56,7 @@ def covering(
 
 
 def forward_of_backward(
-    ranges: pd.DataFrame, sequence: np.ndarray, is_backward: np.ndarray, parent: np.ndarray, depth: np.ndarray
+    ranges: pd.DataFrame, sequence: np.ndarray, is_backward: np.ndarray, parent: np.ndarray
 ) -> np.ndarray:
     """For ranges at or below a backward range with a sequence number: the forward range with that number, −1.
 
@@ -82,7 +76,7 @@ def forward_of_backward(
     merged = pd.merge_asof(left, right, on="start_ns", by=["process_index", "sequence"], direction="backward")
     hit = merged["forward"].notna().to_numpy()
     result[merged["backward"].to_numpy()[hit]] = merged["forward"].to_numpy()[hit].astype(np.int64)
-    result = inherit(result, parent, depth)
+    result = inherit(result, parent)
     for _ in range(8):  # a checkpoint in a checkpoint …; damaged numbers cannot loop for ever
         further = np.where(result >= 0, result[result], -1)
         if (further < 0).all():

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.rollup import rows_by_depth
+from xsp_post.arrays.forest import forest_of
 from xsp_post.base.errors import UsageError
 from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
@@ -60,7 +60,7 @@ class Ranges:
     work: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (np.zeros(0, np.int64), np.zeros(0, bool))
 
     def __post_init__(self) -> None:
-        self.by_depth = rows_by_depth(self.depth)
+        self.forest = forest_of(self.parent)
 
     @cached_property
     def device_ns(self) -> np.ndarray:
@@ -91,18 +91,11 @@ class Ranges:
 
     def inside(self, mask: np.ndarray) -> np.ndarray:
         """Which spans have an ancestor (not themselves) in ``mask``."""
-        result = np.zeros(len(mask), bool)
-        for rows in self.by_depth[1:]:
-            above = self.parent[rows]
-            result[rows] = mask[above] | result[above]
-        return result
+        return self.forest.inside(mask)
 
     def around(self, mask: np.ndarray) -> np.ndarray:
         """Which spans have a descendant (not themselves) in ``mask``."""
-        result = np.zeros(len(mask), bool)
-        for rows in self.by_depth[:0:-1]:
-            result[self.parent[rows[mask[rows] | result[rows]]]] = True
-        return result
+        return self.forest.around(mask)
 
     def outermost(self, mask: np.ndarray) -> np.ndarray:
         return mask & ~self.inside(mask)
@@ -318,12 +311,8 @@ def _by_depth(ranges: Ranges, _: Options, library: np.ndarray, __: Executions) -
 def _at_depth_below(ranges: Ranges, model: np.ndarray, depth: int) -> np.ndarray:
     if not model.any():
         return ranges.depth == depth - 1
-    base = np.full(len(model), -1, np.int64)
-    base[model] = ranges.depth[model]
-    for rows in ranges.by_depth[1:]:
-        above = ranges.parent[rows]
-        base[rows] = np.where(base[rows] < 0, base[above], base[rows])
-    return (base >= 0) & (ranges.depth - base == depth)
+    nearest = ranges.forest.nearest(model)
+    return (nearest >= 0) & (ranges.depth - ranges.depth[nearest] == depth)
 
 
 def _fill_between(

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.forest import forest_of
 from xsp_post.model.levels import Level
 from xsp_post.tree_steps.node_names import NodeNames
 
@@ -27,12 +28,9 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
     layer = nodes["level"].to_numpy() == int(Level.LAYER)
     if not (is_operator & layer).any() or (layer & ~is_operator & _has_work(nodes, activities)).any():
         return nothing
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
-    inside = np.zeros(len(nodes), bool)
-    for rows in rollup.rows_by_depth(depth)[1:]:
-        inside[rows] = is_operator[parent[rows]] | inside[parent[rows]]
-    outermost = is_operator & ~inside
-    held = rollup.add_up(_own_time(nodes, activities), parent, depth)
+    parent = nodes["parent_id"].to_numpy()
+    outermost = is_operator & ~forest_of(parent).inside(is_operator)
+    held = rollup.add_up(_own_time(nodes, activities), parent)
     kinds = names.folded_names[nodes["folded_id"].to_numpy()[outermost]].astype(str)
     convolution = np.char.find(np.char.lower(kinds), "conv") >= 0
     total = int(held[outermost].sum())
@@ -43,10 +41,7 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
 
 def inside_of(chosen: np.ndarray, nodes: pd.DataFrame) -> np.ndarray:
     """Which nodes are chosen (bool per node) or lie in one that is."""
-    result, parent = chosen.copy(), nodes["parent_id"].to_numpy()
-    for rows in rollup.rows_by_depth(nodes["depth"].to_numpy())[1:]:
-        result[rows] |= result[parent[rows]]
-    return result
+    return chosen | forest_of(nodes["parent_id"].to_numpy()).inside(chosen)
 
 
 def _own_time(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
@@ -55,8 +50,8 @@ def _own_time(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
 
 
 def _has_work(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
-    return rollup.add_up(_own_time(nodes, activities), parent, depth) > 0
+    parent = nodes["parent_id"].to_numpy()
+    return rollup.add_up(_own_time(nodes, activities), parent) > 0
 
 
 def name_by_operators(
@@ -75,11 +70,7 @@ def name_by_operators(
     """
     if not operators.any() or not len(found):
         return
-    parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
-    top = np.where(operators, np.arange(len(nodes)), -1)
-    for rows in rollup.rows_by_depth(depth)[1:]:
-        top[rows] = np.where(top[parent[rows]] >= 0, top[parent[rows]], top[rows])
-    operator = top[node]
+    operator = forest_of(nodes["parent_id"].to_numpy()).outermost_around(operators)[node]
     folded = np.where(operator >= 0, nodes["folded_id"].to_numpy()[np.maximum(operator, 0)], -1)
     above = found["parent"].to_numpy()
     is_named = found["kind"].isin(["block", "stretch"]).to_numpy() & (found["level"] == "LAYER").to_numpy()

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
 from xsp_post.inference import Inference, infer
 from xsp_post.model.levels import Level
@@ -74,7 +75,7 @@ def open_ranges(
     """Look for passes inside the ``opened`` nodes (bool per node, none inside another)."""
     nothing = Passes(nodes, activities, strings)
     home = np.where(opened, np.arange(len(nodes)), -1)
-    home = layering.inherit(home, nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy())
+    home = layering.inherit(home, nodes["parent_id"].to_numpy())
     kind = activities["kind"].to_numpy()
     working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
     rows = np.flatnonzero(working & (home[activities["node_id"].to_numpy()] >= 0))
@@ -98,7 +99,7 @@ def _homes(found: Inference, of_launch: np.ndarray) -> np.ndarray | None:
     if len(regular) < _FEWEST_PASSES or regular["launch_count"].sum() < _LEAST_COVERAGE * len(of_launch):
         return None
     parent = found.nodes["parent"].to_numpy()
-    top = layering.inherit(np.where(parent < 0, np.arange(len(parent)), -1), parent, depths(parent))
+    top = forest_of(parent).nearest(parent < 0)
     placed = np.flatnonzero(found.node_of_launch >= 0)
     at = top[found.node_of_launch[placed]]
     first = np.full(len(parent), np.iinfo(np.int64).max)
@@ -134,7 +135,7 @@ def _inserted(
     depth = depths(parent)
     # what was recorded inside an inferred block is a part of it
     in_block = np.where((level == int(Level.LAYER)) & nodes["is_inferred"].to_numpy(), 1, -1)
-    in_block = layering.inherit(in_block, parent, depth) == 1
+    in_block = layering.inherit(in_block, parent) == 1
     recorded = ~nodes["is_inferred"].to_numpy()
     level[in_block & recorded & (level == int(Level.LAYER))] = int(Level.OPERATION)
     nodes = nodes.assign(level=level, depth=depth)

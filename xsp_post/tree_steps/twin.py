@@ -14,6 +14,7 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.arrays.alignment import align
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths, nest
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
@@ -22,6 +23,7 @@ from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind, Tree
 from xsp_post.tree_steps.expert_products import expert_arguments
 from xsp_post.tree_steps.inferred import with_new_nodes
 from xsp_post.tree_steps.node_names import NodeNames
+from xsp_post.tree_steps.operator_blocks import inside_of
 
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 # Aligned by name and shape, less than this share of the launches: shapes may differ (another batch), names decide.
@@ -53,12 +55,12 @@ def twin_of(tree: Tree) -> Twin:
     owned = np.bincount(launches["node"].to_numpy(), minlength=len(parent))
     kind = tree.nodes["kind"].to_numpy()
     is_range = ~np.isin(kind, (NodeKind.ROOT, NodeKind.UNATTRIBUTED, NodeKind.NO_LAUNCH, NodeKind.GRAPH))
-    used = (rollup.add_up(owned.astype(np.int64), parent, depth) > 0) & is_range
+    used = (rollup.add_up(owned.astype(np.int64), parent) > 0) & is_range
     rows = np.flatnonzero(used)
     rows = rows[np.argsort(depth[rows], kind="stable")]
     number = np.full(len(parent) + 1, -1, np.int64)  # the last: no parent
     number[rows] = np.arange(len(rows))
-    nearest = _nearest_used(parent, depth, used)
+    nearest = _nearest_used(parent, used)
     names = tree.nodes["name_id"].to_numpy()[rows]
     nodes = pd.DataFrame({
         "parent": number[nearest[parent[rows]]],
@@ -84,12 +86,9 @@ def _arguments(trace: Trace, nodes: np.ndarray) -> np.ndarray:
     return result
 
 
-def _nearest_used(parent: np.ndarray, depth: np.ndarray, used: np.ndarray) -> np.ndarray:
+def _nearest_used(parent: np.ndarray, used: np.ndarray) -> np.ndarray:
     """The nearest used node at or above each node, −1 none."""
-    nearest = np.where(used, np.arange(len(used)), -1)
-    for rows in rollup.rows_by_depth(depth)[1:]:
-        nearest[rows] = np.where(nearest[rows] >= 0, nearest[rows], nearest[parent[rows]])
-    return np.append(nearest, -1)
+    return np.append(forest_of(parent).nearest(used), -1)
 
 
 def _executed(tree: Tree) -> pd.DataFrame:
@@ -176,10 +175,7 @@ def carry_over(
 
 def _in_layer(nodes: pd.DataFrame) -> np.ndarray:
     """Which nodes are layers or lie in one."""
-    parent, inside = nodes["parent_id"].to_numpy(), (nodes["level"].to_numpy() == int(Level.LAYER)).copy()
-    for rows in rollup.rows_by_depth(nodes["depth"].to_numpy())[1:]:
-        inside[rows] |= inside[parent[rows]]
-    return inside
+    return inside_of(nodes["level"].to_numpy() == int(Level.LAYER), nodes)
 
 
 def _matched(trace: Trace, activities: pd.DataFrame, rows: np.ndarray, twin: Twin) -> np.ndarray:
@@ -270,10 +266,7 @@ def _instances(
 
 
 def _in_model(nodes: pd.DataFrame) -> np.ndarray:
-    parent, inside = nodes["parent_id"].to_numpy(), (nodes["level"].to_numpy() == int(Level.MODEL)).copy()
-    for rows in rollup.rows_by_depth(nodes["depth"].to_numpy())[1:]:
-        inside[rows] |= inside[parent[rows]]
-    return inside
+    return inside_of(nodes["level"].to_numpy() == int(Level.MODEL), nodes)
 
 
 def _above(mask: np.ndarray, parent: np.ndarray) -> np.ndarray:

@@ -124,7 +124,7 @@ def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:
     """idle_ns (inclusive: the device waited while the launching thread was in the range, or for work launched there)
     and idle_cause (the largest cause of it) of every path."""
     count = len(paths)
-    parent, depth = paths["parent_path_id"].to_numpy(), paths["depth"].to_numpy()
+    parent = paths["parent_path_id"].to_numpy()
     path, idle = causes["path_id"].to_numpy(), causes["idle_ns"].to_numpy()
     cause = causes["cause"].cat.codes.to_numpy()
     total, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -135,7 +135,7 @@ def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:
         own = np.zeros(count, np.int64)
         mine = cause == number
         np.add.at(own, at[mine], idle[mine])
-        summed = add_up(own, parent, depth) if count else own
+        summed = add_up(own, parent) if count else own
         total += summed
         more = summed > most
         most[more], which[more] = summed[more], number

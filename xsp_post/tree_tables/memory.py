@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.allocations import Lives, live_at, most_live, pair, running
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import nest
-from xsp_post.arrays.rollup import rows_by_depth, sums_per_node
+from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import MemoryKind
@@ -300,7 +301,7 @@ def _owners(tree: Tree, events: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     layer = np.where(node >= 0, layer_of[np.maximum(node, 0)], -1)
     forward = forward_of_backward(
         nodes[["process_index", "start_ns"]], nodes["sequence"].to_numpy(), nodes["is_backward"].to_numpy(),
-        nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(),
+        nodes["parent_id"].to_numpy(),
     )  # fmt: skip
     home = np.where(node >= 0, forward[np.maximum(node, 0)], -1)
     by_sequence = (home >= 0) & (layer_of[np.maximum(home, 0)] >= 0)
@@ -351,8 +352,4 @@ def _outermost(tree: Tree) -> np.ndarray:
     nodes = tree.nodes
     level, parent = nodes["level"].to_numpy(), nodes["parent_id"].to_numpy()
     wide = np.isin(level, [int(Level.CAPTURE), int(Level.APPLICATION), int(Level.MODEL)])
-    result = np.arange(len(nodes))
-    for rows in rows_by_depth(nodes["depth"].to_numpy())[1:]:
-        above = parent[rows]
-        result[rows] = np.where(wide[result[above]] | wide[rows], rows, result[above])
-    return result
+    return forest_of(parent).nearest(wide | (parent < 0) | wide[parent])

@@ -41,10 +41,10 @@ def operator_calls(tree: Tree, kernels: pd.DataFrame) -> Calls:
     name, text, names, texts = _records(tree)
     is_operator = _operator_nodes(tree) | (text >= 0)
     has_formula = np.array([is_known(one) for one in names] + [False])[name] & (text >= 0)
-    parent, depth = tree.nodes["parent_id"].to_numpy(), tree.nodes["depth"].to_numpy()
+    parent = tree.nodes["parent_id"].to_numpy()
     number = np.arange(len(parent))
-    owner_of_node = inherit(np.where(has_formula, number, -1), parent, depth)
-    innermost = inherit(np.where(is_operator, number, -1), parent, depth)
+    owner_of_node = inherit(np.where(has_formula, number, -1), parent)
+    innermost = inherit(np.where(is_operator, number, -1), parent)
     launched_in = _launch_nodes(kernels)
     owner = np.where(launched_in >= 0, owner_of_node[launched_in], -1)
     owner = np.where(owner >= 0, owner, np.where(launched_in >= 0, innermost[launched_in], -1))
@@ -68,7 +68,7 @@ def operator_calls(tree: Tree, kernels: pd.DataFrame) -> Calls:
     kinds, kind = _kinds(
         name_of_call, text_of_call, [*names, OPERATOR], texts, steps, step_of_call, kernel_names, has_formula
     )
-    frame["kind"] = _without_double_wrappers(frame, kind, kinds, parent, depth)
+    frame["kind"] = _without_double_wrappers(frame, kind, kinds, parent)
     return Calls(call, frame, kinds)
 
 
@@ -161,8 +161,8 @@ def _steps(tree: Tree, name: np.ndarray, names: list[str]) -> tuple[list[Step], 
     own = of_name[name]
     if len(steps) == 1:
         return steps, np.zeros(len(own), np.int64)
-    parent, depth = tree.nodes["parent_id"].to_numpy(), tree.nodes["depth"].to_numpy()
-    return steps, inherit(own, parent, depth)
+    parent = tree.nodes["parent_id"].to_numpy()
+    return steps, inherit(own, parent)
 
 
 def _kinds(
@@ -217,7 +217,7 @@ def _common_type(texts: list[str], used: np.ndarray) -> str:
 
 
 def _without_double_wrappers(
-    frame: pd.DataFrame, kind: np.ndarray, kinds: pd.DataFrame, parent: np.ndarray, depth: np.ndarray
+    frame: pd.DataFrame, kind: np.ndarray, kinds: pd.DataFrame, parent: np.ndarray
 ) -> np.ndarray:
     """``kind`` with −1 for wrappers whose work is counted by the operators that they passed it on to."""
     wrapper = np.array([is_wrapper(one) for one in kinds["operator"]], bool)
@@ -228,6 +228,6 @@ def _without_double_wrappers(
         return kind
     multiplies = np.bincount(node, weights=(flop > 0)[kind], minlength=len(parent))
     counted = np.bincount(node, weights=known[kind], minlength=len(parent))
-    below = [rollup.add_up(one.astype(np.int64), parent, depth) - one.astype(np.int64) for one in (multiplies, counted)]
+    below = [rollup.add_up(one.astype(np.int64), parent) - one.astype(np.int64) for one in (multiplies, counted)]
     is_double = wrapper[kind] & np.where(flop[kind] > 0, below[0][node] > 0, below[1][node] > 0)
     return np.where(is_double, -1, kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays import rollup
+from xsp_post.arrays.forest import forest_of
 from xsp_post.model.tree import Tree
 
 NONE, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(5)
@@ -47,9 +47,8 @@ def node_phases(tree: Tree) -> np.ndarray:
     own = np.zeros(len(tree.nodes), np.int8)
     for code in (FORWARD, BACKWARD, OPTIMIZER):
         own[text == PHASES[code]] = code
-    parent, depth = tree.nodes["parent_id"].to_numpy(), tree.nodes["depth"].to_numpy()
-    for rows in rollup.rows_by_depth(depth)[1:]:
-        above = own[parent[rows]]
-        keeps = (above == BACKWARD) | (above == OPTIMIZER) | (own[rows] == NONE)
-        own[rows] = np.where(keeps, above, own[rows])
-    return own
+    forest = forest_of(tree.nodes["parent_id"].to_numpy())
+    # inside backward or optimiser work nothing else begins
+    closed = forest.outermost_around((own == BACKWARD) | (own == OPTIMIZER))
+    source = np.where(closed >= 0, closed, forest.nearest(own != NONE))
+    return np.where(source >= 0, own[source], NONE).astype(np.int8)

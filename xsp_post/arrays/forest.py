@@ -1,0 +1,189 @@
+"""Parents of nodes → sums below, what is inside or around, nearest marked ancestors: linear for any depth.
+
+The nodes are numbered in pre-order (a node, then all below it), so that everything below a node is one stretch of
+numbers: sums over it are a difference of two running sums. Nothing loops over depths.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int = NDArray[np.int64]
+Bool = NDArray[np.bool_]
+
+
+class Forest:
+    """Trees given by the parent of each node (−1 roots), in any order; no circles. All results: shape (nodes,)."""
+
+    def __init__(self, parent: Int) -> None:
+        self.first, self.stop = np.arange(len(parent)), _stops(parent)
+        self.is_ordered = _is_preorder(parent, self.stop)
+        if not self.is_ordered:
+            size = _sizes(parent)
+            self.first = _preorder(parent, size)
+            self.stop = self.first + size
+
+    def add_up(self, values: np.ndarray) -> Int:
+        """Inclusive sums: each node's value plus those of its descendants; exact."""
+        running = np.zeros(len(self.first) + 1, np.int64)
+        np.cumsum(self._ordered(values), out=running[1:])
+        total = running[self.stop]
+        total -= running[:-1] if self.is_ordered else running[self.first]
+        return total
+
+    def depth(self) -> Int:
+        """0 for roots."""
+        depth = _open_count(self.stop)
+        return depth if self.is_ordered else depth[self.first]
+
+    def inside(self, mask: Bool) -> Bool:
+        """Which nodes have an ancestor (not themselves) in ``mask``."""
+        rows = np.flatnonzero(mask)
+        if not len(rows):
+            return np.zeros(len(mask), bool)
+        open_count = np.zeros(len(mask) + 1, np.int32)
+        open_count[self.first[rows] + 1] = 1
+        np.subtract.at(open_count, self.stop[rows], np.int32(1))
+        is_open = np.cumsum(open_count[:-1], dtype=np.int32) > 0
+        return is_open if self.is_ordered else is_open[self.first]
+
+    def around(self, mask: Bool) -> Bool:
+        """Which nodes have a descendant (not themselves) in ``mask``."""
+        if not mask.any():
+            return np.zeros(len(mask), bool)
+        running = np.zeros(len(mask) + 1, np.int32)
+        np.cumsum(self._ordered(mask), out=running[1:], dtype=np.int32)
+        return running[self.stop] > running[self.first + 1]
+
+    def nearest(self, mask: Bool) -> Int:
+        """The nearest node at or above each node that is in ``mask``, −1 none."""
+        count = len(mask)
+        rows = np.flatnonzero(mask)
+        if not len(rows):
+            return np.full(count, -1, np.int64)
+        if not self.is_ordered:
+            rows = rows[np.argsort(self.first[rows], kind="stable")]
+        first, stop = self.first[rows], self.stop[rows]
+        around = _nearest_open(first, stop)
+        # where a stretch begins its node is the nearest, where it ends again the one around it
+        change = np.full(count + 1, -1, np.int64)
+        change[stop[::-1]] = len(rows) + np.arange(len(rows))[::-1]  # of several that end the outermost counts
+        change[first] = np.arange(len(rows))
+        at = np.flatnonzero(change[:-1] >= 0)
+        node = np.concatenate([rows, np.where(around >= 0, rows[around], -1)])[change[at]]
+        result = np.full(count, -1, np.int64)
+        result[at[0] :] = np.repeat(node, np.diff(np.append(at, count)))
+        return result if self.is_ordered else result[self.first]
+
+    def outermost_around(self, mask: Bool) -> Int:
+        """The outermost node at or above each node that is in ``mask``, −1 none."""
+        return self.nearest(mask & ~self.inside(mask))
+
+    def _ordered(self, values: np.ndarray) -> np.ndarray:
+        if self.is_ordered:
+            return values
+        result = np.empty(len(values), values.dtype)
+        result[self.first] = values
+        return result
+
+
+def _stops(parent: Int) -> Int:
+    """One after the last descendant of each node, if the nodes are in pre-order: the last child's last child's …"""
+    count = len(parent)
+    last = np.arange(count)
+    child = np.flatnonzero(parent >= 0)
+    last[parent[child]] = child  # of several the last one counts
+    for _ in range(count.bit_length()):
+        further = last[last]
+        if np.array_equal(further, last):
+            break
+        last = further
+    return last + 1
+
+
+def _open_count(stop: Int) -> Int:
+    """By position: how many stretches around it have not ended."""
+    return np.arange(len(stop)) - np.cumsum(np.bincount(stop, minlength=len(stop) + 1)[:-1])
+
+
+def _is_preorder(parent: Int, stop: Int) -> bool:
+    """Whether all below each node, and nothing else, lies in its stretch: stretches lie in those of their parents, and
+    no node lies in more of them than it has ancestors."""
+    child = parent >= 0
+    above = np.where(child, parent, 0)
+    if not len(parent) or not (above[1:] < np.arange(1, len(parent))).all() or child[0]:
+        return not len(parent)
+    depth = _open_count(stop)
+    return bool((np.where(child, depth[above] + 1, 0) == depth).all() and (~child | (stop <= stop[above])).all())
+
+
+def _sizes(parent: Int) -> Int:
+    """Nodes at and below each node, in as many passes as the logarithm of the depth.
+
+    After pass k a node has counted itself and what lies less than 2**k below it; `above` is the ancestor at that
+    distance.
+    """
+    size = np.ones(len(parent), np.int64)
+    rows = np.flatnonzero(parent >= 0)
+    above = parent
+    while len(rows):
+        size += np.bincount(above[rows], weights=size[rows], minlength=len(parent)).astype(np.int64)
+        further = np.full(len(parent), -1, np.int64)
+        further[rows] = above[above[rows]]
+        above = further
+        rows = rows[above[rows] >= 0]
+    return size
+
+
+def _preorder(parent: Int, size: Int) -> Int:
+    """Position of each node in pre-order; siblings in order of their numbers."""
+    order = np.argsort(parent, kind="stable")
+    passed = np.cumsum(size[order]) - size[order]  # by siblings before, and by all of earlier families
+    begins = np.r_[True, parent[order][1:] != parent[order][:-1]] if len(order) else np.zeros(0, bool)
+    families = np.flatnonzero(begins)
+    passed -= np.repeat(passed[families], np.diff(np.append(families, len(order))))
+    first = np.empty(len(parent), np.int64)
+    first[order] = passed + (parent[order] >= 0)
+    above = parent.copy()
+    rows = np.flatnonzero(above >= 0)
+    while len(rows):
+        source = above[rows]
+        first[rows] += first[source]
+        above[rows] = above[source]
+        rows = rows[above[rows] >= 0]
+    return first
+
+
+def _nearest_open(first: Int, stop: Int) -> Int:
+    """For stretches in pre-order the nearest earlier one that has not ended, −1 none."""
+    pointer = np.arange(-1, len(first) - 1)
+    rows = np.flatnonzero(pointer >= 0)
+    while len(rows):
+        source = pointer[rows]
+        ended = stop[source] <= first[rows]
+        rows = rows[ended]
+        pointer[rows] = pointer[source[ended]]
+        rows = rows[pointer[rows] >= 0]
+    return pointer
+
+
+_KEPT = 4  # forests of a capture: its spans, its nodes, those with inferred ones, those of single threads
+_known: list[tuple[np.ndarray, Forest]] = []
+_lock = Lock()
+
+
+def forest_of(parent: np.ndarray) -> Forest:
+    """The forest of these parents: of equal arrays the same one, since many steps ask for it."""
+    with _lock:
+        known = list(_known)
+    for mine, forest in known:
+        if len(mine) == len(parent) and np.array_equal(mine, parent):
+            return forest
+    forest = Forest(parent.astype(np.int64, copy=False))
+    with _lock:
+        _known.insert(0, (parent.astype(np.int32 if len(parent) < 2**31 else np.int64), forest))
+        del _known[_KEPT:]
+    return forest
