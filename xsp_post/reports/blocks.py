@@ -122,6 +122,8 @@ def _says_nothing(values: pd.Series) -> bool:
         return bool((values.fillna(0) == 0).all())
     if values.name == "is_negative":
         return not values.astype(bool).any()
+    if values.name == "batch_size":
+        return bool((values.fillna(0) <= 0).all())
     if values.name == "is_optimal":
         return len(values) == 1
     if values.name in ("allocated_bytes", "queue_delay_ns"):

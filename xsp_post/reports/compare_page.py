@@ -138,9 +138,9 @@ def _causes(results: Results) -> Section | None:
     caption = f"Longer bars to the right cost time in the other; together they are {_signed_ns(whole)}, the whole "
     caption += "difference of the time of the devices."
     shown = tuple(c for c in ("cause", "difference_ns", "example") if c != "example" or frame["example"].ne("").any())
-    table = Table("causes", "compare_causes", frame, shown, "Causes", len(frame), command=_COMMAND,
+    table = Table("causes", "compare_causes", frame, shown, "The same as a table", len(frame), command=_COMMAND,
                   short={"example": lambda names: names.map(short_kernel)})  # fmt: skip
-    chart = Chart("causes-bars", _cause_chart(frame), caption, "Causes")
+    chart = Chart("causes-bars", _cause_chart(frame), caption, "What the difference consists of")
     return Section("causes", "Causes", "What does the difference consist of?", (chart, table))
 
 
@@ -172,17 +172,23 @@ def _signed_ns(value: float) -> str:
 def _totals(results: Results) -> Section | None:
     """Time of the devices, and what it went to, on both sides."""
     frame = frame_or_empty(results, "compare_totals")
+    frame = frame[frame["quantity"].isin(list(QUANTITIES))]  # device_time is busy by another name
     if frame.empty:
         return None
     rows = pd.DataFrame({
-        "quantity": frame["quantity"].map(QUANTITIES).fillna(frame["quantity"]),
+        "quantity": frame["quantity"].map(QUANTITIES),
         **{f"{side}_per_unit": [_amount(v, unit) for v, unit in zip(frame[f"{side}_per_unit"], frame["unit"])]
            for side in ("base", "other")},
         "difference_value": [_amount(v, unit) for v, unit in zip(frame["difference_value"], frame["unit"])],
         "difference_ratio": frame["difference_ratio"],
     })  # fmt: skip
-    titles = {"base_per_unit": "base", "other_per_unit": "other", "difference_value": "difference"}
-    table = Table("totals", "compare_totals", rows, tuple(rows.columns), "Device time", len(rows), titles,
+    titles = {
+        "base_per_unit": "base",
+        "other_per_unit": "other",
+        "difference_value": "difference",
+        "difference_ratio": "in %",
+    }
+    table = Table("totals", "compare_totals", rows, tuple(rows.columns), "Base and other", len(rows), titles,
                   command=_COMMAND)  # fmt: skip
     question = "What did the devices do? Per execution; of captures without executions, for the work of the base."
     return Section("totals", "Device time", question, (table,))
@@ -198,10 +204,16 @@ def _names(results: Results) -> Section | None:
     if frame.empty:
         return None
     columns = ("name", "impact_ns", "base_mean_ns", "other_mean_ns", "base_count", "other_count")
-    titles = {"impact_ns": "costs", "base_mean_ns": "base, each", "other_mean_ns": "other, each"}
+    titles = {
+        "impact_ns": "costs",
+        "base_mean_ns": "base, each",
+        "other_mean_ns": "other, each",
+        "base_count": "launches",
+        "other_count": "in the other",
+    }
     short = {"name": lambda names: names.map(short_kernel)}
-    table = Table("names", "compare_names", frame.head(ROW_LIMIT), columns, "Kernels by name", len(frame), titles,
-                  short, command=_COMMAND, visible_rows=15)  # fmt: skip
+    table = Table("names", "compare_names", frame.head(ROW_LIMIT), columns, "Costs: over all launches", len(frame),
+                  titles, short, command=_COMMAND, visible_rows=15)  # fmt: skip
     question = "Which kernels cost or save most, over all their launches? Largest first, whichever way it goes."
     return Section("names", "Kernels by name", question, (table,))
 

@@ -326,7 +326,7 @@ def _make(results: Results, case: Case | None) -> Section | None:
         blocks.append(
             Note(
                 f"{units.format_count(folded)} paths too small to draw are folded into “[n more]” boxes under their "
-                "parents; `xsp-post tree STORE` prints them all.",
+                "parents; “xsp-post tree STORE” prints them all.",
                 "folded",
             )
         )

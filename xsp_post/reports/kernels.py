@@ -11,7 +11,7 @@ from xsp_post.model.results import Results
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.facts import has_iterations
-from xsp_post.reports.text import short_kernel, short_kernels, visible
+from xsp_post.reports.text import distinct, short_kernel, short_kernels, shorten, visible
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.schemas.views import view_of
 
@@ -38,7 +38,7 @@ def chart(frame: pd.DataFrame) -> Any:
     factor, unit = theme.axis_scale("latency_ns", top["latency_ns"])
     shown = pd.DataFrame(
         {
-            "kernel": short_kernels(top["name"], 46).tolist(),
+            "kernel": distinct(_label(name) for name in short_kernels(top["name"], _LABEL)),
             "value": top["latency_ns"].astype("float64") / factor,
             "full": [visible(n, 400) for n in top["name"]],
             "text": [format_ns(v) for v in top["latency_ns"]],
@@ -58,7 +58,7 @@ def chart(frame: pd.DataFrame) -> Any:
             "part": "other",
         }
     y = alt.Y(
-        "kernel:N", sort=shown["kernel"].tolist(), title=None, axis=alt.Axis(labelLimit=300, domain=False, ticks=False)
+        "kernel:N", sort=shown["kernel"].tolist(), title=None, axis=alt.Axis(labelLimit=340, domain=False, ticks=False)
     )
     base = alt.Chart(shown).encode(
         y=y,
@@ -80,6 +80,15 @@ def chart(frame: pd.DataFrame) -> Any:
     )
     labels = base.mark_text(align="left", dx=4, fontSize=11).encode(x="value:Q", text="share:N")
     return alt.layer(bars, labels).properties(width=theme.CHART_WIDTH, height=21 * len(shown) + 10)
+
+
+_LABEL = 46  # characters of a name beside its bar
+
+
+def _label(name: str) -> str:
+    """A short name on an axis: what tells it from its neighbours, behind the last dot, is kept whole."""
+    head, dot, own = name.rpartition(" · ")
+    return f"{shorten(head, max(_LABEL - len(own) - 3, 12))}{dot}{own}" if dot else shorten(name, _LABEL)
 
 
 def _make(results: Results, case: cases.Case | None) -> Section | None:

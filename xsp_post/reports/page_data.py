@@ -60,7 +60,8 @@ class PageData:
         shown = len(frame)
         note = ""
         if shown < table.row_count:
-            note = f"{shown:,} of {table.row_count:,} rows are on this page; all of them: {table.command}"
+            note = f"{shown:,} of {table.row_count:,} rows are on this page"
+            note += f"; all of them: {table.command}" if table.command else ""
         self.tables[table.id] = {
             "id": table.id,
             "caption": table.caption,

@@ -325,7 +325,7 @@ def _make(results: Results, case: Case | None) -> Section | None:
         blocks.append(
             Note(
                 f"{units.format_count(joined)} short events are joined into blocks; "
-                "`xsp-post export STORE --to perfetto` writes every one.",
+                "“xsp-post export STORE --to perfetto” writes every one.",
                 "folded",
             )
         )
@@ -333,7 +333,7 @@ def _make(results: Results, case: Case | None) -> Section | None:
         blocks.append(
             Note(
                 f"{units.format_count(window.left_out_count)} events are on further threads and streams or deeper "
-                "ranges, and are not drawn; `xsp-post export STORE --to perfetto` writes every one.",
+                "ranges, and are not drawn; “xsp-post export STORE --to perfetto” writes every one.",
                 "folded",
             )
         )

@@ -61,10 +61,11 @@ def _make(results: Results, case: Case | None) -> Section | None:
     said = report.why(results)
     limit = said.limit
     blocks: list[Any] = [
-        Note("Where the time went: " + "; ".join(report.evidence_of(limit)) + ".", "lead"),
-        Chart("idle-causes", chart(frame), "Idle time by cause. docs/why.md says how each is found.", "by cause"),
+        Note(f"The time went to {report.parts_of(limit)}.", "lead"),
+        Chart("idle-causes", chart(frame), "Idle time by cause. docs/why.md says how each is found.", "By cause"),
         Table("idle-table", "idle_causes", frame.head(ROW_LIMIT), present(frame, view_of("idle_causes")),
-              "Causes with the range that owns them", len(frame), bars=("idle_ns",)),
+              "Causes with the range that owns them", len(frame), bars=("idle_ns",),
+              command="xsp-post table idle_causes STORE --format csv"),
     ]  # fmt: skip
     for number, one in enumerate(said.advice, 1):
         gain = report.gain_of(one)

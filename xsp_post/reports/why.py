@@ -224,6 +224,14 @@ def evidence_of(limit: Limit) -> tuple[str, ...]:
     return tuple(line[:1].upper() + line[1:] for line in lines)
 
 
+def parts_of(limit: Limit) -> str:
+    """The same in one sentence: ``kernels 468 ms (97.5 %), launches 5.63 ms (1.2 %)``."""
+    window = max(limit.window_ns, 1)
+    groups = [one for one in (*limit.groups, ("unknown", limit.unknown_ns)) if one[1] >= 0.01 * window]
+    named = (f"{_GROUPS[group]} {format_ns(time)} ({format_ratio_percent(time / window)})" for group, time in groups)
+    return ", ".join(named)
+
+
 def verdict_line(results: Results, *, with_cpu: bool = False) -> Text:
     """The line that stands first on the terminal; of a CPU's operators only where it is asked for."""
     limit = _main_limit(results)
