@@ -21,7 +21,7 @@ def check():
     assert schema == document_schema()
 
     def check(printed):
-        document = json.loads(printed)
+        document = _cut(json.loads(printed))
         name = document["format"].removeprefix("xsp-post.")
         one = {**schema, "oneOf": [{"$ref": f"#/$defs/command_{name}"}]}  # the message names the place
         wrong = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(one).iter_errors(document))
@@ -30,6 +30,13 @@ def check():
         return document
 
     return check
+
+
+def _cut(value):
+    """The document with the first 100 rows of every list: checking all of 20,000 kernels takes half a minute."""
+    if isinstance(value, dict):
+        return {key: _cut(one) for key, one in value.items()}
+    return [_cut(one) for one in value[:100]] if isinstance(value, list) else value
 
 
 def xsp(*words, cwd):
