@@ -6,7 +6,10 @@ that it concerns, or less where a replay with the change (`replay.what_if`) find
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 
@@ -14,6 +17,7 @@ from xsp_post.analyses.limits import FIRST_LAUNCH, NOT_RECORDED, Limit, in_scope
 from xsp_post.base.errors import XspPostError
 from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.results import Results
+from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.what_if import what_if
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
@@ -40,9 +44,20 @@ class Advice:
     replay_error_ratio: float | None = None  # of the replay of the recording as it was
 
 
+# A report asks for the same advice in several places, and each replays the recording for every change.
+_KNOWN: WeakKeyDictionary[Results, tuple[Limit, list[Advice]]] = WeakKeyDictionary()
+
+
 def advise(results: Results, limit: Limit) -> list[Advice]:
     """The changes worth trying, those with the highest bound first. None where the capture only recorded a CUDA graph:
     its host code runs once."""
+    known = _KNOWN.get(results)
+    if known is None or known[0] != limit:
+        known = _KNOWN[results] = limit, _advice(results, limit)
+    return list(known[1])
+
+
+def _advice(results: Results, limit: Limit) -> list[Advice]:
     if not limit.window_ns or not limit.window or limit.records_graph:
         return []
     causes = in_scope(results, limit)
@@ -58,7 +73,8 @@ def advise(results: Results, limit: Limit) -> list[Advice]:
         *_profiler(limit, causes),
     ]
     worth = [one for one in found if one.bound_ratio >= LEAST_RATIO]
-    worth = [better for one in worth if (better := _replayed(results, limit, one)) is not None]
+    identity = cache(lambda: identity_of(results, limit.captures[0]))
+    worth = [better for one in worth if (better := _replayed(results, limit, one, identity)) is not None]
     return sorted(worth, key=lambda one: -one.bound_ns)[:MOST]
 
 
@@ -68,14 +84,14 @@ def _made(
     return Advice(code, what, evidence, assumption, int(bound_ns), float(bound_ns) / limit.window_ns, change)
 
 
-def _replayed(results: Results, limit: Limit, one: Advice) -> Advice | None:
+def _replayed(results: Results, limit: Limit, one: Advice, identity: Callable[[], Identity]) -> Advice | None:
     """The advice with the gain that a replay finds, where that is less than the time concerned; None where the gain is
     below the replay's error. Without the tables of a replay, or where it refuses, the advice stays as it is."""
     has_tables = {"kernels", "dependencies", "memory_operations"} <= set(results.tables())
     if not one.change or not has_tables or limit.scope == "warm-up" or len(limit.captures) != 1:
         return one
     try:
-        prediction = what_if(results, [one.change], limit.captures[0])
+        prediction = what_if(results, [one.change], limit.captures[0], identity())
     except XspPostError:
         return one
     gain = max(-prediction.latency.change_ratio, 0.0)

@@ -27,7 +27,7 @@ class Results(Protocol):
         """One table. KeyError when it is not there; an empty table is there with zero rows."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Overlay:
     """Results some of whose tables were computed again, e.g. a store's analyses with other roofs."""
 
@@ -43,7 +43,7 @@ class Overlay:
         return self.frames[name] if columns is None else self.frames[name][list(columns)]
 
 
-@dataclass
+@dataclass(eq=False)
 class Analysis:
     """All tables of one workload in memory."""
 

@@ -86,8 +86,11 @@ class Prediction:
         )  # fmt: skip
 
 
-def what_if(results: Results, changes: Sequence[str], capture_id: int | None = None) -> Prediction:
-    """Predict one capture (default: the one with most kernels) under all changes together.
+def what_if(
+    results: Results, changes: Sequence[str], capture_id: int | None = None, identity: Identity | None = None
+) -> Prediction:
+    """Predict one capture (default: the one with most kernels) under all changes together. ``identity``: of that
+    capture, where it is known already.
 
     Raises `UsageError` for a change that cannot be read or that matches nothing, `ContradictionError` where the replay
     is refused: its message says why.
@@ -98,7 +101,7 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
     captures = results.frame("captures")
     if capture_id is None:
         capture_id = int(captures.sort_values("kernel_count", kind="stable")["capture_id"].iloc[-1])
-    identity = identity_of(results, capture_id)
+    identity = identity or identity_of(results, capture_id)
     source = captures.loc[captures["capture_id"] == capture_id, "source_name"].astype(str)
     name = source.iloc[0] if len(source) else ""
     if identity.refusal:

@@ -22,10 +22,10 @@ ROW_LIMIT = 100
 
 def data(results: Results) -> pd.DataFrame:
     """The causes of idle time in what the verdict speaks of, summed over devices, largest first."""
-    said = report.why(results)
-    if not said.limit.scope:
+    limit = report.main_limit(results)
+    if not limit.scope:
         return pd.DataFrame(columns=list(view_of("idle_causes")))
-    causes = in_scope(results, said.limit)
+    causes = in_scope(results, limit)
     keys = ["cause", "call_name", "detail", "owner", "layer_path"]
     summed = causes.astype(dict.fromkeys(keys, str)).groupby(keys, sort=False).agg(
         idle_ns=("idle_ns", "sum"), piece_count=("piece_count", "sum"), longest_ns=("longest_ns", "max")

@@ -88,7 +88,7 @@ def why(results: Results, *, layer: str = "") -> Why:
     """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only."""
     from xsp_post.analyses.advice import advise
 
-    limit = _main_limit(results)
+    limit = main_limit(results)
     causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope else ()
     owners = causes if not layer else tuple(largest_causes(results, limit))
     path = _path_line(results, limit)
@@ -121,7 +121,8 @@ def _path_captures(results: Results) -> list[int]:
     return chosen or frame_or_empty(results, "captures", ["capture_id"])["capture_id"].tolist()
 
 
-def _main_limit(results: Results) -> Limit:
+def main_limit(results: Results) -> Limit:
+    """What limits the captures of the main case."""
     return find_limit(results, captures_of(results, cases.main_case(results)))
 
 
@@ -234,7 +235,7 @@ def parts_of(limit: Limit) -> str:
 
 def verdict_line(results: Results, *, with_cpu: bool = False) -> Text:
     """The line that stands first on the terminal; of a CPU's operators only where it is asked for."""
-    limit = _main_limit(results)
+    limit = main_limit(results)
     if not limit.window_ns or not (limit.is_gpu or with_cpu):
         return Text("")
     text = Text("Verdict  ", style="bold")
@@ -299,7 +300,7 @@ def json_of(said: Why) -> dict[str, Any]:
 
 def verdict_data(results: Results) -> dict[str, Any]:
     """The verdict alone, as data."""
-    limit = _main_limit(results)
+    limit = main_limit(results)
     causes = tuple(largest_causes(results, limit, count=20)) if limit.scope else ()
     return _verdict_data(limit, word_of(limit), sentence_of(limit, causes))
 
