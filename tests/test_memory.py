@@ -71,7 +71,7 @@ def test_the_running_sum_equals_the_totals_of_the_trace_itself(real):
         mine = [e["args"] for e in events if (e["args"]["Device Id"] if e["args"]["Device Type"] else -1) == device]
         told = [one["Total Allocated"] for one in mine]
         assert rows["total_bytes"].tolist() == told
-        summed = devices.loc[device, "earlier_bytes"] + np.cumsum(rows["bytes"].to_numpy())
+        summed = devices.loc[device, "earlier_bytes"] + np.cumsum(rows["change_bytes"].to_numpy())
         assert summed.tolist() == told
 
 
@@ -100,8 +100,8 @@ def test_layers_of_a_real_trace_hold_what_they_allocated(captures):
     earlier = owners[owners["owner_kind"] == "earlier"].iloc[0]
     assert earlier["live_at_peak_bytes"] == 2_257_328_128 and owners["allocated_bytes"].isna().sum() == 1
     timeline = for_people(analysis, "memory_timeline")
-    kept = timeline[(timeline["bytes"] > 0) & timeline["end_ns"].isna() & (timeline["device_id"] == 0)]
-    assert kept["bytes"].sum() == 2_325_442_560
+    kept = timeline[(timeline["change_bytes"] > 0) & timeline["end_ns"].isna() & (timeline["device_id"] == 0)]
+    assert kept["change_bytes"].sum() == 2_325_442_560
 
 
 def test_tree_reads_no_allocations(captures):
@@ -156,13 +156,13 @@ def test_layers_of_an_export_own_what_they_asked_for(exported):
     owners = exported.frame("memory")
     owners = owners[owners["memory_kind"] == "device"].set_index("owner")
     held = owners["live_at_peak_bytes"].to_dict()
-    assert held == {"layer_a": 1500, "layer_b": 2000, "model": 0, "": 0}
+    assert held == {"layer_a": 1500, "layer_b": 2000, "model": 0, "[earlier]": 0}
     assert owners.loc["layer_a", ["allocated_bytes", "released_bytes", "most_live_bytes"]].tolist() == [
         1500,
         1000,
         1500,
     ]
-    assert owners.loc["", ["owner_kind", "release_count", "released_bytes"]].tolist() == ["earlier", 1, 300]
+    assert owners.loc["[earlier]", ["owner_kind", "release_count", "released_bytes"]].tolist() == ["earlier", 1, 300]
     codes = {f.code: f.count for f in exported.findings}
     assert codes["memory-released-earlier"] == 1 and codes["memory-of-driver"] == len(EVENTS)
 
@@ -172,7 +172,7 @@ def test_the_timeline_names_who_allocated_what_is_released(exported):
     timeline = timeline[timeline["memory_kind"] == "device"]
     names = exported.frame("nodes").set_index("node_id")["name"].astype(str)
     assert timeline["total_bytes"].tolist() == [1300, 1800, 1500, 3500, 2500, 2510]
-    assert timeline["bytes"].tolist() == [1000, 500, -300, 2000, -1000, 10]
+    assert timeline["change_bytes"].tolist() == [1000, 500, -300, 2000, -1000, 10]
     owners = timeline["node_id"].map(names).fillna("").tolist()
     assert owners == ["layer_a", "layer_a", "", "layer_b", "layer_a", "model"]
     assert timeline["end_ns"].fillna(0).tolist() == [441, 0, 0, 0, 0, 0]

@@ -22,7 +22,11 @@ def _results(**device):
         place | {"device_id": -1, "memory_kind": "host", "peak_bytes": 99 * GIB, "peak_ns": 1, "peak_offset_ns": 1,
                  "peak_range": "", "reserved_bytes": -1, "memory_bytes": -1, "recorded_by": "framework"},
     ])  # fmt: skip
-    rows = [("earlier", "", "", -1, 4.0), ("none", "", "", -1, 0.1), ("layer", "net > head", "Linear", 5, 1.9)]
+    rows = [
+        ("earlier", "[earlier]", "", -1, 4.0),
+        ("none", "[no range]", "", -1, 0.1),
+        ("layer", "net > head", "Linear", 5, 1.9),
+    ]
     rows += [("layer", f"net > h.{k}", "Block", k + 1, 1.0) for k in range(4)]
     owners = pd.DataFrame([
         place | {"owner_kind": kind, "owner": path, "layer_type": type_, "layer_index": index,

@@ -34,6 +34,7 @@ def of_kineto(events: pd.DataFrame) -> pd.DataFrame:
         process_index=events["process_index"].clip(lower=0),
         device_id=events["device_id"].where(~is_host, _HOST),
         memory_kind=np.where(is_host, int(MemoryKind.PAGEABLE), int(MemoryKind.DEVICE)),
+        reserved_bytes=events["reserved_bytes"].where(~is_host, -1),
     )
     return _in_order(frame.sort_values(["start_ns", "source_row_id"], kind="stable"))
 

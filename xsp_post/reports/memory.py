@@ -30,12 +30,14 @@ def data(results: Results, device: pd.Series, owners: pd.DataFrame) -> pd.DataFr
     """Live bytes of one device at chosen times (the last and the highest of every 1/240 of the recording): offset_ns,
     total_bytes, and one column per part, the largest at the peak first; parts sum to the total."""
     keys = ["capture_id", "process_id", "device_id", "memory_kind"]
-    events = frame_or_empty(results, "memory_timeline", [*keys, "start_ns", "bytes", "total_bytes", "layer_index"])
+    events = frame_or_empty(
+        results, "memory_timeline", [*keys, "start_ns", "change_bytes", "total_bytes", "layer_index"]
+    )
     for key in keys[:3]:
         events = events[events[key] == device[key]]
     events = events[events["memory_kind"].astype(str) == str(device["memory_kind"])]
     at = events["start_ns"].to_numpy() - int(device["peak_ns"]) + int(device["peak_offset_ns"])
-    total, size = events["total_bytes"].to_numpy(), events["bytes"].to_numpy()
+    total, size = events["total_bytes"].to_numpy(), events["change_bytes"].to_numpy()
     rows = _chosen(at, total)
     frame = pd.DataFrame({"offset_ns": at[rows], "total_bytes": total[rows]})
     of_layer = owners[owners["owner_kind"].astype(str) == "layer"]

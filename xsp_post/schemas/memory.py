@@ -56,7 +56,7 @@ MEMORY = register(
                 "layer, range (in no layer), none (in no range), earlier (allocated before the recording, or by "
                 "threads that were not recorded)",
             ),
-            C("owner", "str", "layers.layer_path, or the folded name of the range ('' none)"),
+            C("owner", "str", "layers.layer_path, or the folded name of the range; [earlier], [no range]"),
             C("layer_index", "int64", "layers.layer_index, empty: in no layer", is_optional=True),
             C("layer_type", "str", "class or operator type of the layer"),
             C(
@@ -88,7 +88,7 @@ MEMORY_TIMELINE = register(
         (
             *_PLACE,
             C("start_ns", "int64", "when"),
-            C("bytes", "int64", "bytes allocated; negative: released"),
+            C("change_bytes", "int64", "bytes allocated; negative: released"),
             C("total_bytes", "int64", "live after it, as the capture says or as the sum of all before"),
             C("reserved_bytes", "int64", "held from the driver by the framework's allocator", is_optional=True),
             C(

@@ -489,6 +489,7 @@ VIEWS: dict[str, View] = {
             "process_id": "process",
             "device_id": "device",
             "memory_kind": "memory",
+            "peak_ns": "peak at",
             "peak_bytes": "peak",
             "peak_offset_ns": "after",
             "peak_range": "in",

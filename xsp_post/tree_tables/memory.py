@@ -30,6 +30,7 @@ _KINDS = {
     MemoryKind.MANAGED_STATIC: "managed",
 }  # fmt: skip
 _KIND_NAMES = np.array([_KINDS.get(kind, "device") for kind in MemoryKind], object)
+_EARLIER, _NO_RANGE = "[earlier]", "[no range]"
 _FRAMEWORK, _DRIVER = "framework", "driver"
 
 
@@ -193,7 +194,7 @@ class _Memory:
         np.maximum.at(most, self.place, self.rest)
         at_peak = np.where(self.peak_row >= 0, self.rest[self.peak_row], self.earlier)
         frame = self.places.frame.assign(
-            place=np.arange(self.count), owner_kind="earlier", owner="", layer_index=-1, layer_type="",
+            place=np.arange(self.count), owner_kind="earlier", owner=_EARLIER, layer_index=-1, layer_type="",
             training_phase="",
             allocation_count=0, allocated_bytes=-1, release_count=np.bincount(self.place[lost], minlength=self.count),
             released_bytes=sums_per_node(self.place[lost], -self.size[lost], self.count), most_live_bytes=most,
@@ -215,7 +216,7 @@ class _Memory:
         iteration = self.tree.nodes["iteration_index"].to_numpy(np.int64)
         columns = {
             **{c: self.places.frame[c].to_numpy()[self.place] for c in ("process_id", "device_id", "memory_kind")},
-            "start_ns": start, "bytes": self._size_told(), "total_bytes": self.total,
+            "start_ns": start, "change_bytes": self._size_told(), "total_bytes": self.total,
             "reserved_bytes": events["reserved_bytes"].to_numpy(),
             "end_ns": np.where(ended >= 0, start[np.maximum(ended, 0)], -1),
             "node_id": node, "layer_index": of_origin(_layer_index(self.tree, self.layer)),
@@ -335,7 +336,7 @@ class _OwnerNames:
     def columns(self, number: np.ndarray) -> dict[str, np.ndarray]:
         """What the table says of each owner."""
         is_layer, is_none = number < self._layers, number == self._none
-        texts = np.append(np.asarray(self._tree.names.folded_names, object), "")
+        texts = np.append(np.asarray(self._tree.names.folded_names, object), _NO_RANGE)
         kind = np.where(is_layer, "layer", np.where(is_none, "none", "range")).astype(object)
         owner = texts[np.clip(number - self._layers, 0, len(texts) - 1)]
         layer_type = np.full(len(number), "", object)
