@@ -22,7 +22,8 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.pairs import paired_differences
-from xsp_post.arrays.statistics import compare_summaries, summarise_repeats
+from xsp_post.arrays.processes import summarise_repeats
+from xsp_post.arrays.statistics import compare_summaries
 from xsp_post.base import findings as findings_module
 from xsp_post.base.errors import ContradictionError
 from xsp_post.base.findings import Finding, finding

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xsp_post.arrays import processes
 from xsp_post.arrays import statistics as s
 
 _SAMPLES = st.lists(st.floats(min_value=-1e9, max_value=1e9), min_size=1, max_size=30)
@@ -151,14 +152,40 @@ def test_interval_covers_the_truth_about_95_times_in_100():
 def test_repeats_are_the_independent_samples():
     values, repeats = [10, 12, 20, 22, 30, 32, 5], [0, 0, 1, 1, 2, 2, 0]
     groups = [0] * 6 + [1]
-    frame = s.summarise_repeats(values, groups, repeats, 2)
+    frame = processes.summarise_repeats(values, groups, repeats, 2)
     assert frame["trimmed_mean"].tolist() == [s.trimmed_mean(values[:6]), 5]
     assert frame["standard_error"].iloc[0] == pytest.approx(np.std([11, 21, 31], ddof=1) / math.sqrt(3))
     assert frame["degrees_of_freedom"].iloc[0] == 2
     assert math.isnan(frame["ci_low"].iloc[1])  # one value in one repeat
-    one = s.summarise_repeats(values[:6], [0] * 6, [4] * 6, 1)
-    np.testing.assert_array_equal(one, s.summarise_groups(values[:6], [0] * 6, 1))
-    assert len(s.summarise_repeats([], [], [], 0)) == 0
+    assert frame["interval_over"].tolist() == ["captures", ""]
+
+
+def test_within_one_process_the_interval_knows_that_iterations_hang_together():
+    values = np.array([10, 10.2, 10.1, 10.4, 12, 12.1, 12.3, 12.2, 10, 10.1])  # a slow stretch
+    summary = processes.summarise_repeats(values, [0] * 10, [4] * 10, 1).iloc[0]
+    shuffled = processes.summarise_repeats(values[[0, 4, 1, 5, 2, 6, 3, 7, 8, 9]], [0] * 10, [4] * 10, 1).iloc[0]
+    independent = s.summarise_groups(values, [0] * 10, 1).iloc[0]
+    assert summary["interval_over"] == "one process"
+    assert summary["trimmed_mean"] == independent["trimmed_mean"] == shuffled["trimmed_mean"]
+    assert summary["standard_error"] > 2 * independent["standard_error"] and summary["degrees_of_freedom"] == 1
+    assert independent["standard_error"] <= shuffled["standard_error"] < summary["standard_error"]
+    steady = processes.summarise_repeats([5.0] * 4, [0] * 4, [0] * 4, 1).iloc[0]
+    assert (steady["ci_low"], steady["ci_high"]) == (5, 5)
+
+
+def test_the_variance_of_a_mean_of_a_series_is_that_of_bayley_and_hammersley():
+    """Long series: the error is (1 + ρ)/(1 − ρ) times that of independent values, and a margin that vanishes."""
+    noise, series = np.random.default_rng(3).normal(size=200_000), np.zeros(200_000)
+    for i in range(1, len(series)):
+        series[i] = 0.5 * series[i - 1] + noise[i]
+    at_once = np.zeros(len(series), int)
+    found = processes.summarise_repeats(series, at_once, at_once, 1, trim_ratio=0.0)["standard_error"].iloc[0]
+    plain = s.summarise_groups(series, at_once, 1, trim_ratio=0.0)["standard_error"].iloc[0]
+    assert (found / plain) ** 2 == pytest.approx(3, rel=0.03)
+
+
+def test_no_values_no_repeats():
+    assert len(processes.summarise_repeats([], [], [], 0)) == 0
 
 
 def test_digits_survive_a_large_offset():

@@ -127,6 +127,7 @@ def _spread(value: float, n: int = 20) -> dict:
         "std_latency_ns": value * 0.02,
         "ci_low_latency_ns": value * 0.99,
         "ci_high_latency_ns": value * 1.01,
+        "interval_over": "captures",
         "sample_count": n,
         "q25_latency_ns": value * 0.99,
         "q75_latency_ns": value * 1.02,

@@ -14,7 +14,8 @@ NAN = float("nan")
 def models(*rows: tuple[int, str, float, bool]) -> pd.DataFrame:
     return pd.DataFrame([
         {"batch_size": batch, "phase": phase, "level": "M", "latency_ns": ms * MS, "ci_low_latency_ns": NAN,
-         "ci_high_latency_ns": NAN, "sample_count": 5, "throughput_inputs_per_s": 1000 * batch / ms,
+         "ci_high_latency_ns": NAN, "interval_over": "", "sample_count": 5,
+         "throughput_inputs_per_s": 1000 * batch / ms,
          "is_optimal": optimal}
         for batch, phase, ms, optimal in rows
     ])  # fmt: skip

@@ -70,7 +70,7 @@ def test_the_schema_can_fail(check):
 def test_a_number_without_interval_needs_a_reason():
     schema = {**document_schema(), "oneOf": [{"$ref": "#/$defs/quantity"}]}
     one = {"name": "a", "of": "", "value": 1.0, "unit": "ns", "sample_count": 1, "ci_low": None, "ci_high": None,
-           "reason": "one value only"}  # fmt: skip
+           "interval_over": "",           "reason": "one value only"}  # fmt: skip
     validator = jsonschema.Draft202012Validator(schema)
     validator.validate(one)
     with pytest.raises(jsonschema.ValidationError):

@@ -142,7 +142,7 @@ def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
     frame["workload_name"] = frame["workload_name"].where(frame["workload_name"] != "", workload)
     frame["batch_size"] = frame["batch_size"].where(frame["batch_size"] > 0, batch_size).astype(np.int64)
     model = _frame(results, "a01")[
-        ["case_index", "latency_ns", "ci_low_latency_ns", "ci_high_latency_ns", "sample_count"]
+        ["case_index", "latency_ns", "ci_low_latency_ns", "ci_high_latency_ns", "interval_over", "sample_count"]
     ]
     kernel_columns = [c.name for c in TABLES["fleet_cases"].columns if c.name in _COUNTER_COLUMNS]
     kernel = _frame(results, "a15")[["case_index", "kernel_latency_ns", "busy_ns", *kernel_columns]]

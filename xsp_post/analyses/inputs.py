@@ -17,7 +17,8 @@ from xsp_post.analyses.options import Options
 from xsp_post.analyses.roofline import Work, aggregate
 from xsp_post.analyses.shape_work import BACKWARD, PHASES
 from xsp_post.analyses.windows import Windows, windows_of
-from xsp_post.arrays.statistics import summarise_groups, summarise_repeats
+from xsp_post.arrays.processes import summarise_repeats
+from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
 from xsp_post.model.results import Results
@@ -32,7 +33,7 @@ class Inputs:
     layers: LayerRows
     kernels: KernelRows
     peaks: dict[int, Peaks | None]  # per case
-    model_summary: pd.DataFrame  # `statistics.summarise_groups` of the model latency, one row per case
+    model_summary: pd.DataFrame  # `processes.summarise_repeats` of the model latency, one row per case
     by_layer: tuple[Work, Work] = field(init=False)  # kernels summed per row of layers.frame
     by_case: tuple[Work, Work] = field(init=False)  # kernels summed per case
     layer_of_kernel: IntArray = field(init=False)  # row of layers.frame of each kernel row, −1 none

@@ -29,6 +29,7 @@ from xsp_post.analyses.layer_rows import LayerRows
 from xsp_post.analyses.options import Options
 from xsp_post.analyses.roofline import ANALYTIC, CONDITIONS, MEASURED_PEAKS, Work, tensor_pipe
 from xsp_post.analyses.shape_work import with_shapes
+from xsp_post.arrays.processes import summarise_repeats
 from xsp_post.arrays.statistics import medians, summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.counters import INTEGER_ONLY
@@ -73,7 +74,7 @@ class KernelRows:
     frame     case_index, capture_id, kernel_id, kernel_index (1-based in the case), layer_index (−1 none),
               name, short_name (categoricals), latency_ns (trimmed mean), queue_delay_ns (median, NaN
               unknown), theoretical_occupancy_ratio, metric_source
-    summary   `statistics.summarise_groups` of the latency, same rows
+    summary   `processes.summarise_repeats` of the latency, same rows
     work      counters of the rows (from shapes where the case has none), for `roofline`
     is_analytic  which rows' work is from shapes
     phase     code of `shape_work.PHASES` of each row, 0 unknown
@@ -129,7 +130,13 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
         launch = lookup(group[at], np.arange(len(at)), group)
         findings += _unmatched(launch, is_measured, case[at], cases, kernels)
     duration = kernels["duration_ns"].to_numpy(np.float64)
-    summary = summarise_groups(duration, np.where(is_measured, launch, -1), len(at), options.trim_ratio)
+    summary = summarise_repeats(
+        duration,
+        np.where(is_measured, launch, -1),
+        _ints(kernels, "capture_id"),
+        len(at),
+        options.trim_ratio,
+    )
     work, source, theoretical = _counters(metrics, kernels, launch, at, case, name, names, summary, options)
     work.case = case[at]
     findings += _coverage(work, names, name[at])

@@ -23,7 +23,8 @@ from xsp_post.analyses.frames import (
     text_codes,
     texts_of,
 )
-from xsp_post.arrays.statistics import summarise_groups, summarise_repeats
+from xsp_post.arrays.processes import summarise_repeats
+from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results
 
@@ -63,7 +64,7 @@ class LayerRows:
              allocated_bytes, analytic_flop, analytic_bytes (NaN unknown), sample_count (0: only seen in the
              run with kernels); latency_ns is the trimmed mean, NaN of layers without device work among
              layers whose latency is that of the device
-    summary  `statistics.summarise_groups` of the layer latency, same rows
+    summary  `processes.summarise_repeats` of the layer latency, same rows
     """
 
     frame: pd.DataFrame
@@ -127,7 +128,8 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     )
     frame = _frame(layers, group, first, case, number, is_source, is_kernel, trim_ratio)
     hidden = _is_host_among_device(frame)
-    summary.loc[hidden, [name for name in summary.columns if name != "count"]] = np.nan
+    summary.loc[hidden, [name for name in summary.columns if name not in ("count", "interval_over")]] = np.nan
+    summary.loc[hidden, "interval_over"] = ""
     frame["latency_ns"], frame["sample_count"] = summary["trimmed_mean"], summary["count"]
 
     seen = np.bincount(group[is_measured], minlength=len(first)) > 0  # a layer of warm-up only is not a layer

@@ -10,18 +10,20 @@ import pandas as pd
 
 from xsp_post.analyses.frames import FloatArray, IntArray, dense, divide, empty, group_sum, shaped, text_codes
 from xsp_post.analyses.inputs import Inputs
+from xsp_post.arrays.processes import CAPTURES, WITHIN_PROCESS
 
 STAGES = ("beginning", "middle", "end")
 
 
 def statistics_columns(summary: pd.DataFrame) -> dict[str, Any]:
-    """The columns that the schema calls statistics, from a frame of `statistics.summarise_groups`."""
+    """The columns that the schema calls statistics, from a frame of `processes.summarise_repeats`."""
     columns = {
         f"{name}_latency_ns": summary[name].to_numpy() for name in ("min", "median", "max", "std", "ci_low", "ci_high")
     }
     # no latency is below 0: that end of a wide interval (few repeats, noisy machine) says nothing
     columns["ci_low_latency_ns"] = np.maximum(columns["ci_low_latency_ns"], 0.0)
-    return {**columns, "sample_count": summary["count"].to_numpy()}
+    over = pd.Categorical(summary["interval_over"], categories=["", WITHIN_PROCESS, CAPTURES])
+    return {**columns, "interval_over": over, "sample_count": summary["count"].to_numpy()}
 
 
 def measured_layers(inputs: Inputs) -> IntArray:

@@ -40,6 +40,8 @@ SUMMARY_COLUMNS = (
     "degrees_of_freedom",
     "ci_low",
     "ci_high",
+    "kept_min",
+    "kept_max",
 )
 
 
@@ -70,7 +72,9 @@ def summarise_groups(
 
     ``values`` and ``groups`` have shape (n,); rows with a negative group or a NaN value are left out.
     ``std`` is the sample standard deviation (n − 1); it, the standard error and the interval are NaN
-    where fewer than two values are kept. Quartiles interpolate linearly. One sort, no loop over groups.
+    where fewer than two values are kept. Quartiles interpolate linearly. ``kept_min`` and ``kept_max`` are the ends of
+    what trimming leaves. One sort, no loop over groups. The interval is of independent values: for iterations see
+    `processes.summarise_repeats`.
     """
     value = np.asarray(values, dtype=np.float64).ravel()
     group = np.asarray(groups, dtype=np.int64).ravel()
@@ -120,6 +124,8 @@ def summarise_groups(
             "degrees_of_freedom": np.where(n > 0, freedom, np.nan),
             "ci_low": estimate - half_width,
             "ci_high": estimate + half_width,
+            "kept_min": low + centre,
+            "kept_max": high + centre,
         }
     )
 
@@ -146,36 +152,6 @@ def _sorted_samples(
         return value[order], group[order]
     order = np.argsort(group, kind="stable")
     return np.sort(value[order].reshape(-1, int(filled[0])), axis=1).ravel(), group[order]
-
-
-def summarise_repeats(
-    values: npt.ArrayLike,
-    groups: npt.ArrayLike,
-    repeats: npt.ArrayLike,
-    group_count: int,
-    trim_ratio: float = TRIM_RATIO,
-    confidence: float = CONFIDENCE,
-) -> pd.DataFrame:
-    """`summarise_groups`, with honest errors where a group was measured in several repeats (processes).
-
-    Iterations of one process share clocks and memory layout and are not independent. Where a group's values
-    are of two repeats or more, the standard error is that of the repeats' trimmed means, on (repeats − 1)
-    degrees of freedom, and the interval follows from it; the estimate stays that of all values. Shapes (n,).
-    """
-    value, group, repeat = (np.asarray(x).ravel() for x in (values, groups, repeats))
-    pooled = summarise_groups(value, group, group_count, trim_ratio, confidence)
-    kept = (group >= 0) & ~np.isnan(value.astype(np.float64))
-    if not kept.any() or len(np.unique(repeat[kept])) < 2:
-        return pooled
-    pairs, pair = np.unique(np.column_stack((group[kept], repeat[kept])), axis=0, return_inverse=True)
-    means = summarise_groups(value[kept], pair.ravel(), len(pairs), trim_ratio)["trimmed_mean"]
-    between = summarise_groups(means, pairs[:, 0], group_count, 0.0)
-    several = between["count"].to_numpy() > 1
-    for column in ("standard_error", "degrees_of_freedom"):
-        pooled.loc[several, column] = between.loc[several, column]
-    half_width = t_quantiles(pooled["degrees_of_freedom"], confidence) * pooled["standard_error"]
-    pooled["ci_low"], pooled["ci_high"] = pooled["trimmed_mean"] - half_width, pooled["trimmed_mean"] + half_width
-    return pooled
 
 
 def _singletons(value: FloatArray, group: npt.NDArray[np.int64], n: npt.NDArray[np.int64]) -> pd.DataFrame:

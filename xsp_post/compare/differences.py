@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from xsp_post.arrays.statistics import compare_summaries, summarise_groups, summarise_repeats, t_quantiles
+from xsp_post.arrays.processes import summarise_repeats
+from xsp_post.arrays.statistics import compare_summaries, summarise_groups, t_quantiles
 
 SIGNIFICANCE = 0.05
 POWER = 0.8

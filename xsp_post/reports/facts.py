@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from xsp_post.arrays.processes import WITHIN_PROCESS
 from xsp_post.model.levels import RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
@@ -159,8 +161,13 @@ def spread(row: pd.Series) -> str:
     low, high = row["ci_low_latency_ns"], row["ci_high_latency_ns"]
     if low != low or high != high:
         return "no interval: one sample" if row["sample_count"] <= 1 else ""
-    text = f"95 % within {format_ns(low)} … {format_ns(high)}"
+    text = f"95 % within {format_ns(low)} … {format_ns(high)}{within(row)}"
     return f"{text}: too uncertain to rely on" if is_uncertain(row) else text
+
+
+def within(row: Mapping[str, Any] | pd.Series) -> str:
+    """`` (within one process)`` for an interval that speaks of one process alone, else ''."""
+    return " (within one process)" if row["interval_over"] == WITHIN_PROCESS else ""
 
 
 def is_uncertain(row: pd.Series) -> bool:

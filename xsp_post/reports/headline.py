@@ -12,7 +12,7 @@ import pandas as pd
 from xsp_post.base.text_safety import shown
 from xsp_post.model.levels import RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.reports.facts import UNCERTAIN_RATIO, is_uncertain
+from xsp_post.reports.facts import UNCERTAIN_RATIO, is_uncertain, within
 from xsp_post.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
 
 TOP = 5
@@ -27,7 +27,8 @@ def data(results: Results) -> dict[str, Any]:
     overheads = frame_or_empty(results, "overhead")
     return {
         "models": _records(models, ["batch_size", "phase", "level", "latency_ns", "ci_low_latency_ns",
-                                    "ci_high_latency_ns", "sample_count", "throughput_inputs_per_s", "is_optimal"]),
+                                    "ci_high_latency_ns", "interval_over", "sample_count",
+                                    "throughput_inputs_per_s", "is_optimal"]),
         "layers": _top_layers(layers),
         "overheads": _records(overheads[overheads["event_kind"] == "model"] if len(overheads) else overheads,
                               ["batch_size", "phase", "level", "compared_level", "latency_ns", "is_accurate",
@@ -46,7 +47,7 @@ def lines(results: Results) -> list[str]:
         optimal = "  ← optimal batch size" if row["is_optimal"] and is_sweep else ""
         text.append(
             f"  batch {row['batch_size']:>4}{_phase(row, several)}  {format_ns(row['latency_ns']):>9}"
-            f" {_interval(row['ci_low_latency_ns'], row['ci_high_latency_ns'])}"
+            f" {_interval(row['ci_low_latency_ns'], row['ci_high_latency_ns'])}{within(row)}"
             f"  {format_inputs_per_s(row['throughput_inputs_per_s'])}  (n={row['sample_count']}){optimal}"
             + (": too uncertain to rely on" if is_uncertain(pd.Series(row)) else "")
         )

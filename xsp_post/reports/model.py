@@ -7,9 +7,11 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from xsp_post.arrays.processes import WITHIN_PROCESS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
+from xsp_post.reports.facts import within
 from xsp_post.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
 from xsp_post.schemas.views import view_of
 
@@ -76,8 +78,8 @@ def latency_chart(frame: pd.DataFrame) -> Any:
             "high": frame["ci_high_latency_ns"].fillna(frame["latency_ns"]) / factor,
             "latency": [format_ns(v) for v in frame["latency_ns"]],
             "interval": [
-                f"{format_ns(a)} … {format_ns(b)}"
-                for a, b in zip(frame["ci_low_latency_ns"], frame["ci_high_latency_ns"])
+                f"{format_ns(row['ci_low_latency_ns'])} … {format_ns(row['ci_high_latency_ns'])}{within(row)}"
+                for row in frame.to_dict("records")
             ],
             "n": frame["sample_count"],
         }
@@ -121,7 +123,8 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
             Chart(
                 "a01-latency",
                 latency_chart(frame),
-                "A1 · Latency of one batch, with the 95 % confidence interval of its trimmed mean.",
+                "A1 · Latency of one batch, with the 95 % confidence interval of its trimmed mean"
+                + (", within one process." if frame["interval_over"].eq(WITHIN_PROCESS).any() else "."),
                 "Batch latency",
             )
         )

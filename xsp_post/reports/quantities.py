@@ -18,19 +18,19 @@ _MOST_MODELS = 8
 
 def quantities(results: Results) -> list[dict[str, Any]]:
     """Latency and period of an execution, device time and its parts, busy time, the peak of memory where allocations
-    were recorded: name, of, value, unit, count, interval, reason. ``value`` or the interval is None where it is not
-    known, and ``reason`` says why."""
+    were recorded: name, of, value, unit, count, interval, what it is over, reason. ``value`` or the interval is None
+    where it is not known, and ``reason`` says why."""
     return [*_latencies(results), *_device_times(results), *_memory_peaks(results)]
 
 
 def quantity(
     name: str, value: Any, unit: str, count: Any = None, *, of: str = "", low: Any = None, high: Any = None,
-    reason: str = "",
+    over: str = "", reason: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """One number; NaN and NA are None."""
     return {
         "name": name, "of": visible(of, 80), "value": _plain(value), "unit": unit, "sample_count": _plain(count),
-        "ci_low": _plain(low), "ci_high": _plain(high), "reason": reason,
+        "ci_low": _plain(low), "ci_high": _plain(high), "interval_over": over, "reason": reason,
     }  # fmt: skip
 
 
@@ -48,7 +48,15 @@ def _latencies(results: Results) -> list[dict[str, Any]]:
         low, high = row["ci_low_latency_ns"], row["ci_high_latency_ns"]
         reason = FEW if pd.isna(low) else ""
         latency = quantity(
-            "execution_latency", row["latency_ns"], "ns", count, of=of, low=low, high=high, reason=reason
+            "execution_latency",
+            row["latency_ns"],
+            "ns",
+            count,
+            of=of,
+            low=low,
+            high=high,
+            over=row["interval_over"],
+            reason=reason,
         )
         rows.append(latency)
         missing = (

@@ -27,6 +27,11 @@ _STATISTICS = (
     C("std_latency_ns", "float64", "sample standard deviation, NaN for one sample"),
     C("ci_low_latency_ns", "float64", "lower end of the trimmed mean's 95 % confidence interval, NaN for one sample"),
     C("ci_high_latency_ns", "float64", "upper end of that interval, NaN for one sample"),
+    C(
+        "interval_over",
+        "str",
+        "what the interval is over: captures (a process each), or one process, of which alone it speaks; '' none",
+    ),
     C("sample_count", "int64", "measured iterations the statistics are over"),
 )
 _QUANTITIES = (

@@ -95,7 +95,9 @@ def _row(columns: tuple[Column, ...], title: str) -> Schema:
 def _quantity() -> Schema:
     properties = {
         "name": TEXT, "of": TEXT, "value": NUMBER, "unit": TEXT, "sample_count": {"type": ["integer", "null"]},
-        "ci_low": NUMBER, "ci_high": NUMBER, "reason": {**TEXT, "description": "why value or interval is absent"},
+        "ci_low": NUMBER, "ci_high": NUMBER,
+        "interval_over": {**TEXT, "description": "captures (a process each), or one process, of which alone it speaks"},
+        "reason": {**TEXT, "description": "why value or interval is absent"},
     }  # fmt: skip
     is_absent = {"anyOf": [{"properties": {key: {"type": "null"}}} for key in ("value", "ci_low", "ci_high")]}
     said = {"properties": {"reason": {"type": "string", "minLength": 1}}}

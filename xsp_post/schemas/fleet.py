@@ -87,6 +87,7 @@ FLEET_CASES = register(
             C("latency_ns", "float64", "model latency of one iteration, NaN no iterations"),
             C("ci_low_latency_ns", "float64", "lower end of its 95 % confidence interval"),
             C("ci_high_latency_ns", "float64", "upper end of it"),
+            C("interval_over", "str", "what it is over, as in A1"),
             C("sample_count", "int64", "measured iterations"),
             C("throughput_inputs_per_s", "float64", "batch size / latency"),
             C(

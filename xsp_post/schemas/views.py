@@ -107,6 +107,7 @@ VIEWS: dict[str, View] = {
             "latency_ns",
             "ci_low_latency_ns",
             "ci_high_latency_ns",
+            "interval_over",
             "min_latency_ns",
             "max_latency_ns",
             "std_latency_ns",

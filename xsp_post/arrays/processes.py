@@ -1,0 +1,101 @@
+"""Iterations of processes → their trimmed mean, and an interval that says over what it is.
+
+Iterations of one process are not independent: they share clocks and memory layout, and slow ones come in rows. Two
+kinds of interval follow (Kalibera & Jones, "Rigorous benchmarking in reasonable time", ISMM 2013):
+
+* Over processes, where there are two or more: Student's t over the processes' trimmed means. It covers the mean over
+  processes, whatever the iterations inside each do.
+* Within one process: the interval of the trimmed mean (`statistics`), for a series with autocorrelation. For a
+  first-order autoregressive series with coefficient ρ the variance of a mean is (1 + ρ)/(1 − ρ) times that of
+  independent values (Bayley & Hammersley, "The effective number of independent observations in an autocorrelated time
+  series", J. R. Stat. Soc. Suppl. 8, 1946); the degrees of freedom are divided by the same factor. ρ is the lag-1
+  autocorrelation of the Winsorised values, corrected for its bias of −(1 + 4ρ)/n (Marriott & Pope, Biometrika 41,
+  1954), and one standard error √((1 − ρ²)/n) above that, by which the interval holds for short series, too. It covers
+  the mean of that process and says nothing of the next one.
+
+`scripts/bench statistics` simulates both: from 10 iterations on, and autocorrelations up to 0.8, they hold 93–98 %.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from xsp_post.arrays.statistics import CONFIDENCE, TRIM_RATIO, summarise_groups, t_quantiles
+
+CAPTURES, WITHIN_PROCESS = "captures", "one process"  # what an interval is over: a capture is one process
+_LARGEST_CORRELATION = 0.95  # of a short series it is hardly known: the factor stays below 39
+_SHORT_SERIES = 1.0  # the margin grows by this over n: what one standard error lacks at ten iterations
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def summarise_repeats(
+    values: npt.ArrayLike,
+    groups: npt.ArrayLike,
+    repeats: npt.ArrayLike,
+    group_count: int,
+    trim_ratio: float = TRIM_RATIO,
+    confidence: float = CONFIDENCE,
+) -> pd.DataFrame:
+    """`statistics.summarise_groups` with the errors of this module, and ``interval_over``: `CAPTURES`,
+    `WITHIN_PROCESS`, or '' where there is no interval. Shapes (n,); values of a group and repeat in order of time.
+
+    The estimate stays the trimmed mean of all values of the group.
+    """
+    value = np.asarray(values, np.float64).ravel()
+    group, repeat = (np.asarray(x, np.int64).ravel() for x in (groups, repeats))
+    summary = summarise_groups(value, group, group_count, trim_ratio, confidence)
+    kept = (group >= 0) & ~np.isnan(value)
+    several = np.zeros(group_count, bool)
+    if (summary["count"].to_numpy() > 1).any():
+        _widen_by_autocorrelation(summary, value[kept], group[kept])
+        if (repeat[kept] != repeat[kept][0]).any():
+            between = _between(value[kept], group[kept], repeat[kept], group_count, trim_ratio)
+            several = between["count"].to_numpy() > 1
+            for column in ("standard_error", "degrees_of_freedom"):
+                summary.loc[several, column] = between.loc[several, column]
+        half_width = t_quantiles(summary["degrees_of_freedom"], confidence) * summary["standard_error"]
+        summary["ci_low"], summary["ci_high"] = (
+            summary["trimmed_mean"] - half_width,
+            summary["trimmed_mean"] + half_width,
+        )
+    summary["interval_over"] = np.where(
+        summary["ci_low"].isna(), "", np.where(several, CAPTURES, WITHIN_PROCESS)
+    ).astype(object)
+    return summary
+
+
+def _between(value: FloatArray, group: IntArray, repeat: IntArray, group_count: int, trim_ratio: float) -> pd.DataFrame:
+    """Summary of the repeats' trimmed means per group."""
+    names, number = np.unique(repeat, return_inverse=True)
+    pairs, pair = np.unique(group * len(names) + number, return_inverse=True)
+    means = summarise_groups(value, pair, len(pairs), trim_ratio)["trimmed_mean"]
+    return summarise_groups(means, pairs // len(names), group_count, 0.0)
+
+
+def _widen_by_autocorrelation(summary: pd.DataFrame, value: FloatArray, group: IntArray) -> None:
+    """Standard error and degrees of freedom of every group for values that depend on the one before, in place."""
+    count = len(summary)
+    order = np.argsort(group, kind="stable")
+    group = group[order]
+    low, high = (summary[name].to_numpy() for name in ("kept_min", "kept_max"))
+    deviation = np.clip(value[order], low[group], high[group]) - low[group]
+    n = np.maximum(summary["count"].to_numpy(np.float64), 1.0)
+    deviation -= (np.bincount(group, weights=deviation, minlength=count) / n)[group]
+    follows = np.flatnonzero(group[1:] == group[:-1])
+    products = np.bincount(group[follows], weights=deviation[follows] * deviation[follows + 1], minlength=count)
+    squares = np.bincount(group, weights=deviation**2, minlength=count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.where(squares > 0, products / squares, -1.0)
+    found = np.clip(found + (1 + 4 * found) / n, -1.0, 1.0)
+    correlation = found + (1 + _SHORT_SERIES / n) * np.sqrt((1 - found**2) / n)
+    correlation = np.clip(correlation, 0.0, _LARGEST_CORRELATION)
+    factor = (1 + correlation) / (1 - correlation)
+    summary["standard_error"] *= np.sqrt(factor)
+    freedom = summary["degrees_of_freedom"].to_numpy() / factor
+    # rounded down, so that thousands of layers need a few quantiles only
+    rounded = np.where(freedom < 10, np.floor(freedom * 10) / 10, np.floor(freedom))
+    summary["degrees_of_freedom"] = np.where(freedom > 0, np.maximum(rounded, 1.0), freedom)
