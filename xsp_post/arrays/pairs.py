@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.statistics import summarise_repeats
+from xsp_post.arrays.processes import summarise_repeats
 
 
 def paired_differences(samples: pd.DataFrame, base: np.ndarray) -> pd.DataFrame:
