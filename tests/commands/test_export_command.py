@@ -22,7 +22,11 @@ def store(tmp_path_factory):
 def test_it_says_what_it_wrote_and_what_opens_it(store, tmp_path):
     done = xsp_post("export", store, "--to", "perfetto", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "Wrote small.perfetto-trace (12 ranges" in done.stderr and "ui.perfetto.dev" in done.stderr
+    assert (
+        "Wrote small.perfetto-trace (" in done.stderr
+        and " KiB; 12 ranges" in done.stderr
+        and "ui.perfetto.dev" in done.stderr
+    )
     assert "info: An export shows one capture of several" in done.stderr
     assert (tmp_path / "small.perfetto-trace").stat().st_size > 500
     again = xsp_post("export", store, "--to", "perfetto", cwd=tmp_path)

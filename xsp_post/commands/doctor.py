@@ -61,7 +61,9 @@ def all_checks() -> list[Check]:
     return [_gpu(), _torch(), _nvtx(), *_collectors(), _counters_permitted(), _package(
         "ncu-report", "ncu_report", "reading .ncu-rep files without ncu", "pip install 'xsp-post[ncu]'"), _package(
         "dask", "distributed", "batch over a cluster", "pip install 'xsp-post[cluster]'"), _package(
-        "perfetto", "perfetto", "export to Perfetto", "pip install 'xsp-post[perfetto]'")]  # fmt: skip
+        "perfetto", "perfetto", "export to Perfetto", "pip install 'xsp-post[perfetto]'"), _package(
+        "mcp", "mcp", "xsp-post mcp: answers for assistants", "pip install 'xsp-post[mcp]'"), _package(
+        "xlsxwriter", "xlsxwriter", "export to spreadsheets (xlsx)", "pip install 'xsp-post[xlsx]'")]  # fmt: skip
 
 
 def _gpu() -> Check:

@@ -68,10 +68,20 @@ def export(
         )
         return
     shared.say_part(results)
-    shared.say(f"Wrote {written.path} ({_numbers(written.counts)}); opened by: {exporters.FORMATS[to].opened_by}")
+    from xsp_post.schemas.units import format_bytes
+
+    size = format_bytes(_size(written.path))
+    shared.say(
+        f"Wrote {written.path} ({size}; {_numbers(written.counts)}); opened by: {exporters.FORMATS[to].opened_by}"
+    )
     for finding in written.findings:
         example = f" ({finding.example})" if finding.example else ""
         shared.say(f"{finding.severity}: {finding.title}{example}. {finding.hint}")
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(one.stat().st_size for one in files if one.is_file())
 
 
 def _numbers(counts: dict[str, int]) -> str:

@@ -26,8 +26,8 @@ FORMATS: dict[str, Format] = {
     "perfetto": Format("perfetto:write", ".perfetto-trace", "ui.perfetto.dev"),
     "chrome": Format("chrome:write", ".trace.json.gz", "ui.perfetto.dev, chrome://tracing"),
     "speedscope": Format("speedscope:write", ".speedscope.json", "speedscope.app"),
-    "jaeger": Format("spans:write_jaeger", ".jaeger.json", "Jaeger, xsp-post ingest"),
-    "otlp": Format("spans:write_otlp", ".otlp.json", "OpenTelemetry back ends"),
+    "jaeger": Format("spans:write_jaeger", ".jaeger.json.gz", "xsp-post ingest, and by Jaeger after gunzip"),
+    "otlp": Format("spans:write_otlp", ".otlp.json.gz", "OpenTelemetry back ends, after gunzip"),
     "nvtx_gpu_proj_trace": Format(
         "nvtx_gpu_proj_trace:write_csv",
         "_nvtx_gpu_proj_trace.csv",
