@@ -1,5 +1,10 @@
 """`python -m xsp_post`: the command line."""
 
+import signal
+
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is reached: no traceback out of an import
+
 from xsp_post.cli import main
 
 if __name__ == "__main__":

@@ -16,12 +16,14 @@ if Path(sys.argv[0]).name == "xsp-post" and signal.getsignal(signal.SIGINT) is s
 import gc
 import importlib
 import os
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from xsp_post import __version__
-from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError
+from xsp_post.base import streams
+from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError, in_words
 from xsp_post.base.stops import Stops, remove_unfinished
 from xsp_post.commands.examples import examples_text
 
@@ -73,30 +75,44 @@ _register()
 
 def main() -> None:
     """Entry point: every failure a user can understand is one sentence and its exit code."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `xsp-post tree … | head` ends quietly
+    streams.prepare()
     stops = Stops(is_patient=bool(_WITH_CHILDREN.intersection(sys.argv[1:2])))
     if sys.argv[1:2] in _ALONE:
         _spare_start()
+    code = _complained(_run)
+    if stops.received or code == EXIT_INTERRUPTED:
+        typer.echo(stops.sentence(), err=True)
+        code = 128 + stops.received if stops.received else code
+    remove_unfinished()
+    if not code and sys.argv[1:2] in _ALONE:
+        os._exit(0)  # the system takes back the memory of a million rows at once, Python row by row
+    sys.exit(code)
+
+
+def _run() -> int:
+    """The command's exit code, once all it printed is written."""
     try:
         app()
-    except XspPostError as error:
+        code: object = 0
+    except SystemExit as end:  # typer's own end, also of an interrupt
+        code = end.code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code if isinstance(code, int) else int(code is not None)
+
+
+def _complained(command: Callable[[], int]) -> int:
+    """The exit code of a command, its error said."""
+    try:
+        return command()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:
         if os.environ.get("XSP_POST_DEBUG"):
             raise
-        _complain(error)
-        sys.exit(error.exit_code)
-    except SystemExit as end:  # typer's own end, also of an interrupt
-        if not stops.received:
-            if not end.code and sys.argv[1:2] in _ALONE:
-                _leave()
-            raise
-    except KeyboardInterrupt:
-        pass
-    else:
-        return
-    remove_unfinished()
-    typer.echo(stops.sentence(), err=True)
-    sys.exit(128 + stops.received if stops.received else EXIT_INTERRUPTED)
+        known = in_words(error)
+        _complain(known)
+        return known.exit_code
 
 
 # one process, no workers: nothing waits for its end but the user
@@ -112,16 +128,6 @@ def _spare_start() -> None:
     gc.set_threshold(200_000, 20, 50)  # nothing imported is garbage
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its idle threads spin; no matrix is multiplied here
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")  # arrays live shortly: whole huge pages are zeroed for each
-
-
-def _leave() -> None:
-    """End now: the system takes back the memory of a million rows at once, Python row by row."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except OSError:
-        return
-    os._exit(0)
 
 
 _CHILD_LINE = "\n  | "

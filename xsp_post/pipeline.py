@@ -5,6 +5,7 @@ What only some of them need is imported where it is used: `tree` and `table` of 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -75,8 +76,8 @@ def store_of(paths: list[Path]) -> Path | None:
     """The store that the paths name: one store, or the folder of a batch; None for captures."""
     if len(paths) != 1:
         return None
-    path = paths[0] / FLEET_STORE if paths[0].is_dir() else paths[0]
-    if paths[0].is_dir() and not path.is_file():
+    path = paths[0] / FLEET_STORE if os.path.isdir(paths[0]) else paths[0]
+    if os.path.isdir(paths[0]) and not os.path.isfile(path):
         return None
     require_readable(path)
     return path if sniff(path) == STORE else None

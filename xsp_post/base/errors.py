@@ -3,6 +3,9 @@ known, caught once, in ``cli.main``."""
 
 from __future__ import annotations
 
+import errno
+import os
+
 EXIT_BAR_NOT_MET = 1
 EXIT_USAGE = 2
 EXIT_TOOL = 3
@@ -68,3 +71,39 @@ class OutputError(XspPostError):
     """An output cannot be written."""
 
     exit_code = EXIT_OUTPUT
+
+
+_NO_ROOM = {errno.ENOSPC: "full", errno.EDQUOT: "full", errno.EROFS: "denied", errno.EFBIG: "failed"}
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def in_words(error: BaseException) -> XspPostError:
+    """Any error as one that has a sentence. The text of a foreign one may quote a capture: it is left out."""
+    if isinstance(error, XspPostError):
+        return error
+    if isinstance(error, MemoryError):
+        return CaptureError(
+            "There is not enough memory for this.",
+            code="out-of-memory",
+            hint="Use a machine with more memory, or export a part of the recording: nsys export --times.",
+        )
+    if isinstance(error, OSError):
+        reason = os.strerror(error.errno) if error.errno else type(error).__name__
+        name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        if error.errno in _NO_ROOM:
+            return OutputError(f"{name}cannot be written ({reason})", code=f"output-{_NO_ROOM[error.errno]}")
+        return CaptureError(f"{name}cannot be read ({reason})", code="capture-unreadable")
+    return ToolError(
+        f"xsp-post failed ({defect(error)}).",
+        code="defect",
+        hint="This is a defect of xsp-post. Report it; XSP_POST_DEBUG=1 xsp-post … shows the traceback.",
+    )
+
+
+def defect(error: BaseException) -> str:
+    """What kind of error it was, and in which of our lines."""
+    import traceback  # slow to import
+
+    ours = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(_HERE)]
+    place = f" in {os.path.relpath(ours[-1].filename, _HERE)}:{ours[-1].lineno}" if ours else ""
+    return f"{type(error).__name__}{place}"

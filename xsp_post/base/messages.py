@@ -249,6 +249,10 @@ ERRORS: dict[str, ErrorText] = {
         "No collector has this name.",
         "Use --collector auto, nsys or torch.",
     ),
+    "defect": ErrorText(
+        "xsp-post failed with an unexpected error. This is a defect of xsp-post.",
+        "Report it with the message. `XSP_POST_DEBUG=1 xsp-post …` shows the traceback.",
+    ),
     "device-missing": ErrorText(
         "The requested device does not exist, or torch cannot use it.",
         "Use --device cpu, or run xsp-post doctor to see what is missing (driver, a CUDA build of torch).",
@@ -366,6 +370,10 @@ ERRORS: dict[str, ErrorText] = {
         "An option of the analyses has a value that does not exist.",
         "Use one of the values that the message lists.",
     ),
+    "out-of-memory": ErrorText(
+        "The system gave no more memory to xsp-post.",
+        "Use a machine with more memory, or export a part of the recording: nsys export --times.",
+    ),
     "output-denied": ErrorText(
         "The folder of the output cannot be written to: permission is missing, or the file system is read-only.",
         "Name another output with -o, or change the permissions of the folder.",
@@ -389,6 +397,11 @@ ERRORS: dict[str, ErrorText] = {
     "output-is-source": ErrorText(
         "The output names the capture that is read: writing it would destroy the recording.",
         "Name another output with -o; --force does not change this.",
+    ),
+    "output-no-file": ErrorText(
+        "The output names a device, a pipe or a socket. An output takes the place of a file in one step, so only a "
+        "file can be replaced, also with --force. A link to a file is followed.",
+        "Name a file with -o. Commands that print their result can be redirected instead.",
     ),
     "outputs-same": ErrorText(
         "One name was given for two outputs.",
@@ -487,6 +500,10 @@ ERRORS: dict[str, ErrorText] = {
     "spans-damaged": ErrorText(
         "A file of clock readings (spans.json) of `xsp-post run` is incomplete or was changed.",
         "Repeat the capture: xsp-post run … --resume.",
+    ),
+    "stdout-failed": ErrorText(
+        "Standard output is closed, or what it is redirected to is full or broken: the output is not whole.",
+        "Redirect it to a file on a disk with room, or to /dev/null.",
     ),
     "store-damaged": ErrorText(
         "Rows of the store refer to rows of another table that do not exist: the file was edited or damaged.",

@@ -1,18 +1,27 @@
-"""Writing of all output files: a file appears complete or not at all."""
+"""Writing of all output files: a file appears complete or not at all.
+
+What is being written is locked under its temporary name. A command that was killed leaves such a file unlocked: the
+next command that writes to its folder removes it.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
 import sqlite3
-from collections.abc import Iterator
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from xsp_post.base import stops
 from xsp_post.base.errors import OutputError
+from xsp_post.base.text_safety import shell_word
 
 
 @contextmanager
@@ -27,16 +36,16 @@ def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator
     its folder is missing (`output-folder`), cannot be written (`output-denied`), the disk is full
     (`output-full`), or any other failure of the system (`output-failed`).
     """
-    target = Path(path)
+    target = _followed(Path(path))
     _check_target(target, force)
     suffix = "".join(target.suffixes[-2:])
     # a name full of dots has no suffix worth keeping
-    temporary = _free_name(target, f".part{suffix if len(suffix) <= 40 else ''}")
+    temporary, lock = _free_name(target, f".part{suffix if len(suffix) <= 40 and suffix.isascii() else ''}"), 0
     # listed before it exists: a signal may come at any moment
     stops.unfinished.add(temporary)
     try:
         try:
-            temporary.open("xb").close()
+            lock = _made(lambda: temporary.open("ab").close(), temporary)
             yield temporary
             _sync(temporary)
             if not force and os.path.lexists(target):  # somebody else wrote it meanwhile
@@ -51,6 +60,8 @@ def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator
             raise _failure(target, error) from error
     finally:
         stops.remove(temporary)
+        if lock:
+            os.close(lock)
     _sync_folder(target.parent)
 
 
@@ -64,17 +75,19 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str 
     """
     target = Path(path)
     require_free_folder(target, force, owned)
-    temporary = _free_name(target, ".part")
+    temporary, lock, held = _free_name(target, ".part"), 0, 0
     old = temporary.with_suffix(".old")
     stops.unfinished.add(temporary)
     try:
         try:
-            temporary.mkdir()
+            lock = _made(partial(temporary.mkdir, exist_ok=True), temporary)
             yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():
                     _sync(file)
             if target.exists():
+                held = os.open(target, os.O_RDONLY)
+                _lock(held)
                 os.replace(target, old)
                 try:
                     os.replace(temporary, target)
@@ -91,18 +104,41 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str 
         stops.remove(temporary)
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
+        for handle in filter(None, (held, lock)):
+            os.close(handle)
     _sync_folder(target.parent)
+
+
+def make_folder(path: Path) -> None:
+    """A folder for outputs, made with those above it where it is missing. Raises OutputError, also where it cannot
+    be listed or written to."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        os.listdir(path)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "", str(path))
+    except OSError as error:
+        raise _failure(path, error) from error
+
+
+def temporary_folder() -> Path:
+    """A folder of the system's temporary folder that is gone when the command ends."""
+    temporary = _free_name(Path(tempfile.gettempdir()) / "xsp-post", ".part")
+    stops.unfinished.add(temporary)
+    _made(partial(temporary.mkdir, 0o700, exist_ok=True), temporary)  # locked until the process ends
+    return temporary
 
 
 def require_free(path: str | os.PathLike[str], force: bool = False) -> None:
     """Raise what `atomic_output` would raise before any work is done: the output exists, its folder does not."""
-    _check_target(Path(path), force)
+    _check_target(_followed(Path(path)), force)
 
 
 def require_free_folder(path: str | os.PathLike[str], force: bool = False, owned: str = "*") -> None:
     """`require_free` for `atomic_folder`. An existing folder is only ever replaced when ``force`` is set and it
     holds nothing but files that match ``owned``: ``-o ~ --force`` must not empty a home folder."""
     target = Path(path)
+    _status(target)
     if os.path.lexists(target) and not force:
         raise _exists(target)
     _check_parent(target)
@@ -114,7 +150,10 @@ def require_free_folder(path: str | os.PathLike[str], force: bool = False, owned
             code="output-folder",
             hint="Name another folder with -o.",
         )
-    foreign = next((entry for entry in target.iterdir() if not (entry.is_file() and entry.match(owned))), None)
+    try:
+        foreign = next((entry for entry in target.iterdir() if not (entry.is_file() and entry.match(owned))), None)
+    except OSError as error:
+        raise _failure(target, error) from error
     if foreign is not None:
         raise OutputError(
             f"{target} holds {foreign.name}, which is not ours; the folder was left as it is.",
@@ -124,29 +163,109 @@ def require_free_folder(path: str | os.PathLike[str], force: bool = False, owned
 
 
 def _check_target(target: Path, force: bool) -> None:
-    if target.is_dir():
+    mode = _status(target)
+    if mode is not None and stat.S_ISDIR(mode):
         raise OutputError(
             f"{target} is a folder, and a file is to be written there.",
             code="output-folder",
             hint="Name a file with -o.",
         )
-    if os.path.lexists(target) and not force:
+    if mode is not None and not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+        raise OutputError(
+            f"{target} is a device or a pipe. It is not replaced by a file.",
+            code="output-no-file",
+            hint="Name a file with -o.",
+        )
+    if mode is not None and not force:
         raise _exists(target)
     _check_parent(target)
 
 
+def _followed(path: Path) -> Path:
+    """The file that a link names, to be replaced in its place; the link stays."""
+    return Path(os.path.realpath(path)) if os.path.islink(path) and os.path.exists(path) else path
+
+
+def _status(target: Path) -> int | None:
+    """Mode of what is there, None for nothing. OutputError where the system does not say."""
+    try:
+        return os.lstat(target).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise _failure(target, error if isinstance(error, OSError) else OSError(errno.EINVAL, "")) from error
+
+
 def _check_parent(target: Path) -> None:
-    if not target.parent.is_dir():
+    if not os.path.isdir(target.parent):
         raise OutputError(
             f"The folder of {target} does not exist.",
             code="output-folder",
-            hint=f"Make it first: mkdir -p '{target.parent}'.",
+            hint=f"Make it first: mkdir -p {shell_word(target.parent)}.",
         )
 
 
+# -- temporary names ----------------------------------------------------------------------------------------
+
+_LEFT_BEHIND = re.compile(
+    r"\.(?P<name>.*)\.xsp-[a-z0-9_]{8}\.(?P<what>part|old)(\.[^/]{1,40})?(?<!-journal)(?<!-wal)(?<!-shm)"
+)
+_cleared: set[Path] = set()  # folders that this process has looked at
+
+
 def _free_name(target: Path, suffix: str) -> Path:
-    """A path in the target's folder that nobody else uses."""
-    return target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}{suffix}")
+    """A path in the target's folder that nobody else uses. What killed commands left there is cleared away first."""
+    for folder in (target.parent, Path(tempfile.gettempdir())):
+        _clear(folder)
+    name = os.fsencode(target.name)[:100].decode("utf-8", "ignore")
+    return target.with_name(f".{name}.xsp-{secrets.token_hex(4)}{suffix}")
+
+
+def _made(make: Callable[[], object], path: Path) -> int:
+    """The handle that keeps what ``make`` makes locked; made again where another command took it for left behind."""
+    while True:
+        make()
+        handle = os.open(path, os.O_RDONLY)
+        if _lock(handle) is not False and path.exists():
+            return handle
+        os.close(handle)
+
+
+def _lock(handle: int) -> bool | None:
+    """Whether this process has the lock now; None on a file system without locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (OSError, ImportError):
+        return None
+    return True
+
+
+def _clear(folder: Path) -> None:
+    """Remove what killed commands of this user left in a folder; an old folder whose new one is missing returns."""
+    if folder in _cleared:
+        return
+    _cleared.add(folder)
+    with suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            found = _LEFT_BEHIND.fullmatch(entry.name)
+            if found is None or entry.is_symlink() or entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+                continue
+            with suppress(OSError):
+                handle = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK)
+                try:
+                    if not _lock(handle):
+                        continue
+                    before = folder / found["name"]
+                    if found["what"] == "old" and len(os.fsencode(found["name"])) < 100 and not before.exists():
+                        os.replace(entry.path, before)
+                    else:
+                        stops.remove(Path(entry.path))
+                finally:
+                    os.close(handle)
 
 
 def _sync(path: Path) -> None:
@@ -199,7 +318,7 @@ def _failure(target: Path, error: OSError) -> OutputError:
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return OutputError(
-            f"{target} was not written: its folder cannot be written to ({os.strerror(error.errno)}).",
+            f"{target} was not written: it or its folder cannot be written to ({os.strerror(error.errno)}).",
             code="output-denied",
             hint="Name another output with -o.",
         )

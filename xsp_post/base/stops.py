@@ -7,11 +7,13 @@ import shutil
 import signal
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
 _GRACE_S = 1.5
+_held = [0, 0]  # how deep in `held`, and whether a signal came meanwhile
 unfinished: set[Path] = set()  # outputs that are being written, under their temporary names (`base.output`)
 
 
@@ -44,7 +46,10 @@ class Stops:
             signal.signal(number, signal.SIG_DFL)
             return
         self.received = number
-        raise KeyboardInterrupt
+        if _held[0]:
+            _held[1] = 1
+        else:
+            raise KeyboardInterrupt
 
     def _watch(self) -> None:
         """The system writes each signal's number into a pipe at once, whatever the main thread does."""
@@ -65,8 +70,21 @@ class Stops:
         os._exit(128 + said[0])
 
 
+@contextmanager
+def held() -> Iterator[None]:
+    """A step that must not be cut in two: a signal interrupts at its end."""
+    _held[0] += 1
+    try:
+        yield
+    finally:
+        _held[0] -= 1
+    if _held[1] and not _held[0]:
+        _held[1] = 0
+        raise KeyboardInterrupt
+
+
 def remove_unfinished() -> None:
-    """Remove what is half-written; called when a command ends by a signal."""
+    """Remove what is half-written, and folders for the time of the command; called when a command ends."""
     for path in list(unfinished):
         remove(path)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
+from collections.abc import Iterable
+from pathlib import Path
 
 # Characters that change how *other* characters look (bidirectional controls: Unicode TR 9 §2; zero width;
 # fillers; line and paragraph separators), and the C0/C1 controls.
@@ -29,6 +32,40 @@ def file_name_text(name: str) -> str:
     Python reads such bytes as lone surrogates (PEP 383), which no database, JSON or terminal takes.
     """
     return "".join(f"%{ord(c) - 0xDC00:02X}" if 0xDC80 <= ord(c) <= 0xDCFF else c for c in name)
+
+
+def path_text(path: str | os.PathLike[str]) -> str:
+    """A path as one harmless line."""
+    text = file_name_text(os.fspath(path))
+    return shown(text, 6 * len(text) + 1)
+
+
+def shown_lines(text: str) -> str:
+    """A text of several lines, hidden characters of each spelled out."""
+    return "\n".join(shown(line, 6 * len(line) + 1) for line in text.split("\n"))
+
+
+def shell_word(word: object) -> str:
+    """A word of a command line that can be pasted; a path never looks like an option."""
+    text = str(word)
+    if isinstance(word, Path) and text.startswith("-"):
+        text = f"./{text}"
+    if shown(text, 6 * len(text) + 1) == text:
+        import shlex
+
+        return shlex.quote(text)
+    return "$'" + "".join(_escaped(c) for c in text) + "'"
+
+
+def shell_command(words: Iterable[object]) -> str:
+    """A command line that can be pasted into a shell."""
+    return " ".join(shell_word(word) for word in words)
+
+
+def _escaped(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character)) if _is_hidden(character) else character
 
 
 def _is_hidden(character: str) -> bool:

@@ -8,7 +8,10 @@ hands it to another worker. Nothing else is lost by it.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -16,7 +19,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from xsp_post.base.errors import OutputError, ToolError, XspPostError
+from xsp_post.base import stops
+from xsp_post.base.errors import OutputError, ToolError, XspPostError, defect, in_words
 from xsp_post.base.messages import ERRORS
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import Outcome, failure, process
@@ -24,6 +28,7 @@ from xsp_post.model.options import Options
 
 _CLUSTER_RETRIES = 3
 _CONNECT_TIMEOUT_S = 20
+_GRACE_S = 1.0  # for workers to clear away what is half-written
 Work = Callable[[Job], Outcome]
 
 
@@ -51,7 +56,8 @@ def _on(executor: Executor, work: Work, jobs: Sequence[Job], window: int) -> Ite
     while waiting or running:
         while waiting and len(running) < window:
             job = waiting.pop()
-            running[executor.submit(work, job)] = job
+            with stops.held():  # it may start a worker, which must be known to be ended
+                running[executor.submit(work, job)] = job
         done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             # a broken pool breaks all its futures: those that had finished are handed on first
@@ -72,13 +78,13 @@ def _outcome(job: Job, future: Future[Outcome]) -> Outcome:
         return future.result()
     if isinstance(error, (OutputError, KeyboardInterrupt)):
         raise error
-    if isinstance(error, XspPostError):
-        return failure(job, error)
+    if isinstance(error, (XspPostError, OSError)) and not isinstance(error, BrokenProcessPool):
+        return failure(job, in_words(error))
     # by its name, so that distributed need not be imported where it is not used
     died = type(error).__name__ in ("KilledWorker", "CancelledError", "FutureCancelledError")
     if died or isinstance(error, MemoryError):
         return _died(job)
-    sentence = f"{job.sources[0]}: xsp-post failed ({type(error).__name__}: {str(error)[:300]})"
+    sentence = f"{job.sources[0]}: xsp-post failed ({defect(error)})"
     return failure(job, ToolError(sentence, code="batch-defect"))
 
 
@@ -122,6 +128,10 @@ def _alone(work: Work, job: Job) -> tuple[Job, Outcome]:
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
+    try:
+        os.getcwd()
+    except OSError:  # deleted: workers need a working directory, though every path of a job is absolute
+        os.chdir("/")
     return ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin_worker)
 
 
@@ -131,6 +141,15 @@ def _context() -> multiprocessing.context.BaseContext:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["__main__", "xsp_post.batch.warm"])
+    from multiprocessing import forkserver, resource_tracker
+
+    resource_tracker.ensure_running()
+    # Ctrl-C reaches every process of the terminal: the server and all it forks never see it
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     return context
 
 
@@ -138,9 +157,19 @@ def _begin_worker() -> None:
     """Ctrl-C is the parent's business: it ends the workers, which then clear away what is half-written."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     from xsp_post.batch import warm
 
     warm.up()
+
+
+def _end_with_parent() -> None:
+    """A worker whose command was killed clears away what is half-written and ends too."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        stops.remove_unfinished()
+        os._exit(1)
 
 
 def _leave(signal_number: int, frame: object) -> None:
@@ -155,6 +184,10 @@ def _stop(pool: ProcessPoolExecutor) -> None:
     if unfinished:
         for one in processes:
             one.terminate()
+        deadline = time.monotonic() + _GRACE_S
+        for one in processes:  # they use semaphores that end with this process
+            one.join(max(0.0, deadline - time.monotonic()))
+            one.kill()
 
 
 # -- a cluster ----------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def _expanded(paths: Sequence[str | os.PathLike[str]]) -> Iterator[tuple[Path, P
             for match in sorted(glob.glob(text, recursive=True)):
                 yield from _expanded([match])
         else:
-            inside = path.is_dir() and not _is_capture_folder(path)
+            inside = os.path.isdir(path) and not _is_capture_folder(path)
             yield (path if inside else path.parent), path
 
 
@@ -109,10 +109,15 @@ def _is_capture_folder(path: Path) -> bool:
 
 def _captures_below(path: Path, leave_out: Path | None, skipped: Skipped) -> Iterator[Path]:
     """A file as it is; of a folder everything that can be a capture, in name order."""
-    if not path.is_dir() or _is_capture_folder(path):
+    if not os.path.isdir(path) or _is_capture_folder(path):
         yield path
         return
-    for folder, folders, files in os.walk(path, followlinks=False):
+    closed: list[Path] = []  # folders that cannot be listed: a row each that says so
+
+    def note(error: OSError) -> None:
+        closed.append(Path(os.fsdecode(error.filename)))
+
+    for folder, folders, files in os.walk(path, onerror=note, followlinks=False):
         here = Path(folder)
         yield from (here / name for name in sorted(folders) if _is_capture_folder(here / name))
         folders[:] = sorted(
@@ -125,6 +130,7 @@ def _captures_below(path: Path, leave_out: Path | None, skipped: Skipped) -> Ite
                 yield here / name
             elif not name.startswith("."):
                 skipped.paths.append(str(here / name))
+    yield from closed
 
 
 def _same(path: Path, other: Path | None) -> bool:

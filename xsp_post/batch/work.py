@@ -231,8 +231,8 @@ def _is_unchanged(path: Path, known: dict[str, Any]) -> bool:
 
 def _files(path: Path) -> Iterator[tuple[str, Path]]:
     """(name within the source, file), in a stable order."""
-    if not path.is_dir():
-        if path.is_file() or not path.exists():  # a pipe would wait for a writer
+    if not os.path.isdir(path):
+        if os.path.isfile(path) or not os.path.exists(path):  # a pipe would wait for a writer
             yield "", path
         return
     for folder, folders, names in os.walk(path):

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import xsp_post
 from xsp_post.base import errors
+from xsp_post.base.children import end_with_parent
 from xsp_post.base.errors import ToolError, XspPostError
 from xsp_post.hardware import machine
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, read_json
@@ -114,7 +115,7 @@ def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mappi
         ):
             process = subprocess.Popen(
                 list(command), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
-                env=_environment(plan, more_environment), start_new_session=True,
+                env=_environment(plan, more_environment), start_new_session=True, preexec_fn=end_with_parent(),
             )  # fmt: skip
     except OSError as error:
         raise ToolError(

@@ -50,7 +50,6 @@ def batch(
             "--workers and --scheduler cannot be given together" if workers > 0 else f"--workers {workers} is below 1",
             code="batch-workers",
         )
-    shared.outlive_readers()
     jobs, skipped = discover(paths, leave_out=output)
     with _progress() as (before, progress):
         result = run_batch(
@@ -89,7 +88,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     from rich.table import Table
     from rich.text import Text
 
-    from xsp_post.base.text_safety import shown
+    from xsp_post.base.text_safety import path_text, shown
     from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
     console = shared.stdout()
@@ -137,10 +136,11 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     )
     store = output / FLEET_STORE
     if result.is_fleet_current:
-        shared.say(f"Nothing to do: {store} is current")
+        shared.say(f"Nothing to do: {path_text(store)} is current")
     else:
-        shared.say(f"Wrote {store}" + ("" if no_report else f" and {output / 'fleet.html'}"))
-    shared.say(f"Next: xsp-post table fleet_models {store}")
+        page = "" if no_report else f" and {path_text(output / 'fleet.html')}"
+        shared.say(f"Wrote {path_text(store)}{page}")
+    shared.say("Next: " + shared.command("xsp-post", "table", "fleet_models", store))
 
 
 def _judge(result: BatchResult, strict: bool) -> None:

@@ -6,6 +6,7 @@ Keys are the options without their dashes: ``model-range``, ``layer-range``, ``l
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ def file_beside(source: Path | None) -> Path | None:
     """The file in the folder of a source, or in the source itself where that is a folder."""
     if source is None:
         return None
-    folders = [source, source.parent] if source.is_dir() else [source.parent]
-    return next((path for folder in folders if (path := folder / FILE_NAME).is_file()), None)
+    folders = [source, source.parent] if os.path.isdir(source) else [source.parent]
+    return next((path for folder in folders if os.path.isfile(path := folder / FILE_NAME)), None)
 
 
 def option_name(one: Any) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
+from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, TREE, Options
@@ -30,8 +31,12 @@ _TABLES = (
 
 @with_options(TREE)
 def compare(
-    base: Annotated[Path, typer.Argument(metavar="BASE", help="Store, capture or run directory to compare with.")],
-    other: Annotated[Path, typer.Argument(metavar="OTHER", help="Store, capture or run directory to judge.")],
+    base: Annotated[
+        Path, typer.Argument(readable=False, metavar="BASE", help="Store, capture or run directory to compare with.")
+    ],
+    other: Annotated[
+        Path, typer.Argument(readable=False, metavar="OTHER", help="Store, capture or run directory to judge.")
+    ],
     output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Also write the HTML page.")] = None,  # noqa: UP045
     fail_if: Annotated[
         Optional[list[str]],  # noqa: UP045
@@ -76,7 +81,7 @@ def compare(
     else:
         _print(comparison, top)
     if output is not None:
-        shared.say(f"Wrote {output}")
+        shared.say(f"Wrote {path_text(output)}")
     for sentence in check_bars(comparison, bars):
         shared.say(f"--fail-if {sentence}")
 

@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, TREE, Options
@@ -71,9 +72,8 @@ def export(
     from xsp_post.schemas.units import format_bytes
 
     size = format_bytes(_size(written.path))
-    shared.say(
-        f"Wrote {written.path} ({size}; {_numbers(written.counts)}); opened by: {exporters.FORMATS[to].opened_by}"
-    )
+    opened_by = exporters.FORMATS[to].opened_by
+    shared.say(f"Wrote {path_text(written.path)} ({size}; {_numbers(written.counts)}); opened by: {opened_by}")
     for finding in written.findings:
         example = f" ({finding.example})" if finding.example else ""
         shared.say(f"{finding.severity}: {finding.title}{example}. {finding.hint}")

@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
@@ -73,13 +74,13 @@ def ingest(
         from xsp_post.reports.terminal import print_tree
 
         print_tree(shared.stdout(), analysis, depth=depth, top=top)
-    shared.say(f"Wrote {store_path}" + (f" and {report}" if report else ""))
+    shared.say(f"Wrote {path_text(store_path)}" + (f" and {path_text(report)}" if report else ""))
     if missing := shared.what_to_record(analysis):
         shared.say(missing)
     elif report:
-        shared.say(f"Next: open {report}, or: " + shared.command("xsp-post", "table", "A10", store_path))
+        shared.say(f"Next: open {path_text(report)}, or: " + shared.command("xsp-post", "table", "A10", store_path))
     else:
-        page = f"{store_path.name.removesuffix('.xsp.sqlite')}.html"
+        page = Path(f"{store_path.name.removesuffix('.xsp.sqlite')}.html")
         shared.say("Next: " + shared.command("xsp-post", "report", store_path, "-o", page))
 
 

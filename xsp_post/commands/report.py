@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +10,7 @@ import typer
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
+from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
@@ -78,7 +79,7 @@ def _html(results: Results, path: Path, only: list[str], case: int | None, force
 
     with step("writing the report …"):
         write_report(results, path, force=force, case=case, only=only)
-    shared.say(f"Wrote {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    shared.say(f"Wrote {path_text(path)} ({path.stat().st_size / 1e6:.1f} MB)")
     return path
 
 
@@ -93,16 +94,18 @@ def _json(results: Results, output: Path | None, only: list[str], case: int | No
 
     with atomic_output(output, force) as temporary:
         temporary.write_text(shared.json_text("report", content), encoding="ascii")
-    shared.say(f"Wrote {output}")
+    shared.say(f"Wrote {path_text(output)}")
 
 
 def _picture_paths(names: list[str], output: Path | None, source: Path, kind: str) -> list[Path]:
     """Where each chart goes: the file asked for and, where there are more, files beside it; else into a folder."""
-    is_file = output is not None and not output.is_dir() and (len(names) == 1 or output.suffix == f".{kind}")
+    is_file = output is not None and not os.path.isdir(output) and (len(names) == 1 or output.suffix == f".{kind}")
     if output is not None and is_file:
         return [output, *(output.with_name(f"{output.stem}.{name}{output.suffix}") for name in names[1:])]
     folder = output if output is not None else source.parent
-    folder.mkdir(parents=True, exist_ok=True)
+    from xsp_post.base.output import make_folder
+
+    make_folder(folder)
     stem = _path_for(source, "").name
     return [folder / f"{stem}.{name}.{kind}" for name in names]
 
@@ -126,4 +129,4 @@ def _pictures(
     for path, chart in zip(_picture_paths(list(found), output, source, kind), found.values()):
         with atomic_output(path, force) as temporary:
             temporary.write_bytes(to_png(chart) if kind == "png" else to_svg(chart))
-        print(path, file=sys.stdout)
+        typer.echo(path_text(path))

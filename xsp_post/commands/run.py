@@ -97,7 +97,6 @@ def run(
         deep_at=deep_at, is_apart=apart, timeout_s=timeout,
     )  # fmt: skip
     directory = output or Path(f"{_stem(model)}.xsp-run")
-    shared.outlive_readers()
     lines = _StepLines()
     try:
         result = runs.execute(plan, directory, is_resumed=resume, is_forced=force, is_kept=keep, on_step=lines)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from xsp_post.base.errors import ContradictionError
+
+_WIDEST = 1_000  # a terminal; more is a mistake in COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,11 +29,14 @@ if TYPE_CHECKING:
 Sources = Annotated[
     list[Path],
     typer.Argument(
-        metavar="SOURCE...", help="nsys export (.sqlite, parquetdir), .nsys-rep, .ncu-rep, PyTorch or Jaeger trace."
+        readable=False,
+        metavar="SOURCE...",
+        help="nsys export (.sqlite, parquetdir), .nsys-rep, .ncu-rep, PyTorch or Jaeger trace.",
     ),
 ]
 StoreOrSource = Annotated[
-    list[Path], typer.Argument(metavar="STORE|SOURCE...", help="A store made by ingest or run, or captures.")
+    list[Path],
+    typer.Argument(readable=False, metavar="STORE|SOURCE...", help="A store made by ingest or run, or captures."),
 ]
 Depth = Annotated[
     Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
@@ -72,26 +79,18 @@ def spare_sources(sources: list[Path], *outputs: Path | None) -> None:
                 )
 
 
-def outlive_readers() -> None:
-    """A pipe or socket whose other end died is an error again, not the end: for commands with workers."""
-    import signal
-
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-
-
 def command(*words: object) -> str:
     """A command line that can be pasted into a shell."""
-    import shlex
+    from xsp_post.base.text_safety import shell_command
 
-    return shlex.join(str(word) for word in words)
+    return shell_command(words)
 
 
 def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
     """Begin to read a single nsys export before anything heavy is imported; None for every other source."""
     from xsp_post.ingest.sources import begin
 
-    return begin(paths[0], detail=detail) if len(paths) == 1 and paths[0].is_file() else None
+    return begin(paths[0], detail=detail) if len(paths) == 1 and os.path.isfile(paths[0]) else None
 
 
 def results_of(
@@ -148,14 +147,21 @@ def stdout() -> Console:
     """The console for data: colour on a terminal only, full width when piped."""
     from rich.console import Console
 
+    columns = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else _columns()
+    return Console(width=min(columns, _WIDEST), soft_wrap=False, highlight=False)
+
+
+def _columns() -> int:
+    """What COLUMNS says; without it, or where it says no width, what a wide terminal has."""
     columns = os.environ.get("COLUMNS", "")
-    width = None if sys.stdout.isatty() else int(columns) if columns.isdecimal() and int(columns) else 160
-    return Console(width=width, soft_wrap=False, highlight=False)
+    return int(columns) if re.fullmatch(r"0*[1-9][0-9]{0,8}", columns) else 160
 
 
 def say(text: str) -> None:
-    """A message for the person, on stderr."""
-    typer.echo(text, err=True)
+    """A message for the person, on stderr. Names of files come from elsewhere: nothing hidden gets to a terminal."""
+    from xsp_post.base.text_safety import shown_lines
+
+    typer.echo(shown_lines(text), err=True)
 
 
 # Version of every JSON document that a command prints. Every number ever used:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.text_safety import path_text, shown_lines
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
@@ -81,7 +82,7 @@ def table(
 
     with atomic_output(output, force) as temporary:
         temporary.write_bytes(_encoded(frame, chosen, top))
-    shared.say(f"Wrote {output} ({len(frame):,} rows)")
+    shared.say(f"Wrote {path_text(output)} ({len(frame):,} rows)")
 
 
 def _sorted(frame: pd.DataFrame, sort: str, name: str) -> pd.DataFrame:
@@ -110,17 +111,9 @@ def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, table_name: str) -> N
         return
     data = _encoded(frame, chosen, top)
     if chosen in ("csv", "md") and sys.stdout.isatty():
-        data = _harmless(data)
+        data = shown_lines(data.decode("utf-8", "replace")).encode("utf-8", "replace")
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
-
-
-def _harmless(data: bytes) -> bytes:
-    """The lines for a terminal: what would move its cursor or hide text is spelled out; a file keeps every byte."""
-    from xsp_post.base.text_safety import shown
-
-    lines = data.decode("utf-8", "replace").split("\n")
-    return "\n".join(shown(line, len(line) * 6) for line in lines).encode("utf-8", "replace")
 
 
 def _encoded(frame: pd.DataFrame, chosen: str, top: int) -> bytes:

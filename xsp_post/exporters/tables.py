@@ -53,14 +53,14 @@ def _in_order(frame: pd.DataFrame, name: str) -> pd.DataFrame:
 
 def _csv(frame: pd.DataFrame, name: str, path: Path) -> None:
     schema = _schema(frame, name)
-    with pyarrow.csv.CSVWriter(path, schema) as writer:
+    with path.open("wb") as file, pyarrow.csv.CSVWriter(file, schema) as writer:
         for chunk in _chunks(frame, schema):
             writer.write_table(chunk)
 
 
 def _parquet(frame: pd.DataFrame, name: str, path: Path) -> None:
     schema = _schema(frame, name)
-    with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+    with path.open("wb") as file, pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for chunk in _chunks(frame, schema):
             writer.write_table(chunk)
 

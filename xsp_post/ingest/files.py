@@ -12,7 +12,6 @@ from xsp_post.base.errors import CaptureError
 GZIP_MAGIC = b"\x1f\x8b"
 SQLITE_MAGIC = b"SQLite format 3\x00"
 LFS_MAGIC = b"version https://git-lfs"
-GZIP_MAGIC = b"\x1f\x8b"
 
 
 def require_readable(path: Path) -> None:
@@ -23,7 +22,9 @@ def require_readable(path: Path) -> None:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise CaptureError(f"{path}: no such file", code="capture-not-found") from error
         raise CaptureError(f"{path}: cannot be opened ({error.strerror})", code="capture-unreadable") from error
-    if path.is_dir():
+    if not os.access(path, os.R_OK):
+        raise CaptureError(f"{path}: permission to read is missing", code="capture-unreadable")
+    if os.path.isdir(path):
         raise CaptureError(
             f"{path}: is a folder, not a capture",
             code="capture-is-directory",
@@ -35,8 +36,6 @@ def require_readable(path: Path) -> None:
             code="capture-no-file",
             hint="save it to a file first",
         )
-    if not os.access(path, os.R_OK):
-        raise CaptureError(f"{path}: permission to read is missing", code="capture-unreadable")
     if status.st_size == 0:
         raise CaptureError(f"{path}: the file is empty", code="capture-empty", hint="export the capture again")
 

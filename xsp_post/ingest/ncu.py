@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.children import end_with_parent
 from xsp_post.base.errors import CaptureError, ToolError
 from xsp_post.base.findings import finding
 from xsp_post.counters.quantities import is_input
@@ -250,6 +251,7 @@ def _import_by_tool(path: Path) -> str:
         ended = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=600, check=False,
             env={**os.environ, "LC_ALL": "C"},  # numbers come in the locale's dress otherwise
+            preexec_fn=end_with_parent(),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{path}: {tool.path} could not import it ({error}).", code="ncu-import-failed") from error

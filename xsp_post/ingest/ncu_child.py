@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import xsp_post
+from xsp_post.base.children import end_with_parent
 from xsp_post.base.errors import CaptureError, XspPostError
 from xsp_post.model.counters import CounterReport
 
@@ -27,7 +28,7 @@ def read(path: Path, metrics: Sequence[str] | None) -> CounterReport:
     done = subprocess.run(
         [sys.executable, "-m", "xsp_post.ingest.ncu_child", wanted],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)}, preexec_fn=end_with_parent(),
     )  # fmt: skip
     if done.returncode:
         how = f"signal {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"exit {done.returncode}"

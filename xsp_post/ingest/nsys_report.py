@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
-import tempfile
 from pathlib import Path
 
+from xsp_post.base.children import end_with_parent
 from xsp_post.base.errors import ToolError
+from xsp_post.base.output import atomic_output, temporary_folder
+from xsp_post.base.text_safety import shell_command
 from xsp_post.hardware.tools import find_nsys
 from xsp_post.ingest.files import SQLITE_MAGIC, head
 
@@ -28,22 +29,21 @@ def exported(report: Path) -> Path:
         raise ToolError(
             f"{report}: reading a .nsys-rep needs nsys, which is not installed here",
             code="nsys-missing",
-            hint=f"where nsys is, run: {shlex.join(command)}",
+            hint=f"where nsys is, run: {shell_command(command)}",
         )
     stamp = _stamp(report, str(tool.path), tool.version)
     note = cache.with_name(cache.name + ".json")
     if cache.is_file() and _read(note) == stamp:
         return cache
-    target, is_in_its_folder = (cache, True) if os.access(report.parent, os.W_OK) else (_elsewhere(report), False)
-    _export(str(tool.path), report, target)
-    if is_in_its_folder:
-        note.write_text(json.dumps(stamp), encoding="utf-8")
-    return target
-
-
-def _elsewhere(report: Path) -> Path:
-    """A place for the export when the report's folder may not be written to."""
-    return Path(tempfile.mkdtemp(prefix="xsp-post-")) / (report.stem + ".sqlite")
+    if not os.access(report.parent, os.W_OK):
+        target = temporary_folder() / f"{report.stem}.sqlite"
+        _export(str(tool.path), report, target)
+        return target
+    with atomic_output(cache, force=True) as part:
+        _export(str(tool.path), report, part)
+    with atomic_output(note, force=True) as part:
+        part.write_text(json.dumps(stamp), encoding="utf-8")
+    return cache
 
 
 def _stamp(report: Path, nsys: str, version: str) -> dict[str, object]:
@@ -59,12 +59,12 @@ def _read(note: Path) -> object:
 
 
 def _export(nsys: str, report: Path, target: Path) -> None:
-    part = target.with_name(target.name + ".part")
-    command = [nsys, "export", "-t", "sqlite", "-f", "true", "-o", str(part), str(report)]
+    command = [nsys, "export", "-t", "sqlite", "-f", "true", "-o", str(target), str(report)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False
-        )
+            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False,
+            preexec_fn=end_with_parent(),
+        )  # fmt: skip
         words = (done.stderr or done.stdout).strip().splitlines()
         why = words[-1] if words else f"exit status {done.returncode}"
     except OSError as error:
@@ -72,10 +72,8 @@ def _export(nsys: str, report: Path, target: Path) -> None:
     except subprocess.TimeoutExpired:
         why = f"no answer within {_TIMEOUT_S} s"
     # the exit code of nsys proves nothing: only a database does
-    if part.is_file() and part.stat().st_size and head(part).startswith(SQLITE_MAGIC):
-        os.replace(part, target)
+    if target.is_file() and target.stat().st_size and head(target).startswith(SQLITE_MAGIC):
         return
-    part.unlink(missing_ok=True)
     raise ToolError(
         f"{report}: nsys could not export it: {why}",
         code="nsys-export-failed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ class Loaded:
 
 def sniff(path: Path) -> str:
     """What kind of file this is. Raises `CaptureError` (one sentence) for everything we cannot read."""
-    if path.is_dir():
+    if os.path.isdir(path) and os.access(path, os.R_OK):
         tables = FolderTables(path).tables()
         if {"StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"} & tables:
             return NSYS_FOLDER
@@ -96,7 +97,7 @@ def expand(paths: list[Path]) -> list[Path]:
             )
     expanded: list[Path] = []
     for path in paths:
-        if path.is_dir() and capture.is_run_directory(path):
+        if os.path.isdir(path) and capture.is_run_directory(path):
             made = capture.load_captures(path)
             capture.check_alike(made)
             expanded += [one.source() for one in made]

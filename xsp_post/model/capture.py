@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -224,7 +225,7 @@ def load_captures(run_directory: str | Path, *, status: str = DONE) -> list[Capt
 
 def is_run_directory(path: str | Path) -> bool:
     """Whether a folder is what ``xsp-post run`` leaves."""
-    return (Path(path) / MANIFEST_NAME).is_file() and (Path(path) / CAPTURES_FOLDER).is_dir()
+    return os.path.isfile(Path(path) / MANIFEST_NAME) and os.path.isdir(Path(path) / CAPTURES_FOLDER)
 
 
 def difference(one: Capture, other: Capture) -> tuple[str, Any, Any] | None:

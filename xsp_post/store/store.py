@@ -14,7 +14,7 @@ How large tables are split out is in `store.layout`. Bulk rows are written by Ar
 from __future__ import annotations
 
 import json
-import shlex
+import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -30,6 +30,7 @@ import pyarrow as pa
 from xsp_post import __version__
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.output import atomic_output
+from xsp_post.base.text_safety import shell_command
 from xsp_post.model.capture import is_run_directory
 from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES, optional_columns
@@ -160,7 +161,7 @@ class StoreWriter:
         """Append Arrow tables to the tables that are there."""
         import adbc_driver_sqlite.dbapi as adbc
 
-        uri = f"file:{quote(str(self._path))}"
+        uri = f"file:{quote(os.fsencode(self._path))}"
         try:
             with adbc.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
                 cursor.execute("PRAGMA journal_mode = OFF")
@@ -269,12 +270,12 @@ class Store(Results):
     def _remake(self) -> str:
         """The command that makes this store again, with the sources as far as the file names them."""
         if "fleet" in self._tables.tables():
-            return shlex.join(["xsp-post", "batch", "FOLDER", "-o", str(self.path.parent)])
+            return shell_command(["xsp-post", "batch", "FOLDER", "-o", self.path.parent])
         if is_run_directory(self.path.parent):
             sources = [str(self.path.parent)]
         else:
             sources = self._source_names() or ["CAPTURE"]
-        return shlex.join(["xsp-post", "ingest", *sources, "-o", str(self.path), "--force"])
+        return shell_command(["xsp-post", "ingest", *sources, "-o", self.path, "--force"])
 
     def _source_names(self) -> list[str]:
         try:

@@ -1,0 +1,178 @@
+"""Odd surroundings: streams that are closed or full, names of any bytes, devices, killed commands."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from xsp_post.base import output, streams
+from xsp_post.base.errors import CaptureError, OutputError, ToolError, in_words
+from xsp_post.base.output import atomic_folder, atomic_output, temporary_folder
+from xsp_post.base.text_safety import path_text, shell_word
+from xsp_post.commands import shared
+
+LIGHT = "import sys; sys.argv = ['xsp-post', *{arguments!r}]; from xsp_post.cli import main; main()"
+
+
+def light(redirect: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """A command that imports nothing heavy, with the streams as the shell redirects them."""
+    line = shlex.join([sys.executable, "-c", LIGHT.format(arguments=list(arguments))])
+    return subprocess.run(
+        ["sh", "-c", f"{line} {redirect}"], capture_output=True, env={**os.environ, **environment}, check=False
+    )
+
+
+# -- streams ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("redirect", [">&-", ">/dev/full"])
+def test_output_that_is_lost_is_exit_6(redirect):
+    done = light(redirect, "--version")
+    assert done.returncode == 6 and b"[stdout-failed]" in done.stderr and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full"])
+def test_messages_that_nobody_can_read_change_nothing(redirect):
+    assert light(redirect, "no-such-command").returncode == 2
+
+
+def test_both_streams_closed():
+    assert light(">&- 2>&- <&-", "--version").returncode == 6
+
+
+def test_a_reader_that_went_away_ends_a_command_without_a_word():
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        program = LIGHT.format(arguments=["--version"])
+        done = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+def test_what_a_stream_cannot_write():
+    streams.codecs.register_error("xsp-post", streams._in_plain_characters)
+    assert "3 µs → 模".encode("ascii", "xsp-post") == b"3 us -> \\u6a21"
+    with pytest.raises(UnicodeDecodeError):
+        b"\xff".decode("ascii", "xsp-post")
+
+
+@pytest.mark.parametrize(
+    ("said", "width"), [("0", 160), ("-1", 160), ("abc", 160), ("", 160), ("٣", 160), ("100000", 1000), ("44", 44)]
+)
+def test_a_width_that_makes_no_sense(monkeypatch, said, width):
+    monkeypatch.setenv("COLUMNS", said)
+    assert shared.stdout().width == width
+
+
+# -- names --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["a b", "it's", 'q"$(x)', "-x", "n\udcff", "\x1b[31m", "a\nb", "\u202etxt", "back\\\n'"]
+)
+def test_a_hint_can_be_pasted(name):
+    word = shell_word(Path(name))
+    assert not any(ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in word)
+    echoed = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout
+    assert echoed.removeprefix(b"./" if name.startswith("-") else b"") == os.fsencode(name)
+    assert path_text(name).isprintable() and path_text(name).encode()
+
+
+def test_a_name_of_any_length_and_bytes_is_written(tmp_path):
+    for name in ("模" * 80 + ".xsp.sqlite", os.fsdecode(b"\xff\xfe.\xff.csv"), "n" * 255):
+        with atomic_output(tmp_path / name) as part:
+            part.write_text("x")
+        assert (tmp_path / name).read_text() == "x"
+    for make in (atomic_output, atomic_folder):
+        with pytest.raises(OutputError, match="too long"), make(tmp_path / ("n" * 256)):
+            raise AssertionError("the block must not start")
+
+
+# -- devices, links, leftovers ------------------------------------------------------------------------------
+
+
+def test_force_replaces_no_device_and_no_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "null").symlink_to("/dev/null")
+    for name in ("pipe", "null"):
+        with pytest.raises(OutputError) as caught, atomic_output(tmp_path / name, force=True):
+            raise AssertionError("the block must not start")
+        assert caught.value.code == "output-no-file"
+    assert (tmp_path / "pipe").is_fifo() and Path("/dev/null").is_char_device()
+
+
+def test_a_link_stays_and_its_file_is_replaced(tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("old")
+    (tmp_path / "link").symlink_to("other/file")
+    with pytest.raises(OutputError), atomic_output(tmp_path / "link"):
+        pass
+    with atomic_output(tmp_path / "link", force=True) as part:
+        part.write_text("new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "other" / "file").read_text() == "new"
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from xsp_post.base.output import atomic_folder, atomic_output, temporary_folder
+here = Path(sys.argv[1])
+with atomic_output(here / "a.sqlite") as file, atomic_folder(here / "tables") as folder:
+    Path(f"{file}-journal").write_text("half")
+    (folder / "x.csv").write_text("half")
+    (temporary_folder() / "export.sqlite").write_text("private")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_next_command_clears_away_what_a_killed_one_left(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr(output.tempfile, "tempdir", None)
+    monkeypatch.setattr(output, "_cleared", set())
+    (tmp_path / "temporary").mkdir()
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert len(os.listdir(tmp_path)) == 4 and len(os.listdir(tmp_path / "temporary")) == 1
+    old = tmp_path / ".kept.xsp-abcd1234.old"  # killed between the two steps of replacing a folder
+    old.mkdir()
+    with atomic_output(tmp_path / "other") as part:
+        monkeypatch.setattr(output, "_cleared", set())
+        with atomic_output(tmp_path / "third"):  # what is being written is let be
+            assert part.exists()
+    assert sorted(os.listdir(tmp_path)) == ["kept", "other", "temporary", "third"]
+    assert os.listdir(tmp_path / "temporary") == []
+
+
+def test_a_folder_for_the_time_of_a_command_is_gone_at_its_end():
+    folder = temporary_folder()
+    (folder / "export.sqlite").write_text("private")
+    output.stops.remove_unfinished()
+    assert not folder.exists()
+
+
+# -- errors of the system -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (OSError(errno.EIO, "x", "a.sqlite"), CaptureError, "capture-unreadable"),
+        (PermissionError(errno.EACCES, "x", "a.sqlite"), CaptureError, "capture-unreadable"),
+        (OSError(errno.ENOSPC, "x", "a.sqlite"), OutputError, "output-full"),
+        (OSError(errno.EFBIG, "x"), OutputError, "output-failed"),
+        (MemoryError(), CaptureError, "out-of-memory"),
+        (ValueError("hunter2"), ToolError, "defect"),
+    ],
+)
+def test_any_error_has_a_sentence_and_quotes_nothing(error, kind, code):
+    said = in_words(error)
+    assert isinstance(said, kind) and said.code == code
+    assert "hunter2" not in said.message + said.hint
