@@ -169,7 +169,7 @@ def test_a_folder_for_the_time_of_a_command_is_gone_at_its_end():
         (OSError(errno.ENOSPC, "x", "a.sqlite"), OutputError, "output-full"),
         (OSError(errno.EFBIG, "x"), OutputError, "output-failed"),
         (MemoryError(), CaptureError, "out-of-memory"),
-        (ValueError("hunter2"), ToolError, "defect"),
+        (ValueError("hunter2"), ToolError, "defect-internal"),
     ],
 )
 def test_any_error_has_a_sentence_and_quotes_nothing(error, kind, code):

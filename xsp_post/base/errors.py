@@ -95,7 +95,7 @@ def in_words(error: BaseException) -> XspPostError:
         return CaptureError(f"{name}cannot be read ({reason})", code="capture-unreadable")
     return ToolError(
         f"xsp-post failed ({defect(error)}).",
-        code="defect",
+        code="defect-internal",
         hint="This is a defect of xsp-post. Report it; XSP_POST_DEBUG=1 xsp-post … shows the traceback.",
     )
 

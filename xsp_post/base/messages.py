@@ -249,7 +249,7 @@ ERRORS: dict[str, ErrorText] = {
         "No collector has this name.",
         "Use --collector auto, nsys or torch.",
     ),
-    "defect": ErrorText(
+    "defect-internal": ErrorText(
         "xsp-post failed with an unexpected error. This is a defect of xsp-post.",
         "Report it with the message. `XSP_POST_DEBUG=1 xsp-post …` shows the traceback.",
     ),
