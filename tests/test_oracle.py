@@ -13,6 +13,7 @@ from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import Loaded, load
 from xsp_post.model.tree import Attribution
 from xsp_post.pipeline import Options, analyze_loaded
+from xsp_post.tree_tables import core_frames
 
 THREADS = ((100, 100), (100, 101), (300, 300))  # (process, thread); 100 and 101 share correlation ids with 300
 TIMES = st.integers(0, 40)
@@ -210,14 +211,29 @@ def test_every_number_of_the_tree_is_what_plain_loops_count(tmp_path_factory, ra
         assert (*projected, node["device_operation_count"]) == official.get(rid, (-1, -1, 0))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(RANGES, WORK)
-def test_layers_add_up_to_their_iterations(tmp_path_factory, ranges, work):
-    path = Path(tmp_path_factory.getbasetemp()) / "sums.sqlite"
+def recorded(folder, ranges, work):
+    """The export of an example, its ranges named as steps and layers."""
+    path = Path(folder.getbasetemp()) / "sums.sqlite"
     named = [(t, s, n, {"A": "step 1", "B": "model.layers.0.mlp", "C": "model.layers.1.attn"}[x], k, d)
              for t, s, n, x, k, d in ranges]  # fmt: skip
     written(named, work, path)
+    return path
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(RANGES, WORK)
+def test_whatever_was_recorded_every_analysis_is_made(tmp_path_factory, ranges, work):
+    path = recorded(tmp_path_factory, ranges, work)
     results = analyze_loaded([Loaded(path, "nsys-sqlite", trace=load(path).trace)], Options())
+    assert {f"a{number:02}" for number in range(1, 16)} <= set(results.tables())
+    assert results.frame("a10")["kernel_count"].sum() <= len(results.frame("kernels"))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(RANGES, WORK)
+def test_layers_add_up_to_their_iterations(tmp_path_factory, ranges, work):
+    path = recorded(tmp_path_factory, ranges, work)
+    results = core_frames(build_tree(load(path).trace, Options()), 0)
     layers, kernels, iterations = (results.frame(n) for n in ("layers", "kernels", "iterations"))
     total = int((kernels["end_ns"] - kernels["start_ns"]).sum())
     balance = results.frame("balance")

@@ -37,11 +37,9 @@ def started(tmp_path: Path, *, patient: bool = False) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
 def test_a_signal_ends_a_process_that_sqlite_keeps(tmp_path, number, word):
     process = started(tmp_path)
-    start_s = time.monotonic()
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=30)  # 1.5 s on a quiet machine; SQLite alone would never end
     assert process.returncode == 128 + number and stderr == f"xsp-post: {word}\n"
-    assert time.monotonic() - start_s < 4  # 1.5 s and a loaded machine
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -428,9 +429,10 @@ def test_all_real_captures_one_row_each(tmp_path, captures):
         "other/unexported_2025.5.nsys-rep": "nsys-missing",
     }
     assert not fleet["capture_name"].duplicated().any()
-    start_s = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     second = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert time.perf_counter() - start_s < 10  # 2 s on a quiet machine: scripts/bench batch measures it
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime - before.ru_utime < 5  # processor time; scripts/bench batch measures the wall time
     assert "0 analysed now" in second.stderr and "Nothing to do" in second.stderr
     for path in out.rglob("*"):
         assert not path.is_file() or CANARY.encode() not in path.read_bytes(), path
