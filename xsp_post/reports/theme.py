@@ -39,17 +39,18 @@ PALETTES: dict[str, tuple[str, str]] = {
     "base": ("#0e7a5f", "#3fbf9b"),  # the latency one may trust
     "overhead": ("#5b6470", "#9aa4b2"),  # what profiling added
 }
-# For categories without a meaning of their own: layer types, stages.
+# For categories without a meaning of their own: layer types, stages. Any two differ for people with a deficiency, too
+# (tests/reports/test_palette.py simulates it).
 CATEGORIES: list[tuple[str, str]] = [
     ("#0072b2", "#4fa8e0"),
     ("#e08e00", "#f0b13c"),
     ("#0d9471", "#35b894"),
-    ("#cc79a7", "#e09bc2"),
+    ("#9e4c80", "#d776b5"),
     ("#d55e00", "#f28a45"),
     ("#4aa3df", "#8cc9f2"),
-    ("#8a8200", "#d8cf3a"),
-    ("#6a5aa8", "#a79be0"),
-    ("#8c939d", "#7b8490"),
+    ("#787b34", "#dad311"),
+    ("#4a3e8d", "#8267ad"),
+    ("#8d9094", "#c8cdd1"),
 ]
 # For more categories than CATEGORIES has (kernel families): its hues without the grey of "other", then these.
 MORE_CATEGORIES: list[tuple[str, str]] = [("#7a4a2b", "#c4926f"), ("#34435c", "#bccae2"), ("#97c15c", "#bfe08f")]
