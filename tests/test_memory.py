@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.kineto import read_kineto
+from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis, for_people
-from xsp_post.pipeline import analyze
+from xsp_post.pipeline import analyze, part_of
 from xsp_post.schemas import TABLES
+from xsp_post.tree_tables import core_frames
 from xsp_post.tree_tables.columns import Threads
 from xsp_post.tree_tables.memory import memory_frames
+from xsp_post.tree_tables.memory_part import memory_of_part
 
 # captures with [memory] events: (events of the device and of the host, peak, live before the first, most reserved)
 REAL = {
@@ -176,6 +179,40 @@ def test_the_timeline_names_who_allocated_what_is_released(exported):
     owners = timeline["node_id"].map(names).fillna("").tolist()
     assert owners == ["layer_a", "layer_a", "", "layer_b", "layer_a", "model"]
     assert timeline["end_ns"].fillna(0).tolist() == [441, 0, 0, 0, 0, 0]
+
+
+def test_a_part_has_its_own_peak_and_knows_who_allocated_before_it(exported):
+    part = part_of(exported, Options(begin_ns=405, end_ns=445))
+    device = part.frame("memory_devices").iloc[0]
+    sums = [
+        "earlier_bytes",
+        "peak_bytes",
+        "peak_ns",
+        "peak_offset_ns",
+        "end_bytes",
+        "allocated_bytes",
+        "released_bytes",
+    ]
+    assert device[sums].tolist() == [1500, 3500, 431, 431, 2500, 2000, 1000]
+    owners = part.frame("memory").set_index("owner")
+    columns = ["live_at_peak_bytes", "most_live_bytes", "live_at_end_bytes", "allocated_bytes", "released_bytes"]
+    assert owners.loc["layer_a", columns].tolist() == [1500, 1500, 500, 0, 1000]  # allocated before the part
+    assert owners.loc["layer_b", columns].tolist() == [2000, 2000, 2000, 2000, 0]
+    assert len(owners) == 2 and part.frame("memory_timeline")["change_bytes"].tolist() == [2000, -1000]
+
+
+def test_all_of_a_recording_as_a_part_is_the_same_memory(captures):
+    path = captures / "kineto" / "bert_small_h100.pt.trace.json.gz"
+    tree = build_tree(read_kineto(path))
+    whole = core_frames(tree, 0)
+    tables = [whole.frame(name) for name in ("memory_timeline", "memory", "memory_devices", "nodes")]
+    part = memory_of_part(*tables, 0, 2**62)
+    assert part["memory_devices"].equals(whole.frame("memory_devices"))
+    ours, theirs = (f.sort_values("memory_id").reset_index(drop=True) for f in (part["memory"], whole.frame("memory")))
+    for column in theirs:
+        if column not in ("release_count", "released_bytes"):  # of the part: what was released in it
+            assert ours[column].astype(object).tolist() == theirs[column].astype(object).tolist(), column
+    assert ours["released_bytes"].sum() == whole.frame("memory_devices")["released_bytes"].sum()
 
 
 def test_an_event_without_a_time_or_a_range_is_placed_by_its_call(tmp_path):

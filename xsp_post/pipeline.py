@@ -199,7 +199,7 @@ def merge(parts: list[Analysis]) -> Analysis:
     """Frames of several captures side by side; node and kernel ids are made unique by an offset."""
     if len(parts) == 1:
         return parts[0]
-    node_offset = kernel_offset = activity_offset = 0
+    node_offset = kernel_offset = activity_offset = memory_offset = 0
     shifted: list[dict[str, pd.DataFrame]] = []
     for part in parts:
         frames = {name: frame.copy(deep=False) for name, frame in part.frames.items()}
@@ -220,6 +220,9 @@ def merge(parts: list[Analysis]) -> Analysis:
         if "kernel_work" in frames:
             frames["kernel_work"]["kernel_id"] += kernel_offset
         frames["memory_operations"]["activity_id"] += activity_offset
+        for table in ("memory", "memory_timeline") if "memory" in frames else ():
+            frames[table]["memory_id"] += memory_offset
+        memory_offset += len(frames.get("memory", ()))
         node_offset += len(frames["nodes"])
         kernel_offset += len(frames["kernels"])
         activity_offset += len(frames["memory_operations"])

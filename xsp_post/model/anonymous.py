@@ -26,8 +26,8 @@ _EMPTIED = frozenset({
 })  # fmt: skip
 # sentences and placeholders of ours in columns that else hold names
 _OURS = frozenset({
-    "", "[self]", "[capture]", "[unattributed]", "[no launch]", "[outside layers]", "[earlier]", "[no range]", "memcpy", "memset",
-    "something that was not recorded", "first launch of its kernel: its code was loaded",
+    "", "[self]", "[capture]", "[unattributed]", "[no launch]", "[outside layers]", "[earlier]", "[no range]",
+    "memcpy", "memset", "something that was not recorded", "first launch of its kernel: its code was loaded",
 })  # fmt: skip
 _CALLS = ("cuda", "cuLaunch", "cuStream", "cuEvent", "cuCtx", "cuMem", "cuGraph", "cuModule", "cuLibrary", "cuKernel")
 _WORDS = {"name": "name", "short_name": "name", "layer_type": "type", "source_name": "capture", "domain": "domain"}

@@ -21,8 +21,7 @@ from xsp_post.schemas.views import view_of
 ROW_LIMIT = 200
 BIN_COUNT = 240
 PART_LIMIT = 6
-_NO_LAYER = f"{EARLIER}, or in no layer"
-_OTHER = "other layers"
+_OTHER = "other"
 _SELF = "[self]"
 
 
@@ -30,9 +29,7 @@ def data(results: Results, device: pd.Series, owners: pd.DataFrame) -> pd.DataFr
     """Live bytes of one device at chosen times (the last and the highest of every 1/240 of the recording): offset_ns,
     total_bytes, and one column per part, the largest at the peak first; parts sum to the total."""
     keys = ["capture_id", "process_id", "device_id", "memory_kind"]
-    events = frame_or_empty(
-        results, "memory_timeline", [*keys, "start_ns", "change_bytes", "total_bytes", "layer_index"]
-    )
+    events = frame_or_empty(results, "memory_timeline", [*keys, "start_ns", "change_bytes", "total_bytes", "memory_id"])
     for key in keys[:3]:
         events = events[events[key] == device[key]]
     events = events[events["memory_kind"].astype(str) == str(device["memory_kind"])]
@@ -40,19 +37,21 @@ def data(results: Results, device: pd.Series, owners: pd.DataFrame) -> pd.DataFr
     total, size = events["total_bytes"].to_numpy(), events["change_bytes"].to_numpy()
     rows = _chosen(at, total)
     frame = pd.DataFrame({"offset_ns": at[rows], "total_bytes": total[rows]})
-    of_layer = owners[owners["owner_kind"].astype(str) == "layer"]
-    held = of_layer.groupby("part")["live_at_peak_bytes"].sum().sort_values(ascending=False, kind="stable")
+    known = owners[owners["owner_kind"].astype(str) != "earlier"]
+    held = known.groupby("part")["live_at_peak_bytes"].sum().sort_values(ascending=False, kind="stable")
     most = held[held > 0].index[:PART_LIMIT].tolist()
-    named = of_layer["part"].where(of_layer["part"].isin(most), _OTHER).to_numpy()
-    part = events["layer_index"].map(dict(zip(of_layer["layer_index"], named))).to_numpy(object)
+    named = known["part"].where(known["part"].isin(most), _OTHER)
+    part = events["memory_id"].map(dict(zip(known["memory_id"], named))).to_numpy(object)
+    at_end = known["live_at_end_bytes"].groupby(named).sum()
     left = frame["total_bytes"].to_numpy()
     for name in [*most, _OTHER]:
-        live = np.cumsum(np.where(part == name, size, 0))[rows]
+        change = np.where(part == name, size, 0)
+        before = int(at_end.get(name, 0)) - int(change.sum())  # of a part of a recording: allocated before it
+        live = np.maximum(before + np.cumsum(change), 0)[rows]
         if live.any():
             frame[name] = live
             left = left - live
-    only_earlier = not owners["owner_kind"].astype(str).isin(["range", "none"]).any()
-    frame[EARLIER if only_earlier else _NO_LAYER] = np.maximum(left, 0)
+    frame[EARLIER] = np.maximum(left, 0)
     captures = frame_or_empty(results, "captures", ["capture_id", "duration_ns"])
     length = captures.loc[captures["capture_id"] == device["capture_id"], "duration_ns"].max()
     end = frame.iloc[[-1]].assign(offset_ns=length)

@@ -29,7 +29,11 @@ MEMORY_DEVICES = register(
             ),
             C("peak_bytes", "int64", "most that was live at once: earlier + allocated - released up to then"),
             C("peak_ns", "int64", "when that was reached first"),
-            C("peak_offset_ns", "int64", "the same after the first range or device work of the capture"),
+            C(
+                "peak_offset_ns",
+                "int64",
+                "the same as --from counts it: after the first event, of nsys after the session's start",
+            ),
             C("peak_range", "str", "innermost range with device work in which it was reached ('' none)"),
             C("end_bytes", "int64", "live after the last event"),
             C(
@@ -49,6 +53,7 @@ MEMORY = register(
         "Memory by layer",
         "device × layer, or range outside of layers, × training phase",
         (
+            C("memory_id", "int64", "id, unique in the store"),
             *_PLACE,
             C(
                 "owner_kind",
@@ -87,6 +92,7 @@ MEMORY_TIMELINE = register(
         "allocation or release",
         (
             *_PLACE,
+            C("memory_id", "int64", "memory.memory_id: whose memory it is"),
             C("start_ns", "int64", "when"),
             C("change_bytes", "int64", "bytes allocated; negative: released"),
             C("total_bytes", "int64", "live after it, as the capture says or as the sum of all before"),

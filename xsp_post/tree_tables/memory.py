@@ -40,9 +40,9 @@ def memory_frames(tree: Tree, threads: Threads) -> tuple[dict[str, pd.DataFrame]
     if events.empty:
         return {name: empty_table(name) for name in _TABLES}, []
     memory = _Memory(tree, threads, events)
-    return {"memory_devices": memory.devices(), "memory": memory.owners(), "memory_timeline": memory.timeline()}, (
-        memory.findings()
-    )
+    owners, memory_id = memory.owners()
+    frames = {"memory_devices": memory.devices(), "memory": owners, "memory_timeline": memory.timeline(memory_id)}
+    return frames, memory.findings()
 
 
 @dataclass
@@ -71,7 +71,6 @@ class _Memory:
         self.earlier = self.total[self.first] - self._size_told()[self.first]
         self.peak_row, self.peak = self._peaks()
         self.node, self.layer = _owners(tree, events)
-        self.end_row = np.where(self.lives.ended_by[self.origin] >= 0, self.lives.ended_by[self.origin], -1)
 
     def _size_told(self) -> np.ndarray:
         """What each event changed by, as far as it is known: of releases that name no size, that of the allocation."""
@@ -113,7 +112,7 @@ class _Memory:
             earlier_bytes=self.earlier,
             peak_bytes=self.peak,
             peak_ns=peak_ns,
-            peak_offset_ns=peak_ns - int(self.tree.nodes["start_ns"].iloc[0]),
+            peak_offset_ns=peak_ns - self._origin(),
             peak_range=self._peak_ranges(),
             end_bytes=self.total[self.last],
             reserved_bytes=np.where(reserved > 0, reserved, -1),
@@ -121,18 +120,17 @@ class _Memory:
         )
         return frame.drop(columns=["process_index"])
 
+    def _origin(self) -> int:
+        """What offsets count from, as ``--from`` does: nsys' clock as it is, others from the first event."""
+        return 0 if self.tree.trace.provenance.collector == "nsys" else int(self.tree.nodes["start_ns"].iloc[0])
+
     def _peak_ranges(self) -> list[str]:
-        """Per place the innermost range around the peak that launched device work: what needed the memory."""
-        nodes, names = self.tree.nodes, self.tree.names.folded_names
-        parent, folded = nodes["parent_id"].to_numpy(), nodes["folded_id"].to_numpy()
-        works = (nodes["kernel_count"] + nodes["copy_count"]).to_numpy() > 0
-        found = []
-        for row in self.peak_row.tolist():  # a handful of places
-            node = int(self.node[row]) if row >= 0 else -1
-            while node > 0 and not works[node]:
-                node = int(parent[node])
-            found.append(str(names[folded[node]]) if node > 0 else "")
-        return found
+        """Per place what needed the memory at the peak."""
+        names = np.asarray(self.tree.names.folded_names, object)
+        columns = ["parent_id", "kernel_count"]
+        nodes = self.tree.nodes[columns].assign(folded_name=names[self.tree.nodes["folded_id"].to_numpy()])
+        nodes = nodes.assign(node_id=np.arange(len(nodes)))
+        return [range_with_work(nodes, int(self.node[row]) if row >= 0 else -1) for row in self.peak_row.tolist()]
 
     def _capacities(self) -> np.ndarray:
         listed = self.tree.trace.devices
@@ -144,8 +142,9 @@ class _Memory:
         found = known.reindex(wanted).fillna(-1).to_numpy(np.int64)
         return np.where((self.places.frame["memory_kind"] == "device") & (found > 0), found, -1)
 
-    def owners(self) -> pd.DataFrame:
-        """One row per place and layer (or range outside of layers), and one per place for what was there earlier."""
+    def owners(self) -> tuple[pd.DataFrame, np.ndarray]:
+        """One row per place and layer (or range outside of layers), and one per place for what was there earlier; and
+        of each event the row whose memory it is about."""
         names = _OwnerNames(self.tree, self.node, self.layer)
         made = self.size > 0
         width = names.count * len(PHASES)
@@ -170,13 +169,21 @@ class _Memory:
             most_live_bytes=most_live(self.lives, self.size, of_event, count),
             live_at_peak_bytes=summed(at_peak), live_at_end_bytes=summed(at_end),
         )  # fmt: skip
-        frame = pd.concat([frame, self._earlier_rows()], ignore_index=True)
+        earlier = self._earlier_rows()
+        of_lost = np.full(self.count, -1, np.int64)
+        of_lost[earlier["place"].to_numpy()] = count + np.arange(len(earlier))
+        row = np.where(self.origin >= 0, of_event[np.maximum(self.origin, 0)], of_lost[self.place])
+        frame = pd.concat([frame, earlier], ignore_index=True)
         of_place = frame.pop("place").to_numpy()
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = frame["live_at_peak_bytes"].to_numpy() / self.peak[of_place]
         frame["live_at_peak_ratio"] = np.where(self.peak[of_place] > 0, ratio, np.nan)
         by = np.lexsort((-frame["allocated_bytes"], -frame["live_at_peak_bytes"], of_place))
-        return frame.iloc[by].drop(columns=["process_index"]).reset_index(drop=True)
+        number = np.empty(len(by), np.int64)
+        number[by] = np.arange(len(by))
+        frame = frame.iloc[by].drop(columns=["process_index"]).reset_index(drop=True)
+        frame.insert(0, "memory_id", np.arange(len(by)))
+        return frame, number[row]
 
     def _phases(self) -> np.ndarray:
         """Code of `phases.PHASES` of each allocation, as of kernels; all "" where no backward work allocates."""
@@ -203,7 +210,7 @@ class _Memory:
         says = (at_peak != 0) | (most != 0) | (self.rest[self.last] != 0)
         return frame[says | (frame["release_count"] > 0)]
 
-    def timeline(self) -> pd.DataFrame:
+    def timeline(self, memory_id: np.ndarray) -> pd.DataFrame:
         events, made = self.events, self.size > 0
         start = events["start_ns"].to_numpy()
         ended = np.where(made, self.lives.ended_by, -1)
@@ -216,7 +223,7 @@ class _Memory:
         iteration = self.tree.nodes["iteration_index"].to_numpy(np.int64)
         columns = {
             **{c: self.places.frame[c].to_numpy()[self.place] for c in ("process_id", "device_id", "memory_kind")},
-            "start_ns": start, "change_bytes": self._size_told(), "total_bytes": self.total,
+            "memory_id": memory_id, "start_ns": start, "change_bytes": self._size_told(), "total_bytes": self.total,
             "reserved_bytes": events["reserved_bytes"].to_numpy(),
             "end_ns": np.where(ended >= 0, start[np.maximum(ended, 0)], -1),
             "node_id": node, "layer_index": of_origin(_layer_index(self.tree, self.layer)),
@@ -256,6 +263,18 @@ class _Memory:
         result = np.zeros(len(order), bool)
         result[order[1:]] = step
         return result & self.is_told[self.place]
+
+
+def range_with_work(nodes: pd.DataFrame, node_id: int) -> str:
+    """The folded name of the innermost range at or around a node that launched kernels, "" for none. ``nodes``:
+    node_id, parent_id, kernel_count, folded_name."""
+    at = pd.Index(nodes["node_id"])
+    parent, works = nodes["parent_id"].to_numpy(), nodes["kernel_count"].to_numpy() > 0
+    while node_id >= 0 and (row := int(at.get_indexer([node_id])[0])) >= 0:
+        if works[row]:
+            return str(nodes["folded_name"].iloc[row]) if parent[row] >= 0 else ""
+        node_id = int(parent[row])
+    return ""
 
 
 def _places(events: pd.DataFrame, threads: Threads) -> _Places:

@@ -26,6 +26,7 @@ from xsp_post.tree_steps.folding import fold
 from xsp_post.tree_steps.ranks import paths_per_rank
 from xsp_post.tree_tables.devices import busy_per_gpu, devices_frame
 from xsp_post.tree_tables.idle import CAUSES, give_paths_their_waits, idle_causes_frame
+from xsp_post.tree_tables.memory_part import memory_of_part
 from xsp_post.tree_tables.operations import operations_frame
 
 _NEEDED = ("captures", "nodes", "kernels", "memory_operations", "iterations")
@@ -36,7 +37,7 @@ _OWN_AMOUNTS = (
     "kernel_count", "self_kernel_ns", "self_kernel_count", "memory_bytes",
 )  # fmt: skip
 # Tables that say nothing of a part: they compare captures, or hold other tables' sums.
-_LEFT_OUT = ("overhead", "replays", "critical_path", "counter_join", "memory", "memory_devices", "gpu_samples")
+_LEFT_OUT = ("overhead", "replays", "critical_path", "counter_join", "gpu_samples")
 
 
 def part_frames(results: Results, options: Options) -> dict[str, pd.DataFrame]:
@@ -157,10 +158,12 @@ def _of_capture(results: Results, capture_id: int, options: Options) -> dict[str
         if name in results.tables():
             rows = window.of(results, name)
             frames[name] = rows[window.chosen(rows)]
-    for name in ("memory_timeline", "gpu_timeline"):
-        if name in results.tables():
-            rows = window.of(results, name)
-            frames[name] = rows[rows["start_ns"].between(window.low, window.high)]
+    if "gpu_timeline" in results.tables():
+        rows = window.of(results, "gpu_timeline")
+        frames["gpu_timeline"] = rows[rows["start_ns"].between(window.low, window.high)]
+    if "memory" in results.tables():
+        about = [window.of(results, name) for name in ("memory_timeline", "memory", "memory_devices")]
+        frames |= memory_of_part(about[0], about[1], about[2], every, window.low, window.high)
     frames["part"] = _said(window, iterations)
     return {name: frame.reset_index(drop=True) for name, frame in frames.items()}
 
@@ -330,25 +333,31 @@ def _idle(results: Results, window: _Window, tree: Tree, nodes: pd.DataFrame) ->
     iterations = pd.Series(np.arange(len(tree.iterations)), index=tree.iterations["iteration_index"].to_numpy())
     layers = nodes["layer_index"].where(nodes["layer_index"] > 0).drop_duplicates().dropna()
     holder = pd.Series(layers.index, index=layers.to_numpy(np.int64))  # any node of the layer
-    # what came before the device's first work of its execution was told apart when the whole was read
-    first = tree.activities.groupby("gpu_index")["start_ns"].min().reindex(rows["device_id"]).to_numpy(float)
+    # what came before the device's first work of its execution or after its last was told apart in the whole
+    of_gpu = tree.activities.groupby("gpu_index")
+    first = of_gpu["start_ns"].min().reindex(rows["device_id"]).to_numpy(float)
+    last = of_gpu["end_ns"].max().reindex(rows["device_id"]).to_numpy(float)
+    leads, trails = _leads_and_trails(results, window)
     pieces = pd.DataFrame({
         "device": np.searchsorted(numbers, rows["device_id"].to_numpy()), "start_ns": rows["start_ns"].to_numpy(),
         "end_ns": rows["end_ns"].to_numpy(), "cause": CAUSES.get_indexer(pd.Index(rows["cause"].astype(object))),
         "call_id": codes[: len(rows)], "detail_id": codes[len(rows):], "node_id": place,
         "layer_node_id": holder.reindex(rows["layer_index"]).fillna(-1).to_numpy(np.int64),
         "iteration_index": iterations.reindex(rows["iteration_index"]).fillna(-1).to_numpy(np.int64),
-        "previous_activity": np.where(rows["start_ns"].to_numpy() < first, _leads(results, window), 0),
+        "previous_activity": np.where(rows["start_ns"].to_numpy() < first, leads, 0),
+        "next_activity": np.where(rows["end_ns"].to_numpy() > last, trails, 0),
     })  # fmt: skip
     devices = pd.DataFrame({"device_id": numbers})
     return Idle(pieces, devices, np.asarray(strings, object)), rows
 
 
-def _leads(results: Results, window: _Window) -> int:
-    """−1 where the part begins the recording's device work, so that what came before is its lead-in."""
-    kernels, copies = window.of(results, "kernels"), window.of(results, "memory_operations")
-    begun = min([int(frame["start_ns"].min()) for frame in (kernels, copies) if len(frame)], default=window.low)
-    return -1 if begun >= window.low else 0
+def _leads_and_trails(results: Results, window: _Window) -> tuple[int, int]:
+    """−1 where the part begins the recording's device work, so that what came before is its lead-in; and where it ends
+    it, so that what comes after is its lead-out."""
+    work = [frame for name in ("kernels", "memory_operations") if len(frame := window.of(results, name))]
+    begun = min([int(frame["start_ns"].min()) for frame in work], default=window.low)
+    done = max([int(frame["end_ns"].max()) for frame in work], default=window.high)
+    return (-1 if begun >= window.low else 0), (-1 if done <= window.high else 0)
 
 
 def _capture(capture: pd.Series, tree: Tree) -> pd.DataFrame:
