@@ -49,7 +49,7 @@ class CompareOptions:
 def compare(base: Results, other: Results, options: CompareOptions | None = None) -> Analysis:
     """What differs between two results: tables compare_cases, …_models, …_layers, …_kernels, …_summary.
 
-    Rows are ordered by what matters: significant differences first, the largest first; then the others by how
+    Rows are ordered by what matters: differences that are shown first, the largest first; then the others by how
     far they stand out of their noise. p-values are corrected over all rows of all tables together.
     """
     options = options or CompareOptions()
@@ -295,14 +295,17 @@ def _tested(samples: pd.DataFrame, keys: list[str], spread: float, resolution: f
 
 
 def _corrected(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """``adjusted_p_value`` and ``is_significant``: Holm's correction within each table, each with its share of the
+    """``adjusted_p_value``, ``is_shown`` and, of those, ``is_significant``: Holm's correction within each table, each with its share of the
     chance of a false alarm (a table without tests leaves its share to the others)."""
     tested = [name for name, table in tables.items() if table["p_value"].notna().any()]
     total = sum(_SHARES[name] for name in tested) or 1.0
     result = {}
     for name, table in tables.items():
         adjusted = np.minimum(holm(table["p_value"].to_numpy(np.float64)) * total / _SHARES[name], 1.0)
-        result[name] = table.assign(adjusted_p_value=adjusted, is_significant=adjusted < SIGNIFICANCE)
+        is_shown = adjusted < SIGNIFICANCE
+        # with a single capture on a side the spread between runs is taken for granted, not measured
+        is_significant = is_shown & (table["interval_over"] == CAPTURES).to_numpy(bool)
+        result[name] = table.assign(adjusted_p_value=adjusted, is_shown=is_shown, is_significant=is_significant)
     return result
 
 
@@ -310,7 +313,7 @@ def _change(table: pd.DataFrame, are_operators: bool) -> np.ndarray:
     is_model = "quantity" in table
     up, down = (MORE, LESS) if is_model else (SLOWER, FASTER)
     difference = table["difference"].to_numpy(np.float64)
-    significant = table["is_significant"].to_numpy(bool)
+    is_shown = table["is_shown"].to_numpy(bool)
     no = np.zeros(len(table), bool)
     exact = table["is_exact"].to_numpy(bool) if is_model else no
     renamed = table["other_name"].ne("").to_numpy() if "other_name" in table else no
@@ -329,8 +332,8 @@ def _change(table: pd.DataFrame, are_operators: bool) -> np.ndarray:
             exact & (difference > 0),
             exact,
             untested,
-            significant & (difference > 0),
-            significant,
+            is_shown & (difference > 0),
+            is_shown,
         ],
         [NOT_SHOWN, EQUAL, UNCOMPARABLE, APPEARED, VANISHED, CHANGED, MORE, LESS, UNCOMPARABLE, up, down],
         NOT_SHOWN,
@@ -340,7 +343,7 @@ def _change(table: pd.DataFrame, are_operators: bool) -> np.ndarray:
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     """What was shown first, largest first; then by how far a difference stands out (p), then by size."""
     size = table[["base", "other"]].fillna(0).max(axis=1)
-    shown = table["is_significant"] | table["change"].isin(_SET_CHANGES)
+    shown = table["is_shown"] | table["change"].isin(_SET_CHANGES)
     weight = table["difference"].abs().fillna(size)
     keys = pd.DataFrame(
         {

@@ -33,7 +33,7 @@ def _of_latency(row: pd.Series) -> Statement:
     if np.isnan(row["ci_low_value"]):
         return "verdict", f"Not known: {values}, with too few executions to say whether that is a difference.", False
     ends = format_ratio_interval(row["ci_low_value"] / base, row["ci_high_value"] / base)
-    sure = f"95 % interval {ends}" + ("" if row["interval_over"] == CAPTURES else ", from single captures")
+    sure = f"95 % interval {ends}" + ("" if row["interval_over"] == CAPTURES else ", from single captures: how runs differ is assumed, not measured")
     if change in ("more", "less"):
         word = "Slower" if change == "more" else "Faster"
         return "verdict", f"{word} by {percent} ({sure}): {values}.", True
