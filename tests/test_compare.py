@@ -580,3 +580,21 @@ def test_causes_of_executions_name_kernels_and_waiting(tmp_path):
     assert causes["kernels that only one side has"] == pytest.approx(10_000)
     window = comparison.frame("compare_totals").set_index("quantity").loc["window", "difference_value"]
     assert causes.sum() == pytest.approx(window, abs=10) and window >= 250_000
+
+
+def test_ranks_of_one_capture_with_executions_of_their_own_are_compared(tmp_path):
+    """Executions of two processes overlap in time: what lies outside of their layers is each rank's own."""
+    builder = ExportBuilder().gpu()
+    for process, outside in ((100, 10), (200, 30)):
+        builder.process(process)
+        for start in range(0, 40_000, 10_000):
+            builder.range(f"model#{start // 10_000}", start, start + 8000, domain="xsp")
+            for layer in range(3):
+                at = start + 100 + 2000 * layer
+                builder.range(f"layers.{layer}:Linear", at, at + 1900, domain="xsp")
+                builder.kernel("gemm", launch=(at + 10, at + 20), run=(at + 30, at + 1900 - outside))
+    result = analyze([builder.write(tmp_path / "ranks.sqlite")])
+    assert result.frame("iterations").groupby("process_id").size().tolist() == [4, 4]
+    layers = compare(result, result).frame("compare_layers")
+    assert (layers["layer_path"] == "[outside layers]").sum() == 2
+    assert layers["difference_ns"].abs().max() == 0
