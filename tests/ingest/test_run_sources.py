@@ -68,6 +68,29 @@ def test_a_loaded_capture_knows_what_its_run_knew(tmp_path):
     assert [found.code for found in loaded.trace.findings] == ["allocation-is-output-size"]
 
 
+def test_what_hooks_change_is_a_finding_with_names_and_counts(tmp_path):
+    [path] = sources.expand([make_run(tmp_path)])
+    assert "hooks-change-program" not in {one.code for one in sources.load(path).trace.findings}
+    effect = {"kind": "operators", "without": {"aten::fused": 2, "aten::addmm": 1, "aten::a": 9},
+              "with": {"aten::fused": 0, "aten::addmm": 5, "aten::b": 1, "aten::c": 1, "aten::d": 1}}  # fmt: skip
+    (path.parent / "facts.json").write_text(json.dumps({**FACTS, "hook_effect": effect}))
+    [found] = [one for one in sources.load(path).trace.findings if one.code == "hooks-change-program"]
+    assert found.count == 6 and found.example == (
+        "operators more without ranges: 9 × aten::a, 2 × aten::fused; "
+        "more with them: 1 × aten::b, 1 × aten::c, 1 × aten::d, 1 more"
+    )
+    assert found.severity == "warning"
+
+
+def test_captures_of_one_process_name_it(tmp_path):
+    [path] = sources.expand([make_run(tmp_path)])
+    assert sources.load(path).trace.provenance.run_process == ""
+    made = capture.capture_of(path)
+    made.process = "01_M_b4_r0"
+    made.save()
+    assert sources.load(path).trace.provenance.run_process == "01_M_b4_r0"
+
+
 def test_the_facts_reach_the_layer_table(tmp_path):
     from xsp_post import pipeline
 

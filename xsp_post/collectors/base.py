@@ -91,6 +91,8 @@ def child_command(plan: CapturePlan, profiler: str, *others: tuple[CapturePlan, 
         command += ["--input-shape", ",".join(map(str, workload.input_shape))]
     if workload.layer_kinds:
         command += ["--layer-kinds", ",".join(workload.layer_kinds)]
+    if workload.is_fitted:
+        command.append("--fitted")
     if workload.is_compiled:
         command.append("--compiled")
     if not workload.is_serialized:

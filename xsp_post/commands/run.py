@@ -35,7 +35,10 @@ def run(
     collector: Annotated[str, typer.Option(help="Collector of kernels: auto, nsys or torch.")] = "auto",
     device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
     warmup: Annotated[int, typer.Option(help="Iterations before the measured ones, in every capture.")] = 3,
-    iterations: Annotated[int, typer.Option(help="Measured iterations of every level in a process.")] = 10,
+    iterations: Annotated[
+        Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
+        typer.Option(help="Measured iterations of every level in a process; default: 10, more where they are fast."),
+    ] = None,
     repeat: Annotated[
         Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
         typer.Option(help="Processes of every level and batch size; default: 3 to 10, as fit two minutes."),
@@ -86,7 +89,8 @@ def run(
         raise _wrong(f"--mode takes inference or train, not {mode!r}")
     workload = Workload(
         model=model, device=device_of(device), dtype=dtype, mode=mode, input_shape=_sizes(input_shape, "--input-shape"),
-        is_compiled=compiled, seed=seed, warmup_count=warmup, iteration_count=iterations, layer_depth=layer_depth,
+        is_compiled=compiled, seed=seed, warmup_count=warmup, layer_depth=layer_depth,
+        iteration_count=ITERATIONS if iterations is None else iterations, is_fitted=iterations is None,
         layer_kinds=tuple(word.strip() for word in layer_kind.split(",") if word.strip()),
         is_serialized=not no_serialize, is_launch_blocking=launch_blocking, thread_count=threads,
     )  # fmt: skip
@@ -175,6 +179,7 @@ def _measured(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~is_warmup.groupby(branch).transform("any")]
 
 
+ITERATIONS = 10  # of every level in a process, where their number is not asked for
 NOTES = 2  # findings below a warning that are printed at the end of a run
 
 

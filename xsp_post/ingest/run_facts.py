@@ -76,7 +76,7 @@ def _hook_effect(effect: dict[str, Any]) -> list[Finding]:
         more = {name: count - others.get(name, 0) for name, count in mine.items() if count > others.get(name, 0)}
         largest = sorted(more, key=lambda name: (others.get(name, 0) > 0, -more[name]))  # what only one of them runs
         named = [f"{more[name]} × {name}" for name in largest[:_NAMED]]
-        rest = [f"{len(more) - _NAMED} other names"] if len(more) > _NAMED else []
+        rest = [f"{len(more) - _NAMED} more"] if len(more) > _NAMED else []
         sides.append(f"more {side}: {', '.join(named + rest) or 'none'}")
     count = sum(1 for name in {*without, *hooked} if without.get(name, 0) != hooked.get(name, 0))
     return [finding("hooks-change-program", count=count, example=f"{effect.get('kind')} {'; '.join(sides)}")]

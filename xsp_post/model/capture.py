@@ -75,6 +75,7 @@ class Workload:
     seed: int = 0
     warmup_count: int = 3
     iteration_count: int = 10
+    is_fitted: bool = False  # more iterations of a fast model, fewer of a slow one (processes that levels share)
     layer_depth: int = -1  # −1: leaf modules
     layer_kinds: tuple[str, ...] = ()  # class names that are layers; () any
     is_serialized: bool = True  # M/L: the device is synchronised around every layer

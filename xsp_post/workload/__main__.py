@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--warmup", dest="warmup_count", type=int, default=3)
     parser.add_argument("--iterations", dest="iteration_count", type=int, default=10)
+    parser.add_argument("--fitted", dest="is_fitted", action="store_true")
     parser.add_argument("--layer-depth", type=int, default=-1)
     parser.add_argument("--layer-kinds", type=_words, default=())
     parser.add_argument("--no-serialize", dest="is_serialized", action="store_false")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,12 +17,12 @@ import torch
 from xsp_post.base.errors import UsageError
 from xsp_post.model.capture import Workload
 from xsp_post.model.levels import RUN_MODEL
-from xsp_post.workload.blocks import Block, blocks
+from xsp_post.workload.blocks import LEAST_ROUNDS, PROCESS_S, Block, fitted_count, rounds_of
 from xsp_post.workload.environment import environment
 from xsp_post.workload.facts import functional_facts, layer_facts
 from xsp_post.workload.hook_effect import hook_effect
 from xsp_post.workload.models import Built, build
-from xsp_post.workload.recorder import Recorder, Recording
+from xsp_post.workload.recorder import Recorder, Recording, synchronizer
 
 FACTS_VERSION = 1  # of facts.json: 1 first version (xsp-post 0.1.0)
 
@@ -50,17 +51,50 @@ def measure(request: Request) -> None:
     torch.backends.cudnn.benchmark = False  # heuristic choice, as XSP's runs: no timing race picks kernels
     built = build(workload, request.batch_size)
     recorders = [Recorder(one, workload, built, request.batch_size) for one in request.recordings]
-    planned = blocks(
-        len(recorders), workload.iteration_count, workload.warmup_count, f"{workload.seed}-{request.repeat}"
-    )
     gc.collect()
     with torch.inference_mode(workload.mode == "inference"):
-        for block in planned:
-            recorders[block.level_index].run(block.settling_count, block.measured_count)
+        done = _in_turns(request, built, recorders) if len(recorders) > 1 else _alone(workload, recorders[0])
         effect = hook_effect(built, workload) if _is_effect_asked(request) else {}
     for recorder in recorders:
         recorder.write()
-    _write_facts(request, built, planned, effect)
+    _write_facts(request, built, done, effect)
+
+
+def _alone(workload: Workload, recorder: Recorder) -> list[Block]:
+    """One level: the warm-up asked for, which is recorded, and all iterations in one block."""
+    recorder.run(workload.warmup_count, workload.iteration_count)
+    return [Block(0, workload.warmup_count, workload.iteration_count)]
+
+
+def _in_turns(request: Request, built: Built, recorders: list[Recorder]) -> list[Block]:
+    """Several levels: warm-up without any of them, then their blocks; those that were run."""
+    workload, started = request.workload, time.monotonic()
+    iteration_s = _warmed_up(workload, built)
+    count = workload.iteration_count
+    planned = rounds_of(
+        len(recorders), fitted_count(count, iteration_s) if workload.is_fitted else count, iteration_s,
+        f"{workload.seed}-{request.repeat}",
+    )  # fmt: skip
+    done: list[Block] = []
+    for number, blocks in enumerate(planned):
+        if workload.is_fitted and number >= LEAST_ROUNDS and time.monotonic() - started > PROCESS_S:
+            break
+        for block in blocks:
+            recorders[block.level_index].run(block.settling_count, block.measured_count)
+        done += blocks
+    return done
+
+
+def _warmed_up(workload: Workload, built: Built) -> float:
+    """Run the warm-up iterations, at least one; the least time of one, in seconds."""
+    synchronize, least_s = synchronizer(workload.device), float("inf")
+    for _ in range(max(workload.warmup_count, 1)):
+        started = time.perf_counter()
+        for phase in built.phases:
+            phase.run()
+        synchronize()
+        least_s = min(least_s, time.perf_counter() - started)
+    return least_s
 
 
 def _is_effect_asked(request: Request) -> bool:
@@ -70,7 +104,7 @@ def _is_effect_asked(request: Request) -> bool:
     return bool(hooked) and request.repeat == 0 and not outside and not request.workload.is_compiled
 
 
-def _write_facts(request: Request, built: Built, planned: list[Block], effect: dict[str, Any]) -> None:
+def _write_facts(request: Request, built: Built, done: list[Block], effect: dict[str, Any]) -> None:
     """``facts.json``: environment, phases, the order of the blocks and, below level M, the layers' facts; at the
     deepest level what the hooks changed."""
     workload = request.workload
@@ -78,7 +112,7 @@ def _write_facts(request: Request, built: Built, planned: list[Block], effect: d
         "format": "xsp-facts", "version": FACTS_VERSION, "environment": environment(workload.device),
         "phases": [phase.name for phase in built.phases],
         "parameter_count": sum(parameter.numel() for parameter in built.model.parameters()),
-        "block_levels": [request.recordings[block.level_index].level for block in planned],
+        "block_levels": [request.recordings[block.level_index].level for block in done],
     }  # fmt: skip
     layers: dict[str, Any] = {}
     if any(one.level != RUN_MODEL for one in request.recordings) and not workload.is_compiled:
