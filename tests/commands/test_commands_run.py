@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers import Called, called
 
 pytest.importorskip("torch", reason="torch is not installed (extra run)")
 
@@ -32,9 +33,8 @@ def slow():
 """
 
 
-def call(*arguments: str, cwd: Path, timeout: float = 180) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "xsp_post.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=timeout, check=False)
+def call(*arguments: str, cwd: Path) -> Called:
+    return called(*arguments, cwd=cwd, columns=80)
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,10 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def done(folder) -> subprocess.CompletedProcess[str]:
-    return call("run", "--model", "net.py:net", "--batch-size", "2,1", "--iterations", "4", "--warmup", "1",
-                "--repeat", "1", "--deep-at", "2", "--threads", "1", "-o", "out", cwd=folder)  # fmt: skip
+    command = [sys.executable, "-m", "xsp_post.cli", "run", "--model", "net.py:net", "--batch-size", "2,1",
+               "--iterations", "4", "--warmup", "1", "--repeat", "1", "--deep-at", "2", "--threads", "1", "-o",
+               "out"]  # fmt: skip
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=180, check=False)
 
 
 def test_a_run_ends_with_the_headline_and_the_reports_path(done, folder):
