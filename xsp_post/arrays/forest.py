@@ -19,8 +19,9 @@ class Forest:
     """Trees given by the parent of each node (−1 roots), in any order; no circles. All results: shape (nodes,)."""
 
     def __init__(self, parent: Int) -> None:
-        self.first, self.stop = np.arange(len(parent)), _stops(parent)
+        self.stop = _stops(parent)
         self.is_ordered = _is_preorder(parent, self.stop)
+        self.first: Int | None = None  # position of each node, none where that is its number
         if not self.is_ordered:
             size = _sizes(parent)
             self.first = _preorder(parent, size)
@@ -28,16 +29,16 @@ class Forest:
 
     def add_up(self, values: np.ndarray) -> Int:
         """Inclusive sums: each node's value plus those of its descendants; exact."""
-        running = np.zeros(len(self.first) + 1, np.int64)
+        running = np.zeros(len(self.stop) + 1, np.int64)
         np.cumsum(self._ordered(values), out=running[1:])
         total = running[self.stop]
-        total -= running[:-1] if self.is_ordered else running[self.first]
+        total -= running[:-1] if self.is_ordered else running[self._first()]
         return total
 
     def depth(self) -> Int:
         """0 for roots."""
         depth = _open_count(self.stop)
-        return depth if self.is_ordered else depth[self.first]
+        return depth if self.is_ordered else depth[self._first()]
 
     def inside(self, mask: Bool) -> Bool:
         """Which nodes have an ancestor (not themselves) in ``mask``."""
@@ -45,10 +46,10 @@ class Forest:
         if not len(rows):
             return np.zeros(len(mask), bool)
         open_count = np.zeros(len(mask) + 1, np.int32)
-        open_count[self.first[rows] + 1] = 1
+        open_count[self._first(rows) + 1] = 1
         np.subtract.at(open_count, self.stop[rows], np.int32(1))
         is_open = np.cumsum(open_count[:-1], dtype=np.int32) > 0
-        return is_open if self.is_ordered else is_open[self.first]
+        return is_open if self.is_ordered else is_open[self._first()]
 
     def around(self, mask: Bool) -> Bool:
         """Which nodes have a descendant (not themselves) in ``mask``."""
@@ -56,7 +57,7 @@ class Forest:
             return np.zeros(len(mask), bool)
         running = np.zeros(len(mask) + 1, np.int32)
         np.cumsum(self._ordered(mask), out=running[1:], dtype=np.int32)
-        return running[self.stop] > running[self.first + 1]
+        return running[self.stop] > (running[1:] if self.is_ordered else running[self._first() + 1])
 
     def nearest(self, mask: Bool) -> Int:
         """The nearest node at or above each node that is in ``mask``, −1 none."""
@@ -65,8 +66,8 @@ class Forest:
         if not len(rows):
             return np.full(count, -1, np.int64)
         if not self.is_ordered:
-            rows = rows[np.argsort(self.first[rows], kind="stable")]
-        first, stop = self.first[rows], self.stop[rows]
+            rows = rows[np.argsort(self._first(rows), kind="stable")]
+        first, stop = self._first(rows), self.stop[rows]
         around = _nearest_open(first, stop)
         # where a stretch begins its node is the nearest, where it ends again the one around it
         change = np.full(count + 1, -1, np.int64)
@@ -76,17 +77,22 @@ class Forest:
         node = np.concatenate([rows, np.where(around >= 0, rows[around], -1)])[change[at]]
         result = np.full(count, -1, np.int64)
         result[at[0] :] = np.repeat(node, np.diff(np.append(at, count)))
-        return result if self.is_ordered else result[self.first]
+        return result if self.is_ordered else result[self._first()]
 
     def outermost_around(self, mask: Bool) -> Int:
         """The outermost node at or above each node that is in ``mask``, −1 none."""
         return self.nearest(mask & ~self.inside(mask))
 
+    def _first(self, rows: Int | slice = slice(None)) -> Int:
+        if self.first is not None:
+            return self.first[rows]
+        return np.arange(len(self.stop)) if isinstance(rows, slice) else rows
+
     def _ordered(self, values: np.ndarray) -> np.ndarray:
         if self.is_ordered:
             return values
         result = np.empty(len(values), values.dtype)
-        result[self.first] = values
+        result[self._first()] = values
         return result
 
 
@@ -130,7 +136,7 @@ def _sizes(parent: Int) -> Int:
     rows = np.flatnonzero(parent >= 0)
     above = parent
     while len(rows):
-        size += np.bincount(above[rows], weights=size[rows], minlength=len(parent)).astype(np.int64)
+        np.add.at(size, above[rows], size[rows])
         further = np.full(len(parent), -1, np.int64)
         further[rows] = above[above[rows]]
         above = further
@@ -159,6 +165,8 @@ def _preorder(parent: Int, size: Int) -> Int:
 
 def _nearest_open(first: Int, stop: Int) -> Int:
     """For stretches in pre-order the nearest earlier one that has not ended, −1 none."""
+    if (stop[:-1] <= first[1:]).all():
+        return np.full(len(first), -1, np.int64)
     pointer = np.arange(-1, len(first) - 1)
     rows = np.flatnonzero(pointer >= 0)
     while len(rows):
@@ -170,7 +178,7 @@ def _nearest_open(first: Int, stop: Int) -> Int:
     return pointer
 
 
-_KEPT = 4  # forests of a capture: its spans, its nodes, those with inferred ones, those of single threads
+_KEPT = 3  # forests of a capture: its spans, its nodes, those of single threads
 _known: list[tuple[np.ndarray, Forest]] = []
 _lock = Lock()
 

@@ -515,6 +515,10 @@ class _Reader:
     def _domains(self, nvtx: pa.Table) -> pd.DataFrame:
         """Every (process, domain number) that has a range, with its name or ``domain-N``."""
         domain, event_type = numbers(nvtx, "domain"), numbers(nvtx, "event_type")
+        is_alone = not domain.any() and not (event_type == _DOMAIN_CREATE).any()
+        if is_alone:  # the usual case: nothing to look up in a million rows
+            self._domain_keys: dict[tuple[int, int], int] = {}
+            return pd.DataFrame({"process_index": np.zeros(0, np.int32), "name": np.zeros(0, object)})
         gpid = numbers(nvtx, "global_tid") & _PROCESS_BITS
         named: dict[tuple[int, int], str] = {}
         created = np.flatnonzero(event_type == _DOMAIN_CREATE)
@@ -542,10 +546,10 @@ class _Reader:
         )
 
     def _domain_index(self, nvtx: pa.Table, process: np.ndarray) -> np.ndarray:
-        domain = numbers(nvtx, "domain")
-        result = np.full(len(domain), -1, np.int32)
+        result = np.full(nvtx.num_rows, -1, np.int32)
         if not self._domain_keys:
             return result
+        domain = numbers(nvtx, "domain")
         gpid = self._gpids[process]
         for (g, d), index in self._domain_keys.items():
             result[(domain == d) & (gpid == g)] = index

@@ -43,8 +43,7 @@ def device_codes(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
         at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
         hit = keys[order][at] == wanted
         device = np.where(hit, known["gpu_index"].to_numpy().astype(np.int64)[order][at], device)
-    numbers, codes = np.unique(device, return_inverse=True)
-    return codes, numbers
+    return pd.factorize(device, sort=True)
 
 
 def execution_intervals(tree: Tree) -> tuple[np.ndarray, np.ndarray]:

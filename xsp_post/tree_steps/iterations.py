@@ -41,8 +41,11 @@ def number_iterations(
     if len(models):
         args = (process[models], start[models], end[models])
         top = np.flatnonzero((of_node < 0) & (parent == 0) & (process >= 0) & (nodes["kind"].to_numpy() <= 5))
-        of_node[top] = _fully_covered(layering.covering(process[top], start[top], *args), end[top], args[2])
-        of_node = layering.inherit(of_node, parent)
+        meanwhile = _fully_covered(layering.covering(process[top], start[top], *args), end[top], args[2])
+        if (meanwhile >= 0).any():
+            of_top = np.full(len(nodes), -1, np.int64)
+            of_top[top] = meanwhile
+            of_node = np.where(of_node >= 0, of_node, layering.inherit(of_top, parent))
     nodes = nodes.assign(iteration_index=of_node)
     activities["iteration_index"] = _iteration_of_activities(trace, activities, of_node, process, start, end, models)
 

@@ -84,7 +84,7 @@ def module_layers(ranges: Ranges, module: np.ndarray) -> tuple[np.ndarray, str]:
 
 def _modules(ranges: Ranges, module: np.ndarray) -> _Modules:
     """Ranges by class of module: their class name, or their text with a star for each number in it."""
-    used, codes = np.unique(ranges.name_id[module], return_inverse=True)
+    codes, used = pd.factorize(ranges.name_id[module], sort=True)
     texts = [class_text(str(ranges.layer_type_of_string[u]), str(ranges.strings[u])) for u in used.tolist()]
     numbers, names = pd.factorize(np.array(texts, dtype=object))
     class_of = np.full(len(module), -1, np.int64)
@@ -105,11 +105,11 @@ def class_text(layer_type: str, text: str) -> str:
 def _carriers(ranges: Ranges, module: np.ndarray) -> np.ndarray:
     """Modules by their text that only move data for others (`prefetch_h2d_layer_3`): no kernel runs in any of
     their name, while ranges beside them hold the kernels."""
-    if not ranges.has_kernels.any() or not module.any():
+    if not module.any():
         return np.zeros(len(module), bool)
-    used, codes = np.unique(ranges.name_id[module], return_inverse=True)
+    codes, used = pd.factorize(ranges.name_id[module], sort=True)
     moves = np.array([bool(_TRANSFER.search(str(ranges.strings[u]))) for u in used.tolist()], bool)[codes]
-    if not moves.any():
+    if not moves.any() or not ranges.has_kernels.any():
         return np.zeros(len(module), bool)
     rows = np.flatnonzero(module)
     result = np.zeros(len(module), bool)

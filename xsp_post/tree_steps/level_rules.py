@@ -63,14 +63,18 @@ class Ranges:
         self.forest = forest_of(self.parent)
 
     @cached_property
+    def _work(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.work()
+
+    @cached_property
     def device_ns(self) -> np.ndarray:
         """Device time launched in each span, gradients included."""
-        return self.work()[0]
+        return self._work[0]
 
     @cached_property
     def has_kernels(self) -> np.ndarray:
         """Which spans launched a kernel."""
-        return self.work()[1]
+        return self._work[1]
 
     def time_inside(self) -> np.ndarray:
         """Device time of what was launched in each span; host time where the capture holds no device work."""
