@@ -148,6 +148,22 @@ def test_the_timeline_shows_a_real_iteration(results):
     assert (on_device["start_ns"] - on_device["launch_start_ns"]).tolist() == on_device["queue_delay_ns"].tolist()
 
 
+def test_the_critical_path_is_a_lane_of_the_execution_it_belongs_to(results):
+    window, _ = timeline.data(results)
+    iterations = results.frame("iterations").set_index(["capture_id", "iteration_index"])
+    start = int(iterations.loc[(window.capture_id, window.iteration_index), "start_ns"])
+    rows = [("host", "", start, start + 40), ("kernel", "gemm", start + 40, start + 90)]
+    path = pd.DataFrame(rows, columns=["kind", "name", "start_ns", "end_ns"])
+    path = path.assign(capture_id=window.capture_id, iteration_index=float(window.iteration_index), layer_index=np.nan)
+    for index, count in ((window.iteration_index, 2), (window.iteration_index + 1, 0)):
+        frames = {**results.frames, "critical_path": path.assign(iteration_index=float(index))}
+        events = timeline.data(Analysis(frames))[1].query("group == 'path'")
+        assert len(events) == count
+        if count:
+            assert events["kind"].tolist() == ["PATH-HOST", "PATH-KERNEL"]
+            assert events["name"].tolist() == ["host", "kernel: gemm"]
+
+
 def test_a_thinned_timeline_counts_every_event(results):
     _, whole = timeline.data(results)
     _, thin = timeline.data(results, limit=30)

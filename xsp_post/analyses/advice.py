@@ -18,6 +18,7 @@ from xsp_post.base.errors import XspPostError
 from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.results import Results
 from xsp_post.replay.fidelity import Identity, identity_of
+from xsp_post.replay.tables import MOST_OPERATIONS
 from xsp_post.replay.what_if import what_if
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
@@ -89,6 +90,8 @@ def _replayed(results: Results, limit: Limit, one: Advice, identity: Callable[[]
     below the replay's error. Without the tables of a replay, or where it refuses, the advice stays as it is."""
     has_tables = {"kernels", "dependencies", "memory_operations"} <= set(results.tables())
     if not one.change or not has_tables or limit.scope == "warm-up" or len(limit.captures) != 1:
+        return one
+    if int(limit.window["kernel_count"]) > MOST_OPERATIONS:
         return one
     try:
         prediction = what_if(results, [one.change], limit.captures[0], identity())

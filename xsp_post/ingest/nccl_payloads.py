@@ -1,5 +1,5 @@
-"""Captures in: binary NVTX payloads of NCCL calls (an nsys export with ``--include-blobs=true``) → bytes of each message
-and ranks of its group, per range.
+"""Captures in: binary NVTX payloads of NCCL calls (exported with ``--include-blobs=true``) → bytes of each message and
+ranks of its group, per range.
 
 A payload begins with a header of 32 bytes that names its schema; its fields stand where the schema's entries say.
 """
@@ -66,8 +66,10 @@ def _calls(
     (rows,) = source.read([Request(table("NVTX_EVENTS"), wants, keep=_has_payload)])
     payload = rows.column("payload").combine_chunks().cast(pa.binary())
     length = pc.binary_length(payload).to_numpy(zero_copy_only=False).astype(np.int64)
-    frame = pd.DataFrame({"bytes": np.nan, "ranks": np.nan, "communicator": np.uint64(0)},
-                         index=numbers(rows, "source_row_id"))  # fmt: skip
+    count = len(length)
+    found: dict[str, np.ndarray] = {
+        "bytes": np.full(count, np.nan), "ranks": np.full(count, np.nan), "communicator": np.zeros(count, np.uint64)
+    }  # fmt: skip
     for size in np.unique(length[length >= _HEADER.itemsize]).tolist():
         mine = np.flatnonzero(length == size)
         raw = np.frombuffer(b"".join(payload.take(pa.array(mine)).to_pylist()), np.uint8).reshape(len(mine), size)
@@ -77,10 +79,10 @@ def _calls(
             for name, column in ((_SIZE, "bytes"), (_RANKS, "ranks"), (_COMMUNICATOR, "communicator")):
                 offset, width = places.get(name, (size, 0))
                 first = _HEADER.itemsize + offset
-                if len(chosen) and width and 0 <= offset and first + width <= size:
+                if len(chosen) and width and offset >= 0 and first + width <= size:
                     values = raw[chosen, first : first + width].copy().view(f"<u{width}")[:, 0]
-                    frame.iloc[mine[chosen], frame.columns.get_loc(column)] = values
-    return frame
+                    found[column][mine[chosen]] = values
+    return pd.DataFrame(found, index=numbers(rows, "source_row_id"))
 
 
 def _has_payload(batch: pa.RecordBatch) -> np.ndarray:
@@ -111,7 +113,7 @@ def _groups(spans: pd.DataFrame, strings: np.ndarray, calls: pd.DataFrame) -> pd
     inside &= ~is_end[first] & is_end[last] & (thread[order[first]] == thread[order[last]])
     members = calls[inside].assign(end=order[last[inside]])
     of_group = members.groupby("end")
-    by_name = members.groupby(["end", "name"])["message_bytes"].sum().unstack(fill_value=0.0)
+    by_name = members.groupby(["end", "name"])["message_bytes"].sum().unstack(fill_value=0)
     pairs = by_name.columns.isin(_PAIRS)
     larger = by_name.loc[:, pairs].max(axis=1).where((by_name.loc[:, ~pairs] == 0).all(axis=1))
     alike = of_group["message_bytes"].sum().where(of_group["name"].nunique() == 1)

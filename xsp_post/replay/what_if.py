@@ -166,9 +166,9 @@ def _spread(values: np.ndarray) -> float:
 
 
 def middle_execution(measured: pd.DataFrame) -> int:
-    """The execution whose latency is the median: the one that is shown."""
-    order = np.argsort(measured["latency_ns"].to_numpy(), kind="stable")
-    return int(order[(len(order) - 1) // 2]) if len(order) else -1
+    """The execution whose latency is nearest the median: the one that is shown, as `reports.pick.median_iteration`."""
+    latency = measured["latency_ns"].to_numpy(float)
+    return int(np.abs(latency - np.median(latency)).argmin()) if len(latency) else -1
 
 
 def path_of_execution(

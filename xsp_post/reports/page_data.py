@@ -181,7 +181,7 @@ class PageData:
 
     def _timeline(self, data: dict[str, Any]) -> dict[str, Any]:
         events = data["events"]
-        order = {"ranges": 0, "launches": 1, "streams": 2, "idle": 3}
+        order = {"path": -1, "ranges": 0, "launches": 1, "streams": 2, "idle": 3}
         lanes = (
             events.groupby(["group", "lane_key"], sort=False, observed=True)
             .agg(

@@ -10,6 +10,7 @@ from xsp_post.reports.blocks import Block, Exhibit, Note, Section, Table, presen
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.pick import deepest_capture
 from xsp_post.reports.text import short_kernels, visible
+from xsp_post.reports.why import gain_of, why
 from xsp_post.schemas.units import format_ns, format_ratio_percent
 from xsp_post.schemas.views import view_of
 
@@ -68,6 +69,11 @@ def _make_path(results: Results, case: cases.Case | None) -> Section | None:
         can = f"is {format_ratio_percent(error)} off the recording; “xsp-post what-if STORE” replays it with a change"
         said = f"nothing is predicted from this capture: {visible(refusal, 300)}" if refusal else can
         blocks.append(Note(f"A replay of the recording as it was: {said}." if refusal else f"A replay {said}."))
+        blocks += [
+            Note(f"what-if --change {visible(one.change, 80)}: {gain_of(one)}. {visible(one.what, 300)}")
+            for one in why(results).advice
+            if one.replay_error_ratio is not None
+        ]
     return Section("path", "Critical path", "What decides how long an execution takes?", tuple(blocks), "Waits")
 
 

@@ -66,6 +66,12 @@ _IDLE_COLUMNS = [
     "start_ns",
     "end_ns",
 ]
+_PATH_COLUMNS = ["capture_id", "iteration_index", "kind", "name", "layer_index", "start_ns", "end_ns"]
+# Kinds of the path whose time is not on the way to the device.
+_PATH_KINDS = {
+    "kernel": "KERNEL", "graph": "KERNEL", "communication": "KERNEL", "memcpy": "MEMORY", "memset": "MEMORY",
+    "host": "HOST", "synchronisation": "HOST",
+}  # fmt: skip
 _MEMORY_COLUMNS = [
     "capture_id",
     "iteration_index",
@@ -120,6 +126,7 @@ def _events(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
         *_kernels(results, capture_id, iteration),
         _memory(results, capture_id, iteration),
         _idle(results, capture_id, iteration),
+        _path(results, capture_id, iteration),
     ]
     parts = [part for part in parts if len(part)]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
@@ -211,6 +218,21 @@ def _idle(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     kind = "IDLE-" + groups_of(idle)
     return _frame("idle", lane, lane, idle["start_ns"], idle["end_ns"], cause, full, kind=kind,
                   layer_index=idle["layer_index"])  # fmt: skip
+
+
+def _path(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
+    """The critical path, as a lane of its own above the others, where it is known of this execution."""
+    path = _select(results, "critical_path", _PATH_COLUMNS, capture_id, iteration)
+    path = path[path["end_ns"].gt(path["start_ns"])]
+    if path.empty:
+        return path
+    word = path["kind"].astype(str)
+    name = word + (": " + short_kernels(path["name"])).where(path["name"].astype(str).ne(""), "")
+    full = word + (": " + visible_series(path["name"])).where(path["name"].astype(str).ne(""), "")
+    kind = "PATH-" + word.map(_PATH_KINDS).fillna("LAUNCH")
+    layer = path["layer_index"].fillna(-1).astype("int64")
+    return _frame("path", "critical path", "path", path["start_ns"], path["end_ns"], name, full, kind=kind,
+                  layer_index=layer)  # fmt: skip
 
 
 def _thread(process: pd.Series, thread: pd.Series) -> pd.Series:

@@ -55,10 +55,10 @@ def chart(frame: pd.DataFrame) -> Any:
 
 
 def _make(results: Results, case: Case | None) -> Section | None:
+    said = report.why(results)
     frame = data(results)
     if frame.empty:
         return None
-    said = report.why(results)
     limit = said.limit
     blocks: list[Any] = [
         Note(f"The time went to {report.parts_of(limit)}.", "lead"),
@@ -67,6 +67,8 @@ def _make(results: Results, case: Case | None) -> Section | None:
               "Causes with the range that owns them", len(frame), bars=("idle_ns",),
               command="xsp-post table idle_causes STORE --format csv"),
     ]  # fmt: skip
+    if said.replay_note:
+        blocks.append(Note(said.replay_note))
     for number, one in enumerate(said.advice, 1):
         gain = report.gain_of(one)
         text = f"{number}. {one.what} Gain: {gain}. {one.evidence} Assumed: {one.assumption}"

@@ -82,6 +82,7 @@ class Why:
     critical_path: str = ""  # one line; "" where no replay tables are at hand
     lead_in: str = ""  # what the first execution did before the device had work, the last one after; "" if short
     part: str = ""  # the part of the recording that all this is of; "" all of it
+    replay_note: str = ""  # why nothing was replayed, where the capture is too large for it
 
 
 def why(results: Results, *, layer: str = "") -> Why:
@@ -94,7 +95,21 @@ def why(results: Results, *, layer: str = "") -> Why:
     path = _path_line(results, limit)
     lead_in = lead_in_line(results, limit)
     advice = tuple(advise(results, limit))
-    return Why(limit, causes, advice, word_of(limit), sentence_of(limit, owners), path, lead_in, part_text(results))
+    sentence, note = sentence_of(limit, owners), replay_note(results)
+    return Why(limit, causes, advice, word_of(limit), sentence, path, lead_in, part_text(results), note)
+
+
+def replay_note(results: Results) -> str:
+    """That a capture is too large to be replayed at once; "" where none is."""
+    from xsp_post.replay.tables import MOST_OPERATIONS
+
+    count = frame_or_empty(results, "captures", ["kernel_count"])["kernel_count"].max()
+    if not count > MOST_OPERATIONS:  # NaN without captures
+        return ""
+    return (
+        f"With more than {format_count(MOST_OPERATIONS)} kernels nothing is replayed here: what is saved at most is "
+        "the time that a change concerns, and there is no critical path. xsp-post what-if replays captures of any size."
+    )
 
 
 def lead_in_line(results: Results, limit: Limit) -> str:
@@ -259,8 +274,9 @@ def print_why(console: Console, said: Why) -> None:
         say(console, f"  {line}")
     if said.lead_in:
         say(console, said.lead_in)
-    if said.critical_path:
-        say(console, said.critical_path)
+    for line in (said.critical_path, said.replay_note):
+        if line:
+            say(console, line)
     if said.causes:
         idle = limit.window_ns - limit.busy_ns
         console.print(Text(f"Largest causes of {format_ns(idle)} idle time", style="bold"))
@@ -292,6 +308,7 @@ def json_of(said: Why) -> dict[str, Any]:
         "part": said.part or None,
         "verdict": _verdict_data(said.limit, said.word, said.sentence),
         "critical_path": said.critical_path or None,
+        "replay_note": said.replay_note or None,
         "lead_in": said.lead_in or None,
         "causes": [asdict(row) for row in said.causes],
         "advice": [asdict(one) for one in said.advice],

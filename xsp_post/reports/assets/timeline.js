@@ -58,7 +58,7 @@ function buildTimeline(holder, data) {
   let hover = -1, drag = null;
 
   const px = (ns, width) => ((ns - view.from) / (view.to - view.from)) * width;
-  const inkOf = (kind) => (kind === "LAUNCH" ? "launch" : kind === "MEMORY" ? "memory" : LEVEL_INK[kind] || "level-0");
+  const inkOf = (text, kind = text.replace("PATH-", "")) => (kind === "LAUNCH" ? "launch" : kind === "MEMORY" ? "memory" : LEVEL_INK[kind] || "level-0");
   function draw() {
     if (!canvas.clientWidth) return;
     const [context, width] = sizeCanvas(canvas, height);
@@ -191,7 +191,7 @@ function buildTimeline(holder, data) {
     return best;
   }
   function tipFor(event, i) {
-    const lines = [`${data.kind[i].toLowerCase().replace("idle-", "waits: ")} · ${formatNs(data.end_ns[i] - data.start_ns[i])}, from ${formatNs(data.start_ns[i])}`];
+    const lines = [`${data.kind[i].toLowerCase().replace("idle-", "waits: ").replace("path-", "critical path: ")} · ${formatNs(data.end_ns[i] - data.start_ns[i])}, from ${formatNs(data.start_ns[i])}`];
     if (data.queue_delay_ns[i] >= 0) lines.push(`queue delay ${formatNs(data.queue_delay_ns[i])} (launch → execution)`);
     if (data.layer_index[i] >= 0) lines.push(`layer ${data.layer_index[i]}`);
     showTip(event.clientX, event.clientY, textOf(data.full_name[i]), lines);
