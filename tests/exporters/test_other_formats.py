@@ -146,3 +146,20 @@ def test_default_paths(tmp_path):
     assert default_path(store, "chrome") == Path("run.trace.json.gz")
     assert default_path(store, "csv") == Path("run_csv")
     assert default_path(tmp_path / "a.sqlite", "nvtx_gpu_proj_trace") == Path("a_nvtx_gpu_proj_trace.csv")
+
+
+def test_cells_that_a_spreadsheet_would_compute_are_texts():
+    from xsp_post.exporters.tables import without_formulas
+
+    names = ["=1+2", "@SUM(A1)", "\t=x", "+1", "-cmd", "＝1", "a=1", "", None]
+    frame = without_formulas(pd.DataFrame({"name": names, "value": [-1.5] * 9, "kind": pd.Categorical(["-x"] * 9)}))
+    assert frame["name"].tolist()[:-1] == ["'=1+2", "'@SUM(A1)", "'\t=x", "'+1", "'-cmd", "'＝1", "a=1", ""]
+    assert frame["name"].isna().tolist() == [False] * 8 + [True]
+    assert frame["value"].tolist() == [-1.5] * 9 and frame["kind"].tolist() == ["'-x"] * 9
+
+
+def test_markdown_holds_no_html():
+    from xsp_post.reports.terminal import markdown
+
+    table = markdown(pd.DataFrame({"name": ["<img src=x>|[a](b)`&\\", "gemm<float>"]}))
+    assert "&lt;img src=x&gt;\\|\\[a](b)\\`&amp;\\\\" in table and "<" not in table

@@ -18,7 +18,8 @@ from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 if TYPE_CHECKING:
     import pandas as pd
 
-FORMATS = ("table", "csv", "json", "md", "parquet")
+_FORMAT_HELP = "table, csv, csv-spreadsheet (captured text is never a formula), json, md or parquet."
+FORMATS = ("table", "csv", "csv-spreadsheet", "json", "md", "parquet")
 
 
 def _list(wanted: bool) -> None:
@@ -37,7 +38,7 @@ def _list(wanted: bool) -> None:
 def table(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="A1 … A15, overhead, layers, kernels, findings …")],
     sources: shared.StoreOrSource,
-    format: Annotated[str, typer.Option("--format", "-f", help="table, csv, json, md or parquet.")] = "table",
+    format: Annotated[str, typer.Option("--format", "-f", help=_FORMAT_HELP)] = "table",
     output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Write to this file.")] = None,  # noqa: UP045
     top: Annotated[int, typer.Option(help="Rows to print in format table and md (0: all).")] = 40,
     sort: Annotated[
@@ -110,14 +111,18 @@ def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, table_name: str) -> N
         print_frame(shared.stdout(), frame, top, table_name)
         return
     data = _encoded(frame, chosen, top)
-    if chosen in ("csv", "md") and sys.stdout.isatty():
+    if chosen in ("csv", "csv-spreadsheet", "md") and sys.stdout.isatty():
         data = shown_lines(data.decode("utf-8", "replace")).encode("utf-8", "replace")
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
 def _encoded(frame: pd.DataFrame, chosen: str, top: int) -> bytes:
-    if chosen == "csv":
+    if chosen == "csv-spreadsheet":
+        from xsp_post.exporters.tables import without_formulas
+
+        frame = without_formulas(frame)
+    if chosen.startswith("csv"):
         return frame.to_csv(index=False).encode("utf-8", "replace")
     if chosen == "json":
         return shared.json_text("table", shared.records(frame)).encode("ascii")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from pandas.api.types import is_numeric_dtype
 
 from xsp_post.base.output import atomic_folder
 from xsp_post.exporters.base import Written
 from xsp_post.model.results import Results, for_people
 from xsp_post.schemas import TABLES
 
+_FORMULA = r"[ \t\r\n]*[=+\-@＝＋－＠]|[\t\r\n]"  # as OWASP lists them
 _CHUNK = 250_000  # rows turned into text at a time
 
 
@@ -25,6 +27,24 @@ def write_csv(
     return _write(results, Path(path), "csv", force)
 
 
+def write_spreadsheet_csv(
+    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
+) -> Written:
+    """The same, with texts that a spreadsheet would compute kept as texts. Raises OutputError."""
+    return _write(results, Path(path), "csv", force, change=without_formulas)
+
+
+def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """A quotation mark before each text that begins as a formula does: a spreadsheet shows it and computes nothing."""
+    texts = [column for column in frame if not is_numeric_dtype(frame[column].dtype)]
+    return frame.assign(**{str(column): _as_text(frame[column]) for column in texts})
+
+
+def _as_text(values: pd.Series) -> pd.Series:
+    objects = values.astype(object)
+    return objects.where(~objects.astype(str).str.match(_FORMULA), "'" + objects.astype(str))
+
+
 def write_parquet(
     results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
 ) -> Written:
@@ -32,11 +52,18 @@ def write_parquet(
     return _write(results, Path(path), "parquet", force)
 
 
-def _write(results: Results, path: Path, kind: str, force: bool) -> Written:
+def _write(
+    results: Results,
+    path: Path,
+    kind: str,
+    force: bool,
+    *,
+    change: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame,
+) -> Written:
     counts: dict[str, int] = {}
     with atomic_folder(path, force, f"*.{kind}") as folder:
         for name in results.tables():
-            frame = _in_order(for_people(results, name), name)
+            frame = change(_in_order(for_people(results, name), name))
             counts[name] = len(frame)
             if kind == "csv":
                 _csv(frame, name, folder / f"{name}.csv")

@@ -171,10 +171,10 @@ def print_findings(console: Console, results: Results) -> None:
     folded["rank"] = folded["severity"].map({s: k for k, s in enumerate(SEVERITIES)})
     for row in folded.sort_values(["rank", "touched_ns"], ascending=[True, False], kind="stable").to_dict("records"):
         line = Text("  ")
-        line.append(f"{row['severity']:8}", style=_SEVERITY_STYLE.get(str(row["severity"]), ""))
+        line.append(f"{shown(str(row['severity']), 20):8}", style=_SEVERITY_STYLE.get(str(row["severity"]), ""))
         title = shown(str(row["title"]), 200)
         where = f" in {row['captures']} captures" if row["captures"] > 1 else ""
-        line.append(f"{title} [{row['code']} ×{format_count(row['count'])}{where}]")
+        line.append(f"{title} [{shown(str(row['code']), 60)} ×{format_count(row['count'])}{where}]")
         if row["touched_ns"]:
             line.append(f"  {format_ratio_percent(row['touched_ns'] / total)} of the device time")
         if row["example"]:
@@ -307,11 +307,14 @@ def _cells(values: pd.Series, formatter, longest: int) -> list[Text]:
     return [Text(formatter(value)) for value in values]
 
 
+_IN_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "`": "\\`", "[": "\\[", "&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
 def markdown(frame: pd.DataFrame) -> str:
-    """A Markdown table of raw values; pipes and hidden characters of captured text are made harmless."""
+    """A Markdown table of raw values; HTML, pipes and hidden characters of captured text are made harmless."""
 
     def cell(value: Any) -> str:
-        return "" if pd.isna(value) else shown(str(value), 200).replace("|", "\\|")
+        return "" if pd.isna(value) else shown(str(value), 200).translate(_IN_MARKDOWN)
 
     lines = ["| " + " | ".join(map(str, frame.columns)) + " |", "|" + " --- |" * frame.shape[1]]
     lines += ["| " + " | ".join(cell(v) for v in row) + " |" for row in frame.itertuples(index=False, name=None)]
