@@ -294,7 +294,7 @@ def _chart(frame: pd.DataFrame, label: str) -> Any:
         .encode(
             y=y,
             x=alt.X("low:Q", title="difference [% of base]", scale=alt.Scale(domain=[-edge, edge])),
-            x2="high:Q",
+            x2=alt.X2("high:Q"),
             color=color,
         )
     )
@@ -309,5 +309,5 @@ def _chart(frame: pd.DataFrame, label: str) -> Any:
             tooltip=tips,
         )
     )
-    zero = alt.Chart(pd.DataFrame({"zero": [0]})).mark_rule(strokeDash=[4, 3]).encode(x="zero:Q")
+    zero = alt.Chart(pd.DataFrame({"zero": [0]})).mark_rule(strokeDash=[4, 3]).encode(x=alt.X("zero:Q"))
     return alt.layer(zero, interval, mark).properties(width=theme.CHART_WIDTH - 320, height=22 * len(points))

@@ -417,7 +417,9 @@ def _roofline(frame: pd.DataFrame) -> Any:
         )
     )
     roofs = (
-        alt.Chart(shown[shown["roof"] > 0]).mark_tick(thickness=2, color=theme.color("roof")).encode(x=x, y="roof:Q")
+        alt.Chart(shown[shown["roof"] > 0])
+        .mark_tick(thickness=2, color=theme.color("roof"))
+        .encode(x=x, y=alt.Y("roof:Q"))
     )
     return alt.layer(roofs, points).properties(width=theme.CHART_WIDTH, height=320)
 

@@ -90,7 +90,7 @@ def bars_over_layers(
         .mark_bar()
         .encode(
             x=x,
-            x2="right:Q",
+            x2=alt.X2("right:Q"),
             y=y,
             y2=alt.Y2Datum(0),
             color=theme.highlight(color),
@@ -103,12 +103,12 @@ def bars_over_layers(
         area = (
             alt.Chart(bands.iloc[1:2])
             .mark_rect(color=theme.color("band"), opacity=1)
-            .encode(x=alt.X("first:Q", title=_X_TITLE), x2="last:Q")
+            .encode(x=alt.X("first:Q", title=_X_TITLE), x2=alt.X2("last:Q"))
         )
         names = (
             alt.Chart(bands)
             .mark_text(baseline="top", dy=3, fontSize=11, opacity=0.75)
-            .encode(x="middle:Q", y=alt.YValue(0), text="stage:N")
+            .encode(x=alt.X("middle:Q"), y=alt.YValue(0), text=alt.Text("stage:N"))
         )
         layers = [area, bars, names]
     return alt.layer(*layers).add_params(theme.selected_layer()).properties(width=theme.CHART_WIDTH, height=height)

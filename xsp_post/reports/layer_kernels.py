@@ -85,14 +85,14 @@ def chart(frame: pd.DataFrame) -> Any:
         alt.Tooltip("rest:N", title="non-GPU"),
         alt.Tooltip("union:N", title="GPU busy (union)"),
     ]
-    base = alt.Chart(shown).encode(x=x, x2="right:Q", tooltip=tooltip)
+    base = alt.Chart(shown).encode(x=x, x2=alt.X2("right:Q"), tooltip=tooltip)
     gpu = base.mark_bar(clip=True).encode(y=y, y2=alt.Y2Datum(0), color=theme.highlight("kernel"))
     rest = (
         base.transform_calculate(one="max(1, datum.ratio)")
         .mark_bar(color=theme.color("other"), clip=True)
-        .encode(y=y, y2="one:Q", color=alt.ColorValue(theme.color("other")))
+        .encode(y=y, y2=alt.Y2("one:Q"), color=alt.ColorValue(theme.color("other")))
     )
-    line = alt.Chart(pd.DataFrame({"y": [1.0]})).mark_rule(strokeDash=[4, 3]).encode(y="y:Q")
+    line = alt.Chart(pd.DataFrame({"y": [1.0]})).mark_rule(strokeDash=[4, 3]).encode(y=alt.Y("y:Q"))
     return (
         alt.layer(rest, gpu, line)
         .add_params(theme.selected_layer())

@@ -88,21 +88,21 @@ def chart(frame: pd.DataFrame, device: pd.Series) -> Any:
         alt.Chart(shown)
         .mark_area(interpolate="step-after")
         .encode(x=x, y=y, color=alt.Color("part:N", title=None, sort=names, scale=colors,
-                                          legend=alt.Legend(columns=2, labelLimit=340)), order="order:Q")
+                                          legend=alt.Legend(columns=2, labelLimit=340)), order=alt.Order("order:Q"))
     )  # fmt: skip
     peak = pd.DataFrame({
         "time": [device["peak_offset_ns"] / time], "live": [device["peak_bytes"] / factor],
         "text": [format_bytes(device["peak_bytes"])], "after": [format_ns(device["peak_offset_ns"])],
     })  # fmt: skip
     tips = [alt.Tooltip("text:N", title="peak"), alt.Tooltip("after:N", title="after")]
-    base = alt.Chart(peak).encode(x="time:Q", y=alt.Y("live:Q"), tooltip=tips)
+    base = alt.Chart(peak).encode(x=alt.X("time:Q"), y=alt.Y("live:Q"), tooltip=tips)
     point = base.mark_point(color=theme.color("selected"), size=70)
     layers = [areas, point]
     if device["reserved_bytes"] > 0:
         line = pd.DataFrame({"live": [device["reserved_bytes"] / factor],
                              "text": [format_bytes(device["reserved_bytes"])]})  # fmt: skip
         tip = [alt.Tooltip("text:N", title="most reserved")]
-        layers.append(alt.Chart(line).mark_rule(strokeDash=[5, 4]).encode(y="live:Q", tooltip=tip))
+        layers.append(alt.Chart(line).mark_rule(strokeDash=[5, 4]).encode(y=alt.Y("live:Q"), tooltip=tip))
     return alt.layer(*layers).properties(width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT + 40)
 
 

@@ -96,7 +96,9 @@ def latency_chart(frame: pd.DataFrame) -> Any:
     title = theme.axis_title("batch latency", unit)
     return alt.layer(
         base.mark_bar(size=34).encode(y=alt.Y("value:Q", title=title)),
-        base.mark_rule(strokeWidth=2.2, color=theme.color("roof")).encode(y=alt.Y("low:Q", title=title), y2="high:Q"),
+        base.mark_rule(strokeWidth=2.2, color=theme.color("roof")).encode(
+            y=alt.Y("low:Q", title=title), y2=alt.Y2("high:Q")
+        ),
     ).properties(width=theme.CHART_WIDTH, height=180)
 
 

@@ -115,7 +115,7 @@ def chart(frame: pd.DataFrame) -> Any:
         .encode(
             y=y,
             x=alt.X("from:Q", title=theme.axis_title("latency", unit)),
-            x2="to:Q",
+            x2=alt.X2("to:Q"),
             color=alt.Color("part:N", title=None, scale=alt.Scale(domain=parts, range=colors)),
             tooltip=[alt.Tooltip("level:N"), alt.Tooltip("part:N"), alt.Tooltip("time:N", title="time")],
         )
@@ -126,7 +126,9 @@ def chart(frame: pd.DataFrame) -> Any:
         x=alt.X("from:Q", title=theme.axis_title("latency", unit), scale=alt.Scale(domain=[0, top * 1.42], nice=False))
     )
     labels = (
-        alt.Chart(pd.DataFrame(ends)).mark_text(align="left", dx=6, fontSize=12).encode(y=y, x="at:Q", text="text:N")
+        alt.Chart(pd.DataFrame(ends))
+        .mark_text(align="left", dx=6, fontSize=12)
+        .encode(y=y, x=alt.X("at:Q"), text=alt.Text("text:N"))
     )
     return alt.layer(bars, labels).properties(width=theme.CHART_WIDTH, height=46 * len(levels) + 8)
 

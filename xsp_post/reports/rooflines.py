@@ -144,7 +144,9 @@ def chart(
     )
     layers.append(marks)
     if labels:
-        layers.append(alt.Chart(points).mark_text(align="center", dy=-13, fontSize=11).encode(x=x, y=y, text="label:N"))
+        layers.append(
+            alt.Chart(points).mark_text(align="center", dy=-13, fontSize=11).encode(x=x, y=y, text=alt.Text("label:N"))
+        )
     return alt.layer(*layers).add_params(theme.selected_layer()).properties(width=theme.CHART_WIDTH, height=380)
 
 
@@ -214,7 +216,7 @@ def _roof_layers(
     shading = [
         alt.Chart(areas[areas["area"].eq(name)])
         .mark_rect(color=theme.color(f"{name}_area"), opacity=0.6)
-        .encode(x=alt.X("from:Q", title=_X_TITLE), x2="to:Q")
+        .encode(x=alt.X("from:Q", title=_X_TITLE), x2=alt.X2("to:Q"))
         for name in ("memory", "compute")
     ]
     lines: list[dict[str, Any]] = []
@@ -244,18 +246,18 @@ def _roof_layers(
     roof = (
         alt.Chart(pd.DataFrame(lines))
         .mark_line(color=theme.color("roof"), strokeWidth=2, clip=True)
-        .encode(x=x, y=y, detail="roof:N")
+        .encode(x=x, y=y, detail=alt.Detail("roof:N"))
     )
     peak_text = (
         alt.Chart(pd.DataFrame(labels))
         .mark_text(align="right", baseline="bottom", dy=-4, dx=-4, fontSize=11.5)
-        .encode(x=x, y=y, text="text:N")
+        .encode(x=x, y=y, text=alt.Text("text:N"))
     )
     vertical = alt.Chart(ideal_line).mark_rule(strokeDash=[5, 4]).encode(x=x)
     vertical_text = (
         alt.Chart(ideal_line)
         .mark_text(align="left", baseline="bottom", dx=5, fontSize=11)
-        .encode(x=x, y=alt.YValue(374), text="text:N")
+        .encode(x=x, y=alt.YValue(374), text=alt.Text("text:N"))
     )
     slope_at = float(np.sqrt(left * ridge)) if left > 0 else ridge * 0.45
     slope = pd.DataFrame(
@@ -264,7 +266,7 @@ def _roof_layers(
     slope_text = (
         alt.Chart(slope)
         .mark_text(align="right", baseline="bottom", dx=-6, dy=-6, fontSize=11.5)
-        .encode(x=x, y=y, text="text:N")
+        .encode(x=x, y=y, text=alt.Text("text:N"))
     )
     return [*shading, vertical, roof, peak_text, slope_text, vertical_text]
 

@@ -74,14 +74,20 @@ def chart(frame: pd.DataFrame) -> Any:
     )
     colors = [light for light, _ in theme.CATEGORIES][: len(domain)]
     bars = base.mark_bar(stroke="#ffffff", strokeWidth=1, height={"band": 0.8}).encode(
-        x=x, x2="to:Q", color=alt.Color("type:N", sort=domain, title=None, scale=alt.Scale(domain=domain, range=colors))
+        x=x,
+        x2=alt.X2("to:Q"),
+        color=alt.Color("type:N", sort=domain, title=None, scale=alt.Scale(domain=domain, range=colors)),
     )
     on_fill = {kind: theme.text_on(fill) for kind, fill in zip(domain, colors)}
     labels = [
         base.transform_filter(alt.FieldOneOfPredicate(field="type", oneOf=[k for k in domain if on_fill[k] == text]))
         .transform_calculate(middle="(datum.from + datum.to) / 2")
         .mark_text(color=text, fontWeight=600, fontSize=11)
-        .encode(x="middle:Q", text="text:N", opacity=theme.either(alt.OpacityValue, "datum.share * width > 44", 1, 0))
+        .encode(
+            x=alt.X("middle:Q"),
+            text=alt.Text("text:N"),
+            opacity=theme.either(alt.OpacityValue, "datum.share * width > 44", 1, 0),
+        )
         for text in dict.fromkeys(on_fill.values())
     ]
     return alt.layer(bars, *labels).properties(width=theme.CHART_WIDTH, height=46 * shown["of"].nunique() + 10)
