@@ -10,8 +10,10 @@ from builders import ExportBuilder
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.gpu_samples import column_of
 from xsp_post.ingest.sources import load
-from xsp_post.model.results import for_people
+from xsp_post.model.options import Options
+from xsp_post.model.results import Analysis, for_people
 from xsp_post.tree_tables import core_frames
+from xsp_post.tree_tables.part import part_frames
 
 NAMES = ("GPC Clock Frequency [MHz]", "SMs Active [Throughput %]", "Tensor Active [Throughput %]",
          "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]",
@@ -94,6 +96,14 @@ def test_a_clock_that_falls_while_the_gpu_works_is_a_finding(analysis):
     found = {f.code: f for f in analysis.findings}
     assert found["gpu-clock-fell"].example.startswith("GPU 0: 1.20 GHz in 67.7 % of its busy time, after 1.41 GHz")
     assert found["gpu-samples-few"].count == 1 and found["gpu-samples-few"].example == "layer_c"
+
+
+def test_an_execution_as_a_part_has_the_means_of_its_samples(analysis):
+    rows = for_people(Analysis(part_frames(analysis, Options(iteration=1))), "gpu_samples")
+    mean = (10 * 0.8 + 21 * 0.4) / 31
+    assert rows["sample_count"].tolist() == [31, 31, 10, 20, 1] and rows["iteration_index"].iloc[1] == 1
+    assert rows["sm_active_ratio"].tolist()[:4] == pytest.approx([mean, mean, 0.8, 0.4])
+    assert rows["layer_path"].tolist() == ["", "", "layer_a", "layer_b", "layer_c"]
 
 
 def test_a_clock_that_rises_is_none(tmp_path):

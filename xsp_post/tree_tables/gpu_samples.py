@@ -51,7 +51,7 @@ def _owners(tree: Tree, work: pd.DataFrame, scope: str) -> np.ndarray:
     if scope == "execution":
         return iteration
     is_warmup = tree.iterations["is_warmup"].to_numpy(bool)
-    key = work["layer_key"].to_numpy() if "layer_key" in work else np.full(len(work), -1)
+    key = np.append(tree.nodes["layer_key"].to_numpy(), -1)[work["layer_node_id"].to_numpy()]
     return key if is_warmup.all() else np.where(np.append(is_warmup, False)[iteration], -1, key)
 
 

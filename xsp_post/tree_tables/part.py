@@ -25,6 +25,7 @@ from xsp_post.tree_steps.amounts import roll_up
 from xsp_post.tree_steps.folding import fold
 from xsp_post.tree_steps.ranks import paths_per_rank
 from xsp_post.tree_tables.devices import busy_per_gpu, devices_frame
+from xsp_post.tree_tables.gpu_samples import gpu_sample_frames
 from xsp_post.tree_tables.idle import CAUSES, give_paths_their_waits, idle_causes_frame
 from xsp_post.tree_tables.memory_part import memory_of_part
 from xsp_post.tree_tables.operations import operations_frame
@@ -37,7 +38,7 @@ _OWN_AMOUNTS = (
     "kernel_count", "self_kernel_ns", "self_kernel_count", "memory_bytes",
 )  # fmt: skip
 # Tables that say nothing of a part: they compare captures, or hold other tables' sums.
-_LEFT_OUT = ("overhead", "replays", "critical_path", "counter_join", "gpu_samples")
+_LEFT_OUT = ("overhead", "replays", "critical_path", "counter_join")
 
 
 def part_frames(results: Results, options: Options) -> dict[str, pd.DataFrame]:
@@ -159,13 +160,25 @@ def _of_capture(results: Results, capture_id: int, options: Options) -> dict[str
             rows = window.of(results, name)
             frames[name] = rows[window.chosen(rows)]
     if "gpu_timeline" in results.tables():
-        rows = window.of(results, "gpu_timeline")
-        frames["gpu_timeline"] = rows[rows["start_ns"].between(window.low, window.high)]
+        frames |= _samples(window, tree, window.of(results, "gpu_timeline"))
     if "memory" in results.tables():
         about = [window.of(results, name) for name in ("memory_timeline", "memory", "memory_devices")]
         frames |= memory_of_part(about[0], about[1], about[2], every, window.low, window.high)
     frames["part"] = _said(window, iterations)
     return {name: frame.reset_index(drop=True) for name, frame in frames.items()}
+
+
+def _samples(window: _Window, tree: Tree, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The samples that share time with the part, and their means over the device work that is in it."""
+    rows = rows[(rows["end_ns"] > window.low) & (rows["start_ns"] < window.high)]
+    tree.trace.gpu_samples = rows.drop(columns=["capture_id"]).reset_index(drop=True)
+    made, _ = gpu_sample_frames(tree)
+    for frame in made.values():
+        frame.insert(0, "capture_id", np.full(len(frame), window.capture_id, np.int64))
+    means = made["gpu_samples"]
+    numbers = np.append(tree.iterations["iteration_index"].to_numpy(np.int64), -1)
+    made["gpu_samples"] = means.assign(iteration_index=numbers[means["iteration_index"].to_numpy(np.int64)])
+    return made
 
 
 def _with_ancestors(nodes: pd.DataFrame, chosen: np.ndarray) -> pd.DataFrame:
