@@ -103,8 +103,13 @@ def test_levels_are_interleaved_and_their_order_turns(stub, tmp_path):
 def test_a_sweep_runs_m_everywhere_and_the_deep_levels_at_the_optimum(stub, tmp_path):
     # throughput per ms: 1, 1.8, 3.5, 3.6: from 4 to 8 doubling pays less than 5 %
     made = stub({1: 1_000_000, 2: 1_111_111, 4: 1_142_857, 8: 2_222_222})
-    result = run.execute(RunPlan(WORKLOAD, (1, 2, 4, 8), repeat_count=2), tmp_path / "run")
-    assert result.deep_batch_sizes == (4,)
+    totals = []
+
+    def tell(number, total, step, _):
+        totals.append(total)
+
+    result = run.execute(RunPlan(WORKLOAD, (1, 2, 4, 8), repeat_count=2), tmp_path / "run", on_step=tell)
+    assert result.deep_batch_sizes == (4,) and set(totals) == {len(made.made)} == {12}
     assert made.made[:6] == [(RUN_MODEL, size, 0) for size in (1, 2, 4, 8)] + [
         (RUN_LAYER, 4, 0),
         (RUN_KERNEL, 4, 0),

@@ -413,6 +413,9 @@ class _Run:
         alone = len(sizes) - len(deep) if RUN_MODEL in timed else 0
         each = alone + len(deep) * len(self._processes(timed))
         repeats = self.plan.repeat_count or max(LEAST_REPEATS, self._affordable_repeats())
+        below = [level for level in timed if level != RUN_MODEL]
+        if below and alone + len(deep) > 1 and self.plan.deep_at == OPTIMAL:  # level M comes first, by itself
+            sets += 1 + len(self._processes(below)) - len(self._processes(timed))
         return repeats * each + len(deep) * sets
 
     def finish(self, status: str) -> None:

@@ -171,12 +171,18 @@ TREE_DEPTH = 3  # down to the layers of most models; `tree` shows what is in the
 
 
 def _measured(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a tree without its warm-up and settling iterations."""
+    """The rows of a tree without its warm-up and settling iterations; the first row is the sum of the others."""
     from xsp_post.names.range_text import WARMUP
 
     branch = (rows["indent"] <= 1).cumsum()
     is_warmup = rows["name"].astype(str).str.startswith(f"{WARMUP}:") & (rows["indent"] == 1)
-    return rows[~is_warmup.groupby(branch).transform("any")]
+    kept = rows[~is_warmup.groupby([rows["capture_id"], branch]).transform("any")].copy()
+    amounts = [name for name in map(str, kept) if name.endswith("_ns") or name == "kernel_count"]
+    summed = kept[kept["indent"] == 1].groupby("capture_id")[amounts].sum(min_count=1)
+    roots = kept.index[kept["indent"] == 0]
+    kept.loc[roots, amounts] = summed.reindex(kept.loc[roots, "capture_id"]).to_numpy()
+    kept.loc[roots, ["name", "shown_name"]] = "[measured iterations]"
+    return kept
 
 
 ITERATIONS = 10  # of every level in a process, where their number is not asked for
