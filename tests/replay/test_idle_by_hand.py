@@ -172,3 +172,41 @@ def test_large_causes_agree_with_a_plain_count(captures, name):
 def kernels_of(path: Path) -> list[tuple[int, int, int]]:
     connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
     return connection.execute("SELECT start, end, correlationId FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchall()
+
+
+def hta_breakdown(recording: Recording) -> dict[str, int]:
+    """As Holistic Trace Analysis defines it, for one stream: a gap waits for the host where the operation after it was
+    launched after the operation before it had ended; the rest is kernel wait (under 30 ns) and other."""
+    spent = {"host": 0, "device": 0}
+    for operations in recording.operations.values():
+        operations.sort(key=lambda one: one[0])
+        reach = operations[0][1]
+        for start, end, correlation in operations[1:]:
+            launch = recording.calls.get(correlation)
+            spent["host" if launch is not None and launch[0] > reach else "device"] += max(start - reach, 0)
+            reach = max(reach, end)
+    return spent
+
+
+@pytest.mark.parametrize(
+    "name", ["bert_small_h100", "switch_transformer", "timesformer_h100", "qwen_h100", "vllm_decode_cuda_graph"]
+)
+def test_the_idle_breakdown_of_hta_on_captures_of_one_stream(name, captures):
+    """Our pieces by gap: one that begins on the way to the device, or in the launch itself, waits for no host in
+    HTA's sense."""
+    path = captures / "kineto" / f"{name}.pt.trace.json.gz"
+    tree = build_tree(load(path).trace)
+    pieces = explain_idle(tree).pieces
+    pieces = pieces[(pieces["next_activity"] >= 0) & (pieces["previous_activity"] >= 0)]
+    of_gap = pieces.assign(length=pieces["end_ns"] - pieces["start_ns"]).sort_values("start_ns").groupby("gap")
+    first = of_gap[["cause", "next_activity", "start_ns"]].first()
+    launched = tree.activities["launch_id"].to_numpy()[first["next_activity"]]
+    begun = tree.trace.launches["start_ns"].to_numpy()[launched] <= first["start_ns"].to_numpy()
+    late = [Cause.LAUNCH_LATENCY, Cause.QUEUED, Cause.UNKNOWN]
+    on_device = first["cause"].isin([int(cause) for cause in late]).to_numpy() | begun
+    length = of_gap["length"].sum().to_numpy()
+    ours = {"host": int(length[~on_device].sum()), "device": int(length[on_device].sum())}
+    theirs = hta_breakdown(from_kineto(path))
+    assert sum(ours.values()) == pytest.approx(sum(theirs.values()), abs=50 * US)
+    for kind, time in theirs.items():
+        assert ours[kind] == pytest.approx(time, rel=0.01, abs=20 * US)
