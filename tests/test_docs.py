@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import io
 import os
 import re
 import shlex
@@ -210,3 +211,31 @@ def test_the_tree_in_the_readme_is_what_is_printed():
         cwd=ROOT, env={**os.environ, "COLUMNS": "110"}, capture_output=True, text=True,
     )  # fmt: skip
     assert [line.rstrip() for line in done.stdout.splitlines()] == shown.group(1).splitlines()
+
+
+def test_the_first_lines_of_the_readme_are_what_is_printed():
+    from rich.console import Console
+
+    from xsp_post.pipeline import analyze
+    from xsp_post.reports import why
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"<!-- first lines of the command above.*?```text\n(.*?)```", text, re.DOTALL)
+    assert shown
+    printed = io.StringIO()
+    results = analyze([ROOT / "examples/resnet50_generated.sqlite"])
+    why.print_why(Console(file=printed, width=110, highlight=False), why.why(results))
+    lines = shown.group(1).splitlines()
+    assert len(lines) >= 8 and [line.rstrip() for line in printed.getvalue().splitlines()][: len(lines)] == lines
+
+
+def test_every_package_is_in_the_page_about_installing():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    packages = list(project["dependencies"])
+    extras = {name: rows for name, rows in project["optional-dependencies"].items() if name != "dev"}
+    names = {re.split(r"[>=<\[]", one)[0] for one in [*packages, *(row for rows in extras.values() for row in rows)]}
+    assert not [name for name in names - {"distributed"} if name not in text and name.replace("-", "_") not in text]
+    assert not [extra for extra in extras if f"`{extra}`" not in text]
