@@ -45,16 +45,24 @@ def owners_of(results: Results, device: pd.Series) -> pd.DataFrame:
 
 
 def part_names(owners: pd.DataFrame) -> np.ndarray:
-    """Layers are called by their type, operators by the range around them (an optimizer's), ranges by their name."""
+    """Layers are called by their type, operators by the range around them (an optimizer's), ranges by their name; what
+    forward and backward work of training allocated is told apart."""
     kind, path = owners["owner_kind"].astype(str), owners["owner"].astype(str)
     layer = owners["layer_type"].astype(str).where(owners["layer_type"].astype(str) != "", path)
     around = path.str.split(" > ").str[-2]
     layer = layer.where(~layer.str.contains("::", regex=False) | around.isna(), around)
     layer = layer.where(layer != "[self]", "model outside its layers")
-    named = layer.where(kind == "layer", "range " + path).map(
-        lambda text: shown(text.replace(_PREFIX, ""), _LONGEST_NAME)
-    )
+    named = layer.where(kind == "layer", path).map(_name) + _suffixes(owners)
     return np.select([kind == "earlier", kind == "none"], [EARLIER, NO_RANGE], named)
+
+
+def _name(text: str) -> str:
+    return shown(text.replace(_PREFIX, ""), _LONGEST_NAME)
+
+
+def _suffixes(owners: pd.DataFrame) -> pd.Series:
+    phase = owners["training_phase"].astype(str)
+    return (" (" + phase + ")").where(phase.isin(["forward", "backward"]), "")
 
 
 def peak_text(device: pd.Series) -> str:
@@ -77,25 +85,22 @@ def place_text(device: pd.Series) -> str:
 def split_text(owners: pd.DataFrame) -> str:
     """What held the peak, largest first: ``49.2 % allocated before the recording, 41.5 % in 10 × Block (forward)``."""
     held = owners[owners["live_at_peak_bytes"] > 0]
-    phase = held["training_phase"].astype(str)
-    whole = held["live_at_peak_bytes"].groupby([held["part"], phase]).transform("sum")
-    is_alone = (held["owner_kind"].astype(str) == "layer") & (held["live_at_peak_bytes"] * 2 > whole)
-    is_alone &= held["part"] == held["layer_type"].astype(str)
-    last = (
-        held["owner"].astype(str).str.split(" > ").str[-1].replace("[self]", "").str.replace(_PREFIX, "", regex=False)
-    )
-    name = held["part"].where(~is_alone | (last == ""), last.map(lambda text: shown(text, _LONGEST_NAME)))
-    shares = held["live_at_peak_ratio"].groupby([name.to_numpy(), phase.to_numpy()], sort=False).agg(["sum", "size"])
-    shares = shares.sort_values("sum", ascending=False, kind="stable")
-    told = shares[shares["sum"] >= _LEAST_RATIO].head(_MOST_PARTS)
-    texts = [_share_text(*row) for row in told.reset_index().itertuples(index=False, name=None)]
-    if (rest := 1 - float(told["sum"].sum())) >= 0.005:
+    by_type = held["part"] == held["layer_type"].astype(str).map(_name) + _suffixes(held)
+    whole = held["live_at_peak_bytes"].groupby(held["part"]).transform("sum")
+    last = held["owner"].astype(str).str.split(" > ").str[-1].map(_name) + _suffixes(held)
+    is_alone = by_type & (held["live_at_peak_bytes"] * 2 > whole)  # most of what its type holds: called by its own name
+    name = held["part"].where(~is_alone, last)
+    shares = held["live_at_peak_ratio"].groupby(name.to_numpy(), sort=False).sum()
+    counts = by_type.groupby(name.to_numpy(), sort=False).sum().to_dict()
+    shares = shares.sort_values(ascending=False, kind="stable")
+    told = shares[shares >= _LEAST_RATIO].head(_MOST_PARTS)
+    texts = [_share_text(str(name), ratio, int(counts[name])) for name, ratio in told.items()]
+    if (rest := 1 - float(told.sum())) >= 0.005:
         texts.append(f"{format_ratio_percent(rest)} other")
     return ", ".join(texts)
 
 
-def _share_text(name: str, phase: str, ratio: float, count: int) -> str:
+def _share_text(name: str, ratio: float, count: int) -> str:
     """One part; ``2 ×``: of so many layers."""
     inside = name if name in (EARLIER, NO_RANGE) else f"in {f'{count} × ' if count > 1 else ''}{name}"
-    told = f" ({phase})" if phase and not name.startswith("Optimizer") else ""
-    return f"{format_ratio_percent(ratio)} {inside}{told}"
+    return f"{format_ratio_percent(ratio)} {inside}"
