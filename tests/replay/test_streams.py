@@ -7,6 +7,7 @@ from builders import ExportBuilder
 
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
+from xsp_post.replay.edges import EVENT_ORDER
 from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.what_if import what_if
 
@@ -91,3 +92,22 @@ def test_slower_transfers_keep_all_ranks_together(tmp_path):
     results = analyze([tmp_path / "one.sqlite"], Options(model_range="^step"))
     prediction = what_if(results, ["comm=3x"])
     assert prediction.latency.predicted_ns - prediction.latency.measured_ns == pytest.approx(100_000, rel=0.05)
+
+
+def test_recorded_events_order_streams_where_time_does_not_show_it(tmp_path):
+    """The second kernel starts long after the first has ended: only the rows of the event say that it waited."""
+    export = ExportBuilder().process(100).thread(100)
+    export.kernel("first", launch=(1_000, 5_000), run=(10_000, 400_000), stream=7)
+    first = export.last_correlation
+    export.api("cudaEventRecord_v3020", 6_000, 7_000)
+    export._put("CUPTI_ACTIVITY_KIND_CUDA_EVENT", correlationId=export.last_correlation, globalPid=export._pid,
+                streamId=7, eventId=3, timestamp=400_000)  # fmt: skip
+    export.sync("cudaStreamWaitEvent_v3020", 8_000, 9_000)
+    export.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"][-1].update(streamId=13, eventId=3, syncType=2)
+    export.kernel("second", launch=(600_000, 604_000), run=(607_000, 700_000), stream=13)
+    second = export.last_correlation
+    results = analyze([export.write(tmp_path / "one.sqlite")])
+    edges = results.frame("dependencies").query("kind == @EVENT_ORDER")
+    assert edges[["from_id", "to_id"]].to_numpy().tolist() == [[first, second]]
+    slower = what_if(results, ["kernel:first=3x"])  # ends at 1,180 µs: the second waits for it now
+    assert slower.latency.predicted_ns - slower.latency.measured_ns == pytest.approx(571_000 + 1_000, abs=9_000)

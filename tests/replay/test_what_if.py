@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from programs import Op, run_steps, scaled
 
 from xsp_post.base.errors import UsageError
 from xsp_post.model.options import Options
+from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
 from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.what_if import margin_of, what_if
@@ -143,4 +145,18 @@ def test_a_change_that_matches_nothing_is_refused(tmp_path):
     run_steps(kernels(5, 9_000), 2, tmp_path / "one.sqlite")
     with pytest.raises(UsageError) as caught:
         what_if(results_of(tmp_path / "one.sqlite"), ["kernel:no_such_kernel=0.5x"])
+    assert caught.value.code == "change-matches-nothing"
+
+
+def test_the_roof_is_taken_where_it_is_known_and_said_where_not(tmp_path):
+    run_steps(DEVICE_BOUND, STEPS, tmp_path / "one.sqlite")
+    results = results_of(tmp_path / "one.sqlite")
+    roof = results.frames["a10"]["name"].astype(str).eq("gemm").map({True: 0.5, False: np.nan})
+    known = Analysis({**results.frames, "a10": results.frames["a10"].assign(roof_ratio=roof)}, results.findings)
+    half, prediction = what_if(results, ["kernel:gemm=0.5x"]), what_if(known, ["kernel:.=roof"])
+    assert prediction.latency.predicted_ns == pytest.approx(half.latency.predicted_ns)
+    (effect,) = prediction.effects
+    assert effect.left_out.startswith(f"{20 * STEPS} operations") and "no known flop and bytes" in effect.left_out
+    with pytest.raises(UsageError) as caught:
+        what_if(results, ["kernel:gemm=roof"])
     assert caught.value.code == "change-matches-nothing"

@@ -73,6 +73,25 @@ def test_gradients_count_for_their_layer_and_are_no_layers(tmp_path, modules):
     assert how["sequence"] == STEPS * LAYERS * 2 and how["none"] == 0
 
 
+@pytest.mark.parametrize("seq", [True, False])
+def test_no_layer_has_more_kernel_time_than_latency(tmp_path, seq):
+    """Gradients count for their layer, so its latency holds them too."""
+    layers, _ = layers_of(tmp_path, modules=True, seq=seq)
+    timed = layers[layers["latency_ns"] > 0]
+    assert len(timed) >= LAYERS * STEPS and (timed["kernel_ns"] <= timed["latency_ns"]).all()
+
+
+def test_no_layer_of_a_real_training_has_more_busy_time_than_latency(captures):
+    from xsp_post.hierarchy import build_tree
+    from xsp_post.ingest.sources import load
+    from xsp_post.tree_tables import core_frames
+
+    tree = build_tree(load(captures / "nsys/transformer_backward_rtx3070ti.sqlite").trace)
+    layers = core_frames(tree, 0).frames["layers"]
+    timed = layers[layers["latency_ns"] > 0]
+    assert len(timed) > 200 and (timed["busy_ns"] <= timed["latency_ns"]).all()
+
+
 def test_without_sequence_numbers_gradients_stay_beside_the_layers(tmp_path):
     layers, analysis = layers_of(tmp_path, modules=True, seq=False)
     assert layers.groupby("iteration_index")["kernel_count"].sum().tolist() == [KERNELS_PER_STEP] * STEPS

@@ -22,7 +22,12 @@ CAPTURES = register(
             C("kernel_count", "int64", "kernel executions in the capture"),
             C("copy_count", "int64", "memcpy and memset executions"),
             C("graph_count", "int64", "executions of graphs whose kernels were not recorded"),
-            C("file_operation_count", "int64", "rows of device work that the file itself counts; -1 not counted"),
+            C(
+                "file_operation_count",
+                "int64",
+                "rows of device work that the file itself counts; empty: not counted",
+                is_optional=True,
+            ),
             C("device_ns", "int64", "device time: kernel_ns + copy_ns + graph_ns"),
             C("kernel_ns", "int64", "kernel time: sum of kernel durations"),
             C("copy_ns", "int64", "copy time: sum of memcpy and memset durations"),
