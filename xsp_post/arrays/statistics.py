@@ -292,6 +292,22 @@ def t_quantiles(degrees_of_freedom: npt.ArrayLike, confidence: float = CONFIDENC
 def _t_quantile(freedom: float, confidence: float) -> float:
     if math.isnan(freedom) or freedom <= 0:
         return math.nan
+    if not 1 <= freedom <= 1000:  # the density is less exact beyond
+        return _bisected(freedom, confidence)
+    # Newton from the normal quantile, which is smaller: the tail is convex, so that no step goes too far
+    value = _bisected(math.inf, confidence)
+    scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    for _ in range(100):
+        density = 2 * math.exp(scale - (freedom + 1) / 2 * math.log1p(value * value / freedom))
+        step = (_two_sided_p(value, freedom) - (1 - confidence)) / density
+        value += step
+        if step < 1e-14 * value:
+            break
+    return value
+
+
+@lru_cache(maxsize=64)
+def _bisected(freedom: float, confidence: float) -> float:
     low, high = 0.0, 1.0
     while _two_sided_p(high, freedom) > 1 - confidence and high < 1e12:
         high *= 2
