@@ -83,6 +83,10 @@ def _public(row: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value != value else value for name, value in row.items() if name != "exit_code"}
 
 
+# Words of `analyses.limits` that say too little alone.
+_LIMITS = {"kernel": "kernels", "unknown": "–", "mixed": "two causes"}
+
+
 def _print(result: BatchResult, output: Path, skipped_count: int, no_report: bool) -> None:
     """One line per capture, failures with their sentence, then what was done. No pandas: a second call is quick."""
     from rich.table import Table
@@ -97,6 +101,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
         table.add_column(name, overflow="fold")
     for name in ("kernels", "kernel time", "iterations", "layers", "in ranges"):
         table.add_column(name, justify="right")
+    table.add_column("limited by")
     done = [row for row in result.rows if row["status"] == "done"]
     for row in done[:_SHOWN]:
         ratio = row["attributed_ratio"]
@@ -108,6 +113,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
             format_count(row["iteration_count"]),
             format_count(row["layer_count"]) if row["layer_count"] >= 0 else "–",
             format_ratio_percent(ratio) if ratio == ratio else "–",
+            _LIMITS.get(str(row.get("limit") or "unknown"), str(row.get("limit"))),
         )
     if done:
         console.print(table)
