@@ -38,8 +38,13 @@ def data(results: Results, device: pd.Series, owners: pd.DataFrame) -> pd.DataFr
     rows = _chosen(at, total)
     frame = pd.DataFrame({"offset_ns": at[rows], "total_bytes": total[rows]})
     known = owners[owners["owner_kind"].astype(str) != "earlier"]
-    held = known.groupby("part")["live_at_peak_bytes"].sum().sort_values(ascending=False, kind="stable")
-    most = held[held > 0].index[:PART_LIMIT].tolist()
+    amounts = known.groupby("part")[["live_at_peak_bytes", "most_live_bytes"]].sum()
+    at_peak = amounts[amounts["live_at_peak_bytes"] > 0].sort_values(
+        "live_at_peak_bytes", ascending=False, kind="stable"
+    )
+    at_any_time = amounts.sort_values("most_live_bytes", ascending=False, kind="stable")
+    # what the peak consists of, and what was large at other times
+    most = list(dict.fromkeys([*at_peak.index[: PART_LIMIT // 2], *at_any_time.index]))[:PART_LIMIT]
     named = known["part"].where(known["part"].isin(most), _OTHER)
     part = events["memory_id"].map(dict(zip(known["memory_id"], named))).to_numpy(object)
     at_end = known["live_at_end_bytes"].groupby(named).sum()
@@ -51,7 +56,8 @@ def data(results: Results, device: pd.Series, owners: pd.DataFrame) -> pd.DataFr
         if live.any():
             frame[name] = live
             left = left - live
-    frame[EARLIER] = np.maximum(left, 0)
+    if (left > 0).any():
+        frame[EARLIER] = np.maximum(left, 0)
     captures = frame_or_empty(results, "captures", ["capture_id", "duration_ns"])
     length = captures.loc[captures["capture_id"] == device["capture_id"], "duration_ns"].max()
     end = frame.iloc[[-1]].assign(offset_ns=length)
@@ -81,7 +87,7 @@ def chart(frame: pd.DataFrame, device: pd.Series) -> Any:
         for order, name in enumerate(reversed(parts))
     ])  # fmt: skip
     names = list(label.values())
-    colors = alt.Scale(domain=names, range=theme.category_colors(names, other=names[-1]))
+    colors = alt.Scale(domain=names, range=theme.category_colors(names, other=EARLIER))
     x = alt.X("time:Q", title=theme.axis_title("time", time_unit))
     y = alt.Y("live:Q", title=theme.axis_title("live memory", unit), stack="zero")
     areas = (
