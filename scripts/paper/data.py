@@ -171,7 +171,8 @@ def _frame(table: str, rows: list[dict[str, object]]) -> pd.DataFrame:
 PAPER_ERRORS = (
     "Table IV's counts are one too few: the authors' code starts a new name at 0. 53 Mul layers ran, 52 are printed.",
     "The optimal batch size of ResNet50 is printed as 256; by the rule as worded (a doubling gains 5 %) it is 64. "
-    "Five policies are offered (`analyses.options`); the default, what the last doubling that gains reaches, gives 64, too.",
+    "Five policies are offered (`analyses.options`); the default, what the last doubling that gains reaches, gives "
+    "64, too.",
     "Table IX's stage columns for model 7 contradict Figure 5; ours follow the figure's own values.",
     "Units differ by table: MiB in III–VI and Figure 5b, 10^6 bytes in II and Figure 1, 10^9 in IX, 1000 · 2^20 in X.",
     "Table IX, model 7: reads of 24.40 GB are a misprint of 24.31 (Table VI, and its own intensity).",

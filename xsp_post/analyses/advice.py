@@ -67,8 +67,7 @@ def _advice(results: Results, limit: Limit) -> list[Advice]:
         *_elementwise(limit),
         *_layouts(limit),
         *_launches(limit, causes),
-        *_copies(limit, causes),
-        *_communication(limit, causes),
+        *_exposed(limit, causes),
         *_by_owner(limit, causes),
         *_first_launches(limit, causes),
         *_profiler(limit, causes),
@@ -184,26 +183,27 @@ def _launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     return advice
 
 
-def _copies(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
-    calls = int(causes.loc[causes["cause"].astype(str).eq("copy_call"), "idle_ns"].sum())
-    exposed = _number(limit, "copy_busy_ns")
-    return [_made(
-        limit, "overlap-copies",
-        "Hide the copies: pinned memory (pin_memory=True), non_blocking=True, a stream of their own.",
-        f"Copies ran alone for {format_ns(exposed)}, and the device waited {format_ns(calls)} inside copy calls.",
-        "There is other work to run meanwhile, and the data are known in time.", exposed + calls, "copy=overlap",
-    )]  # fmt: skip
+# What could overlap other work: code, what to do, cause of idle time, column of what ran alone, evidence, assumption,
+# change of a replay.
+_EXPOSED = (
+    ("overlap-copies", "Hide the copies: pinned memory (pin_memory=True), non_blocking=True, a stream of their own.",
+     "copy_call", "copy_busy_ns", "Copies ran alone for {alone}, and the device waited {waited} inside copy calls.",
+     "There is other work to run meanwhile, and the data are known in time.", "copy=overlap"),
+    ("overlap-collectives", "Overlap collectives with computation, or send less (larger buckets, BF16 gradients).",
+     "communication", "communication_ns",
+     "Collectives ran alone for {alone}, and the device waited {waited} for other ranks.",
+     "There is computation that does not need their result.", "comm=0x"),
+)  # fmt: skip
 
 
-def _communication(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
-    waits = int(causes.loc[causes["cause"].astype(str).eq("communication"), "idle_ns"].sum())
-    exposed = _number(limit, "communication_ns")
-    return [_made(
-        limit, "overlap-collectives",
-        "Overlap collectives with computation, or send less (larger buckets, BF16 gradients).",
-        f"Collectives ran alone for {format_ns(exposed)}, and the device waited {format_ns(waits)} for other ranks.",
-        "There is computation that does not need their result.", exposed + waits, "comm=0x",
-    )]  # fmt: skip
+def _exposed(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+    found = []
+    for code, what, cause, column, evidence, assumption, change in _EXPOSED:
+        waited = int(causes.loc[causes["cause"].astype(str).eq(cause), "idle_ns"].sum())
+        alone = _number(limit, column)
+        evidence = evidence.format(alone=format_ns(alone), waited=format_ns(waited))
+        found.append(_made(limit, code, what, evidence, assumption, alone + waited, change))
+    return found
 
 
 # cause -> code, what to do (with the owner), what it stands on, change of a replay

@@ -21,7 +21,7 @@ from xsp_post.compare.differences import (
 )
 from xsp_post.compare.impact import Impact, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
-from xsp_post.compare.sentences import Statement, causes, first_sentence, largest
+from xsp_post.compare.sentences import Statement, causes, first_sentence, largest, signed_ratio
 from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES
@@ -295,8 +295,8 @@ def _tested(samples: pd.DataFrame, keys: list[str], spread: float, resolution: f
 
 
 def _corrected(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """``adjusted_p_value``, ``is_shown`` and, of those, ``is_significant``: Holm's correction within each table, each with its share of the
-    chance of a false alarm (a table without tests leaves its share to the others)."""
+    """``adjusted_p_value``, ``is_shown`` and, of those, ``is_significant``: Holm's correction within each table, each with
+    its share of the chance of a false alarm (a table without tests leaves its share to the others)."""
     tested = [name for name, table in tables.items() if table["p_value"].notna().any()]
     total = sum(_SHARES[name] for name in tested) or 1.0
     result = {}
@@ -467,7 +467,7 @@ def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) ->
     if np.isnan(row["ci_low_value"]):
         return f"Model latency{where} {values}: too few iterations to say whether that is a difference."
     ends = format_ratio_interval(row["ci_low_value"] / base, row["ci_high_value"] / base)
-    interval = f"{_signed(row['difference_ratio'])}, 95 % interval {ends}"
+    interval = f"{signed_ratio(row['difference_ratio'])}, 95 % interval {ends}"
     over = (
         ""
         if row["interval_over"] == CAPTURES
@@ -492,8 +492,3 @@ def _rows_sentence(table: pd.DataFrame, what: str, column: str) -> str:
     parts = ", ".join(f"{format_count(count)} {change}" for change, count in tally.items())
     by = f" by {format_ns(abs(first['difference_ns']))}" if first["difference_ns"] == first["difference_ns"] else ""
     return f"Of {format_count(len(table))} {what}s: {parts}; first {str(first[column])[:120]} ({first['change']}{by})."
-
-
-def _signed(ratio: float) -> str:
-    sign = "+" if ratio > 0 else "−" if ratio < 0 else ""
-    return sign + format_ratio_percent(abs(ratio))

@@ -33,7 +33,8 @@ def _of_latency(row: pd.Series) -> Statement:
     if np.isnan(row["ci_low_value"]):
         return "verdict", f"Not known: {values}, with too few executions to say whether that is a difference.", False
     ends = format_ratio_interval(row["ci_low_value"] / base, row["ci_high_value"] / base)
-    sure = f"95 % interval {ends}" + ("" if row["interval_over"] == CAPTURES else ", from single captures: how runs differ is assumed, not measured")
+    assumed = ", from single captures: how runs differ is assumed, not measured"
+    sure = f"95 % interval {ends}" + ("" if row["interval_over"] == CAPTURES else assumed)
     if change in ("more", "less"):
         word = "Slower" if change == "more" else "Faster"
         return "verdict", f"{word} by {percent} ({sure}): {values}.", True
@@ -41,7 +42,7 @@ def _of_latency(row: pd.Series) -> Statement:
     power = "" if np.isnan(smallest) else f"; ±{format_ratio_percent(smallest)} would be shown 4 times of 5"
     return (
         "verdict",
-        f"The same, as far as can be shown: {values} ({_signed(row['difference_ratio'])}, {sure}{power}).",
+        f"The same, as far as can be shown: {values} ({signed_ratio(row['difference_ratio'])}, {sure}{power}).",
         False,
     )
 
@@ -54,7 +55,7 @@ def _of_cases(rows: pd.DataFrame) -> Statement:
     slower, faster = (int((changed["change"] == change).sum()) for change in ("more", "less"))
     most = changed.iloc[int(changed["difference_ratio"].abs().argmax())]
     parts = [f"{word} in {count}" for word, count in (("slower", slower), ("faster", faster)) if count]
-    said = f"{' and '.join(parts)} of {len(rows)} cases, most by {_signed(most['difference_ratio'])}"
+    said = f"{' and '.join(parts)} of {len(rows)} cases, most by {signed_ratio(most['difference_ratio'])}"
     values = f"{format_ns(most['base_value'])} → {format_ns(most['other_value'])}"
     return "verdict", f"{said[:1].upper()}{said[1:]}: model latency {values}.", True
 
@@ -64,11 +65,11 @@ def _of_work(found: Impact) -> Statement:
     window, recorded = totals["window"]["difference_ratio"], totals["window"]
     length = recorded["other_value"] / recorded["base_value"]
     ends = sorted(length / end - 1 for end in (found.low, found.high))
-    interval = f" ({_signed(ends[0])} … {_signed(ends[1])} by kernel name)"
+    interval = f" ({signed_ratio(ends[0])} … {signed_ratio(ends[1])} by kernel name)"
     evidence = _evidence(found)
     is_clear = abs(window) >= SAME_RATIO and (ends[0] > 0 or ends[1] < 0)
     if not is_clear:
-        said = f"The same, as far as can be shown: {_signed(window)} time for the same kernels{interval}"
+        said = f"The same, as far as can be shown: {signed_ratio(window)} time for the same kernels{interval}"
         return "verdict", f"{said}. {evidence}", False
     word, more = ("Slower", "more") if window > 0 else ("Faster", "less")
     said = f"{word}: {format_ratio_percent(abs(window))} {more} time for the same kernels{interval}"
@@ -165,11 +166,14 @@ def _short(name: object) -> str:
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def _signed(ratio: float) -> str:
-    sign = "+" if ratio > 0 else "−" if ratio < 0 else ""
-    return sign + format_ratio_percent(abs(ratio))
+def signed_ratio(ratio: float) -> str:
+    """``+3.1 %``, ``−3.1 %``."""
+    return _sign(ratio) + format_ratio_percent(abs(ratio))
 
 
 def _signed_ns(value: float) -> str:
-    sign = "+" if value > 0 else "−" if value < 0 else ""
-    return sign + format_ns(abs(value))
+    return _sign(value) + format_ns(abs(value))
+
+
+def _sign(value: float) -> str:
+    return "+" if value > 0 else "−" if value < 0 else ""

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.arrays.cutting import overlaps
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, resolve
 
@@ -35,7 +36,7 @@ class NsysHostRows:
 
         def keep(rows: pa.RecordBatch) -> np.ndarray:
             first, last = _numbers(rows, "start_ns"), _numbers(rows, "end_ns")
-            return np.isin(_numbers(rows, "global_tid"), tids) & _overlaps(first, last, start_ns, end_ns)
+            return np.isin(_numbers(rows, "global_tid"), tids) & overlaps(first, last, start_ns, end_ns)
 
         rows = self._read("OSRT_API", wants, keep)
         return pd.DataFrame(
@@ -56,7 +57,7 @@ class NsysHostRows:
         order = np.lexsort((at, thread))
         at, is_in, thread = at[order], is_in[order], thread[order]
         begins = np.flatnonzero((is_in[:-1] == 0) & (is_in[1:] != 0) & (thread[1:] == thread[:-1]))
-        near = _overlaps(at[begins], at[begins + 1], start_ns, end_ns)
+        near = overlaps(at[begins], at[begins + 1], start_ns, end_ns)
         begins = begins[near]
         return pd.DataFrame(
             {"thread_index": self._threads(thread[begins]), "start_ns": at[begins], "end_ns": at[begins + 1]}
@@ -68,7 +69,7 @@ class NsysHostRows:
 
         def keep(rows: pa.RecordBatch) -> np.ndarray:
             at = _numbers(rows, "start_ns")
-            return np.isin(_numbers(rows, "global_tid"), tids) & _overlaps(at, at + 1, start_ns, end_ns)
+            return np.isin(_numbers(rows, "global_tid"), tids) & overlaps(at, at + 1, start_ns, end_ns)
 
         taken = self._read("COMPOSITE_EVENTS", (_START, WantedColumn("id", "id"), _TID), keep)
         ids = np.unique(numbers(taken, "id"))
@@ -116,12 +117,3 @@ class NsysHostRows:
 
 def _numbers(rows: pa.RecordBatch, column: str) -> np.ndarray:
     return rows.column(rows.schema.get_field_index(column)).to_numpy(zero_copy_only=False)
-
-
-def _overlaps(start: np.ndarray, end: np.ndarray, gap_start: np.ndarray, gap_end: np.ndarray) -> np.ndarray:
-    """Whether each row shares time with one of the gaps, which are ascending and disjoint."""
-    if not len(gap_start):
-        return np.zeros(len(start), bool)
-    nearest = np.searchsorted(gap_end, start, side="right")
-    inside = nearest < len(gap_start)
-    return inside & (gap_start[np.minimum(nearest, len(gap_start) - 1)] < end)

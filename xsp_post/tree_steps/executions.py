@@ -9,6 +9,7 @@ optimiser work is one execution however many root modules it calls; otherwise ea
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -58,7 +59,7 @@ class Candidate:
         """How the user selects this candidate."""
         if self.turn is not None or not self.names:
             return ""
-        return " ".join(("--model-range", _quoted("|".join(_pattern(name) for name, _ in self.names[:3]))))
+        return " ".join(("--model-range", shlex.quote("|".join(_pattern(name) for name, _ in self.names[:3]))))
 
 
 @dataclass
@@ -235,11 +236,11 @@ class _Finder:
             stays = np.zeros(len(names), bool)
             # an optimiser's short work outside makes the outer marker the training step
             for amounts, share in ((self.device_ns, HOLDS), (self.training_ns, 1.0)):
-                around = _sums(name, amounts(outer_spans), len(names))
-                held = _sums(name[home], amounts(inner_spans), len(names))
+                around = rollup.sums_per_node(name, amounts(outer_spans), len(names))
+                held = rollup.sums_per_node(name[home], amounts(inner_spans), len(names))
                 stays |= held < share * around
-            stays |= _sums(name[home], np.ones(len(home), np.int64), len(names)) == 0
-            stays |= _sums(name, self.device_ns(outer_spans), len(names)) == 0
+            stays |= rollup.sums_per_node(name[home], np.ones(len(home), np.int64), len(names)) == 0
+            stays |= rollup.sums_per_node(name, self.device_ns(outer_spans), len(names)) == 0
             if stays.all():
                 break
             opened = ~stays[name]
@@ -260,14 +261,14 @@ class _Finder:
         home = layering.inherit(label, ranges.parent)[calls]
         name, names = _numbered(ranges.folded_id[outer])
         device_ns, trains = self.device_ns(outer), self.training_ns(outer)
-        working = _sums(name, (device_ns > 0).astype(np.int64), len(names))
+        working = rollup.sums_per_node(name, (device_ns > 0).astype(np.int64), len(names))
         for number in range(len(names)):
             mine = name == number
             inside = calls[mine[home]]
             if trains[mine].sum() or not len(inside):
                 continue
             codes, unique = _numbered(ranges.folded_id[inside])
-            best = int(np.argmax(_sums(codes, self.inside_ns[inside], len(unique))))
+            best = int(np.argmax(rollup.sums_per_node(codes, self.inside_ns[inside], len(unique))))
             chosen = inside[codes == best]
             if (
                 len(chosen) >= 2 * max(working[number], 1)
@@ -296,7 +297,7 @@ class _Finder:
         if not len(spans):
             return None
         codes, unique = _numbered(self.ranges.folded_id[spans])
-        best = int(np.argmax(_sums(codes, self.inside_ns[spans], len(unique))))
+        best = int(np.argmax(rollup.sums_per_node(codes, self.inside_ns[spans], len(unique))))
         chosen = np.zeros(len(roots), bool)
         chosen[spans[codes == best]] = True
         return self.candidate(ROOTS, chosen)
@@ -387,18 +388,9 @@ def _numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return codes, unique
 
 
-def _sums(group: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
-    return rollup.sums_per_node(group, values, count)
-
-
 _NUMBER = re.compile(r"\\\*")
 
 
 def _pattern(folded: str) -> str:
     """A regular expression for the texts that fold to this one: a star stands for a number, one may follow the end."""
     return "^" + _NUMBER.sub(r"\\d+", re.escape(folded).replace(r"\ ", " ").replace(r"\-", "-"))
-
-
-def _quoted(pattern: str) -> str:
-    """For a shell: in single quotes."""
-    return "'" + pattern.replace("'", "'\"'\"'") + "'"
