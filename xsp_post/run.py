@@ -9,9 +9,6 @@ M first, and the deeper levels follow at the optimal batch size (`arrays.batch_s
 
 from __future__ import annotations
 
-import errno
-import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -23,10 +20,10 @@ import numpy as np
 
 from xsp_post import __version__, collectors
 from xsp_post.arrays.batch_sizes import optimal_position
-from xsp_post.base.errors import CaptureError, OutputError, ToolError, UsageError, XspPostError
+from xsp_post.base.errors import ToolError, UsageError, XspPostError
 from xsp_post.collectors.together import InProcess, collect_together
 from xsp_post.hardware import machine
-from xsp_post.model import capture, readings
+from xsp_post.model import capture, readings, run_folder
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
 from xsp_post.workload.catalogue import check_name
@@ -137,7 +134,7 @@ def execute(
     (KeyboardInterrupt passes through).
     """
     check_plan(plan)
-    run = _Run(plan, _prepare(plan, directory, is_resumed, is_forced), on_step)
+    run = _Run(plan, run_folder.prepare(plan.workload, directory, is_resumed, is_forced), on_step)
     try:
         run.go()
     except KeyboardInterrupt:
@@ -145,7 +142,7 @@ def execute(
         raise
     except XspPostError as error:
         run.finish("failed")
-        error.hint = f"{error.hint} {_clear_failed(run.directory, is_kept)}".lstrip()
+        error.hint = f"{error.hint} {run_folder.clear_failed(run.directory, is_kept)}".lstrip()
         raise
     run.finish("done")
     done = [made for made in run.captures if made.status == DONE]
@@ -157,65 +154,6 @@ def execute(
     return RunResult(run.directory, run.captures, run.deep, run.notes)
 
 
-def _clear_failed(directory: Path, is_kept: bool) -> str:
-    """Remove what a failed run leaves and nothing can use; one sentence on what is there now."""
-    made = _load_all(directory)
-    finished = [one for one in made if one.status == DONE]
-    if is_kept:
-        return f"Everything that was recorded, with the logs of the failed capture, is in {directory}."
-    if not finished:
-        shutil.rmtree(directory, ignore_errors=True)
-        return f"Nothing was measured; {directory} was removed (--keep leaves it, with the logs)."
-    for folder in (directory / capture.CAPTURES_FOLDER).iterdir():
-        if folder not in [one.directory for one in made]:
-            shutil.rmtree(folder, ignore_errors=True)
-    count = f"{len(finished)} finished capture" + ("s are" if len(finished) > 1 else " is")
-    return (
-        f"{count} kept in {directory}: go on with the same command and --resume. "
-        "The failed capture was removed (--keep leaves it, with its logs)."
-    )
-
-
-def _prepare(plan: RunPlan, directory: Path, is_resumed: bool, is_forced: bool) -> Path:
-    """The run's folder, new or the one to resume; OutputError where it cannot be."""
-    directory = directory.absolute()
-    if is_resumed and directory.exists():
-        _check_resumable(plan, directory)
-        return directory
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        if not (is_forced and capture.is_run_directory(directory)) and not _is_failed_start(directory):
-            raise OutputError(
-                f"{directory} exists already. It was not changed.", code="run-exists",
-                hint="Continue it with --resume, replace a run with --force, or name another folder with -o.",
-            )  # fmt: skip
-        shutil.rmtree(directory)
-    with _as_output_error(directory):
-        (directory / capture.CAPTURES_FOLDER).mkdir(parents=True, exist_ok=True)
-    return directory
-
-
-def _is_failed_start(directory: Path) -> bool:
-    """Whether a run came to no capture at all (a mistake in the factory): nothing that the next try could lose."""
-    own = {capture.MANIFEST_NAME, capture.CAPTURES_FOLDER}
-    return (
-        capture.is_run_directory(directory)
-        and {path.name for path in directory.iterdir()} <= own
-        and not capture.load_captures(directory)
-        and capture.read_json(directory / capture.MANIFEST_NAME).get("status") == "failed"
-    )
-
-
-def _check_resumable(plan: RunPlan, directory: Path) -> None:
-    before = capture.read_json(directory / capture.MANIFEST_NAME).get("workload", {})
-    now = json.loads(json.dumps(plan.workload.recorded()))
-    for key, value in now.items():
-        if key in before and before[key] != value:
-            raise UsageError(
-                f"The run in {directory} measured another workload: {key} is {before[key]!r} there and {value!r} here.",
-                code="run-unlike", hint="Repeat the options of the first call, or start a new folder with -o.",
-            )  # fmt: skip
-
-
 class _Run:
     """The state of one run; `go` carries out the steps, `finish` writes how it ended."""
 
@@ -225,7 +163,7 @@ class _Run:
         self.on_step = on_step
         self.notes: list[str] = []
         self.deep: tuple[int, ...] = self._remembered_deep()
-        self.captures = _load_all(directory)
+        self.captures = run_folder.load_all(directory)
         self.too_large = {made.batch_size for made in self.captures if made.status == OUT_OF_MEMORY}
         self.gpu_states: dict[str, Any] = {}
         self.levels = plan.levels
@@ -345,7 +283,7 @@ class _Run:
         if self.on_step is not None:
             self.on_step(number, self._least_count(), step, None)
         try:
-            with _as_output_error(plans[0].directory):
+            with run_folder.as_output_error(plans[0].directory):
                 made = _collect(plans)
         except ToolError as error:
             if not self._may_go_on(step, error):
@@ -379,7 +317,7 @@ class _Run:
         made = Capture(level, step.batch_size, step.repeat, self.collector_names[level], FAILED, error.message,
                        metric_set=step.metric_set, directory=folder)  # fmt: skip
         if not (folder / capture.CAPTURE_NAME).is_file():
-            with _as_output_error(folder):
+            with run_folder.as_output_error(folder):
                 made.save()
         self.notes.append(f"no counters of {step.metric_set} at batch size {step.batch_size}: {made.reason}; "
                           "the same command with --resume tries them again")  # fmt: skip
@@ -394,7 +332,7 @@ class _Run:
         suffix = capture.folder_name(0, *name)[2:]
         kept = {made.directory.name for made in self.captures}
         numbers = [0]
-        with _as_output_error(above):
+        with run_folder.as_output_error(above):
             for existing in above.iterdir():
                 if existing.name not in kept and existing.name.endswith(suffix):
                     shutil.rmtree(existing, ignore_errors=True)
@@ -448,21 +386,6 @@ class _Run:
         })  # fmt: skip
 
 
-def _load_all(directory: Path) -> list[Capture]:
-    """Captures that are done or ran out of memory; damaged and failed ones will be made again."""
-    found = []
-    for file in sorted((directory / capture.CAPTURES_FOLDER).glob(f"*/{capture.CAPTURE_NAME}")):
-        try:
-            made = capture.load_capture(file)
-            if made.status == DONE:
-                made.source()
-        except CaptureError:
-            continue
-        if made.status in (DONE, OUT_OF_MEMORY):
-            found.append(made)
-    return found
-
-
 def _collect(plans: Sequence[CapturePlan]) -> list[Capture]:
     """The captures of one process."""
     if len(plans) == 1:
@@ -484,26 +407,6 @@ def deep_batch_size(throughput: dict[int, float]) -> int:
 
 def _number(text: str) -> int:
     return int(text) if text.isdigit() else -1
-
-
-class _as_output_error:
-    """What the system refuses in a folder of ours, as an OutputError that names it (exit 6)."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if not isinstance(error, OSError):
-            return
-        code = {errno.ENOSPC: "output-full", errno.EDQUOT: "output-full"}.get(error.errno or 0)
-        if code is None:
-            code = "output-denied" if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else "output-failed"
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise OutputError(f"{self.folder} cannot be written to: {reason}.", code=code,
-                          hint="Free some space, or name another folder with -o.") from error  # fmt: skip
 
 
 def parse_levels(text: str) -> tuple[str, ...]:
