@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import random
 
 import pytest
+from fuzzing.checks import fault
+from fuzzing.sources import KINDS, SHARES, SURROUNDINGS
 
 
-@pytest.mark.parametrize("seed", [1, 101, 201, 301])
-def test_damaged_sources_are_read_whole_or_refused(root, seed):
-    command = [sys.executable, str(root / "scripts" / "fuzz"), "--cases", "50", "--seed", str(seed)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module", autouse=True)
+def scratch(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FUZZ_SCRATCH", str(tmp_path_factory.mktemp("fuzz")))
+        yield
+
+
+@pytest.mark.parametrize("first", [1, 51, 101, 151])
+def test_damaged_sources_are_read_whole_or_refused(first):
+    weights = [0 if kind in SURROUNDINGS else share for kind, share in zip(KINDS, SHARES)]
+    for seed, kind in enumerate(random.Random(first).choices(KINDS, weights, k=50), first):
+        assert fault(kind, seed, is_whole=seed % 8 == 0) == "", f"scripts/fuzz --one {kind}:{seed}"
+
+
+@pytest.mark.parametrize("case", ["fault:1", "signal:2"])
+def test_commands_in_trouble_leave_nothing_half_done(case):
+    kind, seed = case.split(":")
+    assert fault(kind, int(seed)) == "", f"scripts/fuzz --one {case}"

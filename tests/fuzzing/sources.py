@@ -14,8 +14,9 @@ from pathlib import Path
 from builders import ExportBuilder
 
 CANARY = "xsp-canary-fuzz"
-KINDS = ("export_sql", "export_bytes", "json", "jaeger", "ncu", "store_sql", "store_bytes")
-SHARES = (40, 15, 20, 8, 1, 10, 6)  # how often each kind comes, of a hundred
+SURROUNDINGS = ("fault", "signal")  # a whole export, the command in trouble (`fuzzing.surroundings`)
+KINDS = ("export_sql", "export_bytes", "json", "jaeger", "ncu", "store_sql", "store_bytes", *SURROUNDINGS)
+SHARES = (37, 14, 20, 8, 1, 10, 6, 2, 2)  # how often each kind comes, of a hundred
 
 _SQL_VALUES = (
     "NULL", "0", "-1", "1", "4294967295", "9223372036854775807", "-9223372036854775808", "1e308", "9e999", "1.5",
@@ -45,7 +46,7 @@ def _captures() -> Path | None:
 
 
 @lru_cache(4)
-def _whole_export(number: int) -> bytes:
+def whole_export(number: int) -> bytes:
     builder = ExportBuilder(("3.25.0", "2.9.1", "unversioned", "3.24.0")[number])
     builder.process(100).gpu() if number != 2 else builder.process(100)
     for step in range(4):
@@ -70,7 +71,7 @@ def _some_export(source: random.Random) -> bytes:
     small = ("two_kernels_rtx3080", "no_metadata_2021.2", "nvfuser_h200") if captures else ()
     if small and source.random() < 0.15:
         return (captures / "nsys" / f"{source.choice(small)}.sqlite").read_bytes()
-    return _whole_export(source.randrange(4))
+    return whole_export(source.randrange(4))
 
 
 @lru_cache(1)
@@ -111,7 +112,7 @@ def _whole_store() -> bytes:
     from xsp_post.store.store import write_store
 
     scratch = Path(os.environ["FUZZ_SCRATCH"])
-    (scratch / "for_store.sqlite").write_bytes(_whole_export(0))
+    (scratch / "for_store.sqlite").write_bytes(whole_export(0))
     write_store(analyze([scratch / "for_store.sqlite"]), scratch / "whole.xsp.sqlite", force=True)
     return (scratch / "whole.xsp.sqlite").read_bytes()
 

@@ -74,6 +74,7 @@ class OutputError(XspPostError):
 
 
 _NO_ROOM = {errno.ENOSPC: "full", errno.EDQUOT: "full", errno.EROFS: "denied", errno.EFBIG: "failed"}
+_NOT_LOADED = "failed to map segment"  # a library, for want of memory
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -81,7 +82,7 @@ def in_words(error: BaseException) -> XspPostError:
     """Any error as one that has a sentence. The text of a foreign one may quote a capture: it is left out."""
     if isinstance(error, XspPostError):
         return error
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _NOT_LOADED in str(error)):
         return CaptureError(
             "There is not enough memory for this.",
             code="out-of-memory",

@@ -56,6 +56,8 @@ class Stops:
         reads, writes = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(writes, False)
         signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+        # a child that is forked would write its own signals into our pipe
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
         threading.Thread(target=self._end_late, args=(reads,), daemon=True).start()
 
     def _end_late(self, reads: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pandas as pd
@@ -28,21 +29,30 @@ def write(
         raise ToolError("The package xlsxwriter is not installed.", code="xlsxwriter-missing",
                         hint="Install it: pip install 'xsp-post[xlsx]'.") from None  # fmt: skip
     most = limit or MOST_ROWS
-    counts: dict[str, int] = {}
     # captured text is text: "=1+2" must not be computed, and a name must not become a link
     options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False,
                "strings_to_numbers": False, "nan_inf_to_errors": False}  # fmt: skip
-    with atomic_output(path, force) as temporary, xlsxwriter.Workbook(str(temporary), options) as book:
-        bold = book.add_format({"bold": True})
-        contents = book.add_worksheet("tables")
-        frames = {name: for_people(results, name) for name in results.tables()}
-        rows = [(name, TABLES[name].title if name in TABLES else "", len(frame), min(len(frame), most))
-                for name, frame in frames.items()]  # fmt: skip
-        _fill(contents, pd.DataFrame(rows, columns=["table", "what", "rows", "rows_here"]), bold)
-        for name, frame in frames.items():
-            _fill(book.add_worksheet(name[:_SHEET_NAME]), frame.head(most), bold)
-            counts[name] = min(len(frame), most)
+    whole = io.BytesIO()  # a workbook that cannot be written to its file complains in a traceback of its own
+    with atomic_output(path, force) as temporary:
+        with xlsxwriter.Workbook(whole, options) as book:
+            counts = _filled(book, results, most)
+        temporary.write_bytes(whole.getvalue())
     return Written(Path(path), counts)
+
+
+def _filled(book, results: Results, most: int) -> dict[str, int]:
+    """The workbook's sheets; how many rows each has."""
+    counts: dict[str, int] = {}
+    bold = book.add_format({"bold": True})
+    contents = book.add_worksheet("tables")
+    frames = {name: for_people(results, name) for name in results.tables()}
+    rows = [(name, TABLES[name].title if name in TABLES else "", len(frame), min(len(frame), most))
+            for name, frame in frames.items()]  # fmt: skip
+    _fill(contents, pd.DataFrame(rows, columns=["table", "what", "rows", "rows_here"]), bold)
+    for name, frame in frames.items():
+        _fill(book.add_worksheet(name[:_SHEET_NAME]), frame.head(most), bold)
+        counts[name] = min(len(frame), most)
+    return counts
 
 
 def _fill(sheet, frame: pd.DataFrame, bold) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -89,12 +90,19 @@ class StoreWriter:
 
     def __enter__(self) -> StoreWriter:
         self._path = self._output.__enter__()
+        try:
+            self._describe()
+        except BaseException:
+            self.__exit__(*sys.exc_info())  # a full disk is said as one, and nothing stays
+            raise
+        return self
+
+    def _describe(self) -> None:
         with self._open() as database:
             database.execute("PRAGMA page_size = 16384")
             database.execute("CREATE TABLE xsp_meta (key TEXT PRIMARY KEY, value TEXT) -- what wrote this store")
             meta = {"schema_version": str(SCHEMA_VERSION), "writer": f"xsp-post {__version__}"}
             database.table("xsp_meta").insert_all({"key": k, "value": v} for k, v in meta.items())
-        return self
 
     def __exit__(self, *failure: Any) -> bool | None:
         if self._pending is not None:
