@@ -452,6 +452,32 @@ def test_levels_that_can_share_a_process_do(stub, tmp_path, monkeypatch):
     assert len(together) == 2 + run.MOST_REPEATS + 4
 
 
+def test_a_profiler_of_the_whole_process_keeps_its_own(stub, tmp_path, monkeypatch):
+    clock, nsys = stub(), Stub()
+    clock.shares_process, nsys.name = (lambda device: True), "nsys"
+    by_name = {"clock": clock, "nsys": nsys}
+    monkeypatch.setattr(collectors, "choose", lambda level, wanted, device: nsys if level == RUN_KERNEL else clock)
+    monkeypatch.setattr(collectors, "get", by_name.__getitem__)
+    monkeypatch.setattr(run, "collect_together", lambda levels: [clock.collect(plan) for _, plan in levels])
+    told = []
+
+    def tell(number, total, step, made):
+        told.append((total, step.levels))
+
+    run.execute(RunPlan(WORKLOAD, (4,), repeat_count=2), tmp_path / "run", on_step=tell)
+    together, alone = (RUN_MODEL, RUN_LAYER), (RUN_KERNEL,)
+    assert told[::2] == [(4, together), (4, alone), (4, alone), (4, together)]
+    assert {level for level, _, _ in nsys.made} == {RUN_KERNEL}
+
+
+@pytest.mark.parametrize(("name", "on_cpu", "on_gpu"), [
+    ("clock", True, True), ("torch", True, False), ("nsys", False, False), ("ncu", False, False),
+])  # fmt: skip
+def test_which_collectors_can_share_a_process(name, on_cpu, on_gpu):
+    collector = collectors.get(name)
+    assert (collector.shares_process("cpu"), collector.shares_process("cuda")) == (on_cpu, on_gpu)
+
+
 def small_plan(tmp_path, **change) -> RunPlan:
     pytest.importorskip("torch", reason="torch is not installed (extra run)")
     (tmp_path / "net.py").write_text(SMALL)
