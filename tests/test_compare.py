@@ -598,3 +598,16 @@ def test_ranks_of_one_capture_with_executions_of_their_own_are_compared(tmp_path
     layers = compare(result, result).frame("compare_layers")
     assert (layers["layer_path"] == "[outside layers]").sum() == 2
     assert layers["difference_ns"].abs().max() == 0
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_narrow_terminal_shows_what_changed_on_one_line_each(width, capsys, monkeypatch):
+    from xsp_post.commands.compare import _print
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    _print(compare(run(1), run(2, slow={4: 3.0})), 5)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    row = next(line for line in lines if line.startswith("layers.4:Linear "))
+    assert "slower" in row and "%" in row
+    assert any("none of which shows a difference" in line for line in lines)

@@ -113,22 +113,43 @@ def _print(comparison: Analysis, top: int) -> None:
             _section(console, title, _for_print(frame, column, "_latency_ns"), top)
 
 
+# Columns that a narrow terminal does without, first to last.
+_DISPENSABLE = ("95 % interval", "in layer", "base", "other")
+_LEAST_NAME = 24
+
+
 def _section(console, title: str, frame: pd.DataFrame, top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from xsp_post.reports.text import shorten
+
     console.print(f"\n{title}", style="bold")
+    differs = frame[frame["change"].isin(_SHOWN)]
+    listed = frame if top == 0 else differs.head(top)
+    columns, room = _fitting(listed, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in frame.columns:
+    for column in columns:
         is_text = column in ("what", "in layer", "change")
-        table.add_column(column, justify="left" if is_text else "right", overflow="fold")
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
     styles = {"slower": "red", "faster": "green", "more": "red", "less": "green"}
-    listed = frame if top == 0 else frame.head(top)
-    for row in listed.itertuples(index=False):
-        table.add_row(*(Text(str(cell), style=styles.get(str(cell), "")) for cell in row))
+    for row in listed[columns].to_dict("records"):
+        cells = {**row, "what": shorten(str(row["what"]), room)}
+        table.add_row(*(Text(str(cells[c]), style=styles.get(str(cells[c]), "")) for c in columns))
     console.print(table)
     if len(listed) < len(frame):
-        console.print(f"… {len(frame) - len(listed):,} more (--top 0 prints all)", style="dim")
+        none = ", none of which shows a difference" if len(listed) == len(differs) else ""
+        console.print(f"… {len(frame) - len(listed):,} more{none} (--top 0 prints all)", style="dim")
+
+
+def _fitting(frame: pd.DataFrame, width: int) -> tuple[list[str], int]:
+    """The columns that fit, and how long a name may be: names give way before numbers, some numbers before names."""
+    widths = {str(c): 2 + max([len(str(c)), *(len(str(cell)) for cell in frame[c])]) for c in frame.columns}
+    name = min(widths.pop("what"), _LEAST_NAME)
+    for column in _DISPENSABLE:
+        if name + sum(widths.values()) > width:
+            widths.pop(column, None)
+    return ["what", *(c for c in frame.columns if c in widths)], max(width - sum(widths.values()) - 2, 8)
 
 
 def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
@@ -150,7 +171,8 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
     )
     for row in frame.to_dict("records"):
         base, is_count = row[f"base{suffix}"], row.get("unit") == "1"
-        name = str(row[column]) + (f" → {row['other_name']}" if row.get("other_name") else "")
+        name = str(row[column]).replace("_", " ") if column == "quantity" else str(row[column])
+        name += f" → {row['other_name']}" if row.get("other_name") else ""
         name += " (host time)" if row.get("measure") == "host_time" else ""
         cells = {"what": shown(name, 70)}
         if "other_name" in row and (frame["layer_path"] != "").any():

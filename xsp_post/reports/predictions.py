@@ -7,11 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from xsp_post.base.text_safety import shown
 from xsp_post.replay.changes import Effect
 from xsp_post.replay.what_if import Prediction
 from xsp_post.reports.records import records
+from xsp_post.reports.terminal_text import say
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _PATH_ROWS = 8
@@ -26,7 +28,7 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
         else f"[bold]{escape(shown(prediction.source_name))}[/bold]: the whole recording (no execution is known)"
     )  # fmt: skip
     for effect in prediction.effects:
-        console.print("  " + escape(_effect_text(effect)))
+        say(console, "  " + _effect_text(effect))
     table = Table(box=None, pad_edge=False)
     for head in ("", "measured", "predicted", "change", "expected between"):
         table.add_column(head, justify="left" if not head else "right")
@@ -39,13 +41,17 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
                 f"{format_ns(amount.low_ns)} … {format_ns(amount.high_ns)}",
             )  # fmt: skip
     console.print(table)
-    console.print(
+    say(
+        console,
         f"Replay error {format_ratio_percent(prediction.error_ratio, 2)} (simulation of the unchanged recording), "
-        f"spread over executions {format_ratio_percent(prediction.spread_ratio, 2)}."
+        f"spread over executions {format_ratio_percent(prediction.spread_ratio, 2)}.",
     )
     before = "" if prediction.limit_before == prediction.limit else f"; before: {prediction.limit_before}"
     share = format_ratio_percent(prediction.limit_ratio)
-    console.print(f"Limit after the change: [bold]{prediction.limit}[/bold] ({share} of the critical path){before}.")
+    limit = Text.assemble(
+        "Limit after the change: ", (prediction.limit, "bold"), f" ({share} of the critical path){before}."
+    )
+    say(console, limit)
     _print_path(console, prediction)
 
 

@@ -222,7 +222,7 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
     columns = _most_wanted_first(columns, table_name)
     titles = titles_of(table_name, [*columns, *same])
     if said := [c for c in same if not listed[c].isna().all()]:
-        console.print(Text(" · ".join(f"{titles[c]} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
+        say(console, Text(" · ".join(f"{titles[c]} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
     longest = min(_TEXT_WIDTH, max(console.width * 2 // 5, 16))  # a name leaves room for what is said of it
     cells = {c: _cells(listed[c], formatter_of(str(c)), longest) for c in columns}
     widths = {c: max([len(titles[c]), *(len(cell) for cell in cells[c])]) + 1 for c in columns}
@@ -244,7 +244,8 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
         console.print(f"… {len(frame) - len(listed):,} more rows (--top 0 prints all)", style="dim")
     if len(fitting) < len(columns):
         hidden = ", ".join(titles[c] for c in columns[len(fitting) :])
-        console.print(f"… {len(columns) - len(fitting)} more columns (--format csv has all): {hidden}", style="dim")
+        left_out = f"… {len(columns) - len(fitting)} more columns (--format csv has all): {hidden}"
+        say(console, Text(left_out, style="dim"))
     if not len(frame):
         console.print("no rows", style="dim")
 
