@@ -304,3 +304,35 @@ def test_the_optimal_batch_is_what_the_last_gain_reaches(rate, optimal):
 
 def test_a_single_batch_size_is_not_optimal():
     assert optimal_position(np.array([8]), np.array([1.0]), "settled") == -1
+
+
+def test_totals_are_trimmed_as_totals_and_parts_add_up_to_them_with_a_rest():
+    """Two layers of a kernel each, of which one is slow in three executions of ten and the other in three others: each
+    trimmed mean has two slow values less than the sums have."""
+    count, slow = 10, {1: (0, 2, 4), 2: (5, 7, 9)}
+
+    def of(layer, turn):
+        return 1100 if turn in slow[layer] else 100
+
+    kernels, layers = [], []
+    for turn in range(count):
+        for layer in (1, 2):
+            place = {"capture_id": 0, "iteration_index": turn, "layer_index": layer}
+            kernels.append({**place, "name": f"k{layer}", "short_name": "k", "duration_ns": of(layer, turn)})
+            layers.append({**place, "layer_path": f"l{layer}", "layer_name": f"l{layer}", "layer_type": "Linear",
+                           "call_index": 0, "latency_ns": of(layer, turn), "latency_source": "projection"})  # fmt: skip
+    tables = compute_all(
+        analysis([("M/L/G", "net", 1)], [(0, turn, "", 2000) for turn in range(count)], kernels, layers)
+    )[0]
+    a11, a15, summary = tables["a11"], tables["a15"].iloc[0], tables["workload_summary"].iloc[0]
+    part = (100 * 5 + 1100) / 6  # of ten values, two to either side are left out
+    assert a11["kernel_latency_ns"].tolist() == pytest.approx([part, part])
+    assert a11["kernel_total_ns"].tolist() == pytest.approx([part, part])  # one kernel each: nothing to add up
+    assert a11["kernel_rest_ns"].tolist() == pytest.approx([0, 0])
+    whole = (200 * 2 + 1200 * 4) / 6
+    assert (a15["kernel_total_ns"], a15["kernel_rest_ns"]) == pytest.approx((whole, whole - 2 * part))
+    assert a15["gpu_latency_ratio"] == summary["gpu_latency_ratio"] == pytest.approx(whole / 2000)
+    a06 = tables["a06"].iloc[0]
+    assert (a06["latency_ns"], a06["total_latency_ns"]) == pytest.approx((2 * part, whole))
+    assert a06["rest_latency_ns"] == summary["layer_rest_ns"] == pytest.approx(whole - 2 * part)
+    assert summary["layer_total_ns"] == pytest.approx(whole)

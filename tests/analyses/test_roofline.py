@@ -1,7 +1,6 @@
 """Intensity, throughput, roofs and verdicts; sums of counters; missing counters stay unknown."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from helpers import frame_of
 
@@ -304,22 +303,3 @@ def test_a_projection_is_not_split_into_gpu_and_rest():
     a2 = found["a02"]
     assert a2["latency_ns"].tolist()[0] == 7 and np.isnan(a2["latency_ns"].tolist()[1])
     assert a2["latency_ratio"].tolist()[0] == 1 and host["host_ns"] == 40
-
-
-def test_a_total_is_trimmed_as_a_total():
-    """Two kernels that are slow in turn: each trimmed mean leaves its slow launch out, the sum of both does not."""
-    from xsp_post.analyses.kernel_rows import _totals
-
-    class Iterations:
-        iterations = pd.DataFrame({"case_index": [0] * 10})
-
-        def __len__(self):
-            return 1
-
-    row = np.repeat(np.arange(10), 2)
-    duration = np.full(20, 100.0)
-    duration[[0, 3]] = 1100.0  # the first kernel of execution 0, the second of execution 1
-    total = _totals(row, duration, Iterations(), 0.2)  # type: ignore[arg-type]
-    assert total.tolist() == [200.0]
-    duration[0::4], duration[3::4] = 300.0, 300.0  # one of the two is slow in every execution
-    assert _totals(row, duration, Iterations(), 0.2).tolist() == [400.0]

@@ -46,13 +46,17 @@ def workload_summary(inputs: Inputs) -> pd.DataFrame:
     is_short = kernels["latency_ns"].to_numpy() < _MILLISECOND_NS
     kernel_latency = inputs.by_case[0].latency_ns
     has_kernels, has_layers = inputs.has_kernels, np.bincount(case, minlength=count) > 0
+    layer_latency = np.where(has_layers, group_sum(case, latency, count), np.nan)
+    layer_total = inputs.layers.totals_ns(inputs.layers.frame["case_index"].to_numpy(np.int64), count)
     return shaped(
         "workload_summary",
         {
             **inputs.case_columns(np.arange(count)),
             "workload_name": frame["workload_name"].to_numpy(),
             "model_latency_ns": inputs.model_latency_ns,
-            "layer_latency_ns": np.where(has_layers, group_sum(case, latency, count), np.nan),
+            "layer_latency_ns": layer_latency,
+            "layer_total_ns": layer_total,
+            "layer_rest_ns": layer_total - layer_latency,
             "layer_count": captured(np.bincount(case, minlength=count), has_layers),
             "layer_under_1ms_count": captured(
                 np.bincount(case[latency < _MILLISECOND_NS], minlength=count), has_layers
@@ -60,7 +64,7 @@ def workload_summary(inputs: Inputs) -> pd.DataFrame:
             "kernel_latency_ns": np.where(has_kernels, kernel_latency, np.nan),
             **kernel_counts(inputs),
             "kernel_under_1ms_count": captured(np.bincount(kernel_case[is_short], minlength=count), has_kernels),
-            "gpu_latency_ratio": np.where(has_kernels, divide(kernel_latency, inputs.model_latency_ns), np.nan),
+            "gpu_latency_ratio": divide(inputs.kernels.total_ns, inputs.model_latency_ns),
             "convolution_latency_ratio": convolution_ratio(case, latency, is_convolution, count),
         },
     )

@@ -43,12 +43,20 @@ def a11(inputs: Inputs) -> pd.DataFrame:
             "shape_text": chosen["shape_text"].array,
             "layer_latency_ns": chosen["latency_ns"].to_numpy(),
             "kernel_latency_ns": total.latency_ns,
+            **_kernel_totals(inputs, rows, total.latency_ns),
             "kernel_count": count,
             **total.quantities(),
             **intensity_columns(covered, inputs.peaks, inputs.options),
             **coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows]),
         },
     )
+
+
+def _kernel_totals(inputs: Inputs, rows: np.ndarray, parts_ns: np.ndarray) -> dict[str, np.ndarray]:
+    """Kernel time of each layer trimmed as a total, and what it is more than the sum of its trimmed kernels."""
+    whole = inputs.kernels.layer_total_ns[rows]
+    whole = np.where(np.isnan(whole), parts_ns, whole)
+    return {"kernel_total_ns": whole, "kernel_rest_ns": whole - parts_ns}
 
 
 def a12(inputs: Inputs) -> pd.DataFrame:

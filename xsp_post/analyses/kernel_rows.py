@@ -29,7 +29,7 @@ from xsp_post.analyses.layer_rows import LayerRows
 from xsp_post.analyses.options import Options
 from xsp_post.analyses.roofline import ANALYTIC, CONDITIONS, MEASURED_PEAKS, Work, tensor_pipe
 from xsp_post.analyses.shape_work import with_shapes
-from xsp_post.arrays.processes import summarise_repeats
+from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.statistics import medians, summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.counters import INTEGER_ONLY
@@ -79,6 +79,7 @@ class KernelRows:
     is_analytic  which rows' work is from shapes
     phase     code of `shape_work.PHASES` of each row, 0 unknown
     total_ns  per case: kernel time of one execution, the trimmed mean of the executions' own sums
+    layer_total_ns  the same per row of the layers' frame
     unplaced_ns  per case: kernel time of one execution that no launch connects to it (in a capture of several, the
               average)
     """
@@ -91,6 +92,7 @@ class KernelRows:
     phase: IntArray
     unplaced_ns: FloatArray
     total_ns: FloatArray
+    layer_total_ns: FloatArray
 
     @property
     def has_counters(self) -> bool:
@@ -161,16 +163,21 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
             "metric_source": source,
         }
     )
-    total = _totals(row[is_measured], duration[is_measured], cases, options.trim_ratio)
-    return KernelRows(frame, summary, shapes.work, findings, shapes.is_analytic, shapes.phase, unplaced, total)
-
-
-def _totals(row: IntArray, duration: FloatArray, cases: Cases, trim_ratio: float) -> FloatArray:
-    """Kernel time of one execution per case. A sum is trimmed as a sum: that of trimmed parts is biased low."""
-    sums = np.bincount(row, weights=duration, minlength=len(cases.iterations))
-    is_there = np.bincount(row, minlength=len(cases.iterations)) > 0
-    case = np.where(is_there, cases.iterations["case_index"].to_numpy(np.int64), -1)
-    return summarise_groups(sums, case, len(cases), trim_ratio)["trimmed_mean"].to_numpy()
+    parts = (case[is_measured], row[is_measured], duration[is_measured])
+    total = trimmed_totals(parts[2], *parts[:2], len(cases), options.trim_ratio)
+    of_layer = layers.rows_of(parts[0], layer[is_measured])
+    layer_total = trimmed_totals(parts[2], of_layer, parts[1], len(layers.frame), options.trim_ratio)
+    return KernelRows(
+        frame,
+        summary,
+        shapes.work,
+        findings,
+        shapes.is_analytic,
+        shapes.phase,
+        unplaced,
+        total,
+        layer_total,
+    )
 
 
 def _ints(frame: pd.DataFrame, column: str) -> IntArray:

@@ -23,7 +23,7 @@ from xsp_post.analyses.frames import (
     text_codes,
     texts_of,
 )
-from xsp_post.arrays.processes import summarise_repeats
+from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results
@@ -70,6 +70,8 @@ class LayerRows:
     frame: pd.DataFrame
     summary: pd.DataFrame
     findings: list[Finding]
+    _samples: tuple[IntArray, IntArray, FloatArray]  # row of frame, iteration row, latency of every measured layer
+    _trim_ratio: float
     _keys: IntArray  # iteration row × width + the capture's own layer_index
     _layer_index: IntArray  # what that layer is called in its case
     _width: int
@@ -82,6 +84,11 @@ class LayerRows:
         inside = (own_layer_index >= 0) & (own_layer_index < self._width)
         wanted = np.where(inside, iteration_row * self._width + own_layer_index, -1)
         return lookup(self._keys, self._layer_index, wanted)
+
+    def totals_ns(self, group: IntArray, count: int) -> FloatArray:
+        """Latency of one execution per group of rows of ``frame`` (−1 none), trimmed as a total. (rows,) → (count,)."""
+        row, iteration, latency = self._samples
+        return trimmed_totals(latency, group[row], iteration, count, self._trim_ratio)
 
     def rows_of(self, case_index: IntArray, layer_index: IntArray) -> IntArray:
         """Row of ``frame`` of each (case, layer); −1 where there is none. Shape (n,)."""
@@ -140,10 +147,16 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     is_own = bool((number[group] == own).all()) and bool(seen.all())
     keys, position = np.unique(row * width + own, return_index=True)
     named = np.where(seen, number, -1)[group]
+    in_frame = np.full(len(first), -1, np.int64)
+    in_frame[ordered] = np.arange(len(ordered))
+    shown = is_source & ~hidden[group] if len(group) else is_source
+    samples = (in_frame[group[shown]], row[shown], layers["latency_ns"].to_numpy(np.float64)[shown])
     return LayerRows(
         frame.iloc[ordered].reset_index(drop=True),
         summary.iloc[ordered].reset_index(drop=True),
         findings,
+        samples,
+        trim_ratio,
         keys,
         named[position],
         width,

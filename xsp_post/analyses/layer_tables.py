@@ -132,7 +132,15 @@ def a06(inputs: Inputs) -> pd.DataFrame:
     types = _by_type(inputs, rows, "latency_ns", _by_phase(inputs))
     if types is None:
         return empty("a06")
-    return shaped("a06", {**types, "latency_ratio": share(types["latency_ns"], types["case_index"])})
+    whole = types["total_latency_ns"]
+    return shaped(
+        "a06",
+        {
+            **types,
+            "rest_latency_ns": whole - types["latency_ns"],
+            "latency_ratio": share(types["latency_ns"], types["case_index"]),
+        },
+    )
 
 
 def _by_phase(inputs: Inputs) -> dict[str, FloatArray]:
@@ -193,6 +201,10 @@ def _by_type(
     }
     if quantity:
         columns[quantity] = weight[order]
+    if quantity == "latency_ns":
+        of_row = np.full(len(inputs.layers.frame), -1, np.int64)
+        of_row[rows] = group
+        columns["total_latency_ns"] = inputs.layers.totals_ns(of_row, len(first))[order]
     for name, values in (others or {}).items():
         columns[name] = group_sum(group, values[rows], len(first))[order]
     return columns

@@ -150,7 +150,7 @@ def a15(inputs: Inputs) -> pd.DataFrame:
             "kernel_rest_ns": np.where(is_timed, inputs.kernels.total_ns[rows] - total.latency_ns[rows], np.nan),
             "busy_ns": busy[rows],
             **{name: count[rows] for name, count in kernel_counts(inputs).items()},
-            "gpu_latency_ratio": np.where(is_timed, divide(total.latency_ns, latency)[rows], np.nan),
+            "gpu_latency_ratio": np.where(is_timed, divide(inputs.kernels.total_ns, latency)[rows], np.nan),
             "gpu_busy_ratio": divide(together.busy_ns, together.window_ns)[rows],
             **{name: values[rows] for name, values in total.quantities().items()},
             "total_flop": np.where(is_analytic, work.flop, total.flop)[rows],

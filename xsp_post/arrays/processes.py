@@ -68,6 +68,26 @@ def summarise_repeats(
     return summary
 
 
+def trimmed_totals(
+    values: FloatArray, groups: IntArray, executions: IntArray, group_count: int, trim_ratio: float = TRIM_RATIO
+) -> FloatArray:
+    """Per group the trimmed mean, over the executions, of what its parts take together; NaN for empty groups.
+
+    A sum is trimmed as a sum: trimmed parts add up to less under noise, because now this and now that part is the slow
+    one. ``values`` (n,) are the parts; rows with a negative group or a NaN value are left out.
+    """
+    used = (groups >= 0) & ~np.isnan(values)
+    width = int(executions.max(initial=0)) + 1
+    key = groups[used] * width + executions[used]
+    if group_count * width > 4 * len(values) + 1000:  # few of the pairs are there
+        keys, key = np.unique(key, return_inverse=True)
+    else:
+        keys = np.arange(group_count * width)
+    is_there = np.bincount(key, minlength=len(keys)) > 0
+    sums = np.bincount(key, weights=values[used], minlength=len(keys))[is_there]
+    return summarise_groups(sums, keys[is_there] // width, group_count, trim_ratio)["trimmed_mean"].to_numpy()
+
+
 def _between(value: FloatArray, group: IntArray, repeat: IntArray, group_count: int, trim_ratio: float) -> pd.DataFrame:
     """Summary of the repeats' trimmed means per group."""
     names, number = np.unique(repeat, return_inverse=True)
