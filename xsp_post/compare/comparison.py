@@ -295,8 +295,8 @@ def _tested(samples: pd.DataFrame, keys: list[str], spread: float, resolution: f
 
 
 def _corrected(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """``adjusted_p_value``, ``is_shown`` and, of those, ``is_significant``: Holm's correction within each table, each with
-    its share of the chance of a false alarm (a table without tests leaves its share to the others)."""
+    """``adjusted_p_value``, ``is_shown`` and, of those, ``is_significant``: Holm's correction within each table, each
+    with its share of the chance of a false alarm (a table without tests leaves its share to the others)."""
     tested = [name for name, table in tables.items() if table["p_value"].notna().any()]
     total = sum(_SHARES[name] for name in tested) or 1.0
     result = {}
