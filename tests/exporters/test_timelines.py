@@ -59,6 +59,20 @@ def decode(path):
     return pd.DataFrame(slices), tracks
 
 
+def test_the_critical_path_is_a_track_of_its_own(tmp_path):
+    analysis = small_analysis()
+    start = int(analysis.frame("kernels").query("capture_id == 2")["start_ns"].min())
+    rows = [("host", "", start, start + 40), ("kernel", "gemm", start + 40, start + 90)]
+    path = pd.DataFrame(rows, columns=["kind", "name", "start_ns", "end_ns"]).assign(capture_id=2)
+    perfetto.write(Analysis({**analysis.frames, "critical_path": path}), tmp_path / "trace.pftrace")
+    slices, tracks = decode(tmp_path / "trace.pftrace")
+    (own,) = [uuid for uuid, track in tracks.items() if track.name.startswith("critical path")]
+    mine = slices[slices["track"] == own]
+    assert mine["name"].tolist() == ["host", "kernel: gemm"]
+    assert (mine["end"] - mine["start"]).tolist() == [40, 50]
+    assert mine["start"].iloc[1] == mine["end"].iloc[0]
+
+
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_perfetto_counts_nests_and_links(tmp_path, suffix):
     analysis = small_analysis()
