@@ -6,12 +6,13 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.tree import Tree
+from xsp_post.model.tree import Attribution, Tree
 from xsp_post.schemas.units import format_ratio_percent
 from xsp_post.tree_steps.executions import CYCLES, LEAST_COVERAGE, SEQUENCE, TRAINING, Candidate
 
 COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")
 _MOST_NAMED = 3
+_LEAST_LOST = 0.05  # of the device time; less is not worth a word
 
 
 def candidates_frame(tree: Tree, chosen: Candidate | None, others: list[Candidate]) -> pd.DataFrame:
@@ -81,13 +82,23 @@ def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
         said = (
             f"model executions: none found; no marker, root module, cycle of ranges or period of launches holds {least}"
         )
-        return said + f" of the {of_what}" + _other(others)
+        return said + f" of the {of_what}" + _other(others) + _without_launch(tree)
     parts = [f"`{row['name']}` ×{row['execution_count']:,}" for row in taken.head(_MOST_NAMED).to_dict("records")]
     if len(taken) > _MOST_NAMED:
         parts.append(f"{len(taken) - _MOST_NAMED} others")
     rules = " and ".join(dict.fromkeys(taken["rule"].astype(str)))
     share = format_ratio_percent(min(float(taken["coverage_ratio"].sum()), 1.0), 0)
-    return f"model executions: {', '.join(parts)}, {share} of {of_what} ({rules})" + _other(others)
+    said = f"model executions: {', '.join(parts)}, {share} of {of_what} ({rules})"
+    return said + _other(others) + _without_launch(tree)
+
+
+def _without_launch(tree: Tree) -> str:
+    """How much of the device time no execution can hold, because its launches are not in the recording."""
+    activities = tree.activities
+    length = (activities["end_ns"] - activities["start_ns"]).to_numpy()
+    lost = int(length[activities["attribution"].to_numpy() == Attribution.NO_LAUNCH].sum())
+    ratio = lost / max(int(length.sum()), 1)
+    return "" if ratio < _LEAST_LOST else f"; {format_ratio_percent(ratio, 0)} has no launch in the recording"
 
 
 def _other(others: pd.DataFrame) -> str:
