@@ -143,6 +143,34 @@ def test_an_embedding_reads_the_rows_that_are_looked_up():
     assert (found.flop, found.read_bytes, found.written_bytes) == (0, 10 * 64 * 4 + 80, 10 * 64 * 4)
 
 
+def test_writes_by_index_are_as_many_as_the_values():
+    put = ["float", "", "float", "Scalar"]
+    sizes = [[1000, 64], [], [10, 64], []]
+    found = work_of("aten::_index_put_impl_", record(sizes, put, ["", "", "", "False"]))
+    assert (found.flop, found.read_bytes, found.written_bytes) == (0, 2560, 2560)
+    added = work_of("aten::_index_put_impl_", record(sizes, put, ["", "", "", "True"]))
+    assert (added.read_bytes, added.written_bytes, added.element_operations) == (5120, 2560, 640)
+    assert work_of("aten::_index_put_impl_", record([[1000, 64], [], [1], []], put)) is None  # a fill, of how many?
+    types = ["float", "Scalar", "long int", "float"]
+    found = work_of("aten::scatter_", record([[100, 64], [], [10, 64], [10, 64]], types, ["", "0", "", ""]))
+    assert (found.read_bytes, found.written_bytes) == (640 * 8 + 640 * 4, 640 * 4)
+    filled = work_of(
+        "aten::scatter_", record([[100, 64], [], [10, 64], []], types[:3] + ["Scalar"], ["", "0", "", "1"])
+    )
+    assert (filled.read_bytes, filled.written_bytes) == (640 * 8, 640 * 4)
+    found = work_of("aten::scatter_add_", record([[100, 64], [], [10, 64], [10, 64]], types, ["", "0", "", ""]))
+    assert (found.read_bytes, found.element_operations) == (640 * 8 + 2 * 640 * 4, 640)
+
+
+def test_reads_by_index_are_known_where_the_indices_are():
+    found = work_of("aten::index", record([[1000, 64], [[10]]], ["float", ""]))
+    assert (found.flop, found.read_bytes, found.written_bytes) == (0, 10 * 64 * 4 + 80, 10 * 64 * 4)
+    pairs = work_of("aten::index", record([[1000, 64, 2], [[10], [10]]], ["float", ""]))
+    assert pairs.written_bytes == 10 * 2 * 4
+    assert work_of("aten::index", record([[1000, 64], []], ["float", ""])) is None  # the list is not recorded
+    assert work_of("aten::index", record([[1000, 64], [[1000, 64]]], ["float", ""])) is None  # a mask, perhaps
+
+
 def test_a_reduction_writes_what_remains():
     text = record([[4, 8, 16], [], [], []], ["float", "ScalarList", "Scalar", ""], ["", "[-1]", "True", ""])
     assert work_of("aten::mean", text).written_bytes == 4 * 32

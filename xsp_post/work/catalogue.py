@@ -163,6 +163,12 @@ OPERATORS: dict[str, Operator] = {
     **_named(memory_bound.lookup, "aten::embedding", is_wrapper=True),
     **_named(memory_bound.index_select, "aten::index_select"),
     **_named(memory_bound.gather, "aten::gather"),
+    **_named(memory_bound.index, "aten::index"),
+    **_named(memory_bound.index_put, "aten::_index_put_impl_"),
+    **_named(memory_bound.index_put, "aten::index_put", "aten::index_put_", is_wrapper=True),
+    **_named(
+        memory_bound.scatter, "aten::scatter", "aten::scatter_", "aten::scatter_add", "aten::scatter_add_"
+    ),
     **_named(memory_bound.embedding_backward, "aten::embedding_dense_backward"),
     **_named(memory_bound.copy, "aten::copy_"),
     **_named(memory_bound.clone, "aten::clone", "aten::contiguous", "aten::_to_copy", "aten::to", is_wrapper=True),

@@ -234,6 +234,47 @@ def gather(call: Signature) -> Amounts | None:
     return _whole(amounts.LOOKUP, read, times(indices.element_count, size), 0.0)
 
 
+def index(call: Signature) -> Amounts | None:
+    """index (``table[rows]``): table, list of indices of 8 bytes. A list whose sizes are not recorded says nothing, nor
+    one that may be a mask: how many of its elements are true is not recorded."""
+    table = call.tensor(0)
+    given = call.inputs[1].items if len(call.inputs) > 1 else ()
+    if table is None or not table.sizes or not given or not all(one.sizes for one in given):
+        return None
+    if any(one.sizes == table.sizes[: len(one.sizes or ())] for one in given):
+        return None
+    count = _broadcast_count(list(given)) * math.prod(table.sizes[len(given) :])
+    size = element_bytes(table.dtype)
+    read = total(times(min(count, table.element_count), size), 8.0 * sum(one.element_count for one in given))
+    return _whole(amounts.LOOKUP, read, times(count, size), 0.0)
+
+
+def index_put(call: Signature) -> Amounts | None:
+    """index_put: table, indices, values, whether they are added. As many elements are written as there are values; of
+    a single value it is not known how many."""
+    table, values = call.tensor(0), call.tensor(2)
+    if table is None or values is None or values.element_count <= 1:
+        return None
+    written = times(values.element_count, element_bytes(table.dtype))
+    is_added = bool(call.flag(3))
+    read = total(bytes_of(values), written if is_added else 0.0)
+    return _whole(amounts.LOOKUP, read, written, float(values.element_count) if is_added else 0.0)
+
+
+def scatter(call: Signature) -> Amounts | None:
+    """scatter, scatter_add: table, dimension, indices, values: one element of the table per index."""
+    table, indices, values = call.tensor(0), call.tensor(2), call.tensor(3)
+    if table is None or indices is None:
+        return None
+    count, size = indices.element_count, element_bytes(table.dtype)
+    is_added = "add" in call.operator
+    read = total(bytes_of(indices), times(count, size) if values is not None else 0.0)
+    written = times(count, size)
+    if is_added:
+        read = total(read, written)
+    return _whole(amounts.LOOKUP, read, written, float(count) if is_added else 0.0)
+
+
 def embedding_backward(call: Signature) -> Amounts | None:
     """embedding_dense_backward: gradient, indices, number of rows: a whole table of gradients is written."""
     gradient, indices, rows = call.tensor(0), call.tensor(1), call.integers(2)
