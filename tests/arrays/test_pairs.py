@@ -28,6 +28,12 @@ def test_pairs_by_hand():
     assert np.isnan(found["trimmed_mean"][0]) and np.isnan(found["ci_low"][2])
 
 
+def test_one_interrupted_iteration_of_a_block_does_not_count():
+    rows = [(cell, process, 0, value) for process in (0, 1) for cell, usual in ((0, 10.0), (1, 12.0))
+            for value in (usual, usual, usual, usual, usual + 990 * cell)]  # fmt: skip
+    assert paired_differences(samples(rows), np.array([-1, 0]))["trimmed_mean"][1] == 2
+
+
 def test_load_that_both_meet_leaves_the_difference():
     """Load differs by 40 % between processes and by 30 % between rounds: the intervals of 200 runs hold the true 5 %
     as often as they say, and are narrow."""

@@ -59,6 +59,8 @@ def test_the_option_that_narrows_the_interval_is_said():
     wide = row.assign(ci_low_latency_ns=8 * MS, ci_high_latency_ns=12 * MS)
     said = headline.advice(Analysis({"a01": wide, "captures": captures}))
     assert "±20.0 %, over 4 processes" in said and "--resume --repeat 16" in said and "other work" in said
+    assert "--threads" not in said
+    assert "--threads 1" in headline.advice(Analysis({"a01": wide, "captures": captures}), has_threads=True)
     narrow = row.assign(ci_low_latency_ns=9.9 * MS, ci_high_latency_ns=10.1 * MS)
     said = headline.advice(Analysis({"a01": narrow, "captures": captures}))
     assert "±1.0 %" in said and "--repeat 8" in said and "other work" not in said

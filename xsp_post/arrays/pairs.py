@@ -9,18 +9,21 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.processes import summarise_repeats
+from xsp_post.arrays.statistics import summarise_groups
 
 
 def paired_differences(samples: pd.DataFrame, base: np.ndarray) -> pd.DataFrame:
     """Per cell, how much longer it took than cell ``base[cell]`` (−1: compared with none) in the same rounds.
 
-    ``samples``: columns cell (0…n−1), process, round, value; one row per measurement. A pair is the mean of a cell's
-    measurements in one round of a process minus that of its base in the same round. Columns as in
+    ``samples``: columns cell (0…n−1), process, round, value; one row per measurement. A pair is the trimmed mean of a
+    cell's measurements in one round of a process minus that of its base in the same round. Columns as in
     `summarise_repeats` (the estimate is the trimmed mean over all pairs, the error that between processes), and
     ``process_count``. Shapes: base (n,) → n rows; cells without a pair have count 0.
     """
     keys = ["cell", "process", "round"]
-    means = samples.groupby(keys, as_index=False, sort=False)["value"].mean()
+    groups = samples.groupby(keys, sort=False)
+    means = groups.first().reset_index()
+    means["value"] = summarise_groups(samples["value"], groups.ngroup().to_numpy(), len(means))["trimmed_mean"]
     mine = means.assign(base=base[means["cell"].to_numpy(np.int64)])
     pairs = mine[mine["base"] >= 0].merge(
         means, left_on=["base", "process", "round"], right_on=keys, suffixes=("", "_of_base"), validate="many_to_one"

@@ -149,7 +149,8 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
         say(console, verdict)
     for line in headline.lines(analysis):
         typer.echo(line)
-    if advice := headline.advice(analysis):
+    has_threads = plan.workload.device == "cpu" and plan.workload.thread_count != 1
+    if advice := headline.advice(analysis, has_threads=has_threads):
         say(console, advice)
     typer.echo("")
     captures = analysis.frame("captures")

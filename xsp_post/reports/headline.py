@@ -67,8 +67,9 @@ def lines(results: Results) -> list[str]:
     return text
 
 
-def advice(results: Results) -> str:
-    """How wide the widest interval of the model's latency is, and which option makes it narrower; '' without a run."""
+def advice(results: Results, *, has_threads: bool = False) -> str:
+    """How wide the widest interval of the model's latency is, and which option makes it narrower; '' without a run.
+    ``has_threads``: several CPU threads did the work, which hold each other up where they wait for a core."""
     models = frame_or_empty(results, "a01")
     captures = frame_or_empty(results, "captures")
     if models.empty:
@@ -82,6 +83,7 @@ def advice(results: Results) -> str:
     wanted = processes * min(max(2.0, (ratio / GOOD_RATIO) ** 2), 8.0)
     sentence = f"The latency's 95 % interval is ±{format_ratio_percent(ratio)}, over {processes} processes. "
     busy = "; a machine without other work helps more" if ratio > UNCERTAIN_RATIO else ""
+    busy += ", and so does a new run with --threads 1" if busy and has_threads else ""
     return f"{sentence}For a narrower one: the same command with --resume --repeat {wanted:.0f}{busy}"
 
 
