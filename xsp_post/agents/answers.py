@@ -118,7 +118,8 @@ def compare(base: Results, other: Results, top: int = 10) -> Answer:
     from xsp_post.compare import compare as compared
 
     said = compared(base, other)
-    tables = {name: records(said.frame(f"compare_{name}").head(top)) for name in ("models", "layers", "kernels")}
+    names = ("models", "totals", "causes", "names", "layers", "kernels")
+    tables = {name: records(said.frame(f"compare_{name}").head(top)) for name in names}
     statements = records(said.frame("compare_summary"))
     return {"statements": statements, **tables, "base_balance": balance(base), "base_not_known": not_known(base)}
 

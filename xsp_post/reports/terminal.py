@@ -160,7 +160,7 @@ def print_findings(console: Console, results: Results) -> None:
     if not len(frame):
         console.print("No findings.", style="dim")
         return
-    console.print("Findings", style="bold")
+    console.print("Findings" + (" of the whole recording" if part_sentence(results) else ""), style="bold")
     printed_hints: set[str] = set()
     alike = frame.astype({"severity": object, "code": object}).groupby(
         ["severity", "code", "title", "example", "hint"], sort=False, dropna=False
