@@ -6,8 +6,10 @@ import errno
 import os
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,9 @@ from xsp_post.base import output, streams
 from xsp_post.base.errors import CaptureError, OutputError, ToolError, in_words
 from xsp_post.base.output import atomic_folder, atomic_output, temporary_folder
 from xsp_post.base.text_safety import path_text, shell_word
+from xsp_post.batch.jobs import discover
 from xsp_post.commands import shared
+from xsp_post.store.store import StoreWriter
 
 LIGHT = "import sys; sys.argv = ['xsp-post', *{arguments!r}]; from xsp_post.cli import main; main()"
 
@@ -176,3 +180,51 @@ def test_any_error_has_a_sentence_and_quotes_nothing(error, kind, code):
     said = in_words(error)
     assert isinstance(said, kind) and said.code == code
     assert "hunter2" not in said.message + said.hint
+
+
+# -- children and folders -----------------------------------------------------------------------------------
+
+PARENT = """
+import os, signal, subprocess
+from xsp_post.base.children import end_with_parent
+child = subprocess.Popen(["sleep", "60"], preexec_fn=end_with_parent())
+print(child.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a request of Linux")
+def test_a_child_ends_with_a_command_that_was_killed():
+    done = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, text=True, check=False)
+    state = Path(f"/proc/{int(done.stdout)}/stat")
+    for _ in range(200):
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.02)
+    raise AssertionError("the child goes on")
+
+
+def test_a_folder_that_cannot_be_listed_is_a_row_of_a_batch(tmp_path, monkeypatch):
+    for name in ("closed", "open"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.sqlite").write_bytes(b"x")
+    real = os.scandir
+
+    def scandir(path="."):
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "x", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    jobs, _ = discover([tmp_path])
+    assert sorted(job.shown for job in jobs) == ["closed", "open/a.sqlite"]
+
+
+def test_a_store_that_cannot_be_begun_leaves_nothing(tmp_path, monkeypatch):
+    def full(self):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(StoreWriter, "_describe", full)
+    with pytest.raises(OutputError), StoreWriter(tmp_path / "a.xsp.sqlite"):
+        raise AssertionError("the block must not start")
+    assert os.listdir(tmp_path) == []

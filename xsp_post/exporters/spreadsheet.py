@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import io
 from pathlib import Path
 
@@ -34,8 +36,15 @@ def write(
                "strings_to_numbers": False, "nan_inf_to_errors": False}  # fmt: skip
     whole = io.BytesIO()  # a workbook that cannot be written to its file complains in a traceback of its own
     with atomic_output(path, force) as temporary:
-        with xlsxwriter.Workbook(whole, options) as book:
-            counts = _filled(book, results, most)
+        failed = 0
+        try:
+            with xlsxwriter.Workbook(whole, options) as book:
+                counts = _filled(book, results, most)
+        except xlsxwriter.exceptions.FileCreateError as error:  # of its own temporary files
+            failed = next((cause.errno for cause in error.args if isinstance(cause, OSError)), None) or errno.EIO
+        if failed:
+            gc.collect()  # the archive that was begun ends while `whole` is there, else it prints a traceback
+            raise OSError(failed, "")
         temporary.write_bytes(whole.getvalue())
     return Written(Path(path), counts)
 
