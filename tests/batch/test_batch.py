@@ -115,7 +115,8 @@ def test_names_that_are_hard_to_write(tmp_path):
     assert sorted(fleet_of(tmp_path / "out")["capture_name"]) == sorted(codes)
     assert batch(tmp_path / "in", tmp_path / "out").done_count == 0
     command = [*CLI, "batch", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--no-report"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    wide = {**os.environ, "COLUMNS": "200"}
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=wide).stdout
     assert "new\\u000aline[red]" in printed
 
 
