@@ -36,6 +36,7 @@ def a11(inputs: Inputs) -> pd.DataFrame:
     chosen = inputs.layers.frame.iloc[rows]
     kernels = inputs.layer_of_kernel
     count = np.bincount(kernels[kernels >= 0], minlength=len(inputs.layers.frame))[rows]
+    columns = intensity_columns(covered, inputs.peaks, inputs.options)
     return shaped(
         "a11",
         {
@@ -46,7 +47,8 @@ def a11(inputs: Inputs) -> pd.DataFrame:
             **_kernel_totals(inputs, rows, total.latency_ns),
             "kernel_count": count,
             **total.quantities(),
-            **intensity_columns(covered, inputs.peaks, inputs.options),
+            **columns,
+            "mfu_ratio": utilisation(covered, columns["pipe"], covered.latency_ns, inputs.peaks),
             **coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows]),
         },
     )

@@ -328,6 +328,7 @@ A11 = register(
             C("kernel_count", "int64", "kernels of the layer in one iteration"),
             *_QUANTITIES,
             *_INTENSITY,
+            _MFU,
             *_COVERAGE,
         ),
         "Table I A11, Table V" + _TOP,
