@@ -18,10 +18,12 @@ from export_schema import KERNEL
 
 from xsp_post.base import limits
 from xsp_post.base.errors import CaptureError, XspPostError
+from xsp_post.hierarchy import build_tree
 from xsp_post.ingest import ncu_child, sqlite_tables, trace_events
 from xsp_post.ingest.sources import load
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import Request, WantedColumn
+from xsp_post.tree_tables.devices import devices_frame
 
 
 @pytest.fixture
@@ -339,3 +341,17 @@ def test_no_control_character_reaches_a_terminal(broken, arguments):
     os.close(ours)
     plain = re.sub(rb"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[[0-9]*[AK]|\x1b\[2K", b"", written)  # colours, progress
     assert len(plain) > 50 and not re.search(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]", plain)
+
+
+def test_a_device_may_have_any_number(tmp_path):
+    """Found by scripts/fuzz --one export_bytes:3000310."""
+    builder = ExportBuilder().gpu()
+    for k in range(3):
+        builder.kernel("k", launch=(10 * k, 10 * k + 1), run=(10 * k + 2, 10 * k + 5))
+    path = builder.write(tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = -2147483648 WHERE rowid = 2")
+        connection.commit()
+    tree = build_tree(load(path).trace)
+    devices = devices_frame(tree)
+    assert dict(zip(devices["device_id"], devices["kernel_count"])) == {0: 2, -2147483648: 1}

@@ -56,11 +56,12 @@ def _places(tree: Tree) -> tuple[pd.DataFrame, np.ndarray]:
     activities, listed = tree.activities, tree.trace.devices.reset_index(drop=True)
     keys = ["process_index", "device_id"]
     process, device = (activities[c].to_numpy().astype(np.int64) for c in keys)
-    width = int(device.max(initial=0)) + 2
-    place = process * width + device + 1
+    lowest = int(device.min(initial=-1))  # a damaged file has any number
+    width = int(device.max(initial=0)) - lowest + 1
+    place = process * width + device - lowest
     is_one = bool(len(place) and (place == place[0]).all())
     code, used = (np.zeros(len(place), np.int64), place[:1]) if is_one else pd.factorize(place)
-    met = pd.DataFrame({"process_index": used // width, "device_id": used % width - 1})
+    met = pd.DataFrame({"process_index": used // width, "device_id": used % width + lowest})
     first = np.full(len(used), -1, np.int64)
     first[code[::-1]] = np.arange(len(code))[::-1]
     met["gpu_index"] = activities["gpu_index"].to_numpy()[first] if len(met) else np.zeros(0, np.int64)
