@@ -67,3 +67,12 @@ def test_a_layer_twice_as_slow_is_so_with_its_host_time(tmp_path):
     prediction = what_if(results, ["layer:Linear_0=2x"])
     gained = prediction.latency.predicted_ns - prediction.latency.measured_ns
     assert gained == pytest.approx(500_000 + 25_000, rel=0.05)
+
+
+def test_the_first_execution_also_takes_longer_with_more_host_time(tmp_path):
+    """No call is before it; with one execution only, it is all there is."""
+    results = analyze([trace(tmp_path / "one.json", passes=1)])
+    prediction = what_if(results, ["host:^model$=+5ms"])
+    assert prediction.latency.predicted_ns == prediction.latency.measured_ns + 5_000_000
+    faster = what_if(results, ["host=0x"])
+    assert faster.latency.predicted_ns < prediction.latency.measured_ns

@@ -31,6 +31,9 @@ class Executions:
     lead_ns: np.ndarray  # from its start on the host to that call
     before: np.ndarray  # the call before its start, −1 none
     since_ns: np.ndarray  # from the end of that call to its start
+    begin_ns: (
+        np.ndarray
+    )  # its start on the recording's clock where no call was before it, which nothing moves; else NaN
     last_call: np.ndarray  # its last host call, −1 none
     tail_ns: np.ndarray  # from that call's end to its end on the host, NaN: it ends with its device work
     is_queued: bool  # an execution begins when the device work of the one before has ended (nobody said otherwise)
@@ -67,7 +70,8 @@ def find_executions(graph: Graph) -> Executions:
     one = np.zeros(1, np.int64)
     none, zero = one - 1, one.copy()
     first = none if last < 0 else zero
-    return Executions("recording", none, [every], first, zero, none, zero, none, np.full(1, np.nan), False)
+    nan = np.full(1, np.nan)
+    return Executions("recording", none, [every], first, zero, none, zero, nan, none, nan, False)
 
 
 def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions:
@@ -91,11 +95,11 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
         last[which[place >= 0]] = mine[place[place >= 0]]
     if not len(calls):
         nothing = np.zeros(len(index), np.int64)
-        return Executions(
-            label, index, rows, first, nothing, first.copy(), nothing, last, np.full(len(index), np.nan), False
-        )
+        nan = np.full(len(index), np.nan)
+        return Executions(label, index, rows, first, nothing, first.copy(), nothing, nan, last, nan, False)
     lead = np.where(first >= 0, calls.start_ns[first] - start, 0)
     before = np.where(first >= 0, graph.source_call[first], -1)
+    begin = np.where((first >= 0) & (before < 0), start - graph.begin_ns, np.nan)
     since = np.where(before >= 0, start - calls.end_ns[before], 0)
     before[since < 0] = -1
     tail = np.where(last >= first, end - calls.end_ns[last], np.nan)
@@ -103,7 +107,7 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
     # an execution that was inferred from its launches has no end on the host of its own
     inferred = chosen["is_inferred"].to_numpy(bool)
     tail[inferred] = np.nan
-    return Executions(label, index, rows, first, lead, before, since, last, tail, bool(inferred.any()))
+    return Executions(label, index, rows, first, lead, before, since, begin, last, tail, bool(inferred.any()))
 
 
 def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
@@ -114,6 +118,7 @@ def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
         begin = clock.call_start_ns[np.maximum(first, 0)] - executions.lead_ns
         after = clock.call_end_ns[np.maximum(executions.before, 0)] + executions.since_ns
         begin = np.where(executions.before >= 0, after, begin)
+        begin = np.where(np.isnan(executions.begin_ns), begin, np.nan_to_num(executions.begin_ns)).astype(np.int64)
         host_end = clock.call_end_ns[np.maximum(last, 0)] + np.nan_to_num(executions.tail_ns).astype(np.int64)
     else:
         begin, host_end = last_work, last_work
