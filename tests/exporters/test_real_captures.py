@@ -103,7 +103,7 @@ def test_a_store_exports_what_its_analysis_exports(fsdp, tmp_path):
         if to == "csv":
             frames = [pd.read_csv(folder / name / "kernels.csv") for folder in (ours, stored)]
             pd.testing.assert_frame_equal(*frames)
-        elif to == "csv-spreadsheet":
+        elif to == "csv_spreadsheet":
             texts = [(folder / name / "kernels.csv").read_bytes() for folder in (ours, stored)]
             assert texts[0] == texts[1]
         elif to not in ("parquet", "xlsx"):  # the time of writing is in an XLSX file

@@ -15,7 +15,7 @@ from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
 FORMAT_HELP = (
     "perfetto, chrome (timelines), speedscope (flame graph), jaeger, otlp (XSP's spans), nvtx_gpu_proj_trace "
-    "(NVIDIA's report), csv, parquet, xlsx (every table), csv-spreadsheet (captured text is never a formula), "
+    "(NVIDIA's report), csv, parquet, xlsx (every table), csv_spreadsheet (captured text is never a formula), "
     "datasette (metadata beside a store)."
 )
 

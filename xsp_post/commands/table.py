@@ -18,8 +18,8 @@ from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 if TYPE_CHECKING:
     import pandas as pd
 
-_FORMAT_HELP = "table, csv, csv-spreadsheet (captured text is never a formula), json, md or parquet."
-FORMATS = ("table", "csv", "csv-spreadsheet", "json", "md", "parquet")
+_FORMAT_HELP = "table, csv, csv_spreadsheet (captured text is never a formula), json, md or parquet."
+FORMATS = ("table", "csv", "csv_spreadsheet", "json", "md", "parquet")
 
 
 def _list(wanted: bool) -> None:
@@ -111,14 +111,14 @@ def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, table_name: str) -> N
         print_frame(shared.stdout(), frame, top, table_name)
         return
     data = _encoded(frame, chosen, top)
-    if chosen in ("csv", "csv-spreadsheet", "md") and sys.stdout.isatty():
+    if chosen in ("csv", "csv_spreadsheet", "md") and sys.stdout.isatty():
         data = shown_lines(data.decode("utf-8", "replace")).encode("utf-8", "replace")
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
 
 def _encoded(frame: pd.DataFrame, chosen: str, top: int) -> bytes:
-    if chosen == "csv-spreadsheet":
+    if chosen == "csv_spreadsheet":
         from xsp_post.exporters.tables import without_formulas
 
         frame = without_formulas(frame)

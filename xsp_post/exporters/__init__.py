@@ -34,7 +34,7 @@ FORMATS: dict[str, Format] = {
         "scripts written for nsys stats; Parquet when the output ends in .parquet",
     ),
     "csv": Format("tables:write_csv", "_csv/", "spreadsheets, pandas"),
-    "csv-spreadsheet": Format("tables:write_spreadsheet_csv", "_csv/", "spreadsheets, from sources you do not trust"),
+    "csv_spreadsheet": Format("tables:write_spreadsheet_csv", "_csv/", "spreadsheets, from sources you do not trust"),
     "xlsx": Format("spreadsheet:write", ".xlsx", "Excel, LibreOffice"),
     "datasette": Format("datasette:write", "_datasette.json", "datasette STORE --metadata FILE"),
     "parquet": Format("tables:write_parquet", "_parquet/", "pandas, DuckDB, Spark"),
@@ -86,7 +86,7 @@ def require_free_path(to: str, path: Path, force: bool = False) -> None:
     """Raise before any work what the writer would raise after it: unknown format, output that exists."""
     writer_of(to, path)
     if FORMATS[to].suffix.endswith("/"):
-        require_free_folder(path, force, f"*.{to.partition('-')[0]}")
+        require_free_folder(path, force, f"*.{to.partition('_')[0]}")
     else:
         require_free(path, force)
 
