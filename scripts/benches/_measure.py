@@ -70,11 +70,13 @@ def report(rows: Sequence[tuple[Measured, Bar]], reference: Measured | None = No
     missed = []
     for measured, bar in [*([(reference, Bar())] if reference else []), *rows]:
         ratio = measured.seconds / reference.seconds if reference else float("nan")
+        cpu_ratio = _cpu_ratio(measured, reference)
+        shown = ratio if bar.ratio < float("inf") else cpu_ratio  # the one that has a bar
         bars = [
             (bar.seconds, measured.seconds, "s"),
             (bar.ratio, ratio, "× the scan"),
             (bar.megabytes, measured.megabytes, "MB"),
-            (bar.cpu_ratio, _cpu_ratio(measured, reference), "× its CPU time"),
+            (bar.cpu_ratio, cpu_ratio, "× its CPU time"),
         ]
         asked = [f"< {limit:g} {unit}" for limit, _, unit in bars if limit != float("inf")]
         broken = [f"{value:.2f} {unit} (bar {limit:g})" for limit, value, unit in bars if value > limit]
@@ -83,7 +85,7 @@ def report(rows: Sequence[tuple[Measured, Bar]], reference: Measured | None = No
         print(
             f"{measured.work:<44} {measured.seconds:8.2f} {measured.spread:9.2f} {measured.cpu_seconds:7.2f} "
             f"{measured.megabytes:8.0f} "
-            f"{f'{ratio:6.2f}' if reference else '':>6}  {verdict}{', '.join(asked)}",
+            f"{f'{shown:6.2f}' if reference else '':>6}  {verdict}{', '.join(asked)}",
             flush=True,
         )
     return missed

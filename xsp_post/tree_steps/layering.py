@@ -8,7 +8,6 @@ import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import nest
-from xsp_post.arrays.rollup import rows_by_depth
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind
@@ -158,31 +157,36 @@ def path_ids(
     """Number the folded paths: equal number = equal folded texts from the root (or from the nearest ``restart``
     node, whose path begins with itself). Returns the number per node and, per path, its parent path and text id.
     """
-    ids = np.full(len(parent), -1, np.int64)
-    parents: list[np.ndarray] = []
-    texts: list[np.ndarray] = []
-    width = int(folded.max(initial=0)) + 2
-    known = 0
-    fresh: dict[int, int] = {}
-    for rows in rows_by_depth(depth):
-        above = np.where((parent[rows] < 0) | restart[rows], -1, ids[parent[rows]])
-        key = (above + 1) * width + folded[rows] + 1
-        codes, unique = pd.factorize(key)
-        # a path that begins anew may have been seen at another depth
-        numbers = np.empty(len(unique), np.int64)
-        begins = unique < width
-        for position in np.flatnonzero(begins).tolist():
-            numbers[position] = fresh.setdefault(int(unique[position]), -1)
-        new = ~begins | (numbers == -1)
-        numbers[new] = known + np.arange(int(new.sum()))
-        for position in np.flatnonzero(begins & new).tolist():
-            fresh[int(unique[position])] = int(numbers[position])
-        known += int(new.sum())
-        parents.append(unique[new] // width - 1)
-        texts.append(unique[new] % width - 1)
-        ids[rows] = numbers[codes]
-    frame = pd.DataFrame({"parent_path": np.concatenate(parents), "folded_id": np.concatenate(texts)})
-    return ids, frame
+    begins = (parent < 0) | restart
+    above = np.where(begins, -1, parent)
+    level = np.where(begins, -1, depth)  # what lies below a beginning is told apart by its depth, too
+    order = np.argsort(depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth, kind="stable")
+    for seed in range(4):  # equal hashes of unequal paths are found, and hashed again
+        ids = np.empty(len(parent), np.int64)
+        ids[order] = pd.factorize((_path_hashes(above, folded, seed) ^ level.astype(np.uint64))[order])[0]
+        first = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
+        first[ids[order[::-1]]] = order[::-1]
+        path_of_parent = np.where(begins, -1, ids[above])
+        if all((of[first][ids] == of).all() for of in (folded, level, path_of_parent)):
+            break
+    return ids, pd.DataFrame({"parent_path": path_of_parent[first], "folded_id": folded[first].astype(np.int64)})
+
+
+def _path_hashes(above: np.ndarray, folded: np.ndarray, seed: int) -> np.ndarray:
+    """A 64-bit number of the folded texts on each node's path, in as many passes as the logarithm of the depth."""
+    random = np.random.default_rng(seed)
+    words = random.integers(1, 2**63, int(folded.max(initial=0)) + 2, dtype=np.uint64)
+    hashes = words[folded]  # −1, no text, is the last
+    factor = np.full(len(above), random.integers(1, 2**63, dtype=np.uint64) | np.uint64(1), np.uint64)
+    above = above.copy()
+    rows = np.flatnonzero(above >= 0)
+    while len(rows):
+        source = above[rows]
+        hashes[rows] += hashes[source] * factor[rows]
+        factor[rows] *= factor[source]
+        above[rows] = above[source]
+        rows = rows[above[rows] >= 0]
+    return hashes
 
 
 def path_chains(paths: pd.DataFrame, wanted: np.ndarray) -> dict[int, list[int]]:
