@@ -12,7 +12,7 @@ def test_the_time_left_is_the_mean_of_those_made_times_those_to_come(capsys):
         SimpleNamespace(status="done", wall_ns=4e9, collector="torch", metric_set=""),
     )
     lines(1, 6, step, None)
-    lines(1, 6, step, made)
+    lines(1, 6, step, [made])
     lines(2, 6, step, None)
     said = capsys.readouterr().err
     assert said.splitlines()[0] == "[1/6] M … 4.0 s (torch)"
