@@ -165,7 +165,7 @@ def spread(row: pd.Series) -> str:
     return f"{text}: too uncertain to rely on" if is_uncertain(row) else text
 
 
-def within(row: Mapping[str, Any] | pd.Series) -> str:
+def within(row: Mapping[Any, Any] | pd.Series) -> str:
     """`` (within one process)`` for an interval that speaks of one process alone, else ''."""
     return " (within one process)" if row["interval_over"] == WITHIN_PROCESS else ""
 
