@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from builders import ExportBuilder
@@ -12,6 +13,7 @@ from xsp_post.analyses.advice import advise
 from xsp_post.analyses.limits import find_limit
 from xsp_post.cli import app
 from xsp_post.pipeline import analyze, waits
+from xsp_post.reports.why import sentence_of
 
 US = 1_000
 RUNNER = CliRunner()
@@ -120,3 +122,37 @@ def test_a_kernel_beside_graphs_that_hide_theirs_is_not_what_the_time_went_to(tm
     said = " ".join(RUNNER.invoke(app, ["why", str(path)]).stdout.split())
     assert "8.94 ms) went to CUDA graphs whose kernels were not recorded" in said
     assert "of the kernel time is in" not in said
+
+
+def test_no_cuda_graph_and_no_ncu_for_a_cpu(tmp_path):
+    events, at = [], 1_000_000
+    for _ in range(6):
+        begin = at
+        for _ in range(20):
+            at += 40
+            events.append({"ph": "X", "cat": "cpu_op", "name": "aten::mul", "pid": 1, "tid": 1, "ts": at, "dur": 8})
+            at += 8
+        events.append({"ph": "X", "cat": "user_annotation", "name": "xsp/model", "pid": 1, "tid": 1, "ts": begin,
+                       "dur": at - begin})  # fmt: skip
+        at += 50
+    path = tmp_path / "cpu.pt.trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [{"args": {}, **one} for one in events]}))
+    data = json.loads(RUNNER.invoke(app, ["why", str(path), "--json"]).stdout)["data"]
+    assert [one["code"] for one in data["advice"]] == ["larger-batch"]
+    results = analyze([program(tmp_path, work=900, name="k")])
+    limit = find_limit(results)
+    assert "--ncu" in sentence_of(limit, ())
+    assert "--ncu" not in sentence_of(replace(limit, is_gpu=False), ())
+
+
+def test_a_verdict_that_leaves_out_most_of_the_work_says_so(tmp_path):
+    builder, host, device = ExportBuilder().process(100).thread(100).gpu(), 0, 10 * US
+    for k in range(6):
+        builder.range(f"step {k}", host * US, (host + 14) * US)
+        for name, begin, length in (("small", host + 2, 50), ("elsewhere", host + 15, 400)):
+            builder.kernel(name, launch=(begin * US, (begin + 4) * US), run=(device, device + length * US))
+            device += (length + 1) * US
+        host += 25
+    said = RUNNER.invoke(app, ["why", str(builder.write(tmp_path / "report.sqlite"))]).stdout
+    assert "The verdict leaves out most of the work" in said
+    assert "leaves out" not in RUNNER.invoke(app, ["why", str(program(tmp_path))]).stdout

@@ -166,7 +166,7 @@ def _launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     if not count:
         return []
     mean = _number(limit, "kernel_ns") / count
-    advice = [_made(
+    advice = [] if not limit.is_gpu else [_made(
         limit, "cuda-graphs", "Launch less: capture the model as a CUDA graph (torch.compile(mode='reduce-overhead')).",
         f"The device waited {format_ns(spent)} for launches and {format_ns(between)} for host code between them; "
         f"{format_count(count)} kernels of {format_ns(mean)} on average.",

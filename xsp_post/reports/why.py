@@ -83,6 +83,7 @@ class Why:
     lead_in: str = ""  # what the first execution did before the device had work, the last one after; "" if short
     part: str = ""  # the part of the recording that all this is of; "" all of it
     replay_note: str = ""  # why nothing was replayed, where the capture is too large for it
+    coverage_note: str = ""  # that the executions hold little of the device time; "" where they do not
 
 
 def why(results: Results, *, layer: str = "") -> Why:
@@ -96,7 +97,17 @@ def why(results: Results, *, layer: str = "") -> Why:
     lead_in = lead_in_line(results, limit)
     advice = tuple(advise(results, limit))
     sentence, note = sentence_of(limit, owners), replay_note(results)
-    return Why(limit, causes, advice, word_of(limit), sentence, path, lead_in, part_text(results), note)
+    little = coverage_note(results, limit)
+    return Why(limit, causes, advice, word_of(limit), sentence, path, lead_in, part_text(results), note, little)
+
+
+def coverage_note(results: Results, limit: Limit) -> str:
+    """That the executions which the verdict is of hold less than half of the device time; "" where they hold more."""
+    if limit.scope != "execution":
+        return ""
+    found = frame_or_empty(results, "findings", ["capture_id", "code", "example"])
+    mine = found["code"].astype(str).eq("executions-cover-little") & found["capture_id"].isin(limit.captures)
+    return f"The verdict leaves out most of the work: {found.loc[mine, 'example'].iloc[0]}" if mine.any() else ""
 
 
 def replay_note(results: Results) -> str:
@@ -200,7 +211,7 @@ def _kernel_sentence(limit: Limit) -> str:
         text += f"; matrix products, convolutions and attention take {matrix}"
         if int(window["simt_matrix_ns"]) > kernel / 2:
             text += ", without tensor cores"
-    elif limit.kind == "kernel":
+    elif limit.kind == "kernel" and limit.is_gpu:
         text += "; xsp-post run --ncu shows whether compute or memory limits"
     return text + "."
 
@@ -269,6 +280,8 @@ def print_why(console: Console, said: Why) -> None:
     say(console, Text.assemble(("Verdict  " + said.word, "bold"), f". {said.sentence}"))
     if not limit.window_ns:
         return
+    if said.coverage_note:
+        say(console, shown(said.coverage_note, 400))
     console.print(Text("Where the time went", style="bold"))
     for line in evidence_of(limit):
         say(console, f"  {line}")
