@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from builders import ExportBuilder
 from typer.testing import CliRunner
 
 from xsp_post.cli import app, main
@@ -40,6 +41,18 @@ def run(monkeypatch):
 def test_the_page_lies_beside_the_store_by_default(store):
     assert CliRunner().invoke(app, ["report", str(store), "--force"]).exit_code == 0
     assert store.with_name("run.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_page_and_the_pictures_of_a_capture_lie_in_the_current_folder(tmp_path, monkeypatch):
+    captures, here = tmp_path / "captures", tmp_path / "here"
+    captures.mkdir()
+    here.mkdir()
+    path = ExportBuilder().process(100).kernel("k", launch=(1, 2), run=(3, 9)).write(captures / "run.sqlite")
+    monkeypatch.chdir(here)
+    assert CliRunner().invoke(app, ["report", str(path), "--only", "A10", "--format", "svg"]).exit_code == 0
+    assert CliRunner().invoke(app, ["report", str(path), "--only", "A10"]).exit_code == 0
+    assert {one.name for one in here.iterdir()} == {"run.a10.svg", "run.html"}
+    assert [one.name for one in captures.iterdir()] == ["run.sqlite"]
 
 
 def test_json_holds_the_report(store):

@@ -63,14 +63,19 @@ def report(
         _pictures(results, output, sources[0], chosen, parts, wanted, force)
 
 
+def _folder_of(source: Path) -> Path:
+    """A store's own folder; the current one for a capture: folders of captures may be read-only."""
+    return source.parent if source.name.endswith(".xsp.sqlite") else Path()
+
+
 def _path_for(source: Path, suffix: str) -> Path:
-    """``run.xsp.sqlite`` → ``run.html`` in the same folder."""
+    """``run.xsp.sqlite`` → ``run.html`` in the same folder; a capture's in the current one."""
     name = source.name
     for known in (".xsp.sqlite", ".sqlite", ".nsys-rep", ".pt.trace.json.gz", ".json.gz", ".json"):
         if name.endswith(known):
             name = name.removesuffix(known)
             break
-    return source.with_name(name + suffix)
+    return _folder_of(source) / (name + suffix)
 
 
 def _html(results: Results, path: Path, only: list[str], case: int | None, force: bool) -> Path:
@@ -102,7 +107,7 @@ def _picture_paths(names: list[str], output: Path | None, source: Path, kind: st
     is_file = output is not None and not os.path.isdir(output) and (len(names) == 1 or output.suffix == f".{kind}")
     if output is not None and is_file:
         return [output, *(output.with_name(f"{output.stem}.{name}{output.suffix}") for name in names[1:])]
-    folder = output if output is not None else source.parent
+    folder = output if output is not None else _folder_of(source)
     from xsp_post.base.output import make_folder
 
     make_folder(folder)
