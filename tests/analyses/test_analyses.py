@@ -208,6 +208,7 @@ def test_why_empty_names_what_to_record():
     assert "no model execution" in why_empty("a01", Analysis({}))
     assert why_empty("a02", host_only) == "" and why_empty("no such table", host_only) == ""
     assert "--peaks" in why_empty("roofs", host_only)
+    assert "all ranks" in why_empty("ranks", host_only)
 
 
 def test_find():

@@ -209,7 +209,12 @@ _RECORD_MEMORY = (
     "`nsys profile --cuda-memory-usage=true`."
 )
 _RECORD_SAMPLES = "no sample is in the capture: record with `nsys profile --gpu-metrics-devices=all`."
+_RECORD_RANKS = (
+    "no two devices that communicate were recorded: give the captures of all ranks of a job together. Copies between "
+    "host and GPU are no communication."
+)
 _RECORD_CORE = {
+    "ranks": _RECORD_RANKS,
     **dict.fromkeys(("memory", "memory_devices", "memory_timeline"), _RECORD_MEMORY),
     **dict.fromkeys(("gpu_samples", "gpu_timeline"), _RECORD_SAMPLES),
 }
