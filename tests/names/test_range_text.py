@@ -10,12 +10,15 @@ from xsp_post.names.range_text import RangeText, format_layer, format_model, for
 _names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30)
 
 
-def test_the_four_texts_read_as_documented():
+def test_the_five_texts_read_as_documented():
     assert parse("model:forward#3") == RangeText("model", "forward", "", 3)
     assert parse("warmup:train_step#0") == RangeText("warmup", "train_step", "", 0)
     assert parse("layer1.0.conv1:Conv2d#2") == RangeText("layer", "layer1.0.conv1", "Conv2d", 2)
     assert parse("shape:[8,64,112,112]") == RangeText("shape", shape=(8, 64, 112, 112))
     assert parse("shape:[]") == RangeText("shape")
+    assert [parse(text) for text in ("forward", "backward", "optimizer")] == [
+        RangeText("part", "forward"), RangeText("part", "backward"), RangeText("part", "optimizer")
+    ]  # fmt: skip
     text = format_shape((8, 2), (1024, 96))
     assert text == "shape:[8,2] flop:1024 bytes:96"
     assert parse(text) == RangeText("shape", shape=(8, 2), flop_count=1024, least_bytes=96)
@@ -28,7 +31,8 @@ def test_the_four_texts_read_as_documented():
     "text",
     [
         "",
-        "forward",
+        "forwards",
+        "forward#0",
         "model:forward",
         "model:forward#x",
         "aten::conv2d",
