@@ -100,6 +100,16 @@ def test_advice_has_an_upper_bound_and_leaves_out_what_is_small(tmp_path):
     assert 0.8 < advice[0].bound_ratio < 0.9  # TF32 is eight times FP32 on an A100
 
 
+def test_tensor_cores_are_named_by_what_the_gpu_has(tmp_path):
+    results = waits([program(tmp_path, work=900, name="volta_sgemm_64x64_nt")])
+    limit = replace(find_limit(results), gpu_name="Tesla V100-SXM2-32GB")
+    advice = advise(results, limit)[0]
+    assert "FP16" in advice.what and "BF16" not in advice.what + advice.assumption
+    assert "(heaviest: volta_sgemm_64x64_nt)" in advice.evidence
+    other = replace(limit, window={**limit.window, "top_kernel": "vectorized_elementwise_kernel"})
+    assert "heaviest" not in advise(results, other)[0].evidence
+
+
 def test_no_device_work_is_said(tmp_path):
     path = ExportBuilder().process(100).range("a", 0, 10).write(tmp_path / "report.sqlite")
     said = RUNNER.invoke(app, ["why", str(path)])

@@ -17,6 +17,7 @@ from xsp_post.analyses.limits import FIRST_LAUNCH, NOT_RECORDED, Limit, in_scope
 from xsp_post.base.errors import XspPostError
 from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.results import Results
+from xsp_post.names.families import without_tensor_cores
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.tables import MOST_OPERATIONS
 from xsp_post.replay.what_if import what_if
@@ -123,14 +124,21 @@ def _matrix_products(limit: Limit) -> list[Advice]:
     if not simt or not fast or not slow or fast <= slow:
         return []
     ratio = slow / fast
-    allow = "allow TF32 (torch.set_float32_matmul_precision('high')), or use BF16" if is_tf32 else "use BF16 or FP16"
+    top = str(limit.window["top_kernel"])
+    heaviest = f" (heaviest: {top[:60]})" if without_tensor_cores([top])[0] else ""
+    if is_tf32:
+        allow = "allow TF32 (torch.set_float32_matmul_precision('high')), or use BF16"
+        assumed = "TF32 keeps 10 bits of the mantissa, BF16 7"
+    elif peaks.peak("bf16_tensor"):
+        allow, assumed = "use BF16 or FP16", "BF16 keeps 7 bits of the mantissa; FP16 keeps 10 and ends at 65,504"
+    else:  # Volta and Turing
+        allow, assumed = "use FP16", "FP16 keeps 10 bits of the mantissa and ends at 65,504"
     return [_made(
         limit, "tensor-cores",
         f"Let matrix products use tensor cores: {allow}.",
-        f"{format_ratio_percent(simt / max(kernel, 1))} of the kernel time is in matrix products without tensor cores "
-        f"(heaviest: {str(limit.window['top_kernel'])[:60]}), on a GPU whose tensor cores are {1 / ratio:.0f} times as "
-        "fast.",
-        "TF32 keeps 10 bits of the mantissa, BF16 7: the model must bear it. The bound is the ratio of the peaks.",
+        f"{format_ratio_percent(simt / max(kernel, 1))} of the kernel time is in matrix products without tensor "
+        f"cores{heaviest}, on a GPU whose tensor cores are {1 / ratio:.0f} times as fast.",
+        f"{assumed}: the model must bear it. The bound is the ratio of the peaks.",
         simt * (1 - ratio), f"{_SIMT_CHANGE}={ratio:.3g}x",
     )]  # fmt: skip
 
@@ -191,7 +199,8 @@ _EXPOSED = (
      "There is other work to run meanwhile, and the data are known in time.", "copy=overlap"),
     ("overlap-collectives", "Overlap collectives with computation, or send less (larger buckets, BF16 gradients).",
      "communication", "communication_ns",
-     "Collectives ran alone for {alone}, and the device waited {waited} for other ranks.",
+     "Collectives ran alone for {alone}, with what they waited inside for slower ranks (xsp-post table ranks); outside "
+     "them the device waited {waited} for other ranks.",
      "There is computation that does not need their result.", "comm=0x"),
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ stands where it stands, and tests/names/test_families.py holds one real name for
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -158,6 +158,15 @@ def matches(names: Iterable[str], pattern: str) -> np.ndarray:
     compiled = re.compile(pattern, re.IGNORECASE)
     found = np.array([compiled.search(str(name)[:_LONGEST]) is not None for name in uniques], dtype=bool)
     return found[codes] if len(found) else np.empty(0, dtype=bool)
+
+
+_SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
+_TENSOR = r"tensorop|tf32|s1688|s16816|h1688|h16816|wgmma|xmma|nvjet|bf16"
+
+
+def without_tensor_cores(names: Sequence[str]) -> np.ndarray:
+    """Which names of matrix kernels are of kernels that use no tensor cores; shapes (n,) → (n,)."""
+    return matches(names, _SIMT) & ~matches(names, _TENSOR)
 
 
 # A name longer than this says what it is in its first part; hostile names must not cost time.

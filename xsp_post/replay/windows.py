@@ -12,7 +12,7 @@ import pandas as pd
 from xsp_post.arrays.cutting import cut
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
-from xsp_post.names.families import FAMILIES, families, matches
+from xsp_post.names.families import FAMILIES, families, matches, without_tensor_cores
 from xsp_post.replay.gaps import device_codes, execution_intervals
 
 # Where a piece of time lies.
@@ -20,9 +20,7 @@ EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT = "execution", "warm-up", "outside
 SCOPES = (EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT)
 _MATRIX = [FAMILIES.index(family) for family in ("gemm", "convolution", "attention")]
 _COMMUNICATION, _ELEMENTWISE, _OTHER = (FAMILIES.index(family) for family in ("communication", "elementwise", "other"))
-_SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
 _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
-_TENSOR = r"tensorop|tf32|s1688|s16816|h1688|h16816|wgmma|xmma|nvjet|bf16"
 
 
 def scope_of_iterations(tree: Tree) -> np.ndarray:
@@ -162,7 +160,7 @@ def _kernel_facts(tree: Tree, rows: np.ndarray, family: np.ndarray) -> dict[str,
     codes, used = pd.factorize(activities["name_id"].to_numpy()[rows])
     by_name = np.bincount(codes, weights=duration, minlength=len(used)).astype(np.int64)
     texts = [str(tree.strings[name]) if name >= 0 else "" for name in used.tolist()]
-    simt = (matches(texts, _SIMT) & ~matches(texts, _TENSOR)) if texts else np.zeros(0, bool)
+    simt = without_tensor_cores(texts)
     layout = matches(texts, _LAYOUT) if texts else np.zeros(0, bool)
     is_simt = is_matrix & (simt[codes] if len(codes) else np.zeros(0, bool))
     top = int(by_name.argmax()) if len(by_name) else -1
