@@ -11,6 +11,7 @@ from xsp_post.analyses.frames import FloatArray, IntArray, divide, group_sum, sh
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.layer_tables import STAGES, layers_only, measured_layers, stages
 from xsp_post.analyses.model_tables import captured, kernel_counts
+from xsp_post.arrays.statistics import rest_of
 from xsp_post.hardware.peaks import PIPES
 
 _MILLISECOND_NS = 1_000_000
@@ -56,7 +57,7 @@ def workload_summary(inputs: Inputs) -> pd.DataFrame:
             "model_latency_ns": inputs.model_latency_ns,
             "layer_latency_ns": layer_latency,
             "layer_total_ns": layer_total,
-            "layer_rest_ns": layer_total - layer_latency,
+            "layer_rest_ns": rest_of(layer_total, layer_latency),
             "layer_count": captured(np.bincount(case, minlength=count), has_layers),
             "layer_under_1ms_count": captured(
                 np.bincount(case[latency < _MILLISECOND_NS], minlength=count), has_layers

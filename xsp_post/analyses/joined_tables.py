@@ -20,6 +20,7 @@ from xsp_post.analyses.roofline import (
     timed_where,
     utilisation,
 )
+from xsp_post.arrays.statistics import rest_of
 from xsp_post.base.findings import finding
 
 
@@ -58,7 +59,7 @@ def _kernel_totals(inputs: Inputs, rows: np.ndarray, parts_ns: np.ndarray) -> di
     """Kernel time of each layer trimmed as a total, and what it is more than the sum of its trimmed kernels."""
     whole = inputs.kernels.layer_total_ns[rows]
     whole = np.where(np.isnan(whole), parts_ns, whole)
-    return {"kernel_total_ns": whole, "kernel_rest_ns": whole - parts_ns}
+    return {"kernel_total_ns": whole, "kernel_rest_ns": rest_of(whole, parts_ns)}
 
 
 def a12(inputs: Inputs) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import pandas as pd
 from xsp_post.analyses.frames import FloatArray, IntArray, dense, divide, empty, group_sum, shaped, text_codes
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.arrays.processes import CAPTURES, WITHIN_PROCESS
+from xsp_post.arrays.statistics import rest_of
 
 STAGES = ("beginning", "middle", "end")
 
@@ -137,7 +138,7 @@ def a06(inputs: Inputs) -> pd.DataFrame:
         "a06",
         {
             **types,
-            "rest_latency_ns": whole - types["latency_ns"],
+            "rest_latency_ns": rest_of(whole, types["latency_ns"]),
             "latency_ratio": share(types["latency_ns"], types["case_index"]),
         },
     )

@@ -12,6 +12,7 @@ from xsp_post.analyses.kernel_tables import coverage_columns
 from xsp_post.analyses.layer_tables import statistics_columns
 from xsp_post.analyses.roofline import ANALYTIC, COUNTER_SOURCES, Work, intensity_columns, timed_where, utilisation
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES, gain_per_doubling, optimal_position
+from xsp_post.arrays.statistics import rest_of
 
 
 def throughput_inputs_per_s(batch_size: IntArray, latency_ns: FloatArray) -> FloatArray:
@@ -147,7 +148,7 @@ def a15(inputs: Inputs) -> pd.DataFrame:
             "throughput_inputs_per_s": throughput_inputs_per_s(batch, inputs.pace_ns)[rows],
             "kernel_latency_ns": np.where(is_timed, total.latency_ns[rows], np.nan),
             "kernel_total_ns": inputs.kernels.total_ns[rows],
-            "kernel_rest_ns": np.where(is_timed, inputs.kernels.total_ns[rows] - total.latency_ns[rows], np.nan),
+            "kernel_rest_ns": np.where(is_timed, rest_of(inputs.kernels.total_ns, total.latency_ns)[rows], np.nan),
             "busy_ns": busy[rows],
             **{name: count[rows] for name, count in kernel_counts(inputs).items()},
             "gpu_latency_ratio": np.where(is_timed, divide(inputs.kernels.total_ns, latency)[rows], np.nan),

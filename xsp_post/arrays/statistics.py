@@ -61,6 +61,11 @@ def trimmed_mean(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> float
     return float(sample[dropped : sample.size - dropped].mean())
 
 
+def rest_of(whole_ns: npt.ArrayLike, parts_ns: npt.ArrayLike) -> FloatArray:
+    """What a total is more than the sum of its parts, ns: below a thousandth it is the rounding of the sums."""
+    return np.round(np.asarray(whole_ns, np.float64) - np.asarray(parts_ns, np.float64), 3) + 0.0  # no negative zero
+
+
 def summarise_groups(
     values: npt.ArrayLike,
     groups: npt.ArrayLike,
