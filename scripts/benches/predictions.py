@@ -83,7 +83,7 @@ def main(options: argparse.Namespace) -> int:
     widest = max(one.half_width_ratio for one in pairs)
     print(f"\n{within} of {len(pairs)} within their interval; the widest is ±{widest:.1%}")
     missed = [] if within >= LEAST_WITHIN_RATIO * len(pairs) else [f"{len(pairs) - within} predictions are outside"]
-    missed += [] if widest <= WIDEST_RATIO else [f"an interval of ±{widest:.1%} (bar ±{WIDEST_RATIO:.0%})"]
+    missed += [] if widest <= WIDEST_RATIO + 1e-9 else [f"an interval of ±{widest:.1%} (bar ±{WIDEST_RATIO:.0%})"]
     return finish(missed, check=options.check)
 
 
