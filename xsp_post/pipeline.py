@@ -17,7 +17,8 @@ from xsp_post.base import findings as findings_module
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.ingest.files import require_readable
-from xsp_post.ingest.sources import STORE, Loaded, expand, load, sniff
+from xsp_post.ingest.formats import STORE
+from xsp_post.ingest.sources import Loaded, expand, load, sniff
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import DEFAULTS, ROOFS, Options

@@ -8,7 +8,8 @@ from typing import Any
 
 from xsp_post.base.errors import CaptureError, UsageError, XspPostError
 from xsp_post.base.text_safety import file_name_text
-from xsp_post.ingest.sources import NSYS_REPORT, expand, sniff
+from xsp_post.ingest.formats import NSYS_REPORT
+from xsp_post.ingest.sources import expand, sniff
 from xsp_post.model.capture import FLEET_STORE, is_run_directory
 from xsp_post.model.results import Results
 

@@ -20,19 +20,10 @@ from pathlib import Path
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import file_name_text
+from xsp_post.ingest import formats
 from xsp_post.model.capture import is_run_directory
 from xsp_post.names.file_names import RANK
 
-# What is taken from a folder; a file that is named on the command line is taken whatever it is called.
-_EXPORTS = (".sqlite",)
-_FOLDERS = ("_pqtdir", "_arwdir")
-_REPORTS = (".nsys-rep", ".qdrep")
-_COUNTERS = (".ncu-rep",)
-_TRACES = (".pt.trace.json.gz", ".pt.trace.json", ".jaeger.json", ".json.gz", ".json")
-_STORE = ".xsp.sqlite"
-_SUFFIXES = (_STORE, *_EXPORTS, *_REPORTS, *_COUNTERS, *_TRACES)
-# First among files of one stem is read: reading an export needs no nsys.
-_PREFERRED = (*_EXPORTS, *_FOLDERS, *_REPORTS)
 _COUNTER_WORDS = re.compile(r"(?:^|[._-])(?:ncu|nsys|counters?|metrics?|roofline|profile)(?=$|[._-])", re.IGNORECASE)
 _BATCH = re.compile(r"(?:^|[._-])(?:bs|batch(?:[._-]?size)?)[._=-]?(\d{1,7})(?=$|[._-])", re.IGNORECASE)
 
@@ -104,7 +95,7 @@ def _listed(file: Path) -> list[str]:
 
 
 def _is_capture_folder(path: Path) -> bool:
-    return is_run_directory(path) or path.name.endswith(_FOLDERS)
+    return is_run_directory(path) or _is_export_folder(path)
 
 
 def _captures_below(path: Path, leave_out: Path | None, skipped: Skipped) -> Iterator[Path]:
@@ -137,14 +128,17 @@ def _same(path: Path, other: Path | None) -> bool:
     return other is not None and os.path.realpath(path) == os.path.realpath(other)
 
 
+def _is_export_folder(path: Path) -> bool:
+    one = formats.of_name(path.name)
+    return one is not None and one.is_folder
+
+
 def _is_capture_name(path: Path) -> bool:
     """Whether a file of a folder is taken: by its suffix; JSON by its first bytes, since most JSON is not a trace."""
-    name = path.name
-    if name.startswith(".") or name.endswith(_STORE):
+    one = formats.of_name(path.name)
+    if one is None or one.is_folder or one.key == formats.STORE or path.name.startswith("."):
         return False
-    if name.endswith((*_EXPORTS, *_REPORTS, *_COUNTERS)):
-        return True
-    return name.endswith(_TRACES) and _looks_like_trace(path)
+    return not formats.has_common_name(path.name) or _looks_like_trace(path)
 
 
 def _looks_like_trace(path: Path) -> bool:
@@ -158,7 +152,7 @@ def _looks_like_trace(path: Path) -> bool:
     except (OSError, EOFError, zlib.error):
         return True  # damaged: a row that says so
     words = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"traceID"', b'"spans"', b'"clock"')
-    return not head or any(word in head for word in words) or path.name.endswith(_TRACES[:3])
+    return not head or any(word in head for word in words)
 
 
 def _relative(path: Path, root: Path) -> str:
@@ -171,25 +165,17 @@ def _relative(path: Path, root: Path) -> str:
 # -- what belongs together ----------------------------------------------------------------------------------
 
 
-def stem_of(name: str) -> str:
-    """A file's name without what says which format it is."""
-    for suffix in (*_SUFFIXES, *_FOLDERS):
-        if name.lower().endswith(suffix) and len(name) > len(suffix):
-            return name[: -len(suffix)]
-    return name
-
-
 def _grouped(files: Sequence[tuple[str, str]]) -> list[Job]:
     """Jobs of (absolute path, relative name): reports behind their exports, counters behind their timelines."""
     timelines: dict[tuple[str, str], list[tuple[str, str]]] = {}
     counters: list[tuple[str, str]] = []
     for absolute, shown in files:
-        if absolute.endswith(_COUNTERS):
+        if _tool(absolute) == "ncu":
             counters.append((absolute, shown))
             continue
         folder, name = os.path.split(absolute)
         # traces of other profilers are captures of their own, whatever they are called
-        kind = stem_of(name) if name.endswith(_PREFERRED) else name
+        kind = formats.stem_of(name) if _tool(name) == "nsys" else name
         timelines.setdefault((folder, kind), []).append((absolute, shown))
     chosen = [min(group, key=lambda one: _preference(one[0])) for group in timelines.values()]
     reports: dict[str, list[str]] = {}
@@ -205,20 +191,28 @@ def _grouped(files: Sequence[tuple[str, str]]) -> list[Job]:
     return [_job(absolute, shown, reports.get(absolute, [])) for absolute, shown in every]
 
 
+def _tool(path: str) -> str:
+    """The tool whose format a file is of by its name, "" where the name does not say."""
+    one = formats.of_name(path)
+    return one.tool if one else ""
+
+
 def _preference(path: str) -> int:
-    return next((i for i, suffix in enumerate(_PREFERRED) if path.endswith(suffix)), len(_PREFERRED))
+    """First among files of one stem is read: the order of the formats."""
+    one = formats.of_name(path)
+    return formats.FORMATS.index(one) if one else len(formats.FORMATS)
 
 
 def _key(path: str) -> tuple[str, str]:
     """Folder and stem without the words that tell a counter report from a timeline."""
     folder, name = os.path.split(path)
-    return folder, _COUNTER_WORDS.sub("", stem_of(name)).strip("._-").lower()
+    return folder, _COUNTER_WORDS.sub("", formats.stem_of(name)).strip("._-").lower()
 
 
 def _job(absolute: str, shown: str, reports: Iterable[str]) -> Job:
     shown = file_name_text(shown)
     folder, name = os.path.split(shown)
-    stem = stem_of(name)
+    stem = formats.stem_of(name)
     rank, without_rank = _cut(RANK, stem)
     batch_size, workload = _cut(_BATCH, without_rank)
     job_name = os.path.join(folder, without_rank) if without_rank else stem

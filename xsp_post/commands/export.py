@@ -11,6 +11,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
+from xsp_post.ingest.formats import stem_of
 from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
 FORMAT_HELP = (
@@ -48,7 +49,7 @@ def export(
 
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit} is below 1.", code="bad-limit")
-    path = output or exporters.default_path(sources[0], to)
+    path = output or exporters.default_path(stem_of(sources[0].name), to)
     shared.spare_sources(sources, path)
     exporters.require_free_path(to, path, force)
     results = shared.anonymised(shared.results_of(sources, options), anonymise)

@@ -11,6 +11,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
+from xsp_post.ingest.formats import stem_of
 from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
 
 
@@ -85,8 +86,5 @@ def ingest(
 
 
 def default_store(source: Path) -> Path:
-    """``capture.sqlite`` → ``capture.xsp.sqlite`` in the current folder: folders of captures may be read-only."""
-    stem = source.name
-    for suffix in (".sqlite", ".nsys-rep", ".ncu-rep", ".pt.trace.json.gz", ".json.gz", ".json", "_pqtdir", "_arwdir"):
-        stem = stem.removesuffix(suffix)
-    return Path(f"{stem}.xsp.sqlite")
+    """``run.qdrep`` → ``run.xsp.sqlite`` in the current folder: folders of captures may be read-only."""
+    return Path(f"{stem_of(source.name)}.xsp.sqlite")

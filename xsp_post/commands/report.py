@@ -13,6 +13,7 @@ from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
+from xsp_post.ingest.formats import STORE, of_name, stem_of
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
 if TYPE_CHECKING:
@@ -65,17 +66,13 @@ def report(
 
 def _folder_of(source: Path) -> Path:
     """A store's own folder; the current one for a capture: folders of captures may be read-only."""
-    return source.parent if source.name.endswith(".xsp.sqlite") else Path()
+    one = of_name(source.name)
+    return source.parent if one is not None and one.key == STORE else Path()
 
 
 def _path_for(source: Path, suffix: str) -> Path:
     """``run.xsp.sqlite`` → ``run.html`` in the same folder; a capture's in the current one."""
-    name = source.name
-    for known in (".xsp.sqlite", ".sqlite", ".nsys-rep", ".pt.trace.json.gz", ".json.gz", ".json"):
-        if name.endswith(known):
-            name = name.removesuffix(known)
-            break
-    return _folder_of(source) / (name + suffix)
+    return _folder_of(source) / (stem_of(source.name) + suffix)
 
 
 def _html(results: Results, path: Path, only: list[str], case: int | None, force: bool) -> Path:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from xsp_post.base.errors import ContradictionError
+from xsp_post.ingest.formats import titles
 
 _WIDEST = 1_000  # a terminal; more is a mistake in COLUMNS
 
@@ -28,11 +29,7 @@ if TYPE_CHECKING:
 
 Sources = Annotated[
     list[Path],
-    typer.Argument(
-        readable=False,
-        metavar="SOURCE...",
-        help="nsys export (.sqlite, parquetdir), .nsys-rep, .ncu-rep, PyTorch or Jaeger trace.",
-    ),
+    typer.Argument(readable=False, metavar="SOURCE...", help=f"Captures: {titles()}."),
 ]
 StoreOrSource = Annotated[
     list[Path],

@@ -91,9 +91,6 @@ def require_free_path(to: str, path: Path, force: bool = False) -> None:
         require_free(path, force)
 
 
-def default_path(source: Path, to: str) -> Path:
-    """The source's stem and the format's suffix, in the current folder: folders of captures may be read-only."""
-    stem = source.name
-    for ending in (".xsp.sqlite", ".sqlite", ".nsys-rep", ".gz", ".json", ".pt.trace"):
-        stem = stem.removesuffix(ending)
+def default_path(stem: str, to: str) -> Path:
+    """The stem and the format's suffix, in the current folder: folders of captures may be read-only."""
     return Path(stem + FORMATS[to].suffix.rstrip("/")) if to in FORMATS else Path(stem)

@@ -31,6 +31,11 @@ def sniff_clock(path: Path) -> bool:
         return False
 
 
+def read_source(path: Path, *, detail: bool) -> tuple[Trace, None]:
+    """The reader's form for `formats`."""
+    return read_clock(path), None
+
+
 def read_clock(path: Path) -> Trace:
     """Read one ``spans.json``. CaptureError (code `spans-damaged`) when it is not whole."""
     try:

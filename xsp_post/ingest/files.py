@@ -47,3 +47,8 @@ def head(path: Path, size: int = 4096) -> bytes:
             return file.read(size)
     except OSError as error:
         raise CaptureError(f"{path}: cannot be read ({error.strerror})", code="capture-unreadable") from error
+
+
+def is_sqlite(path: Path) -> bool:
+    """Whether a readable file begins as a SQLite database."""
+    return head(path, len(SQLITE_MAGIC)) == SQLITE_MAGIC

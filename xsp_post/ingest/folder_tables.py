@@ -14,6 +14,11 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_table
 
 
+def is_export(path: Path) -> bool:
+    """Whether a folder holds the tables of an Nsight Systems export."""
+    return bool({"StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"} & FolderTables(path).tables())
+
+
 class FolderTables:
     """A ``parquetdir``/``arrowdir`` export: a folder with one file per table."""
 
@@ -21,9 +26,11 @@ class FolderTables:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._files = {
-            file.stem: file for file in sorted(path.iterdir()) if file.suffix in self._suffixes and file.is_file()
-        }
+        try:
+            inside = sorted(path.iterdir())
+        except OSError as error:
+            raise CaptureError(f"{path}: cannot be opened ({error.strerror})", code="capture-unreadable") from error
+        self._files = {file.stem: file for file in inside if file.suffix in self._suffixes and file.is_file()}
         self._schemas: dict[str, pa.Schema] = {}
         self.row_counts: dict[str, int] = {}  # by table
 

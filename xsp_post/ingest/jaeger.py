@@ -43,6 +43,11 @@ def sniff_jaeger(path: Path) -> bool:
     return start[:1] == "{" and '"data"' in start and ('"spans"' in start or '"traceID"' in start)
 
 
+def read_source(path: Path, *, detail: bool) -> tuple[Trace, CounterReport | None]:
+    """The reader's form for `formats`: a timeline and the counters that its launches carry."""
+    return read_jaeger_with_counters(path)
+
+
 def read_jaeger_with_counters(path: Path) -> tuple[Trace, CounterReport | None]:
     """Read one trace file; times are ns since 1970. Raises CaptureError when it is damaged or empty.
 

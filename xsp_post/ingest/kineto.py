@@ -49,6 +49,11 @@ def sniff_kineto(path: Path) -> bool:
     return any(key in start for key in keys)
 
 
+def read_source(path: Path, *, detail: bool) -> tuple[Trace, None]:
+    """The reader's form for `formats`."""
+    return read_kineto(path, detail=detail), None
+
+
 def read_kineto(path: Path, *, detail: bool = True) -> Trace:
     """Read one PyTorch trace; times are its own clock in ns (Kineto writes µs), texts interned.
 

@@ -47,6 +47,11 @@ def sniff_ncu(path: Path) -> bool:
     return b'"Kernel Name"' in start and b'"ID"' in start
 
 
+def read_source(path: Path, *, detail: bool) -> tuple[None, CounterReport]:
+    """The reader's form for `formats`: counters, no timeline."""
+    return None, read_ncu(path)
+
+
 def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
     """Counters of a report; `metrics` limits what is kept beside what our quantities need.
 

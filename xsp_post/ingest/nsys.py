@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pandas as pd
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, nsys_waits
+from xsp_post.ingest.folder_tables import FolderTables
 from xsp_post.ingest.gpu_samples import gpu_samples
 from xsp_post.ingest.nccl_payloads import nccl_attributes
 from xsp_post.ingest.nsys_devices import assumed_identity, device_frame
@@ -30,6 +31,7 @@ from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, NO_MEMORY_KIND, request
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers
 from xsp_post.ingest.nsys_times import close_and_repair, last_time
 from xsp_post.ingest.payloads import span_attributes
+from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, require_columns, resolve, whole
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, SpanKind, Trace, memory_kinds
@@ -70,6 +72,25 @@ COPY_KINDS = {
     12: "[CUDA Unified Memory memcpy Device-to-Host]",
     13: "[CUDA Unified Memory memcpy Device-to-Device]",
 }
+
+
+def read_sqlite(path: Path, *, detail: bool) -> tuple[Trace, None]:
+    """Read a SQLite export."""
+    return read_trace(SqliteTables(path), detail=detail), None
+
+
+def read_folder(path: Path, *, detail: bool) -> tuple[Trace, None]:
+    """Read a ``parquetdir`` or ``arrowdir`` export."""
+    return read_trace(FolderTables(path), detail=detail), None
+
+
+def read_report(path: Path, *, detail: bool) -> tuple[Trace, None]:
+    """Read a ``.nsys-rep`` by way of the export that nsys makes of it."""
+    from xsp_post.ingest.nsys_report import exported
+
+    trace = read_trace(SqliteTables(exported(path)), detail=detail)
+    trace.provenance.source_name = path.name
+    return trace, None
 
 
 def read_trace(source: TableSource, *, detail: bool = True) -> Trace:

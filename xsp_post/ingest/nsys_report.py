@@ -13,8 +13,14 @@ from xsp_post.base.output import atomic_output, temporary_folder
 from xsp_post.base.text_safety import shell_command
 from xsp_post.hardware.tools import find_nsys
 from xsp_post.ingest.files import SQLITE_MAGIC, head
+from xsp_post.ingest.formats import BY_KEY, NSYS_REPORT
 
 _TIMEOUT_S = 3600
+
+
+def has_report_name(path: Path) -> bool:
+    """Whether a file is called as nsys calls its reports: their content is known to nsys only."""
+    return path.name.lower().endswith(BY_KEY[NSYS_REPORT].suffixes)
 
 
 def exported(report: Path) -> Path:

@@ -10,16 +10,13 @@ from typing import TYPE_CHECKING
 from xsp_post.base.errors import CaptureError, UsageError
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.ingest import files
-from xsp_post.ingest.folder_tables import FolderTables
+from xsp_post.ingest.formats import BY_KEY, FORMATS, NSYS_FOLDER, NSYS_SQLITE, titles
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model import capture
 
 if TYPE_CHECKING:
     from xsp_post.model.counters import CounterReport
     from xsp_post.model.trace import Trace
-
-NSYS_SQLITE, NSYS_FOLDER, NSYS_REPORT = "nsys-sqlite", "nsys-folder", "nsys-report"
-NCU_REPORT, KINETO, JAEGER, STORE, CLOCK = "ncu-report", "kineto", "jaeger", "store", "clock"
 
 
 @dataclass
@@ -33,16 +30,11 @@ class Loaded:
 
 
 def sniff(path: Path) -> str:
-    """What kind of file this is. Raises `CaptureError` (one sentence) for everything we cannot read."""
-    if os.path.isdir(path) and os.access(path, os.R_OK):
-        tables = FolderTables(path).tables()
-        if {"StringIds", "NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"} & tables:
-            return NSYS_FOLDER
+    """The key of the format this file is of. Raises `CaptureError` (one sentence) for everything we cannot read."""
+    if os.path.isdir(path) and os.access(path, os.R_OK) and BY_KEY[NSYS_FOLDER].matches(path):
+        return NSYS_FOLDER
     files.require_readable(path)
-    head = files.head(path)
-    if head.startswith(files.SQLITE_MAGIC):
-        return STORE if is_store(path) else NSYS_SQLITE
-    if head.startswith(files.LFS_MAGIC):
+    if files.head(path).startswith(files.LFS_MAGIC):
         raise CaptureError(
             f"{path}: is a Git LFS pointer, not the capture itself",
             code="capture-lfs-pointer",
@@ -54,31 +46,14 @@ def sniff(path: Path) -> str:
             code="capture-qdstrm",
             hint=f"run: nsys import --input-file {path}",
         )
-    if path.suffix in (".nsys-rep", ".qdrep"):
-        return NSYS_REPORT
-    from xsp_post.ingest import clock, jaeger, kineto, ncu
-
-    for kind, test in (
-        (NCU_REPORT, ncu.sniff_ncu),
-        (CLOCK, clock.sniff_clock),
-        (JAEGER, jaeger.sniff_jaeger),
-        (KINETO, kineto.sniff_kineto),
-    ):
-        if test(path):
-            return kind
+    for one in FORMATS:
+        if one.matches(path):
+            return one.key
     raise CaptureError(
-        f"{path}: is not a capture that xsp-post reads (it begins with {head[:8]!r})",
+        f"{path}: is not a capture that xsp-post reads",
         code="capture-unknown-format",
-        hint="give an nsys SQLite export, parquetdir, .nsys-rep, .ncu-rep, or a PyTorch or Jaeger trace",
+        hint=f"it reads: {titles()}",
     )
-
-
-def is_store(path: Path) -> bool:
-    """Whether a SQLite file is a store of ours."""
-    try:
-        return "xsp_meta" in SqliteTables(path).tables()
-    except CaptureError:
-        return False
 
 
 def expand(paths: list[Path]) -> list[Path]:
@@ -154,39 +129,10 @@ def _with_stated_rank(trace: Trace, name: str) -> None:
 
 
 def _load(path: Path, detail: bool, reading: SqliteTables | None) -> Loaded:
-    kind = NSYS_SQLITE if reading is not None else sniff(path)
-    if kind == CLOCK:
-        from xsp_post.ingest.clock import read_clock
-
-        return Loaded(path, kind, trace=read_clock(path))
-    if kind in (NSYS_SQLITE, NSYS_FOLDER, NSYS_REPORT):
+    if reading is not None:
         from xsp_post.ingest import nsys
 
-        if kind == NSYS_REPORT:
-            from xsp_post.ingest.nsys_report import exported
-
-            source_path, kind = exported(path), NSYS_SQLITE
-            trace = nsys.read_trace(SqliteTables(source_path), detail=detail)
-            trace.provenance.source_name = path.name
-        else:
-            tables = reading or (SqliteTables(path) if kind == NSYS_SQLITE else FolderTables(path))
-            trace = nsys.read_trace(tables, detail=detail)
-        return Loaded(path, kind, trace=trace)
-    if kind == NCU_REPORT:
-        from xsp_post.ingest.ncu import read_ncu
-
-        return Loaded(path, kind, counters=read_ncu(path))
-    if kind == KINETO:
-        from xsp_post.ingest.kineto import read_kineto
-
-        return Loaded(path, kind, trace=read_kineto(path, detail=detail))
-    if kind == JAEGER:
-        from xsp_post.ingest.jaeger import read_jaeger_with_counters
-
-        trace, counters = read_jaeger_with_counters(path)
-        return Loaded(path, kind, trace=trace, counters=counters)
-    raise CaptureError(
-        f"{path}: is a store made by xsp-post, not a capture",
-        code="capture-is-store",
-        hint=f"look at it with: xsp-post tree {path}",
-    )
+        return Loaded(path, NSYS_SQLITE, trace=nsys.read_trace(reading, detail=detail))
+    kind = sniff(path)
+    trace, counters = BY_KEY[kind].load(path, detail=detail)
+    return Loaded(path, kind, trace=trace, counters=counters)
