@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xsp_post.base.errors import ContradictionError
-from xsp_post.pipeline import analyze
+from xsp_post.analyses.advice import advise
+from xsp_post.analyses.limits import find_limit
+from xsp_post.base.errors import ContradictionError, UsageError
+from xsp_post.pipeline import analyze, waits
 from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.what_if import LEAST_MARGIN_RATIO, what_if
 
@@ -73,3 +75,29 @@ def test_ranks_wait_for_one_another(captures):
     assert slower.latency.predicted_ns > slower.latency.measured_ns
     faster = what_if(results, ["kernel:(?i)flash=0.5x"])
     assert faster.latency.predicted_ns < faster.latency.measured_ns
+
+
+@pytest.mark.parametrize("name", ["switch_transformer", "alexnet_gpu", "bert_small_h100"])
+def test_no_prediction_saves_more_than_the_advice_says_at_most(name, captures):
+    path = captures / f"kineto/{name}.pt.trace.json.gz"
+    replayed, plain = analyze([path]), waits([path])
+    bounds = {one.change: one.bound_ns for one in advise(replayed, find_limit(replayed))}
+    before_replay = {one.change: one.bound_ns for one in advise(plain, find_limit(plain))}
+    for change in ("launch=graph", "sync=none", "copy=overlap"):
+        try:
+            span = what_if(replayed, [change]).device_span
+        except UsageError:  # nothing to change
+            continue
+        assert span.measured_ns == find_limit(replayed).window_ns  # one execution: the same time is spoken of
+        if change in bounds:
+            assert span.measured_ns - span.predicted_ns <= bounds[change]
+        if change == "launch=graph":
+            assert span.measured_ns - span.predicted_ns <= before_replay[change]
+
+
+def test_a_graph_does_not_spare_the_loading_of_code(captures):
+    results = analyze([captures / "kineto/switch_transformer.pt.trace.json.gz"])
+    prediction = what_if(results, ["launch=graph"])
+    saved = prediction.latency.measured_ns - prediction.latency.predicted_ns
+    assert 5e6 < saved < 16e6  # 128 ms of first launches, 349 ms before the first device work stay
+    assert prediction.effects[0].left_out.startswith("18 first launches")

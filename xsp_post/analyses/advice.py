@@ -1,16 +1,18 @@
 """Limit and idle causes → what to do next: at most seven changes, each with its evidence, assumption and upper bound.
 
 The bound is the time that the change could save at most, in the scope that the limit speaks of: the device or idle time
-that it concerns, or less where a replay with the change (`replay.what_if`) finds that less is gained.
+that it concerns; where the recording can be replayed with the change (`replay.what_if`), what that finds.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.limits import FIRST_LAUNCH, NOT_RECORDED, Limit, in_scope
@@ -18,6 +20,7 @@ from xsp_post.base.errors import XspPostError
 from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.results import Results
 from xsp_post.names.families import without_tensor_cores
+from xsp_post.replay.calls import LONG_HOST_NS
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.tables import MOST_OPERATIONS
 from xsp_post.replay.what_if import what_if
@@ -86,8 +89,8 @@ def _made(
 
 
 def _replayed(results: Results, limit: Limit, one: Advice, identity: Callable[[], Identity]) -> Advice | None:
-    """The advice with the gain that a replay finds, where that is less than the time concerned; None where the gain is
-    below the replay's error. Without the tables of a replay, or where it refuses, the advice stays as it is."""
+    """The advice with the gain that a replay finds, of the same time as the limit (`device_span`); None where the
+    gain is below the replay's error. Without the tables of a replay, or where it refuses, the advice stays as it is."""
     has_tables = {"kernels", "dependencies", "memory_operations"} <= set(results.tables())
     if not one.change or not has_tables or limit.scope == "warm-up" or len(limit.captures) != 1:
         return one
@@ -97,12 +100,11 @@ def _replayed(results: Results, limit: Limit, one: Advice, identity: Callable[[]
         prediction = what_if(results, [one.change], limit.captures[0], identity())
     except XspPostError:
         return one
-    gain = max(-prediction.latency.change_ratio, 0.0)
+    gain = max(-prediction.device_span.change_ratio, 0.0)
     if gain < max(prediction.error_ratio, LEAST_RATIO):
         return None
-    ratio = min(gain, one.bound_ratio)
     return replace(
-        one, bound_ratio=ratio, bound_ns=int(ratio * limit.window_ns), bound_source="replay",
+        one, bound_ratio=gain, bound_ns=math.ceil(gain * limit.window_ns), bound_source="replay",
         replay_error_ratio=prediction.error_ratio,
     )  # fmt: skip
 
@@ -164,19 +166,29 @@ def _layouts(limit: Limit) -> list[Advice]:
     )]  # fmt: skip
 
 
+# What a thread does between two launches, or in calls that a graph takes in; long stretches of it are left out.
+_BETWEEN_LAUNCHES = ("host_code", "allocation", "os_call", "descheduled", "copy_call", "queued")
+
+
+def _short_ns(causes: pd.DataFrame) -> int:
+    """The most that pieces shorter than `LONG_HOST_NS` can sum to."""
+    longest, idle = causes["longest_ns"].to_numpy(), causes["idle_ns"].to_numpy()
+    others = np.minimum(idle - longest, (causes["piece_count"].to_numpy() - 1) * LONG_HOST_NS)
+    return int(np.where(longest < LONG_HOST_NS, idle, others).sum())
+
+
 def _launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     mine = causes[causes["cause"].astype(str).isin(["launch_call", "launch_latency"])]
     is_graph = mine["call_name"].astype(str).str.contains("GraphLaunch", regex=False)  # one call already
     mine = mine[mine["detail"].astype(str).ne(FIRST_LAUNCH) & ~is_graph]
     spent, count = int(mine["idle_ns"].sum()), _number(limit, "kernel_count")
-    host = causes[causes["cause"].astype(str).eq("host_code") & causes["longest_ns"].lt(100_000)]
-    between = int(host["idle_ns"].sum())
+    between = _short_ns(causes[causes["cause"].astype(str).isin(_BETWEEN_LAUNCHES)])
     if not count:
         return []
     mean = _number(limit, "kernel_ns") / count
     advice = [] if not limit.is_gpu else [_made(
         limit, "cuda-graphs", "Launch less: capture the model as a CUDA graph (torch.compile(mode='reduce-overhead')).",
-        f"The device waited {format_ns(spent)} for launches and {format_ns(between)} for host code between them; "
+        f"The device waited {format_ns(spent)} for launches and {format_ns(between)} for short host code between them; "
         f"{format_count(count)} kernels of {format_ns(mean)} on average.",
         "Shapes and control flow do not change from one execution to the next.", spent + between, "launch=graph",
     )]  # fmt: skip
@@ -250,7 +262,7 @@ def _by_owner(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     for cause, (code, what, assumption, change) in _BY_OWNER.items():
         mine = causes[causes["cause"].astype(str).eq(cause) & causes["detail"].astype(str).ne(NOT_RECORDED)]
         if cause == "host_code":  # short stretches between launches are the business of CUDA graphs
-            mine = mine[mine["longest_ns"] >= 100_000]
+            mine = mine[mine["longest_ns"] >= LONG_HOST_NS]
         if mine.empty:
             continue
         owned = mine.astype({"owner": str, "call_name": str}).groupby("owner", sort=False)["idle_ns"].sum()

@@ -35,6 +35,11 @@ RULES: tuple[tuple[CallClass, str], ...] = (
 _COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in RULES)
 _IS_API = re.compile(r"^(?:cu|cuda|hip|nvrtc|hiprtc)[A-Z]|^cudaD3D|^nvrtc|^hiprtc")
 
+# The first launch of a kernel loads its code: recognised by its length.
+SLOW_LAUNCH_NS = 100_000
+# Host code between two launches that lasts at least this is no cost of launching: it loads data, allocates, reports.
+LONG_HOST_NS = 100_000
+
 # Ranges inside which a host thread talks to other ranks.
 _COMMUNICATION = re.compile(
     r"nccl|rccl|c10d::|record_param_comms|gloo|\bMPI_|nvshmem|all_?(?:reduce|gather)|reduce_?scatter|all_?to_?all|"
@@ -55,6 +60,22 @@ def call_classes(name_id: np.ndarray, strings: np.ndarray) -> np.ndarray:
     codes, used = pd.factorize(name_id)
     kinds = [int(call_class(str(strings[name]))) if name >= 0 else 0 for name in used.tolist()]
     return np.array([*kinds, 0], np.int8)[codes]
+
+
+def loads_code(start_ns: np.ndarray, end_ns: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """Whether a launch was the first of its kernel, and took ten times the usual and more; bool, shape (launches,).
+    ``kernel``: a number for each kernel of each process."""
+    result = np.zeros(len(start_ns), bool)
+    if not len(start_ns):
+        return result
+    duration = end_ns - start_ns
+    usual = float(np.percentile(duration, 50, method="lower"))
+    slow = np.flatnonzero(duration > max(SLOW_LAUNCH_NS, 10 * usual))
+    if len(slow):
+        order = np.argsort(start_ns, kind="stable")
+        _, first = np.unique(kernel[order], return_index=True)
+        result[np.intersect1d(slow, order[first])] = True
+    return result
 
 
 def is_communication(text: str) -> bool:

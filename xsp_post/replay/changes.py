@@ -12,6 +12,7 @@ import pandas as pd
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families
+from xsp_post.replay.calls import LONG_HOST_NS, loads_code
 from xsp_post.replay.edges import DEVICE_WAIT, WAITS
 from xsp_post.replay.executions import Executions
 from xsp_post.replay.graph import Amounts, Graph
@@ -254,17 +255,35 @@ def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) ->
     follows[1:] = launching[1:] & launching[:-1] & (calls.thread[1:] == calls.thread[:-1])
     follows[1:] &= iteration[1:] == iteration[:-1]
     heads = launching & ~follows & np.append(follows[1:], False)
-    amounts.own_ns[follows] = 0
-    amounts.before_ns[follows] = 0
-    amounts.own_ns[heads] = np.minimum(amounts.own_ns[heads], _GRAPH_LAUNCH_NS)
+    loads = _loading(graph) & (follows | heads)
+    amounts.own_ns[follows & ~loads] = 0
+    amounts.before_ns[follows & (amounts.before_ns < LONG_HOST_NS)] = 0
+    shorter = heads & ~loads
+    amounts.own_ns[shorter] = np.minimum(amounts.own_ns[shorter], _GRAPH_LAUNCH_NS)
     inside = on_device & follows[np.maximum(operations.call, 0)]
     amounts.gap_ns[inside] = np.minimum(amounts.gap_ns[inside], _GRAPH_GAP_NS)
     amounts.queue_depth = 0
     effect.operation_count = int(inside.sum())
     effect.assumption = (
         f"launches between two synchronisations become {int(heads.sum()):,} graphs, each launched in at most "
-        f"{_GRAPH_LAUNCH_NS // 1000} µs; the host code between the launches goes, and shapes stay the same"
+        f"{_GRAPH_LAUNCH_NS // 1000} µs; the host code between the launches goes where it takes less than "
+        f"{LONG_HOST_NS // 1000} µs, and shapes stay the same"
     )
+    if loads.any():
+        effect.left_out = (
+            f"{int(loads.sum()):,} first launches that loaded the code of their kernel: it is loaded with graphs too"
+        )
+
+
+def _loading(graph: Graph) -> np.ndarray:
+    """Which calls are first launches of a kernel that loaded its code; bool."""
+    calls, operations = graph.recording.calls, graph.recording.operations
+    rows = np.flatnonzero((operations.call >= 0) & (operations.kind == OperationKind.KERNEL))
+    call, (names, used) = operations.call[rows], pd.factorize(operations.name[rows])
+    kernel = operations.process[rows] * (len(used) + 1) + names
+    result = np.zeros(len(calls), bool)
+    result[call[loads_code(calls.start_ns[call], calls.end_ns[call], kernel)]] = True
+    return result
 
 
 def _synchronisations(change: Change, graph: Graph, amounts: Amounts, effect: Effect) -> None:

@@ -110,6 +110,21 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
     return Executions(label, index, rows, first, lead, before, since, begin, last, tail, bool(inferred.any()))
 
 
+def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: pd.DataFrame) -> pd.DataFrame:
+    """The same executions (`measure`), the first one from the first device work of the recording, the last one to the
+    last: what `xsp-post why` speaks of."""
+    operations = graph.recording.operations
+    begin, end = measured["begin_ns"].to_numpy().copy(), measured["end_ns"].to_numpy().copy()
+    if len(operations):
+        first, last = int(operations.start_ns.argmin()), int(operations.end_ns.argmax())
+        for which, rows in enumerate(executions.rows):
+            if first in rows:
+                begin[which] = max(begin[which], clock.start_ns[rows].min())
+            if last in rows:
+                end[which] = min(end[which], clock.end_ns[rows].max())
+    return measured.assign(begin_ns=begin, end_ns=end, latency_ns=end - begin)
+
+
 def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
     """One row per execution: begin_ns, end_ns, latency_ns, period_ns (to the next one's first device work)."""
     last_work = np.array([clock.end_ns[rows].max() if len(rows) else 0 for rows in executions.rows], np.int64)

@@ -15,7 +15,7 @@ import pandas as pd
 from xsp_post.arrays.cutting import cut
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
-from xsp_post.replay.calls import is_communication
+from xsp_post.replay.calls import is_communication, loads_code
 from xsp_post.replay.gaps import Gaps, execution_intervals, find_gaps
 from xsp_post.replay.host_state import Cause, HostState, Pieces
 
@@ -23,8 +23,6 @@ _NO_LAYER = -1
 _AT_ONCE = 250_000  # gaps: what is needed beside them grows with their number
 # From the return of a launch call to the start on an idle device: what takes longer has waited for something.
 LATENCY_LIMIT_NS = 100_000
-# The first launch of a kernel loads its code: recognised by its length.
-SLOW_LAUNCH_NS = 100_000
 FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
 NOT_RECORDED = "something that was not recorded"
 
@@ -330,15 +328,9 @@ def _first_launches(tree: Tree) -> np.ndarray:
     if not len(rows):
         return result
     start, end = launches["start_ns"].to_numpy()[launch[rows]], launches["end_ns"].to_numpy()[launch[rows]]
-    usual = float(np.percentile(end - start, 50, method="lower"))
-    slow = np.flatnonzero(end - start > max(SLOW_LAUNCH_NS, 10 * usual))
-    if not len(slow):
-        return result
-    order = np.argsort(start, kind="stable")
     process, name = activities["process_index"].to_numpy()[rows], activities["name_id"].to_numpy()[rows]
     key = process.astype(np.int64) * (len(tree.strings) + 1) + name
-    _, first = np.unique(key[order], return_index=True)
-    result[rows[np.intersect1d(slow, order[first])]] = True
+    result[rows[loads_code(start, end, key)]] = True
     return result
 
 

@@ -21,7 +21,7 @@ from xsp_post.replay.critical_path import (
     SYNCHRONISATION,
     critical_path,
 )
-from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock
+from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock, without_edges
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.graph import Graph, Steps, replay
 
@@ -62,6 +62,7 @@ class Prediction:
     execution_count: int
     effects: list[Effect]
     latency: Amount
+    device_span: Amount  # latency without what precedes the first device work and follows the last
     period: Amount | None  # None: one execution only
     error_ratio: float  # of the identity replay
     spread_ratio: float  # of the measured executions
@@ -122,20 +123,28 @@ def what_if(
     path = _path(results, changed, identity.executions, clock, after, replayed.steps)
     clock = recorded_clock(identity.graph)
     before = _path(results, identity.graph, identity.executions, clock, identity.recorded, identity.replayed.steps)
-    latency, period, spread = _amounts(identity, after)
+    made, spread = _amounts(identity.recorded, identity.simulated, after, identity.error_ratio)
+    clocks = (recorded_clock(identity.graph), simulated_clock(identity.replayed), simulated_clock(replayed))
+    spans = [
+        without_edges(identity.executions, identity.graph, one, frame)
+        for one, frame in zip(clocks, (identity.recorded, identity.simulated, after))
+    ]
+    span = _amounts(spans[0], spans[1], spans[2], identity.error_ratio)[0].get("latency_ns", made["latency_ns"])
     limit, ratio = limit_of(path)
     return Prediction(
-        capture_id, name, identity.executions.label, len(identity.executions.index), effects, latency, period,
-        identity.error_ratio, spread, path, limit, ratio, limit_of(before)[0],
+        capture_id, name, identity.executions.label, len(identity.executions.index), effects, made["latency_ns"], span,
+        made.get("period_ns"), identity.error_ratio, spread, path, limit, ratio, limit_of(before)[0],
     )  # fmt: skip
 
 
-def _amounts(identity: Identity, after: pd.DataFrame) -> tuple[Amount, Amount | None, float]:
-    """Latency and period: the measured median, times what the replay says of the change."""
+def _amounts(
+    recorded: pd.DataFrame, simulated: pd.DataFrame, after: pd.DataFrame, error_ratio: float
+) -> tuple[dict[str, Amount], float]:
+    """Latency and period: the measured median, times what the replay says of the change; and the measured spread."""
     spread = 0.0
     made: dict[str, Amount] = {}
     for name in ("latency_ns", "period_ns"):
-        measured = identity.recorded[name].to_numpy(float)
+        measured = recorded[name].to_numpy(float)
         usable = np.isfinite(measured) & (measured > 0)
         if not usable.any():
             continue
@@ -143,11 +152,11 @@ def _amounts(identity: Identity, after: pd.DataFrame) -> tuple[Amount, Amount | 
         own = _spread(measured[usable])
         spread = max(spread, own)
         ratio = float(np.median(after[name].to_numpy(float)[usable]))
-        ratio /= max(float(np.median(identity.simulated[name].to_numpy(float)[usable])), 1.0)
+        ratio /= max(float(np.median(simulated[name].to_numpy(float)[usable])), 1.0)
         predicted = middle * ratio
-        margin = margin_of(identity.error_ratio + own, predicted - middle, predicted)
+        margin = margin_of(error_ratio + own, predicted - middle, predicted)
         made[name] = Amount(middle, predicted, predicted * (1 - margin), predicted * (1 + margin))
-    return made["latency_ns"], made.get("period_ns"), spread
+    return made, spread
 
 
 def margin_of(own_ratio: float, change_ns: float, predicted_ns: float) -> float:

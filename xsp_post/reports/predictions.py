@@ -46,6 +46,15 @@ def print_prediction(console: Console, prediction: Prediction) -> None:
         f"Replay error {format_ratio_percent(prediction.error_ratio, 2)} (simulation of the unchanged recording), "
         f"spread over executions {format_ratio_percent(prediction.spread_ratio, 2)}.",
     )
+    span = prediction.device_span
+    if span.measured_ns < prediction.latency.measured_ns:
+        saved = span.measured_ns - span.predicted_ns
+        say(
+            console,
+            f"From the first device work of the recording to the last, which xsp-post why speaks of: "
+            f"{format_ns(span.measured_ns)} → {format_ns(span.predicted_ns)}, "
+            f"{format_ns(saved)} ({format_ratio_percent(-span.change_ratio)}) less.",
+        )
     before = "" if prediction.limit_before == prediction.limit else f"; before: {prediction.limit_before}"
     share = format_ratio_percent(prediction.limit_ratio)
     limit = Text.assemble(
