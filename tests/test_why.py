@@ -9,7 +9,7 @@ import pytest
 from builders import ExportBuilder
 from typer.testing import CliRunner
 
-from xsp_post.analyses.advice import advise
+from xsp_post.analyses.advice import advise, why_none
 from xsp_post.analyses.limits import find_limit
 from xsp_post.cli import app
 from xsp_post.pipeline import analyze, waits
@@ -107,6 +107,13 @@ def test_tensor_cores_are_named_by_what_the_gpu_has(tmp_path):
     assert "(heaviest: volta_sgemm_64x64_nt)" in advice.evidence
     other = replace(limit, window={**limit.window, "top_kernel": "vectorized_elementwise_kernel"})
     assert "heaviest" not in advise(results, other)[0].evidence
+
+
+def test_why_nothing_is_advised_is_said(tmp_path):
+    said = RUNNER.invoke(app, ["why", str(program(tmp_path, work=9_000, name="k"))]).stdout
+    assert "Nothing is advised: no change that is known concerns 1.0 % of the time or more." in " ".join(said.split())
+    graph = replace(find_limit(waits([tmp_path / "report.sqlite"])), records_graph=True)
+    assert "a CUDA graph was recorded" in why_none(waits([tmp_path / "report.sqlite"]), graph)
 
 
 def test_no_device_work_is_said(tmp_path):

@@ -62,7 +62,26 @@ def advise(results: Results, limit: Limit) -> list[Advice]:
     return list(known[1])
 
 
+def why_none(results: Results, limit: Limit) -> str:
+    """Why `advise` has nothing to say, as one sentence."""
+    if limit.records_graph:
+        return "Nothing is advised: the capture shows how a CUDA graph was recorded, not how it ran."
+    least = format_ratio_percent(LEAST_RATIO)
+    if tried := _worth(results, limit):
+        names = ", ".join(one.code for one in tried)
+        few = "saves less than that, or less than the replay's error"
+        return f"Nothing is advised: in a replay, what concerns {least} of the time or more ({names}) {few}."
+    return f"Nothing is advised: no change that is known concerns {least} of the time or more."
+
+
 def _advice(results: Results, limit: Limit) -> list[Advice]:
+    identity = cache(lambda: identity_of(results, limit.captures[0]))
+    replayed = [_replayed(results, limit, one, identity) for one in _worth(results, limit)]
+    return sorted((one for one in replayed if one is not None), key=lambda one: -one.bound_ns)[:MOST]
+
+
+def _worth(results: Results, limit: Limit) -> list[Advice]:
+    """The changes that concern enough of the time, before any replay."""
     if not limit.window_ns or not limit.window or limit.records_graph:
         return []
     causes = in_scope(results, limit)
@@ -76,10 +95,7 @@ def _advice(results: Results, limit: Limit) -> list[Advice]:
         *_first_launches(limit, causes),
         *_profiler(limit, causes),
     ]
-    worth = [one for one in found if one.bound_ratio >= LEAST_RATIO]
-    identity = cache(lambda: identity_of(results, limit.captures[0]))
-    worth = [better for one in worth if (better := _replayed(results, limit, one, identity)) is not None]
-    return sorted(worth, key=lambda one: -one.bound_ns)[:MOST]
+    return [one for one in found if one.bound_ratio >= LEAST_RATIO]
 
 
 def _made(

@@ -83,12 +83,13 @@ class Why:
     lead_in: str = ""  # what the first execution did before the device had work, the last one after; "" if short
     part: str = ""  # the part of the recording that all this is of; "" all of it
     replay_note: str = ""  # why nothing was replayed, where the capture is too large for it
+    no_advice: str = ""  # why there is none; "" where there is some
     coverage_note: str = ""  # that the executions hold little of the device time; "" where they do not
 
 
 def why(results: Results, *, layer: str = "") -> Why:
     """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only."""
-    from xsp_post.analyses.advice import advise
+    from xsp_post.analyses.advice import advise, why_none
 
     limit = main_limit(results)
     causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope else ()
@@ -98,7 +99,8 @@ def why(results: Results, *, layer: str = "") -> Why:
     advice = tuple(advise(results, limit))
     sentence, note = sentence_of(limit, owners), replay_note(results)
     little = coverage_note(results, limit)
-    return Why(limit, causes, advice, word_of(limit), sentence, path, lead_in, part_text(results), note, little)
+    none = "" if advice or not limit.window_ns else why_none(results, limit)
+    return Why(limit, causes, advice, word_of(limit), sentence, path, lead_in, part_text(results), note, none, little)
 
 
 def coverage_note(results: Results, limit: Limit) -> str:
@@ -295,8 +297,9 @@ def print_why(console: Console, said: Why) -> None:
         console.print(Text(f"Largest causes of {format_ns(idle)} idle time", style="bold"))
     for row in said.causes:
         say(console, f"  {format_ratio_percent(row.ratio):>7}  {cause_text(row)}{_pieces(row.piece_count)}", hanging=9)
-    if said.advice:
-        console.print(Text("What to do next", style="bold"))
+    console.print(Text("What to do next", style="bold"))
+    if said.no_advice:
+        say(console, f"  {said.no_advice}")
     for number, one in enumerate(said.advice, 1):
         say(console, Text(f"  {number}. {shown(one.what, 300)}", style="bold"), hanging=3)
         say(console, f"     {gain_of(one)}. {shown(one.evidence, 400)}", hanging=0)
