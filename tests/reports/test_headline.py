@@ -32,7 +32,8 @@ def layers(count: int, batch: int = 4) -> pd.DataFrame:
 def overhead(**change) -> pd.DataFrame:
     row = {"event_kind": "model", "batch_size": 4, "phase": "forward", "level": "M/L", "compared_level": "M",
            "latency_ns": 12 * MS, "is_accurate": False, "overhead_ns": 2 * MS, "overhead_ratio": 0.2,
-           "ci_low_overhead_ns": 1 * MS, "ci_high_overhead_ns": 3 * MS, "verdict": "overhead"}  # fmt: skip
+           "ci_low_overhead_ns": 1 * MS, "ci_high_overhead_ns": 3 * MS, "interval_over": "captures",
+           "verdict": "overhead"}  # fmt: skip
     return pd.DataFrame([{**row, **change}])
 
 
@@ -82,6 +83,12 @@ def test_a_negative_overhead_keeps_its_sign():
     row = overhead(overhead_ns=-2 * MS, overhead_ratio=-0.2, verdict="negative: the deeper run was faster")
     said = text(overhead=row)
     assert "-2.00 ms on M (-20.0 %)" in said and "negative" in said
+
+
+def test_a_difference_of_pairs_says_that_it_is_not_one_of_the_latencies_beside_it():
+    said = text(overhead=overhead(interval_over="pairs"))
+    assert "[1.00 ms … 3.00 ms] between neighbouring blocks of one process: overhead" in said
+    assert "neighbouring" not in text(overhead=overhead())
 
 
 def test_what_noise_explains_has_no_percentage():

@@ -16,6 +16,7 @@ from xsp_post.reports.facts import UNCERTAIN_RATIO, is_uncertain, within
 from xsp_post.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
 
 TOP = 5
+PAIRS = "pairs"  # the value of overhead.interval_over where levels took turns in one process
 GOOD_RATIO = 0.1  # an interval of this half width is narrow enough for a first run
 
 
@@ -33,7 +34,7 @@ def data(results: Results) -> dict[str, Any]:
         "overheads": _records(overheads[overheads["event_kind"] == "model"] if len(overheads) else overheads,
                               ["batch_size", "phase", "level", "compared_level", "latency_ns", "is_accurate",
                                "overhead_ns", "overhead_ratio", "ci_low_overhead_ns", "ci_high_overhead_ns",
-                               "verdict"]),
+                               "interval_over", "verdict"]),
     }  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def _overhead_line(row: dict[str, Any], several: bool) -> str:
         return f"{start}  {row['verdict']}"
     if pd.isna(row["overhead_ns"]):
         return f"{start}  {row['verdict']}"
-    interval = _interval(row["ci_low_overhead_ns"], row["ci_high_overhead_ns"])
+    interval = _interval(row["ci_low_overhead_ns"], row["ci_high_overhead_ns"]) + over_pairs(row["interval_over"])
     if str(row["verdict"]).startswith("no overhead"):  # a percentage of what may be noise reads like a result
         seen = f"{_signed(row['overhead_ns'])} is within the noise {interval}"
         return f"{start}  {row['verdict']} on {row['compared_level']}: {seen}"
@@ -103,6 +104,11 @@ def _overhead_line(row: dict[str, Any], several: bool) -> str:
         f"{start}  {_signed(row['overhead_ns'])} on {row['compared_level']} ({_percent(row['overhead_ratio'])})"
         f" {interval}: {row['verdict']}"
     )
+
+
+def over_pairs(interval_over: object) -> str:
+    """What a difference is over where it is no difference of the latencies beside it; else ''."""
+    return " between neighbouring blocks of one process" if interval_over == PAIRS else ""
 
 
 def _top_layers(layers: pd.DataFrame) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from xsp_post.model.levels import RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present, rows_of
+from xsp_post.reports.headline import over_pairs
 from xsp_post.reports.text import shorten, visible
 from xsp_post.schemas.units import format_ns, format_ratio_percent
 from xsp_post.schemas.views import view_of
@@ -148,7 +149,7 @@ def _sentence(model: pd.DataFrame) -> str:
         f"{visible(row.level)}: {visible(row.verdict)}, {format_ns(row.overhead_ns)} "
         f"({format_ratio_percent(row.overhead_ratio)}) on "
         f"{visible(row.compared_level)}, 95 % within {format_ns(row.ci_low_overhead_ns)} … "
-        f"{format_ns(row.ci_high_overhead_ns)}"
+        f"{format_ns(row.ci_high_overhead_ns)}{over_pairs(row.interval_over)}"
         for row in rows_of(model)
         if row.overhead_ns == row.overhead_ns
     ]
