@@ -220,3 +220,14 @@ def test_gpus_without_uuid_are_told_by_their_place_on_the_bus(columns, busy_ns, 
     analysis = analyze([two_processes(ExportBuilder(), **columns).write(tmp_path / "a.sqlite")])
     assert analysis.frame("device_windows")["busy_ns"].tolist() == busy_ns
     assert not (analysis.frame("findings")["code"] == "gpu-identity-assumed").any()
+
+
+def test_a_table_of_ranks_without_rows_is_one_sentence(tmp_path):
+    from builders import ExportBuilder
+    from helpers import called
+
+    path = ExportBuilder().gpu().kernel("gemm", launch=(0, 10), run=(20, 90)).write(tmp_path / "one.sqlite")
+    done = called("table", "ranks", path)
+    assert done.returncode == 0 and done.stdout == ""
+    assert "no two devices that communicate were recorded" in done.stderr
+    assert called("table", "ranks", path, "-f", "csv").stdout.startswith("job_name,rank,")

@@ -76,6 +76,8 @@ def table(
         from xsp_post.analyses import why_empty
 
         shared.say(why_empty(name, results) or f"Table {name} has no rows.")
+        if chosen == "table" and output is None:
+            return
     if output is None:
         _to_stdout(frame, chosen, top, found)
         return
