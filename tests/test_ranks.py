@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from xsp_post.analyses.ranks import rank_contribution, rank_table
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
+from xsp_post.reports.why import ranks_line
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 GEMM = "ampere_sgemm_128x64_tn"
@@ -220,6 +221,13 @@ def test_gpus_without_uuid_are_told_by_their_place_on_the_bus(columns, busy_ns, 
     analysis = analyze([two_processes(ExportBuilder(), **columns).write(tmp_path / "a.sqlite")])
     assert analysis.frame("device_windows")["busy_ns"].tolist() == busy_ns
     assert not (analysis.frame("findings")["code"] == "gpu-identity-assumed").any()
+
+
+def test_why_names_the_rank_that_the_others_wait_for():
+    ranks = pd.DataFrame({"rank": [0, 1], "is_straggler": [False, True]})
+    assert ranks_line(Analysis({"ranks": ranks})).startswith("2 ranks. The others wait for rank 1.")
+    assert "No rank holds up" in ranks_line(Analysis({"ranks": ranks.assign(is_straggler=False)}))
+    assert ranks_line(Analysis({"ranks": ranks[:1]})) == ranks_line(Analysis({})) == ""
 
 
 def test_a_table_of_ranks_without_rows_is_one_sentence(tmp_path):

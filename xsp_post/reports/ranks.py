@@ -12,6 +12,7 @@ from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.cases import Case
 from xsp_post.reports.text import distinct, shorten, visible
+from xsp_post.reports.why import straggler_text
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.schemas.views import view_of
 
@@ -45,12 +46,9 @@ def _make(results: Results, case: Case | None) -> Section | None:
 
 
 def _sentence(ranks: pd.DataFrame) -> str:
-    slow = ranks.loc[ranks["is_straggler"].astype(bool), "rank"].tolist()
-    names = ", ".join(f"rank {rank}" for rank in slow[:8])
-    said = f"The others wait for {names}." if slow else "No rank holds up the others."
     exposed, length = int(ranks["exposed_ns"].max()), max(int(ranks["duration_ns"].max()), 1)
     return (
-        f"{format_count(len(ranks))} ranks. {said} Communication that nothing hides takes up to "
+        f"{format_count(len(ranks))} ranks. {straggler_text(ranks)} Communication that nothing hides takes up to "
         f"{format_ns(exposed)} of a rank, {format_ratio_percent(exposed / length)} of its time."
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
@@ -84,6 +85,7 @@ class Why:
     part: str = ""  # the part of the recording that all this is of; "" all of it
     replay_note: str = ""  # why nothing was replayed, where the capture is too large for it
     no_advice: str = ""  # why there is none; "" where there is some
+    ranks: str = ""  # which rank the others wait for; "" where the table of ranks is not at hand, or has one rank
     coverage_note: str = ""  # that the executions hold little of the device time; "" where they do not
 
 
@@ -100,7 +102,35 @@ def why(results: Results, *, layer: str = "") -> Why:
     sentence, note = sentence_of(limit, owners), replay_note(results)
     little = coverage_note(results, limit)
     none = "" if advice or not limit.window_ns else why_none(results, limit)
-    return Why(limit, causes, advice, word_of(limit), sentence, path, lead_in, part_text(results), note, none, little)
+    return Why(
+        limit,
+        causes,
+        advice,
+        word_of(limit),
+        sentence,
+        path,
+        lead_in,
+        part_text(results),
+        note,
+        none,
+        ranks_line(results),
+        little,
+    )
+
+
+def ranks_line(results: Results) -> str:
+    """Which rank the others wait for, from the table of ranks; "" with fewer than two."""
+    ranks = frame_or_empty(results, "ranks", ["rank", "is_straggler"])
+    if len(ranks) < 2:
+        return ""
+    return f"{format_count(len(ranks))} ranks. {straggler_text(ranks)} More: xsp-post table ranks"
+
+
+def straggler_text(ranks: pd.DataFrame) -> str:
+    """``The others wait for rank 1.``"""
+    slow = ranks.loc[ranks["is_straggler"].astype(bool), "rank"].tolist()
+    names = ", ".join(f"rank {rank}" for rank in slow[:8])
+    return f"The others wait for {names}." if slow else "No rank holds up the others."
 
 
 def coverage_note(results: Results, limit: Limit) -> str:
@@ -289,7 +319,7 @@ def print_why(console: Console, said: Why) -> None:
         say(console, f"  {line}")
     if said.lead_in:
         say(console, said.lead_in)
-    for line in (said.critical_path, said.replay_note):
+    for line in (said.ranks, said.critical_path, said.replay_note):
         if line:
             say(console, line)
     if said.causes:
