@@ -121,8 +121,8 @@ def _replayed(results: Results, limit: Limit, one: Advice, identity: Callable[[]
         return None
     more = " The rest is work that moves up, since less is waited for." if gain > one.bound_ratio else ""
     return replace(
-        one, evidence=one.evidence + more, bound_ratio=gain, bound_ns=math.ceil(gain * limit.window_ns), bound_source="replay",
-        replay_error_ratio=prediction.error_ratio,
+        one, evidence=one.evidence + more, bound_ratio=gain, bound_ns=math.ceil(gain * limit.window_ns),
+        bound_source="replay", replay_error_ratio=prediction.error_ratio,
     )  # fmt: skip
 
 
