@@ -37,6 +37,7 @@ from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.other_threads import under_their_step
 from xsp_post.tree_steps.passes import open_ranges, unmarked_models
 from xsp_post.tree_steps.projection import project_overlapping
+from xsp_post.tree_steps.ranges import Ranges
 from xsp_post.tree_steps.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank
 from xsp_post.tree_steps.twin import Twin, carry_over
 
@@ -169,7 +170,7 @@ def _levels(
     owner = owners["span"].to_numpy()
     launched = np.bincount(owner[owner >= 0], minlength=len(spans)) > 0
     domain_names = np.array([str(name).lower() for name in trace.domains["name"]], object)
-    ranges = level_rules.Ranges(
+    ranges = Ranges(
         parent=parent,
         depth=depth,
         forward=forward,

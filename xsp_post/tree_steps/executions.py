@@ -12,7 +12,6 @@ import re
 import shlex
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +20,8 @@ from xsp_post.model.trace import SpanKind
 from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.cycles import Cycle, find_cycle
 from xsp_post.tree_steps.execution_work import Times
+from xsp_post.tree_steps.ranges import Ranges
 from xsp_post.tree_steps.training_turns import training_turns
-
-if TYPE_CHECKING:
-    from xsp_post.tree_steps.level_rules import Ranges
 
 # An inner marker stands for the one around it from this share of its device time.
 HOLDS = 0.9

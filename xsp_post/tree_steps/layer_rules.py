@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
-
-if TYPE_CHECKING:
-    from xsp_post.tree_steps.level_rules import Ranges
+from xsp_post.tree_steps.ranges import Ranges
 
 # A class of modules is not a layer level where it holds less than this of the time of all modules.
 _LEAST_COVERAGE = 0.3

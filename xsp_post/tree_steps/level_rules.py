@@ -10,15 +10,12 @@ below a layer and between model and layer follow from where the layers are (`_fi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.forest import forest_of
 from xsp_post.base.errors import UsageError
 from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
@@ -26,91 +23,13 @@ from xsp_post.model.trace import SpanKind
 from xsp_post.model.tree import NodeKind
 from xsp_post.names.range_text import DOMAIN
 from xsp_post.tree_steps import layer_rules
-from xsp_post.tree_steps.execution_work import Times
 from xsp_post.tree_steps.executions import LEAST_COVERAGE, OUTERMOST, Candidate, Executions, described, find_executions
+from xsp_post.tree_steps.ranges import Ranges
 
 LIBRARY_DOMAINS = frozenset({
     "cublas", "cublaslt", "cudnn", "nccl", "cusparse", "cusparselt", "cusolver", "cufft", "curand", "cutensor",
     "nvshmem",
 })  # fmt: skip
-
-
-@dataclass
-class Ranges:
-    """What the rules look at: one row a span, in span order; roles (names.parse_names) are per string id."""
-
-    parent: np.ndarray
-    depth: np.ndarray
-    forward: np.ndarray  # the forward range of a backward one, −1 none
-    kind: np.ndarray
-    name_id: np.ndarray
-    folded_id: np.ndarray
-    domain_index: np.ndarray  # −1 default domain
-    domain_names: np.ndarray  # lower-case name per domain index
-    has_device_work: np.ndarray  # something launched inside
-    role_of_string: np.ndarray  # object, '' none
-    strings: np.ndarray
-    dialect_of_string: np.ndarray
-    folded_texts: np.ndarray  # per folded id
-    times: Times
-    recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
-    layer_type_of_string: np.ndarray = field(default_factory=lambda: np.zeros(0, object))
-    duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
-    # device time launched inside, gradients included, and whether a kernel was: asked for by few rules
-    work: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (np.zeros(0, np.int64), np.zeros(0, bool))
-
-    def __post_init__(self) -> None:
-        self.forest = forest_of(self.parent)
-
-    @cached_property
-    def _work(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.work()
-
-    @cached_property
-    def device_ns(self) -> np.ndarray:
-        """Device time launched in each span, gradients included."""
-        return self._work[0]
-
-    @cached_property
-    def has_kernels(self) -> np.ndarray:
-        """Which spans launched a kernel."""
-        return self._work[1]
-
-    def time_inside(self) -> np.ndarray:
-        """Device time of what was launched in each span; host time where the capture holds no device work."""
-        return self.device_ns if self.device_ns.any() else self.duration_ns
-
-    def has_role(self, *roles: str) -> np.ndarray:
-        """Which spans' texts play one of these roles."""
-        table = np.append(np.isin(self.role_of_string, roles), False)
-        return table[self.name_id]
-
-    def has_dialect(self, dialect: str) -> np.ndarray:
-        """Which spans' texts follow one convention."""
-        return np.append(self.dialect_of_string == dialect, False)[self.name_id]
-
-    def in_domains(self, names: frozenset[str]) -> np.ndarray:
-        """Which spans lie in one of these domains (lower case)."""
-        return np.array([name in names for name in self.domain_names] + [False], bool)[self.domain_index]
-
-    def inside(self, mask: np.ndarray) -> np.ndarray:
-        """Which spans have an ancestor (not themselves) in ``mask``."""
-        return self.forest.inside(mask)
-
-    def around(self, mask: np.ndarray) -> np.ndarray:
-        """Which spans have a descendant (not themselves) in ``mask``."""
-        return self.forest.around(mask)
-
-    def outermost(self, mask: np.ndarray) -> np.ndarray:
-        return mask & ~self.inside(mask)
-
-    def innermost_by_name(self, mask: np.ndarray) -> np.ndarray:
-        """Those of ``mask`` whose folded name never has another of ``mask`` inside: a name is a layer or a
-        container everywhere, whatever one call of it happened to contain."""
-        holds = mask & self.around(mask)
-        containers = np.zeros(int(self.folded_id.max(initial=0)) + 1, bool)
-        containers[self.folded_id[holds]] = True
-        return mask & ~containers[self.folded_id]
 
 
 @dataclass
