@@ -50,3 +50,27 @@ def test_a_command_with_children_takes_its_time(tmp_path):
         process.wait(timeout=3)
     process.kill()
     process.communicate()
+
+
+DROPPED = """
+import os, signal, time
+from xsp_post.base.stops import Stops
+Stops(is_patient=True)
+class Kept:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
+kept = Kept()
+try:
+    del kept
+    time.sleep(20)
+    print("dropped")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_inside_a_destructor_is_not_lost():
+    """Python drops an exception there, and in the callbacks around a fork: `run` once ran on after Ctrl-C."""
+    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 _GRACE_S = 1.5
+_AGAIN_S = 0.02
 _held = [0, 0]  # how deep in `held`, and whether a signal came meanwhile
 unfinished: set[Path] = set()  # outputs that are being written, under their temporary names (`base.output`)
 
@@ -34,6 +36,9 @@ class Stops:
             if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 signal.signal(number, self._stop)
                 self.numbers.append(int(number))
+        if hasattr(signal, "setitimer"):
+            signal.signal(signal.SIGALRM, self._stop_again)
+            sys.unraisablehook = self._unraisable
         if not is_patient and hasattr(os, "pipe2"):
             self._watch()
 
@@ -46,10 +51,23 @@ class Stops:
             signal.signal(number, signal.SIG_DFL)
             return
         self.received = number
+        self._interrupt()
+
+    def _stop_again(self, number: int, frame: FrameType | None) -> None:
+        self._interrupt()
+
+    def _interrupt(self) -> None:
         if _held[0]:
             _held[1] = 1
         else:
             raise KeyboardInterrupt
+
+    def _unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """An interrupt inside a destructor or a callback around a fork is dropped by Python: repeat it after that."""
+        if unraisable.exc_type is KeyboardInterrupt:
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        else:
+            sys.__unraisablehook__(unraisable)
 
     def _watch(self) -> None:
         """The system writes each signal's number into a pipe at once, whatever the main thread does."""
