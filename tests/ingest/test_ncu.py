@@ -16,8 +16,9 @@ import pytest
 from xsp_post.base import messages
 from xsp_post.base.errors import CaptureError, ToolError
 from xsp_post.counters.quantities import quantities
-from xsp_post.ingest import ncu, ncu_blocks
-from xsp_post.ingest.ncu import read_actions, read_ncu, sniff_ncu
+from xsp_post.ingest import ncu, ncu_actions, ncu_blocks
+from xsp_post.ingest.ncu import read_ncu, sniff_ncu
+from xsp_post.ingest.ncu_actions import read_actions
 from xsp_post.ingest.ncu_csv import read_ncu_csv
 from xsp_post.model.counters import QUANTITIES, CounterReport
 
@@ -308,7 +309,7 @@ def test_our_domain_gives_the_path_whatever_else_is_there() -> None:
 
 
 def test_big_reports_keep_what_is_needed_and_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ncu, "MAX_VALUES", 3)
+    monkeypatch.setattr(ncu_actions, "MAX_VALUES", 3)
     report = fake({"lts__t_bytes.sum": 5, "odd__metric.sum": 1, "other.avg": 2, "more": 3})
     assert set(report.metrics["metric_name"]) == {"gpu__time_duration.sum", "lts__t_bytes.sum"}
     assert {f.code: f.count for f in report.findings}["counters-metrics-left-out"] == 3

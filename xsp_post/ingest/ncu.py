@@ -1,38 +1,23 @@
 """``ingest``: an Nsight Compute report (``.ncu-rep``, or the CSV of its raw page) → ``CounterReport``.
 
-Reports are read by NVIDIA's own ``ncu_report`` (extra ``ncu``; needs no GPU), else by a local ``ncu
---import``. The library opens any file without complaint: what it cannot read has no range in it, so that is
-checked. Its objects can only be walked one by one; values go straight into typed buffers.
+Reports are read by NVIDIA's own ``ncu_report`` (extra ``ncu``; needs no GPU), in a child process, else by a local
+``ncu --import``.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
-from array import array
-from bisect import bisect_right
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import pandas as pd
 
 from xsp_post.base.children import end_with_parent
 from xsp_post.base.errors import CaptureError, ToolError
-from xsp_post.base.findings import finding
-from xsp_post.counters.quantities import is_input
 from xsp_post.hardware import tools
-from xsp_post.ingest import ncu_blocks, ncu_child
-from xsp_post.ingest.counter_frames import DEVICE_PREFIX, LAUNCH_COLUMNS, UNKNOWN_ID, actions_frame, report_findings
-from xsp_post.ingest.interning import StringTable, short_kernel_name
+from xsp_post.ingest import ncu_child
 from xsp_post.ingest.ncu_csv import read_ncu_csv
-from xsp_post.model.counters import ACTION_DTYPES, CounterReport
-
-MAX_VALUES = 5_000_000  # above this only the metrics that quantities need are kept
-_WORKLOADS = {0: "kernel", 1: "graph", 2: "range", 3: "cmdlist", 4: "subgrid"}
+from xsp_post.model.counters import CounterReport
 
 
 def sniff_ncu(path: Path) -> bool:
@@ -69,54 +54,6 @@ def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
     return ncu_child.read(path, metrics)
 
 
-def read_here(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
-    """`read_ncu` of an ``.ncu-rep`` with NVIDIA's reader in this process, which it may abort."""
-    import ncu_report
-
-    try:
-        context = ncu_report.load_report(str(path))
-        actions = _Actions(context) if context.num_ranges() else None
-        report = None if not actions else read_actions(actions, path.name, metrics)
-    except _OF_DAMAGED_REPORTS as error:
-        raise _unreadable(path) from error
-    if actions is None:
-        raise _unreadable(path)
-    if report is None:
-        raise CaptureError(
-            f"{path}: is an Nsight Compute report without a single kernel.", code="ncu-report-unreadable",
-            hint="Were the launch filters too narrow? Look for '==WARNING== No kernels were profiled'.",
-        )  # fmt: skip
-    if report.metrics.empty:
-        raise _unreadable(path)
-    declared, is_complete = ncu_blocks.declared_results(path)
-    if not is_complete or declared > len(actions):
-        report.findings.append(finding("counters-report-cut", count=len(actions), example=path.name))
-    return report
-
-
-# What NVIDIA's library, or what it hands out, raises on damaged texts and missing metrics.
-_OF_DAMAGED_REPORTS = (
-    AttributeError, IndexError, KeyError, MemoryError, OverflowError, RuntimeError, SystemError, TypeError, ValueError,
-)  # fmt: skip
-
-
-class _Actions(Sequence[Any]):
-    """All actions of a report, made when asked for: one that is kept holds all that the library decoded of it."""
-
-    def __init__(self, context: Any) -> None:
-        self._ranges = [context.range_by_idx(number) for number in range(context.num_ranges())]
-        counts = [measured.num_actions() for measured in self._ranges]
-        self._ends = np.cumsum(counts).tolist()
-
-    def __len__(self) -> int:
-        return int(self._ends[-1]) if self._ends else 0
-
-    def __getitem__(self, number: Any) -> Any:
-        number = range(len(self))[number]
-        of = bisect_right(self._ends, number)
-        return self._ranges[of].action_by_idx(number - (self._ends[of - 1] if of else 0))
-
-
 def _unreadable(path: Path) -> CaptureError:
     with path.open("rb") as stream:
         start = stream.read(64)
@@ -124,122 +61,9 @@ def _unreadable(path: Path) -> CaptureError:
         why = "is empty"
     elif start.startswith(b"version https://git-lfs"):
         why = "is a Git LFS pointer, not the report itself (run: git lfs pull)"
-    elif start[:4] == b"NVR\x00":
-        why = "is an Nsight Compute report that this reader cannot open: damaged, or written by a newer ncu"
     else:
         why = "is not an Nsight Compute report"
     return CaptureError(f"{path}: {why}.", code="ncu-report-unreadable")
-
-
-def read_actions(actions: Sequence[Any], report_name: str, metrics: Sequence[str] | None = None) -> CounterReport:
-    """Counters out of ``ncu_report`` actions (anything with its interface), in order."""
-    reader = _Reader(len(actions), _filter(actions, metrics))
-    for number, action in enumerate(actions):
-        reader.read(number, action)
-    return reader.report(report_name)
-
-
-def _filter(actions: Sequence[Any], metrics: Sequence[str] | None) -> set[str] | None:
-    """Names to keep, None for all: all of a small report, what is needed or asked for of a big one."""
-    names = actions[0].metric_names()
-    if metrics is None and len(names) * len(actions) <= MAX_VALUES:
-        return None
-    every = {name for action in (actions[0], actions[len(actions) // 2], actions[-1]) for name in action.metric_names()}
-    asked = set(metrics or ())
-    kept = {name for name in every if name in asked or is_input(name)}
-    return kept | {name for name in every if name.startswith(("launch__", DEVICE_PREFIX))}
-
-
-class _Reader:
-    """Typed buffers filled action by action."""
-
-    def __init__(self, count: int, kept: set[str] | None) -> None:
-        self._kept = kept
-        self._names = StringTable()
-        self._units = StringTable()
-        self._unit_of: dict[str, int] = {}
-        self._number_of: dict[str, int] = {}
-        self._text_names: set[str] = set()
-        self._action, self._name, self._unit, self._value = array("i"), array("i"), array("h"), array("d")
-        self._rows: dict[str, list[Any]] = {column: [] for column in ACTION_DTYPES if column != "range_path"}
-        self._ranges: list[dict[str, tuple[str, ...]]] = []
-        self._attributes: dict[int, dict[str, Any]] = {}
-        self._left_out: set[str] = set()
-        self._without_value: dict[str, int] = {}
-
-    def read(self, number: int, action: Any) -> None:
-        """One kernel's names, launch, ranges and metrics."""
-        launch: dict[str, int] = {}
-        device_texts: list[tuple[str, Any]] = []
-        for name in action.metric_names():
-            if self._kept is not None and name not in self._kept:
-                self._left_out.add(name)
-                continue
-            metric = action.metric_by_name(name)
-            if name.startswith(DEVICE_PREFIX):
-                device_texts.append((name, metric))
-            elif name in LAUNCH_COLUMNS:
-                launch[LAUNCH_COLUMNS[name]] = int(metric.as_double())
-            elif name not in self._text_names:
-                self._number(number, name, metric)
-        device_id = launch.get("device_id", UNKNOWN_ID)
-        if device_id not in self._attributes:
-            self._attributes[device_id] = {n.removeprefix(DEVICE_PREFIX): m.value() for n, m in device_texts}
-        self._describe(action, launch, device_id)
-
-    def _number(self, number: int, name: str, metric: Any) -> None:
-        if name not in self._number_of:
-            if isinstance(metric.value(), str):
-                self._text_names.add(name)
-                return
-            self._number_of[name] = self._names.add_one(name)
-            self._unit_of[name] = self._units.add_one(str(metric.unit() or ""))
-        # `as_double` of a metric without a value is 0: it must not become a number
-        has_value = metric.has_value()
-        value = metric.as_double() if has_value else math.nan
-        if not math.isfinite(value):
-            # metrics that are a series over time or instructions have no value of their own: nothing is missing
-            if has_value or is_input(name):
-                self._without_value[name] = self._without_value.get(name, 0) + 1
-            return
-        self._action.append(number)
-        self._name.append(self._number_of[name])
-        self._unit.append(self._unit_of[name])
-        self._value.append(value)
-
-    def _describe(self, action: Any, launch: dict[str, int], device_id: int) -> None:
-        demangled = str(action.name(action.NameBase_DEMANGLED))
-        rows = self._rows
-        rows["name"].append(demangled)
-        rows["short_name"].append(str(action.name(action.NameBase_FUNCTION)) or short_kernel_name(demangled))
-        rows["workload_type"].append(_WORKLOADS.get(int(action.workload_type()), "other"))
-        rows["gpu_name"].append(str(self._attributes[device_id].get("display_name", "")))
-        rows["domain"].append("")
-        rows["process_id"].append(UNKNOWN_ID)
-        rows["correlation_id"].append(UNKNOWN_ID)
-        for column in LAUNCH_COLUMNS.values():
-            rows[column].append(launch.get(column, UNKNOWN_ID if column.endswith("_id") else 0))
-        state = action.nvtx_state()
-        domains = (state.domain_by_id(identity) for identity in state.domains()) if state is not None else ()
-        self._ranges.append({domain.name(): tuple(domain.push_pop_ranges()) for domain in domains})
-
-    def report(self, report_name: str) -> CounterReport:
-        """Everything read, as a CounterReport."""
-        actions = actions_frame(self._rows, self._ranges)
-        metrics = pd.DataFrame({
-            "action_id": np.frombuffer(self._action, dtype=np.int32).astype(np.int64),
-            "metric_name": _categories(np.frombuffer(self._name, dtype=np.int32), self._names),
-            "value": np.frombuffer(self._value, dtype=np.float64),
-            "unit": _categories(np.frombuffer(self._unit, dtype=np.int16), self._units),
-        })  # fmt: skip
-        found = report_findings(actions, self._without_value)
-        if self._left_out:
-            found.append(finding("counters-metrics-left-out", count=len(self._left_out), example=min(self._left_out)))
-        return CounterReport(report_name, "ncu", actions, metrics, self._attributes, found)
-
-
-def _categories(codes: np.ndarray, names: StringTable) -> pd.Categorical:
-    return pd.Categorical.from_codes(codes.astype(np.int32), pd.Index(names.array(), dtype=object))
 
 
 def _import_by_tool(path: Path) -> str:
@@ -255,7 +79,7 @@ def _import_by_tool(path: Path) -> str:
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=600, check=False,
-            env={**os.environ, "LC_ALL": "C"},  # numbers come in the locale's dress otherwise
+            env={**os.environ, "LC_ALL": "C"},  # else numbers are written as the locale writes them
             preexec_fn=end_with_parent(),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

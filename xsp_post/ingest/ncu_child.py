@@ -48,12 +48,12 @@ def main() -> None:
     answer_to = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)  # the reader's log lines
-    from xsp_post.ingest.ncu import read_here
+    from xsp_post.ingest.ncu_actions import read_report
 
     path, metrics = json.loads(sys.argv[1])
     answer: CounterReport | XspPostError
     try:
-        answer = read_here(Path(path), metrics)
+        answer = read_report(Path(path), metrics)
     except XspPostError as error:
         answer = error
     with os.fdopen(answer_to, "wb") as stream:
