@@ -15,7 +15,8 @@ import sqlite3, sys
 from pathlib import Path
 from xsp_post.base.output import atomic_output
 from xsp_post.base.stops import Stops
-Stops(is_patient={patient})
+Stops()
+{before}
 endless = "WITH RECURSIVE t(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM t) SELECT count(*) FROM t"
 with atomic_output({target!r}) as temporary:
     temporary.write_text("half")
@@ -24,8 +25,8 @@ with atomic_output({target!r}) as temporary:
 """
 
 
-def started(tmp_path: Path, *, patient: bool = False) -> subprocess.Popen[str]:
-    program = STUCK.format(target=str(tmp_path / "out.txt"), patient=patient)
+def started(tmp_path: Path, *, before: str = "") -> subprocess.Popen[str]:
+    program = STUCK.format(target=str(tmp_path / "out.txt"), before=before)
     process = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -43,19 +44,51 @@ def test_a_signal_ends_a_process_that_sqlite_keeps(tmp_path, number, word):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_command_with_children_takes_its_time(tmp_path):
-    process = started(tmp_path, patient=True)
+def test_where_children_are_ended_a_process_has_more_time(tmp_path):
+    process = started(tmp_path, before="from xsp_post.base.stops import give_time; give_time(60)")
     process.send_signal(signal.SIGTERM)
     with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(timeout=3)
+        process.wait(timeout=2.5)
     process.kill()
     process.communicate()
+
+
+def test_an_interrupt_that_a_library_swallows_ends_the_process_all_the_same():
+    swallowed = DROPPED.replace("except KeyboardInterrupt:", "except ZeroDivisionError:").replace(
+        "del kept", "\n    try:\n        os.kill(os.getpid(), signal.SIGINT)\n    except BaseException:\n        pass"
+    )
+    done = subprocess.run([sys.executable, "-c", swallowed], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (130, "")
+
+
+HELD = """
+import os, signal
+from xsp_post.base.stops import Stops, give_time, held
+give_time(60)
+stops = Stops()
+try:
+    with held():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise OSError
+except KeyboardInterrupt:
+    print("interrupted")
+stops = Stops()
+stops.finish()
+os.kill(os.getpid(), signal.SIGTERM)
+print(stops.received)
+os._exit(0)
+"""
+
+
+def test_an_interrupt_during_a_held_step_comes_at_its_end_and_none_after_the_command():
+    done = subprocess.run([sys.executable, "-c", HELD], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"interrupted\n{int(signal.SIGTERM)}\n", done.stderr
 
 
 DROPPED = """
 import os, signal, time
 from xsp_post.base.stops import Stops
-Stops(is_patient=True)
+Stops()
 class Kept:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)

@@ -193,11 +193,25 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+# a profiler stands between the two, and lives on
+PROFILED = """
+import os, signal, subprocess, sys
+child = "from xsp_post.base.children import end_with; import time; print(1, flush=True); end_with(%d); time.sleep(60)"
+words = [sys.executable, "-c", child % os.getpid()]
+profiler = "import subprocess, sys; c = subprocess.Popen(sys.argv[1:]); print(c.pid, flush=True); c.wait()"
+process = subprocess.Popen([sys.executable, "-c", profiler, *words], stdout=subprocess.PIPE, text=True)
+lines = sorted((process.stdout.readline(), process.stdout.readline()), key=int)
+print(lines[1], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a request of Linux")
-def test_a_child_ends_with_a_command_that_was_killed():
-    done = subprocess.run([sys.executable, "-c", PARENT], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("program", [PARENT, PROFILED])
+def test_a_child_ends_with_a_command_that_was_killed(program):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     state = Path(f"/proc/{int(done.stdout)}/stat")
-    for _ in range(200):
+    for _ in range(1000):
         if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
             return
         time.sleep(0.02)

@@ -76,10 +76,15 @@ _register()
 def main() -> None:
     """Entry point: every failure a user can understand is one sentence and its exit code."""
     streams.prepare()
-    stops = Stops(is_patient=bool(_WITH_CHILDREN.intersection(sys.argv[1:2])))
+    stops = Stops()
     if sys.argv[1:2] in _ALONE:
         _spare_start()
-    code = _complained(_run)
+    try:
+        code = _complained(_run)
+        stops.finish()
+    except KeyboardInterrupt:  # while an error was being said
+        stops.finish()
+        code = EXIT_INTERRUPTED
     if stops.received or code == EXIT_INTERRUPTED:
         typer.echo(stops.sentence(), err=True)
         code = 128 + stops.received if stops.received else code
@@ -117,9 +122,6 @@ def _complained(command: Callable[[], int]) -> int:
 
 # one process, no workers: nothing waits for its end but the user
 _ALONE = (["tree"], ["ingest"], ["table"], ["why"], ["what-if"], ["report"], ["compare"])
-
-
-_WITH_CHILDREN = {"run", "batch"}
 
 
 def _spare_start() -> None:

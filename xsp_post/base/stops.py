@@ -15,7 +15,9 @@ from types import FrameType
 
 _GRACE_S = 1.5
 _AGAIN_S = 0.02
+_LOOK_S = 0.05
 _held = [0, 0]  # how deep in `held`, and whether a signal came meanwhile
+_until_s = [0.0]  # the clean-up that is known to go on may take so long (`give_time`)
 unfinished: set[Path] = set()  # outputs that are being written, under their temporary names (`base.output`)
 
 
@@ -24,11 +26,11 @@ class Stops:
 
     The next one is ignored, because the clean-up takes a moment; one more ends the process as the system does. A
     thread of its own ends the process when the main thread does not get there: inside a library (SQLite, a
-    decompression) Python handles no signal. `is_patient`: that thread is not started, for commands with child
-    processes, which take their time to end.
+    decompression) Python handles no signal, and a library may drop the exception. Where child processes are ended,
+    which takes its time, `give_time` says so.
     """
 
-    def __init__(self, *, is_patient: bool = False) -> None:
+    def __init__(self) -> None:
         self.received = 0
         self.numbers = []
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -39,8 +41,12 @@ class Stops:
         if hasattr(signal, "setitimer"):
             signal.signal(signal.SIGALRM, self._stop_again)
             sys.unraisablehook = self._unraisable
-        if not is_patient and hasattr(os, "pipe2"):
+        if hasattr(os, "pipe2"):
             self._watch()
+
+    def finish(self) -> None:
+        """The command has ended: from here on a signal is noted, and interrupts nothing."""
+        _held[0] += 1
 
     def sentence(self, number: int = 0) -> str:
         """What is said at the end."""
@@ -83,7 +89,9 @@ class Stops:
             pass
         if not said:
             return
-        time.sleep(_GRACE_S)
+        began_s = time.monotonic()
+        while time.monotonic() < max(began_s + _GRACE_S, _until_s[0]):
+            time.sleep(_LOOK_S)
         remove_unfinished()
         with suppress(OSError):
             os.write(2, b"" if self.received else f"{self.sentence(said[0])}\n".encode())
@@ -98,9 +106,14 @@ def held() -> Iterator[None]:
         yield
     finally:
         _held[0] -= 1
-    if _held[1] and not _held[0]:
-        _held[1] = 0
-        raise KeyboardInterrupt
+        if _held[1] and not _held[0]:
+            _held[1] = 0
+            raise KeyboardInterrupt
+
+
+def give_time(seconds: float) -> None:
+    """Child processes are ended now: after a signal this process has so long for it, and for what it then writes."""
+    _until_s[0] = max(_until_s[0], time.monotonic() + seconds)
 
 
 def remove_unfinished() -> None:

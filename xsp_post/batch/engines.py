@@ -173,7 +173,8 @@ def _end_with_parent() -> None:
 
 
 def _leave(signal_number: int, frame: object) -> None:
-    raise SystemExit(128 + signal_number)
+    stops.remove_unfinished()
+    os._exit(128 + signal_number)
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
@@ -182,6 +183,7 @@ def _stop(pool: ProcessPoolExecutor) -> None:
     processes = list((getattr(pool, "_processes", None) or {}).values())
     pool.shutdown(wait=not unfinished, cancel_futures=True)
     if unfinished:
+        stops.give_time(3 * _GRACE_S)
         for one in processes:
             one.terminate()
         deadline = time.monotonic() + _GRACE_S

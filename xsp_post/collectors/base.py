@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import xsp_post
-from xsp_post.base import errors
+from xsp_post.base import errors, stops
 from xsp_post.base.children import end_with_parent
 from xsp_post.base.errors import ToolError, XspPostError
 from xsp_post.hardware import machine
@@ -33,6 +33,8 @@ STDOUT, STDERR, FACTS, FAILURE = "stdout.log", "stderr.log", "facts.json", "fail
 EXIT_OUT_OF_MEMORY = 12  # of the child; see workload.__main__
 
 _GRACE_S = 5.0  # between asking a process group to end and making it end
+_INTERRUPTED_GRACE_S = 1.0  # the same where the user waits for it
+_TO_CONCLUDE_S = 2.0  # and what is then written
 _LAST_LINES = 8
 
 
@@ -81,7 +83,8 @@ def child_command(plan: CapturePlan, profiler: str, *others: tuple[CapturePlan, 
     for one, its_profiler in ((plan, profiler), *others):
         command += ["--level", one.level, "--profiler", its_profiler, "--output", str(one.directory)]
     command += [
-        "--model", workload.model, "--batch-size", str(plan.batch_size), "--repeat", str(plan.repeat),
+        "--command-id", str(os.getpid()), "--model", workload.model,
+        "--batch-size", str(plan.batch_size), "--repeat", str(plan.repeat),
         "--device", workload.device, "--dtype", workload.dtype, "--mode", workload.mode,
         "--seed", str(workload.seed), "--warmup", str(workload.warmup_count),
         "--iterations", str(workload.iteration_count), "--layer-depth", str(workload.layer_depth),
@@ -126,12 +129,13 @@ def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mappi
             hint="Check what is installed: xsp-post doctor.",
         ) from error
     is_timed_out = False
+    grace_s = _INTERRUPTED_GRACE_S
     try:
         process.wait(plan.timeout_s)
     except subprocess.TimeoutExpired:
-        is_timed_out = True
+        is_timed_out, grace_s = True, _GRACE_S
     finally:
-        _end_group(process)
+        _end_group(process, grace_s)
     return Ended(
         returncode=process.returncode,
         wall_ns=time.perf_counter_ns() - started,
@@ -140,16 +144,19 @@ def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mappi
     )
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
+def _end_group(process: subprocess.Popen[bytes], grace_s: float) -> None:
     """End what is left of the child's group: asked first, made to after a while."""
-    if process.poll() is None:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-    with suppress(ProcessLookupError, PermissionError):  # also what the child itself started and left behind
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    stops.give_time(grace_s + _TO_CONCLUDE_S)
+    try:
+        if process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(grace_s)
+    finally:
+        with suppress(ProcessLookupError, PermissionError):  # also what the child itself started and left behind
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _environment(plan: CapturePlan, more: Mapping[str, str] | None) -> dict[str, str]:

@@ -12,6 +12,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import ClassVar
 
+from xsp_post.base.children import end_with_parent
 from xsp_post.reports import theme
 
 _PARTS = ("core.js", "tables.js", "charts.js", "icicle.js", "timeline.js")
@@ -38,6 +39,7 @@ class VegaBundle:
                 [sys.executable, "-I", "-c", _MAKE_BUNDLE],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                preexec_fn=end_with_parent(),
             )
 
     def text(self) -> str:

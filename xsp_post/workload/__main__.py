@@ -9,14 +9,12 @@ Exit codes: 0 recorded · 6 disk full · 12 out of memory · otherwise that of t
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import errno
 import json
-import signal
 import sys
 from pathlib import Path
 
+from xsp_post.base.children import end_with
 from xsp_post.base.errors import EXIT_OUTPUT, XspPostError
 from xsp_post.model.capture import Workload
 from xsp_post.model.levels import RUN_LEVELS
@@ -25,11 +23,12 @@ EXIT_OUT_OF_MEMORY = 12
 _MEMORY_TEXTS = ("out of memory", "can't allocate memory", "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    if (
+        options.command_id
+    ):  # when xsp-post is killed, or the profiler, this process goes too and disturbs no resumed run
+        end_with(options.command_id)
     from xsp_post.workload.measure import Request, measure
     from xsp_post.workload.recorder import Recording
 
@@ -69,6 +68,7 @@ def _write_failure(folder: Path, kind: str, message: str, **more: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m xsp_post.workload", description="Measure one capture.")
+    parser.add_argument("--command-id", type=int, default=0, help="process whose end is also the end of this one")
     parser.add_argument("--model", required=True)
     parser.add_argument("--level", required=True, action="append", choices=RUN_LEVELS)
     parser.add_argument("--profiler", action="append", choices=("none", "torch", "cuda", "nvtx"))
@@ -100,13 +100,5 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(",") if part)
 
 
-def _end_with_parent() -> None:
-    """Linux: when xsp-post (or the profiler) is killed, this process goes too and disturbs no resumed run."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 if __name__ == "__main__":
-    _end_with_parent()
     sys.exit(main())
