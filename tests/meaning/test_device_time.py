@@ -10,7 +10,7 @@ import pytest
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
 from xsp_post.model.trace import ActivityKind
-from xsp_post.reports.terminal_tree import tree_rows
+from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.tree_tables import summary_frames
 
 MS = 1e6

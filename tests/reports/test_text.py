@@ -124,7 +124,7 @@ def test_a_name_of_the_tree_keeps_what_tells_it_from_its_neighbours(room, shown)
 
 
 def test_equal_blocks_in_every_call_are_counted_in_front():
-    from xsp_post.reports.terminal_tree import _repeated
+    from xsp_post.reports.tree_rows import _repeated
 
     block = {"level": "LAYER", "call_count": 96, "repeat_count": 1}
     assert _repeated(block, {"call_count": 3})["repeat_count"] == 32

@@ -80,7 +80,7 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
 
 def tree(results: Results, depth: int = 4, top: int = 8) -> Answer:
     """The rows of the tree in print order, heaviest first."""
-    from xsp_post.reports.terminal_tree import tree_rows
+    from xsp_post.reports.tree_rows import tree_rows
 
     if not {"paths", "captures"} <= set(results.tables()):
         return {"rows": [], "_reason": "these are not the results of one workload: they hold no tree"}

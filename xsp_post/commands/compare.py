@@ -101,7 +101,7 @@ def _print(comparison: Analysis, top: int) -> None:
         say(console, Text(shown(str(row["statement"]), 600), style=style))
     models = comparison.frame("compare_models")
     if len(models):
-        _section(console, "Model, per iteration", _for_print(models, "quantity", "_value"), 0)
+        _section(console, "Model, per iteration", "compare_models", _for_print(models, "quantity", "_value"), 0)
     for title, name, column in (
         ("Layers, per call", "compare_layers", "layer_path"),
         ("Kernels, all launches of one call of the layer", "compare_kernels", "name"),
@@ -110,31 +110,33 @@ def _print(comparison: Analysis, top: int) -> None:
         if top and not frame["change"].isin(_SHOWN).any():
             continue  # the sentence above says it
         if len(frame):
-            _section(console, title, _for_print(frame, column, "_latency_ns"), top)
+            _section(console, title, name, _for_print(frame, column, "_latency_ns"), top)
 
 
 # Columns that a narrow terminal does without, first to last.
-_DISPENSABLE = ("95 % interval", "in layer", "base", "other")
+_DISPENSABLE = ("interval", "in_layer", "base", "other")
 _LEAST_NAME = 24
 
 
-def _section(console, title: str, frame: pd.DataFrame, top: int) -> None:
+def _section(console, title: str, table_name: str, frame: pd.DataFrame, top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from xsp_post.reports.text import shorten
+    from xsp_post.schemas.views import titles_of
 
     console.print(f"\n{title}", style="bold")
     differs = frame[frame["change"].isin(_SHOWN)]
     listed = frame if top == 0 else differs.head(top)
-    columns, room = _fitting(listed, console.width)
+    titles = titles_of(table_name, [str(column) for column in listed])
+    columns, room = _fitting(listed, titles, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        is_text = column in ("what", "in layer", "change")
-        table.add_column(column, justify="left" if is_text else "right", no_wrap=True)
+        is_text = column in (columns[0], "in_layer", "change")
+        table.add_column(titles[column], justify="left" if is_text else "right", no_wrap=True)
     styles = {"slower": "red", "faster": "green", "more": "red", "less": "green"}
     for row in listed[columns].to_dict("records"):
-        cells = {**row, "what": shorten(str(row["what"]), room)}
+        cells = {**row, columns[0]: shorten(str(row[columns[0]]), room)}
         table.add_row(*(Text(str(cells[c]), style=styles.get(str(cells[c]), "")) for c in columns))
     console.print(table)
     if len(listed) < len(frame):
@@ -142,14 +144,15 @@ def _section(console, title: str, frame: pd.DataFrame, top: int) -> None:
         console.print(f"… {len(frame) - len(listed):,} more{none} (--top 0 prints all)", style="dim")
 
 
-def _fitting(frame: pd.DataFrame, width: int) -> tuple[list[str], int]:
+def _fitting(frame: pd.DataFrame, titles: dict[str, str], width: int) -> tuple[list[str], int]:
     """The columns that fit, and how long a name may be: names give way before numbers, some numbers before names."""
-    widths = {str(c): 2 + max([len(str(c)), *(len(str(cell)) for cell in frame[c])]) for c in frame.columns}
-    name = min(widths.pop("what"), _LEAST_NAME)
+    widths = {c: 2 + max([len(title), *(len(str(cell)) for cell in frame[c])]) for c, title in titles.items()}
+    name_column = next(iter(titles))
+    name = min(widths.pop(name_column), _LEAST_NAME)
     for column in _DISPENSABLE:
         if name + sum(widths.values()) > width:
             widths.pop(column, None)
-    return ["what", *(c for c in frame.columns if c in widths)], max(width - sum(widths.values()) - 2, 8)
+    return [name_column, *widths], max(width - sum(widths.values()) - 2, 8)
 
 
 def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
@@ -174,15 +177,15 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
         name = str(row[column]).replace("_", " ") if column == "quantity" else str(row[column])
         name += f" → {row['other_name']}" if row.get("other_name") else ""
         name += " (host time)" if row.get("measure") == "host_time" else ""
-        cells = {"what": shown(name, 70)}
+        cells = {column: shown(name, 70)}
         if "other_name" in row and (frame["layer_path"] != "").any():
-            cells["in layer"] = shown(str(row["layer_path"]), 40)
+            cells["in_layer"] = shown(str(row["layer_path"]), 40)
         has_interval = row[low] == row[low] and base == base and base
         cells |= {
             "base": amount(base, is_count),
             "other": amount(row[f"other{suffix}"], is_count),
-            "difference": percent(row["difference_ratio"]),
-            "95 % interval": format_ratio_interval(row[low] / base, row[high] / base) if has_interval else "–",
+            "difference_ratio": percent(row["difference_ratio"]),
+            "interval": format_ratio_interval(row[low] / base, row[high] / base) if has_interval else "–",
             "change": row["change"],
         }
         rows.append(cells)

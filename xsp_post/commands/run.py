@@ -141,7 +141,7 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
     from xsp_post.reports.pick import deepest_capture
     from xsp_post.reports.terminal import print_capture
     from xsp_post.reports.terminal_text import say
-    from xsp_post.reports.terminal_tree import tree_rows
+    from xsp_post.reports.tree_rows import tree_rows
     from xsp_post.reports.why import verdict_line
 
     console = shared.stdout()

@@ -43,7 +43,6 @@ class Table:
     columns: tuple[str, ...]
     caption: str
     row_count: int
-    titles: dict[str, str] = field(default_factory=dict)
     short: dict[str, Callable[[pd.Series], pd.Series]] = field(default_factory=dict)
     command: str = ""
     bars: tuple[str, ...] = ()

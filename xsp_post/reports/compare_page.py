@@ -182,14 +182,7 @@ def _totals(results: Results) -> Section | None:
         "difference_value": [_amount(v, unit) for v, unit in zip(frame["difference_value"], frame["unit"])],
         "difference_ratio": frame["difference_ratio"],
     })  # fmt: skip
-    titles = {
-        "base_per_unit": "base",
-        "other_per_unit": "other",
-        "difference_value": "difference",
-        "difference_ratio": "in %",
-    }
-    table = Table("totals", "compare_totals", rows, tuple(rows.columns), "Base and other", len(rows), titles,
-                  command=_COMMAND)  # fmt: skip
+    table = Table("totals", "compare_totals", rows, tuple(rows.columns), "Base and other", len(rows), command=_COMMAND)
     question = "What did the devices do? Per execution; of captures without executions, for the work of the base."
     return Section("totals", "Device time", question, (table,))
 
@@ -204,16 +197,9 @@ def _names(results: Results) -> Section | None:
     if frame.empty:
         return None
     columns = ("name", "impact_ns", "base_mean_ns", "other_mean_ns", "base_count", "other_count")
-    titles = {
-        "impact_ns": "costs",
-        "base_mean_ns": "base, each",
-        "other_mean_ns": "other, each",
-        "base_count": "launches",
-        "other_count": "in the other",
-    }
     short = {"name": lambda names: names.map(short_kernel)}
     table = Table("names", "compare_names", frame.head(ROW_LIMIT), columns, "Costs: over all launches", len(frame),
-                  titles, short, command=_COMMAND, visible_rows=15)  # fmt: skip
+                  short, command=_COMMAND, visible_rows=15)  # fmt: skip
     question = "Which kernels cost or save most, over all their launches? Largest first, whichever way it goes."
     return Section("names", "Kernels by name", question, (table,))
 

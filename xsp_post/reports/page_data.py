@@ -55,7 +55,7 @@ class PageData:
     def add_table(self, table: Table) -> None:
         """A table's columns with text, sort values and full names."""
         frame = table.frame.reset_index(drop=True)
-        titles = {**titles_of(table.table, table.columns), **table.titles}
+        titles = titles_of(table.table, table.columns)
         columns = [self._table_column(table, frame, name, titles[name]) for name in table.columns]
         shown = len(frame)
         note = ""

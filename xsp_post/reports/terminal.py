@@ -19,7 +19,8 @@ from xsp_post.reports.memory_line import memory_line
 from xsp_post.reports.part import part_sentence
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
-from xsp_post.reports.terminal_tree import tree_rows, tree_table
+from xsp_post.reports.terminal_tree import tree_table
+from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.why import verdict_line
 from xsp_post.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.schemas.words import QUESTIONS, way

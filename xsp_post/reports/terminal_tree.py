@@ -1,312 +1,28 @@
-"""Results → the terminal: the rows of the tree in print order, and the table they are printed as."""
+"""Rows of the tree → the table that the terminal prints, with the columns that fit its width."""
 
 from __future__ import annotations
 
-import re
-
-import numpy as np
 import pandas as pd
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from xsp_post.arrays.repeats import fold_with_targets
-from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import shown
-from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.layer_groups import starred
 from xsp_post.reports.text import shorten
+from xsp_post.reports.tree_rows import STRUCTURELESS
 from xsp_post.reports.why import SHORT_CAUSES
-from xsp_post.schemas.units import (
-    format_bytes,
-    format_bytes_per_s,
-    format_count,
-    format_ns,
-    format_ratio_percent,
-)
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.views import label_of
 
 _LEVEL_STYLE = {
     "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
     "OPERATION": "default", "LIBRARY": "magenta", "KERNEL": "yellow",
 }  # fmt: skip
-_AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
-_TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns", "idle_ns")
-_WORK = ["kind", "name", "direction", "memory_kind"]  # what tells one kind of device work from another
-_STRUCTURELESS = ("unattributed", "no_launch")
-_LEAF_SHARE, _LEAF_TOP = 0.1, 3  # of a range with nothing inside and this share of the capture: its kernels
-_WORK_SHARE = 0.02  # copies of a range with less are in its sum only
-_KERNEL_WIDTH = 52
-_TOLD_APART = 1000  # heaviest kernels of a range whose short names are told apart
-DEPTH = 6
-_MANY_LINES = 80  # a longer tree keeps ranges with less than this share of the time closed
-_LIGHT_SHARE = 0.01
-_REST = "rest"  # the last line of the kernels of a range
-
-
-def tree_rows(
-    results: Results, *, depth: int | None = None, top: int = 12, layer: str = "", rank: int | None = None
-) -> pd.DataFrame:
-    """The rows of the tree in print order: heaviest first, repeats folded, the lightest summed as "other".
-
-    ``depth``: None for six levels, where ranges with little of the time stay closed if there are many lines.
-    ``layer``: only ranges whose name this regular expression matches, and what is in them; ``rank``: only of this
-    rank. Raises `UsageError` where nothing is left.
-
-    Columns: indent, level, name, call_count, kernel_count, device_ns and its parts, busy_ns, gap_ns, duration_ns,
-    is_inferred. Copies, graphs, and kernels that no range holds are rows, too (``is_work``).
-    """
-    work = frame_or_empty(results, "operations")
-    parts = []
-    for capture, paths in results.frame("paths").groupby("capture_id", sort=True):
-        tree = _Rows(paths.drop(columns="capture_id"), work[work["capture_id"] == capture], top)
-        roots = tree.roots(layer, rank)
-        listed = tree.listed(DEPTH if depth is None else depth, roots)
-        if depth is None and len(listed) > _MANY_LINES:
-            listed = tree.listed(DEPTH, roots, least=_LIGHT_SHARE)
-        parts.append(listed.assign(capture_id=capture))
-    if (layer or rank is not None) and not sum(map(len, parts)):
-        asked = f"--layer {layer!r}" if layer else f"--rank {rank}"
-        raise UsageError(
-            f"{asked} matches no range of the tree",
-            code="range-pattern-matches-nothing",
-            hint="See the whole tree with: xsp-post tree … --depth 10",
-        )
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-
-
-class _Rows:
-    """The folded tree of one capture and the device work in it."""
-
-    def __init__(self, paths: pd.DataFrame, work: pd.DataFrame, top: int) -> None:
-        folded, target = fold_with_targets(paths)
-        if "idle_ns" not in folded:
-            folded = folded.assign(idle_ns=np.nan, idle_cause="")
-        self.top = top
-        self.weight = "device_ns" if int(folded["device_ns"].max()) else "duration_ns"
-        self.total = int(folded[self.weight].iloc[0])
-        is_rank = (folded["span_kind"].astype(str) == "rank").to_numpy()
-        # ranks stand in their order, everything else by weight
-        order = np.where(is_rank, -folded["path_id"], folded[self.weight])
-        self.rows = folded.assign(is_work=False, is_rank=is_rank, order=order).sort_values(
-            ["parent_path_id", "is_rank", "order", "duration_ns"],
-            ascending=[True, False, False, False],
-            kind="stable",
-        )
-        self.parents = self.rows["parent_path_id"].to_numpy()
-        self.columns = {str(column): self.rows[column].to_numpy() for column in self.rows}
-        work = work.assign(path_id=work["path_id"].map(target)).astype(dict.fromkeys(_WORK, object))
-        summed = work.groupby(["path_id", *_WORK], sort=False)[["operation_count", "device_ns", "bytes"]].sum()
-        self.work = _work_columns(
-            summed.reset_index().sort_values(["path_id", "device_ns"], ascending=[True, False], kind="stable")
-        )
-
-    def roots(self, layer: str, rank: int | None) -> list[dict]:
-        """The rows that a listing begins with: the capture, or the outermost ranges that are asked for."""
-        if not layer and rank is None:
-            return [self.rows.iloc[0].to_dict()]
-        chosen = np.ones(len(self.rows), bool)
-        if rank is not None:
-            chosen &= self._below(self.rows["name"].astype(str).eq(f"rank {rank}").to_numpy())
-        if layer:
-            names = self.rows["name"].astype(str) + "\n" + self.rows["shown_name"].fillna("").astype(str)
-            is_named = names.str.contains(_pattern(layer), regex=True).to_numpy(bool)
-            chosen &= self._below(is_named & ~self.rows["is_rank"].to_numpy(bool) & (self.parents >= 0))
-        inside = pd.Series(chosen, index=self.rows["path_id"].to_numpy()).reindex(self.parents, fill_value=False)
-        outermost = self.rows[chosen & np.logical_not(inside.to_numpy(bool))]
-        return outermost.sort_values(self.weight, ascending=False, kind="stable").to_dict("records")
-
-    def _below(self, chosen: np.ndarray) -> np.ndarray:
-        """The chosen rows and all rows inside them."""
-        ids = self.rows["path_id"].to_numpy()
-        while True:  # once per level of the tree
-            inside = pd.Series(chosen, index=ids).reindex(self.parents, fill_value=False).to_numpy(bool)
-            if not (inside & ~chosen).any():
-                return chosen
-            chosen = chosen | inside
-
-    def listed(self, depth: int, roots: list[dict], least: float = 0.0) -> pd.DataFrame:
-        """The rows to print. ``least``: what is inside a range with less than this share is not listed."""
-        rows: list[dict] = []
-        stack = [(root, 0) for root in roots[::-1]]
-        while stack:
-            row, indent = stack.pop()
-            rows.append({**row, "indent": indent})
-            if row["path_id"] < 0 or indent >= depth or row[self.weight] < least * self.total:
-                continue
-            stack += [(_repeated(record, row), indent + 1) for record in self._inside(row)[::-1]]
-        frame = pd.DataFrame(rows, columns=None if rows else [*self.rows.columns, "indent"])
-        frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
-        return frame
-
-    def _inside(self, row: dict) -> list[dict]:
-        """Ranges inside a range, and the work that was launched in it and in none of them, so that the lines add
-        up; heaviest first, and those that are too many as one line."""
-        ranges = np.arange(*np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1]))
-        device = self.columns["device_ns"][ranges]
-        lines: list[dict] = []
-        own, is_own = ranges[:0], False
-        if self.weight == "device_ns":
-            own, lines = self._own_work(row, bool(device.any()))
-            is_own = bool(len(own) or lines)
-            idle = device == 0
-            if idle.any() and len(ranges) > 1:
-                lines.insert(0, self._host_only(ranges[idle]))
-                ranges = ranges[~idle]
-        if is_own:
-            ranges = ranges[np.argsort(-self.columns["device_ns"][ranges], kind="stable")]
-        # the rows of frames become records only where they can be printed
-        listed = [
-            *(("range", line) for line in _records(self.columns, ranges[: self.top])),
-            *(("line", line) for line in lines[:1] if not line["is_work"]),
-            *(("work", line) for line in _work_records(self.work, own[: max(self.top, _TOLD_APART)])[: self.top]),
-            *(("line", line) for line in lines if line["is_work"]),
-        ]
-        if is_own:
-            listed.sort(key=lambda one: (one[1]["span_kind"] == _REST, -one[1]["device_ns"]))
-        kept, left = listed[: self.top], listed[self.top :]
-        count = {kind: sum(1 for one, _ in kept if one == kind) for kind in ("range", "work")}
-        rest = [
-            _taken(self.columns, ranges[count["range"] :]),
-            _taken(self.work, own[count["work"] :]),
-            *(_one_row(line) for kind, line in left if kind == "line"),
-        ]
-        return [line for _, line in kept] + ([_other(rest)] if any(map(_length, rest)) else [])
-
-    def _own_work(self, row: dict, has_inside: bool) -> tuple[np.ndarray, list[dict]]:
-        """Which rows of ``work`` are lines inside a range, and the sums beside them."""
-        work = np.arange(*np.searchsorted(self.work["path_id"], [row["path_id"], row["path_id"] + 1]))
-        is_open = str(row["span_kind"]) in _STRUCTURELESS
-        share = row["device_ns"] / self.total
-        if not len(work) or not (is_open or has_inside or (share >= _WORK_SHARE and str(row["span_kind"]) != "graph")):
-            return work[:0], []
-        if is_open:
-            return work, []
-        is_kernel = self.work["span_kind"][work] == "kernel"
-        kernels, others = work[is_kernel], work[~is_kernel]
-        if has_inside:
-            return others, [self._self(row, kernels)] if len(kernels) else []
-        if share < _LEAF_SHARE or len(kernels) < 2:
-            return others, []
-        listed, rest = np.append(others, kernels[:_LEAF_TOP]), kernels[_LEAF_TOP:]
-        lines = [{**_other([_taken(self.work, rest)]), "span_kind": _REST}] if len(rest) else []
-        return listed[np.argsort(-self.work["device_ns"][listed], kind="stable")], lines
-
-    def _self(self, row: dict, kernels: np.ndarray) -> dict:
-        """The node's own kernels as one line beside its children."""
-        time, count = (int(self.work[column][kernels].sum()) for column in ("device_ns", "call_count"))
-        return {**_other([], "[self]"), "call_count": row["call_count"], "kernel_count": count, "device_ns": time,
-                "kernel_ns": time, "is_work": True}  # fmt: skip
-
-    def _host_only(self, ranges: np.ndarray) -> dict:
-        """Ranges without any device work beside ranges that have some, as one line."""
-        label = f"{len(ranges)} more without device work"
-        label = label if len(ranges) > 1 else str(self.columns["shown_name"][ranges[0]])
-        return _other([_taken(self.columns, ranges)], label)
-
-
-def _repeated(row: dict, parent: dict) -> dict:
-    """A layer with how often a call of its parent holds it, where every call holds as many: ``32 ×`` equal blocks."""
-    calls, parents = int(row["call_count"]), max(int(parent["call_count"]), 1)
-    if str(row["level"]) != "LAYER" or row["repeat_count"] > 1 or calls <= parents or calls % parents:
-        return row
-    return {**row, "repeat_count": calls // parents}
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text, re.MULTILINE)
-    except re.error as error:
-        raise UsageError(f"--layer {text!r} is not a regular expression: {error}", code="bad-range-pattern") from error
-
-
-Columns = dict[str, np.ndarray]
-
-
-def _taken(columns: Columns, rows: np.ndarray) -> Columns:
-    """What `_other` sums, of some rows."""
-    return {name: columns[name][rows] for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
-
-
-def _one_row(line: dict) -> Columns:
-    return {name: np.array([line[name]]) for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
-
-
-def _length(columns: Columns) -> int:
-    return len(columns["is_work"])
-
-
-def _records(columns: Columns, rows: np.ndarray) -> list[dict]:
-    values = [column[rows].tolist() for column in columns.values()]
-    return [dict(zip(columns, row)) for row in zip(*values)]
-
-
-def _work_columns(work: pd.DataFrame) -> Columns:
-    """Device work as rows of the tree; their names are made where they are printed (`_work_records`)."""
-    kind, count, device = work["kind"].to_numpy(object), work["operation_count"].to_numpy(np.int64), work["device_ns"]
-    is_kernel, is_copy = kind == "kernel", np.isin(kind.astype(str), ["memcpy", "memset"])
-    time = device.to_numpy(np.int64)
-    constant = {"repeat_count": 1, "is_folded": False, "is_inferred": False, "is_work": True,
-                **dict.fromkeys(_TIMES, np.nan)}  # fmt: skip
-    return {
-        **{column: work[column].to_numpy() for column in ("path_id", *_WORK, "bytes")},
-        "level": np.where(is_kernel, "KERNEL", "").astype(object), "span_kind": kind,
-        "call_count": count, "kernel_count": np.where(is_kernel, count, 0), "device_ns": time,
-        "kernel_ns": np.where(is_kernel, time, 0), "copy_ns": np.where(is_copy, time, 0),
-        "graph_ns": np.where(is_kernel | is_copy, 0, time),
-        **{name: np.full(len(work), value) for name, value in constant.items()},
-    }  # fmt: skip
-
-
-def _work_records(work: Columns, rows: np.ndarray) -> list[dict]:
-    from xsp_post.reports.text import make_distinct, short_kernel, visible
-
-    records = _records(work, rows)
-    names = [_work_name(row) for row in records]
-    kernels = [k for k, row in enumerate(records) if row["kind"] == "kernel"]
-    full = [visible(names[k], 2000) for k in kernels]
-    short = make_distinct([short_kernel(name, _KERNEL_WIDTH) for name in full], full)
-    for k, name in zip(kernels, short):
-        names[k] = name
-    return [{**row, "path_id": -2, "name": name, "shown_name": name} for row, name in zip(records, names)]
-
-
-def _work_name(row: dict) -> str:
-    """``copy host to device, pageable · 531 MB at 4.62 GB/s``."""
-    if row["kind"] == "kernel":
-        return str(row["name"])
-    size, time = int(row["bytes"]), int(row["device_ns"])
-    if row["kind"] == "memset":
-        return "memset" + (f" · {format_bytes(size)}" if size > 0 else "")
-    if row["kind"] == "graph":
-        return f"graph execution: {row['name']}"
-    memory = str(row["memory_kind"] or "")
-    text = f"copy {row['direction']}" if row["direction"] else str(row["name"])
-    text += f", {memory}" if memory and memory != "device" else ""
-    if size <= 0 or time <= 0:
-        return text
-    return f"{text} · {format_bytes(size)} at {format_bytes_per_s(size / time * 1e9)}"
-
-
-def _other(parts: list[Columns], label: str = "") -> dict:
-    """Several rows as one; times are those of the ranges among them, and unknown where one range's is."""
-    parts = [part for part in parts if _length(part)]
-    count = sum(map(_length, parts))
-    summed: dict = {name: sum(int(part[name].sum()) for part in parts) for name in _AMOUNTS}
-    is_range = [~part["is_work"].astype(bool) for part in parts]
-    is_work = bool(parts) and not any(one.any() for one in is_range)
-    for name in _TIMES:
-        times = [float(part[name][one].sum()) for part, one in zip(parts, is_range) if one.any()]
-        summed[name] = sum(times) if times else np.nan
-    what = " kernels" if is_work and all((part["span_kind"] == "kernel").all() for part in parts) else ""
-    name = label or f"{count} more{what}"
-    return {**summed, "path_id": -2, "level": "", "span_kind": "", "name": name, "shown_name": name,
-            "repeat_count": 1, "is_folded": False, "is_inferred": False, "is_work": is_work}  # fmt: skip
-
-
 # Columns that a narrow terminal does without, first to last: a tree of numbers without names helps nobody.
 _DISPENSABLE = (
-    "kernel time", "gap", "host", "busy", "waited", "calls", "graph time", "copy time", "kernels", "device time",
-    "share",
+    "kernel_ns", "gap_ns", "duration_ns", "busy_ns", "idle_ns", "call_count", "graph_ns", "copy_ns", "kernel_count",
+    "device_ns", "share",
 )  # fmt: skip
 _NAME_WIDTH = 36
 _SMALL_SHARE = 0.05  # a part of the device time with less is the first column to go
@@ -318,41 +34,42 @@ def tree_table(rows: pd.DataFrame, width: int, whole_ns: int | None = None) -> t
     """The table, and the titles of the columns that the width leaves no room for. ``whole_ns``: device time that
     shares are of, where the rows are a part of the tree."""
     has_device = bool(rows["device_ns"].max()) if len(rows) else False
-    titles = _titles(rows) if has_device else ("calls", "host", "share")
+    columns = _columns(rows) if has_device else ("call_count", "duration_ns", "share")
+    titles = {column: label_of("paths", column) for column in columns}
     weight = "device_ns" if has_device else "duration_ns"
     root_ns = whole_ns if whole_ns and has_device else int(rows[weight].iloc[0]) if len(rows) else 0
     top_level = rows[rows["indent"] == 1][weight].sum() if weight == "duration_ns" else root_ns
     records = rows.to_dict("records")
     cells = [_cells_of(row, has_device, row[weight] / top_level if top_level else None) for row in records]
-    widths = {title: 2 + max(len(title), *(len(line[title]) for line in cells)) for title in titles}
+    widths = {column: 2 + max(len(titles[column]), *(len(line[column]) for line in cells)) for column in columns}
     wanted = min(_NAME_WIDTH, max((_name_length(row) for row in records), default=0))
     left_out: list[str] = []
-    for title in _dispensable(rows, root_ns) if has_device else _DISPENSABLE:
-        if title in widths and wanted + sum(widths.values()) > width and (has_device or title != "host"):
-            del widths[title]
-            left_out.append(title)
+    for column in _dispensable(rows, root_ns) if has_device else _DISPENSABLE:
+        if column in widths and wanted + sum(widths.values()) > width and (has_device or column != "duration_ns"):
+            del widths[column]
+            left_out.append(titles[column])
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     # On a narrow terminal the texts give way, never the numbers: rich takes room from columns that may wrap first.
-    table.add_column("range", overflow="ellipsis")
-    for title in widths:
-        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column(label_of("paths", "name"), overflow="ellipsis")
+    for column in widths:
+        table.add_column(titles[column], justify="right", no_wrap=True)
     room = max(width - sum(widths.values()), 8)
     for row, line in zip(records, cells):
-        table.add_row(_name(row, room), *(line[title] for title in widths))
+        table.add_row(_name(row, room), *(line[column] for column in widths))
     return table, left_out
 
 
 def _dispensable(rows: pd.DataFrame, root_ns: int) -> tuple[str, ...]:
     """Columns in the order in which they give way, by what this capture's time went to."""
-    small = [f"{part} time" for part in ("copy", "graph") if rows[f"{part}_ns"].max() < _SMALL_SHARE * root_ns]
+    small = [part for part in ("copy_ns", "graph_ns") if rows[part].max() < _SMALL_SHARE * root_ns]
     waited, extent = rows["idle_ns"].max(), float(rows["duration_ns"].iloc[0])
-    order = ["kernel time", *small, *(title for title in _DISPENSABLE if title not in small)]
+    order = ["kernel_ns", *small, *(column for column in _DISPENSABLE if column not in small)]
     if not waited >= _MOST_WAIT * extent:  # unknown, too
-        order.remove("waited")
-        order.insert(order.index("busy"), "waited")
+        order.remove("idle_ns")
+        order.insert(order.index("busy_ns"), "idle_ns")
     elif waited >= _MOSTLY_WAIT * extent:
-        order.remove("waited")
-        order.insert(order.index("kernels") + 1, "waited")
+        order.remove("idle_ns")
+        order.insert(order.index("kernel_count") + 1, "idle_ns")
     return tuple(dict.fromkeys(order))
 
 
@@ -396,13 +113,14 @@ def _name_length(row: dict) -> int:
     return len(str(row["name"])) + 2 * row["indent"] + repeats + len(_mark(row))
 
 
-def _titles(rows: pd.DataFrame) -> tuple[str, ...]:
+def _columns(rows: pd.DataFrame) -> tuple[str, ...]:
     """The columns: parts of the device time only where there is more than kernels."""
     copies, graphs = bool(rows["copy_ns"].max()), bool(rows["graph_ns"].max())
-    parts = [("kernel time", copies or graphs), ("copy time", copies), ("graph time", graphs)]
-    shown_parts = [title for title, is_there in parts if is_there]
-    waited = ["waited"] if rows["idle_ns"].fillna(0).max() > 0 else []
-    return ("calls", "kernels", "device time", "share", *shown_parts, "busy", "gap", *waited, "host")
+    parts = [("kernel_ns", copies or graphs), ("copy_ns", copies), ("graph_ns", graphs)]
+    shown_parts = [column for column, is_there in parts if is_there]
+    waited = ["idle_ns"] if rows["idle_ns"].fillna(0).max() > 0 else []
+    return ("call_count", "kernel_count", "device_ns", "share", *shown_parts, "busy_ns", "gap_ns", *waited,
+            "duration_ns")  # fmt: skip
 
 
 def _cells_of(row: dict, has_device: bool, share: float | None) -> dict[str, str]:
@@ -413,18 +131,18 @@ def _cells_of(row: dict, has_device: bool, share: float | None) -> dict[str, str
         return format_ns(value) if value and value == value else ""
 
     return {
-        "calls": format_count(row["call_count"]),
-        "kernels": format_count(row["kernel_count"]) if row["kernel_count"] or not row["is_work"] else "",
-        "device time": format_ns(row["device_ns"]),
+        "call_count": format_count(row["call_count"]),
+        "kernel_count": format_count(row["kernel_count"]) if row["kernel_count"] or not row["is_work"] else "",
+        "device_ns": format_ns(row["device_ns"]),
         "share": "" if share is None or not (has_device or row["indent"]) else format_ratio_percent(share),
-        "kernel time": some(row["kernel_ns"]),
-        "copy time": some(row["copy_ns"]),
-        "graph time": some(row["graph_ns"]),
-        "busy": known(row["busy_ns"]),
-        "gap": some(row["gap_ns"]),
-        "waited": _waited(row),
+        "kernel_ns": some(row["kernel_ns"]),
+        "copy_ns": some(row["copy_ns"]),
+        "graph_ns": some(row["graph_ns"]),
+        "busy_ns": known(row["busy_ns"]),
+        "gap_ns": some(row["gap_ns"]),
+        "idle_ns": _waited(row),
         # what lies outside every range has the whole capture's extent, which nobody spent in it
-        "host": "" if row["span_kind"] in _STRUCTURELESS else known(row["duration_ns"]),
+        "duration_ns": "" if row["span_kind"] in STRUCTURELESS else known(row["duration_ns"]),
     }
 
 
