@@ -24,20 +24,11 @@ from xsp_post.schemas import TABLES
 CONTRIBUTED = ("fleet_cases", "fleet_families", "fleet_kernels")
 _WHO = ["workload_name", "system_name", "framework", "phase"]
 _STAGES = {"latency_stage": "latency", "allocated_stage": "allocated", "flop_stage": "flop", "dram_stage": "dram"}
-_OF_BATCH = (
-    "batch_size",
-    "gpu_latency_ratio",
-    "total_flop",
-    "dram_read_bytes",
-    "dram_write_bytes",
-    "occupancy_ratio",
-    "arithmetic_intensity_flop_per_byte",
-    "arithmetic_throughput_flop_per_s",
-    "roof_flop_per_s",
-    "bound",
-    "convolution_latency_ratio",
-    *_STAGES,
-)
+_COUNTER_COLUMNS = (
+    "total_flop", "dram_read_bytes", "dram_write_bytes", "occupancy_ratio", "arithmetic_intensity_flop_per_byte",
+    "arithmetic_throughput_flop_per_s", "roof_flop_per_s", "bound",
+)  # fmt: skip
+_OF_BATCH = ("batch_size", "gpu_latency_ratio", *_COUNTER_COLUMNS, "convolution_latency_ratio", *_STAGES)
 
 
 # -- one capture --------------------------------------------------------------------------------------------
@@ -164,20 +155,6 @@ def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
     frame["throughput_inputs_per_s"] = (frame["batch_size"] / (frame["latency_ns"] * 1e-9)).where(known)
     frame["is_optimal"] = False  # decided over all captures: `with_optimal_batch`
     return frame
-
-
-_COUNTER_COLUMNS = frozenset(
-    {
-        "total_flop",
-        "dram_read_bytes",
-        "dram_write_bytes",
-        "occupancy_ratio",
-        "arithmetic_intensity_flop_per_byte",
-        "arithmetic_throughput_flop_per_s",
-        "roof_flop_per_s",
-        "bound",
-    }
-)
 
 
 def _dominant_stages(results: Results) -> pd.DataFrame:
