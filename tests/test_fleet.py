@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from paper.data import MIB, Builder, KernelRow, LayerRow
+from paper.systems import paper_system
 
 from xsp_post.analyses import compute_all, fleet
-from xsp_post.hardware.gpus import paper_system
 from xsp_post.model.results import Analysis
 from xsp_post.schemas import TABLES
 

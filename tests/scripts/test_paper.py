@@ -8,11 +8,11 @@ import pytest
 from paper import check, data
 from paper.check import Line, half_unit, number_line
 from paper.data import Builder, KernelRow
+from paper.systems import paper_system
 from paper.trimmed_mean import paper_trimmed_mean
 
 from xsp_post.analyses import compute_all
 from xsp_post.arrays.statistics import trimmed_mean
-from xsp_post.hardware.gpus import paper_system
 from xsp_post.model.results import with_unknown
 
 needs_data = pytest.mark.skipif(

@@ -14,7 +14,6 @@ All values keep the unit they come in. NaN values are left out; no value at all 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -203,48 +202,6 @@ def _at_quantile(
     above = np.minimum(below + 1, _at_least(n - 1, 0))
     low, high = _pick(value, start + below, n), _pick(value, start + above, n)
     return low + (high - low) * (position - below)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Difference ``other − base`` of two samples' (trimmed) means, in the samples' own unit."""
-
-    base: float
-    other: float
-    difference: float
-    ci_low: float
-    ci_high: float
-    p_value: float
-    degrees_of_freedom: float
-
-    @property
-    def is_significant(self) -> bool:
-        """The interval leaves out zero; False where there are too few values to say."""
-        return bool(self.ci_low > 0 or self.ci_high < 0)
-
-    @property
-    def ratio(self) -> float:
-        """difference / base (0.03: other is 3 % longer); NaN for a base of 0."""
-        return self.difference / self.base if self.base else math.nan
-
-
-def compare_samples(
-    base: npt.ArrayLike, other: npt.ArrayLike, trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE
-) -> Comparison:
-    """Is ``other`` different from ``base``? Yuen's test on trimmed means; ``trim_ratio=0`` is Welch's test.
-
-    With fewer than two kept values on either side the interval and p are NaN: no difference can be shown.
-    """
-    groups = np.repeat([0, 1], [np.size(base), np.size(other)])
-    values = np.concatenate((np.ravel(base), np.ravel(other))).astype(np.float64)
-    summary = summarise_groups(values, groups, 2, trim_ratio, confidence)
-    row = compare_summaries(summary.iloc[[0]], summary.iloc[[1]], confidence).iloc[0]
-    return Comparison(
-        *(
-            float(row[name])
-            for name in ("base", "other", "difference", "ci_low", "ci_high", "p_value", "degrees_of_freedom")
-        )
-    )
 
 
 def compare_summaries(base: pd.DataFrame, other: pd.DataFrame, confidence: float = CONFIDENCE) -> pd.DataFrame:

@@ -30,11 +30,10 @@ _ENDS = (0.05, 0.95)
 
 @dataclass(frozen=True)
 class Impact:
-    """``unit``: execution, work, or "" where nothing is comparable. ``work_ratio``: work of the other in that of the
-    base, with the ends of what single kernel names say. ``totals``, ``names``, ``causes``: tables compare_…"""
+    """``unit``: execution, work, or "" where nothing is comparable. ``low``, ``high``: work of the other in that of the
+    base, as single kernel names say it. ``totals``, ``names``, ``causes``: tables compare_…"""
 
     unit: str
-    work_ratio: float
     low: float
     high: float
     device_count: int
@@ -69,7 +68,7 @@ def impact(sides: list[Side], *, has_executions: bool) -> Impact | None:
     table = names.assign(impact_ns=_impact(names, divisors, unit))
     causes = _causes(groups, shapes, divisors) if unit else pd.DataFrame(columns=["cause", "difference_ns", "example"])
     devices = len(scopes[BASE][0].drop_duplicates(["capture_id", "device_id"]))
-    return Impact(unit, ratio, low, high, devices, _totals(sums, divisors), _ordered(table), causes)
+    return Impact(unit, low, high, devices, _totals(sums, divisors), _ordered(table), causes)
 
 
 def _deepest(results: Results) -> list[int]:

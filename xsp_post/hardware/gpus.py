@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from xsp_post.base.errors import UsageError
-from xsp_post.hardware.peaks import GEFORCE_RATES, GPUS, PAPER_SYSTEMS, PIPES, RATES, Gpu
+from xsp_post.hardware.peaks import GEFORCE_RATES, GPUS, PIPES, RATES, Gpu
 
-FROM_FILE, FROM_TABLE, FROM_ATTRIBUTES, FROM_PAPER = "file", "table", "attributes", "paper"
+FROM_FILE, FROM_TABLE, FROM_ATTRIBUTES = "file", "table", "attributes"
 
 
 @dataclass(frozen=True)
@@ -112,19 +112,6 @@ def similar_names(gpu_name: str) -> list[str]:
     """Products of the table that share a telling word with ``gpu_name``, for messages about unknown GPUs."""
     words = {word for word in _words(gpu_name) if any(c.isdigit() for c in word)}
     return [gpu.name for gpu in GPUS if any(words & set(alias.split()) for alias in gpu.aliases)]
-
-
-def paper_system(name: str) -> Peaks:
-    """Peaks of one of the paper's five systems (Table VII): its own numbers, for reproduction. KeyError."""
-    gpu_name, flop_per_s, bandwidth = PAPER_SYSTEMS[name]
-    return Peaks(
-        gpu_name,
-        {"fp32": flop_per_s},
-        bandwidth,
-        None,
-        FROM_PAPER,
-        "XSP paper, Table VII, with the unrounded peaks of its authors' GPU table",
-    )
 
 
 # Names ------------------------------------------------------------------------------------------------

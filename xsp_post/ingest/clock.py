@@ -49,10 +49,8 @@ def read_clock(path: Path) -> Trace:
         ) from error  # fmt: skip
     strings = np.empty(len(texts), dtype=object)
     strings[:] = texts
-    duration_ns = int(spans["end_ns"].max() - spans["start_ns"].min()) if len(spans) else -1
     return Trace(
-        provenance=Provenance(source_name=path.name, collector="clock", schema_version=str(values["version"]),
-                              capture_duration_ns=duration_ns),
+        provenance=Provenance(source_name=path.name, collector="clock", schema_version=str(values["version"])),
         strings=strings,
         spans=spans,
         launches=interning.empty(interning.LAUNCH_DTYPES),

@@ -329,7 +329,7 @@ class _Assembly:
             return next((str(value) for value in _tag(self.all, *keys) if value), "")
 
         framework = f"{stated('framework_name')} {stated('framework_version')}".strip()
-        first_ns, last_ns = int(self.all["start_ns"].min()), int(self.all["end_ns"].max())
+        first_ns = int(self.all["start_ns"].min())
         return Provenance(
             source_name=source_name,
             collector="jaeger",
@@ -338,7 +338,6 @@ class _Assembly:
             framework=framework,
             gpu_name=str(devices["gpu_name"].iloc[0]) if len(devices) else "",
             session_start_utc_ns=first_ns,
-            capture_duration_ns=last_ns - first_ns,
             clock_offset_ns=self.shift_ns,
         )
 

@@ -373,7 +373,6 @@ class _Assembly:
     def _provenance(self, source_name: str, devices: pd.DataFrame) -> Provenance:
         frames = [frame for frame in (self.spans, self.launches, self.activities) if len(frame)]
         first_ns = min(int(frame["start_ns"].min()) for frame in frames)
-        last_ns = max(int(frame["end_ns"].max()) for frame in frames)
         base_ns = int_column([self.metadata.get("baseTimeNanoseconds", 0)], 0)[0]
         session_start_ns = int(base_ns) + first_ns
         gpu_names = [name for name in devices["gpu_name"] if name]
@@ -387,7 +386,6 @@ class _Assembly:
             gpu_name=gpu_names[0] if gpu_names else "",
             driver_version=str(self.metadata.get("cuda_driver_version", "")),
             session_start_utc_ns=session_start_ns if 0 <= session_start_ns < 2**63 else -1,
-            capture_duration_ns=last_ns - first_ns,
             options=options,
         )
 

@@ -161,7 +161,6 @@ class _Reader:
         if major.isdigit() and int(major) > 3:
             self.findings.append(finding("unknown-schema", example=version))
         start = self.source.rows(self._table("TARGET_INFO_SESSION_START_TIME"), ("utcEpochNs",))
-        length = self.source.rows(self._table("ANALYSIS_DETAILS"), ("duration",))
         driver = [
             str(v)
             for n, v in self.source.rows(self._table("TARGET_INFO_SYSTEM_ENV"), ("name", "value"))
@@ -173,7 +172,6 @@ class _Reader:
             tool_version=self._product(),
             schema_version=version,
             session_start_utc_ns=whole(start[0][0]) if start else -1,
-            capture_duration_ns=whole(length[0][0]) if length else -1,
             is_partial=bool(partial),
             file_operation_count=sum(self.source.row_counts.get(self._table(t), 0) for t in _DEVICE_TABLES.values()),
             driver_version=driver[0] if driver else "",

@@ -43,16 +43,6 @@ def check_trace(trace: Trace) -> None:
             _check_range(frame[column].to_numpy(), -1, sizes[column], f"{source}: trace.{declared.name}.{column}")
 
 
-def undeclared_columns(trace: Trace) -> list[str]:
-    """Columns that a reader made and `schemas.frames` does not know: ``frame.column``."""
-    return [
-        f"{declared.name}.{column}"
-        for declared in TRACE_FRAMES
-        for column in getattr(trace, declared.name)
-        if column not in {c.name for c in (*declared.columns, *declared.optional)}
-    ]
-
-
 def _check_frame(frame: pd.DataFrame, declared: Frame, where: str) -> None:
     for column in declared.columns:
         if column.name not in frame:

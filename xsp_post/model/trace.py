@@ -108,7 +108,6 @@ class Provenance:
     gpu_name: str = ""
     driver_version: str = ""
     session_start_utc_ns: int = -1
-    capture_duration_ns: int = -1
     is_partial: bool = False
     file_operation_count: int = -1  # rows of device work as the file itself counts them; −1: not counted
     clock_offset_ns: int = 0  # shift applied to spans to agree with the device clock (0: one clock)

@@ -54,7 +54,6 @@ class Operations:
     iteration: np.ndarray  # −1 none
     layer: np.ndarray  # layers.layer_index, −1 none
     name: np.ndarray  # object
-    row_id: np.ndarray  # kernels.kernel_id or memory_operations.activity_id
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -98,11 +97,11 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     place = _place(stream, rows["start_ns"].to_numpy(), call_of_row, len(calls))
     order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
     taken = {name: rows[name].to_numpy()[order] for name in
-             ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "name", "row_id")}  # fmt: skip
+             ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "name")}  # fmt: skip
     operations = Operations(
         kind=taken["kind"], process=taken["process"], stream=stream[order], start_ns=taken["start_ns"],
         end_ns=taken["end_ns"], call=call_of_row[order], place=place[order], iteration=taken["iteration_index"],
-        layer=taken["layer_index"], name=taken["name"], row_id=taken["row_id"],
+        layer=taken["layer_index"], name=taken["name"],
     )  # fmt: skip
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
@@ -117,11 +116,11 @@ def read_recording(results: Results, capture_id: int) -> Recording:
 
 
 def _operations(results: Results, capture_id: int) -> pd.DataFrame:
-    kernels = results.frame("kernels", [*_OPERATION_COLUMNS, "kernel_id", "layer_index"])
+    kernels = results.frame("kernels", [*_OPERATION_COLUMNS, "layer_index"])
     kernels = kernels[kernels["capture_id"].to_numpy() == capture_id]
-    kernels = kernels.rename(columns={"kernel_id": "row_id"}).assign(kind=int(OperationKind.KERNEL))
-    memory = results.frame("memory_operations", [*_OPERATION_COLUMNS, "activity_id", "kind"])
-    memory = memory[memory["capture_id"].to_numpy() == capture_id].rename(columns={"activity_id": "row_id"})
+    kernels = kernels.assign(kind=int(OperationKind.KERNEL))
+    memory = results.frame("memory_operations", [*_OPERATION_COLUMNS, "kind"])
+    memory = memory[memory["capture_id"].to_numpy() == capture_id]
     codes = {kind.name.lower(): int(kind) for kind in OperationKind}
     memory = memory.assign(kind=memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64), layer_index=-1)
     rows = pd.concat(
@@ -129,7 +128,7 @@ def _operations(results: Results, capture_id: int) -> pd.DataFrame:
         ignore_index=True,
     )
     whole = ["iteration_index", "layer_index", "process_id", "device_id", "stream_id", "launch_start_ns",
-             "launch_end_ns", "launch_thread_id", "start_ns", "end_ns", "kind", "row_id"]  # fmt: skip
+             "launch_end_ns", "launch_thread_id", "start_ns", "end_ns", "kind"]  # fmt: skip
     filled = {name: pd.to_numeric(rows[name]).fillna(-1).astype(np.int64) for name in whole}
     return rows.assign(**filled)
 
