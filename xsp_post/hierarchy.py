@@ -24,7 +24,7 @@ from xsp_post.tree_steps import attribution, hook_pairs, layering, level_rules
 from xsp_post.tree_steps.amounts import distinct_operations, roll_up
 from xsp_post.tree_steps.execution_evidence import candidates_frame, coverage_findings
 from xsp_post.tree_steps.execution_evidence import sentence as execution_sentence
-from xsp_post.tree_steps.execution_nodes import add_turns
+from xsp_post.tree_steps.execution_nodes import add_turns, take_loose_work
 from xsp_post.tree_steps.execution_work import times_of
 from xsp_post.tree_steps.frames import make_frames
 from xsp_post.tree_steps.hook_pairs import with_hook_pairs
@@ -69,19 +69,21 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
     del nesting, owners, level, span_parent, span_depth  # of a million ranges: make room for the roll-up
     strings, inferred = trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS))
+    turns = np.zeros(0, np.int64)
+    if (levels.turn >= 0).any() and levels.chosen is not None:
+        nodes, strings, inferred = add_turns(nodes, strings, names, levels.turn, levels.chosen.names[0][0])
+        turns = inferred["node_id"].to_numpy(np.int64)
+        nodes, activities = take_loose_work(trace, nodes, activities, turns)
     if twin is not None:
-        nodes, activities, strings, inferred, reported = carry_over(trace, names, nodes, activities, twin)
-        findings += reported
+        nodes, activities, strings, known, reported = carry_over(trace, names, nodes, activities, strings, twin)
+        inferred, findings = _concat(inferred, known), findings + reported
         rule += f"; ranges carried over from {twin.source_name}"
     elif options.infer:
-        nodes, activities, strings, inferred, raised = infer_rest(trace, names, nodes, activities)
-        findings += raised
-        if len(inferred):
+        nodes, activities, strings, known, raised = infer_rest(trace, names, nodes, activities, strings)
+        inferred, findings = _concat(inferred, known), findings + raised
+        if len(known):
             rule += "; what no range covers is inferred from the launch sequence"
-    if (levels.turn >= 0).any() and levels.chosen is not None:
-        nodes, strings, known = add_turns(nodes, strings, names, levels.turn, levels.chosen.names[0][0])
-        inferred = _concat(inferred, known)
-    elif options.infer:
+    if options.infer and not len(turns):
         opened = unmarked_models(nodes, activities, levels.chosen)
         if opened.any():
             passes = open_ranges(trace, names, nodes, activities, strings, opened)
@@ -90,7 +92,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
             if passes.count:
                 rule += "; passes inside them are inferred from the launch sequence"
     if options.infer and not (rule.startswith("own ranges") or options.layer_range or options.layer_depth):
-        inside = infer_inside_ranges(trace, names, nodes, activities, strings)
+        inside = infer_inside_ranges(trace, names, nodes, activities, strings, turns)
         nodes, activities, strings = inside.nodes, inside.activities, inside.strings
         if len(inside.known):
             inferred = _concat(inferred, inside.known)

@@ -154,3 +154,61 @@ def test_work_of_another_thread_adds_what_it_does_outside_the_layers_own_time(tm
     backward = layers[layers["layer_name"] == "backward"]
     assert backward["projection_ns"].tolist() == [410, 410] and backward["busy_ns"].tolist() == [350, 350]
     assert backward["latency_ns"].tolist() == [430, 430]
+
+
+def loop_of_own_ranges(tmp_path, texts, *, backward_thread=200, is_marked=True, evaluations=0):
+    """Steps with `xsp_post.ranges` around the forward pass, which holds most of the work on the step's own thread;
+    the gradients are launched by another thread, with or without ranges."""
+    builder, t = ExportBuilder().process(100), 0
+    for k, text in enumerate(texts):
+        builder.thread(100)
+        if text:
+            builder.range(text, t, t + 990)
+        builder.range(f"model:forward#{k}", t + 10, t + 300, domain="xsp")
+        for layer in range(3):
+            at = t + 20 + 80 * layer
+            builder.range(f"layers.{layer}:Linear#{k}", at, at + 60, domain="xsp")
+            builder.kernel("gemm", launch=(at + 5, at + 10), run=(at + 10, at + 70))
+        builder.thread(backward_thread)
+        if is_marked:
+            builder.range(f"{ENGINE}AddmmBackward0", t + 310, t + 600)
+        builder.kernel("gemm_backward", launch=(t + 320, t + 330), run=(t + 340, t + 400))
+        builder.thread(100).range("Optimizer.step#Adam.step", t + 700, t + 900)
+        builder.kernel("adam", launch=(t + 710, t + 720), run=(t + 730, t + 740))
+        t += 1000
+        for _ in range(evaluations if k % 2 else 0):
+            builder.range("model:forward#9", t, t + 90, domain="xsp")
+            builder.kernel("gemm", launch=(t + 5, t + 10), run=(t + 10, t + 70))
+            t += 100
+    return analyze([builder.write(tmp_path / "a.sqlite")]).frame("iterations")
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+@pytest.mark.parametrize("text", ["step {}", "iteration {}", "train_step", "epoch 3 step {}", "batch {}"])
+def test_a_step_around_our_ranges_is_the_execution(tmp_path, text, is_marked):
+    found = loop_of_own_ranges(tmp_path, [text.format(k) for k in range(4)], is_marked=is_marked)
+    assert found["kernel_count"].tolist() == [5] * 4
+    assert found["kind"].tolist() == ["training step"] * 4
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_our_ranges_and_the_training_work_after_them_are_one_execution(tmp_path, is_marked):
+    found = loop_of_own_ranges(tmp_path, [""] * 4, is_marked=is_marked)
+    assert found["kernel_count"].tolist() == [5] * 4 and found["kind"].tolist() == ["training step"] * 4
+
+
+def test_an_evaluation_between_training_steps_is_an_execution_of_its_own(tmp_path):
+    found = loop_of_own_ranges(tmp_path, [""] * 4, evaluations=2)
+    assert found["kind"].tolist() == (["training step"] * 2 + ["forward"] * 2) * 2
+    assert found["kernel_count"].tolist() == [5, 5, 1, 1] * 2
+
+
+def test_our_ranges_in_a_step_that_adds_nothing_stay_the_executions(tmp_path):
+    builder = ExportBuilder().process(100).thread(100)
+    for k in range(3):
+        t = 1000 * k
+        builder.range(f"step {k}", t, t + 900).range(f"model:forward#{k}", t + 10, t + 800, domain="xsp")
+        builder.range(f"fc:Linear#{k}", t + 20, t + 700, domain="xsp")
+        builder.kernel("gemm", launch=(t + 30, t + 40), run=(t + 50, t + 500))
+    found = analyze([builder.write(tmp_path / "a.sqlite")])
+    assert found.frame("iterations")["phase"].tolist() == ["forward"] * 3

@@ -282,9 +282,9 @@ _MODEL_WORDS = (
     r"|inference|infer|predict|(?:model )?inference|run[ _]?inference)(?:\(\))?[ _#:=\-]*$"
 )
 _PHASE_WORDS = (
-    r"(?i)^(?:model[ _.])?(?:forward|fwd|backward|bwd|loss\.backward|backprop|back ?propagation|optim(?:izer|iser)?|opt"
-    r"|zero[_ ]?grad|(?:optim(?:izer)?|opt)[ _.](?:zero[_ ]?grad|step)|prefill|decode|clip[_ ]?grad(?:[_ ]?norm)?"
-    r"|loss|compute[ _]?loss|grad(?:ient)?[ _]?(?:sync|update)?)"
+    r"(?i)^(?:model[ _.:])?(?:forward|fwd|backward|bwd|loss\.backward|backprop|back ?propagation"
+    r"|optim(?:izer|iser)?|opt|zero[_ ]?grad|(?:optim(?:izer)?|opt)[ _.](?:zero[_ ]?grad|step)|prefill|decode"
+    r"|clip[_ ]?grad(?:[_ ]?norm)?|loss|compute[ _]?loss|grad(?:ient)?[ _]?(?:sync|update)?)"
     r"(?:[ _\-]?(?:pass|step|phase|only))?(?:\(\))?[ _#:=\-]*$"
 )
 _PHASES = (  # first match wins

@@ -1,6 +1,7 @@
 """Trace → Tree, step "what is one model execution": executions without a range of their own become nodes.
 
-A turn of a cycle of sibling ranges gets a node around its members (`add_turns`).
+A turn of a cycle of sibling ranges gets a node around its members (`add_turns`), and holds what was launched
+meanwhile outside every range (`take_loose_work`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import depths
 from xsp_post.model.levels import Level
-from xsp_post.model.trace import SpanKind
+from xsp_post.model.trace import SpanKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
+from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.node_names import NodeNames
 
 
@@ -50,6 +52,30 @@ def add_turns(
     known = _known_inferred(len(nodes) + np.arange(count))
     joined = joined_nodes(nodes.assign(parent_id=parent), fresh)
     return joined, np.concatenate([strings, np.array([name], object)]), known
+
+
+def take_loose_work(
+    trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, turns: np.ndarray
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Nodes and activities, with what was launched outside every range during one of the nodes ``turns`` below it."""
+    kind, node = nodes["kind"].to_numpy(), activities["node_id"].to_numpy().copy()
+    parent, launch_id = nodes["parent_id"].to_numpy().copy(), activities["launch_id"].to_numpy()
+    is_graph = kind[node] == int(NodeKind.GRAPH)
+    outside = kind[np.where(is_graph, parent[node], node)] == int(NodeKind.UNATTRIBUTED)
+    rows = np.flatnonzero(outside & (launch_id >= 0))
+    turns = turns[np.argsort(nodes["start_ns"].to_numpy()[turns], kind="stable")]
+    found = layering.covering(
+        activities["process_index"].to_numpy()[rows], trace.launches["start_ns"].to_numpy()[launch_id[rows]],
+        *(nodes[column].to_numpy()[turns] for column in ("process_index", "start_ns", "end_ns")),
+    )  # fmt: skip
+    rows, turn = rows[found >= 0], turns[found[found >= 0]]
+    leaf = is_graph[rows]
+    parent[node[rows[leaf]]] = turn[leaf]
+    node[rows[~leaf]] = turn[~leaf]
+    launch_node = activities["launch_node_id"].to_numpy().copy()
+    launch_node[rows[~leaf]] = turn[~leaf]
+    nodes = nodes.assign(parent_id=parent, depth=depths(parent))
+    return nodes, activities.assign(node_id=node, launch_node_id=launch_node)
 
 
 def new_nodes(

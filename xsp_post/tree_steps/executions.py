@@ -17,7 +17,7 @@ import numpy as np
 
 from xsp_post.arrays import rollup
 from xsp_post.model.trace import SpanKind
-from xsp_post.tree_steps import layering
+from xsp_post.tree_steps import kinds, layering
 from xsp_post.tree_steps.cycles import Cycle, find_cycle
 from xsp_post.tree_steps.execution_work import Times
 from xsp_post.tree_steps.ranges import Ranges
@@ -35,6 +35,8 @@ _PART_OF_LAYER = re.compile(
     r"|embed(?:ding)?s?|dropout|experts?|residual|layer|block)(?:[^a-z]|$))\D*$"
 )
 
+_FORWARD = re.compile(r"(?i)(?:^|[^a-z])(?:forward|fwd)(?:[^a-z]|$)|^(?:model|net|network)(?:[^a-z]|$)")
+
 MARKERS, ROOTS, COUNTED = "step markers", "calls of the root module", "ranges that repeat"
 TRAINING = "calls of the root module and the training work after them"
 CYCLES, OUTERMOST, SEQUENCE = "cycle of ranges", "outermost ranges", "period of the launch sequence"
@@ -50,6 +52,9 @@ class Candidate:
     coverage_ratio: float
     names: list[tuple[str, int]] = field(default_factory=list)  # text and how often, the heaviest first
     turn: np.ndarray | None = None
+    alone: np.ndarray = field(
+        default_factory=lambda: np.zeros(0, np.int64)
+    )  # executions beside the turns: one span each
 
     @property
     def option(self) -> str:
@@ -69,6 +74,11 @@ class Executions:
     chosen: Candidate | None
     others: list[Candidate]
 
+    @property
+    def is_training(self) -> bool:
+        """Whether the executions are training steps that begin with a forward pass."""
+        return self.chosen is not None and self.chosen.rule == TRAINING
+
 
 def find_executions(ranges: Ranges, library: np.ndarray) -> Executions:
     """The model executions that ranges mark. Without evidence none is preferred."""
@@ -76,11 +86,15 @@ def find_executions(ranges: Ranges, library: np.ndarray) -> Executions:
     markers, roots, counted = finder.markers(), finder.roots(), finder.counted()
     steps = finder.training_steps(roots)
     cycle = finder.cycle() if steps is None else None
-    found = [c for c in (markers, steps, roots, counted, cycle) if c is not None]
     chosen = _prefer(finder, markers, steps or roots, counted, cycle)
+    if chosen is markers and steps is None:
+        steps = finder.training_steps(finder.forward_passes(markers))
+        chosen = steps or chosen
+    found = [c for c in (markers, steps, roots, counted, cycle) if c is not None]
     model, turn = np.zeros(len(ranges.parent), bool), np.full(len(ranges.parent), -1, np.int64)
     if chosen is not None and chosen.turn is not None:
         turn[chosen.spans] = chosen.turn
+        model[chosen.alone] = True
     elif chosen is not None:
         model[chosen.spans] = True
     others = sorted((c for c in found if c is not chosen), key=lambda c: -c.coverage_ratio)
@@ -304,22 +318,37 @@ class _Finder:
         if roots is None or not self.training.any():
             return None
         ranges, times = self.ranges, self.times
-        texts = ranges.folded_texts.astype(str)
-        is_optimizer = np.char.startswith(texts, "Optimizer.step")[ranges.folded_id]
+        texts = np.char.lower(ranges.folded_texts.astype(str))
+        is_zero = (np.char.find(texts, "zero") >= 0)[ranges.folded_id]
+        is_optimizer = np.char.startswith(texts, "opt")[ranges.folded_id] & times.is_training & ~is_zero
         is_root = np.zeros(len(ranges.parent), bool)
         is_root[roots.spans] = True
         trains = times.is_training & ~ranges.inside(is_root)
-        turn = training_turns(
+        found = training_turns(
             roots.spans, ranges.parent, times.thread_index, times.process_index, times.start_ns,
-            trains, is_optimizer, ~self.library & ~ranges.has_role("mark"),
+            trains & ~is_zero, is_optimizer, ~self.library & ~ranges.has_role("mark"),
         )  # fmt: skip
-        if turn is None:
+        if found is None:
             return None
+        turn, alone = found
         spans = np.flatnonzero(turn >= 0)
-        name = f"training step of {roots.names[0][0]}"
+        name = f"{kinds.TRAINING} of {roots.names[0][0]}"
         steps = self._weighed(TRAINING, spans, self.device_ns(spans), [(name, int(turn.max()) + 1)])
-        steps.turn = turn[spans]
+        steps.turn, steps.alone = turn[spans], alone
         return steps
+
+    def forward_passes(self, markers: Candidate | None) -> Candidate | None:
+        """The marked forward passes, where all that is marked are such passes and training work."""
+        if markers is None:
+            return None
+        ranges = self.ranges
+        passes = markers.spans[~self.times.is_training[markers.spans]]
+        is_forward = np.array([bool(_FORWARD.search(text)) for text, _ in self._names(passes, self.inside_ns[passes])])
+        if not len(passes) or not is_forward.all():
+            return None
+        chosen = np.zeros(len(ranges.parent), bool)
+        chosen[passes] = True
+        return self.candidate(ROOTS, chosen)
 
     def counted(self) -> Candidate | None:
         """Ranges that count themselves: the innermost that hold the work of those around them, of like contents."""

@@ -20,7 +20,7 @@ _HINT_WORDS = ("Synchronize", "Memcpy")
 
 
 def infer_rest(
-    trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame
+    trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, strings: np.ndarray
 ) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray, pd.DataFrame, list[Finding]]:
     """Iterations and blocks for launches outside every range, below [unattributed] and marked inferred.
 
@@ -30,8 +30,9 @@ def infer_rest(
     """
     kind, how = activities["kind"].to_numpy(), activities["attribution"].to_numpy()
     working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
-    between_hooks = nodes["kind"].to_numpy()[activities["node_id"].to_numpy()] == int(NodeKind.HOOK_PAIR)
-    outside = (how == int(Attribution.NONE)) & ~between_hooks
+    # between hooks, or in a turn of ranges: not inside a range, but their place is known
+    has_place = np.isin(nodes["kind"].to_numpy(), (int(NodeKind.HOOK_PAIR), int(NodeKind.INFERRED)))
+    outside = (how == int(Attribution.NONE)) & ~has_place[activities["node_id"].to_numpy()]
     # A call of cuDNN or cuBLAS does not show the structure of the program: what only such ranges hold is open as well.
     # Operators without modules fold into the blocks they repeat in.
     operators = np.zeros(len(nodes), bool)
@@ -42,15 +43,15 @@ def infer_rest(
     uncovered = outside | in_library[node]
     rows = np.flatnonzero(working)
     if not (working & uncovered).any():
-        return nodes, activities, trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), []
+        return nodes, activities, strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), []
     frame = launch_columns(trace, activities, rows).assign(is_covered=~uncovered[rows])
     inference = infer(frame, trace.strings, hints=hints(trace))
     if not len(inference.nodes):
-        return nodes, activities, trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), inference.findings
+        return nodes, activities, strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), inference.findings
     recorded, duration = node[rows], (activities["end_ns"] - activities["start_ns"]).to_numpy()[rows]
     name_by_operators(inference.nodes, inference.node_of_launch, recorded, duration, operators, names, nodes)
     home = np.flatnonzero(nodes["kind"].to_numpy() == int(NodeKind.UNATTRIBUTED))
-    nodes, strings = with_new_nodes(trace, names, nodes, inference.nodes, int(home[0]) if len(home) else 0)
+    nodes, strings = with_new_nodes(trace, names, nodes, inference.nodes, int(home[0]) if len(home) else 0, strings)
     first = len(nodes) - len(inference.nodes)
     has_place = inference.node_of_launch >= 0
     placed, target = rows[has_place], first + inference.node_of_launch[has_place]

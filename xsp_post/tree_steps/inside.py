@@ -44,12 +44,19 @@ class Inside:
 
 
 def infer_inside_ranges(
-    trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, strings: np.ndarray
+    trace: Trace,
+    names: NodeNames,
+    nodes: pd.DataFrame,
+    activities: pd.DataFrame,
+    strings: np.ndarray,
+    turns: np.ndarray,
 ) -> Inside:
-    """Blocks inside the ranges that hold much device work and no layers."""
+    """Blocks inside the ranges, and the ``turns`` of ranges (nodes), that hold much device work and no layers."""
     nothing = Inside(nodes, activities, strings)
     operators = open_operators(names, nodes, activities)
-    home_of_node = _hollow(names, nodes, activities, operators)
+    is_turn = np.zeros(len(nodes), bool)
+    is_turn[turns] = True
+    home_of_node = _hollow(names, nodes, activities, operators, is_turn)
     kind, node = activities["kind"].to_numpy(), activities["node_id"].to_numpy()
     launch_id = activities["launch_id"].to_numpy()
     working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
@@ -72,7 +79,9 @@ def infer_inside_ranges(
 # ---------------------------------------------------------------- which ranges
 
 
-def _hollow(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, operators: np.ndarray) -> np.ndarray:
+def _hollow(
+    names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, operators: np.ndarray, is_turn: np.ndarray
+) -> np.ndarray:
     """For each node the recorded range to be looked into that it lies in (or is), −1 none; int64 (nodes,)."""
     level, kind = nodes["level"].to_numpy(), nodes["kind"].to_numpy()
     parent = nodes["parent_id"].to_numpy()
@@ -82,7 +91,7 @@ def _hollow(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, ope
     is_kernel = (what == ActivityKind.KERNEL) | (what == ActivityKind.GRAPH)
     own = rollup.sums_per_node(node[is_kernel], length[is_kernel], count)
     recorded = kind <= int(NodeKind.ANNOTATION)
-    is_model = (level == int(Level.MODEL)) & recorded
+    is_model = (level == int(Level.MODEL)) & (recorded | is_turn)
     is_layer = (level == int(Level.LAYER)) & ~operators
     open_layer = is_layer & recorded & _may_hide_layers(names, nodes, own)
     if not (is_model | open_layer).any():

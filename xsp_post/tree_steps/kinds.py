@@ -15,7 +15,7 @@ from xsp_post.tree_steps import layering
 
 TRAINING, FORWARD, STEP, PASS = "training step", "forward", "step", "pass"
 # Backward and optimiser work below this share of an execution makes no training step of it.
-_LEAST_TRAINING = 0.05
+_LEAST_TRAINING = 0.01
 # Executions launch alike where so much of their kernels are the same ones.
 _ALIKE = 0.8
 _SERVING = ("prefill", "decode", "mixed", "verify", "draft", "idle")
@@ -49,7 +49,8 @@ def kinds_of(tree: Tree) -> np.ndarray:
     kind = np.select([role == "iteration", role == "module"], [STEP, FORWARD], PASS).astype(object)
     named = np.isin(phase, ["forward", "backward", "optimizer"])
     kind[named] = phase[named]
-    trains = training_ratio(tree) >= _LEAST_TRAINING
+    folded = tree.names.folded_names[tree.nodes["folded_id"].to_numpy()[model]].astype(str)
+    trains = (training_ratio(tree) >= _LEAST_TRAINING) | np.char.startswith(folded, f"{TRAINING} of ")
     kind[(trains & ~np.isin(phase, ["backward", "optimizer"])) | (phase == "train_step")] = TRAINING
     serving = np.isin(phase, _SERVING)
     kind[serving] = phase[serving]

@@ -23,7 +23,15 @@ from xsp_post.model.trace import SpanKind
 from xsp_post.model.tree import NodeKind
 from xsp_post.names.range_text import DOMAIN
 from xsp_post.tree_steps import layer_rules
-from xsp_post.tree_steps.executions import LEAST_COVERAGE, OUTERMOST, Candidate, Executions, described, find_executions
+from xsp_post.tree_steps.executions import (
+    LEAST_COVERAGE,
+    MARKERS,
+    OUTERMOST,
+    Candidate,
+    Executions,
+    described,
+    find_executions,
+)
 from xsp_post.tree_steps.ranges import Ranges
 
 LIBRARY_DOMAINS = frozenset({
@@ -89,7 +97,7 @@ def _library(ranges: Ranges) -> np.ndarray:
     return (ranges.kind == SpanKind.LIBRARY) | ranges.in_domains(LIBRARY_DOMAINS) | ranges.has_role("library")
 
 
-def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray, ___: Executions) -> _Found | None:
+def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray, executions: Executions) -> _Found | None:
     is_own = ranges.in_domains(frozenset({DOMAIN}))
     if not is_own.any():
         return None
@@ -97,7 +105,21 @@ def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray, ___: Executions) -> 
     layer = ranges.innermost_by_name(is_own & ranges.has_role("layer"))
     if not (model.any() or layer.any()):
         return None
-    return _Found(ranges.outermost(model), layer, f"own ranges (NVTX domain {DOMAIN})", evidence=f"ranges of {DOMAIN}")
+    sentence = f"own ranges (NVTX domain {DOMAIN})"
+    if _are_parts(ranges, model, executions):
+        said = f"{sentence} in {executions.chosen.rule if executions.chosen else ''}"
+        return _Found(executions.model, layer, said, executions.turn)
+    return _Found(ranges.outermost(model), layer, sentence, evidence=f"ranges of {DOMAIN}")
+
+
+def _are_parts(ranges: Ranges, own: np.ndarray, executions: Executions) -> bool:
+    """Whether our model ranges are parts of what was found by evidence: each lies in a step of the program with more
+    work than theirs (backward, optimiser), or is one of several siblings that are a step."""
+    if executions.chosen is None or not own.any():
+        return False
+    if executions.chosen.turn is not None:
+        return bool(((executions.turn >= 0) | executions.model)[ranges.outermost(own)].all())
+    return executions.chosen.rule == MARKERS and bool((ranges.around(own) & executions.model).any())
 
 
 def _recorded(ranges: Ranges, _: Options, __: np.ndarray, ___: Executions) -> _Found | None:
@@ -163,7 +185,9 @@ def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
 
 def _conventions(ranges: Ranges, _: Options, library: np.ndarray, executions: Executions) -> _Found | None:
     model, turn = executions.model, executions.turn
-    layer, layers_are = _convention_layers(ranges, model, library)
+    # a call of the root module in a training step is the model, not a layer of it
+    called = ranges.around(ranges.has_role("module")) if executions.is_training else np.zeros(len(model), bool)
+    layer, layers_are = _convention_layers(ranges, model | (called & (turn >= 0)), library)
     # the gradient of a layer is not a layer of its own: its kernels count for the forward one
     layer &= ~(layer | ranges.inside(layer))[ranges.forward] | (ranges.forward < 0)
     evidence = ""
@@ -205,10 +229,19 @@ def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -
         return chosen | uncovered, called + (" and operators beside them" if uncovered.any() else "")
     if operator.any():
         return ranges.outermost(operator), "framework operators"
-    phase = ranges.has_role("phase") & ~model & ranges.inside(model)
+    phase = ranges.outermost(ranges.has_role("phase") & ~model & ranges.inside(model))
     if phase.any():
-        return ranges.outermost(phase), "phases of a step"
+        beside = ranges.has_role("") & ~library & _beside(ranges, phase) & ~ranges.around(phase) & ~model
+        said = "phases of a step"
+        return phase | beside, said + (" and the ranges beside them" if beside.any() else "")
     return np.zeros(len(model), bool), ""
+
+
+def _beside(ranges: Ranges, mask: np.ndarray) -> np.ndarray:
+    """Which spans have a parent in common with one of ``mask``."""
+    is_home = np.zeros(len(mask) + 1, bool)
+    is_home[ranges.parent[mask]] = True
+    return is_home[ranges.parent]
 
 
 def _by_depth(ranges: Ranges, _: Options, library: np.ndarray, __: Executions) -> _Found | None:

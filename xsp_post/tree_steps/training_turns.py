@@ -1,8 +1,9 @@
-"""Trace → Tree, step "what is one model execution": root module calls with the training work after them, unmarked.
+"""Trace → Tree, step "what is one model execution": forward passes with the training work after them, unmarked.
 
 A call of the root module that backward or optimiser work follows is the forward part of a training step. The step
-reaches from there to the next such call. Where optimiser steps are recorded they end the steps, so that several calls
-before one of them (gradient accumulation) are one step.
+reaches from there to the next call. Where optimiser steps are recorded they end the steps, so that several calls
+before one of them (gradient accumulation) are one step. Where the number of calls before a backward pass differs,
+those without one are evaluation: executions of their own.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ def training_turns(
     trains: np.ndarray,
     optimizer: np.ndarray,
     eligible: np.ndarray,
-) -> np.ndarray | None:
-    """Number of the step each span belongs to as one of several siblings, −1 none; None where nothing trains.
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Number of the step each span belongs to as one of several siblings, −1 none, and the calls that are no part of a
+    step; None where nothing trains.
 
     ``calls``: spans of the root module; ``trains``, ``optimizer``, ``eligible``: which spans are training work, are
     optimiser steps, and may belong to a step. All other arrays are per span.
@@ -31,13 +33,21 @@ def training_turns(
         return None
     mine = eligible & (process == process[home]) & (start_ns >= start_ns[home])
     ends = np.sort(start_ns[mine & optimizer])
-    work = ends if len(ends) else np.sort(start_ns[mine & trains])
+    gradients = np.sort(start_ns[mine & trains & ~optimizer])
+    work = ends if len(ends) else gradients
     if not len(work):
         return None
     at = start_ns[calls]
-    done = np.searchsorted(work, at)
-    begins = at[np.r_[True, done[1:] > done[:-1]]]
+    followed = np.diff(np.searchsorted(gradients, at), append=len(gradients)) > 0
+    # as many calls before each backward pass: one step calls the model so often; the recording may end within a step
+    if len(np.unique(np.diff(np.flatnonzero(followed), prepend=-1))) <= 1:
+        followed[:] = True
+    done = np.searchsorted(work, at[followed])
+    begins = np.zeros(len(calls), bool)
+    begins[followed] = np.r_[True, done[1:] > done[:-1]]
+    turn_of_call = np.where(followed, np.cumsum(begins) - 1, -1)
     sibling = (thread == thread[home]) & (parent == parent[home])
     of_other_thread = trains & (thread != thread[home]) & (parent < 0)
     member = mine & (sibling | of_other_thread)
-    return np.where(member, np.searchsorted(begins, start_ns, side="right") - 1, -1)
+    turn = np.where(member, turn_of_call[np.searchsorted(at, start_ns, side="right") - 1], -1)
+    return turn, calls[~followed]

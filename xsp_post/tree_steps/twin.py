@@ -139,7 +139,12 @@ def _can_align(activities: pd.DataFrame) -> np.ndarray:
 
 
 def carry_over(
-    trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, twin: Twin
+    trace: Trace,
+    names: NodeNames,
+    nodes: pd.DataFrame,
+    activities: pd.DataFrame,
+    strings: np.ndarray,
+    twin: Twin,
 ) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray, pd.DataFrame, list[Finding]]:
     """Ranges of a twin for the kernels that no layer of the capture itself holds.
 
@@ -157,10 +162,10 @@ def carry_over(
     found = _findings(trace, activities, rows, matched, twin)
     placed = np.flatnonzero(owner >= 0)
     if not len(placed):
-        return nodes, activities, trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), found
+        return nodes, activities, strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), found
     new, home, target = _instances(trace, nodes, activities, rows[placed], matched[placed], twin)
     first = len(nodes)
-    nodes, strings = with_new_nodes(trace, names, nodes, new, home)
+    nodes, strings = with_new_nodes(trace, names, nodes, new, home, strings)
     kind = nodes["kind"].to_numpy().copy()
     kind[first:] = int(NodeKind.TWIN)
     nodes = nodes.assign(kind=kind, depth=depths(nodes["parent_id"].to_numpy()))
