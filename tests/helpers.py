@@ -20,7 +20,6 @@ import pandas as pd
 
 import xsp_post.schemas as schemas
 from xsp_post.arrays.intervals import union_length
-from xsp_post.arrays.statistics import TRIM_RATIO, compare_summaries, summarise_groups
 from xsp_post.base.findings import Finding, to_frame
 from xsp_post.model.results import Analysis
 
@@ -433,10 +432,3 @@ def called(
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Called(done.stdout, done.stderr, done.exit_code)
-
-
-def compare_samples(base: Sequence[float], other: Sequence[float], trim_ratio: float = TRIM_RATIO) -> pd.Series:
-    """The row of `compare_summaries` of two samples: Yuen's test; Welch's without trimming."""
-    groups = np.repeat([0, 1], [len(base), len(other)])
-    summary = summarise_groups(np.concatenate((base, other)), groups, 2, trim_ratio)
-    return compare_summaries(summary.iloc[[0]], summary.iloc[[1]]).iloc[0]
