@@ -58,7 +58,7 @@ def test_an_interrupt_that_a_library_swallows_ends_the_process_all_the_same():
         "del kept", "\n    try:\n        os.kill(os.getpid(), signal.SIGINT)\n    except BaseException:\n        pass"
     )
     done = subprocess.run([sys.executable, "-c", swallowed], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (130, "")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "xsp-post: interrupted\n")
 
 
 HELD = """

@@ -70,7 +70,8 @@ def test_what_a_stream_cannot_write():
 
 
 @pytest.mark.parametrize(
-    ("said", "width"), [("0", 160), ("-1", 160), ("abc", 160), ("", 160), ("٣", 160), ("100000", 1000), ("44", 44)]
+    ("said", "width"),
+    [("0", 160), ("-1", 160), ("abc", 160), ("", 160), ("٣", 160), ("100000", 1000), ("44", 44), ("1", 20)],
 )
 def test_a_width_that_makes_no_sense(monkeypatch, said, width):
     monkeypatch.setenv("COLUMNS", said)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from xsp_post.base import stops
+from xsp_post.base import output, stops
 from xsp_post.base.errors import EXIT_OUTPUT, OutputError
 from xsp_post.base.messages import ERRORS
-from xsp_post.base.output import atomic_folder, atomic_output
+from xsp_post.base.output import atomic_folder, atomic_output, require_free
 
 
 def left_over(folder):
@@ -102,6 +102,13 @@ def test_a_really_full_disk(tmp_path):
 def test_an_error_about_another_file_is_not_ours(tmp_path):
     with pytest.raises(FileNotFoundError), atomic_output(tmp_path / "a"):
         (tmp_path / "source").read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_to_is_said_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(output.os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(OutputError) as caught:
+        require_free(tmp_path / "a")
+    assert caught.value.code == "output-denied"
 
 
 def test_missing_folder_and_folder_as_target(tmp_path):

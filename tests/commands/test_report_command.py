@@ -55,6 +55,12 @@ def test_the_page_and_the_pictures_of_a_capture_lie_in_the_current_folder(tmp_pa
     assert [one.name for one in captures.iterdir()] == ["run.sqlite"]
 
 
+def test_a_page_that_exists_is_refused_before_the_capture_is_read(run, tmp_path):
+    (tmp_path / "a.html").write_text("old")
+    (tmp_path / "a.sqlite").write_text("no capture")
+    assert run("report", tmp_path / "a.sqlite", "-o", tmp_path / "a.html") == 6
+
+
 def test_json_holds_the_report(store):
     result = CliRunner().invoke(app, ["report", str(store), "--json"])
     assert result.exit_code == 0

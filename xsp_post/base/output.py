@@ -203,6 +203,8 @@ def _check_parent(target: Path) -> None:
             code="output-folder",
             hint=f"Make it first: mkdir -p {shell_word(target.parent)}.",
         )
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise _failure(target, PermissionError(errno.EACCES, ""))
 
 
 # -- temporary names ----------------------------------------------------------------------------------------

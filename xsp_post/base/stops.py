@@ -32,6 +32,7 @@ class Stops:
 
     def __init__(self) -> None:
         self.received = 0
+        self.is_finished = False
         self.numbers = []
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             number = getattr(signal, name, None)
@@ -46,7 +47,7 @@ class Stops:
 
     def finish(self) -> None:
         """The command has ended: from here on a signal is noted, and interrupts nothing."""
-        _held[0] += 1
+        self.is_finished = True
 
     def sentence(self, number: int = 0) -> str:
         """What is said at the end."""
@@ -65,7 +66,7 @@ class Stops:
     def _interrupt(self) -> None:
         if _held[0]:
             _held[1] = 1
-        else:
+        elif not self.is_finished:
             raise KeyboardInterrupt
 
     def _unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
@@ -94,7 +95,7 @@ class Stops:
             time.sleep(_LOOK_S)
         remove_unfinished()
         with suppress(OSError):
-            os.write(2, b"" if self.received else f"{self.sentence(said[0])}\n".encode())
+            os.write(2, b"" if self.is_finished else f"{self.sentence(said[0])}\n".encode())
         os._exit(128 + said[0])
 
 

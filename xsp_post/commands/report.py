@@ -45,17 +45,22 @@ def report(
     as_json: shared.AsJson = False,
 ) -> None:
     """Write the report of a store or capture: one HTML file that asks no server for anything."""
+    from xsp_post.base.output import require_free
+
     shared.spare_sources(sources, output)
     chosen = "json" if as_json else format
     if chosen not in FORMATS:
         raise UsageError(f"--format {chosen!r} is not one of {', '.join(FORMATS)}", code="report-format")
     parts = [name for entry in only or () for name in entry.split(",") if name]
+    page = output or _path_for(sources[0], ".html")
+    if chosen == "html" or (chosen == "json" and output):
+        require_free(page, force)
     results = shared.anonymised(shared.results_of(sources, options), anonymise)
     wanted = None if case < 0 else case
     if chosen == "json":
         _json(results, output, parts, wanted, force)
     elif chosen == "html":
-        page = _html(results, output or _path_for(sources[0], ".html"), parts, wanted, force)
+        _html(results, page, parts, wanted, force)
         if open_page:
             import webbrowser
 
@@ -75,14 +80,13 @@ def _path_for(source: Path, suffix: str) -> Path:
     return _folder_of(source) / (stem_of(source.name) + suffix)
 
 
-def _html(results: Results, path: Path, only: list[str], case: int | None, force: bool) -> Path:
+def _html(results: Results, path: Path, only: list[str], case: int | None, force: bool) -> None:
     from xsp_post.base.progress import step
     from xsp_post.reports.html import write_report
 
     with step("writing the report …"):
         write_report(results, path, force=force, case=case, only=only)
     shared.say(f"Wrote {path_text(path)} ({path.stat().st_size / 1e6:.1f} MB)")
-    return path
 
 
 def _json(results: Results, output: Path | None, only: list[str], case: int | None, force: bool) -> None:

@@ -16,6 +16,7 @@ import typer
 from xsp_post.base.errors import ContradictionError
 from xsp_post.ingest.formats import titles
 
+_NARROWEST = 20  # below, a line would hold a letter
 _WIDEST = 1_000  # a terminal; more is a mistake in COLUMNS
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def stdout() -> Console:
     from rich.console import Console
 
     columns = shutil.get_terminal_size((160, 24)).columns if sys.stdout.isatty() else _columns()
-    return Console(width=min(columns, _WIDEST), soft_wrap=False, highlight=False)
+    return Console(width=max(_NARROWEST, min(columns, _WIDEST)), soft_wrap=False, highlight=False)
 
 
 def _columns() -> int:
