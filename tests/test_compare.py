@@ -11,6 +11,7 @@ from builders import ExportBuilder
 from helpers import called
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded import analyzed
 
 from xsp_post.arrays import statistics
 from xsp_post.base.errors import BarNotMetError, UsageError
@@ -282,7 +283,7 @@ def test_every_table_has_the_columns_of_its_schema():
 
 def test_natural_pair_differs_in_ranges_only(captures):
     """One workload recorded with and without ranges: 7,328 kernels each (captures/README)."""
-    pair = [analyze([captures / "nsys" / f"transformer_2.7b_a100_{name}.sqlite"]) for name in ("nvtx", "no_nvtx")]
+    pair = [analyzed(captures / "nsys" / f"transformer_2.7b_a100_{name}.sqlite") for name in ("nvtx", "no_nvtx")]
     comparison = compare(*pair)
     summary = comparison.frame("compare_summary").set_index("subject")
     assert summary.loc["verdict", "statement"] == (
@@ -332,7 +333,7 @@ def test_captures_without_kernels_or_ranges(tmp_path):
 @pytest.fixture(scope="module")
 def windows(captures):
     """Two windows of equal length on a longer run, before and after a change that slowed it (captures/MEANING)."""
-    return compare(*(analyze([captures / "nsys" / f"fsdp_2gpu_h100{name}.sqlite"]) for name in ("", "_after")))
+    return compare(*(analyzed(captures / "nsys" / f"fsdp_2gpu_h100{name}.sqlite") for name in ("", "_after")))
 
 
 def test_windows_are_compared_by_the_work_in_them(windows):

@@ -8,6 +8,7 @@ import pytest
 from builders import ExportBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded import analyzed
 
 from xsp_post.analyses.ranks import rank_contribution, rank_table
 from xsp_post.model.results import Analysis
@@ -143,7 +144,7 @@ def test_processes_of_one_export(tmp_path):
 
 def test_real_job_of_two_ranks(captures):
     """fsdp_2gpu_h100: both ranks in one file, so that the shared clock can check what was found without it."""
-    analysis = analyze([captures / "nsys" / "fsdp_2gpu_h100.sqlite"])
+    analysis = analyzed(captures / "nsys" / "fsdp_2gpu_h100.sqlite")
     table = rank_table([rank_contribution(analysis, "fsdp")], "fsdp")
     assert table["kernel_count"].sum() == 4010 and len(table) == 2
     assert (table["matched_count"] == 33).all()

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from builders import ExportBuilder
 from conftest import CANARY
+from recorded import analyzed, trace_of
 
 from xsp_post import pipeline
 from xsp_post.hierarchy import build_tree
@@ -29,7 +30,7 @@ NAMES = (
 @pytest.mark.parametrize("name", NAMES)
 def test_equals_the_reference(captures, name):
     expected = json.loads((captures / "expected" / f"{name}.json").read_text())
-    trace = load(captures / "nsys" / f"{name}.sqlite").trace
+    trace = trace_of(captures / "nsys" / f"{name}.sqlite")
     tree = build_tree(trace, Options(infer=False))
     launch = balance(tree).query("question == 'launch'").set_index("attribution")["kernel_count"]
     kernels = tree.kernels
@@ -75,7 +76,8 @@ def _paths(tree, wanted):
 def test_store_holds_everything_and_nothing_private(captures, tmp_path, name):
     source = captures / "nsys" / f"{name}.sqlite"
     before = hashlib.sha256(source.read_bytes()).hexdigest()
-    analysis = pipeline.analyze([source])
+    load(source)
+    analysis = analyzed(source)
     path = tmp_path / "out.xsp.sqlite"
     store.write_store(analysis, path)
     assert hashlib.sha256(source.read_bytes()).hexdigest() == before
@@ -100,7 +102,7 @@ def _printed(path):
 
 def test_cloverleaf_equals_what_nsys_stats_printed(captures):
     folder = captures / "nsys"
-    frames = pipeline.analyze([folder / "cloverleaf_a100.sqlite"]).frames
+    frames = analyzed(folder / "cloverleaf_a100.sqlite").frames
     printed = _printed(folder / "cloverleaf_a100.nsys_stats_cuda_gpu_trace.csv")
     kernels, copies = frames["kernels"], frames["memory_operations"]
     ours = list(zip(kernels["start_ns"], kernels["end_ns"], kernels["short_name"].astype(str)))
@@ -112,7 +114,7 @@ def test_cloverleaf_equals_what_nsys_stats_printed(captures):
 
 def test_cloverleaf_api_calls_equal_what_nsys_stats_printed(captures):
     folder = captures / "nsys"
-    trace = load(folder / "cloverleaf_a100.sqlite").trace
+    trace = trace_of(folder / "cloverleaf_a100.sqlite")
     launches = trace.launches
     names = trace.strings[launches["name_id"].to_numpy()]
     printed = _printed(folder / "cloverleaf_a100.nsys_stats_cuda_api_trace.csv")
@@ -147,7 +149,7 @@ def test_ranges_of_nvidias_report_nest_as_it_says(captures, tmp_path):
 
 def test_the_natural_pair_agrees(captures):
     """The same workload with and without ranges: inference finds the iterations and blocks of the other one."""
-    frames = pipeline.analyze([captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite"]).frames
+    frames = analyzed(captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite").frames
     iterations = frames["iterations"]
     assert iterations["kernel_count"].tolist() == [1832] * 4
     assert iterations["is_inferred"].all()

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from builders import ExportBuilder
 from conftest import CANARY
+from recorded import analyzed
 
 from xsp_post.exporters import FORMATS, export, nvtx_gpu_proj_trace
 from xsp_post.exporters.timeline import build_timeline
@@ -60,7 +61,7 @@ def by_definition(path: Path) -> pd.DataFrame:
 @pytest.mark.parametrize("name", ["transformer_2.7b_a100_nvtx", "transformer_backward_rtx3070ti", "nvfuser_h200"])
 def test_the_official_report_equals_its_definition(captures, name):
     path = captures / "nsys" / f"{name}.sqlite"
-    ours = nvtx_gpu_proj_trace.data(analyze([path], Options()))
+    ours = nvtx_gpu_proj_trace.data(analyzed(path))
     expected = by_definition(path)
     assert len(expected) > 0
     columns = [c for c in expected.columns if c != "Text"]
@@ -71,7 +72,7 @@ def test_the_official_report_equals_its_definition(captures, name):
 
 @pytest.fixture(scope="module")
 def fsdp(captures):
-    return analyze([captures / "nsys" / "fsdp_2gpu_h100.sqlite"], Options(infer=False))  # recorded ranges only
+    return analyzed(captures / "nsys" / "fsdp_2gpu_h100.sqlite", Options(infer=False))  # recorded ranges only
 
 
 def test_every_slice_of_a_two_process_capture_is_there(fsdp, captures):
@@ -112,7 +113,7 @@ def test_a_store_exports_what_its_analysis_exports(fsdp, tmp_path):
 
 @pytest.mark.parametrize("name", ["no_kernels_2023.4", "tensorrt_nvtx_only_titanrtx", "two_kernels_rtx3080"])
 def test_captures_with_little_in_them_export_in_every_format(captures, tmp_path, name):
-    results = analyze([captures / "nsys" / f"{name}.sqlite"], Options())
+    results = analyzed(captures / "nsys" / f"{name}.sqlite")
     for to in FORMATS:
         export(results, to, tmp_path / to)
         files = [tmp_path / to] if (tmp_path / to).is_file() else list((tmp_path / to).iterdir())
@@ -120,7 +121,7 @@ def test_captures_with_little_in_them_export_in_every_format(captures, tmp_path,
 
 
 def test_flame_graph_of_a_real_capture_adds_up(captures, tmp_path):
-    results = analyze([captures / "nsys" / "transformer_backward_rtx3070ti.sqlite"], Options())
+    results = analyzed(captures / "nsys" / "transformer_backward_rtx3070ti.sqlite")
     export(results, "speedscope", tmp_path / "f.json")
     device = json.loads((tmp_path / "f.json").read_text())["profiles"][0]
     assert sum(device["weights"]) == int(np.sum(results.frame("kernels")["duration_ns"]))
@@ -129,7 +130,7 @@ def test_flame_graph_of_a_real_capture_adds_up(captures, tmp_path):
 @pytest.mark.parametrize("name", ["transformer_2.7b_a100_nvtx", "fsdp_2gpu_h100", "transformer_backward_rtx3070ti"])
 def test_our_own_reader_reads_the_jaeger_export_back(captures, tmp_path, name):
     recorded_only = Options(infer=False)  # an inferred range would be a recorded one to the reader
-    first = analyze([captures / "nsys" / f"{name}.sqlite"], recorded_only)
+    first = analyzed(captures / "nsys" / f"{name}.sqlite", recorded_only)
     export(first, "jaeger", tmp_path / "trace.json")
     second = analyze([tmp_path / "trace.json"], recorded_only)
     for table in ("kernels", "memory_operations"):
@@ -165,7 +166,7 @@ def test_an_export_with_every_oddity_equals_the_definition(tmp_path):
     builder.process(200).thread(201).range("other", 0, 500)
     builder.kernel("k4", launch=(100, 110), run=(120, 700), correlation=1)
     builder.write(path)
-    ours = nvtx_gpu_proj_trace.data(analyze([path], Options()))
+    ours = nvtx_gpu_proj_trace.data(analyzed(path))
     expected = by_definition(path)
     assert set(expected["Text"]) == {"model:forward#0", "a", "b", "crossing", "crossing too", "open", "other"}
     columns = [c for c in expected.columns if c != "Text"]

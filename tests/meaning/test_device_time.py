@@ -6,6 +6,7 @@ import sqlite3
 
 import numpy as np
 import pytest
+from recorded import analyzed, tree_of
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
@@ -190,10 +191,7 @@ def test_one_device_number_of_two_processes_may_be_two_gpus(tmp_path):
 
 def test_layers_and_executions_are_per_rank(captures):
     """A2 of a capture of two ranks sums to no more than the recording, for each of them."""
-    from xsp_post.model.options import Options
-    from xsp_post.pipeline import analyze
-
-    results = analyze([captures / "nsys" / "fsdp_2gpu_h100.sqlite"], Options())
+    results = analyzed(captures / "nsys" / "fsdp_2gpu_h100.sqlite")
     layers = results.frame("a02")
     sums = layers.groupby(layers["rank_name"].astype(str))["latency_ns"].sum() / MS
     assert sums.index.tolist() == ["rank 0", "rank 1"] and (sums < 299.99).all()
@@ -206,10 +204,7 @@ def test_layers_and_executions_are_per_rank(captures):
 
 
 def test_ranks_without_communication_are_no_table_of_ranks(captures):
-    from xsp_post.model.options import Options
-    from xsp_post.pipeline import analyze
-
-    assert not len(analyze([captures / "nsys" / "t5_offload_2gpu_h100.sqlite"], Options()).frame("ranks"))
+    assert not len(analyzed(captures / "nsys" / "t5_offload_2gpu_h100.sqlite").frame("ranks"))
 
 
 @pytest.mark.parametrize(
@@ -221,7 +216,7 @@ def test_work_launched_before_the_recording_is_said_to_be(captures, name, orphan
     path = captures / name
     if not path.exists():
         pytest.skip(f"{name} is not among the captures at hand")
-    tree = build_tree(load(path).trace)
+    tree = tree_of(path)
     orphans_found = {one.code: one for one in tree.findings}["orphan-kernels"]
     assert orphans_found.count == orphans
     assert "launched before it began" in orphans_found.example

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pandas as pd
 import pytest
+from recorded import tree_of
 
-from xsp_post.hierarchy import build_tree
-from xsp_post.ingest.sources import load
 from xsp_post.model.trace import ActivityKind
 from xsp_post.tree_tables import core_frames
-
-
-@cache
-def _tree(path):
-    return build_tree(load(path).trace)
 
 
 @pytest.fixture
 def tree(captures):
     """A function: the tree of a capture by its path below the folder of captures."""
-    return lambda name: _tree(captures / name)
+    return lambda name: tree_of(captures / name)
 
 
 def first_kernels_ms(tree):

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 import numpy as np
 import pytest
+from recorded import tree_of
 
-from xsp_post.hierarchy import build_tree
-from xsp_post.ingest.sources import load
 from xsp_post.model.levels import Level
 from xsp_post.model.tree import LayerAttribution
-
-
-@cache
-def _tree(path):
-    return build_tree(load(path).trace)
 
 
 @pytest.fixture
 def tree(captures):
     """A function: the tree of a capture by its path below the folder of captures."""
-    return lambda name: _tree(captures / name)
+    return lambda name: tree_of(captures / name)
 
 
 def layers(tree, text=""):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from recorded import waited
 
 from xsp_post.analyses.advice import advise
 from xsp_post.analyses.limits import find_limit, largest_causes, lead_in
-from xsp_post.pipeline import waits
 
 MS = 1_000_000
 
@@ -17,7 +17,7 @@ def limit_of(captures: Path, name: str):
     path = captures / name
     if not path.exists():
         pytest.skip(f"{name} is not among the captures at hand")
-    results = waits([path])
+    results = waited(path)
     return results, find_limit(results)
 
 

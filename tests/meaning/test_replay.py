@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from recorded import analyzed, waited
 
 from xsp_post.analyses.advice import advise
 from xsp_post.analyses.limits import find_limit
 from xsp_post.base.errors import ContradictionError, UsageError
-from xsp_post.pipeline import analyze, waits
 from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.what_if import LEAST_MARGIN_RATIO, what_if
 
@@ -24,14 +24,14 @@ COMPLETE = (
 
 @pytest.mark.parametrize("name", COMPLETE)
 def test_the_recording_replayed_as_it_was_has_its_length(name, captures):
-    identity = identity_of(analyze([captures / name]), 0)
+    identity = identity_of(analyzed(captures / name), 0)
     assert identity.error_ratio <= 0.02
     assert not identity.refusal
     assert identity.replayed_ns != identity.measured_ns or identity.measured_ns < 10_000_000  # simulated, not copied
 
 
 def test_half_the_launch_rows_are_missing_and_nothing_is_predicted(captures):
-    results = analyze([captures / "nsys/t5_offload_2gpu_h100.sqlite"])
+    results = analyzed(captures / "nsys/t5_offload_2gpu_h100.sqlite")
     row = results.frame("replays").iloc[0]
     assert row["orphan_ratio"] > 0.4
     assert "launch row" in row["refusal"]
@@ -41,14 +41,14 @@ def test_half_the_launch_rows_are_missing_and_nothing_is_predicted(captures):
 
 
 def test_an_unexplained_gap_of_half_a_second_is_not_predicted_over(captures):
-    results = analyze([captures / "kineto/sglang_prefill_decode.pt.trace.json.gz"])
+    results = analyzed(captures / "kineto/sglang_prefill_decode.pt.trace.json.gz")
     with pytest.raises(ContradictionError, match="misses its length"):
         what_if(results, ["kernel:.=0.5x"])
 
 
 @pytest.mark.parametrize("source", range(3))
 def test_each_pass_of_the_transformer_is_predicted_from_another(source, captures):
-    results = analyze([captures / "nsys/transformer_2.7b_a100_no_nvtx.sqlite"])
+    results = analyzed(captures / "nsys/transformer_2.7b_a100_no_nvtx.sqlite")
     identity = identity_of(results, 0)
     measured = identity.recorded["latency_ns"].to_numpy(float)
     assert len(measured) == 3
@@ -61,7 +61,7 @@ def test_each_pass_of_the_transformer_is_predicted_from_another(source, captures
 
 
 def test_faster_sgemms_make_the_transformer_faster_by_their_share(captures):
-    results = analyze([captures / "nsys/transformer_2.7b_a100_no_nvtx.sqlite"])
+    results = analyzed(captures / "nsys/transformer_2.7b_a100_no_nvtx.sqlite")
     prediction = what_if(results, ["kernel:^ampere_sgemm=0.125x"])
     # 91 % of kernel time; the rest stays
     assert prediction.latency.change_ratio == pytest.approx(-0.91 * 0.875, abs=0.01)
@@ -70,7 +70,7 @@ def test_faster_sgemms_make_the_transformer_faster_by_their_share(captures):
 
 
 def test_ranks_wait_for_one_another(captures):
-    results = analyze([captures / "nsys/fsdp_2gpu_h100.sqlite"])
+    results = analyzed(captures / "nsys/fsdp_2gpu_h100.sqlite")
     slower = what_if(results, ["comm=3x"])
     assert slower.latency.predicted_ns > slower.latency.measured_ns
     faster = what_if(results, ["kernel:(?i)flash=0.5x"])
@@ -80,7 +80,7 @@ def test_ranks_wait_for_one_another(captures):
 @pytest.mark.parametrize("name", ["switch_transformer", "alexnet_gpu", "bert_small_h100"])
 def test_no_prediction_saves_more_than_the_advice_says_at_most(name, captures):
     path = captures / f"kineto/{name}.pt.trace.json.gz"
-    replayed, plain = analyze([path]), waits([path])
+    replayed, plain = analyzed(path), waited(path)
     bounds = {one.change: one.bound_ns for one in advise(replayed, find_limit(replayed))}
     before_replay = {one.change: one.bound_ns for one in advise(plain, find_limit(plain))}
     for change in ("launch=graph", "sync=none", "copy=overlap"):
@@ -96,7 +96,7 @@ def test_no_prediction_saves_more_than_the_advice_says_at_most(name, captures):
 
 
 def test_a_graph_does_not_spare_the_loading_of_code(captures):
-    results = analyze([captures / "kineto/switch_transformer.pt.trace.json.gz"])
+    results = analyzed(captures / "kineto/switch_transformer.pt.trace.json.gz")
     prediction = what_if(results, ["launch=graph"])
     saved = prediction.latency.measured_ns - prediction.latency.predicted_ns
     assert 5e6 < saved < 16e6  # 128 ms of first launches, 349 ms before the first device work stay

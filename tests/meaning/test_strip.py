@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
+from recorded import trace_of, tree_of
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
@@ -48,8 +49,9 @@ def blocks(tree):
     ("sglang_prefill_decode", "Qwen3DecoderLayer", "high"),
 ])  # fmt: skip
 def test_blocks_are_where_the_modules_were(captures, name, kind, confidence):
-    trace = load(captures / "kineto" / f"{name}.pt.trace.json.gz").trace
-    full, bare = build_tree(trace), build_tree(stripped(trace))
+    path = captures / "kineto" / f"{name}.pt.trace.json.gz"
+    trace, full = trace_of(path), tree_of(path)
+    bare = build_tree(stripped(trace))
     is_layer = full.nodes["level"].to_numpy() == int(Level.LAYER)
     truth = boundaries(full, np.flatnonzero(is_layer & (full.names.node_text("layer_type") == kind)))
     found = boundaries(bare, blocks(bare))
@@ -62,8 +64,9 @@ def test_blocks_are_where_the_modules_were(captures, name, kind, confidence):
 
 
 def test_blocks_of_a_benchmark_whose_attention_was_marked(captures):
-    trace = load(captures / "nsys" / "transformer_2.7b_a100_nvtx.sqlite").trace
-    full, bare = build_tree(trace), build_tree(stripped(trace))
+    path = captures / "nsys" / "transformer_2.7b_a100_nvtx.sqlite"
+    trace, full = trace_of(path), tree_of(path)
+    bare = build_tree(stripped(trace))
     assert np.array_equal(boundaries(full, blocks(full)), boundaries(bare, blocks(bare)))
     found = boundaries(bare, blocks(bare))
     assert found.shape == (4 * 32, 2) and set(np.diff(found, axis=1).ravel()) == {57}
@@ -76,7 +79,7 @@ def test_blocks_of_a_benchmark_whose_attention_was_marked(captures):
 
 def test_layers_of_a_cut_out_window_are_no_executions(captures):
     """17 blocks of 119 kernels in each rank's window, begun anywhere: one execution, and its layers."""
-    bare = build_tree(stripped(load(captures / "nsys" / "fsdp_2gpu_h100.sqlite").trace))
+    bare = build_tree(stripped(trace_of(captures / "nsys" / "fsdp_2gpu_h100.sqlite")))
     found = boundaries(bare, blocks(bare))
     assert len(bare.iterations) == 2 and len(found) == 2 * 16
     assert set(np.diff(found, axis=1).ravel()) == {119}
@@ -128,8 +131,9 @@ def _without(trace, pattern):
 ])  # fmt: skip
 @pytest.mark.parametrize("gone", ["^nn.Module", "^nn.Module|Step|step"])
 def test_operators_without_modules_fold_into_blocks_named_by_them(captures, name, kind, label, gone):
-    trace = load(captures / "kineto" / f"{name}.pt.trace.json.gz").trace
-    full, bare = build_tree(trace), build_tree(_without(trace, gone))
+    path = captures / "kineto" / f"{name}.pt.trace.json.gz"
+    trace, full = trace_of(path), tree_of(path)
+    bare = build_tree(_without(trace, gone))
     is_layer = full.nodes["level"].to_numpy() == int(Level.LAYER)
     truth = boundaries(full, np.flatnonzero(is_layer & (full.names.node_text("layer_type") == kind)))
     found = blocks(bare)
@@ -140,7 +144,7 @@ def test_operators_without_modules_fold_into_blocks_named_by_them(captures, name
 
 
 def test_operators_of_ranks_without_hooks_fold_into_blocks(captures):
-    trace = _without(load(captures / "nsys" / "fsdp_2gpu_h100.sqlite").trace, "FSDP")
+    trace = _without(trace_of(captures / "nsys" / "fsdp_2gpu_h100.sqlite"), "FSDP")
     tree = build_tree(trace)
     found = blocks(tree)
     assert len(found) == 32 and tree.nodes["process_index"].iloc[found].nunique() == 2

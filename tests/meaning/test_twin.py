@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from builders import ExportBuilder
+from recorded import analyzed
 
 from xsp_post.base.errors import UsageError
 from xsp_post.model.options import Options
@@ -30,7 +31,7 @@ def owners(analysis):
 
 def test_the_natural_pair_gets_every_kernel_right(captures):
     folder = captures / "nsys"
-    known = analyze([folder / "transformer_2.7b_a100_nvtx.sqlite"])
+    known = analyzed(folder / "transformer_2.7b_a100_nvtx.sqlite")
     carried = analyze(
         [folder / "transformer_2.7b_a100_no_nvtx.sqlite"],
         Options(layers_from=folder / "transformer_2.7b_a100_nvtx.sqlite"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from builders import ExportBuilder
+from recorded import trace_of
 
 from xsp_post.base.errors import ContradictionError
 from xsp_post.hierarchy import build_tree
@@ -45,7 +46,7 @@ def test_a_whole_capture_passes(trace, tree):
 
 @pytest.mark.parametrize("name", SMALL_CAPTURES)
 def test_real_captures_pass_and_have_no_undeclared_column(captures, name):
-    trace = load(captures / "nsys" / f"{name}.sqlite").trace
+    trace = trace_of(captures / "nsys" / f"{name}.sqlite")
     assert undeclared_columns(trace) == []
     codes = {one.code for one in check_tree(build_tree(trace))}
     assert not codes & {"busy-exceeds-children", "busy-exceeds-projection"}

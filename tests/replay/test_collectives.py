@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from recorded import analyzed
 
-from xsp_post.pipeline import analyze
 from xsp_post.replay.collectives import across_ranks, bus_factor, collective_kind, collectives_frame
 
 NAME = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -83,7 +83,7 @@ def test_what_compute_hides_is_counted_once():
 
 
 def test_two_ranks_of_one_capture(captures):
-    frame = analyze([captures / "nsys/fsdp_2gpu_h100.sqlite"]).frame("collectives")
+    frame = analyzed(captures / "nsys/fsdp_2gpu_h100.sqlite").frame("collectives")
     assert frame.groupby("process_id").size().tolist() == [33, 33]
     assert (frame["clock_offset_ns"] == 0).all()  # one machine, one clock
     whole = frame["transfer_ns"] + frame["waiting_ns"] + frame["launch_skew_ns"]
@@ -92,7 +92,7 @@ def test_two_ranks_of_one_capture(captures):
 
 
 def test_one_rank_says_how_much_is_hidden_and_abstains_from_the_rest(captures):
-    frame = analyze([captures / "nsys/fsdp_2gpu_h100.sqlite"]).frame("collectives")
+    frame = analyzed(captures / "nsys/fsdp_2gpu_h100.sqlite").frame("collectives")
     alone = across_ranks(frame[frame["process_id"] == frame["process_id"].iloc[0]].assign(
         transfer_ns=np.nan, waiting_ns=np.nan, launch_skew_ns=np.nan))  # fmt: skip
     assert alone["transfer_ns"].isna().all()
@@ -100,7 +100,7 @@ def test_one_rank_says_how_much_is_hidden_and_abstains_from_the_rest(captures):
 
 
 def test_message_sizes_of_a_pytorch_trace(captures):
-    frame = analyze([captures / "kineto/resnet50_ddp_a100.pt.trace.json.gz"]).frame("collectives")
+    frame = analyzed(captures / "kineto/resnet50_ddp_a100.pt.trace.json.gz").frame("collectives")
     if len(frame):  # a group of one rank launches no kernel
         assert (frame["group_size"] == 1).all()
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from programs import Op, run_steps
+from recorded import analyzed
 
 from xsp_post.exporters import export
 from xsp_post.model.options import Options
@@ -62,4 +63,4 @@ def test_the_path_is_a_track_of_the_exported_timeline(tmp_path):
 
 @pytest.mark.parametrize("name", CAPTURES)
 def test_real_captures_have_a_path_as_long_as_the_execution(name, captures):
-    path_of(analyze([captures / name]))
+    path_of(analyzed(captures / name))

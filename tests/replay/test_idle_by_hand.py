@@ -12,9 +12,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from recorded import trace_of, tree_of
 
 from xsp_post.hierarchy import build_tree
-from xsp_post.ingest.sources import load
 from xsp_post.replay.idle import Cause, explain_idle
 
 US = 1_000
@@ -126,7 +126,7 @@ def explain(spent, recording, by_thread, starts, begin, end, correlation) -> Non
 
 
 def of_xsp(path: Path, until: int | None = None) -> Counter[str]:
-    trace = load(path).trace
+    trace = trace_of(path)
     assert trace is not None
     tree = build_tree(trace)
     idle = explain_idle(tree)
@@ -195,7 +195,7 @@ def test_the_idle_breakdown_of_hta_on_captures_of_one_stream(name, captures):
     """Our pieces by gap: one that begins on the way to the device, or in the launch itself, waits for no host in
     HTA's sense."""
     path = captures / "kineto" / f"{name}.pt.trace.json.gz"
-    tree = build_tree(load(path).trace)
+    tree = tree_of(path)
     pieces = explain_idle(tree).pieces
     pieces = pieces[(pieces["next_activity"] >= 0) & (pieces["previous_activity"] >= 0)]
     of_gap = pieces.assign(length=pieces["end_ns"] - pieces["start_ns"]).sort_values("start_ns").groupby("gap")

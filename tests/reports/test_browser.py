@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from recorded import analyzed
 
 from reports.samples import HOSTILE, sample
 from xsp_post.model.results import Analysis
@@ -44,13 +45,11 @@ def test_every_section_renders(open_page, results, artefacts, width, dark):
 
 @pytest.mark.parametrize("name", ["example", *REAL])
 def test_captures_render(open_page, artefacts, tmp_path, name):
-    from xsp_post.pipeline import analyze
-
     shared = Path(os.environ.get("XSP_POST_CAPTURES") or ROOT.parent / "shared/captures")
     source = EXAMPLE if name == "example" else shared / "nsys" / f"{name}.sqlite"
     if not source.exists():
         pytest.skip(f"no capture {source.name} here (set XSP_POST_CAPTURES)")
-    analysis = analyze([source])
+    analysis = analyzed(source)
     for width in (1280, 390):
         page = open_page(analysis, width)
         check_renders(page)

@@ -9,6 +9,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from recorded import analyzed, trace_of, tree_of
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
@@ -63,7 +64,7 @@ def test_without_inference_nothing_is_inferred(without_ranges):
 
 
 def test_a_capture_without_ranges_has_marked_layers(captures):
-    tree = build_tree(load(captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite").trace, Options())
+    tree = tree_of(captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite")
     kernels = tree.kernels
     assert (kernels["attribution"] == int(Attribution.NONE)).all()
     assert (kernels["layer_attribution"] == int(LayerAttribution.INFERRED)).all()
@@ -80,9 +81,7 @@ def test_a_capture_without_ranges_has_marked_layers(captures):
 
 def test_an_inferred_iteration_that_loads_code_is_warm_up_and_queueing_is_no_latency(captures):
     """Its first iteration loads libraries (0.5 s of idle GPU); the later ones are launched while the GPU is busy."""
-    iterations = build_tree(
-        load(captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite").trace, Options()
-    ).iterations
+    iterations = tree_of(captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite").iterations
     assert iterations["is_inferred"].all()
     assert iterations["is_warmup"].tolist() == [True, False, False, False]
     busy = iterations["busy_ns"] / iterations["latency_ns"]
@@ -91,7 +90,7 @@ def test_an_inferred_iteration_that_loads_code_is_warm_up_and_queueing_is_no_lat
 
 
 def test_recorded_layers_are_never_called_inferred(captures):
-    tree = build_tree(load(captures / "nsys" / "fsdp_2gpu_h100.sqlite").trace, Options())
+    tree = tree_of(captures / "nsys" / "fsdp_2gpu_h100.sqlite")
     nodes, kernels = tree.nodes, tree.kernels
     layer = kernels["layer_node_id"].to_numpy()
     has = layer >= 0
@@ -116,7 +115,7 @@ def test_what_was_inferred_is_a_table_of_its_own(captures, without_ranges):
     assert blocks.groupby("parent_id")["block_index"].agg(list).tolist() == [[*range(1, 33)]] * 4
     assert blocks["equal_class"].nunique() == 1 and set(blocks["layer_type"]) == {"transformer block"}
     assert blocks["confidence_ratio"].between(0.5, 1).all()
-    recorded = analyze([captures / "nsys" / "two_kernels_rtx3080.sqlite"]).frame("inferred")
+    recorded = analyzed(captures / "nsys" / "two_kernels_rtx3080.sqlite").frame("inferred")
     assert not len(recorded)
 
 
@@ -134,7 +133,7 @@ def test_the_three_lines_are_printed_as_lines_and_once(captures):
 
 def test_a_printed_tree_says_the_same_level_as_the_store(captures):
     capture = captures / "nsys" / "tensorrt_nvtx_only_titanrtx.sqlite"
-    trace = load(capture).trace
+    trace = trace_of(capture)
     quick = summary_frames(build_tree(trace, Options(with_layers=False)))
     assert quick.frame("captures")["level"].tolist() == ["M/L"]
-    assert analyze([capture]).frame("captures")["level"].tolist() == ["M/L"]
+    assert analyzed(capture).frame("captures")["level"].tolist() == ["M/L"]

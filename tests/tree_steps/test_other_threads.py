@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from builders import ExportBuilder
+from recorded import tree_of
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
@@ -55,7 +56,7 @@ def test_backward_ranges_hang_below_the_phase_that_covers_them(tmp_path):
 
 
 def test_resnet_training_steps_hold_all_their_device_time(captures):
-    tree = build_tree(load(captures / "kineto" / "resnet50_ddp_a100.pt.trace.json.gz").trace)
+    tree = tree_of(captures / "kineto" / "resnet50_ddp_a100.pt.trace.json.gz")
     step = tree.iterations["node_id"].to_numpy()
     held = tree.nodes["device_ns"].to_numpy()
     assert held[step].tolist() == tree.iterations["device_ns"].tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from builders import ExportBuilder
+from recorded import tree_of
 
 from xsp_post.pipeline import analyze
 
@@ -82,11 +83,9 @@ def test_no_layer_has_more_kernel_time_than_latency(tmp_path, seq):
 
 
 def test_no_layer_of_a_real_training_has_more_busy_time_than_latency(captures):
-    from xsp_post.hierarchy import build_tree
-    from xsp_post.ingest.sources import load
     from xsp_post.tree_tables import core_frames
 
-    tree = build_tree(load(captures / "nsys/transformer_backward_rtx3070ti.sqlite").trace)
+    tree = tree_of(captures / "nsys/transformer_backward_rtx3070ti.sqlite")
     layers = core_frames(tree, 0).frames["layers"]
     timed = layers[layers["latency_ns"] > 0]
     assert len(timed) > 200 and (timed["busy_ns"] <= timed["latency_ns"]).all()

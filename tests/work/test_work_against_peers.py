@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from recorded import analyzed
 
 from xsp_post.model.options import DEFAULTS
-from xsp_post.pipeline import analyze
 from xsp_post.work.catalogue import work_of
 from xsp_post.work.steps import read_step
 
@@ -117,7 +117,7 @@ def test_every_row_is_equal_or_has_a_named_difference(name):
     [("bert_small_h100", 0.999), ("timesformer_h100", 0.999), ("sglang_prefill_decode", 0.999)],
 )
 def test_the_whole_capture_is_covered_and_adds_up(capture, share):
-    analysis = analyze([CAPTURES / "kineto" / f"{capture}.pt.trace.json.gz"])
+    analysis = analyzed(CAPTURES / "kineto" / f"{capture}.pt.trace.json.gz")
     work, kernels = analysis.frame("kernel_work"), analysis.frame("kernels")
     known = work["flop"].notna().to_numpy()
     assert kernels["duration_ns"].to_numpy()[known].sum() >= share * kernels["duration_ns"].sum()
@@ -133,7 +133,7 @@ def test_the_whole_capture_is_covered_and_adds_up(capture, share):
 
 def test_a_capture_with_too_little_known_work_has_no_verdict():
     """436 of qwen's kernels have no launch row: their operators are not known."""
-    analysis = analyze([CAPTURES / "kineto" / "qwen_h100.pt.trace.json.gz"])
+    analysis = analyzed(CAPTURES / "kineto" / "qwen_h100.pt.trace.json.gz")
     row = analysis.frame("a15").iloc[0]
     assert str(row["bound"]) == "unknown"
     assert 0.5 < row["counter_coverage_ratio"] < 0.9 and str(row["counter_source"]) == "analytic"
@@ -147,7 +147,7 @@ def decode_step():
     """One decode step replayed by a CUDA graph, its operators carried over from the graph's capture."""
     folder = CAPTURES / "kineto"
     twin = folder / "vllm_decode_cuda_graph.capture.pt.trace.json.gz"
-    return analyze([folder / "vllm_decode_cuda_graph.pt.trace.json.gz"], replace(DEFAULTS, layers_from=twin))
+    return analyzed(folder / "vllm_decode_cuda_graph.pt.trace.json.gz", replace(DEFAULTS, layers_from=twin))
 
 
 def test_a_replayed_graph_has_the_work_of_its_capture(decode_step):

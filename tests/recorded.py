@@ -1,0 +1,74 @@
+"""Real captures, each read, made a tree and analysed once in a test process: many tests look at the same ones.
+
+Each caller gets frames of its own, so no test sees what another one changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from xsp_post import pipeline
+from xsp_post.hierarchy import build_tree
+from xsp_post.ingest import sources
+from xsp_post.model.options import Options
+from xsp_post.model.results import Analysis
+from xsp_post.model.trace import Trace
+from xsp_post.model.tree import Tree
+
+
+def trace_of(path: Path) -> Trace:
+    """All that was recorded."""
+    trace = _loaded(path).trace
+    assert trace is not None
+    return _own(trace)
+
+
+def tree_of(path: Path) -> Tree:
+    """Its tree with the options' defaults."""
+    return _own(_tree(path))
+
+
+def analyzed(path: Path, options: Options | None = None) -> Analysis:
+    """All its tables."""
+    options = options or Options()
+    key = path, repr(options)
+    if key not in _analyses:
+        _analyses[key] = pipeline.analyze_loaded([replace(_loaded(path), trace=trace_of(path))], options)
+    known = _analyses[key]
+    return Analysis({name: frame.copy() for name, frame in known.frames.items()}, list(known.findings))
+
+
+def waited(path: Path) -> Analysis:
+    """The tables of `why`."""
+    known = _waits(path)
+    return Analysis({name: frame.copy() for name, frame in known.frames.items()}, list(known.findings))
+
+
+_analyses: dict[tuple[Path, str], Analysis] = {}
+
+
+@cache
+def _loaded(path: Path) -> sources.Loaded:
+    return sources.load(path)
+
+
+@cache
+def _tree(path: Path) -> Tree:
+    return build_tree(trace_of(path))
+
+
+@cache
+def _waits(path: Path) -> Analysis:
+    return pipeline.waits([path])
+
+
+def _own(record: Any) -> Any:
+    """The same record with frames and lists of its own."""
+    values = {one.name: getattr(record, one.name) for one in fields(record)}
+    frames = {name: value.copy() for name, value in values.items() if isinstance(value, pd.DataFrame)}
+    return replace(record, **frames, **{name: list(value) for name, value in values.items() if type(value) is list})
