@@ -25,6 +25,7 @@ from xsp_post.reports import (
     types,
 )
 from xsp_post.reports import verdict as verdict_module
+from xsp_post.reports.blocks import Chart
 from xsp_post.reports.facts import device_of
 from xsp_post.reports.html import render
 from xsp_post.reports.layer_axis import MAX_BARS, binned
@@ -270,6 +271,15 @@ def test_absurd_numbers_still_make_a_page(few, number):
         floats = [c for c in frame.columns if frame[c].dtype == "float64"]
         frames[name] = frame.assign(**dict.fromkeys(floats, number))
     assert render(Analysis(frames)).endswith("</html>\n")
+
+
+def test_every_chart_is_valid_vega_lite(results):
+    """Building a document leaves these checks out: they take a fifth of its time."""
+    charts = [block for part in document.build(results).sections for block in part.blocks if isinstance(block, Chart)]
+    assert len(charts) > 10
+    for chart in charts:
+        for form in (chart.chart, *(form for _, form in chart.alternatives)):
+            form.to_dict(validate=True)
 
 
 def test_each_column_is_read_once(results):

@@ -421,7 +421,7 @@ def _roofline(frame: pd.DataFrame) -> Any:
         .mark_tick(thickness=2, color=theme.color("roof"))
         .encode(x=x, y=alt.Y("roof:Q"))
     )
-    return alt.layer(roofs, points).properties(width=theme.CHART_WIDTH, height=320)
+    return alt.layer(roofs, points, width=theme.CHART_WIDTH, height=320)
 
 
 def _heatmap(frame: pd.DataFrame) -> Any:

@@ -111,4 +111,4 @@ def bars_over_layers(
             .encode(x=alt.X("middle:Q"), y=alt.YValue(0), text=alt.Text("stage:N"))
         )
         layers = [area, bars, names]
-    return alt.layer(*layers).add_params(theme.selected_layer()).properties(width=theme.CHART_WIDTH, height=height)
+    return theme.layered(*layers, width=theme.CHART_WIDTH, height=height)

@@ -93,11 +93,7 @@ def chart(frame: pd.DataFrame) -> Any:
         .encode(y=y, y2=alt.Y2("one:Q"), color=alt.ColorValue(theme.color("other")))
     )
     line = alt.Chart(pd.DataFrame({"y": [1.0]})).mark_rule(strokeDash=[4, 3]).encode(y=alt.Y("y:Q"))
-    return (
-        alt.layer(rest, gpu, line)
-        .add_params(theme.selected_layer())
-        .properties(width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT)
-    )
+    return theme.layered(rest, gpu, line, width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT)
 
 
 def _make(results: Results, case: cases.Case | None) -> Section | None:

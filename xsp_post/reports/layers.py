@@ -78,14 +78,12 @@ def box_chart(frame: pd.DataFrame) -> Any:
     )
     title = theme.axis_title("latency", unit)
     fill = theme.highlight("kernel")
-    return (
-        alt.layer(
-            base.mark_rule(strokeWidth=1.4).encode(y=alt.Y("low:Q", title=title), y2=alt.Y2("high:Q"), color=fill),
-            base.mark_bar(opacity=0.75).encode(y=alt.Y("q25:Q", title=title), y2=alt.Y2("q75:Q"), color=fill),
-            base.mark_tick(thickness=2, width=12, color=theme.color("roof")).encode(y=alt.Y("median:Q", title=title)),
-        )
-        .add_params(theme.selected_layer())
-        .properties(width=theme.CHART_WIDTH, height=210)
+    return theme.layered(
+        base.mark_rule(strokeWidth=1.4).encode(y=alt.Y("low:Q", title=title), y2=alt.Y2("high:Q"), color=fill),
+        base.mark_bar(opacity=0.75).encode(y=alt.Y("q25:Q", title=title), y2=alt.Y2("q75:Q"), color=fill),
+        base.mark_tick(thickness=2, width=12, color=theme.color("roof")).encode(y=alt.Y("median:Q", title=title)),
+        width=theme.CHART_WIDTH,
+        height=210,
     )
 
 

@@ -63,7 +63,7 @@ def chart(frame: pd.DataFrame) -> Any:
         .mark_text(dy=-9, fontWeight=600)
         .encode(y=y, text=alt.TextValue("optimal"))
     )
-    return alt.layer(bars, marks).properties(width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT)
+    return alt.layer(bars, marks, width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT)
 
 
 def latency_chart(frame: pd.DataFrame) -> Any:

@@ -143,9 +143,8 @@ class PageData:
         }
 
     def _dataset(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        frame = pd.DataFrame(rows)
         columns: dict[str, Any] = {}
-        for name in frame.columns:
+        for name in dict.fromkeys(name for row in rows for name in row):
             values = [row.get(name) for row in rows]
             texts = [value for value in values if isinstance(value, str)]
             if texts and len(texts) == len(values):

@@ -147,7 +147,7 @@ def chart(
         layers.append(
             alt.Chart(points).mark_text(align="center", dy=-13, fontSize=11).encode(x=x, y=y, text=alt.Text("label:N"))
         )
-    return alt.layer(*layers).add_params(theme.selected_layer()).properties(width=theme.CHART_WIDTH, height=380)
+    return theme.layered(*layers, width=theme.CHART_WIDTH, height=380)
 
 
 def _points(frame: pd.DataFrame, names: list[str], labels: list[str] | None) -> pd.DataFrame:

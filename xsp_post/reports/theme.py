@@ -241,6 +241,12 @@ def selected_layer() -> alt.Parameter:
     return alt.param(name="selected_layer", value=-1)
 
 
+def layered(*charts: Any, **properties: Any) -> Any:
+    """Charts over one another that know the selected layer. `add_params` and `properties` would copy all of it."""
+    first, *others = charts
+    return alt.layer(first.add_params(selected_layer()), *others, **properties)
+
+
 def highlight(role: str) -> Any:
     """Colour of a mark with a ``layer_index``: its role's, or the selection's."""
     return either(alt.ColorValue, SELECTED, color("selected"), color(role))
