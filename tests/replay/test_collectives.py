@@ -107,8 +107,12 @@ def test_message_sizes_of_a_pytorch_trace(captures):
 
 def test_the_operator_around_a_launch_says_the_size():
     from xsp_post.ingest.kineto_columns import _message
+    from xsp_post.ingest.kineto_events import EventDecoder
 
-    args = {"In msg nelems": 2049000, "Out msg nelems": 2049000, "dtype": "Float", "Group size": 8}
-    assert _message({"name": "record_param_comms", "args": args}) == (8196000.0, 8.0)
-    assert np.isnan(_message({"name": "aten::mm", "args": args})).all()
-    assert np.isnan(_message({"name": "record_param_comms", "args": {"In msg nelems": "x"}})).all()
+    def args_of(given):
+        return EventDecoder(detail=False).of_values([{"args": given}])[0].args
+
+    args = args_of({"In msg nelems": 2049000, "Out msg nelems": 2049000, "dtype": "Float", "Group size": 8})
+    assert _message("record_param_comms", args) == (8196000.0, 8.0)
+    assert np.isnan(_message("aten::mm", args)).all()
+    assert np.isnan(_message("record_param_comms", args_of({"In msg nelems": "x"}))).all()

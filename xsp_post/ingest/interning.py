@@ -48,6 +48,25 @@ class StringTable:
         return result
 
 
+class Codes(dict[Any, int]):
+    """Numbers of values, in order of first appearance; quicker than `pandas.factorize` for a list of texts."""
+
+    def __missing__(self, value: Any) -> int:
+        code = self[value] = len(self)
+        return code
+
+    def of(self, values: Sequence[Any]) -> np.ndarray:
+        """The number of each (int32); a value that cannot be a key counts as its text."""
+        try:
+            return np.fromiter(map(self.__getitem__, values), np.int32, len(values))
+        except TypeError:
+            return np.fromiter((self[str(value)] for value in values), np.int32, len(values))
+
+    def texts(self) -> list[str]:
+        """The values as texts, by number; None is ''."""
+        return ["" if value is None else str(value) for value in self]
+
+
 def int_column(values: Sequence[Any] | np.ndarray, default: int = -1, dtype: str = "int64") -> np.ndarray:
     """Whole numbers out of JSON values; null, lists, other text and out-of-range values give `default`."""
     try:

@@ -22,7 +22,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, interning, json_text, kineto_waits, trace_events
 from xsp_post.ingest.interning import int_column
-from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector
+from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, Columns
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.names import range_text
@@ -64,7 +64,7 @@ def read_kineto(path: Path, *, detail: bool = True) -> Trace:
     Raises CaptureError when the file is damaged or holds no event of a PyTorch profiler.
     """
     collector = Collector(with_frames=detail)
-    metadata = trace_events.read_events(path, collector.add)
+    metadata = trace_events.read_events(path, collector.add, detail=detail)
     if not (collector.spans or collector.launches or collector.activities):
         found = _counted(collector.not_understood)
         raise CaptureError(
@@ -390,15 +390,23 @@ class _Assembly:
         )
 
 
+_COLUMNS = ("name_id", "process_id", "thread_id", "start_ns", "end_ns", "source_row_id", "is_open", "kind")
 _OPTION_KEYS = ("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory",
                 "cuda_runtime_version", "hip_runtime_version")  # fmt: skip
 
 
-def _concatenated(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    columns = ["name_id", "process_id", "thread_id", "start_ns", "end_ns", "source_row_id", "is_open", "kind"]
-    if not frames:
-        return pd.DataFrame({column: np.zeros(0, np.int64) for column in columns})
-    return pd.concat(frames, ignore_index=True)
+def _concatenated(parts: list[Columns]) -> pd.DataFrame:
+    """The pieces one behind the other; NaN where one has no such column. Takes the pieces away."""
+    if not parts:
+        return pd.DataFrame({column: np.zeros(0, np.int64) for column in _COLUMNS})
+    lengths = [len(part["name_id"]) for part in parts]
+    columns = {}
+    for name in dict.fromkeys(name for part in parts for name in part):
+        found = [part.pop(name, None) for part in parts]
+        columns[name] = np.concatenate(
+            [np.full(length, np.nan) if one is None else one for one, length in zip(found, lengths)]
+        )
+    return pd.DataFrame(columns, copy=False)
 
 
 def _collection_findings(collector: Collector) -> list[Finding]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import pandas as pd
+from msgspec import Raw
 
 from xsp_post.ingest import interning, trace_events
 from xsp_post.ingest.allocations import addresses
-from xsp_post.ingest.interning import StringTable, int_column
+from xsp_post.ingest.interning import Codes, StringTable, int_column
 from xsp_post.ingest.kineto_categories import (
     ACTIVITY_KINDS,
     ANNOTATION_PREFIXES,
@@ -24,6 +26,7 @@ from xsp_post.ingest.kineto_categories import (
     SPAN_KINDS,
     canonical,
 )
+from xsp_post.ingest.kineto_events import NO_ARGUMENTS, NO_DETAILED_ARGUMENTS, Arguments, Event, value_of
 from xsp_post.ingest.kineto_waits import frame_text
 from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds
 
@@ -34,8 +37,9 @@ _MEMORY_KINDS = {kind.name.replace("_", " "): int(kind) for kind in MemoryKind}
 _SIDES = re.compile(r"\((.+) -> (.+)\)")
 MODULE_PREFIX = "nn.Module: "
 _NO_CORRELATION = 0
+_ZERO = Raw(b"0")
 
-Event = trace_events.Event
+Columns = dict[str, np.ndarray]
 
 
 class Collector:
@@ -44,23 +48,24 @@ class Collector:
     def __init__(self, *, with_frames: bool = True) -> None:
         self.strings = StringTable()
         self.with_frames = with_frames  # whether Python frames other than modules are wanted
-        self.synchronizations: list[pd.DataFrame] = []
-        self.overheads: list[pd.DataFrame] = []
-        self.frames: list[pd.DataFrame] = []
-        self.spans: list[pd.DataFrame] = []
-        self.launches: list[pd.DataFrame] = []
-        self.activities: list[pd.DataFrame] = []
-        self.allocations: list[pd.DataFrame] = []
+        self.synchronizations: list[Columns] = []
+        self.overheads: list[Columns] = []
+        self.frames: list[Columns] = []
+        self.spans: list[Columns] = []
+        self.launches: list[Columns] = []
+        self.activities: list[Columns] = []
+        self.allocations: list[Columns] = []
         self.labels: dict[tuple[str, int, int], str] = {}  # (process_name or thread_name, pid, tid) → name
         self.left_out: Counter[str] = Counter()
         self.not_understood: Counter[str] = Counter()  # by category
         self.unreadable_count = 0
         self._row = 0
+        self._no_arguments = NO_DETAILED_ARGUMENTS if with_frames else NO_ARGUMENTS
 
     def add(self, events: list[Event]) -> None:
         """Take over one piece of the event list."""
-        category = np.array([str(event.get("cat") or event.get("ph") or "") for event in events], dtype=object)
-        codes, names = pd.factorize(category)
+        categories = Codes()
+        codes = categories.of([event.cat or event.ph or "" for event in events])
         wanted = {
             **dict.fromkeys(SPAN_KINDS, self._add_spans),
             **dict.fromkeys(LAUNCH_CLASSES, self._add_launches),
@@ -69,135 +74,152 @@ class Collector:
             "cuda_sync": self._add_synchronizations,
             "overhead": self._add_overheads,
         }
-        for code, name in enumerate(names):
+        for code, name in enumerate(categories.texts()):
             rows = np.flatnonzero(codes == code)
-            group = [events[row] for row in rows]
             meant = canonical(name)
+            if name != "M" and meant not in wanted:
+                (self.left_out if meant else self.not_understood)[name] += len(rows)
+                continue
+            group = [events[row] for row in rows.tolist()]
             if name == "M":
                 self._add_labels(group)
-            elif meant in wanted:
-                wanted[meant](meant, group, rows + self._row)
-            elif not meant:
-                self.not_understood[name] += len(group)
             else:
-                self.left_out[name] += len(group)
+                wanted[meant](meant, group, rows + self._row)
         self._row += len(events)
 
     def _add_labels(self, events: list[Event]) -> None:
         """Names of processes (tid −1) and threads; the first of each stays."""
         for event in events:
-            what, pid, tid = event.get("name"), event.get("pid"), event.get("tid")
+            what, pid, tid = event.name, event.pid, event.tid
             if what not in ("process_name", "thread_name") or not isinstance(pid, int):
                 continue
             tid = tid if what == "thread_name" and isinstance(tid, int) else -1
-            self.labels.setdefault((str(what), pid, tid), _text(arguments_of(event).get("name")))
+            self.labels.setdefault((str(what), pid, tid), _text(event.args.name if event.args else None))
 
     def _add_spans(self, category: str, events: list[Event], rows: np.ndarray) -> None:
         if category == "python_function":
-            is_module = np.array([str(event.get("name")).startswith(MODULE_PREFIX) for event in events], dtype=bool)
+            is_module = _begins_with((MODULE_PREFIX,), *_names(events))
             if self.with_frames and not is_module.all():
                 others = np.flatnonzero(~is_module)
                 self._add_frames([events[k] for k in others.tolist()], rows[others])
             rows = rows[is_module]
-            events = [event for event, keep in zip(events, is_module) if keep]
-        frame = self._timed(events, rows)
-        frame["kind"] = int(SPAN_KINDS[category])
-        frame["external_id"] = _arguments(events, "External id")
+            events = [events[k] for k in np.flatnonzero(is_module).tolist()]
+        names = _names(events)
+        frame = self._timed(events, rows, names)
+        frame["kind"] = np.full(len(events), int(SPAN_KINDS[category]))
+        args = self._arguments(events)
+        frame["external_id"] = _numbers(args, "external_id")
         if category == "cpu_op":
-            frame["sequence"] = _arguments(events, "Sequence number")
-            frame["forward_thread_id"] = _arguments(events, "Fwd thread id")
-            frame["shape_id"] = self.strings.add([_shape_text(arguments_of(event)) for event in events])
+            frame["sequence"] = _numbers(args, "sequence")
+            frame["forward_thread_id"] = _numbers(args, "forward_thread_id")
+            frame["shape_id"] = self._distinct([bytes(one.dims or one.old_dims) for one in args], _shape_text)
             if self.with_frames:  # all that a table may want; the printed tree does not
-                frame["arguments_id"] = self.strings.add([_arguments_text(arguments_of(event)) for event in events])
-            if any(event.get("name") == _COMMUNICATION for event in events):
-                sizes = np.array([_message(event) for event in events], float)
+                given = [tuple(map(bytes, lists)) for lists in map(_GIVEN, args)]
+                frame["arguments_id"] = self._distinct(given, _arguments_text)
+            if _COMMUNICATION in names[1]:
+                sizes = np.array([_message(event.name, one) for event, one in zip(events, args)], float)
                 frame["message_bytes"], frame["group_size"] = sizes[:, 0], sizes[:, 1]
-            is_range = np.array([str(event.get("name")).startswith(ANNOTATION_PREFIXES) for event in events], bool)
-            frame.loc[is_range, "kind"] = int(SpanKind.ANNOTATION)
+            frame["kind"][_begins_with(ANNOTATION_PREFIXES, *names)] = int(SpanKind.ANNOTATION)
         self._keep(self.spans, frame)
 
     def _add_launches(self, category: str, events: list[Event], rows: np.ndarray) -> None:
         frame = self._timed(events, rows)
-        frame["api_class"] = LAUNCH_CLASSES[category]
-        frame["correlation_id"] = _arguments(events, "correlation")
-        kernels = [arguments_of(event).get("kernel") for event in events]
+        args = self._arguments(events)
+        frame["api_class"] = np.full(len(events), LAUNCH_CLASSES[category])
+        frame["correlation_id"] = _numbers(args, "correlation")
+        kernels = [one.kernel for one in args]
         if any(kernels):  # ROCm names the kernel in the launch call: all there is of one recorded into a graph
             frame["kernel_name_id"] = self.strings.add([str(name) if name else None for name in kernels])
         self._keep(self.launches, frame)
 
     def _add_activities(self, category: str, events: list[Event], rows: np.ndarray) -> None:
         frame = self._timed(events, rows)
-        frame["kind"] = int(ACTIVITY_KINDS[category])
-        frame["short_name_id"] = self._short_names(frame["name_id"].to_numpy(), category)
-        frame["correlation_id"] = _arguments(events, "correlation", _NO_CORRELATION)
+        args = self._arguments(events)
+        frame["kind"] = np.full(len(events), int(ACTIVITY_KINDS[category]))
+        frame["short_name_id"] = self._short_names(frame["name_id"], category)
+        frame["correlation_id"] = _numbers(args, "correlation", _NO_CORRELATION)
         for column, key in (("device_id", "device"), ("context_id", "context"), ("stream_id", "stream"),
-                            ("bytes", "bytes"), ("registers_per_thread", "registers per thread"),
-                            ("dynamic_shared_memory_bytes", "shared memory"), ("graph_id", "graph id"),
-                            ("graph_node_id", "graph node id")):  # fmt: skip
-            frame[column] = _arguments(events, key, 0)
+                            ("bytes", "bytes"), ("registers_per_thread", "registers"),
+                            ("dynamic_shared_memory_bytes", "shared_memory"), ("graph_id", "graph_id"),
+                            ("graph_node_id", "graph_node_id")):  # fmt: skip
+            frame[column] = _numbers(args, key, 0)
         if category == "kernel":
             for key in ("grid", "block"):
-                sizes = [_triple(arguments_of(event).get(key)) for event in events]
-                frame[[f"{key}_{axis}" for axis in "xyz"]] = np.array(sizes, dtype=np.int64).reshape(-1, 3)
+                codes = Codes()
+                of_event = codes.of([bytes(getattr(one, key)) for one in args])
+                sizes = np.array([_triple(value_of(text)) for text in codes], np.int64).reshape(-1, 3)[of_event]
+                frame |= {f"{key}_{axis}": sizes[:, place] for place, axis in enumerate("xyz")}
         if category == "gpu_memcpy":
-            names = [str(event.get("name")) for event in events]
+            of_event, names = _names(events)
             kinds = np.array([_copy_kind(name) for name in names], np.int64)
             sides = np.array([_memory_sides(name) for name in names], np.int64).reshape(-1, 2)
-            frame["copy_kind"], frame["memory_kind"] = kinds, memory_kinds(kinds, sides[:, 0], sides[:, 1])
+            frame["copy_kind"] = kinds[of_event]
+            frame["memory_kind"] = memory_kinds(kinds, sides[:, 0], sides[:, 1])[of_event]
         self._keep(self.activities, frame)
 
     def _add_allocations(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        is_memory = [event.get("name") == "[memory]" for event in events]
-        self.left_out[category] += is_memory.count(False)
-        kept = [event for event, keep in zip(events, is_memory) if keep]
-        frame = self._timed(kept, rows[np.array(is_memory, dtype=bool)])
-        frame["bytes"] = _arguments(kept, "Bytes", 0)
+        is_memory = np.array([event.name == "[memory]" for event in events], dtype=bool)
+        self.left_out[category] += int((~is_memory).sum())
+        kept = [events[k] for k in np.flatnonzero(is_memory).tolist()]
+        frame = self._timed(kept, rows[is_memory])
+        args = self._arguments(kept)
+        frame["bytes"] = _numbers(args, "allocated", 0)
         if self.with_frames:
-            frame["address"] = addresses([arguments_of(event).get("Addr") for event in kept])
-            for column, key in (("device_type", "Device Type"), ("device_id", "Device Id"),
-                                ("total_bytes", "Total Allocated"), ("reserved_bytes", "Total Reserved")):  # fmt: skip
-                frame[column] = _arguments(kept, key)
+            frame["address"] = addresses([one.address for one in args])
+            for column in ("device_type", "device_id", "total_bytes", "reserved_bytes"):
+                frame[column] = _numbers(args, column)
         self._keep(self.allocations, frame)
 
     def _add_synchronizations(self, category: str, events: list[Event], rows: np.ndarray) -> None:
         frame = self._timed(events, rows)
-        frame["correlation_id"] = _arguments(events, "correlation")
-        for column, key in (("device_id", "device"), ("context_id", "context"), ("stream_id", "stream"),
-                            ("event_id", "wait_on_cuda_event_id"),
-                            ("event_record_correlation_id", "wait_on_cuda_event_record_corr_id")):  # fmt: skip
-            frame[column] = _arguments(events, key)
+        args = self._arguments(events)
+        for column, key in (("correlation_id", "correlation"), ("device_id", "device"), ("context_id", "context"),
+                            ("stream_id", "stream"), ("event_id", "event_id"),
+                            ("event_record_correlation_id", "event_record_correlation_id")):  # fmt: skip
+            frame[column] = _numbers(args, key)
         self._keep(self.synchronizations, frame)
 
     def _add_overheads(self, category: str, events: list[Event], rows: np.ndarray) -> None:
         self._keep(self.overheads, self._timed(events, rows))
 
     def _add_frames(self, events: list[Event], rows: np.ndarray) -> None:
-        for event in events:  # each is dropped after this: its text is made harmless where it lies
-            event["name"] = frame_text(str(event.get("name")))
-        self._keep(self.frames, self._timed(events, rows))
+        of_event, names = _names(events)
+        self._keep(self.frames, self._timed(events, rows, (of_event, [frame_text(name) for name in names])))
 
-    def _timed(self, events: list[Event], rows: np.ndarray) -> pd.DataFrame:
+    def _timed(self, events: list[Event], rows: np.ndarray, names: Names | None = None) -> Columns:
         """name, process, thread, start and end of events; `is_readable` marks those with usable times."""
-        start_ns, start_readable = trace_events.nanoseconds([event.get("ts") for event in events])
-        is_open = np.array(["dur" not in event for event in events], dtype=bool)
-        duration_ns, readable = trace_events.nanoseconds([event.get("dur", 0) for event in events])
+        of_event, texts = _names(events) if names is None else names
+        start_ns, start_readable = trace_events.nanoseconds_of([event.ts for event in events])
+        is_open = np.array([not event.dur for event in events], dtype=bool)
+        duration_ns, readable = trace_events.nanoseconds_of([event.dur or _ZERO for event in events])
         end_ns = start_ns + duration_ns
-        return pd.DataFrame({
-            "name_id": self.strings.add([_text(event.get("name")) for event in events]),
-            "process_id": int_column([event.get("pid") for event in events]),
-            "thread_id": int_column([event.get("tid") for event in events]),
+        return {
+            "name_id": self.strings.add(texts)[of_event],
+            "process_id": int_column([event.pid for event in events]),
+            "thread_id": int_column([event.tid for event in events]),
             "start_ns": start_ns,
             "end_ns": end_ns,
             "source_row_id": rows.astype(np.int64),
             "is_open": is_open,
             "is_readable": start_readable & readable & (end_ns >= start_ns),
-        })  # fmt: skip
+        }
 
-    def _keep(self, frames: list[pd.DataFrame], frame: pd.DataFrame) -> None:
-        readable = frame.pop("is_readable").to_numpy()
-        self.unreadable_count += int((~readable).sum())
-        if readable.any():
-            frames.append(frame[readable])
+    def _arguments(self, events: list[Event]) -> list[Any]:
+        return [event.args or self._no_arguments for event in events]
+
+    def _distinct(self, keys: list[Any], text_of: Callable[[Any], str | None]) -> np.ndarray:
+        """Numbers of texts that are made once per different key."""
+        codes = Codes()
+        of_event = codes.of(keys)
+        return self.strings.add([text_of(key) for key in codes])[of_event]
+
+    def _keep(self, parts: list[Columns], columns: Columns) -> None:
+        readable = columns.pop("is_readable")
+        count = int(readable.sum())
+        self.unreadable_count += len(readable) - count
+        if count:
+            is_whole = count == len(readable)
+            parts.append(columns if is_whole else {name: values[readable] for name, values in columns.items()})
 
     def _short_names(self, name_ids: np.ndarray, category: str) -> np.ndarray:
         if category != "kernel":
@@ -213,32 +235,44 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def arguments_of(event: Event) -> dict[str, Any]:
-    args = event.get("args")
-    return args if isinstance(args, dict) else {}
+Names = tuple[np.ndarray, list[str]]
 
 
-def _arguments(events: list[Event], key: str, default: int = -1) -> np.ndarray:
-    return int_column([arguments_of(event).get(key, default) for event in events], default)
+def _names(events: list[Event]) -> Names:
+    """Number of each event's name, and the different names."""
+    codes = Codes()
+    return codes.of([event.name for event in events]), codes.texts()
 
 
-def _shape_text(args: dict[str, Any]) -> str | None:
+def _begins_with(prefixes: tuple[str, ...], of_event: np.ndarray, names: list[str]) -> np.ndarray:
+    return np.array([name.startswith(prefixes) for name in names], dtype=bool)[of_event]
+
+
+def _numbers(args: list[Any], key: str, default: int = -1) -> np.ndarray:
+    values = map(attrgetter(key), args)
+    return int_column([default if value is None else value for value in values], default)
+
+
+def _shape_text(dims: bytes) -> str | None:
     """Sizes of the inputs as emit_nvtx writes them, e.g. ``[[8, 3], []]``; None where no input has any."""
-    sizes = args.get("Input Dims", args.get("Input dims"))  # the second until 1.10
+    sizes = value_of(dims)
     return str(sizes) if isinstance(sizes, list) and any(sizes) else None
 
 
-_ARGUMENTS = ("Input Dims", "Input type", "Input Strides", "Concrete Inputs")
+_GIVEN = attrgetter(
+    "dims", "types", "strides", "concrete", "collective", "dtype", "in_count", "out_count", "group_size"
+)
 _MESSAGE = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size")
 _LONGEST_ARGUMENTS = 20_000  # characters; equal ones are kept once, different ones need not be many
 
 
-def _arguments_text(args: dict[str, Any]) -> str | None:
+def _arguments_text(given: tuple[bytes, ...]) -> str | None:
     """What the operator was given, as `work.signature` reads it; None where sizes were not recorded."""
-    message = {key: args[key] for key in _MESSAGE if key in args}
-    if not message and not isinstance(args.get("Input Dims"), list):
+    lists, rest = given[:4], given[4:]
+    message = {key: value_of(text) for key, text in zip(_MESSAGE, rest) if text}
+    if not message and not isinstance(value_of(lists[0]), list):
         return None
-    record: list[Any] = [args.get(key, []) for key in _ARGUMENTS]
+    record: list[Any] = [value_of(text) if text else [] for text in lists]
     text = json.dumps([*record, message] if message else record, separators=(",", ":"))
     return text if len(text) <= _LONGEST_ARGUMENTS else None
 
@@ -250,16 +284,15 @@ _ELEMENT_BYTES = {
 }  # fmt: skip
 
 
-def _message(event: Event) -> tuple[float, float]:
+def _message(name: Any, args: Arguments) -> tuple[float, float]:
     """Bytes of a collective's message (the larger side) and ranks of its group; NaN where the event has none."""
     unknown = float("nan")
-    if event.get("name") != _COMMUNICATION:
+    if name != _COMMUNICATION:
         return unknown, unknown
-    args = arguments_of(event)
-    counts = [args.get(key) for key in ("In msg nelems", "Out msg nelems")]
+    counts = [value_of(count) for count in (args.in_count, args.out_count)]
     known = [count for count in counts if type(count) is int and 0 <= count < 1 << 50]
-    width = _ELEMENT_BYTES.get(str(args.get("dtype")))
-    group = args.get("Group size")
+    width = _ELEMENT_BYTES.get(str(value_of(args.dtype)))
+    group = value_of(args.group_size)
     size = float(max(known) * width) if known and width else unknown
     return size, float(group) if type(group) is int and 0 < group < 1 << 31 else unknown
 

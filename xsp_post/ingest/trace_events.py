@@ -21,31 +21,33 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Raw
 
 from xsp_post.base import limits
 from xsp_post.base.errors import CaptureError
 from xsp_post.ingest.json_text import Decoder, open_text, whole_characters
+from xsp_post.ingest.kineto_events import Event, EventDecoder, value_of
 
-Event = dict[str, Any]
-
-_PIECE_CHARACTERS = 16 << 20
+_PIECE_CHARACTERS = 4 << 20
 _EVENTS_KEY = re.compile(r'"traceEvents"\s*:\s*\[')
 # Between two events: a quote right after the brace cannot stand inside a string (it would be escaped), and
 # the key with its colon rules out a string that ends there.
 _BOUNDARY = re.compile(r'\}\s*,\s*\{\s*"(?:ph|cat|name|id|pid|tid|ts|dur|args|s|bp)"\s*:')
 _NO_US = 2**61 // 1000  # differences of such times, in nanoseconds, stay inside int64
+_MOST_DIGITS = 19  # of numbers that fit int64
 _DECIMAL = r"^-?\d+(\.\d*)?$"
 
 
-def read_events(path: Path, on_piece: Callable[[list[Event]], None]) -> dict[str, Any]:
+def read_events(path: Path, on_piece: Callable[[list[Event]], None], *, detail: bool = True) -> dict[str, Any]:
     """Decode a trace-event file, hand every piece of events to `on_piece`, return the other top-level keys.
 
+    ``detail``: whether events have `DetailedArguments`.
     Accepts ``{"traceEvents": [...], ...}`` and a bare ``[...]``, gzipped or not.
     Raises CaptureError (`trace-not-json`, `trace-truncated`, `trace-without-events`).
     """
     try:
         with _collector_paused(), open_text(path) as stream:
-            return _read_stream(path, stream, on_piece)
+            return _read_stream(path, stream, on_piece, EventDecoder(detail=detail))
     except EOFError as error:
         raise _truncated(path, "the compressed data end too early") from error
     except (zlib.error, gzip.BadGzipFile) as error:
@@ -58,26 +60,31 @@ def read_events(path: Path, on_piece: Callable[[list[Event]], None]) -> dict[str
         ) from error
 
 
-def _read_stream(path: Path, stream: TextIO, on_piece: Callable[[list[Event]], None]) -> dict[str, Any]:
+def _read_stream(
+    path: Path, stream: TextIO, on_piece: Callable[[list[Event]], None], typed: EventDecoder
+) -> dict[str, Any]:
     decoder = Decoder(path, keep_fractions=True)
     header, text = _find_events(path, stream)
     while True:
+        cut = _last_boundary(text)
+        if cut:
+            piece = f"[{text[:cut]}]"
+            events = typed.decode(piece)
+            on_piece(typed.of_values(_decode(decoder, piece)) if events is None else events)
+            del events
+            text = text[cut:].lstrip().removeprefix(",")
+        elif len(text) > limits.EVENT_CHARACTERS and not limits.are_lifted():
+            raise _too_long(path, "one event of the trace")
         block = stream.read(_PIECE_CHARACTERS)
         if not block:
             break
         text += block
-        cut = _last_boundary(text)
-        if cut:
-            on_piece(_decode(decoder, "[" + text[:cut] + "]"))
-            text = text[cut:].lstrip().removeprefix(",")
-        elif len(text) > limits.EVENT_CHARACTERS and not limits.are_lifted():
-            raise _too_long(path, "one event of the trace")
     text = whole_characters(text)  # positions hold in what is decoded
     try:
-        events, end = decoder.first("[" + text)
+        values, end = decoder.first("[" + text)
     except json.JSONDecodeError as error:
         raise _truncated(path, f"the JSON ends or breaks in the event list: {error.msg}") from error
-    on_piece(_only_objects(events))
+    on_piece(typed.of_values(values))
     return _decode_rest(decoder, header, text[end - 1 :])
 
 
@@ -124,19 +131,15 @@ def _last_boundary(text: str) -> int:
     return 0
 
 
-def _decode(decoder: Decoder, text: str) -> list[Event]:
+def _decode(decoder: Decoder, text: str) -> list[Any]:
     try:
-        return _only_objects(decoder.decode(text))
+        return decoder.decode(text)
     except json.JSONDecodeError as error:
         raise CaptureError(
             f"{decoder.path}: the JSON is damaged in the event list ({error.msg}).",
             code="trace-not-json",
             hint="Export the trace again; a trace written while the program was killed is often cut.",
         ) from error
-
-
-def _only_objects(events: list[Any]) -> list[Event]:
-    return [event for event in events if isinstance(event, dict)]
 
 
 def _decode_rest(decoder: Decoder, header: str, rest: str) -> dict[str, Any]:
@@ -168,6 +171,37 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def nanoseconds_of(times: list[Raw]) -> tuple[np.ndarray, np.ndarray]:
+    """`nanoseconds` of times as they are in the file."""
+    plain = _plain_nanoseconds(times)
+    return nanoseconds([value_of(time) for time in times]) if plain is None else (plain, np.ones(len(plain), bool))
+
+
+def _plain_nanoseconds(times: list[Raw]) -> np.ndarray | None:
+    """Digits with at most three behind the point, in int64; None where a time is anything else."""
+    data = np.frombuffer(b"\n".join([*times, b""]), np.uint8)
+    is_digit = data - np.uint8(ord("0")) < 10  # what is below wraps around
+    marks = np.flatnonzero(~is_digit)
+    is_end, is_point = data[marks] == ord("\n"), data[marks] == ord(".")
+    ends, number = marks[is_end], (np.cumsum(is_end) - is_end)[is_point]
+    if not len(ends) or len(ends) != len(times) or not (is_end | is_point).all():
+        return None
+    fraction = np.zeros(len(ends), np.int64)
+    fraction[number] = ends[number] - marks[is_point] - 1
+    digits = np.diff(ends, prepend=-1) - 1
+    digits[number] -= 1
+    if digits.min() < 1 or digits.max() > _MOST_DIGITS or fraction.max() > 3 or len(number) > len(np.unique(number)):
+        return None
+    offsets = np.concatenate(([0], np.cumsum(digits))).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[is_digit])]
+    try:
+        values = pa.Array.from_buffers(pa.string(), len(digits), buffers).cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid:  # beyond int64
+        return None
+    scale = np.array([1000, 100, 10, 1])[fraction]
+    return None if (values > _NO_US * 1000 // scale).any() else values * scale
 
 
 def nanoseconds(microseconds: list[Any]) -> tuple[np.ndarray, np.ndarray]:
