@@ -151,7 +151,7 @@ def load(path: PathLike, *more: PathLike, options: Options | None = None) -> Pro
     """A profile from a store, from captures (analysed now), a run directory, or the folder of a batch.
 
     Several paths are captures and counter reports of one workload. ``options``: `xsp_post.model.options.Options`.
-    Raises `CaptureError` and its kin, each with a sentence that names the file.
+    Raises `CaptureError` and other errors, each with a sentence that names the file.
     """
     from xsp_post.pipeline import results_of
 

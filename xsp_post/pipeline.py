@@ -90,7 +90,7 @@ def analyze(
     reading: SqliteTables | None = None,
     on_rows: Callable[[dict[str, pd.DataFrame]], None] | None = None,
 ) -> Analysis:
-    """All tables of the captures (and counter reports) of one workload. Raises `CaptureError` and its kin.
+    """All tables of the captures (and counter reports) of one workload. Raises `CaptureError` and other errors.
 
     ``on_rows`` is called with the tables of nodes and kernels as soon as they do not change any more.
     """

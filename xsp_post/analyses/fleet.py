@@ -225,7 +225,7 @@ def with_optimal_batch(cases: pd.DataFrame, policy: str = BATCH_POLICIES[0]) -> 
     return cases
 
 
-def _sweeps(cases: pd.DataFrame):
+def _sweeps(cases: pd.DataFrame) -> Any:
     """(who, its rows) for every workload, system, framework and phase; row labels are positions."""
     return cases.reset_index(drop=True).groupby(_WHO, sort=False, observed=True)
 

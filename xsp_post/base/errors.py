@@ -29,7 +29,7 @@ class XspPostError(Exception):
         self.code = code
         self.hint = hint
 
-    def __reduce__(self):  # keyword-only arguments survive pickling to worker processes
+    def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments survive pickling to worker processes
         return (_rebuild, (type(self), self.message, self.code, self.hint))
 
 

@@ -1,6 +1,6 @@
 """Every code of xsp-post with its texts: errors end a command (`ERRORS`), findings are kept with results (`FINDINGS`).
 
-Plain data: one entry a code, alphabetical. docs/messages.md is generated from it. A new code is one entry here.
+Plain data: one entry a code. docs/messages.md is generated from it. A new code is one entry here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "bad-limit": ErrorText(
         "--limit is below 1.",
-        "Give the most kernels a timeline may hold, or leave it out.",
+        "Give the largest number of kernels that a timeline may hold, or leave the option out.",
     ),
     "bad-range-pattern": ErrorText(
         "A pattern given with --model-range or --layer-range is not a valid regular expression.",
@@ -64,8 +64,8 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "nothing-in-part": ErrorText(
         "--iteration, --from or --until leave nothing of the recording, or there is no recording to take a part of.",
-        "`xsp-post table iterations` lists the model executions with their times; a folder of many captures has no "
-        "part: name one capture or its store.",
+        "`xsp-post table iterations` lists the model executions with their times; of a folder of many captures no "
+        "part can be taken: name one capture or its store.",
     ),
     "bar-not-met": ErrorText(
         "A condition of --fail-if holds: the other capture differs from the base by more than it allows.",
@@ -100,7 +100,8 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "batch-nothing": ErrorText(
         "None of the paths given holds a file that could be a capture.",
-        "Name nsys exports, .nsys-rep, .ncu-rep, PyTorch or Jaeger traces, run directories, or folders of them.",
+        "Name captures (`xsp-post ingest --help` lists the formats), folders that `xsp-post run` made, or folders of "
+        "them.",
     ),
     "batch-some-failed": ErrorText(
         "With --strict: some captures of the batch could not be analysed.",
@@ -182,8 +183,7 @@ ERRORS: dict[str, ErrorText] = {
         "Export the report again, or copy the file again.",
     ),
     "capture-unknown-format": ErrorText(
-        "The first bytes do not match any format that xsp-post reads (nsys SQLite export, parquetdir, .nsys-rep, "
-        ".ncu-rep, PyTorch trace JSON, Jaeger JSON).",
+        "The content does not match any format that xsp-post reads. `xsp-post ingest --help` lists the formats.",
         "Give the file that nsys, ncu or torch.profiler wrote.",
     ),
     "capture-unmerged": ErrorText(
@@ -335,7 +335,8 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "ncu-reader-missing": ErrorText(
         "A .ncu-rep file needs NVIDIA's ncu_report package or Nsight Compute to be read.",
-        "pip install 'xsp-post[ncu]', or put ncu on PATH, or give `ncu --import FILE --csv --page raw`'s output.",
+        "pip install 'xsp-post[ncu]', or put ncu on PATH, or give the CSV that `ncu --import FILE --csv --page raw` "
+        "writes.",
     ),
     "ncu-report-unreadable": ErrorText(
         "The file is not an Nsight Compute report with results. It is empty, truncated, from another program, or "
@@ -502,8 +503,8 @@ ERRORS: dict[str, ErrorText] = {
         "Repeat the capture: xsp-post run … --resume.",
     ),
     "stdout-failed": ErrorText(
-        "Standard output is closed, or what it is redirected to is full or broken: the output is not whole.",
-        "Redirect it to a file on a disk with room, or to /dev/null.",
+        "Standard output is closed, or what it is redirected to is full or broken: the output is incomplete.",
+        "Redirect it to a file on a disk with free space, or to /dev/null.",
     ),
     "store-damaged": ErrorText(
         "Rows of the store refer to rows of another table that do not exist: the file was edited or damaged.",
@@ -646,9 +647,9 @@ FINDINGS: dict[str, FindingText] = {
     "counters-metrics-left-out": FindingText(
         INFO,
         "Metrics that no quantity needs were not kept",
-        "The report holds more values than is sensible to store; only those that our quantities are "
-        "computed from were read.",
-        "Record with --metrics and the few you want, or name them when reading.",
+        "The report holds more values than is sensible to store; only those that our quantities are computed from "
+        "were read.",
+        "Record fewer metrics: ncu --metrics NAME,NAME.",
     ),
     "counters-no-ranges": FindingText(
         INFO,
@@ -792,30 +793,32 @@ FINDINGS: dict[str, FindingText] = {
     "hooks-change-program": FindingText(
         WARNING,
         "Layer ranges change what runs",
-        "A module takes another way when hooks are on it; PyTorch's TransformerEncoderLayer, for example, leaves its "
-        "fused path. Levels M/L and M/L/G then measure another program than level M.",
-        "Believe the model latency of level M. The difference between the levels is not the cost of profiling; choose "
-        "layers that leave the path as it is with --layer-depth or --layer-kind, or measure --levels M,MLG --compile.",
+        "A module may run other code while hooks are attached to it: PyTorch's TransformerEncoderLayer, for example, "
+        "then does not use its fused kernel. Levels M/L and M/L/G then measure another program than level M.",
+        "Use the model latency of level M. The difference between the levels is not the cost of profiling. Choose "
+        "layers inside which the code stays the same (--layer-depth, --layer-kind), or measure --levels M,MLG "
+        "--compile.",
     ),
     "levels-one-process": FindingText(
         WARNING,
         "One process per level: nothing can be concluded about levels",
-        "Processes of one program differ in clocks and memory layout, often by more than profiling costs; within one "
-        "process nothing shows by how much.",
+        "Processes of one program differ in clocks and memory layout, often by more than profiling costs; a single "
+        "process does not show by how much.",
         "Measure several processes: xsp-post run --repeat 5.",
     ),
     "gpu-identity-assumed": FindingText(
         INFO,
         "Equal device numbers are taken as one GPU",
-        "Several processes used a device of the same number, and the capture does not say which GPU each of them means "
-        "by it. With CUDA_VISIBLE_DEVICES these can be different GPUs; their busy time then counts once, not twice.",
-        "Record with a newer nsys (2024.6 and later write TARGET_INFO_CUDA_DEVICE), or each process into a file of its "
-        "own.",
+        "Several processes used a device of the same number, and the capture does not say which GPU that number means "
+        "in each of them. With CUDA_VISIBLE_DEVICES these can be different GPUs; their busy time then counts once, "
+        "not twice.",
+        "Record with a newer nsys (2024.6 and later write TARGET_INFO_CUDA_DEVICE), or record each process into its "
+        "own file.",
     ),
     "graph-recorded": FindingText(
         INFO,
         "A CUDA graph was recorded in this capture",
-        "Between the begin and the end of a stream capture, launches are recorded into a graph and run nothing. Their "
+        "Between the begin and the end of a stream capture, launches are recorded into a graph; no kernel runs. The "
         "kernels run when the graph is launched.",
         "Record the program while it launches the graph; give this capture with --layers-from to name the graph's "
         "kernels.",
@@ -823,16 +826,16 @@ FINDINGS: dict[str, FindingText] = {
     "gpu-clock-fell": FindingText(
         WARNING,
         "The clock of a GPU fell while it worked",
-        "Sampled clocks were at least 10 % below the highest one for 5 % of the busy time or more, after that had been "
-        "reached: the GPU was throttled by its power or temperature limit, or its clock was changed.",
-        "Times before and after are not of one machine. Lock the clock (nvidia-smi --lock-gpu-clocks), cool the GPU or "
-        "raise its power limit, and compare executions by gpc_clock_hz in the table `gpu_samples`.",
+        "Sampled clocks were at least 10 % below the highest one for 5 % of the busy time or more, after that had "
+        "been reached: the GPU was throttled by its power or temperature limit, or its clock was changed.",
+        "Times before and after the change cannot be compared. Lock the clock (nvidia-smi --lock-gpu-clocks), cool "
+        "the GPU or raise its power limit, and compare executions by gpc_clock_hz in the table `gpu_samples`.",
     ),
     "gpu-samples-few": FindingText(
         INFO,
         "Layers with fewer than five samples of GPU metrics",
-        "Their device work is short beside the time between two samples. Means of so few samples say nothing and are "
-        "left empty.",
+        "Their device work is short compared with the time between two samples. Means of so few samples are not "
+        "reliable and are left empty.",
         "Sample more often (nsys profile --gpu-metrics-frequency=50000) or record more executions; kernels are "
         "described by counters: xsp-post run --ncu.",
     ),
@@ -993,16 +996,16 @@ FINDINGS: dict[str, FindingText] = {
     "memory-events-missing": FindingText(
         WARNING,
         "Allocations or releases are missing in the recording",
-        "The capture says after each event how much is live. Between some events that changed by more than the event "
-        "itself: threads that were not recorded allocated or released memory.",
-        "Totals and the peak are the capture's own and right. What is not explained counts as `earlier` in the table "
-        "`memory`. Start the profiler before other threads are made.",
+        "The capture states after each event how much memory is live. Between some events this changed by more than "
+        "the event explains: threads that were not recorded allocated or released memory.",
+        "Totals and the peak are those that the capture states. Memory that no event explains counts as `earlier` in "
+        "the table `memory`. Start the profiler before other threads are made.",
     ),
     "memory-of-driver": FindingText(
         INFO,
         "Memory is what was asked of the CUDA driver",
-        "The capture holds cudaMalloc and its kin. The caching allocator of a framework asks for large segments and "
-        "gives them to many layers in turn: a segment counts for the layer that was first to need it.",
+        "The capture holds cudaMalloc and similar calls. The caching allocator of a framework asks for large segments "
+        "and gives them to many layers in turn: a segment counts for the layer that was first to need it.",
         "For the memory of each layer record with torch.profiler and profile_memory=True.",
     ),
     "memory-owner-unknown": FindingText(

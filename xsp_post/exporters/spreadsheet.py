@@ -6,6 +6,7 @@ import errno
 import gc
 import io
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -49,7 +50,7 @@ def write(
     return Written(Path(path), counts)
 
 
-def _filled(book, results: Results, most: int) -> dict[str, int]:
+def _filled(book: Any, results: Results, most: int) -> dict[str, int]:
     """The workbook's sheets; how many rows each has."""
     counts: dict[str, int] = {}
     bold = book.add_format({"bold": True})
@@ -64,7 +65,7 @@ def _filled(book, results: Results, most: int) -> dict[str, int]:
     return counts
 
 
-def _fill(sheet, frame: pd.DataFrame, bold) -> None:
+def _fill(sheet: Any, frame: pd.DataFrame, bold: Any) -> None:
     sheet.freeze_panes(1, 0)
     sheet.write_row(0, 0, [str(column) for column in frame.columns], bold)
     columns = [_cells(frame[column]) for column in frame.columns]

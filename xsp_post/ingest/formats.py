@@ -47,7 +47,7 @@ class SourceFormat:
         return answer
 
     def load(self, path: Path, *, detail: bool) -> tuple[Trace | None, CounterReport | None]:
-        """Read one source. Raises `CaptureError` and its kin."""
+        """Read one source. Raises `CaptureError` and other errors of xsp-post."""
         trace, counters = _function(self.read)(path, detail=detail)
         return trace, counters
 

@@ -66,8 +66,8 @@ def _put(path: Path, text: str) -> None:
 def tables_of(report: Path, folder: Path, names: Sequence[str]) -> None:
     """Write tables of a report (anything `pipeline.analyze` reads) as ``<name>.csv`` into a folder.
 
-    CSV, because whatever pandas the other side has can read it. Raises `CaptureError` and its kin; a table that
-    is not there is an empty file with no columns.
+    CSV, because every version of pandas in the recipe's Python can read it. Raises `CaptureError` and other errors of
+    xsp-post; a table that is not there is an empty file with no columns.
     """
     from xsp_post.pipeline import analyze
 

@@ -7,6 +7,7 @@ that waited for the device (what for follows from the call's name) and the strea
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -167,7 +168,7 @@ class _Launched:
         return values
 
 
-def _frame(trace: Trace, columns: dict, process: np.ndarray, thread: np.ndarray) -> pd.DataFrame:
+def _frame(trace: Trace, columns: dict[str, Any], process: np.ndarray, thread: np.ndarray) -> pd.DataFrame:
     columns["process_id"] = trace.processes["process_id"].to_numpy()[process]
     columns["thread_id"] = trace.threads["thread_id"].to_numpy()[thread]
     return pd.DataFrame({name: columns[name] for name in COLUMNS})

@@ -10,7 +10,7 @@ from rich.text import Text
 from xsp_post.base.text_safety import shown
 from xsp_post.reports.layer_groups import starred
 from xsp_post.reports.text import shorten
-from xsp_post.reports.tree_rows import STRUCTURELESS
+from xsp_post.reports.tree_rows import STRUCTURELESS, Row
 from xsp_post.reports.why import SHORT_CAUSES
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.schemas.views import label_of
@@ -73,7 +73,7 @@ def _dispensable(rows: pd.DataFrame, root_ns: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(order))
 
 
-def _name(row: dict, room: int) -> Text:
+def _name(row: Row, room: int) -> Text:
     """The first cell of a line, cut to its room so that what follows the name is kept."""
     mark = _mark(row)
     name = Text("  " * row["indent"], no_wrap=True, overflow="ellipsis")
@@ -99,7 +99,7 @@ def _fitting(label: str, room: int) -> str:
     return shorten(label, room)
 
 
-def _mark(row: dict) -> str:
+def _mark(row: Row) -> str:
     """What a reader has to know of a range that was not recorded here."""
     if not row["is_inferred"]:
         return ""
@@ -108,7 +108,7 @@ def _mark(row: dict) -> str:
     return "  (inferred, low confidence)" if row.get("confidence", "") == "low" else "  (inferred)"
 
 
-def _name_length(row: dict) -> int:
+def _name_length(row: Row) -> int:
     repeats = len(f"{row['repeat_count']} × ") if row["repeat_count"] > 1 else 0
     return len(str(row["name"])) + 2 * row["indent"] + repeats + len(_mark(row))
 
@@ -123,7 +123,7 @@ def _columns(rows: pd.DataFrame) -> tuple[str, ...]:
             "duration_ns")  # fmt: skip
 
 
-def _cells_of(row: dict, has_device: bool, share: float | None) -> dict[str, str]:
+def _cells_of(row: Row, has_device: bool, share: float | None) -> dict[str, str]:
     def known(value: float) -> str:
         return "" if value != value else format_ns(value)
 
@@ -146,7 +146,7 @@ def _cells_of(row: dict, has_device: bool, share: float | None) -> dict[str, str
     }
 
 
-def _waited(row: dict) -> str:
+def _waited(row: Row) -> str:
     """How long a device waited while the launching thread was in a range, and the largest cause: ``3.2 ms host``."""
     time = row["idle_ns"]
     if time != time or not time:
@@ -155,7 +155,7 @@ def _waited(row: dict) -> str:
     return f"{format_ns(time)} {SHORT_CAUSES.get(cause, '')}".rstrip()
 
 
-def _label(row: dict) -> str:
+def _label(row: Row) -> str:
     """A node's text; of folded siblings what they share, with a star for the numbers in which they differ."""
     first, _, last = str(row["name"]).partition(" … ")
     return starred(first, last) if row["is_folded"] and last else str(row["name"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,9 @@ from xsp_post.arrays.repeats import fold_with_targets
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.schemas.units import format_bytes, format_bytes_per_s
+
+Row = dict[str, Any]  # a row of the tree, by column
+Columns = dict[str, np.ndarray]
 
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
 _TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns", "idle_ns")
@@ -83,7 +87,7 @@ class _Rows:
             summed.reset_index().sort_values(["path_id", "device_ns"], ascending=[True, False], kind="stable")
         )
 
-    def roots(self, layer: str, rank: int | None) -> list[dict]:
+    def roots(self, layer: str, rank: int | None) -> list[Row]:
         """The rows that a listing begins with: the capture, or the outermost ranges that are asked for."""
         if not layer and rank is None:
             return [self.rows.iloc[0].to_dict()]
@@ -107,9 +111,9 @@ class _Rows:
                 return chosen
             chosen = chosen | inside
 
-    def listed(self, depth: int, roots: list[dict], least: float = 0.0) -> pd.DataFrame:
+    def listed(self, depth: int, roots: list[Row], least: float = 0.0) -> pd.DataFrame:
         """The rows to print. ``least``: what is inside a range with less than this share is not listed."""
-        rows: list[dict] = []
+        rows: list[Row] = []
         stack = [(root, 0) for root in roots[::-1]]
         while stack:
             row, indent = stack.pop()
@@ -121,12 +125,12 @@ class _Rows:
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
         return frame
 
-    def _inside(self, row: dict) -> list[dict]:
+    def _inside(self, row: Row) -> list[Row]:
         """Ranges inside a range, and the work that was launched in it and in none of them, so that the lines add
         up; heaviest first, and those that are too many as one line."""
         ranges = np.arange(*np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1]))
         device = self.columns["device_ns"][ranges]
-        lines: list[dict] = []
+        lines: list[Row] = []
         own, is_own = ranges[:0], False
         if self.weight == "device_ns":
             own, lines = self._own_work(row, bool(device.any()))
@@ -155,7 +159,7 @@ class _Rows:
         ]
         return [line for _, line in kept] + ([_other(rest)] if any(map(_length, rest)) else [])
 
-    def _own_work(self, row: dict, has_inside: bool) -> tuple[np.ndarray, list[dict]]:
+    def _own_work(self, row: Row, has_inside: bool) -> tuple[np.ndarray, list[Row]]:
         """Which rows of ``work`` are lines inside a range, and the sums beside them."""
         work = np.arange(*np.searchsorted(self.work["path_id"], [row["path_id"], row["path_id"] + 1]))
         is_open = str(row["span_kind"]) in STRUCTURELESS
@@ -174,20 +178,20 @@ class _Rows:
         lines = [{**_other([_taken(self.work, rest)]), "span_kind": _REST}] if len(rest) else []
         return listed[np.argsort(-self.work["device_ns"][listed], kind="stable")], lines
 
-    def _self(self, row: dict, kernels: np.ndarray) -> dict:
+    def _self(self, row: Row, kernels: np.ndarray) -> Row:
         """The node's own kernels as one line beside its children."""
         time, count = (int(self.work[column][kernels].sum()) for column in ("device_ns", "call_count"))
         return {**_other([], "[self]"), "call_count": row["call_count"], "kernel_count": count, "device_ns": time,
                 "kernel_ns": time, "is_work": True}  # fmt: skip
 
-    def _host_only(self, ranges: np.ndarray) -> dict:
+    def _host_only(self, ranges: np.ndarray) -> Row:
         """Ranges without any device work beside ranges that have some, as one line."""
         label = f"{len(ranges)} more without device work"
         label = label if len(ranges) > 1 else str(self.columns["shown_name"][ranges[0]])
         return _other([_taken(self.columns, ranges)], label)
 
 
-def _repeated(row: dict, parent: dict) -> dict:
+def _repeated(row: Row, parent: Row) -> Row:
     """A layer with how often a call of its parent holds it, where every call holds as many: ``32 ×`` equal blocks."""
     calls, parents = int(row["call_count"]), max(int(parent["call_count"]), 1)
     if str(row["level"]) != "LAYER" or row["repeat_count"] > 1 or calls <= parents or calls % parents:
@@ -202,15 +206,12 @@ def _pattern(text: str) -> re.Pattern[str]:
         raise UsageError(f"--layer {text!r} is not a regular expression: {error}", code="bad-range-pattern") from error
 
 
-Columns = dict[str, np.ndarray]
-
-
 def _taken(columns: Columns, rows: np.ndarray) -> Columns:
     """What `_other` sums, of some rows."""
     return {name: columns[name][rows] for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
 
 
-def _one_row(line: dict) -> Columns:
+def _one_row(line: Row) -> Columns:
     return {name: np.array([line[name]]) for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
 
 
@@ -218,7 +219,7 @@ def _length(columns: Columns) -> int:
     return len(columns["is_work"])
 
 
-def _records(columns: Columns, rows: np.ndarray) -> list[dict]:
+def _records(columns: Columns, rows: np.ndarray) -> list[Row]:
     values = [column[rows].tolist() for column in columns.values()]
     return [dict(zip(columns, row)) for row in zip(*values)]
 
@@ -240,7 +241,7 @@ def _work_columns(work: pd.DataFrame) -> Columns:
     }  # fmt: skip
 
 
-def _work_records(work: Columns, rows: np.ndarray) -> list[dict]:
+def _work_records(work: Columns, rows: np.ndarray) -> list[Row]:
     from xsp_post.reports.text import make_distinct, short_kernel, visible
 
     records = _records(work, rows)
@@ -253,7 +254,7 @@ def _work_records(work: Columns, rows: np.ndarray) -> list[dict]:
     return [{**row, "path_id": -2, "name": name, "shown_name": name} for row, name in zip(records, names)]
 
 
-def _work_name(row: dict) -> str:
+def _work_name(row: Row) -> str:
     """``copy host to device, pageable · 531 MB at 4.62 GB/s``."""
     if row["kind"] == "kernel":
         return str(row["name"])
@@ -270,11 +271,11 @@ def _work_name(row: dict) -> str:
     return f"{text} · {format_bytes(size)} at {format_bytes_per_s(size / time * 1e9)}"
 
 
-def _other(parts: list[Columns], label: str = "") -> dict:
+def _other(parts: list[Columns], label: str = "") -> Row:
     """Several rows as one; times are those of the ranges among them, and unknown where one range's is."""
     parts = [part for part in parts if _length(part)]
     count = sum(map(_length, parts))
-    summed: dict = {name: sum(int(part[name].sum()) for part in parts) for name in _AMOUNTS}
+    summed: Row = {name: sum(int(part[name].sum()) for part in parts) for name in _AMOUNTS}
     is_range = [~part["is_work"].astype(bool) for part in parts]
     is_work = bool(parts) and not any(one.any() for one in is_range)
     for name in _TIMES:

@@ -17,7 +17,7 @@ MEMORY_DEVICES = register(
         "device of a process, or host memory of a process, with recorded allocations",
         (
             *_PLACE,
-            C("recorded_by", "str", "framework (its allocator) or driver (cudaMalloc and its kin)"),
+            C("recorded_by", "str", "framework (its allocator) or driver (cudaMalloc and similar calls)"),
             C("allocation_count", "int64", "allocations"),
             C("release_count", "int64", "releases"),
             C("allocated_bytes", "int64", "bytes allocated, summed"),

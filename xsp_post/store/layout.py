@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -167,7 +168,7 @@ def _view(name: str, layout: Layout, columns: list[str], frame: pd.DataFrame, re
     return f'CREATE VIEW "{name}" AS SELECT ' + ",\n  ".join(select) + f'\nFROM "{layout.rows}" r\n' + "\n".join(joins)
 
 
-def text_codes(series: pd.Series) -> tuple[np.ndarray, list]:
+def text_codes(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
     """Codes and the texts they stand for; missing values are ''."""
     if isinstance(series.dtype, pd.CategoricalDtype):
         codes = series.cat.codes.to_numpy()
