@@ -193,8 +193,8 @@ def test_under_half_of_the_device_time_is_a_warning_that_names_the_runner_up(tmp
 
 def test_the_option_of_the_runner_up_selects_it(tmp_path):
     program = Program()
-    for k in range(3):
-        program.inside("handle", lambda k=k: program.inside(f"step {k}", lambda: network(program, 4)),
+    for _ in range(3):
+        program.inside("handle", lambda: program.inside("model", lambda: network(program, 4)),
                        lambda: network(program, 2))  # fmt: skip
         program.inside("send", lambda: network(program, 2))
     tree = program.tree(tmp_path)

@@ -88,8 +88,18 @@ def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
         parts.append(f"{len(taken) - _MOST_NAMED} others")
     rules = " and ".join(dict.fromkeys(taken["rule"].astype(str)))
     share = format_ratio_percent(min(float(taken["coverage_ratio"].sum()), 1.0), 0)
-    said = f"model executions: {', '.join(parts)}, {share} of {of_what} ({rules})"
+    own = _in_their_rows(tree) if has_device else share
+    meanwhile = "" if own == share else f", {share} with what other rows launched meanwhile"
+    said = f"model executions: {', '.join(parts)}, {own} of {of_what} ({rules}){meanwhile}"
     return said + _other(others) + _without_launch(tree)
+
+
+def _in_their_rows(tree: Tree) -> str:
+    """Share of the device time in the executions' own rows of the tree. Ranges of another thread that reach beyond an
+    execution, ranges a graph was recorded in and copies between inferred kernels have other rows; they count for the
+    execution they were launched in all the same."""
+    held = int(tree.nodes["device_ns"].to_numpy()[tree.iterations["node_id"].to_numpy()].sum())
+    return format_ratio_percent(min(held / max(_total_ns(tree), 1), 1.0), 0)
 
 
 def _without_launch(tree: Tree) -> str:

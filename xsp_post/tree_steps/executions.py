@@ -388,6 +388,8 @@ class _Finder:
         """Whether markers are parts of the turns of a cycle: they hold less than `HOLDS` of it, or they are the forward
         and backward phases of one training step."""
         ranges = self.ranges
+        if markers.coverage_ratio >= LEAST_COVERAGE and ranges.has_role("iteration")[markers.spans].all():
+            return False  # the program says what a step is
         in_cycle = np.zeros(len(ranges.parent), bool)
         in_cycle[cycle.spans] = True
         member = in_cycle[markers.spans]

@@ -40,7 +40,9 @@ def number_iterations(
     process = nodes["process_index"].to_numpy()
     if len(models):
         args = (process[models], start[models], end[models])
-        top = np.flatnonzero((of_node < 0) & (parent == 0) & (process >= 0) & (nodes["kind"].to_numpy() <= 5))
+        around = rollup.add_up((level == int(Level.MODEL)).astype(np.int64), parent) > 0
+        top = (of_node < 0) & ~around & (parent == 0) & (process >= 0) & (nodes["kind"].to_numpy() <= 5)
+        top = np.flatnonzero(top)
         meanwhile = _fully_covered(layering.covering(process[top], start[top], *args), end[top], args[2])
         if (meanwhile >= 0).any():
             of_top = np.full(len(nodes), -1, np.int64)

@@ -15,13 +15,15 @@ from xsp_post.tree_steps.node_names import NodeNames
 # A model's [self] is a remainder; above this share of its device time it is one that hides layers.
 MOST_SELF = 0.2
 _MOST_NAMED = 2
+# Executions that hold this share of the device time hold all of it, as far as a sentence in whole percent goes.
+_ALL = 0.995
 
 
 def layer_evidence(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNames) -> tuple[str, list[Finding]]:
     """``layers: `BertLayer` ×4, 81 % of device time; 2 others, 17 %`` ('' without layers), and findings.
 
-    Counted per execution where there are executions; shares are of the device time of the executions, else of the
-    capture. nodes need layer_node_id and iteration_index.
+    Counted per execution where there are executions; shares are of the device time of the executions, which is said
+    where it is not all of it, else of the capture. nodes need layer_node_id and iteration_index.
     """
     level = nodes["level"].to_numpy()
     layers = np.flatnonzero(level == int(Level.LAYER))
@@ -43,7 +45,8 @@ def layer_evidence(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNam
         return "", findings
     held = np.bincount(home[is_layer], weights=duration[is_layer].astype(float), minlength=len(nodes))[layers]
     frame = _kinds(nodes, layers, held, names)
-    return _sentence(frame, total), findings
+    is_all = total >= _ALL * int(duration.sum())
+    return _sentence(frame, total, "device time" if is_all else "the executions' device time"), findings
 
 
 def _kinds(nodes: pd.DataFrame, layers: np.ndarray, held: np.ndarray, names: NodeNames) -> pd.DataFrame:
@@ -86,12 +89,12 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, held: np.ndarray, names: Nod
     return frame.sort_values("held", ascending=False, kind="stable").set_index("called")
 
 
-def _sentence(frame: pd.DataFrame, total: int) -> str:
+def _sentence(frame: pd.DataFrame, total: int, of_what: str) -> str:
     leading = frame.head(_MOST_NAMED) if not total else frame[frame["held"] >= 0.1 * total].head(_MOST_NAMED)
     leading = leading if len(leading) else frame.head(1)
     parts = []
     for called, row in leading.iterrows():  # at most two
-        share = f", {100 * row['held'] / total:.0f} % of device time" if total else ""
+        share = f", {100 * row['held'] / total:.0f} % of {of_what}" if total else ""
         word = f" (inferred, {row['how']} confidence)" if row["how"] else ""
         parts.append(f"`{called}` ×{int(row['count'])}{word}{share}")
     rest = frame.iloc[len(leading) :] if len(frame) > len(leading) else frame.iloc[:0]

@@ -1,0 +1,95 @@
+"""What the sentences on executions and layers say of device time is what the rows of the tree hold."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from builders import ExportBuilder
+
+from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.sources import load
+
+TEXTS = ("step {}", "forward", "backward", "model", "layer_{}", "stage", "iteration {}", "aten::mm", "token_{}_x")
+
+
+def program(folder, seed):
+    """One to three threads with ranges in ranges, some closed by another thread, and all kinds of device work."""
+    chance, builder, free_at = random.Random(seed), ExportBuilder(), 0
+    texts = chance.sample(TEXTS, chance.randint(2, 6))
+    todo = [
+        (100 + thread, thread * 37 + k * 20000, thread * 37 + (k + 1) * 20000 - 10, 0, k)
+        for thread in range(chance.randint(1, 3))
+        for k in range(chance.randint(2, 5))
+    ]
+    while todo:
+        thread, low, high, depth, number = todo.pop()
+        builder.thread(thread)
+        if depth < 4 and chance.random() < 0.75 and high - low >= 60:
+            text = texts[min(depth, len(texts) - 1)] if chance.random() < 0.8 else chance.choice(texts)
+            if chance.random() < 0.08:
+                builder.cross_thread(text.format(number), low, high, end_thread=101)
+            else:
+                builder.range(text.format(number), low, high)
+            parts = chance.randint(1, 3)
+            width = (high - low - 4) // parts
+            todo += [(thread, low + 2 + k * width, low + (k + 1) * width - 1, depth + 1, k) for k in range(parts)]
+        elif high - low > 12:
+            run = (max(free_at, low + 8), max(free_at, low + 8) + chance.randint(5, 400))
+            free_at, launch, what = run[1] + 1, (low + 1, low + 5), chance.random()
+            if what < 0.8:
+                builder.kernel(chance.choice("abc"), launch=launch, run=run)
+            elif what < 0.95:
+                builder.memcpy(1000, launch=launch, run=run)
+            else:
+                builder.graph_launch(launch=launch, run=run)
+    return build_tree(load(builder.write(folder / "a.sqlite")).trace)
+
+
+def percent(pattern, text):
+    found = re.search(pattern, text)
+    return float(found.group(1)) / 100 if found else None
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_coverage_is_the_share_of_the_executions_rows(tmp_path, seed):
+    tree = program(tmp_path, seed)
+    said = percent(r"([\d.]+) % of device time", tree.execution_evidence)
+    if said is None:
+        assert not len(tree.iterations)
+        return
+    device_ns = tree.nodes["device_ns"].to_numpy()
+    rows = device_ns[tree.iterations["node_id"].to_numpy()].sum() / device_ns[0]
+    assert said == pytest.approx(rows, abs=0.0055)
+    chosen = tree.execution_candidates["is_chosen"].to_numpy(bool)
+    counted = tree.iterations["device_ns"].sum() / device_ns[0]
+    assert tree.execution_candidates["coverage_ratio"].to_numpy()[chosen].sum() == pytest.approx(counted)
+    with_others = percent(r"([\d.]+) % with what other rows", tree.execution_evidence)
+    assert (said if with_others is None else with_others) == pytest.approx(counted, abs=0.0105)
+
+
+def test_work_in_a_long_range_of_another_thread_is_not_in_the_rows_of_the_steps(tmp_path):
+    builder = ExportBuilder().process(100)
+    builder.thread(200).range("worker", 0, 5000)
+    for k in range(4):
+        t = 1000 * k
+        builder.thread(100).range(f"step {k}", t, t + 900)
+        builder.kernel("small", launch=(t + 10, t + 20), run=(t + 30, t + 40))
+        builder.thread(200).kernel("large", launch=(t + 100, t + 110), run=(t + 120, t + 200))
+    tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
+    said = "`step` ×4, 11 % of device time (step markers), 100 % with what other rows launched meanwhile"
+    assert said in tree.execution_evidence
+
+
+def test_layers_of_executions_that_are_not_all_work_say_what_their_share_is_of(tmp_path):
+    builder = ExportBuilder().process(100).thread(100)
+    for k in range(4):
+        t = 1000 * k
+        builder.range(f"step {k}", t, t + 900).range("layers.0.mlp", t + 5, t + 500)
+        builder.kernel("gemm", launch=(t + 10, t + 20), run=(t + 30, t + 130))
+        builder.range("other", t + 910, t + 990)
+        builder.kernel("copy", launch=(t + 920, t + 930), run=(t + 940, t + 960))
+    tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
+    assert "`step` ×4, 83 % of device time" in tree.execution_evidence
+    assert "100 % of the executions' device time" in tree.layer_evidence
