@@ -43,9 +43,9 @@ def analyzed(path: Path, options: Options | None = None) -> Analysis:
     return Analysis({name: frame.copy() for name, frame in known.frames.items()}, list(known.findings))
 
 
-def waited(path: Path) -> Analysis:
-    """The tables of `why`."""
-    known = _waits(path)
+def summarized(path: Path) -> Analysis:
+    """The tables of `tree`."""
+    known = _summary(path)
     return Analysis({name: frame.copy() for name, frame in known.frames.items()}, list(known.findings))
 
 
@@ -63,8 +63,8 @@ def _tree(path: Path) -> Tree:
 
 
 @cache
-def _waits(path: Path) -> Analysis:
-    return pipeline.waits([path])
+def _summary(path: Path) -> Analysis:
+    return pipeline.summarize([path])
 
 
 def _own(record: Any) -> Any:

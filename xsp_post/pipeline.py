@@ -34,13 +34,11 @@ def results_of(
     options: Options | None = None,
     *,
     is_summary: bool = False,
-    is_why: bool = False,
     reading: SqliteTables | None = None,
 ) -> Results:
     """A store's results (its analyses made again for other roofs or peaks), or captures analysed now.
 
     ``is_summary``: of captures only what the printed tree shows: captures, paths, balance and findings.
-    ``is_why``: of captures only what says why devices waited, unless there are counters beside them.
     ``reading``: the first source, which is being read already (`ingest.sources.begin`).
     """
     store = store_of(paths) if reading is None else None
@@ -51,8 +49,6 @@ def results_of(
 
         opened = open_store(store)
         return opened if options is None or options.is_default(ROOFS) else reanalyze(opened, options)
-    if is_why:
-        return waits(paths, options, reading)
     return summarize(paths, options, reading) if is_summary else analyze(paths, options, reading)
 
 
@@ -141,37 +137,43 @@ def _twin(options: Options) -> Twin | None:
     return twin_of(build_tree(loaded.trace, replace(options, layers_from=None, with_layers=True)))
 
 
+# A capture with more kernels than this keeps to its summary: what their work is bound by is `why`'s to say.
+MOST_KERNELS_COUNTED = 5_000
+
+
 def summarize(paths: list[Path], options: Options | None = None, reading: SqliteTables | None = None) -> Analysis:
-    """What the printed tree shows of captures, without the rows behind it."""
+    """What the printed tree shows of captures, without the rows behind it: everything, where there are counters; and
+    what the work of the kernels is bound by, where their operators say sizes."""
+    from xsp_post.analyses.limits import KERNEL, UNCOUNTED, find_limit
     from xsp_post.hierarchy import build_tree
     from xsp_post.tree_tables import summary_frames
+    from xsp_post.tree_tables.operators import says_sizes
 
-    options = replace(options or DEFAULTS, with_layers=False)
-    traces = _traces(_loaded(paths, reading, detail=False))
+    options = options or DEFAULTS
+    # of a PyTorch trace the frames and the sizes of its operators say what the device waited for
+    loaded = _loaded(paths, reading, detail=reading is None)
+    if any(one.counters is not None for one in loaded):
+        return analyze_loaded(loaded, options)
     twin = _twin(options)
-    parts = [summary_frames(build_tree(trace, options, twin), capture_id) for capture_id, trace in enumerate(traces)]
-    return _side_by_side(parts)
+    trees = [build_tree(trace, replace(options, with_layers=False), twin) for trace in _traces(loaded)]
+    summary = _side_by_side([summary_frames(tree, capture_id) for capture_id, tree in enumerate(trees)])
+    # `run` records the flop of layers beside its own ranges
+    says_work = any(tree.level_rule.startswith("own ranges") or says_sizes(tree) for tree in trees)
+    limit = find_limit(summary)
+    if not says_work or limit.kind not in ("compute", "memory", KERNEL):
+        return summary
+    if summary.frames["captures"]["kernel_count"].sum() > MOST_KERNELS_COUNTED:
+        frames = {UNCOUNTED: pd.DataFrame({"capture_id": list(limit.captures)})}
+    else:
+        counted = (analyze(paths, options) if reading is not None else analyze_loaded(loaded, options)).frames
+        frames = {name: counted[name] for name in ("a15", "cases")}
+    return Analysis({**summary.frames, **frames}, summary.findings)
 
 
 def _side_by_side(parts: list[Analysis]) -> Analysis:
     names = parts[0].frames if parts else ()
     frames = {name: _concat([part.frames[name] for part in parts]) for name in names if name != "findings"}
     return with_findings(frames, [f for part in parts for f in part.findings])
-
-
-def waits(paths: list[Path], options: Options | None = None, reading: SqliteTables | None = None) -> Analysis:
-    """What says why the devices of captures waited; everything, where counters can say what kernels are bound by."""
-    # launch dimensions say nothing of waiting, but the frames of a PyTorch trace do
-    loaded = _loaded(paths, reading, detail=reading is None)
-    if any(one.counters is not None for one in loaded):
-        return analyze_loaded(loaded, options or DEFAULTS)
-    from xsp_post.hierarchy import build_tree
-    from xsp_post.tree_tables import summary_frames
-
-    parts = []
-    for capture_id, trace in enumerate(_traces(loaded)):
-        parts.append(summary_frames(build_tree(trace, options or DEFAULTS), capture_id, with_host_rows=True))
-    return _side_by_side(parts)
 
 
 def _loaded(paths: list[Path], reading: SqliteTables | None, *, detail: bool) -> list[Loaded]:

@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recorded import waited
+from recorded import analyzed, summarized
 
+from xsp_post.agents import answers
 from xsp_post.analyses.advice import advise
+from xsp_post.analyses.fleet import summary_row
 from xsp_post.analyses.limits import find_limit, largest_causes, lead_in
+from xsp_post.reports.cases import main_case
+from xsp_post.reports.verdict import verdict, verdict_data, verdict_line
+from xsp_post.reports.why import why
 
 MS = 1_000_000
 
@@ -17,7 +22,7 @@ def limit_of(captures: Path, name: str):
     path = captures / name
     if not path.exists():
         pytest.skip(f"{name} is not among the captures at hand")
-    results = waited(path)
+    results = summarized(path)
     return results, find_limit(results)
 
 
@@ -49,6 +54,25 @@ def test_what_limits_it(captures, name, kinds):
     causes, windows = results.frame("idle_causes"), results.frame("device_windows")
     assert causes["idle_ns"].sum() == windows["idle_ns"].sum()
     assert sum(time for _, time in limit.groups) + limit.unknown_ns == limit.window_ns
+
+
+@pytest.mark.parametrize("name", [
+    "nsys/no_metadata_2021.2.sqlite", "nsys/no_kernels_2023.4.sqlite", "nsys/t5_offload_2gpu_h100.sqlite",
+    "nsys/transformer_2.7b_a100_nvtx.sqlite", "kineto/bert_small_h100.pt.trace.json.gz",
+    "kineto/timesformer_h100.pt.trace.json.gz", "kineto/vllm_decode_cuda_graph.pt.trace.json.gz",
+])  # fmt: skip
+def test_every_surface_says_the_same_verdict(captures, name):
+    """The printed tree, `why`, JSON, assistants, the page and the table of a batch."""
+    summary, whole = summarized(captures / name), analyzed(captures / name)
+    said = why(whole)
+    words = {(one["word"], one["sentence"]) for one in (verdict_data(summary), verdict_data(whole))}
+    on_page = verdict(whole, main_case(whole))
+    answered = answers.summary(whole)["verdict"]
+    words |= {(said.word, said.sentence), (on_page.word, on_page.sentence), (answered["word"], answered["sentence"])}
+    assert len(words) == 1
+    assert verdict_line(summary).plain.startswith(f"Verdict  {said.word}. {said.sentence}")
+    assert verdict_line(whole).plain == verdict_line(summary).plain
+    assert summary_row(whole)["limit"] == said.limit.kind == on_page.kind
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from xsp_post.reports import (
 )
 from xsp_post.reports import verdict as verdict_module
 from xsp_post.reports.blocks import Chart
-from xsp_post.reports.facts import device_of
 from xsp_post.reports.html import render
 from xsp_post.reports.layer_axis import MAX_BARS, binned
 from xsp_post.reports.summary import summarize
@@ -361,21 +360,6 @@ def test_a_sum_below_the_union_is_explained():
 
     assert "busy time is larger" in evidence(1.1)
     assert "busy time is larger" not in evidence(0.9)
-
-
-def test_busy_time_of_two_devices_is_no_more_than_the_time_there_was():
-    """Each GPU has a busy time of its own: 541 ms of a capture of 300 ms is nobody's."""
-    small = small_analysis()
-    first = small.frames["devices"].iloc[[0]]
-    both = pd.concat([
-        first.assign(gpu_index=0, rank=0, busy_ns=274_000_000, device_ns=274_000_000, duration_ns=300_000_000),
-        first.assign(gpu_index=1, rank=1, busy_ns=267_000_000, device_ns=267_000_000, duration_ns=300_000_000),
-    ], ignore_index=True)  # fmt: skip
-    results = Analysis({**small.frames, "devices": both})
-    said = verdict_module._capture_busy(results, device_of(results))
-    assert said == "Busy of the 300 ms recorded: GPU 0 (rank 0) 274 ms (91.3 %), GPU 1 (rank 1) 267 ms (89.0 %). "
-    shared = Analysis({**small.frames, "devices": both.assign(gpu_index=0, busy_ns=280_000_000)})
-    assert verdict_module._capture_busy(shared, device_of(shared)).endswith("was busy 280 ms of the 300 ms recorded. ")
 
 
 def test_a_capture_of_nothing_has_no_tree_to_draw():

@@ -48,7 +48,7 @@ def summary(results: Results) -> Answer:
     """What was recorded, the verdict, the numbers with their intervals, the heaviest layers and kernels."""
     from xsp_post.reports.cases import main_case
     from xsp_post.reports.summary import summarize
-    from xsp_post.reports.why import verdict_data
+    from xsp_post.reports.verdict import verdict_data
 
     said = summarize(results, main_case(results))
     rows = [(row.full_name, row.latency_ns, row.share) for row in said.top_layers]

@@ -1,5 +1,7 @@
 """Device windows and idle causes → what limits the program, with its numbers and its owner; or nothing, and why.
 
+There is one rule, and all ask for it here: the terminal, the page, JSON, assistants and the table of a batch.
+
 Every moment of the chosen scope belongs to one group: the device ran kernels, communicated, copied; or it was idle for
 a cause. The group with most time is the limit where it is clear; two groups are a mixture; what cannot be known is
 left out of the sum, and where that is most of the time nothing is said.
@@ -47,6 +49,8 @@ NOT_RECORDED = "something that was not recorded"
 FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
 # Scopes in the order in which they are believed.
 SCOPES = ("execution", "warm-up", "outside")
+# A table that results have whose kernels' work could be counted, but was not: their names decide nothing then.
+UNCOUNTED = "uncounted"
 # What the first execution did before the first operation of the device, and the last one after its last: kept apart, no
 # part of the verdict.
 LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
@@ -55,7 +59,7 @@ LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
 @dataclass(frozen=True)
 class Limit:
     """What limits a program. ``kind``: compute, memory, kernel (one of the two, not known which), copy, launch,
-    synchronization, host, communication, mixed, or unknown. Shares are of the time that is known."""
+    synchronization, host, communication, mixed, or unknown. It is decided on the time that is known."""
 
     kind: str
     scope: str
@@ -76,8 +80,8 @@ class Limit:
         return self.window_ns - self.unknown_ns
 
     def ratio(self, group: str) -> float:
-        """Share of a group in the time that is known."""
-        return dict(self.groups).get(group, 0) / max(self.known_ns, 1)
+        """Share of a group in all of the time."""
+        return dict(self.groups).get(group, 0) / max(self.window_ns, 1)
 
 
 def find_limit(results: Results, captures: Sequence[int] | None = None) -> Limit:
@@ -162,12 +166,12 @@ def _judged(limit: Limit, results: Results) -> Limit:
 
 def _kernels_are(limit: Limit, results: Results) -> str:
     """compute, memory or kernel (not known): from counters or counted work where there are any, else from what the
-    names of the kernels say."""
-    measured = frame_or_empty(results, "a15")
-    if len(measured):
-        heaviest = measured.sort_values("kernel_latency_ns", ascending=False).iloc[0]
-        if str(heaviest["bound"]) in ("compute", "memory", "latency"):
-            return str(heaviest["bound"])
+    names of a GPU's kernels say. The operators of a CPU say nothing by their names."""
+    measured = work_of(results, limit.captures)
+    if measured is not None and str(measured["bound"]) in ("compute", "memory", "latency"):
+        return str(measured["bound"])
+    if not limit.is_gpu or UNCOUNTED in results.tables():
+        return KERNEL
     window = limit.window
     kernel, matrix = int(window["kernel_ns"]), int(window["matrix_ns"])
     mean = matrix / max(int(window["matrix_count"]), 1)
@@ -176,6 +180,14 @@ def _kernels_are(limit: Limit, results: Results) -> str:
     if kernel - matrix - int(window["other_kernel_ns"]) >= MOVING_RATIO * kernel > 0:
         return "memory"
     return KERNEL
+
+
+def work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
+    """The row of A15 on the kernels of these captures, the heaviest of several; None without one."""
+    rows, cases = frame_or_empty(results, "a15"), frame_or_empty(results, "cases")
+    mine = cases.loc[cases["kernel_capture_id"].isin(list(captures)), "case_index"]
+    rows = rows[rows["case_index"].isin(mine) & (rows["kernel_count"] > 0)]
+    return None if rows.empty else rows.sort_values("kernel_latency_ns", ascending=False, kind="stable").iloc[0]
 
 
 def _say(limit: Limit, kind: str, reason: str = "") -> Limit:

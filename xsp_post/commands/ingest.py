@@ -62,7 +62,7 @@ def ingest(
     if as_json:
         from xsp_post.model.results import for_people
         from xsp_post.reports.quantities import quantities
-        from xsp_post.reports.why import verdict_data
+        from xsp_post.reports.verdict import verdict_data
 
         captures = shared.records(for_people(analysis, "captures"))
         findings = shared.records(for_people(analysis, "findings"))

@@ -130,7 +130,7 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
         write_store(analysis, store, force=True)
         write_report(analysis, report, force=True)
     if as_json:
-        from xsp_post.reports.why import verdict_data
+        from xsp_post.reports.verdict import verdict_data
 
         shared.print_json("run", {
             "directory": str(result.directory), "store": str(store),
@@ -142,11 +142,10 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
     from xsp_post.reports.terminal import print_capture
     from xsp_post.reports.terminal_text import say
     from xsp_post.reports.tree_rows import tree_rows
-    from xsp_post.reports.why import verdict_line
+    from xsp_post.reports.verdict import verdict_line
 
     console = shared.stdout()
-    if verdict := verdict_line(analysis, with_cpu=True):
-        say(console, verdict)
+    say(console, verdict_line(analysis))
     for line in headline.lines(analysis):
         typer.echo(line)
     has_threads = plan.workload.device == "cpu" and plan.workload.thread_count != 1

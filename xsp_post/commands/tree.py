@@ -36,7 +36,7 @@ def tree(
         from xsp_post.model.results import for_people
         from xsp_post.reports.part import part_text
         from xsp_post.reports.quantities import quantities
-        from xsp_post.reports.why import verdict_data
+        from xsp_post.reports.verdict import verdict_data
 
         names = ("captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings")
         tables = {name: shared.records(for_people(results, name)) for name in names}

@@ -19,8 +19,7 @@ def why(
     as_json: shared.AsJson = False,
 ) -> None:
     """Say what limits the program, with its numbers; the largest causes of idle time; and what to do next."""
-    reading = shared.begin_reading(sources, detail=options.is_part)
-    results = shared.results_of(sources, options, is_why=True, reading=reading)
+    results = shared.results_of(sources, options, reading=shared.begin_reading(sources, detail=True))
     from xsp_post.reports import why as report
 
     said = report.why(results, layer=layer)

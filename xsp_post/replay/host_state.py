@@ -77,9 +77,8 @@ class _Source:
 class HostState:
     """The host threads of one capture. Texts of calls are numbered on behind the trace's strings (`texts`)."""
 
-    def __init__(self, tree: Tree, *, with_host_rows: bool = True) -> None:
+    def __init__(self, tree: Tree) -> None:
         self.tree = tree
-        self.with_host_rows = with_host_rows and tree.trace.host_rows is not None
         self.texts: list[str] = []
         self._text_ids: dict[str, int] = {}
         self._thread_count = max(len(tree.trace.threads), 1)
@@ -137,10 +136,9 @@ class HostState:
         overhead = self._chosen(self.tree.trace.profiler_overhead)
         empty = pd.DataFrame({column: np.zeros(0, np.int64) for column in _INTERVAL})
         long = end - start > LONG_NS
-        if not self.with_host_rows or not long.any():
-            return overhead, empty.assign(name=""), empty, empty.assign(name="")
         rows = self.tree.trace.host_rows
-        assert rows is not None
+        if rows is None or not long.any():
+            return overhead, empty.assign(name=""), empty, empty.assign(name="")
         asked = np.unique(thread[long])
         span = _union(start[long], end[long])
         known = rows.os_calls(asked, *span)

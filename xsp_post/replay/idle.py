@@ -43,11 +43,10 @@ class Idle:
     strings: np.ndarray
 
 
-def explain_idle(tree: Tree, *, with_host_rows: bool = True) -> Idle:
-    """Every gap of every device, cut by cause. Without ``with_host_rows`` operating-system calls, scheduling and
-    samples are not read."""
+def explain_idle(tree: Tree) -> Idle:
+    """Every gap of every device, cut by cause."""
     gaps = find_gaps(tree)
-    state = HostState(tree, with_host_rows=with_host_rows)
+    state = HostState(tree)
     row, start, end, iteration = _cut_at_executions(tree, gaps)
     parts = []
     for device in range(len(gaps.devices)):  # stretches of one thread are disjoint within a device only

@@ -17,7 +17,7 @@ from xsp_post.reports.blocks import Block, Chart, Section, Table
 from xsp_post.reports.ranks import rank_bars
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import shorten, visible
-from xsp_post.reports.why import WORDS
+from xsp_post.reports.verdict import WORDS
 from xsp_post.schemas.units import format_count, format_ns
 
 ROW_LIMIT = 500

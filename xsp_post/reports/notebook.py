@@ -18,7 +18,7 @@ def html_of(results: Results, name: str) -> str:
     from rich.console import Console
 
     from xsp_post.reports.terminal import print_tree
-    from xsp_post.reports.why import verdict_line
+    from xsp_post.reports.verdict import verdict_line
 
     verdict = verdict_line(results).plain
     text = io.StringIO()

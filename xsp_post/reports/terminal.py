@@ -21,7 +21,7 @@ from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
 from xsp_post.reports.terminal_tree import tree_table
 from xsp_post.reports.tree_rows import tree_rows
-from xsp_post.reports.why import verdict_line
+from xsp_post.reports.verdict import verdict_line
 from xsp_post.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.schemas.words import QUESTIONS, way
 
@@ -45,8 +45,7 @@ def print_tree(
     if layer or rank is not None:
         _print_part(console, captures, rows)
         return
-    if line := verdict_line(results):
-        say(console, line)
+    say(console, verdict_line(results))
     for _, capture in captures.iterrows():  # a handful of captures, never events
         print_capture(console, results, capture, rows)
     print_findings(console, results)

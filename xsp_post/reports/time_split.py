@@ -13,7 +13,7 @@ import pandas as pd
 from xsp_post.analyses.limits import Limit, in_scope
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.trust import Balance
-from xsp_post.reports.why import CAUSES
+from xsp_post.reports.verdict import CAUSES
 from xsp_post.schemas.units import format_ns
 
 # Idle causes with less than this share of the window, and those after the first few, are joined.

@@ -17,7 +17,7 @@ from xsp_post.reports import pick
 from xsp_post.reports.blocks import Drawing, Exhibit, Note, Section
 from xsp_post.reports.cases import Case
 from xsp_post.reports.text import short_kernels, visible, visible_series
-from xsp_post.reports.why import CAUSES
+from xsp_post.reports.verdict import CAUSES
 from xsp_post.schemas import units
 
 EVENT_LIMIT = 3000  # per kind of lane

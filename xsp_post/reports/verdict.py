@@ -1,25 +1,38 @@
-"""Results → what limits the model, in words, with the evidence.
+"""Results → what limits the program, in words, with the evidence: for terminal, page, JSON and assistants alike.
 
-Nothing is computed here but which sentence fits. What a GPU's time went to is `analyses.limits`' to say; what its
-kernels are bound by, where there are counters, A15's. A CPU's operators are its work and its host at once: only A15
-speaks.
+Nothing is computed or decided here. What the time of a device went to is `analyses.limits`' to say.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
+from rich.text import Text
 
-from xsp_post.analyses.limits import Limit, find_limit, largest_causes
+from xsp_post.analyses.limits import UNCOUNTED, CauseRow, Limit, find_limit, largest_causes, lead_in, lead_out, work_of
+from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
-from xsp_post.reports.facts import MOST_GPUS, Device, device_of, gpus
-from xsp_post.reports.text import visible
-from xsp_post.reports.why import captures_of, lead_in_line, sentence_of, word_of
+from xsp_post.reports.facts import Device, device_of
+from xsp_post.reports.text import short_kernel, visible
 from xsp_post.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
-_WORDS = {
+WORDS = {
+    "compute": "compute-bound",
+    "memory": "memory-bound",
+    "latency": "latency-bound",
+    "kernel": "GPU-bound; compute or memory is not known",
+    "copy": "copy-bound",
+    "launch": "launch-bound",
+    "synchronization": "synchronisation-bound",
+    "host": "host-bound",
+    "communication": "communication-bound",
+}
+# Where the work of the kernels was counted: how it lies to the roofs.
+_WORK = {
     "memory": "At {intensity} the {work} are limited by memory bandwidth; they reach {throughput}, "
     "{reached} of that roof.",
     "compute": "At {intensity} the arithmetic units are the limit, not the memory; the {work} reach {throughput}, "
@@ -27,11 +40,41 @@ _WORDS = {
     "latency": "The {work} are far below both roofs: {throughput} at {intensity}, {reached} of the nearer one. They "
     "mostly wait.",
 }
+GROUPS = {
+    "kernel": "kernels",
+    "communication": "communication",
+    "copy": "copies",
+    "launch": "launches",
+    "synchronization": "synchronisation",
+    "host": "the host",
+    "profiler": "the profiler",
+    "unknown": "not known",
+}
+CAUSES = {
+    "launch_call": "launch call",
+    "launch_latency": "launch latency",
+    "queued": "queued",
+    "synchronization": "synchronisation",
+    "copy_call": "copy call",
+    "allocation": "allocation or free",
+    "module_load": "loading or compiling code",
+    "os_call": "blocked in the operating system",
+    "descheduled": "no processor",
+    "host_code": "other host code",
+    "communication": "waiting for other ranks",
+    "profiler_overhead": "profiler overhead",
+    "unknown": "no launch row",
+}
+# A lead-in shorter than this share of the window is not worth a sentence.
+_LEAD_IN_RATIO = 0.1
+# Less device time than this without a launch changes nothing that is said.
+_NO_LAUNCH_RATIO = 0.05
+_SCOPES = {"execution": "the measured executions", "warm-up": "the warm-up", "outside": "what was recorded"}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``kind`` as in `analyses.limits.Limit`, or latency; ``word`` for the headline; the sentence; the evidence."""
+    """``kind`` as in `analyses.limits.Limit`; ``word`` for the headline; the sentence; the evidence."""
 
     kind: str
     word: str
@@ -41,89 +84,13 @@ class Verdict:
 
 def verdict(results: Results, case: cases.Case | None) -> Verdict:
     """The verdict on one case."""
-    rows = cases.rows(results, "a15", case)
     limit = find_limit(results, captures_of(results, case))
-    line = lead_in_line(results, limit) if limit.is_gpu and limit.window_ns else ""
-    begun = (line,) if line else ()
-    if rows.empty and limit.is_gpu and limit.window_ns:
-        return Verdict(
-            limit.kind, word_of(limit), sentence_of(limit, tuple(largest_causes(results, limit, count=20))), begun
-        )
-    if rows.empty or int(rows["kernel_count"].iloc[0]) <= 0:
-        return Verdict(
-            "unknown",
-            "no GPU work recorded",
-            "This capture holds no kernels, so the limit of the model on the GPU is not known.",
-            ("Record the GPU too: nsys profile --trace=cuda,nvtx …, or xsp-post run --levels MLG.",),
-        )
-    row = rows.iloc[0]
-    device = device_of(results)
-    bound = str(row["bound"])
-    evidence = (*_busy(row, device), *_roof(results, row, bound), *begun)
-    if limit.is_gpu and limit.window_ns:
-        return _of_limit(results, limit, row, evidence)
-    if bound in _WORDS:
-        said = _WORDS[bound].format(
-            work=device.work,
-            intensity=format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"]),
-            throughput=format_flop_per_s(row["arithmetic_throughput_flop_per_s"]),
-            reached=format_ratio_percent(row["roof_ratio"]),
-        )
-        return Verdict(bound, f"{bound}-bound", said + _how_sure(row), evidence)
-    return _unknown(results, row, device, evidence)
-
-
-def _of_limit(results: Results, limit: Limit, row: pd.Series, evidence: tuple[str, ...]) -> Verdict:
-    """What the time of the devices went to; where that is kernels, and counters say more of them, that too."""
-    said = sentence_of(limit, tuple(largest_causes(results, limit, count=20)))
-    bound = str(row["bound"])
-    if limit.kind == bound and bound in _WORDS:
-        said += " " + _WORDS[bound].format(
-            work="kernels",
-            intensity=format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"]),
-            throughput=format_flop_per_s(row["arithmetic_throughput_flop_per_s"]),
-            reached=format_ratio_percent(row["roof_ratio"]),
-        )
-        said += _how_sure(row)
-    return Verdict(limit.kind, word_of(limit), said, evidence)
-
-
-def _unknown(results: Results, row: pd.Series, device: Device, evidence: tuple[str, ...]) -> Verdict:
-    """No bound: because there are no counters, or because the device's peaks are not known."""
-    busy, intensity = float(row["gpu_busy_ratio"]), row["arithmetic_intensity_flop_per_byte"]
-    said = f"The {device.name} is busy {format_ratio_percent(busy)} of an iteration. " if busy == busy else ""
-    said = said or _capture_busy(results, device)
-    word = f"{device.name}-bound; memory or compute is not known" if busy == busy else "what bounds it is not known"
-    if intensity == intensity:
-        throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
-        said += (
-            f"Its {device.work} do {throughput} at {format_flop_per_byte(intensity)}, but the peaks of this "
-            f"{device.name} are not known, so the limit is not known.{_how_sure(row)}"
-        )
-        cure = "Give its peaks: xsp-post doctor --measure-peaks, then --peaks FILE."
-    else:
-        why = "no counters were recorded"
-        if str(row["counter_source"]) == "counters":
-            why = f"the counters fit only {format_ratio_percent(row['counter_coverage_ratio'])} of the kernel time"
-        said += f"Whether its {device.work} are memory- or compute-bound is not known: {why}."
-        cure = "Add counters: xsp-post run --ncu, or xsp-post ingest this_capture metrics.ncu-rep."
-    return Verdict("unknown", word, said, (*evidence, cure))
-
-
-def _capture_busy(results: Results, device: Device) -> str:
-    rows = gpus(results)
-    if rows.empty:
-        return ""
-    length = format_ns(rows["duration_ns"].iloc[0])
-    if len(rows) == 1:
-        return f"The {device.name} was busy {format_ns(rows['busy_ns'].iloc[0])} of the {length} recorded. "
-    said = [
-        f"{row['label']} {format_ns(row['busy_ns'])}"
-        + (f" ({format_ratio_percent(row['busy_ns'] / row['duration_ns'])})" if row["duration_ns"] > 0 else "")
-        for row in rows.head(MOST_GPUS).to_dict("records")
-    ]
-    more = f", and {len(rows) - MOST_GPUS} more" if len(rows) > MOST_GPUS else ""
-    return f"Busy of the {length} recorded: {', '.join(said)}{more}. "
+    rows = cases.rows(results, "a15", case)
+    row = rows.iloc[0] if len(rows) and rows["kernel_count"].iloc[0] > 0 else work_of(results, limit.captures)
+    evidence = [] if row is None else [*_busy(row, device_of(results)), *_roof(results, row, str(row["bound"]))]
+    notes = (lead_in_line(results, limit), coverage_note(results, limit)) if limit.window_ns else ()
+    evidence += [note for note in notes if note]
+    return Verdict(limit.kind, word_of(limit), sentence_of(results, limit), tuple(evidence))
 
 
 def _busy(row: pd.Series, device: Device) -> list[str]:
@@ -164,10 +131,209 @@ def _roof(results: Results, row: pd.Series, bound: str) -> list[str]:
     ]
 
 
-def _how_sure(row: pd.Series) -> str:
-    source, coverage = str(row["counter_source"]), float(row["counter_coverage_ratio"])
-    if source == "analytic":
-        return " Flop and bytes are counted from the model, not measured: an estimate."
-    if coverage == coverage and coverage < 0.995:
-        return f" Counters cover {format_ratio_percent(coverage)} of the kernel time."
-    return " Counters cover all of the kernel time." if coverage == coverage else ""
+def coverage_note(results: Results, limit: Limit) -> str:
+    """That the executions which the verdict is of hold less than half of the device time, and how much device time has
+    no launch; "" where neither is so."""
+    said = []
+    found = frame_or_empty(results, "findings", ["capture_id", "code", "example"])
+    mine = found["code"].astype(str).eq("executions-cover-little") & found["capture_id"].isin(limit.captures)
+    if limit.scope == "execution" and mine.any():
+        said.append(f"The verdict leaves out most of the work: {found.loc[mine, 'example'].iloc[0]}")
+    balance = frame_or_empty(results, "balance", ["capture_id", "question", "attribution", "device_ns"])
+    launch = balance[balance["question"].astype(str).eq("launch") & balance["capture_id"].isin(limit.captures)]
+    times = launch.groupby(launch["attribution"].astype(str))["device_ns"].sum()
+    ratio = times.get("no_launch", 0) / max(times.get("total", 0), 1)
+    if ratio >= _NO_LAUNCH_RATIO:
+        said.append(
+            f"{format_ratio_percent(ratio)} of the device time has no launch in the recording: which range it belongs "
+            "to, and what it waited for, is not known."
+        )
+    return " ".join(said)
+
+
+def lead_in_line(results: Results, limit: Limit) -> str:
+    """What the first execution did before the device had work, and the last one after it: no part of the verdict, but
+    of the user's time."""
+    said = []
+    for (time, row), words in (
+        (lead_in(results, limit), "Before its first device work the first execution took"),
+        (lead_out(results, limit), "After its last device work the last execution went on for"),
+    ):
+        if row is not None and time >= _LEAD_IN_RATIO * limit.window_ns:
+            said.append(f"{words} {format_ns(time)}; most of it: {cause_text(row)}.")
+    return " ".join(said)
+
+
+def main_limit(results: Results) -> Limit:
+    """What limits the captures of the main case."""
+    return find_limit(results, captures_of(results, cases.main_case(results)))
+
+
+def captures_of(results: Results, case: cases.Case | None) -> list[int] | None:
+    """The captures that a verdict on a case speaks of: where one workload was captured at several levels or batch
+    sizes, the one that the case's kernels come from; else (None) all, as the ranks of a job are."""
+    rows = cases.rows(results, "cases", case) if case is not None else frame_or_empty(results, "cases").iloc[:0]
+    captures = frame_or_empty(results, "captures", ["level", "batch_size"])
+    if rows.empty or len(captures.astype(str).drop_duplicates()) < 2:
+        return None
+    chosen = int(rows["kernel_capture_id"].iloc[0])
+    return [chosen] if chosen >= 0 else None
+
+
+def word_of(limit: Limit) -> str:
+    """The verdict in a word or two."""
+    if not limit.window_ns:
+        return "no device work was recorded"
+    if limit.kind == "unknown":
+        return "what limits it is not known"
+    if limit.kind == "mixed":
+        return f"mixed: {GROUPS[limit.groups[0][0]]} and {GROUPS[limit.groups[1][0]]}"
+    word = WORDS[limit.kind]
+    return word if limit.is_gpu else word.replace("GPU", "CPU")
+
+
+def sentence_of(results: Results, limit: Limit) -> str:
+    """The two or three numbers behind the verdict, and who owns them."""
+    if not limit.window_ns:
+        return "What limits the program is not known. Record it: nsys profile -t cuda,nvtx -o report python program.py"
+    devices = f"{limit.device_count} GPUs were" if limit.device_count > 1 else "The GPU was"
+    devices = devices if limit.is_gpu else "The CPU's operators were"
+    each = " each on average" if limit.device_count > 1 else ""
+    said = [
+        f"{devices} busy {format_ratio_percent(limit.busy_ns / limit.window_ns)} of {_SCOPES[limit.scope]}, "
+        f"{format_ns(limit.window_ns / limit.device_count)}{each}."
+    ]
+    if limit.kind in ("compute", "memory", "kernel", "latency"):
+        said += [_kernel_sentence(results, limit), *_work_sentence(results, limit)]
+    elif limit.kind == "unknown":
+        said.append(f"{limit.reason[:1].upper()}{limit.reason[1:]}.")
+    else:
+        causes = largest_causes(results, limit, count=20)
+        chosen = [group for group, _ in limit.groups[: 2 if limit.kind == "mixed" else 1]]
+        said += [_group_sentence(limit, group, causes) for group in chosen]
+    if limit.unknown_ns > 0.05 * limit.window_ns:
+        said.append(f"{format_ns(limit.unknown_ns)} wait for something that was not recorded and are left out.")
+    return " ".join(said)
+
+
+def _kernel_sentence(results: Results, limit: Limit) -> str:
+    window = limit.window
+    kernel, graph = max(int(window["kernel_ns"]), 1), int(window["graph_busy_ns"])
+    if graph > kernel:
+        return (
+            f"{format_ratio_percent(graph / limit.window_ns)} ({format_ns(graph)}) went to CUDA graphs whose kernels "
+            "were not recorded; nsys profile --cuda-graph-trace=node shows them."
+        )
+    top = format_ratio_percent(int(window["top_kernel_ns"]) / kernel)
+    work = "kernel" if limit.is_gpu else "operator"
+    text = f"{top} of the {work} time is in {short_kernel(visible(str(window['top_kernel'])), 60)}"
+    if limit.kind == "compute" and window["matrix_ns"]:
+        matrix = format_ratio_percent(int(window["matrix_ns"]) / kernel)
+        text += f"; matrix products, convolutions and attention take {matrix}"
+        if int(window["simt_matrix_ns"]) > kernel / 2:
+            text += ", without tensor cores"
+    elif limit.kind == "kernel":
+        text += f"; {_how_to_know(results, limit)}"
+    return text + "."
+
+
+def _how_to_know(results: Results, limit: Limit) -> str:
+    """What shows whether compute or memory limits, where that is not known."""
+    if UNCOUNTED in results.tables():
+        return "xsp-post why says whether compute or memory limits"
+    row = work_of(results, limit.captures)
+    if row is not None and pd.notna(row["arithmetic_intensity_flop_per_byte"]):
+        throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
+        intensity = format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"])
+        device = "GPU" if limit.is_gpu else "CPU"
+        return (
+            f"its {_work_name(limit)} do {throughput} at {intensity}, but the peaks of this {device} are not known: "
+            "xsp-post doctor --measure-peaks, then --peaks FILE"
+        )
+    if not limit.is_gpu:
+        return "the sizes of the operators were not recorded"
+    return "xsp-post run --ncu shows whether compute or memory limits"
+
+
+def _work_name(limit: Limit) -> str:
+    return "kernels" if limit.is_gpu else "operators"
+
+
+def _work_sentence(results: Results, limit: Limit) -> list[str]:
+    """How far the work of the kernels, where it was counted, is from the roofs."""
+    row = work_of(results, limit.captures)
+    if row is None or str(row["bound"]) != limit.kind or limit.kind not in _WORK:
+        return []
+    if pd.isna(row["arithmetic_intensity_flop_per_byte"]) or str(row["bound_source"]) == "speed of light":
+        return [f"Nsight Compute's own shares of the peaks say so of the {_work_name(limit)}."]
+    said = _WORK[limit.kind].format(
+        work=_work_name(limit),
+        intensity=format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"]),
+        throughput=format_flop_per_s(row["arithmetic_throughput_flop_per_s"]),
+        reached=format_ratio_percent(row["roof_ratio"]),
+    )
+    coverage = float(row["counter_coverage_ratio"])
+    if str(row["counter_source"]) == "analytic":
+        return [said, "Flop and bytes are counted from the model, not measured: an estimate."]
+    share = "all" if coverage >= 0.995 else format_ratio_percent(coverage)
+    return [said, f"Counters cover {share} of the kernel time."] if pd.notna(coverage) else [said]
+
+
+def _group_sentence(limit: Limit, group: str, causes: Sequence[CauseRow]) -> str:
+    time = dict(limit.groups)[group]
+    text = f"{format_ratio_percent(limit.ratio(group))} ({format_ns(time)}) went to {GROUPS[group]}"
+    mine = [row for row in causes if row.group == group]
+    if group == "copy":
+        alone = int(limit.window["copy_busy_ns"])
+        waited = f" and {format_ns(time - alone)} waiting for copy calls" if time - alone >= 0.01 * time else ""
+        text += f": {format_ns(alone)} copies that ran alone{waited}" if waited else ", which ran alone"
+    if mine and group != "copy":
+        text += f"; most of the waiting: {cause_text(mine[0])}"
+    return text + "."
+
+
+def cause_text(row: CauseRow) -> str:
+    """``synchronisation (cudaStreamSynchronize) in loss: 12.3 ms``."""
+    call = f" ({shown(row.call_name, 60)})" if row.call_name else ""
+    owner = f" in {shown(row.owner, 60)}" if row.owner else " outside every range"
+    detail = ""
+    if row.detail:
+        behind = row.cause in ("synchronization", "queued")
+        detail = f", {'behind ' if behind else ''}{shown(row.detail, 60)}"
+    layer = f" [{shown(row.layer_path, 60)}]" if row.layer_path else ""
+    return f"{CAUSES[row.cause]}{call}{owner}{layer}{detail}: {format_ns(row.idle_ns)}"
+
+
+def verdict_line(results: Results) -> Text:
+    """The line that stands first on the terminal."""
+    limit = main_limit(results)
+    text = Text("Verdict  ", style="bold")
+    text.append(word_of(limit), style="bold")
+    text.append(f". {sentence_of(results, limit)}", style="default")
+    lead_in = lead_in_line(results, limit)
+    for more in (lead_in, coverage_note(results, limit)):
+        text.append(f" {shown(more, 400)}" if more else "", style="default")
+    return text
+
+
+def verdict_data(results: Results) -> dict[str, Any]:
+    """The verdict alone, as data."""
+    limit = main_limit(results)
+    return limit_data(limit, word_of(limit), sentence_of(results, limit))
+
+
+def limit_data(limit: Limit, word: str, sentence: str) -> dict[str, Any]:
+    """A limit with its words, as data."""
+    return {
+        "kind": limit.kind,
+        "word": word,
+        "sentence": sentence,
+        "reason": limit.reason,
+        "scope": limit.scope,
+        "device_count": limit.device_count,
+        "window_ns": limit.window_ns,
+        "busy_ns": limit.busy_ns,
+        "idle_ns": limit.window_ns - limit.busy_ns,
+        "unknown_ns": limit.unknown_ns,
+        "groups": [{"group": group, "time_ns": time, "ratio": limit.ratio(group)} for group, time in limit.groups],
+    }

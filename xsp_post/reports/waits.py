@@ -9,7 +9,7 @@ import pandas as pd
 
 from xsp_post.analyses.limits import in_scope
 from xsp_post.model.results import Results
-from xsp_post.reports import theme
+from xsp_post.reports import theme, verdict
 from xsp_post.reports import why as report
 from xsp_post.reports.blocks import Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.cases import Case
@@ -22,7 +22,7 @@ ROW_LIMIT = 100
 
 def data(results: Results) -> pd.DataFrame:
     """The causes of idle time in what the verdict speaks of, summed over devices, largest first."""
-    limit = report.main_limit(results)
+    limit = verdict.main_limit(results)
     if not limit.scope:
         return pd.DataFrame(columns=list(view_of("idle_causes")))
     causes = in_scope(results, limit)
@@ -31,7 +31,7 @@ def data(results: Results) -> pd.DataFrame:
         idle_ns=("idle_ns", "sum"), piece_count=("piece_count", "sum"), longest_ns=("longest_ns", "max")
     )  # fmt: skip
     frame = summed.reset_index().sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)
-    return frame.assign(cause=frame["cause"].map(report.CAUSES))
+    return frame.assign(cause=frame["cause"].map(verdict.CAUSES))
 
 
 def chart(frame: pd.DataFrame) -> Any:

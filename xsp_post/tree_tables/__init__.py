@@ -83,13 +83,12 @@ def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame
     return frame[wanted + [c for c in frame if c not in wanted]]
 
 
-def summary_frames(tree: Tree, capture_id: int = 0, *, with_host_rows: bool = False) -> Analysis:
+def summary_frames(tree: Tree, capture_id: int = 0) -> Analysis:
     """What `tree` prints, without the million rows behind it: captures, devices, paths and what ran in
-    them, balance, causes of waits, findings.
-    ``with_host_rows``: waits are explained by operating-system calls, scheduling and samples, too (for `why`)."""
+    them, balance, causes of waits, findings."""
     frames = {"paths": fold(tree), "operations": operations_frame(tree), "devices": devices_frame(tree),
               "balance": balance(tree), "captures": captures_frame(tree)}  # fmt: skip
-    frames |= idle_frames(tree, frames["paths"], with_host_rows=with_host_rows, with_pieces=False)
+    frames |= idle_frames(tree, frames["paths"], with_pieces=False)
     frames["execution_candidates"] = tree.execution_candidates.copy()
     for name, frame in frames.items():
         frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))

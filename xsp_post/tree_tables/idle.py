@@ -16,12 +16,10 @@ from xsp_post.tree_tables.columns import categorical
 CAUSES = pd.Index([cause.name.lower() for cause in Cause])
 
 
-def idle_frames(
-    tree: Tree, paths: pd.DataFrame, *, with_host_rows: bool = True, with_pieces: bool = True
-) -> dict[str, pd.DataFrame]:
+def idle_frames(tree: Tree, paths: pd.DataFrame, *, with_pieces: bool = True) -> dict[str, pd.DataFrame]:
     """The tables of idle time without their capture. ``paths`` gets its columns about waiting in place. Without
-    ``with_host_rows`` there is no other pass over the capture, without ``with_pieces`` no table of them."""
-    idle = explain_idle(tree, with_host_rows=with_host_rows)
+    ``with_pieces`` there is no table of them."""
+    idle = explain_idle(tree)
     causes = idle_causes_frame(tree, idle)
     give_paths_their_waits(paths, causes)
     windows = device_windows(tree, idle.devices, idle.pieces)

@@ -26,7 +26,7 @@ def operator_frames(tree: Tree) -> dict[str, pd.DataFrame]:
     if not len(kernels):
         return empty
     phase = kernel_phases(tree, kernels)
-    if _says_sizes(tree):
+    if says_sizes(tree):
         calls = operator_calls(tree, kernels)
         if calls.kinds["amounts"].notna().any():
             return _frames(calls, kernels, phase)
@@ -45,7 +45,8 @@ def _phases_only(phase: np.ndarray) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def _says_sizes(tree: Tree) -> bool:
+def says_sizes(tree: Tree) -> bool:
+    """Whether the capture says the sizes of what operators were given."""
     if "arguments_id" in tree.trace.attributes or "arguments" in tree.inferred:
         return True
     return any(str(one).startswith("[[") for one in tree.names.node_category("shape_text").categories)
