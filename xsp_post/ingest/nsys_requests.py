@@ -47,7 +47,7 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         WantedColumn("deviceId", "device_id", is_narrow=True, is_required=True),
         WantedColumn("streamId", "stream_id", is_narrow=True, is_required=True),
         WantedColumn("correlationId", "correlation_id", -1, is_required=True),
-        WantedColumn("globalPid", "global_pid"),  # see `nsys._Reader`: needed where there are several processes
+        WantedColumn("globalPid", "global_pid"),  # see `nsys`: needed where there are several processes
     )
     name = WantedColumn(
         "demangledName", "name", -1, is_narrow=True, is_required=True, alternatives=("shortName", "mangledName")

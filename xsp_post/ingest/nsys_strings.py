@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -94,3 +95,11 @@ class Interner:
         except UnicodeDecodeError:
             self.bad_bytes_count += 1
             return (value or b"").decode("utf-8", "replace")
+
+
+_ABI_SUFFIX = re.compile(r"_v\d+$")
+
+
+def without_abi_suffix(name: str) -> str:
+    """A function's name without the version of its interface: ``cudaLaunchKernel_v7000`` → ``cudaLaunchKernel``."""
+    return _ABI_SUFFIX.sub("", name)

@@ -1,0 +1,121 @@
+"""Captures in: the device tables of an Nsight Systems export → the activities of the trace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, NO_MEMORY_KIND
+from xsp_post.ingest.nsys_strings import Interner, numbers
+from xsp_post.ingest.nsys_threads import Numbering
+from xsp_post.ingest.tables import NULL
+from xsp_post.model.trace import ActivityKind, memory_kinds
+
+_NONE_32 = 0xFFFFFFFF
+_COPY_KINDS = {
+    0: "[CUDA memcpy]",
+    1: "[CUDA memcpy Host-to-Device]",
+    2: "[CUDA memcpy Device-to-Host]",
+    3: "[CUDA memcpy Host-to-Array]",
+    4: "[CUDA memcpy Array-to-Host]",
+    5: "[CUDA memcpy Array-to-Array]",
+    6: "[CUDA memcpy Array-to-Device]",
+    7: "[CUDA memcpy Device-to-Array]",
+    8: "[CUDA memcpy Device-to-Device]",
+    9: "[CUDA memcpy Host-to-Host]",
+    10: "[CUDA memcpy Peer-to-Peer]",
+    11: "[CUDA Unified Memory memcpy Host-to-Device]",
+    12: "[CUDA Unified Memory memcpy Device-to-Host]",
+    13: "[CUDA Unified Memory memcpy Device-to-Device]",
+}
+
+
+def activities(tables: dict[str, pa.Table], strings: Interner, numbering: Numbering, *, detail: bool) -> pd.DataFrame:
+    """Kernels, copies, sets and opaque graph executions, one row each. Takes their rows out of ``tables``."""
+    parts = [
+        _device_rows(tables.pop("kernel"), ActivityKind.KERNEL, strings, numbering, detail),
+        _device_rows(tables.pop("memcpy"), ActivityKind.MEMCPY, strings, numbering, detail),
+        _device_rows(tables.pop("memset"), ActivityKind.MEMSET, strings, numbering, detail),
+        _device_rows(tables.pop("graph"), ActivityKind.GRAPH, strings, numbering, detail),
+    ]
+    filled = [p for p in parts if len(p)] or parts[:1]
+    if len(filled) == 1:
+        return filled[0]
+    # concatenate column by column, with the numpy type of the kernels' column
+    columns: dict[str, np.ndarray] = {}
+    for name in dict.fromkeys(c for part in filled for c in part.columns):
+        typed = next(p[name] for p in filled if name in p).to_numpy().dtype
+        columns[name] = np.concatenate(
+            [p[name].to_numpy() if name in p else np.zeros(len(p), typed) for p in filled]
+        ).astype(typed, copy=False)
+    return pd.DataFrame(columns, copy=False)
+
+
+def _device_rows(
+    table: pa.Table, kind: ActivityKind, strings: Interner, numbering: Numbering, detail: bool
+) -> pd.DataFrame:
+    count = table.num_rows
+    stream = numbers(table, "stream_id", np.int32)
+    stream[stream < 0] = -1
+    columns: dict[str, np.ndarray] = {
+        "kind": np.full(count, int(kind), np.int8),
+        "process_index": numbering.process_index(numbers(table, "global_pid")),
+        "device_id": numbers(table, "device_id", np.int32),
+        "stream_id": stream,
+        "correlation_id": numbers(table, "correlation_id"),
+        "start_ns": numbers(table, "start_ns"),
+        "end_ns": numbers(table, "end_ns"),
+    }
+    if detail:
+        columns["context_id"] = numbers(table, "context_id", np.int32)
+    if kind is ActivityKind.KERNEL:
+        columns["name_id"] = strings.by_number(numbers(table, "name"))
+        columns["short_name_id"] = columns["name_id"]
+        if "short_name" in table.column_names:
+            columns["short_name_id"] = strings.by_number(numbers(table, "short_name"))
+            missing = columns["name_id"] < 0
+            columns["name_id"][missing] = columns["short_name_id"][missing]
+        if detail:
+            for ours in LAUNCH_DETAIL.values():
+                columns[ours] = numbers(table, ours, np.int32)
+    else:
+        columns["name_id"] = columns["short_name_id"] = _operation_names(table, kind, strings)
+    if kind is not ActivityKind.GRAPH:
+        columns["graph_node_id"] = no_sentinel(numbers(table, "graph_node_id"))
+    if kind in (ActivityKind.MEMCPY, ActivityKind.MEMSET):
+        columns["bytes"] = numbers(table, "bytes")
+    if kind is ActivityKind.MEMCPY:
+        columns["copy_kind"] = numbers(table, "copy_kind", np.int8)
+        # nsys counts from 0 (pageable), CUPTI from 1
+        sides = [(numbers(table, f"{side}_kind") + 1) % (NO_MEMORY_KIND + 1) for side in ("source", "target")]
+        columns["memory_kind"] = memory_kinds(columns["copy_kind"], *sides)
+    if kind is ActivityKind.GRAPH:
+        columns["graph_id"] = numbers(table, "graph_id")
+    for name, kind_type in (("bytes", np.int64), ("copy_kind", np.int8), ("memory_kind", np.int8),
+                            ("graph_node_id", np.int64), ("graph_id", np.int64)):  # fmt: skip
+        if name not in columns:
+            # a column of zeros that costs no memory until somebody writes to it
+            columns[name] = np.zeros(count, kind_type)
+    return pd.DataFrame(columns, copy=False)
+
+
+def _operation_names(table: pa.Table, kind: ActivityKind, strings: Interner) -> np.ndarray:
+    if kind is ActivityKind.MEMSET:
+        return np.full(table.num_rows, strings.text("[CUDA memset]"), np.int32)
+    if kind is ActivityKind.MEMCPY:
+        codes, unique = pd.factorize(numbers(table, "copy_kind"))
+        names = [strings.text(_COPY_KINDS.get(int(u), f"[CUDA memcpy kind {int(u)}]")) for u in unique]
+        return np.array([*names, -1], np.int32)[codes]
+    if not table.num_rows:
+        return np.zeros(0, np.int32)
+    graph, execution = numbers(table, "graph_id"), numbers(table, "graph_exec_id")
+    codes, launched = pd.factorize(pd.MultiIndex.from_arrays([graph, execution]))
+    names = [strings.text(f"CUDA graph {g} exec {x}") for g, x in launched]
+    return np.array([*names, -1], np.int32)[codes]
+
+
+def no_sentinel(values: np.ndarray) -> np.ndarray:
+    """Numbers of graph nodes; 0 where there is none. Changes the array."""
+    values[(values == _NONE_32) | (values == NULL)] = 0
+    return values

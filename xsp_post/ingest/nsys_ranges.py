@@ -1,0 +1,183 @@
+"""Captures in: NVTX rows and library calls of an Nsight Systems export → the spans of the trace, and their domains."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from xsp_post.base.findings import Finding, finding
+from xsp_post.ingest.nsys_strings import Interner, numbers, without_abi_suffix
+from xsp_post.ingest.nsys_threads import PROCESS_BITS, Numbering
+from xsp_post.ingest.nsys_times import last_time
+from xsp_post.ingest.tables import NULL
+from xsp_post.model.trace import SpanKind
+
+_PUSH_POP, _START_END = (59, 70), (60, 71)
+_MARK = 34
+_DOMAIN_CREATE = 75
+
+
+class RangeReader:
+    """Shapes the ranges of one export. ``last_ns``: the last time in its NVTX rows."""
+
+    def __init__(self, strings: Interner, numbering: Numbering, *, detail: bool) -> None:
+        self.strings, self.numbering, self.detail = strings, numbering, detail
+        self.findings: list[Finding] = []
+        self.last_ns = 0
+
+    def spans(self, nvtx: pa.Table, cudnn: pa.Table, cublas: pa.Table) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The ranges and library calls, and the domains of the ranges."""
+        domains = self._domains(nvtx)
+        self.last_ns = last_time(numbers(nvtx, "start_ns"), numbers(nvtx, "end_ns"))
+        event_type = numbers(nvtx, "event_type")
+        push_pop = np.isin(event_type, _PUSH_POP)
+        ranges = push_pop | np.isin(event_type, _START_END)
+        marks = nvtx.filter(pa.array(event_type == _MARK)) if (event_type == _MARK).any() else None
+        if not ranges.all():
+            nvtx, push_pop = nvtx.filter(pa.array(ranges)), push_pop[ranges]
+        spans = self._range_rows(nvtx, push_pop)
+        spans["domain_index"] = self._domain_index(nvtx, spans["process_index"].to_numpy())
+        cross = spans["is_cross_thread"].to_numpy()
+        if cross.any():
+            self.findings.append(finding("cross-thread-ranges", count=int(cross.sum())))
+        libraries = [self._library_rows(t, n) for t, n in ((cudnn, "cuDNN"), (cublas, "cuBLAS")) if t.num_rows]
+        if libraries:
+            spans = pd.concat([spans, *libraries], ignore_index=True)
+        if marks is not None and self.detail:
+            spans = self._shapes_from_marks(spans, marks)
+        return spans, domains
+
+    def _range_rows(self, nvtx: pa.Table, push_pop: np.ndarray) -> pd.DataFrame:
+        thread = self.numbering.thread_index(numbers(nvtx, "global_tid"))
+        name = self.strings.inline(nvtx.column("text"))
+        text_number = numbers(nvtx, "text_number")
+        by_number = (name < 0) & (text_number != NULL)
+        if by_number.any():
+            name[by_number] = self.strings.by_number(text_number[by_number])
+        closer = numbers(nvtx, "end_global_tid")
+        end = numbers(nvtx, "end_ns")
+        frame = pd.DataFrame(
+            {
+                "kind": np.where(push_pop, int(SpanKind.PUSH_POP), int(SpanKind.START_END)).astype(np.int8),
+                "thread_index": thread,
+                "process_index": self.numbering.process_of_thread[thread],
+                "name_id": name,
+                "start_ns": numbers(nvtx, "start_ns"),
+                "end_ns": end,
+                "source_row_id": numbers(nvtx, "source_row_id") if self.detail else np.full(len(end), -1, np.int64),
+                "is_open": end == NULL,
+                "is_cross_thread": (closer != NULL) & (closer != 0) & (closer != numbers(nvtx, "global_tid")),
+                "payload_text_id": self._payload(nvtx),
+            },
+            copy=False,
+        )
+        return frame
+
+    def _payload(self, nvtx: pa.Table) -> np.ndarray:
+        count = nvtx.num_rows
+        payload = np.full(count, -1, np.int32)
+        if not self.detail or not count:
+            return payload
+        payload = self.strings.inline(nvtx.column("json_text"))
+        json_number = numbers(nvtx, "json_number")
+        has = json_number != NULL
+        if has.any():
+            payload[has] = self.strings.by_number(json_number[has])
+        for column in ("int64_value", "uint64_value"):
+            values = numbers(nvtx, column)
+            has = (values != NULL) & (payload < 0)
+            if has.any():
+                codes, unique = pd.factorize(values[has])
+                texts = np.array([self.strings.text(str(u)) for u in unique.tolist()], np.int32)
+                payload[has] = texts[codes]
+        return payload
+
+    def _shapes_from_marks(self, spans: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
+        """Our own ``shape:[…]`` marks belong to the innermost range around them (workload.ranges)."""
+        from xsp_post.arrays.intervals import nest
+
+        texts = self.strings.inline(marks.column("text"))
+        text_number = numbers(marks, "text_number")
+        missing = (texts < 0) & (text_number != NULL)
+        if missing.any():
+            texts[missing] = self.strings.by_number(text_number[missing])
+        is_shape = np.array([c >= 0 and self.strings.texts[c].startswith("shape:") for c in texts.tolist()], bool)
+        if not is_shape.any():
+            return spans
+        thread = self.numbering.thread_index(numbers(marks, "global_tid"))[is_shape].astype(np.int64)
+        at = numbers(marks, "start_ns")[is_shape]
+        usable = np.flatnonzero((~spans["is_cross_thread"] & ~spans["is_open"]).to_numpy())
+        nested = nest(
+            spans["thread_index"].to_numpy()[usable].astype(np.int64),
+            spans["start_ns"].to_numpy()[usable],
+            spans["end_ns"].to_numpy()[usable],
+        )
+        owner = nested.innermost(thread, at, at)
+        shape = np.full(len(spans), -1, np.int32)
+        hit = owner >= 0
+        shape[usable[owner[hit]]] = texts[is_shape][hit]
+        return spans.assign(shape_text_id=shape)
+
+    def _library_rows(self, table: pa.Table, library: str) -> pd.DataFrame:
+        thread = self.numbering.thread_index(numbers(table, "global_tid"))
+        count = table.num_rows
+        end = numbers(table, "end_ns")
+        return pd.DataFrame(
+            {
+                "kind": np.full(count, int(SpanKind.LIBRARY), np.int8),
+                "thread_index": thread,
+                "process_index": self.numbering.process_of_thread[thread],
+                "name_id": self.strings.by_number(numbers(table, "name"), without_abi_suffix),
+                "start_ns": numbers(table, "start_ns"),
+                "end_ns": end,
+                "source_row_id": np.full(count, -1, np.int64),
+                "is_open": end == NULL,
+                "is_cross_thread": np.zeros(count, bool),
+                "payload_text_id": np.full(count, -1, np.int32),
+                "domain_index": np.full(count, -1, np.int32),
+            }
+        )
+
+    def _domains(self, nvtx: pa.Table) -> pd.DataFrame:
+        """Every (process, domain number) that has a range, with its name or ``domain-N``."""
+        domain, event_type = numbers(nvtx, "domain"), numbers(nvtx, "event_type")
+        is_alone = not domain.any() and not (event_type == _DOMAIN_CREATE).any()
+        if is_alone:  # the usual case: nothing to look up in a million rows
+            self._domain_keys: dict[tuple[int, int], int] = {}
+            return pd.DataFrame({"process_index": np.zeros(0, np.int32), "name": np.zeros(0, object)})
+        gpid = numbers(nvtx, "global_tid") & PROCESS_BITS
+        named: dict[tuple[int, int], str] = {}
+        created = np.flatnonzero(event_type == _DOMAIN_CREATE)
+        if len(created):
+            rows = nvtx.take(pa.array(created))
+            aside = Interner(self.strings.ids, self.strings.values)
+            text = aside.inline(rows.column("text"))
+            by_number = aside.by_number(numbers(rows, "text_number"))
+            text = np.where(text < 0, by_number, text)
+            for g, d, c in zip(gpid[created].tolist(), domain[created].tolist(), text.tolist()):
+                if c >= 0:
+                    named[g, d] = aside.texts[c]
+        used = (domain != 0) & (np.isin(event_type, _PUSH_POP) | np.isin(event_type, _START_END))
+        keys = sorted(set(zip(gpid[used].tolist(), domain[used].tolist())))
+        names = [named.get(key, f"domain-{key[1]}") for key in keys]
+        unnamed = [n for key, n in zip(keys, names) if key not in named]
+        if unnamed:
+            self.findings.append(finding("domain-without-name", count=len(unnamed), example=", ".join(unnamed[:3])))
+        self._domain_keys = {key: index for index, key in enumerate(keys)}
+        return pd.DataFrame(
+            {
+                "process_index": self.numbering.process_index(np.array([k[0] for k in keys], np.int64)),
+                "name": np.array(names, object),
+            }
+        )
+
+    def _domain_index(self, nvtx: pa.Table, process: np.ndarray) -> np.ndarray:
+        result = np.full(nvtx.num_rows, -1, np.int32)
+        if not self._domain_keys:
+            return result
+        domain = numbers(nvtx, "domain")
+        gpid = self.numbering.gpids[process]
+        for (g, d), index in self._domain_keys.items():
+            result[(domain == d) & (gpid == g)] = index
+        return result
