@@ -26,6 +26,7 @@ from xsp_post.model.results import Analysis, Overlay, Results, with_findings
 from xsp_post.model.trace import Trace
 
 if TYPE_CHECKING:
+    from xsp_post.model.counters import CounterReport
     from xsp_post.tree_steps.twin import Twin
 
 
@@ -253,7 +254,7 @@ def _concat(frames: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def with_counters(analysis: Analysis, reports: list) -> Analysis:
+def with_counters(analysis: Analysis, reports: list[CounterReport]) -> Analysis:
     """Join counter reports to the kernels."""
     from xsp_post.counters.join import join
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from xsp_post.analyses.frames import core_frame
-from xsp_post.analyses.options import BATCH_POLICIES, ROOF_AUTO, Options
+from xsp_post.analyses.options import ROOF_AUTO, Options
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding
 from xsp_post.model import options as user
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANALYSES",
-    "BATCH_POLICIES",
     "ROOF_AUTO",
     "AnalysisSpec",
     "Options",

@@ -14,6 +14,7 @@ from xsp_post.model.options import DEFAULTS, TREE, Options
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
 
     from xsp_post.model.results import Analysis
 
@@ -118,7 +119,7 @@ _DISPENSABLE = ("interval", "in_layer", "base", "other")
 _LEAST_NAME = 24
 
 
-def _section(console, title: str, table_name: str, frame: pd.DataFrame, top: int) -> None:
+def _section(console: Console, title: str, table_name: str, frame: pd.DataFrame, top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 

@@ -191,8 +191,7 @@ NOTES = 2  # findings below a warning that are printed at the end of a run
 
 def _findings(analysis: Any, store: Path) -> list[str]:
     """Every error and warning, one line each, worst first; of the rest the workload's own, and how many there are."""
-    from xsp_post.base.findings import SEVERITIES
-    from xsp_post.base.messages import INFO
+    from xsp_post.base.messages import INFO, SEVERITIES
     from xsp_post.base.text_safety import shown
 
     ordered = sorted(analysis.findings, key=lambda f: (SEVERITIES.index(f.severity), f.capture_id >= 0))

@@ -213,7 +213,7 @@ def _named_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
     return rows[rows["base"].notna() & rows["other"].notna()]
 
 
-def _sentence(bar: Bar, row: dict[str, Any]) -> str:
+def _sentence(bar: Bar, row: dict[Any, Any]) -> str:
     is_time = bar.quantity not in ("kernel_count", THROUGHPUT)
     amount = format_ns if is_time or bar.quantity == THROUGHPUT else format_count
     what = "model latency" if bar.quantity == THROUGHPUT else row["label"]

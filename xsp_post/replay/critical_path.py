@@ -13,7 +13,7 @@ import pandas as pd
 from xsp_post.names.families import families
 from xsp_post.replay.executions import Clock
 from xsp_post.replay.graph import ARRIVAL, CALL, OPERATION, ORDER, RECORD, RETURN, ROOM, Graph, Steps, steps_of
-from xsp_post.replay.recording import OperationKind
+from xsp_post.replay.recording import OperationKind, Operations
 from xsp_post.replay.simulate import NEVER, Program
 
 HOST, LAUNCH, LATENCY, STREAM_GAP, SYNCHRONISATION = (
@@ -177,7 +177,7 @@ def _frame(
     return frame[list(COLUMNS)].reset_index(drop=True)
 
 
-def _first_operation(operations, call_count: int) -> np.ndarray:
+def _first_operation(operations: Operations, call_count: int) -> np.ndarray:
     """The first operation that each call launched, −1 none."""
     first = np.full(call_count, -1, np.int64)
     launched = np.flatnonzero(operations.call >= 0)[::-1]

@@ -10,6 +10,7 @@ running the program again until nothing changes (`replay`). All amounts are arra
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ import pandas as pd
 
 from xsp_post.replay.edges import DEVICE_WAIT, WAITS
 from xsp_post.replay.learning import Learnt
-from xsp_post.replay.recording import Recording
+from xsp_post.replay.recording import Operations, Recording
 from xsp_post.replay.simulate import NEVER, ZERO, Program, Times, run
 
 CALL, OPERATION, RETURN, ROOM, RECORD, ORDER, ARRIVAL = range(7)  # kinds of step
@@ -157,10 +158,10 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     )
     parts: list[tuple[np.ndarray, ...]] = []
 
-    def add(place, sub, kind, index, target, first, first_ns, second, second_ns) -> None:
-        count = len(index)
-        parts.append(tuple(np.broadcast_to(np.asarray(x, np.int64), count) for x in
-                           (place, sub, kind, index, target, first, first_ns, second, second_ns)))  # fmt: skip
+    def add(*columns: Any) -> None:
+        """Steps: place, sub, kind, index, target, first, first_ns, second, second_ns; scalars are the same for all."""
+        count = len(columns[3])
+        parts.append(tuple(np.broadcast_to(np.asarray(x, np.int64), count) for x in columns))
 
     number = np.arange(n_calls)
     add(number * 4 + 1, 0, CALL, number, graph.thread_register, graph.source, amounts.before_ns + amounts.own_ns,
@@ -216,7 +217,9 @@ def _enqueued(place: np.ndarray, has_call: np.ndarray) -> np.ndarray:
     return place * 4 + np.where(has_call, 2, 0)
 
 
-def _add_orders(add, amounts: Amounts, place: np.ndarray, stream: np.ndarray, first_free: int, graph: Graph) -> int:
+def _add_orders(
+    add: Callable[..., None], amounts: Amounts, place: np.ndarray, stream: np.ndarray, first_free: int, graph: Graph
+) -> int:
     """Steps for what one stream waits for of another, and how many registers hold what is pending."""
     orders = amounts.orders[np.argsort(amounts.orders[:, 0], kind="stable")]
     count = 8
@@ -236,7 +239,7 @@ def _add_orders(add, amounts: Amounts, place: np.ndarray, stream: np.ndarray, fi
     return count if len(orders) else 0
 
 
-def _nth_before(operations, amounts: Amounts) -> np.ndarray:
+def _nth_before(operations: Operations, amounts: Amounts) -> np.ndarray:
     """The operation that must have started before a launch returns: as many before it on its stream as the queue is
     deep; −1 none. Blocking copies leave nothing in the queue."""
     result = np.full(len(operations), -1, np.int64)

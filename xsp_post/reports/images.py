@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 
@@ -53,7 +54,7 @@ def to_svg(chart: alt.TopLevelMixin) -> bytes:
     return vl_convert.vegalite_to_svg(_spec(chart)).encode("utf-8")
 
 
-def _spec(chart: alt.TopLevelMixin) -> dict:
+def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
     with alt.data_transformers.enable("default"), alt.data_transformers.disable_max_rows():
         spec = chart.to_dict(validate=False)
     spec["background"] = "#ffffff"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -227,7 +228,7 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
     cells = {c: _cells(listed[c], formatter_of(str(c)), longest) for c in columns}
     widths = {c: max([len(titles[c]), *(len(cell) for cell in cells[c])]) + 1 for c in columns}
     room = console.width
-    fitting: list = []
+    fitting: list[Any] = []
     for column in columns:
         if fitting and widths[column] > room:
             break
@@ -271,7 +272,7 @@ def _with_short_names(listed: pd.DataFrame) -> pd.DataFrame:
 _KEYS = ("case_index", "capture_id", "batch_size", "phase", "call_index", "call_count", "iteration_index")
 
 
-def _most_wanted_first(columns: list, table_name: str) -> list:
+def _most_wanted_first(columns: list[Any], table_name: str) -> list[Any]:
     """The columns that the page shows of the table before all others, and ids last: a narrow terminal has room for
     some."""
     from xsp_post.schemas.views import VIEWS
@@ -299,7 +300,7 @@ def _says_nothing(values: pd.Series) -> bool:
     return bool(values.isna().all()) or ((values == first).all() and (isinstance(first, str) and first == ""))
 
 
-def _cells(values: pd.Series, formatter, longest: int) -> list[Text]:
+def _cells(values: pd.Series, formatter: Callable[[Any], str] | None, longest: int) -> list[Text]:
     if formatter is None:
         from xsp_post.reports.text import shorten
 

@@ -13,7 +13,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.schemas.units import format_bytes, format_bytes_per_s
 
-Row = dict[str, Any]  # a row of the tree, by column
+Row = dict[Any, Any]  # a row of the tree, by column
 Columns = dict[str, np.ndarray]
 
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from nsys_recipe.lib import recipe
@@ -24,7 +25,7 @@ class XspTree(recipe.Recipe):
     """Maps every report to its tables, and puts them side by side with the report's rank."""
 
     @staticmethod
-    def _mapper_func(report_path, parsed_args):
+    def _mapper_func(report_path: object, parsed_args: object) -> tuple[str, dict[str, pd.DataFrame]] | None:
         """(report, {table: DataFrame}), or None where the report cannot be analysed. Runs in a worker."""
         with tempfile.TemporaryDirectory(prefix="xsp-tree-") as folder:
             command, environment = XspTree._interpreter()
@@ -42,7 +43,7 @@ class XspTree(recipe.Recipe):
             return str(report_path), {name: XspTree._read(Path(folder) / f"{name}.csv") for name in TABLES}
 
     @staticmethod
-    def _interpreter():
+    def _interpreter() -> tuple[list[str], dict[str, str]]:
         """The command of an interpreter that has xsp-post, and the environment to start it in."""
         known = {"python": sys.executable, "path": ""}
         written = Path(__file__).with_name("interpreter.json")
@@ -54,13 +55,13 @@ class XspTree(recipe.Recipe):
         return [os.environ.get("XSP_POST_PYTHON") or known["python"]], environment
 
     @staticmethod
-    def _read(path):
+    def _read(path: Path) -> pd.DataFrame:
         return pd.read_csv(path, keep_default_na=True) if path.stat().st_size else pd.DataFrame()
 
-    def mapper_func(self, context):
+    def mapper_func(self, context: Any) -> Any:
         return context.wait(context.map(self._mapper_func, self._parsed_args.input, parsed_args=self._parsed_args))
 
-    def reducer_func(self, mapper_res):
+    def reducer_func(self, mapper_res: Any) -> None:
         """One file per table over all reports; a report's rank is its position among the reports by name."""
         results = sorted((one for one in mapper_res if one is not None), key=lambda one: one[0])
         if not results:
@@ -77,22 +78,22 @@ class XspTree(recipe.Recipe):
             if getattr(self._parsed_args, "csv", False):
                 together.to_csv(self.add_output_file(f"{name}.csv"), index=False)
 
-    def save_notebook(self):
+    def save_notebook(self) -> None:
         self.create_notebook("xsp_tree.ipynb")
         self.add_notebook_helper_file("nsys_display.py")
 
-    def save_analysis_file(self):
+    def save_analysis_file(self) -> None:
         self._analysis_dict.update({"EndTime": str(datetime.now()), "Outputs": self._output_files})
         self.create_analysis_file()
 
-    def run(self, context):
+    def run(self, context: Any) -> None:
         super().run(context)
         self.reducer_func(self.mapper_func(context))
         self.save_notebook()
         self.save_analysis_file()
 
     @classmethod
-    def get_argument_parser(cls):
+    def get_argument_parser(cls) -> Any:
         parser = super().get_argument_parser()
         parser.add_recipe_argument(Option.INPUT, required=True)
         parser.add_recipe_argument(Option.CSV)
