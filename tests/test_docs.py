@@ -6,14 +6,13 @@ import ast
 import importlib.machinery
 import importlib.util
 import io
-import os
 import re
 import shlex
-import subprocess
-import sys
+from functools import cache
 
 import pytest
 from conftest import ROOT
+from helpers import called
 
 PACKAGE = ROOT / "xsp_post"
 DTYPES = {"int64", "int32", "int8", "float64", "bool", "str"}
@@ -34,13 +33,15 @@ def gen_docs():
     return script
 
 
+@cache
 def calls():
     """(file, line, called name, call) of every call in the package."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                yield path.relative_to(ROOT), node.lineno, name, node
+    return [
+        (path.relative_to(ROOT), node.lineno, getattr(node.func, "attr", getattr(node.func, "id", "")), node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    ]
 
 
 def constants(node):
@@ -206,10 +207,7 @@ def test_the_tree_in_the_readme_is_what_is_printed():
     shown = re.search(r"<!-- tree of the example.*?```text\n(.*?)```", text, re.DOTALL)
     command = re.search(r"`xsp-post (tree\s+examples/[^`]+)`", text)
     assert shown and command
-    done = subprocess.run(
-        [sys.executable, "-m", "xsp_post.cli", *command.group(1).split()], check=True,
-        cwd=ROOT, env={**os.environ, "COLUMNS": "110"}, capture_output=True, text=True,
-    )  # fmt: skip
+    done = called(*command.group(1).split(), columns=110, cwd=ROOT)
     assert [line.rstrip() for line in done.stdout.splitlines()] == shown.group(1).splitlines()
 
 

@@ -47,8 +47,8 @@ def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:
     """
     schema = TABLES[table].columns
     frame = pd.DataFrame({column.name: columns[column.name] for column in schema})
-    for column in schema:
-        if column.dtype != "str" and str(frame.dtypes[column.name]) != column.dtype:
+    for column, made in zip(schema, frame.dtypes.tolist()):
+        if column.dtype != "str" and str(made) != column.dtype:
             frame[column.name] = frame[column.name].to_numpy().astype(column.dtype)
     return frame
 

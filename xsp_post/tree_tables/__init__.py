@@ -76,11 +76,15 @@ def _inferred_frame(tree: Tree) -> pd.DataFrame:
 
 def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame:
     """The frame with its capture, columns in the schema's order."""
-    if "capture_id" not in frame:
-        frame.insert(0, "capture_id", np.full(len(frame), capture_id, np.int64))
-    frame["capture_id"] = np.full(len(frame), capture_id, np.int64)
-    wanted = [c for c in column_names(name) if c in frame]
-    return frame[wanted + [c for c in frame if c not in wanted]]
+    owner = np.full(len(frame), capture_id, np.int64)
+    if "capture_id" in frame:
+        frame["capture_id"] = owner
+    else:
+        frame.insert(0, "capture_id", owner)
+    there = frame.columns.tolist()
+    known = set(there)
+    order = list(dict.fromkeys([*(c for c in column_names(name) if c in known), *there]))
+    return frame if order == there else frame[order]
 
 
 def summary_frames(tree: Tree, capture_id: int = 0) -> Analysis:
