@@ -8,6 +8,8 @@ import pytest
 from builders import ExportBuilder
 from helpers import called
 
+from xsp_post.agents import answers
+from xsp_post.agents.folder import Folder, part_options
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze, part_of
 from xsp_post.store.store import open_store, write_store
@@ -75,13 +77,22 @@ def test_a_time_has_what_starts_in_it(whole, options):
     assert part.frame("part")["statement"].iloc[0] == "14.00–20.00 µs of the recording"
 
 
-@pytest.mark.parametrize("words", [("tree",), ("why",)])
+@pytest.mark.parametrize("words", [("tree",), ("why",), ("what-if", "-c", "kernel:gemm=0.5x")])
 def test_text_and_json_say_the_part(source, words):
     named = ("--model-range", "^step$", "--iteration", "1")
     said = called(*words, source, *named, columns=160).stdout
     assert said.startswith("Part shown: iteration 1 of 3 (0 … 2)")
     document = json.loads(called(*words, source, *named, "--json").stdout)["data"]
-    assert document["part"].startswith("iteration 1 of 3") and document["quantities"]
+    assert document["part"].startswith("iteration 1 of 3")
+    assert document["execution_count"] == 1 if words[0] == "what-if" else document["quantities"]
+
+
+def test_an_assistant_asks_about_a_part(source):
+    folder = Folder(source.parent)
+    results = folder.results(source.name, part_options(from_ns=14_000, until_ns=20_000))
+    said = json.loads(answers.answer("tree", source.name, lambda: (results, answers.tree(results))))
+    assert said["part"] == "14.00–20.00 µs of the recording" and said["answer"]["rows"][0]["device_ns"] == 1_500
+    assert json.loads(answers.answer("sources", "", lambda: (None, folder.sources())))["part"] == ""
 
 
 def test_report_and_export_are_of_the_part(source, tmp_path):

@@ -13,6 +13,7 @@ from xsp_post.analyses import table_name, why_empty
 from xsp_post.base.errors import UsageError, XspPostError
 from xsp_post.model.results import Results, for_people
 from xsp_post.reports.gaps import balance, not_known
+from xsp_post.reports.part import part_text
 from xsp_post.reports.quantities import quantities
 from xsp_post.reports.records import records
 from xsp_post.reports.text import visible
@@ -29,7 +30,8 @@ Answer = dict[str, Any]
 def answer(name: str, source: str, make: Callable[[], tuple[Results | None, Answer]]) -> str:
     """The JSON text of one answer, below `LIMIT_BYTES`. A failure is an answer that abstains and says why."""
     document: Answer = {"format": f"xsp-post.agent.{name}", "version": _VERSION, "source": visible(source, 200),
-                        "abstains": False, "reason": "", "answer": None, "balance": [], "not_known": []}  # fmt: skip
+                        "part": "", "abstains": False, "reason": "", "answer": None, "balance": [],
+                        "not_known": []}  # fmt: skip
     try:
         results, said = make()
     except XspPostError as error:
@@ -39,6 +41,7 @@ def answer(name: str, source: str, make: Callable[[], tuple[Results | None, Answ
         document["reason"] = said.pop("_reason", "")
         document["abstains"] = bool(document["reason"])
         document["answer"] = said
+        document["part"] = part_text(results) if results is not None else ""
         if results is not None and "balance" in results.tables():
             document |= {"balance": balance(results), "not_known": not_known(results)}
     return fitting(document)

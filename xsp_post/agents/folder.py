@@ -11,6 +11,7 @@ from xsp_post.base.text_safety import file_name_text
 from xsp_post.ingest.formats import NSYS_REPORT
 from xsp_post.ingest.sources import expand, sniff
 from xsp_post.model.capture import FLEET_STORE, is_run_directory
+from xsp_post.model.options import DEFAULTS, Options
 from xsp_post.model.results import Results
 
 _MOST_LISTED = 100
@@ -48,9 +49,10 @@ class Folder:
                 self._require_inside(Path(f"{path}{ending}").resolve(), name)
         return path
 
-    def results(self, name: str) -> Results:
-        """The results of one source; the last few are kept. Raises `XspPostError`."""
-        from xsp_post.pipeline import results_of
+    def results(self, name: str, options: Options = DEFAULTS) -> Results:
+        """The results of one source, or of the part of it that the options say; the last few are kept. Raises
+        `XspPostError`."""
+        from xsp_post.pipeline import part_of, results_of
 
         path = self.path(name)
         state = path.stat()
@@ -65,7 +67,7 @@ class Folder:
         self._kept.move_to_end(key)
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
-        return self._kept[key]
+        return part_of(self._kept[key], options) if options.is_part else self._kept[key]
 
     def sources(self) -> dict[str, Any]:
         """What can be asked about: path in the folder, kind, size; at most a hundred."""
@@ -121,6 +123,12 @@ class Folder:
     def _outside(name: str) -> UsageError:
         return UsageError(f"{_said(name)} lies outside the folder that is served", code="agent-outside",
                           hint="the tool `sources` lists what can be read")  # fmt: skip
+
+
+def part_options(iteration: int = -1, from_ns: int = -1, until_ns: int = -1) -> Options:
+    """The options of a part; a number below 0 is not said."""
+    chosen = (number if number >= 0 else None for number in (iteration, from_ns, until_ns))
+    return Options(**dict(zip(("iteration", "begin_ns", "end_ns"), chosen)))  # type: ignore[arg-type]
 
 
 def _said(name: str) -> str:

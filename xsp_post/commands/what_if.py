@@ -8,7 +8,7 @@ import typer
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
+from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
 CHANGE_HELP = (
     "What changes, e.g. kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, launch=graph, copy=overlap, sync=none, comm=0.8x, "
@@ -16,7 +16,7 @@ CHANGE_HELP = (
 )
 
 
-@with_options(TREE, ROOFS)
+@with_options(TREE, ROOFS, PART)
 def what_if(
     sources: shared.StoreOrSource,
     change: Annotated[list[str], typer.Option("--change", "-c", metavar="SUBJECT[:REGEX]=VALUE", help=CHANGE_HELP)],
@@ -32,9 +32,10 @@ def what_if(
 
     results = shared.results_of(sources, options)
     prediction = predict(results, change, capture)
+    from xsp_post.reports.part import part_text
     from xsp_post.reports.predictions import data_of, print_prediction
 
     if as_json:
-        shared.print_json("what-if", data_of(prediction))
+        shared.print_json("what-if", {"part": part_text(results) or None, **data_of(prediction)})
         return
-    print_prediction(shared.stdout(), prediction)
+    print_prediction(shared.stdout(), prediction, part_text(results))

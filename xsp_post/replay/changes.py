@@ -264,8 +264,10 @@ def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) ->
     amounts.gap_ns[inside] = np.minimum(amounts.gap_ns[inside], _GRAPH_GAP_NS)
     amounts.queue_depth = 0
     effect.operation_count = int(inside.sum())
+    graphs = int(heads.sum())
     effect.assumption = (
-        f"launches between two synchronisations become {int(heads.sum()):,} graphs, each launched in at most "
+        f"launches between two synchronisations become {graphs:,} graph{'' if graphs == 1 else 's'}, each launched in "
+        "at most "
         f"{_GRAPH_LAUNCH_NS // 1000} µs; the host code between the launches goes where it takes less than "
         f"{LONG_HOST_NS // 1000} µs, and shapes stay the same"
     )

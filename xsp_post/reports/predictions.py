@@ -19,16 +19,16 @@ from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 _PATH_ROWS = 8
 
 
-def print_prediction(console: Console, prediction: Prediction) -> None:
-    """Print one prediction."""
-    executions = format_count(prediction.execution_count)
-    console.print(
-        f"[bold]{escape(shown(prediction.source_name))}[/bold]: {escape(shown(prediction.execution))} "
-        f"({executions} measured)" if prediction.execution != "recording"
-        else f"[bold]{escape(shown(prediction.source_name))}[/bold]: the whole recording (no execution is known)"
-    )  # fmt: skip
+def print_prediction(console: Console, prediction: Prediction, part: str = "") -> None:
+    """Print one prediction. ``part``: the part of the recording that it is of; "" all of it."""
+    if part:
+        say(console, Text(f"Part shown: {part}", style="bold"))
+    said = f": {shown(prediction.execution)} ({format_count(prediction.execution_count)} measured)"
+    if prediction.execution == "recording":
+        said = ": all of it (no execution is known)"
+    say(console, Text.assemble((shown(prediction.source_name), "bold"), said))
     for effect in prediction.effects:
-        say(console, "  " + _effect_text(effect))
+        say(console, "  " + _effect_text(effect), hanging=4)
     table = Table(box=None, pad_edge=False)
     for head in ("", "measured", "predicted", "change", "expected between"):
         table.add_column(head, justify="left" if not head else "right")
