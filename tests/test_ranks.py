@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,10 +11,12 @@ from builders import ExportBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import analyzed
+from rich.console import Console
 
 from xsp_post.analyses.ranks import rank_contribution, rank_table
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
+from xsp_post.reports.terminal import print_frame
 from xsp_post.reports.why import ranks_line
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
@@ -224,11 +228,26 @@ def test_gpus_without_uuid_are_told_by_their_place_on_the_bus(columns, busy_ns, 
     assert not (analysis.frame("findings")["code"] == "gpu-identity-assumed").any()
 
 
-def test_why_names_the_rank_that_the_others_wait_for():
-    ranks = pd.DataFrame({"rank": [0, 1], "is_straggler": [False, True]})
-    assert ranks_line(Analysis({"ranks": ranks})).startswith("2 ranks. The others wait for rank 1.")
-    assert "No rank holds up" in ranks_line(Analysis({"ranks": ranks.assign(is_straggler=False)}))
+def test_one_sentence_says_who_waits_for_whom(captures):
+    ranks = analyzed(captures / "nsys/fsdp_2gpu_h100.sqlite").frame("ranks")
+    said = ranks_line(Analysis({"ranks": ranks}))
+    assert said.startswith("2 ranks: busy 267 ms … 274 ms; communication 12.7 ms a rank (median), 0.0 % of it while")
+    assert "; the others wait for rank 1 (the last to arrive in " in said
+    assert "no rank holds up" in ranks_line(Analysis({"ranks": ranks.assign(is_straggler=False)}))
     assert ranks_line(Analysis({"ranks": ranks[:1]})) == ranks_line(Analysis({})) == ""
+    narrow = io.StringIO()
+    print_frame(Console(file=narrow, width=80), ranks, 40, "ranks")
+    assert narrow.getvalue().startswith("2 ranks: busy")
+    header = next(line for line in narrow.getvalue().splitlines() if line.startswith("rank "))
+    for column in ("waited for", "busy", "compute", "communication", "exposed", "overlap", "waiting"):
+        assert column in header
+
+
+def test_ranks_that_do_not_talk_are_even_or_not(captures):
+    results = analyzed(captures / "nsys/t5_offload_2gpu_h100.sqlite")
+    assert not results.frame("ranks")["is_straggler"].any()
+    said = ranks_line(results)
+    assert said.startswith("2 ranks: busy 963 ms … 963 ms, <0.1 % apart; no communication between them was recorded")
 
 
 def test_a_table_of_ranks_without_rows_is_one_sentence(tmp_path):

@@ -143,13 +143,17 @@ def test_a_narrow_table_shows_what_is_asked_of_it():
     frame = pd.DataFrame({
         "process_id": [144, 145], "capture_name": "a_capture_with_a_long_name.sqlite", "rank": [0, 1],
         "duration_ns": 300_000_000, "busy_ns": [274_000_000, 267_000_000], "idle_ns": 26_000_000,
-        "is_straggler": [False, True],
+        "is_straggler": [False, True], "compute_ns": 254_000_000, "communication_ns": 10_000_000,
+        "exposed_ns": 9_000_000, "communication_count": 33, "last_count": [3, 30], "matched_count": 33,
+        "compute_excess_ratio": 0.01,
     })  # fmt: skip
     for width in (60, 80, 120, 200):
         printed = io.StringIO()
         print_frame(Console(file=printed, width=width), frame, 0, "ranks")
-        head = printed.getvalue().splitlines()[0]
-        assert all(title in head for title in ("rank", "others wait for it", "busy", "idle")), width
+        lead, *rest = printed.getvalue().splitlines()
+        head = next(line for line in rest if line.startswith("rank "))
+        assert lead.startswith("2 ranks: busy 267 ms … 274 ms")
+        assert all(title in head for title in ("rank", "waited for", "busy", "compute", "exposed")), width
         assert max(map(len, printed.getvalue().splitlines())) <= width
 
 

@@ -124,7 +124,8 @@ def _union(rows: pd.DataFrame) -> int:
 
 def ranks_of(results: Results) -> pd.DataFrame:
     """The ranks of one job whose captures are all here (schemas: ranks): processes of one capture, or captures that
-    each state a rank of their own. No rows where there is one rank, or no communication."""
+    each state a rank of their own. No rows where there is one rank, or where neither communication nor the captures
+    say that it is a job."""
     devices = core_frame(results, "devices", ["capture_id", "process_id", "device_id", "rank", "device_ns"])
     devices = devices[devices["device_ns"] > 0]
     captures = results.frame("captures", ["capture_id", "source_name"])
@@ -142,29 +143,41 @@ def ranks_of(results: Results) -> pd.DataFrame:
         ranks = part["ranks"].drop(columns="rank").merge(known[[*keys, "rank"]], on=keys, how="left", validate="1:1")
         parts.append({**part, "ranks": ranks.fillna({"rank": -1})})
     table = rank_table(parts)
-    talks = len(table) > 1 and bool(table["communication_count"].sum())
-    return table if talks else table.iloc[:0]
+    if len(table) < 2:
+        return table.iloc[:0]
+    if table["communication_count"].sum():
+        return table
+    is_stated = bool((devices.loc[devices["capture_id"].isin(chosen), "rank"] >= 0).all())
+    return table.assign(is_straggler=False) if is_stated else table.iloc[:0]  # nobody waits where nobody talks
 
 
 def rank_sentence(ranks: pd.DataFrame) -> str:
     """What is to be known of the ranks: communication, how much of it compute hides, who holds the others up."""
     if ranks.empty:
         return ""
-    communication, exposed = (float(ranks[c].median()) for c in ("communication_ns", "exposed_ns"))
     busy = ranks["busy_ns"].astype(float)
-    hidden = 1 - exposed / communication if communication else float("nan")
-    said = (
-        f"{len(ranks)} ranks: busy {format_ns(busy.min())} … {format_ns(busy.max())}; communication "
-        f"{format_ns(communication)} a rank (median), {format_ratio_percent(hidden)} of it while kernels compute"
-    )
+    said = f"{len(ranks)} ranks: busy {format_ns(busy.min())} … {format_ns(busy.max())}"
+    communication, exposed = (float(ranks[c].median()) for c in ("communication_ns", "exposed_ns"))
+    if not ranks["communication_count"].sum():
+        spread = format_ratio_percent(busy.max() / max(busy.min(), 1.0) - 1)
+        return f"{said}, {spread} apart; no communication between them was recorded, so that none is seen to wait."
+    if communication:
+        said += (
+            f"; communication {format_ns(communication)} a rank (median), "
+            f"{format_ratio_percent(1 - exposed / communication)} of it while kernels compute"
+        )
     slow = ranks[ranks["is_straggler"].astype(bool)]
     if slow.empty:
-        return f"{said}; no rank holds the others up."
+        return f"{said}; no rank holds up the others."
     row = slow.sort_values("compute_excess_ratio", ascending=False).iloc[0]
-    more = (
-        f", {format_ratio_percent(row['compute_excess_ratio'])} more compute" if row["compute_excess_ratio"] > 0 else ""
-    )
-    return f"{said}; rank {int(row['rank'])} holds the others up{more}."
+    names = ", ".join(f"rank {rank}" for rank in slow["rank"].tolist()[:8])
+    why = []
+    if row["last_count"] * 2 > row["matched_count"] > 0:
+        why.append(f"the last to arrive in {row['last_count']} of {row['matched_count']} collectives")
+    if row["compute_excess_ratio"] > 0:
+        why.append(f"{format_ratio_percent(row['compute_excess_ratio'])} more compute")
+    of = f"rank {row['rank']}: " if len(slow) > 1 else ""
+    return f"{said}; the others wait for {names}{f' ({of}' + ', '.join(why) + ')' if why else ''}."
 
 
 # -- all ranks of a job -------------------------------------------------------------------------------------

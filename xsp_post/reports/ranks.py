@@ -7,12 +7,12 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from xsp_post.analyses.ranks import rank_sentence
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.cases import Case
 from xsp_post.reports.text import distinct, shorten, visible
-from xsp_post.reports.why import straggler_text
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.schemas.views import view_of
 
@@ -47,9 +47,11 @@ def _make(results: Results, case: Case | None) -> Section | None:
 
 def _sentence(ranks: pd.DataFrame) -> str:
     exposed, length = int(ranks["exposed_ns"].max()), max(int(ranks["duration_ns"].max()), 1)
+    if not exposed:
+        return rank_sentence(ranks)
     return (
-        f"{format_count(len(ranks))} ranks. {straggler_text(ranks)} Communication that nothing hides takes up to "
-        f"{format_ns(exposed)} of a rank, {format_ratio_percent(exposed / length)} of its time."
+        f"{rank_sentence(ranks)} Communication that nothing hides takes up to {format_ns(exposed)} of a rank, "
+        f"{format_ratio_percent(exposed / length)} of its time."
     )
 
 

@@ -216,6 +216,8 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
     from xsp_post.schemas.units import formatter_of
     from xsp_post.schemas.views import titles_of
 
+    if lead := _LEADS[table_name](frame) if table_name in _LEADS and len(frame) else "":
+        say(console, lead)
     listed = _with_short_names(frame if top == 0 else frame.head(top))
     same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique(dropna=False) == 1]
     skipped = {*same, *_twins(listed)}
@@ -252,6 +254,8 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
 
 
 _TEXT_WIDTH = 52
+# What a table says as a whole, above it.
+_LEADS = {"ranks": rank_sentence}
 
 
 def _with_short_names(listed: pd.DataFrame) -> pd.DataFrame:

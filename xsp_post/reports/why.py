@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
 from xsp_post.analyses.limits import CauseRow, Limit, largest_causes
+from xsp_post.analyses.ranks import rank_sentence
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
@@ -90,17 +90,10 @@ def why(results: Results, *, layer: str = "") -> Why:
 
 def ranks_line(results: Results) -> str:
     """Which rank the others wait for, from the table of ranks; "" with fewer than two."""
-    ranks = frame_or_empty(results, "ranks", ["rank", "is_straggler"])
+    ranks = frame_or_empty(results, "ranks")
     if len(ranks) < 2:
         return ""
-    return f"{format_count(len(ranks))} ranks. {straggler_text(ranks)} More: xsp-post table ranks"
-
-
-def straggler_text(ranks: pd.DataFrame) -> str:
-    """``The others wait for rank 1.``"""
-    slow = ranks.loc[ranks["is_straggler"].astype(bool), "rank"].tolist()
-    names = ", ".join(f"rank {rank}" for rank in slow[:8])
-    return f"The others wait for {names}." if slow else "No rank holds up the others."
+    return f"{rank_sentence(ranks)} More: xsp-post table ranks"
 
 
 def replay_note(results: Results) -> str:

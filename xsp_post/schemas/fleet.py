@@ -303,7 +303,12 @@ RANKS = register(
                 "float64",
                 "in matched collectives, time beyond the last rank's to arrive; NaN not matched",
             ),
-            C("last_count", "int64", "matched collectives in which this rank arrived last"),
+            C(
+                "last_count",
+                "int64",
+                "matched collectives in which this rank arrived last, empty: not matched",
+                is_optional=True,
+            ),
             C(
                 "matched_count",
                 "int64",

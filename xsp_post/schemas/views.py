@@ -261,10 +261,12 @@ VIEWS: dict[str, View] = {
     "fleet_kernel_sets": View((), _OF_MANY),
     "ranks": View(
         (
-            "rank", "is_straggler", "busy_ns", "idle_ns", "compute_ns", "communication_ns", "exposed_ns", "waiting_ns",
-            "overlap_ratio", "last_count", "matched_count", "compute_excess_ratio", "duration_ns", "capture_name",
+            "rank", "is_straggler", "busy_ns", "compute_ns", "communication_ns", "exposed_ns", "overlap_ratio",
+            "waiting_ns", "idle_ns", "last_count", "matched_count", "compute_excess_ratio", "duration_ns",
+            "capture_name",
         ),
-        {**_OF_MANY, "last_count": "last to arrive", "matched_count": "matched", "is_straggler": "others wait for it"},
+        {**_OF_MANY, "last_count": "last to arrive", "matched_count": "matched", "is_straggler": "waited for",
+         "exposed_ns": "exposed"},
     ),
     "rank_layers": View(
         (
