@@ -7,6 +7,7 @@ contract (see ``trace.Trace``) in one vectorised step per column.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,7 @@ def empty(dtypes: dict[str, str]) -> pd.DataFrame:
     return conform(pd.DataFrame(), dtypes)
 
 
+@lru_cache(1 << 14)
 def short_kernel_name(name: str) -> str:
     """The bare function name of a demangled kernel name: no return type, namespaces, templates, arguments.
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from msgspec import Raw
 
-from xsp_post.ingest import interning, trace_events
+from xsp_post.ingest import trace_events
 from xsp_post.ingest.allocations import addresses
-from xsp_post.ingest.interning import Codes, StringTable, int_column
+from xsp_post.ingest.interning import Codes, StringTable, int_column, short_kernel_name
 from xsp_post.ingest.kineto_categories import (
     ACTIVITY_KINDS,
     ANNOTATION_PREFIXES,
@@ -117,7 +117,9 @@ class Collector:
                 given = [tuple(map(bytes, lists)) for lists in map(_GIVEN, args)]
                 frame["arguments_id"] = self._distinct(given, _arguments_text)
             if _COMMUNICATION in names[1]:
-                sizes = np.array([_message(event.name, one) for event, one in zip(events, args)], float)
+                sizes = np.full((len(events), 2), np.nan)
+                for k in np.flatnonzero(names[0] == names[1].index(_COMMUNICATION)).tolist():
+                    sizes[k] = _message(args[k])
                 frame["message_bytes"], frame["group_size"] = sizes[:, 0], sizes[:, 1]
             frame["kind"][_begins_with(ANNOTATION_PREFIXES, *names)] = int(SpanKind.ANNOTATION)
         self._keep(self.spans, frame)
@@ -133,24 +135,26 @@ class Collector:
         self._keep(self.launches, frame)
 
     def _add_activities(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        frame = self._timed(events, rows)
+        of_event, names = _names(events)
+        frame = self._timed(events, rows, (of_event, names))
         args = self._arguments(events)
         frame["kind"] = np.full(len(events), int(ACTIVITY_KINDS[category]))
-        frame["short_name_id"] = self._short_names(frame["name_id"], category)
+        is_kernel = category == "kernel"
+        shorts = self.strings.add([short_kernel_name(name) for name in names]) if is_kernel else None
+        frame["short_name_id"] = frame["name_id"] if shorts is None else shorts[of_event]
         frame["correlation_id"] = _numbers(args, "correlation", _NO_CORRELATION)
         for column, key in (("device_id", "device"), ("context_id", "context"), ("stream_id", "stream"),
                             ("bytes", "bytes"), ("registers_per_thread", "registers"),
                             ("dynamic_shared_memory_bytes", "shared_memory"), ("graph_id", "graph_id"),
                             ("graph_node_id", "graph_node_id")):  # fmt: skip
             frame[column] = _numbers(args, key, 0)
-        if category == "kernel":
+        if is_kernel:
             for key in ("grid", "block"):
                 codes = Codes()
-                of_event = codes.of([bytes(getattr(one, key)) for one in args])
-                sizes = np.array([_triple(value_of(text)) for text in codes], np.int64).reshape(-1, 3)[of_event]
+                of_size = codes.of([bytes(sizes) for sizes in map(attrgetter(key), args)])
+                sizes = np.array([_triple(value_of(text)) for text in codes], np.int64).reshape(-1, 3)[of_size]
                 frame |= {f"{key}_{axis}": sizes[:, place] for place, axis in enumerate("xyz")}
         if category == "gpu_memcpy":
-            of_event, names = _names(events)
             kinds = np.array([_copy_kind(name) for name in names], np.int64)
             sides = np.array([_memory_sides(name) for name in names], np.int64).reshape(-1, 2)
             frame["copy_kind"] = kinds[of_event]
@@ -221,13 +225,6 @@ class Collector:
             is_whole = count == len(readable)
             parts.append(columns if is_whole else {name: values[readable] for name, values in columns.items()})
 
-    def _short_names(self, name_ids: np.ndarray, category: str) -> np.ndarray:
-        if category != "kernel":
-            return name_ids
-        unique, inverse = np.unique(name_ids, return_inverse=True)
-        texts = self.strings.array()[unique]
-        return self.strings.add([interning.short_kernel_name(text) for text in texts])[inverse]
-
 
 def _text(value: Any) -> str:
     if type(value) is str:
@@ -284,11 +281,9 @@ _ELEMENT_BYTES = {
 }  # fmt: skip
 
 
-def _message(name: Any, args: Arguments) -> tuple[float, float]:
+def _message(args: Arguments) -> tuple[float, float]:
     """Bytes of a collective's message (the larger side) and ranks of its group; NaN where the event has none."""
     unknown = float("nan")
-    if name != _COMMUNICATION:
-        return unknown, unknown
     counts = [value_of(count) for count in (args.in_count, args.out_count)]
     known = [count for count in counts if type(count) is int and 0 <= count < 1 << 50]
     width = _ELEMENT_BYTES.get(str(value_of(args.dtype)))

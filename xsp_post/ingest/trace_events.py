@@ -28,7 +28,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.ingest.json_text import Decoder, open_text, whole_characters
 from xsp_post.ingest.kineto_events import Event, EventDecoder, value_of
 
-_PIECE_CHARACTERS = 4 << 20
+_PIECE_CHARACTERS = 2 << 20
 _EVENTS_KEY = re.compile(r'"traceEvents"\s*:\s*\[')
 # Between two events: a quote right after the brace cannot stand inside a string (it would be escaped), and
 # the key with its colon rules out a string that ends there.
@@ -192,7 +192,7 @@ def _plain_nanoseconds(times: list[Raw]) -> np.ndarray | None:
     fraction[number] = ends[number] - marks[is_point] - 1
     digits = np.diff(ends, prepend=-1) - 1
     digits[number] -= 1
-    if digits.min() < 1 or digits.max() > _MOST_DIGITS or fraction.max() > 3 or len(number) > len(np.unique(number)):
+    if digits.min() < 1 or digits.max() > _MOST_DIGITS or fraction.max() > 3 or not np.diff(number).all():
         return None
     offsets = np.concatenate(([0], np.cumsum(digits))).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[is_digit])]
