@@ -171,7 +171,7 @@ def _execute(part: _Iterations, ready_ns: np.ndarray) -> tuple[np.ndarray, np.nd
     return start.reshape(part.launch_ns.shape), next_ready
 
 
-def _filled(table: str, columns: dict[str, np.ndarray], count: int) -> pa.Table:
+def filled(table: str, columns: dict[str, np.ndarray], count: int) -> pa.Table:
     """All columns of a table in its order; those not given take the table's defaults."""
     arrays = {}
     for column in tables_of("3.25.0")[table]:
@@ -202,7 +202,7 @@ def _kernels(part: _Iterations, start_ns: np.ndarray, process: int, is_operators
         "mangledName": name + 1,
         "gridX": 1 + part.name.ravel() * 8,
     }
-    return _filled(KERNEL, columns, count)
+    return filled(KERNEL, columns, count)
 
 
 def _other_calls(part: _Iterations) -> np.ndarray:
@@ -239,7 +239,7 @@ def _calls(part: _Iterations, process: int, is_operators: bool) -> pa.Table:
         "correlationId": 1 + calls_before + np.arange(len(order), dtype=np.int64),
         "nameId": api_name[order],
     }
-    return _filled(RUNTIME, columns, len(order))
+    return filled(RUNTIME, columns, len(order))
 
 
 def _ranges(part: _Iterations, process: int) -> pa.Table:
@@ -293,4 +293,4 @@ def _range_table(start: np.ndarray, end: np.ndarray, text: pa.Array, process: in
         "globalTid": np.full(start.size, thread),
         "domainId": np.zeros(start.size, np.int64),
     }
-    return _filled("NVTX_EVENTS", columns, start.size)
+    return filled("NVTX_EVENTS", columns, start.size)
