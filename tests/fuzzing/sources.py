@@ -137,7 +137,7 @@ def _store_sql(source: random.Random, folder: Path) -> Path:
 def _edit(source: random.Random, path: Path) -> None:
     """One to four statements; what SQLite refuses is left out."""
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA writable_schema = ON")
+        connection.executescript("PRAGMA writable_schema = ON; PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY")
         for _ in range(source.randint(1, 4)):
             tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             tables = [name for name in tables if not name.startswith("sqlite_")]
