@@ -22,7 +22,7 @@ from xsp_post.hierarchy import build_tree
 from xsp_post.ingest import ncu_child, sqlite_tables, trace_events
 from xsp_post.ingest.sources import load
 from xsp_post.ingest.sqlite_tables import SqliteTables
-from xsp_post.ingest.tables import Request, WantedColumn
+from xsp_post.ingest.tables import Request, WantedColumn, whole
 from xsp_post.tree_tables.devices import devices_frame
 
 
@@ -355,3 +355,11 @@ def test_a_device_may_have_any_number(tmp_path):
     tree = build_tree(load(path).trace)
     devices = devices_frame(tree)
     assert dict(zip(devices["device_id"], devices["kernel_count"])) == {0: 2, -2147483648: 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(3, 3), (3.0, 3), (-1e308, -1), (2.0**63, -1), (float("nan"), -1), (float("inf"), -1), ("3", -1), (None, -1)],
+)
+def test_a_number_that_no_integer_column_holds_is_unknown(value, number):
+    assert whole(value) == number

@@ -147,7 +147,7 @@ def whole(value: object, default: int = -1) -> int:
     """A number of a small table, or ``default`` where the file holds NULL, text or what no integer can hold."""
     if isinstance(value, int):
         return value
-    return int(value) if isinstance(value, float) and math.isfinite(value) else default
+    return int(value) if isinstance(value, float) and abs(value) < 2**63 else default  # NaN is not less
 
 
 def real(value: object) -> float:
