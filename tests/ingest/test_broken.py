@@ -216,6 +216,12 @@ def test_a_compressed_file_that_grows_too_much_is_refused_with_the_way_out(tmp_p
     assert len(load(path).trace.activities) == 1
 
 
+def test_a_gzip_bomb_is_refused_before_anything_is_decoded(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "UNCOMPRESSED_BYTES", 1 << 20)
+    monkeypatch.setattr(trace_events, "Decoder", None)
+    assert refused(trace_file(tmp_path / "a.json.gz", "{}," * 500_000)).code == "capture-over-limit"
+
+
 def test_an_event_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "EVENT_CHARACTERS", 1 << 20)
     monkeypatch.setattr(trace_events, "_PIECE_CHARACTERS", 1 << 18)

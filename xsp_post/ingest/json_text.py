@@ -7,6 +7,7 @@ import io
 import json
 import re
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -77,8 +78,29 @@ def open_text(path: Path) -> TextIO:
         is_gzip = raw.read(2) == GZIP_MAGIC
     if not is_gzip:
         return path.open("rt", encoding="utf-8-sig", errors="replace", newline="")
+    if not limits.are_lifted() and _says_too_much(path):
+        _count(path)
     packed = _Limited(path)
     return io.TextIOWrapper(io.BufferedReader(packed, 1 << 20), encoding="utf-8-sig", errors="replace", newline="")
+
+
+def _limit_bytes(path: Path) -> int:
+    return max(limits.UNCOMPRESSED_BYTES, limits.UNCOMPRESSED_RATIO * path.stat().st_size)
+
+
+def _says_too_much(path: Path) -> bool:
+    """Whether the last bytes of a gzip file, where its uncompressed size stands, say more than the limit."""
+    with path.open("rb") as raw:
+        raw.seek(max(0, path.stat().st_size - 4))
+        return int.from_bytes(raw.read(4), "little") > _limit_bytes(path)
+
+
+def _count(path: Path) -> None:
+    """`CaptureError` where there is more than the limit, found without decoding anything. Damage is found later."""
+    with suppress(EOFError, OSError, zlib.error), _Limited(path) as packed:
+        buffer = bytearray(1 << 20)
+        while packed.readinto(buffer):
+            pass
 
 
 class _Limited(io.RawIOBase):
@@ -87,8 +109,7 @@ class _Limited(io.RawIOBase):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = gzip.open(path, "rb")  # noqa: SIM115  (closed by `close`)
-        size_bytes = path.stat().st_size
-        self._limit = max(limits.UNCOMPRESSED_BYTES, limits.UNCOMPRESSED_RATIO * size_bytes)
+        self._limit = _limit_bytes(path)
         self._left = -1 if limits.are_lifted() else self._limit
 
     def readable(self) -> bool:
