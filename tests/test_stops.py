@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads CPU time from /proc")
 
 STUCK = """
 import sqlite3, sys
@@ -31,8 +34,17 @@ def started(tmp_path: Path, *, before: str = "") -> subprocess.Popen[str]:
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    time.sleep(0.5)  # until it is inside SQLite
-    return process
+    before_s = cpu_s(process.pid)
+    for _ in range(600):  # it uses CPU time when it is inside SQLite
+        time.sleep(0.05)
+        if cpu_s(process.pid) - before_s > 0.1:
+            return process
+    raise AssertionError("it does not begin")
+
+
+def cpu_s(process_id: int) -> float:
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
