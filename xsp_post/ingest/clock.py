@@ -53,15 +53,11 @@ def read_clock(path: Path) -> Trace:
         provenance=Provenance(source_name=path.name, collector="clock", schema_version=str(values["version"])),
         strings=strings,
         spans=spans,
-        launches=interning.empty(interning.LAUNCH_DTYPES),
-        activities=interning.empty(interning.ACTIVITY_DTYPES),
-        graph_nodes=interning.empty(interning.GRAPH_NODE_DTYPES),
         domains=pd.DataFrame({"process_index": np.zeros(1, np.int32), "name": [range_text.DOMAIN]}, dtype=None),
         processes=pd.DataFrame({"process_id": np.zeros(1, np.int64), "global_id": np.zeros(1, np.int64),
                                 "name": np.array(["python"], dtype=object), "rank": np.full(1, -1, np.int32)}),
         threads=pd.DataFrame({"process_index": np.zeros(1, np.int32), "thread_id": np.zeros(1, np.int64),
                               "name": np.array(["main"], dtype=object)}),
-        devices=_no_devices(),
         attributes=pd.DataFrame(index=spans.index),
     )  # fmt: skip
 
@@ -90,12 +86,3 @@ def _spans(values: dict[str, Any], text_count: int) -> pd.DataFrame:
         "is_cross_thread": (False, "bool"),
         "payload_text_id": (-1, "int32"),
     }, len(index))  # fmt: skip
-
-
-def _no_devices() -> pd.DataFrame:
-    texts, ids = np.zeros(0, dtype=object), np.zeros(0, np.int32)
-    return pd.DataFrame({
-        "process_index": ids, "device_id": ids, "gpu_index": ids, "gpu_name": texts,
-        "sm_count": np.zeros(0, np.int64), "clock_hz": np.zeros(0), "memory_bandwidth_bytes_per_s": np.zeros(0),
-        "memory_bytes": np.zeros(0, np.int64), "compute_capability": texts,
-    })  # fmt: skip

@@ -105,7 +105,6 @@ def typed(columns: dict[str, tuple[Any, str]], length: int) -> pd.DataFrame:
 SPAN_DTYPES = dtypes(TRACE_FRAMES, "spans")
 LAUNCH_DTYPES = dtypes(TRACE_FRAMES, "launches")
 ACTIVITY_DTYPES = dtypes(TRACE_FRAMES, "activities", with_optional=True)
-GRAPH_NODE_DTYPES = dtypes(TRACE_FRAMES, "graph_nodes")
 
 
 def conform(frame: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:
@@ -123,11 +122,6 @@ def conform(frame: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:
         else:
             data[name] = np.full(len(frame), missing, dtype=dtype)
     return pd.DataFrame(data, index=pd.RangeIndex(len(frame)))
-
-
-def empty(dtypes: dict[str, str]) -> pd.DataFrame:
-    """A frame of no rows with the contract's columns."""
-    return conform(pd.DataFrame(), dtypes)
 
 
 @lru_cache(1 << 14)

@@ -178,8 +178,6 @@ class _Assembly:
             spans=spans,
             launches=launches,
             activities=activities,
-            graph_nodes=interning.empty(interning.GRAPH_NODE_DTYPES),
-            domains=pd.DataFrame({"process_index": np.zeros(0, np.int32), "name": np.zeros(0, object)}),
             processes=processes,
             threads=threads,
             devices=devices,

@@ -115,7 +115,6 @@ class _Assembly:
             spans=spans,
             launches=launches,
             activities=interning.conform(self.activities, interning.ACTIVITY_DTYPES),
-            graph_nodes=interning.empty(interning.GRAPH_NODE_DTYPES),
             domains=domains,
             processes=self.processes,
             threads=self.threads,

@@ -16,7 +16,6 @@ from xsp_post.model.counters import DURATION, PATH_SEPARATOR, CounterReport
 from xsp_post.model.levels import RUN_COUNTERS
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 
-_GRAPH_NODE_COLUMNS = ("graph_node_id", "original_graph_node_id", "process_index", "thread_index", "start_ns")
 _DIMENSIONS = tuple(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")
 
 
@@ -75,8 +74,6 @@ def trace_of_report(report: CounterReport) -> Trace:
         spans=spans,
         launches=launches,
         activities=activities,
-        graph_nodes=pd.DataFrame({column: np.zeros(0, np.int64) for column in _GRAPH_NODE_COLUMNS}),
-        domains=pd.DataFrame({"process_index": np.zeros(0, np.int32), "name": np.zeros(0, object)}),
         processes=pd.DataFrame(
             {"process_id": [0], "global_id": [0], "name": np.array([""], object), "rank": np.array([-1], np.int32)}
         ),

@@ -7,6 +7,7 @@ into their frames, so that every join is an array lookup. Columns are declared i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
@@ -125,7 +126,12 @@ GPU_SAMPLE_DTYPES = dtypes(TRACE_FRAMES, "gpu_samples")
 
 def empty_frame(dtypes: dict[str, str]) -> pd.DataFrame:
     """No rows, with columns of these types."""
-    return pd.DataFrame({name: np.zeros(0, dtype) for name, dtype in dtypes.items()})
+    return pd.DataFrame({name: np.zeros(0, object if dtype == "str" else dtype) for name, dtype in dtypes.items()})
+
+
+def _no_rows(name: str, *, with_optional: bool = False) -> Callable[[], pd.DataFrame]:
+    """What makes the frame of that name without rows."""
+    return lambda: empty_frame(dtypes(TRACE_FRAMES, name, with_optional=with_optional))
 
 
 @dataclass
@@ -140,21 +146,21 @@ class Trace:
     provenance: Provenance
     strings: np.ndarray  # object array of str, unique
     spans: pd.DataFrame
-    launches: pd.DataFrame
-    activities: pd.DataFrame
-    graph_nodes: pd.DataFrame
-    domains: pd.DataFrame
     processes: pd.DataFrame
     threads: pd.DataFrame
-    devices: pd.DataFrame
+    launches: pd.DataFrame = field(default_factory=_no_rows("launches"))
+    activities: pd.DataFrame = field(default_factory=_no_rows("activities", with_optional=True))
+    graph_nodes: pd.DataFrame = field(default_factory=_no_rows("graph_nodes"))
+    domains: pd.DataFrame = field(default_factory=_no_rows("domains"))
+    devices: pd.DataFrame = field(default_factory=_no_rows("devices", with_optional=True))
     attributes: pd.DataFrame = field(default_factory=pd.DataFrame)
     # when the profiler or driver loaded or compiled code (i64): iterations around them are not steady
     module_loading_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     findings: list[Finding] = field(default_factory=list)
-    synchronizations: pd.DataFrame = field(default_factory=lambda: empty_frame(SYNCHRONIZATION_DTYPES))
-    cuda_events: pd.DataFrame = field(default_factory=lambda: empty_frame(CUDA_EVENT_DTYPES))
-    profiler_overhead: pd.DataFrame = field(default_factory=lambda: empty_frame(OVERHEAD_DTYPES))
-    python_frames: pd.DataFrame = field(default_factory=lambda: empty_frame(FRAME_DTYPES))
-    allocations: pd.DataFrame = field(default_factory=lambda: empty_frame(ALLOCATION_DTYPES))
-    gpu_samples: pd.DataFrame = field(default_factory=lambda: empty_frame(GPU_SAMPLE_DTYPES))
+    synchronizations: pd.DataFrame = field(default_factory=_no_rows("synchronizations"))
+    cuda_events: pd.DataFrame = field(default_factory=_no_rows("cuda_events"))
+    profiler_overhead: pd.DataFrame = field(default_factory=_no_rows("profiler_overhead"))
+    python_frames: pd.DataFrame = field(default_factory=_no_rows("python_frames"))
+    allocations: pd.DataFrame = field(default_factory=_no_rows("allocations"))
+    gpu_samples: pd.DataFrame = field(default_factory=_no_rows("gpu_samples"))
     host_rows: HostRows | None = None  # operating-system calls, scheduling, samples: read around gaps
