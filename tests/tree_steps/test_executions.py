@@ -177,6 +177,7 @@ def test_passes_inside_a_long_range(tmp_path):
     found, share = chosen(tree)
     assert [(rule, count) for rule, _, count in found] == [("period of the launch sequence", 6)] and share == 100
     assert tree.iterations["kernel_count"].tolist() == [74] * 6
+    assert "100 % of device time (period" in tree.execution_evidence  # in the rows of the passes, too
     assert tree.iterations["is_warmup"].tolist() == [True] + [False] * 5
 
 
@@ -332,3 +333,71 @@ def test_calls_of_one_root_module_in_a_training_step_are_one_execution(tmp_path)
 
 def test_one_call_of_a_root_module_in_each_step_leaves_the_step(tmp_path):
     assert names(root_calls(tmp_path, calls=1, backward=False)) == ["ProfilerStep"] * 2
+
+
+def transformer_block(program):
+    for part in (
+        "norm",
+        "gemm_qkv",
+        "softmax",
+        "gemm_attend",
+        "gemm_project",
+        "norm_2",
+        "gemm_up",
+        "gelu",
+        "gemm_down",
+    ):
+        program.kernel(part, 90)
+
+
+def transformer(program, blocks=8):
+    program.kernel("embedding", 30)
+    for _ in range(blocks):
+        transformer_block(program)
+    program.kernel("gemm_head", 50)
+
+
+def test_passes_below_main_and_run_are_in_their_rows(tmp_path):
+    program = Program()
+    program.inside("main", lambda: program.inside("load", lambda: None),
+                   lambda: program.inside("run", *[lambda: transformer(program)] * 6))  # fmt: skip
+    tree = program.tree(tmp_path)
+    assert tree.iterations["kernel_count"].tolist() == [74] * 6
+    assert "×6, 100 % of device time (period" in tree.execution_evidence
+
+
+def test_the_warm_up_before_a_loop_holds_passes_too(tmp_path):
+    program = Program()
+    program.inside("warmup", *[lambda: transformer(program)] * 2)
+    program.inside("timed", *[lambda: transformer(program)] * 6)
+    assert program.tree(tmp_path).iterations["is_warmup"].tolist() == [True] * 2 + [False] * 6
+
+
+def test_blocks_are_inferred_in_the_largest_ranges_of_each_execution(tmp_path):
+    """Each step's `forward_all` holds an eighth of all work; `run_batch` holds nothing but the phases inside it."""
+    program = Program()
+
+    def batch():
+        program.inside("part_a", lambda: transformer(program))
+        program.inside("part_b", lambda: transformer(program))
+
+    for k in range(4):
+        program.inside(f"step {k}", lambda: program.inside("run_batch", batch), lambda: program.kernel("sum", 9))
+    tree = program.tree(tmp_path)
+    assert names(tree) == ["step"] * 4
+    assert "×16 (inferred, high confidence), 9" in tree.layer_evidence
+
+
+@pytest.mark.parametrize(("pause", "count"), [(2000, 46), (0, 2)])
+def test_tokens_of_requests_are_passes_where_the_host_waits_for_each(tmp_path, pause, count):
+    """Two requests: a first pass of other kernels, then one a token."""
+    program = Program()
+    for _ in range(2):
+        for token in range(24):
+            for _ in range(6):
+                for part in ("norm", "gemm_qkv", "softmax", "gemm_up", "gelu", "gemm_down"):
+                    program.kernel(part if token else f"{part}_large", 90)
+            program.kernel("gemm_head", 50)
+            program.host += pause
+    found = program.tree(tmp_path).iterations
+    assert len(found) == count

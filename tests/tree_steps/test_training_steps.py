@@ -211,3 +211,18 @@ def test_our_ranges_in_a_step_that_adds_nothing_stay_the_executions(tmp_path):
         builder.kernel("gemm", launch=(t + 30, t + 40), run=(t + 50, t + 500))
     found = analyze([builder.write(tmp_path / "a.sqlite")])
     assert found.frame("iterations")["phase"].tolist() == ["forward"] * 3
+
+
+def test_phases_of_steps_in_epochs_are_one_execution_a_step(tmp_path):
+    """Nothing marks the steps; each epoch is a range of its own."""
+    builder, t = ExportBuilder().process(100).thread(100), 0
+    for epoch in range(3):
+        begin = t
+        for _ in range(4):
+            for phase, length in (("forward", 100), ("backward", 200), ("optimizer_step", 30)):
+                builder.range(phase, t + 5, t + 60)
+                builder.kernel(phase, launch=(t + 10, t + 20), run=(t + 30, t + 30 + length))
+                t += 400
+        builder.range(f"Epoch {epoch}", begin, t - 10)
+    found = analyze([builder.write(tmp_path / "a.sqlite")]).frame("iterations")
+    assert found["kernel_count"].tolist() == [3] * 12 and found["kind"].tolist() == ["training step"] * 12

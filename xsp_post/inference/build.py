@@ -12,7 +12,7 @@ from xsp_post.inference.assemble import Sequence, nodes_of
 from xsp_post.inference.blocks import tandem_repeats
 from xsp_post.inference.labels import Traits, is_network, is_one_layer
 from xsp_post.inference.sequence import random_words
-from xsp_post.inference.turns import Iterations, as_one_iteration, begin_at_pauses, find_iterations
+from xsp_post.inference.turns import Iterations, as_one_iteration, begin_at_pauses, find_iterations, passes_in_turns
 
 # Fewer launches than this repeat by chance as easily as by structure.
 FEWEST_LAUNCHES = 20
@@ -139,9 +139,12 @@ def _of_process(
         if best_coverage > 0:
             reason = f"what repeats evenly covers {best_coverage:.0%} of the launches only"
         return [], reason
-    best = [(part, _iterations_or_layers(part, found, launches, traits, breaks, rows)) for part, found in best]
     position = np.empty(len(launches), np.int64)
     position[rows] = np.arange(len(rows))
+    best = [
+        (part, passes_in_turns(found, chosen_symbols[position[part]], breaks[position[part]])) for part, found in best
+    ]
+    best = [(part, _iterations_or_layers(part, found, launches, traits, breaks, rows)) for part, found in best]
     sequences = [
         Sequence.of(launches, part, chosen_symbols[position[part]], iterations, traits) for part, iterations in best
     ]

@@ -60,8 +60,8 @@ class Repetition:
         return float((self.ends - self.starts)[regular].sum()) / max(count, 1)
 
 
-def find_repetition(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD) -> Repetition:
-    """The outermost repetition of a sequence of symbols (int64, shape (n,)); O(n log n).
+def find_repetition(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD, longest: int | None = None) -> Repetition:
+    """The outermost repetition of a sequence of symbols (int64, shape (n,)), of those up to ``longest``; O(n log n).
 
     Tolerates missing, additional and exchanged symbols (about one in a hundred, more where the turns are
     short). On a sequence without structure it returns an empty repetition with the reason.
@@ -79,7 +79,7 @@ def find_repetition(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD) -> 
     recurring = float((stats.count[grams] >= 2).mean())
     if recurring < 0.2:
         return Repetition(reason=f"of all stretches of {length} launches only {recurring:.0%} occur more than once")
-    markers = _markers(stats, n, shortest, length)
+    markers = _markers(stats, n, shortest, length, longest or n)
     if not markers.any():
         return Repetition(reason=f"{recurring:.0%} of the stretches of {length} launches recur, but at no even spacing")
     return _turns(hashed, grams, stats, markers, length)
@@ -88,14 +88,14 @@ def find_repetition(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD) -> 
 # ---------------------------------------------------------------- the period
 
 
-def _markers(stats: GramStatistics, n: int, shortest: int, length: int) -> np.ndarray:
+def _markers(stats: GramStatistics, n: int, shortest: int, length: int, longest: int) -> np.ndarray:
     """Grams that mark the outermost period; bool per gram (all False: none).
 
     Candidate spacings are tried from the largest down. One is taken when its grams explain a noticeable part
     of what the shorter spacings leave unexplained, and reach over a part of the sequence: the fewer the turns,
     the more of both, because a few coincidences look like a period.
     """
-    usable = stats.is_regular & (stats.spacing >= shortest)
+    usable = stats.is_regular & (stats.spacing >= shortest) & (stats.spacing <= longest)
     if not usable.any():
         return usable
     recurs = stats.count >= 2
@@ -332,7 +332,9 @@ def _bounded_turns(
 # ---------------------------------------------------------------- several repetitions, one after another
 
 
-def find_series(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD, most: int = 8) -> list[Repetition]:
+def find_series(
+    symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD, most: int = 8, longest: int | None = None
+) -> list[Repetition]:
     """All repetitions of a sequence, side by side (warm-up with gradients, then inference, say); in order.
 
     Positions are those of `symbols`. When the list is empty, `find_repetition` says why.
@@ -344,7 +346,8 @@ def find_series(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD, most: i
         begin, end = open_parts.pop(0)
         if end - begin < max(2 * shortest, 16, len(symbols) // 100):
             break
-        part = split_in_equals(find_repetition(symbols[begin:end], shortest=shortest), symbols[begin:end])
+        part = find_repetition(symbols[begin:end], shortest=shortest, longest=longest)
+        part = split_in_equals(part, symbols[begin:end])
         launches = int((part.ends - part.starts).sum())
         if not len(part) or part.coverage(end - begin) < 0.2 or launches < 0.05 * len(symbols):
             continue

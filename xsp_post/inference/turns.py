@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xsp_post.inference.blocks import PART, Layout, class_numbers, cleaned, find_layout, join
+from xsp_post.inference.blocks import PART, Layout, class_numbers, cleaned, find_layout, join, tandem_repeats
 from xsp_post.inference.boundaries import WINDOW, boundary_scores
 from xsp_post.inference.labels import BACKWARD, Traits, does_layer_work, phases
 from xsp_post.inference.repetition import (
@@ -22,6 +22,9 @@ from xsp_post.inference.repetition import (
     find_series,
 )
 from xsp_post.inference.sequence import Hashed
+
+# What repeats in a turn makes a loop of it from this share on.
+_MOST_OF_TURN = 0.8
 
 # Rows of an Outline.
 PHASE, BLOCK_ROW, PART_ROW, STRETCH = 0, 1, 2, 3
@@ -52,15 +55,18 @@ class Iterations:
         return float(((self.ends - self.starts) * agreed[self.series]).sum()) if len(self) else 0.0
 
 
-def find_iterations(symbols: np.ndarray, break_strength: np.ndarray | None = None) -> Iterations:
+def find_iterations(
+    symbols: np.ndarray, break_strength: np.ndarray | None = None, longest: int | None = None
+) -> Iterations:
     """Iterations of a sequence of launches.
 
     symbols int64 (n,); break_strength float (n,): how strongly the host paused before each launch (idle
-    nanoseconds, more at a synchronisation), used where the sequence alone leaves open what comes first.
+    nanoseconds, more at a synchronisation), used where the sequence alone leaves open what comes first; longest: the
+    most launches of one.
     """
-    repetitions = find_series(symbols)
+    repetitions = find_series(symbols, longest=longest)
     if break_strength is not None:
-        repetitions = [turned_to_breaks(r, symbols, break_strength) for r in repetitions]
+        repetitions = [turned_to_breaks(r, symbols, break_strength, longest is not None) for r in repetitions]
     if not repetitions:
         empty = np.empty(0, np.int64)
         reason = find_repetition(symbols).reason or "what repeats covers a small part only"
@@ -74,15 +80,15 @@ def find_iterations(symbols: np.ndarray, break_strength: np.ndarray | None = Non
     )
 
 
-def turned_to_breaks(found: Repetition, symbols: np.ndarray, strength: np.ndarray) -> Repetition:
-    """Let the turns begin where the host pauses, if the recording shows no beginning of its own.
+def turned_to_breaks(found: Repetition, symbols: np.ndarray, strength: np.ndarray, always: bool = False) -> Repetition:
+    """Let the turns begin where the host pauses, if the recording shows no beginning of its own, or ``always``.
 
     A recording that was cut out of a running program begins and ends anywhere in a turn. Then the longest
     pause of the host, the same in most turns, is where an iteration begins.
     """
     size = found.period
     exact = np.flatnonzero((found.kinds == REGULAR) & (found.ends - found.starts == size))
-    if len(exact) < 3 or not (found.kinds == PARTIAL).any():
+    if len(exact) < 3 or not (always or (found.kinds == PARTIAL).any()):
         return found
     usual = np.median(strength[found.starts[exact[:64], None] + np.arange(size)], axis=0)
     offset = int(usual.argmax())
@@ -103,7 +109,8 @@ def turned_to_breaks(found: Repetition, symbols: np.ndarray, strength: np.ndarra
     if len(regular) < 2:
         return found
     typical = int(starts[regular[len(regular) // 2]])
-    return Repetition(starts, ends, kinds, (typical, typical + size), agreement=found.agreement)
+    whole = kinds != PARTIAL if always else np.ones(len(kinds), bool)
+    return Repetition(starts[whole], ends[whole], kinds[whole], (typical, typical + size), agreement=found.agreement)
 
 
 def as_one_iteration(found: Iterations, count: int) -> Iterations:
@@ -114,6 +121,28 @@ def as_one_iteration(found: Iterations, count: int) -> Iterations:
     last = count if count - last <= period else last
     starts, ends, kinds = np.array([first]), np.array([last]), np.array([REGULAR], np.int8)
     return Iterations(starts, ends, kinds, np.zeros(1, np.int64), [Repetition(starts, ends, kinds, (first, last))])
+
+
+def passes_in_turns(found: Iterations, symbols: np.ndarray, strength: np.ndarray) -> Iterations:
+    """The passes that the turns consist of, where a turn is a loop over them (a request, and the tokens decoded for
+    it): what repeats in a turn repeats blocks itself, and the host pauses before each as it does before a turn."""
+    if len(found.repetitions) != 1:
+        return found
+    first, last = found.repetitions[0].template
+    turn = symbols[first:last]
+    repeats = tandem_repeats(turn)
+    covers = (repeats[:, 2] >= 3) & (repeats[:, 1] * repeats[:, 2] >= _MOST_OF_TURN * len(turn))
+    if not covers.any():
+        return found
+    start, period, _ = repeats[covers][0].tolist()
+    inside = tandem_repeats(turn[start : start + period])
+    if int((inside[:, 1] * inside[:, 2])[inside[:, 2] >= 3].sum()) < 0.5 * period:
+        return found
+    passes = find_iterations(symbols, strength, longest=round(1.2 * period))
+    if passes.coverage(len(symbols)) < _MOST_OF_TURN or float(np.ptp(strength[1:])) == 0:
+        return found
+    pauses = [float(np.median(strength[one.starts[one.starts > 0]])) for one in (found, passes)]
+    return passes if begin_at_pauses(passes, strength) and pauses[1] >= 0.3 * pauses[0] else found
 
 
 def begin_at_pauses(found: Iterations, strength: np.ndarray) -> bool:

@@ -33,21 +33,22 @@ def add_turns(
     first = np.zeros(count, np.int64)
     first[number[::-1]] = members[::-1]
     parent = nodes["parent_id"].to_numpy().copy()
-    home, thread = parent[members[0]], nodes["thread_index"].to_numpy()[members[0]]
+    home, thread = parent[first], nodes["thread_index"].to_numpy()[members[0]]
     fresh = new_nodes(nodes, names, strings, {
-        "parent_id": np.full(count, home),
+        "parent_id": home,
         "process_index": nodes["process_index"].to_numpy()[first],
         "thread_index": nodes["thread_index"].to_numpy()[first],
         "start_ns": start,
         "end_ns": end,
     }, name)  # fmt: skip
     sibling = np.flatnonzero(
-        (parent == home)
+        np.isin(parent, home)
         & (nodes["thread_index"].to_numpy() == thread)
         & (nodes["kind"].to_numpy() <= int(SpanKind.ANNOTATION))
     )
     position = np.searchsorted(start, nodes["start_ns"].to_numpy()[sibling], side="right") - 1
-    inside = (position >= 0) & (nodes["end_ns"].to_numpy()[sibling] <= end[np.maximum(position, 0)])
+    inside = (position >= 0) & (nodes["end_ns"].to_numpy()[sibling] <= end[position])
+    inside &= parent[sibling] == home[position]
     parent[sibling[inside]] = len(nodes) + position[inside]
     known = _known_inferred(len(nodes) + np.arange(count))
     joined = joined_nodes(nodes.assign(parent_id=parent), fresh)

@@ -28,8 +28,10 @@ from xsp_post.tree_steps.operator_blocks import name_by_operators, open_operator
 _LEAST_IN_LAYERS = 0.5
 # … and what is found is kept where blocks hold at least this of it.
 _LEAST_IN_BLOCKS = 0.5
-# A range taken for a layer is looked into when it is a phase or a compiled region, or holds this share of all work.
-_LARGE = 0.5
+# A range taken for a layer is looked into when it is a phase or a compiled region, or its name holds this share of all
+# work.
+_LARGE = 0.2
+_MOST_DEPTH = 16
 
 
 @dataclass
@@ -107,7 +109,30 @@ def _hollow(
     around = rollup.add_up((is_open & open_layer).astype(np.int64), parent) > 0
     in_open = rollup.add_up(np.where(is_open & open_layer, held, 0), parent)
     is_open &= open_layer | ~around | (in_open < _LEAST_IN_LAYERS * held)
+    is_open = forest_of(parent).outermost_around(is_open) == np.arange(count)
+    part = np.flatnonzero(recorded & ~operators & (inside_count >= FEWEST_LAUNCHES) & (parent >= 0))
+    part = part[~in_closed[part] & (in_layers[part] < _LEAST_IN_LAYERS * held[part])]
+    _open_the_parts(nodes, is_open, part, held)
     return forest_of(parent).outermost_around(is_open)
+
+
+def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, held: np.ndarray) -> None:
+    """Where different ranges, one of each name, hold most of an open range, they are open instead of it
+    (``is_open`` is changed in place): blocks do not reach from one of them into the next. part: nodes that can be."""
+    parent, folded = nodes["parent_id"].to_numpy(), nodes["folded_id"].to_numpy().astype(np.int64)
+    _, which, often = np.unique(
+        parent[part].astype(np.int64) * (int(folded.max(initial=0)) + 1) + folded[part],
+        return_inverse=True, return_counts=True,
+    )  # fmt: skip
+    part = part[often[which] == 1]
+    for _ in range(_MOST_DEPTH):
+        inner = part[is_open[parent[part]]]
+        in_parts = rollup.sums_per_node(parent[inner], held[inner], len(parent))
+        inner = inner[in_parts[parent[inner]] >= _LEAST_IN_LAYERS * held[parent[inner]]]
+        if not len(inner):
+            return
+        is_open[parent[inner]] = False
+        is_open[inner] = True
 
 
 def _may_hide_layers(names: NodeNames, nodes: pd.DataFrame, own: np.ndarray) -> np.ndarray:
@@ -115,7 +140,9 @@ def _may_hide_layers(names: NodeNames, nodes: pd.DataFrame, own: np.ndarray) -> 
     parent = nodes["parent_id"].to_numpy()
     held = rollup.add_up(own, parent)
     plain = names.node_is("role", "", "iteration", "model") & names.node_is("dialect", "plain")
-    large = held >= _LARGE * max(int(own.sum()), 1)
+    folded = nodes["folded_id"].to_numpy()
+    of_name = np.bincount(folded[plain], weights=held[plain], minlength=int(folded.max(initial=0)) + 1)
+    large = of_name[folded] >= _LARGE * max(int(own.sum()), 1)
     return names.node_is("role", "phase") | names.node_is("dialect", "torch_compile") | (plain & large)
 
 
@@ -210,7 +237,9 @@ def _inserted(
         nodes = with_calls_inside(nodes, node[at[~direct]], target[~direct], np.unique(home))
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
     level = without_layers_in_blocks(nodes, first, (found.nodes["kind"] == "stretch").to_numpy(), operators)
-    level[is_home & (level == int(Level.LAYER))] = int(Level.MODULE)  # a layer that holds blocks groups them
+    # a layer that holds blocks groups them
+    groups = (rollup.add_up(is_home.astype(np.int64), nodes["parent_id"].to_numpy()) > 0) & (level == int(Level.LAYER))
+    level[groups & (np.arange(len(nodes)) < first)] = int(Level.MODULE)
     nodes["level"] = level
     activities = activities.assign(node_id=node, launch_node_id=launch_node)
     _place_copies(trace, nodes, activities, is_home, first)

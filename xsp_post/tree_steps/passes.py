@@ -28,6 +28,9 @@ _FEWEST_PASSES = 2
 # Share of the launches in the ranges that regular turns must hold.
 _LEAST_COVERAGE = 0.8
 _MOSTLY = 0.5
+# A range inside an opened one stands for it where it launched this share of its kernels.
+_NEARLY_ALL = 0.9
+_MOST_DEPTH = 16
 
 
 @dataclass
@@ -40,6 +43,7 @@ class Passes:
     strings: np.ndarray
     known: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
     count: int = 0
+    around: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # nodes that were opened
 
 
 def unmarked_models(nodes: pd.DataFrame, activities: pd.DataFrame, chosen: Candidate | None) -> np.ndarray:
@@ -61,7 +65,9 @@ def unmarked_models(nodes: pd.DataFrame, activities: pd.DataFrame, chosen: Candi
         & (level == int(Level.LAYER))
         & (kind <= int(SpanKind.START_END))
     )
-    return plain & (held >= LEAST_COVERAGE * max(int(length.sum()), 1))
+    large = plain & (held >= LEAST_COVERAGE * max(int(length.sum()), 1))
+    # the warm-up before a loop holds passes of the same kind
+    return large | (plain & large.any() & nodes["is_warmup_text"].to_numpy() & (held > 0))
 
 
 def open_ranges(
@@ -73,8 +79,8 @@ def open_ranges(
     opened: np.ndarray,
 ) -> Passes:
     """Look for passes inside the ``opened`` nodes (bool per node, none inside another)."""
-    nothing = Passes(nodes, activities, strings)
-    home = np.where(opened, np.arange(len(nodes)), -1)
+    nothing = Passes(nodes, activities, strings, around=np.flatnonzero(opened))
+    home = np.where(_innermost_around(nodes, activities, opened), np.arange(len(nodes)), -1)
     home = layering.inherit(home, nodes["parent_id"].to_numpy())
     kind = activities["kind"].to_numpy()
     working = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
@@ -90,6 +96,26 @@ def open_ranges(
     if home_of_found is None:
         return nothing
     return _inserted(trace, names, nothing, found, home_of_found, rows)
+
+
+def _innermost_around(nodes: pd.DataFrame, activities: pd.DataFrame, opened: np.ndarray) -> np.ndarray:
+    """The opened nodes, or instead of one the single range in it that launched all but a few of its kernels, and so
+    on inwards (`main` → `run`); bool per node."""
+    parent, what = nodes["parent_id"].to_numpy(), activities["kind"].to_numpy()
+    working = (what == ActivityKind.KERNEL) | (what == ActivityKind.GRAPH)
+    own = np.bincount(activities["node_id"].to_numpy()[working], minlength=len(nodes)).astype(np.int64)
+    inside = rollup.add_up(own, parent)
+    recorded = np.flatnonzero(nodes["kind"].to_numpy() <= int(SpanKind.START_END))
+    recorded = recorded[parent[recorded] >= 0]
+    whole = recorded[inside[recorded] >= np.maximum(_NEARLY_ALL * inside[parent[recorded]], 1)]
+    chosen = opened.copy()
+    for _ in range(_MOST_DEPTH):
+        inner = whole[chosen[parent[whole]]]
+        if not len(inner):
+            break
+        chosen[parent[inner]] = False
+        chosen[inner] = True
+    return chosen
 
 
 def _homes(found: Inference, of_launch: np.ndarray) -> np.ndarray | None:
@@ -130,7 +156,7 @@ def _inserted(
     if (~direct).any():
         nodes = with_calls_inside(nodes, node[placed[~direct]], target[~direct], np.unique(home))
     level = nodes["level"].to_numpy().copy()
-    level[np.unique(home)] = int(Level.APPLICATION)
+    level[np.unique(home)] = level[before.around] = int(Level.APPLICATION)
     parent = nodes["parent_id"].to_numpy()
     depth = depths(parent)
     # what was recorded inside an inferred block is a part of it

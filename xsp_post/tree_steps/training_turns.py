@@ -9,6 +9,7 @@ those without one are evaluation: executions of their own.
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
 
 def training_turns(
@@ -29,7 +30,7 @@ def training_turns(
     """
     calls = calls[np.argsort(start_ns[calls], kind="stable")]
     home = calls[0]
-    if (thread[calls] != thread[home]).any() or (parent[calls] != parent[home]).any():
+    if (thread[calls] != thread[home]).any():
         return None
     mine = eligible & (process == process[home]) & (start_ns >= start_ns[home])
     ends = np.sort(start_ns[mine & optimizer])
@@ -46,8 +47,12 @@ def training_turns(
     begins = np.zeros(len(calls), bool)
     begins[followed] = np.r_[True, done[1:] > done[:-1]]
     turn_of_call = np.where(followed, np.cumsum(begins) - 1, -1)
-    sibling = (thread == thread[home]) & (parent == parent[home])
+    call = np.searchsorted(at, start_ns, side="right") - 1
+    sibling = (thread == thread[home]) & (parent == parent[calls][call])
     of_other_thread = trains & (thread != thread[home]) & (parent < 0)
     member = mine & (sibling | of_other_thread)
-    turn = np.where(member, turn_of_call[np.searchsorted(at, start_ns, side="right") - 1], -1)
+    turn = np.where(member, turn_of_call[call], -1)
+    homes = pd.DataFrame({"turn": turn_of_call[followed], "parent": parent[calls][followed]})
+    if (homes.groupby("turn")["parent"].nunique() > 1).any():
+        return None  # a step lies in one range, or in none
     return turn, calls[~followed]
