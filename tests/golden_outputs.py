@@ -29,6 +29,7 @@ ENDINGS = {"nsys": ".sqlite", "kineto": ".pt.trace.json.gz", "ncu": ".ncu-rep"}
 PAIRS = {"kineto/vllm_decode_cuda_graph+capture": ("vllm_decode_cuda_graph.capture", "vllm_decode_cuda_graph")}
 PACKAGES = {"ncu": "ncu_report", "perfetto": "perfetto"}  # optional packages: folder or export → module it needs
 
+CANARY = b"xsp-canary"  # stands in the shared captures wherever private values stood
 Sections = dict[str, Any]  # name of a section → its values, JSON-ready
 Groups = dict[str, Sections]
 
@@ -75,6 +76,8 @@ def outputs(case: Case) -> dict[str, dict[str, str]]:
     try:
         with _inside(temporary):
             groups = _outputs(case, temporary)
+        if private := [path.name for path in _files(temporary) if CANARY in path.read_bytes()]:
+            raise ValueError(f"{case.name}: private values of the capture are in {', '.join(private)}")
         clean = _cleaner(temporary, case)
         return {
             group: {name: clean(text_of(values)) for name, values in sections.items()}
@@ -82,6 +85,10 @@ def outputs(case: Case) -> dict[str, dict[str, str]]:
         }
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def text_of(values: Any) -> str:

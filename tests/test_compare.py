@@ -167,6 +167,7 @@ def test_single_values_have_no_interval():
 # -- equal runs ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.many
 @pytest.mark.parametrize("repeats, run_spread", [(3, 0.02), (3, 0.2), (1, 0.02)])
 def test_equal_runs_show_no_difference_in_19_of_20_tries(repeats, run_spread):
     tries = 20

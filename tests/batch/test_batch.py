@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 from builders import ExportBuilder
 from conftest import CANARY
+from helpers import called
 
 from xsp_post.base.errors import CaptureError, OutputError, ToolError, UsageError
 from xsp_post.batch import discover, engines, run_batch, work
@@ -114,9 +115,8 @@ def test_names_that_are_hard_to_write(tmp_path):
     }
     assert sorted(fleet_of(tmp_path / "out")["capture_name"]) == sorted(codes)
     assert batch(tmp_path / "in", tmp_path / "out").done_count == 0
-    command = [*CLI, "batch", str(tmp_path / "in"), "-o", str(tmp_path / "out"), "--no-report"]
-    wide = {**os.environ, "COLUMNS": "200"}
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=wide).stdout
+    done = called("batch", tmp_path / "in", "-o", tmp_path / "out", "--no-report", columns=200)
+    printed = done.stdout
     assert "new\\u000aline[red]" in printed
 
 
@@ -395,24 +395,26 @@ def test_no_scheduler_is_one_sentence(tmp_path, monkeypatch):
 def test_command_ends_4_only_when_nothing_could_be_read(tmp_path):
     write_capture(tmp_path / "in" / "good.sqlite")
     (tmp_path / "in" / "bad.sqlite").write_bytes(b"")
-    command = [*CLI, "batch", str(tmp_path / "in"), "--workers", "1", "-o"]
-    done = subprocess.run([*command, str(tmp_path / "a")], capture_output=True, text=True, check=False)
+    command = ["batch", tmp_path / "in", "--workers", "1", "-o"]
+    done = called(*command, tmp_path / "a")
     assert done.returncode == 0, done.stderr
     assert "2 captures: 1 with kernels, 0 without, 1 failed" in done.stdout
     assert (tmp_path / "a" / "fleet.html").read_text().startswith("<!doctype html>")
-    strict = subprocess.run([*command, str(tmp_path / "a"), "--strict"], capture_output=True, text=True, check=False)
+    strict = called(*command, tmp_path / "a", "--strict")
     assert strict.returncode == 4
     assert "Nothing to do" in strict.stderr
     (tmp_path / "in" / "good.sqlite").unlink()
-    none = subprocess.run([*command, str(tmp_path / "b")], capture_output=True, text=True, check=False)
+    none = called(*command, tmp_path / "b")
     assert none.returncode == 4
     assert "batch-all-failed" in none.stderr
 
 
 def test_all_real_captures_one_row_each(tmp_path, captures):
-    """Issue 6: 15 nsys exports (10 with kernels, 5 without) and the others, no crash; a second call is quick."""
+    """Issue 6: 15 nsys exports (10 with kernels, 5 without) and the others, no crash; a second call is quick.
+
+    Without pages: `scripts/golden` makes the page of each of them."""
     out = tmp_path / "out"
-    command = [*CLI, "batch", str(captures), "-o", str(out), "--workers", "2"]
+    command = [*CLI, "batch", str(captures), "-o", str(out), "--workers", "2", "--no-report"]
     first = subprocess.run(command, capture_output=True, text=True, check=False)
     assert first.returncode == 0, first.stderr
     fleet = fleet_of(out)

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from xsp_post.ingest import ncu, ncu_child
+from xsp_post.ingest import ncu_actions, ncu_child
 
-assert ncu.read_here  # imported here, once, instead of in each child
+assert ncu_actions.read_report  # imported here, once, instead of in each child
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sqlite3
 
 import pytest
@@ -13,13 +14,19 @@ from xsp_post.pipeline import analyze
 from xsp_post.store.store import SCHEMA_VERSION, open_store, write_store
 
 
-@pytest.fixture
-def store(tmp_path):
-    capture = tmp_path / "my run.sqlite"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    capture = folder / "my run.sqlite"
     ExportBuilder().process(100).range("model", 0, 1000).kernel("gemm", launch=(10, 15), run=(20, 120)).write(capture)
-    path = tmp_path / "run.xsp.sqlite"
-    write_store(analyze([capture]), path)
-    return path
+    write_store(analyze([capture]), folder / "run.xsp.sqlite")
+    return folder
+
+
+@pytest.fixture
+def store(made, tmp_path):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "run.xsp.sqlite"
 
 
 def set_version(store, version):
