@@ -11,20 +11,15 @@ from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
+from xsp_post.exporters import titles
 from xsp_post.ingest.formats import stem_of
 from xsp_post.model.options import DEFAULTS, PART, TREE, Options
-
-FORMAT_HELP = (
-    "perfetto, chrome (timelines), speedscope (flame graph), jaeger, otlp (XSP's spans), nvtx_gpu_proj_trace "
-    "(NVIDIA's report), csv, parquet, xlsx (every table), csv_spreadsheet (captured text is never a formula), "
-    "datasette (metadata beside a store)."
-)
 
 
 @with_options(TREE, PART)
 def export(
     sources: shared.StoreOrSource,
-    to: Annotated[str, typer.Option("--to", "-t", metavar="FORMAT", help=FORMAT_HELP)],
+    to: Annotated[str, typer.Option("--to", "-t", metavar="FORMAT", help=f"{titles()}.")],
     output: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", help="File (csv, parquet: folder) to write; default: the source's name, here."),

@@ -6,41 +6,56 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.output import require_free, require_free_folder
-from xsp_post.exporters.base import Written
-from xsp_post.model.results import Results
+
+if TYPE_CHECKING:
+    from xsp_post.exporters.base import Written
+    from xsp_post.model.results import Results
 
 
 @dataclass(frozen=True)
 class Format:
-    """A file format: who writes it, what its files are called, what opens it."""
+    """A file format: who writes it, what its files are called, what they hold, what opens them."""
 
     writer: str  # module:function below this package, imported when used
     suffix: str  # added to the store's stem when no output is named; a folder where it ends in /
+    holds: str  # for the help text
     opened_by: str
 
 
 FORMATS: dict[str, Format] = {
-    "perfetto": Format("perfetto:write", ".perfetto-trace", "ui.perfetto.dev"),
-    "chrome": Format("chrome:write", ".trace.json.gz", "ui.perfetto.dev, chrome://tracing"),
-    "speedscope": Format("speedscope:write", ".speedscope.json", "speedscope.app"),
-    "jaeger": Format("spans:write_jaeger", ".jaeger.json.gz", "xsp-post ingest, and by Jaeger after gunzip"),
-    "otlp": Format("spans:write_otlp", ".otlp.json.gz", "OpenTelemetry back ends, after gunzip"),
+    "perfetto": Format("perfetto:write", ".perfetto-trace", "timeline", "ui.perfetto.dev"),
+    "chrome": Format("chrome:write", ".trace.json.gz", "timeline", "ui.perfetto.dev, chrome://tracing"),
+    "speedscope": Format("speedscope:write", ".speedscope.json", "flame graph", "speedscope.app"),
+    "jaeger": Format(
+        "spans:write_jaeger", ".jaeger.json.gz", "XSP's spans", "xsp-post ingest, and by Jaeger after gunzip"
+    ),
+    "otlp": Format("spans:write_otlp", ".otlp.json.gz", "XSP's spans", "OpenTelemetry back ends, after gunzip"),
     "nvtx_gpu_proj_trace": Format(
-        "nvtx_gpu_proj_trace:write_csv",
-        "_nvtx_gpu_proj_trace.csv",
+        "nvtx_gpu_proj_trace:write_csv", "_nvtx_gpu_proj_trace.csv", "NVIDIA's report",
         "scripts written for nsys stats; Parquet when the output ends in .parquet",
     ),
-    "csv": Format("tables:write_csv", "_csv/", "spreadsheets, pandas"),
-    "csv_spreadsheet": Format("tables:write_spreadsheet_csv", "_csv/", "spreadsheets, from sources you do not trust"),
-    "xlsx": Format("spreadsheet:write", ".xlsx", "Excel, LibreOffice"),
-    "datasette": Format("datasette:write", "_datasette.json", "datasette STORE --metadata FILE"),
-    "parquet": Format("tables:write_parquet", "_parquet/", "pandas, DuckDB, Spark"),
-}
+    "csv": Format("tables:write_csv", "_csv/", "every table", "spreadsheets, pandas"),
+    "csv_spreadsheet": Format(
+        "tables:write_spreadsheet_csv", "_csv/", "captured text is never a formula",
+        "spreadsheets, from sources you do not trust",
+    ),
+    "xlsx": Format("spreadsheet:write", ".xlsx", "every table", "Excel, LibreOffice"),
+    "datasette": Format(
+        "datasette:write", "_datasette.json", "metadata beside a store", "datasette STORE --metadata FILE"
+    ),
+    "parquet": Format("tables:write_parquet", "_parquet/", "every table", "pandas, DuckDB, Spark"),
+}  # fmt: skip
 
-Writer = Callable[..., Written]
+
+def titles() -> str:
+    """The formats with what they hold, for help texts."""
+    return ", ".join(f"{name} ({one.holds})" for name, one in FORMATS.items())
+
+
+Writer = Callable[..., "Written"]
 
 
 def export(
@@ -84,6 +99,8 @@ def _nearest(to: str) -> str:
 
 def require_free_path(to: str, path: Path, force: bool = False) -> None:
     """Raise before any work what the writer would raise after it: unknown format, output that exists."""
+    from xsp_post.base.output import require_free, require_free_folder
+
     writer_of(to, path)
     if FORMATS[to].suffix.endswith("/"):
         require_free_folder(path, force, f"*.{to.partition('_')[0]}")

@@ -94,10 +94,13 @@ def chosen(only: Sequence[str]) -> tuple[Exhibit, ...]:
     known = {name for e in EXHIBITS for name in (e.id, *(a.lower() for a in e.analyses))}
     unknown = sorted(wanted - known)
     if unknown:
+        numbered = sorted({int(a[1:]) for e in EXHIBITS for a in e.analyses if a[1:].isdigit()})
         raise UsageError(
             f"No part of the report is called {unknown[0]}.",
             code="report-no-section",
-            hint="Its parts are " + ", ".join([*(f"A{i}" for i in range(1, 16)), *(e.id for e in EXHIBITS)]) + ".",
+            hint="Its parts are "
+            + ", ".join([*(f"A{n}" for n in numbered), *(e.id for e in EXHIBITS)])
+            + ".",
         )
     return found
 
