@@ -16,7 +16,7 @@ from xsp_post.arrays import rollup
 from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.checks import check_trace, check_tree
-from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
+from xsp_post.model.levels import RUN_LAYER, RUN_MODEL, Level
 from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree
@@ -24,7 +24,7 @@ from xsp_post.tree_steps import attribution, hook_pairs, layering, level_rules
 from xsp_post.tree_steps.amounts import distinct_operations, roll_up
 from xsp_post.tree_steps.execution_evidence import candidates_frame, coverage_findings
 from xsp_post.tree_steps.execution_evidence import sentence as execution_sentence
-from xsp_post.tree_steps.execution_nodes import add_turns, take_loose_work
+from xsp_post.tree_steps.execution_nodes import add_turns, graph_replays, take_loose_work
 from xsp_post.tree_steps.execution_work import times_of
 from xsp_post.tree_steps.frames import make_frames
 from xsp_post.tree_steps.hook_pairs import with_hook_pairs
@@ -83,6 +83,8 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
         inferred, findings = _concat(inferred, known), findings + raised
         if len(known):
             rule += "; what no range covers is inferred from the launch sequence"
+    if options.infer and twin is None and not len(turns):
+        nodes.loc[graph_replays(nodes, activities), "level"] = int(Level.MODEL)
     if options.infer and not len(turns):
         opened = unmarked_models(nodes, activities, levels.chosen)
         if opened.any():

@@ -401,3 +401,18 @@ def test_tokens_of_requests_are_passes_where_the_host_waits_for_each(tmp_path, p
             program.host += pause
     found = program.tree(tmp_path).iterations
     assert len(found) == count
+
+
+@pytest.mark.parametrize(("replays", "count"), [(12, 12), (2, 0)])
+def test_replays_of_one_graph_that_hold_most_of_the_work_are_executions(tmp_path, replays, count):
+    program = Program()
+    program.kernel("fill", 20)
+    for _ in range(replays):
+        start = max(program.device, program.host + 5)
+        program.builder.graph_launch(launch=(program.host, program.host + 4), run=(start, start + 900), graph_id=7)
+        program.host, program.device = program.host + 10, start + 901
+    tree = program.tree(tmp_path)
+    assert len(tree.iterations) == count
+    if count:
+        assert chosen(tree)[0] == [("replays of a CUDA graph", "[CUDA graph]", 12)]
+        assert tree.iterations["graph_ns"].tolist() == [900] * 12

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.tree import Attribution, Tree
+from xsp_post.model.tree import Attribution, NodeKind, Tree
 from xsp_post.schemas.units import format_ratio_percent
-from xsp_post.tree_steps.executions import CYCLES, LEAST_COVERAGE, SEQUENCE, TRAINING, Candidate
+from xsp_post.tree_steps.executions import CYCLES, LEAST_COVERAGE, REPLAYS, SEQUENCE, TRAINING, Candidate
 
 COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")
 _MOST_NAMED = 3
@@ -43,6 +43,7 @@ def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, 
     cycles = [name for name, _ in chosen.names] if chosen is not None and chosen.turn is not None else []
     of_cycle = np.isin(named, cycles)
     rule[is_inferred & ~of_cycle] = SEQUENCE
+    rule[nodes["kind"].to_numpy()[model] == int(NodeKind.GRAPH)] = REPLAYS
     held = frame["device_ns"].to_numpy() if total != _host_ns(tree) else frame["duration_ns"].to_numpy()
     grouped = pd.DataFrame({"rule": rule, "name": named, "count": 1, "held": held}).groupby(
         ["rule", "name"], sort=False
@@ -51,7 +52,7 @@ def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, 
     option = chosen.option if chosen is not None else ""
     return [
         (r["rule"], r["name"], int(r["count"]), int(r["held"]), min(r["held"] / max(total, 1), 1.0), True,
-         "" if r["rule"] in (SEQUENCE, CYCLES, TRAINING) else option)
+         "" if r["rule"] in (SEQUENCE, REPLAYS, CYCLES, TRAINING) else option)
         for r in summed.to_dict("records")
     ]  # fmt: skip
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import SpanKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
 from xsp_post.tree_steps import layering
+from xsp_post.tree_steps.executions import LEAST_COVERAGE
 from xsp_post.tree_steps.node_names import NodeNames
+
+_FEWEST_REPLAYS = 3
 
 
 def add_turns(
@@ -77,6 +81,25 @@ def take_loose_work(
     launch_node[rows[~leaf]] = turn[~leaf]
     nodes = nodes.assign(parent_id=parent, depth=depths(parent))
     return nodes, activities.assign(node_id=node, launch_node_id=launch_node)
+
+
+def graph_replays(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
+    """Nodes of the replays of one CUDA graph, each an execution: outside every range and every execution, three or
+    more, and most of the device time; none else."""
+    kind, level, node = nodes["kind"].to_numpy(), nodes["level"].to_numpy(), activities["node_id"].to_numpy()
+    parent = nodes["parent_id"].to_numpy()
+    around = (NodeKind.ROOT, NodeKind.UNATTRIBUTED, NodeKind.NO_LAUNCH, NodeKind.GRAPH, NodeKind.INFERRED)
+    placed = (level == int(Level.MODEL)) | ~np.isin(kind, around)
+    is_loose = (kind == int(NodeKind.GRAPH)) & ~forest_of(parent).inside(placed)
+    rows = np.flatnonzero(is_loose[node])
+    if "graph_id" not in activities or not len(rows):
+        return np.zeros(0, np.int64)
+    length = (activities["end_ns"] - activities["start_ns"]).to_numpy()
+    codes, _ = pd.factorize(activities["graph_id"].to_numpy()[rows])
+    held = np.bincount(codes, weights=length[rows])
+    rows = rows[codes == np.argmax(held)]
+    enough = len(rows) >= _FEWEST_REPLAYS and held.max() >= LEAST_COVERAGE * max(int(length.sum()), 1)
+    return np.unique(node[rows]) if enough else np.zeros(0, np.int64)
 
 
 def new_nodes(

@@ -39,6 +39,7 @@ _FORWARD = re.compile(r"(?i)(?:^|[^a-z])(?:forward|fwd)(?:[^a-z]|$)|^(?:model|ne
 
 MARKERS, ROOTS, COUNTED = "step markers", "calls of the root module", "ranges that repeat"
 TRAINING = "calls of the root module and the training work after them"
+REPLAYS = "replays of a CUDA graph"
 CYCLES, OUTERMOST, SEQUENCE = "cycle of ranges", "outermost ranges", "period of the launch sequence"
 
 
