@@ -1,11 +1,16 @@
-"""Text from a capture → one safe line: control characters are replaced before output."""
+"""Text from a capture → one safe line, or CSV: control characters are replaced or quoted before output."""
 
 from __future__ import annotations
 
+import io
 import os
 import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Characters that change how *other* characters look (bidirectional controls: Unicode TR 9 §2; zero width;
 # fillers; line and paragraph separators), and the C0/C1 controls.
@@ -43,6 +48,22 @@ def path_text(path: str | os.PathLike[str]) -> str:
 def shown_lines(text: str) -> str:
     """A text of several lines, hidden characters of each spelled out."""
     return "\n".join(shown(line, 6 * len(line) + 1) for line in text.split("\n"))
+
+
+def write_csv(frame: pd.DataFrame, stream: TextIO) -> None:
+    """A frame as CSV. pandas leaves a lone carriage return unquoted, where readers begin another row; here it is
+    quoted."""
+    frame.to_csv(_Rows(stream), index=False, lineterminator="\r\n")  # what ends a row is quoted within texts
+
+
+class _Rows(io.TextIOBase):
+    """Ends each row, which is written at once, as Unix does."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._write = stream.write
+
+    def write(self, row: str) -> int:
+        return self._write(row.removesuffix("\r\n") + "\n")
 
 
 def shell_word(word: object) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.text_safety import path_text, shown_lines
+from xsp_post.base.text_safety import path_text, shown_lines, write_csv
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
@@ -125,7 +125,9 @@ def _encoded(frame: pd.DataFrame, chosen: str, top: int) -> bytes:
 
         frame = without_formulas(frame)
     if chosen.startswith("csv"):
-        return frame.to_csv(index=False).encode("utf-8", "replace")
+        text = io.StringIO()
+        write_csv(frame, text)
+        return text.getvalue().encode("utf-8", "replace")
     if chosen == "json":
         return shared.json_text("table", shared.records(frame)).encode("ascii")
     if chosen == "parquet":

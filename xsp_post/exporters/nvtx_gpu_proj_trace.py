@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from xsp_post.arrays.intervals import nest
+from xsp_post.base import text_safety
 from xsp_post.base.findings import finding
 from xsp_post.base.output import atomic_output
 from xsp_post.exporters.base import Selection, Written, select
@@ -123,8 +124,8 @@ def write_csv(
     selection = _selection(results, capture_id)
     report = from_selection(selection)
     printed = report.rename(columns={name: f"{name} (ns)" for name in _IN_NS})
-    with atomic_output(path, force) as temporary:
-        printed.to_csv(temporary, index=False, lineterminator="\n")
+    with atomic_output(path, force) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        text_safety.write_csv(printed, stream)
     return _written(path, report, selection)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from xsp_post.base.errors import OutputError
 from xsp_post.base.messages import ERRORS
 from xsp_post.base.output import atomic_output
+from xsp_post.base.text_safety import write_csv
 
 RECIPES = ("xsp_tree",)
 INTERPRETER = "interpreter.json"
@@ -74,5 +75,6 @@ def tables_of(report: Path, folder: Path, names: Sequence[str]) -> None:
     analysis = analyze([report])
     for name in names:
         frame = analysis.frame(name) if name in analysis.tables() else None
-        text = "" if frame is None else frame.to_csv(index=False)
-        (folder / f"{name}.csv").write_text(text, encoding="utf-8", errors="replace")
+        with (folder / f"{name}.csv").open("w", encoding="utf-8", errors="replace", newline="") as stream:
+            if frame is not None:
+                write_csv(frame, stream)
