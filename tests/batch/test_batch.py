@@ -406,7 +406,7 @@ def test_command_ends_4_only_when_nothing_could_be_read(tmp_path):
     (tmp_path / "in" / "good.sqlite").unlink()
     none = called(*command, tmp_path / "b")
     assert none.returncode == 4
-    assert "batch-all-failed" in none.stderr
+    assert "batch-all-failed" in none.stderr and "Next: xsp-post table fleet " in none.stderr
 
 
 def test_all_real_captures_one_row_each(tmp_path, captures):

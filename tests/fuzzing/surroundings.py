@@ -72,7 +72,7 @@ def _limited(source: random.Random, folder: Path) -> str:
     folder.chmod(0o700)
     if "Traceback" in done.stderr or not 0 <= done.returncode <= 6 or "defect" in done.stderr:
         return f"{way}: exit {done.returncode}: {done.stderr[-500:]}"
-    if done.returncode and not done.stderr.startswith("xsp-post: "):
+    if done.returncode and not any(line.startswith("xsp-post: ") for line in done.stderr.splitlines()):
         return f"{way}: exit {done.returncode} without a sentence: {done.stderr[-300:]}"
     return _left(folder) or _broken(folder)
 

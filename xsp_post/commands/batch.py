@@ -146,7 +146,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     else:
         page = "" if no_report else f" and {path_text(output / 'fleet.html')}"
         shared.say(f"Wrote {path_text(store)}{page}")
-    shared.say("Next: " + shared.command("xsp-post", "table", "fleet_models", store))
+    shared.say("Next: " + shared.command("xsp-post", "table", "fleet_models" if done else "fleet", store))
 
 
 def _judge(result: BatchResult, strict: bool) -> None:
