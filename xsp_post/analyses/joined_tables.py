@@ -206,7 +206,8 @@ def _guessed_pipes(inputs: Inputs) -> np.ndarray:
     code, names = text_codes(inputs.kernels.frame["name"])
     chosen = code[kernels]
     unique, inverse = np.unique(chosen, return_inverse=True)
-    pipes[rows] = np.array([pipe_of_name(str(names[c])) for c in unique], dtype=object)[inverse]
+    texts = names.to_numpy(object)[unique].tolist()
+    pipes[rows] = np.array([pipe_of_name(str(text)) for text in texts], dtype=object)[inverse]
     return pipes
 
 

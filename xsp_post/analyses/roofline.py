@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 import pandas as pd
@@ -292,6 +293,7 @@ _TENSOR_NAME = re.compile(
 )
 
 
+@lru_cache(1 << 18)
 def pipe_of_name(kernel_name: str) -> str:
     """Which pipe a kernel's arithmetic goes through, from its name alone, for flop that were never counted.
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -134,7 +136,7 @@ def rule_index(names: Iterable[str]) -> np.ndarray:
     Patterns run over the unique names only.
     """
     codes, uniques = pd.factorize(np.asarray(list(names), dtype=object))
-    found = np.array([_first_rule(str(name)) for name in uniques], dtype=np.int16)
+    found = _first_rules([str(name) for name in uniques])
     return found[codes] if len(found) else np.empty(0, dtype=np.int16)
 
 
@@ -155,9 +157,13 @@ def is_of_family(names: pd.Series, family: str) -> np.ndarray:
 def matches(names: Iterable[str], pattern: str) -> np.ndarray:
     """Whether the pattern is found in each name, ignoring case; bool, shape (n,)."""
     codes, uniques = pd.factorize(np.asarray(list(names), dtype=object))
+    if not len(uniques):
+        return np.empty(0, dtype=bool)
+    texts = [str(name)[:_LONGEST] for name in uniques]
+    if _is_for_re2(texts):
+        return _found(_arrow(texts), pattern)[codes]
     compiled = re.compile(pattern, re.IGNORECASE)
-    found = np.array([compiled.search(str(name)[:_LONGEST]) is not None for name in uniques], dtype=bool)
-    return found[codes] if len(found) else np.empty(0, dtype=bool)
+    return np.array([compiled.search(text) is not None for text in texts], dtype=bool)[codes]
 
 
 _SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
@@ -174,12 +180,52 @@ _LONGEST = 2000
 _COMPILED = tuple(re.compile(rule.pattern, re.IGNORECASE) for rule in RULES)
 
 
+# For RE2, which searches many names at once and knows no lookbehind: what is found without it is looked at again.
+_WITHOUT_LOOKBEHIND = tuple(re.sub(r"\(\?<![^)]*\)", "", rule.pattern) for rule in RULES)
+_FEW = 1000  # names
+
+
+@lru_cache(1 << 14)
 def _first_rule(name: str) -> int:
     name = name[:_LONGEST]
     for index, pattern in enumerate(_COMPILED):
         if pattern.search(name):
             return index
     return -1
+
+
+def _first_rules(names: list[str]) -> np.ndarray:
+    """`_first_rule` of different names."""
+    if not _is_for_re2(names):
+        return np.array([_first_rule(name) for name in names], dtype=np.int16)
+    names = [name[:_LONGEST] for name in names]
+    found, left, texts = np.full(len(names), -1, np.int16), np.arange(len(names)), _arrow(names)
+    for index, pattern in enumerate(_WITHOUT_LOOKBEHIND):
+        hit = _found(texts, pattern)
+        if pattern != RULES[index].pattern:
+            rows = np.flatnonzero(hit)
+            hit[rows] = [_COMPILED[index].search(names[row]) is not None for row in left[rows].tolist()]
+        found[left[hit]] = index
+        left, texts = left[~hit], texts.filter(~hit)
+    return found
+
+
+def _is_for_re2(names: list[str]) -> bool:
+    """Many names, of ASCII: of other letters the two libraries differ in upper and lower case."""
+    return len(names) > _FEW and all(map(str.isascii, names))
+
+
+def _arrow(texts: list[str]) -> Any:
+    import pyarrow as pa  # here: names are looked at where no capture is read, too
+
+    return pa.array(texts, pa.string())
+
+
+def _found(texts: Any, pattern: str) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    found = pc.match_substring_regex(texts, pattern, ignore_case=True).to_numpy(zero_copy_only=False)
+    return np.array(found, dtype=bool)
 
 
 # ---------------------------------------------------------------- names without what varies

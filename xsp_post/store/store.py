@@ -27,6 +27,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xsp_post import __version__
 from xsp_post.base.errors import CaptureError
@@ -193,9 +194,22 @@ def _plain_arrow(frame: pd.DataFrame, optional: frozenset[str]) -> pa.Table:
         if _sql_type(series) != "TEXT":
             columns[str(name)] = number_array(series.to_numpy(), name in optional)
         else:
-            texts = [None if pd.isna(v) else storable(str(v)) for v in series.astype(object)]
-            columns[str(name)] = pa.array(texts, pa.string())
+            columns[str(name)] = _text_array(series)
     return pa.table(columns)
+
+
+def _text_array(series: pd.Series) -> pa.Array | pa.ChunkedArray:
+    """Texts as Arrow; missing values are NULL."""
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        codes = series.cat.codes.to_numpy()
+        return _text_array(series.cat.categories.to_series()).take(pa.array(codes, mask=codes < 0))
+    try:
+        texts = pa.array(series, pa.string(), from_pandas=True)
+        if not pc.any(pc.match_substring(texts, "\x00")).as_py():
+            return texts
+    except (TypeError, ValueError):  # something else than texts, or a text that cannot be encoded
+        pass
+    return pa.array([None if pd.isna(value) else storable(str(value)) for value in series.astype(object)], pa.string())
 
 
 def _create(database: Database, table: str, schema: str, columns: dict[str, str], key: str | None) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.statistics import medians
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.confidence import confidence_words
 from xsp_post.model.levels import Level
@@ -81,9 +82,10 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, held: np.ndarray, names: Nod
     np.minimum.at(sure, called[which], nodes["confidence_ratio"].to_numpy()[layers])
     is_inferred = np.zeros(len(kinds), bool)
     is_inferred[called[inferred]] = True
+    row, column = np.nonzero(counts)
     frame = pd.DataFrame({
         "called": kinds, "how": np.where(is_inferred, confidence_words(sure), ""),
-        "count": [int(np.median(row[row > 0])) if row.any() else 0 for row in counts],
+        "count": np.nan_to_num(medians(counts[row, column], row, len(kinds))).astype(int),
         "held": np.bincount(called[which], weights=held, minlength=len(kinds)),
     })  # fmt: skip
     return frame.sort_values("held", ascending=False, kind="stable").set_index("called")
