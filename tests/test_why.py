@@ -119,6 +119,18 @@ def test_why_nothing_is_advised_is_said(tmp_path):
     assert "a CUDA graph was recorded" in why_none(analyze([tmp_path / "report.sqlite"]), graph)
 
 
+def test_captures_that_have_nothing_in_common_have_a_verdict_each(tmp_path):
+    paths = []
+    for name, what in (("one", {"host": 300}), ("two", {"sync": 300})):
+        (tmp_path / name).mkdir()
+        paths.append(program(tmp_path / name, **what).rename(tmp_path / f"{name}.sqlite"))
+    lines = RUNNER.invoke(app, ["tree", *map(str, paths)], env={"COLUMNS": "400"}).stdout.splitlines()
+    assert lines[0].startswith("Verdict on one.sqlite  host-bound. The GPU was busy")
+    assert lines[1].startswith("Verdict on two.sqlite  synchronisation-bound. The GPU was busy")
+    said = json.loads(RUNNER.invoke(app, ["why", *map(str, paths), "--json"]).stdout)["data"]
+    assert said["capture"] in ("one.sqlite", "two.sqlite") and said["verdict"]["device_count"] == 1
+
+
 def test_no_device_work_is_said(tmp_path):
     path = ExportBuilder().process(100).range("a", 0, 10).write(tmp_path / "report.sqlite")
     said = RUNNER.invoke(app, ["why", str(path)])

@@ -243,8 +243,8 @@ def _concat(frames: list[pd.DataFrame]) -> pd.DataFrame:
     if len(filled) == 1:
         return filled[0].reset_index(drop=True)
     columns: dict[str, object] = {}
-    for name in filled[0].columns:
-        parts = [f[name] for f in filled]
+    for name in dict.fromkeys(column for f in filled for column in f.columns):
+        parts = _of_one_kind([f.get(name) for f in filled], [len(f) for f in filled])
         if all(isinstance(p.dtype, pd.CategoricalDtype) for p in parts):
             # readers make texts of either dtype, object or str
             texts = [p.cat.rename_categories(p.cat.categories.astype(object).tolist()) for p in parts]
@@ -252,6 +252,14 @@ def _concat(frames: list[pd.DataFrame]) -> pd.DataFrame:
         else:
             columns[name] = pd.concat(parts, ignore_index=True)
     return pd.DataFrame(columns)
+
+
+def _of_one_kind(parts: list[pd.Series | None], counts: list[int]) -> list[pd.Series]:
+    """A column of several frames; where a frame does not have it, its values are unknown."""
+    has_texts = any(part is not None and isinstance(part.dtype, pd.CategoricalDtype) for part in parts)
+    unknown = pd.CategoricalDtype([""]) if has_texts else float
+    value = "" if has_texts else float("nan")
+    return [pd.Series([value] * n, dtype=unknown) if part is None else part for part, n in zip(parts, counts)]
 
 
 def with_counters(analysis: Analysis, reports: list[CounterReport]) -> Analysis:

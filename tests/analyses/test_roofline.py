@@ -1,10 +1,14 @@
 """Intensity, throughput, roofs and verdicts; sums of counters; missing counters stay unknown."""
 
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
 import pytest
 from helpers import frame_of
 
 from xsp_post.analyses import compute_all
+from xsp_post.analyses.kernel_tables import say_above_roof
 from xsp_post.analyses.roofline import pipe_of_name, tensor_pipe
 from xsp_post.hardware.gpus import Peaks
 from xsp_post.model.results import Analysis
@@ -149,6 +153,10 @@ def test_an_unknown_roof_is_unknown_and_said():
 
 def test_faster_than_the_roof_is_a_finding():
     assert "above-roof" in tables([(SECOND, counters(2e12, 1e9))])[1]
+    for counted, likely in ((True, "above the clock"), (False, "still in L2")):
+        inputs = SimpleNamespace(findings=[])
+        say_above_roof(inputs, np.array([1.2]), pd.Series(["k"]), np.array([counted]))
+        assert likely in inputs.findings[0].hint
     assert "above-roof" not in tables([(SECOND, counters(1.0005e12, 1e9))])[1]
 
 

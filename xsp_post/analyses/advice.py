@@ -119,7 +119,7 @@ def _replayed(results: Results, limit: Limit, one: Advice, identity: Callable[[]
     gain = max(-prediction.device_span.change_ratio, 0.0)
     if gain < max(prediction.error_ratio, LEAST_RATIO):
         return None
-    more = " The rest is work that moves up, since less is waited for." if gain > one.bound_ratio else ""
+    more = " The rest is work that moves up, since less is waited for." if gain - one.bound_ratio >= LEAST_RATIO else ""
     return replace(
         one, evidence=one.evidence + more, bound_ratio=gain, bound_ns=math.ceil(gain * limit.window_ns),
         bound_source="replay", replay_error_ratio=prediction.error_ratio,

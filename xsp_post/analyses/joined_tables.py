@@ -132,7 +132,7 @@ def a14(inputs: Inputs) -> pd.DataFrame:
     columns = intensity_columns(chosen, inputs.peaks, inputs.options)
     # layers counted by their kernels: A9 says it of the kernels
     marked = np.where(is_analytic[rows], np.asarray(columns["roof_ratio"]), np.nan)
-    say_above_roof(inputs, marked, inputs.layers.frame["layer_path"].iloc[rows])
+    say_above_roof(inputs, marked, inputs.layers.frame["layer_path"].iloc[rows], np.zeros(len(rows), bool))
     return shaped(
         "a14",
         {

@@ -55,7 +55,8 @@ def a09(inputs: Inputs) -> pd.DataFrame:
     rows = rows[inputs.kernels.work.coverage_ratio[rows] > 0]
     chosen = inputs.kernels.frame.iloc[rows]
     columns = intensity_columns(inputs.kernels.work.take(rows), inputs.peaks, inputs.options)
-    say_above_roof(inputs, np.asarray(columns["roof_ratio"]), chosen["name"])
+    has_counters = chosen["metric_source"].astype(str).ne("").to_numpy()
+    say_above_roof(inputs, np.asarray(columns["roof_ratio"]), chosen["name"], has_counters)
     return shaped(
         "a09",
         {
@@ -67,13 +68,25 @@ def a09(inputs: Inputs) -> pd.DataFrame:
     )
 
 
-def say_above_roof(inputs: Inputs, roof_ratio: np.ndarray, names: pd.Series) -> None:
-    """A finding where rows reached more than their roof, with the one that is the farthest above."""
+_L2 = (
+    "Most likely data was still in L2: their bytes are counted from sizes as if all came from DRAM, so that the memory "
+    "roof is no bound. xsp-post run --ncu counts what moved."
+)
+_CLOCK = (
+    "Most likely the GPU ran above the clock of its data sheet, or times and counters are of different launches. Where "
+    "the board has other peaks, give them with --peaks."
+)
+
+
+def say_above_roof(inputs: Inputs, roof_ratio: np.ndarray, names: pd.Series, has_counters: np.ndarray) -> None:
+    """A finding where rows reached more than their roof, with the one that is the farthest above, and what is likely
+    by where the flop and bytes of the rows are from. shape (rows,) each."""
     above = roof_ratio > _ABOVE_ROOF_RATIO
     if above.any():
         worst = int(np.nanargmax(roof_ratio))
         example = f"{100 * roof_ratio[worst]:.4g} % of the roof: {names.iloc[worst]}"
-        inputs.findings.append(finding("above-roof", count=int(above.sum()), example=example))
+        hint = _CLOCK if has_counters[above].all() else _L2
+        inputs.findings.append(finding("above-roof", count=int(above.sum()), example=example, hint=hint))
 
 
 def a10(inputs: Inputs) -> pd.DataFrame:

@@ -130,9 +130,7 @@ def ranks_of(results: Results) -> pd.DataFrame:
     devices = devices[devices["device_ns"] > 0]
     captures = results.frame("captures", ["capture_id", "source_name"])
     names = dict(zip(captures["capture_id"], captures["source_name"].astype(object)))
-    stated = devices.drop_duplicates(["capture_id", "process_id"])["rank"]
-    is_job = devices["capture_id"].nunique() > 1 and bool((stated >= 0).all()) and not stated.duplicated().any()
-    chosen = list(pd.unique(devices["capture_id"])) if is_job else [_deepest_capture(results)]
+    chosen = list(pd.unique(devices["capture_id"])) if are_one_job(results) else [_deepest_capture(results)]
     if len(devices) and devices["capture_id"].isin(chosen).sum() < 2:
         return rank_table([])  # one device: nothing to compare, and no pass over its kernels
     parts = []
@@ -149,6 +147,14 @@ def ranks_of(results: Results) -> pd.DataFrame:
         return table
     is_stated = bool((devices.loc[devices["capture_id"].isin(chosen), "rank"] >= 0).all())
     return table.assign(is_straggler=False) if is_stated else table.iloc[:0]  # nobody waits where nobody talks
+
+
+def are_one_job(results: Results) -> bool:
+    """Whether several captures are the ranks of one job: each process with device work states a rank of its own."""
+    devices = core_frame(results, "devices", ["capture_id", "process_id", "rank", "device_ns"])
+    working = devices[devices["device_ns"] > 0].drop_duplicates(["capture_id", "process_id"])
+    stated = working["rank"]
+    return working["capture_id"].nunique() > 1 and bool((stated >= 0).all()) and not stated.duplicated().any()
 
 
 def rank_sentence(ranks: pd.DataFrame) -> str:

@@ -575,8 +575,8 @@ FINDINGS: dict[str, FindingText] = {
         "A kernel or layer reached more than a peak. Possible reasons: the GPU ran above the clock of its data sheet, "
         "the peak of another pipe or board was used, timing and counters are from different kernels, or, where the "
         "work is counted from sizes, data was still in L2 and did not come from DRAM.",
-        "Give the right peaks with --peaks, and see where flop and bytes are from (a08.metric_source, "
-        "a14.counter_source).",
+        "The finding says what is most likely, by where flop and bytes are from (a08.metric_source, "
+        "a14.counter_source). Where the board has other peaks, give them with --peaks.",
     ),
     "allocation-is-output-size": FindingText(
         INFO,

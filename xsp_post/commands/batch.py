@@ -84,7 +84,10 @@ def _public(row: dict[str, Any]) -> dict[str, Any]:
 
 
 # Words of `analyses.limits` that say too little alone.
-_LIMITS = {"kernel": "kernels", "unknown": "–", "mixed": "two causes"}
+_LIMITS = {
+    "kernel": "kernels; compute or memory not known", "unknown": "not known", "mixed": "two causes",
+    "compute": "kernels: compute", "memory": "kernels: memory", "latency": "kernels: latency",
+}  # fmt: skip
 
 
 def _print(result: BatchResult, output: Path, skipped_count: int, no_report: bool) -> None:

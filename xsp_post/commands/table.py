@@ -99,11 +99,21 @@ def _sorted(frame: pd.DataFrame, sort: str, name: str) -> pd.DataFrame:
         raise UsageError(
             f"--sort {sort!r}: table {name} has no such column; it has: {', '.join(map(str, frame.columns))}",
             code="unknown-column",
+            hint=_close(column, list(map(str, frame.columns))),
         )
     is_number = is_numeric_dtype(frame[column].dtype)
     keys = frame[column] if is_number else frame[column].astype(str)
     order = keys.sort_values(ascending=is_number == sort.startswith("-"), kind="stable", na_position="last").index
     return frame.loc[order].reset_index(drop=True)
+
+
+def _close(wanted: str, columns: list[str]) -> str:
+    """``Did you mean latency_ns?``"""
+    import difflib
+
+    begun = [column for column in columns if column.startswith(wanted.lower())]
+    found = [*begun, *(c for c in difflib.get_close_matches(wanted.lower(), columns, n=3) if c not in begun)][:3]
+    return f"Did you mean {' or '.join(found)}?" if found else ""
 
 
 def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, table_name: str) -> None:

@@ -94,8 +94,9 @@ def _evidence(found: Impact) -> str:
     parts.append(f"{format_ratio_percent(abs(count))} {fewer} kernels" if count else "as many kernels")
     idle = [totals["idle"][f"{side}_value"] for side in ("base", "other")]
     if abs(idle[1] - idle[0]) >= _LEAST_CHANGE * max(idle[0], 1):
-        over = f" ({found.device_count} GPUs together)" if found.device_count > 1 else ""
-        parts.append(f"idle {format_ns(idle[0])} → {format_ns(idle[1])}{over}")
+        over = f"{found.device_count} GPUs together, " if found.device_count > 1 else ""
+        whole = "from begin to end of the recording"
+        parts.append(f"idle {format_ns(idle[0])} → {format_ns(idle[1])} ({over}{whole})")
     if (name := _most_changed(found)) is not None:
         means = f"{format_ns(name['base_mean_ns'])} → {format_ns(name['other_mean_ns'])}"
         parts.append(f"{_short(name['name'])} {means} each")

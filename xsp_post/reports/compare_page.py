@@ -12,7 +12,7 @@ from xsp_post.base.output import atomic_output
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Section, Table
-from xsp_post.reports.compare_text import QUANTITIES
+from xsp_post.reports.compare_text import QUANTITIES, is_as_recorded, shown_totals
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import short_kernel, shorten, visible
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
@@ -110,13 +110,13 @@ _WINDOW_FACTS = ("window", "busy", "idle", "kernel_count")
 
 
 def _window_facts(results: Results) -> list[Fact]:
-    """Of captures without executions: what the devices did, for the same work."""
-    totals = frame_or_empty(results, "compare_totals")
+    """Of captures without executions: what the devices did, as recorded."""
+    totals = shown_totals(results)
     facts = []
     for row in totals[totals["quantity"].isin(_WINDOW_FACTS)].to_dict("records"):
         amount = _count if row["unit"] == "1" else format_ns
-        sides = f"{amount(row['base_per_unit'])} → {amount(row['other_per_unit'])}, for the same work"
-        facts.append(Fact(QUANTITIES[row["quantity"]], _signed(row["difference_ratio"]), sides))
+        sides = f"{amount(row['base'])} → {amount(row['other'])}, as recorded"
+        facts.append(Fact(QUANTITIES[row["quantity"]], _signed(row["ratio"]), sides))
     return facts
 
 
@@ -171,19 +171,19 @@ def _signed_ns(value: float) -> str:
 
 def _totals(results: Results) -> Section | None:
     """Time of the devices, and what it went to, on both sides."""
-    frame = frame_or_empty(results, "compare_totals")
-    frame = frame[frame["quantity"].isin(list(QUANTITIES))]  # device_time is busy by another name
-    if frame.empty:
+    shown = shown_totals(results)
+    if shown.empty:
         return None
+    columns = {"base_per_unit": "base", "other_per_unit": "other", "difference_value": "difference"}
     rows = pd.DataFrame({
-        "quantity": frame["quantity"].map(QUANTITIES),
-        **{f"{side}_per_unit": [_amount(v, unit) for v, unit in zip(frame[f"{side}_per_unit"], frame["unit"])]
-           for side in ("base", "other")},
-        "difference_value": [_amount(v, unit) for v, unit in zip(frame["difference_value"], frame["unit"])],
-        "difference_ratio": frame["difference_ratio"],
+        "quantity": shown["quantity"].map(QUANTITIES),
+        **{name: [_amount(v, unit) for v, unit in zip(shown[source], shown["unit"])]
+           for name, source in columns.items()},
+        "difference_ratio": shown["ratio"],
     })  # fmt: skip
     table = Table("totals", "compare_totals", rows, tuple(rows.columns), "Base and other", len(rows), command=_COMMAND)
-    question = "What did the devices do? Per execution; of captures without executions, for the work of the base."
+    of = "as recorded" if is_as_recorded(results) else "per execution"
+    question = f"What did the devices do? All values are {of}."
     return Section("totals", "Device time", question, (table,))
 
 

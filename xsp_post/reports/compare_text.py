@@ -20,7 +20,8 @@ def comparison_markdown(comparison: Results, names: tuple[str, str], top: int = 
     verdict, *rest = (_plain(text) for text in summary["statement"])
     lines = [f"### {verdict}", "", *(f"* {sentence}" for sentence in rest), ""]
     base, other = (_plain(name) for name in names)
-    lines += [f"| per unit of work | {base} | {other} | difference |", "| --- | ---: | ---: | ---: |"]
+    per = "as recorded" if is_as_recorded(comparison) else "per execution"
+    lines += [f"| {per} | {base} | {other} | difference |", "| --- | ---: | ---: | ---: |"]
     lines += _latencies(comparison) + _totals(comparison) + _kernels(comparison, top)
     return "\n".join(lines) + "\n"
 
@@ -35,13 +36,25 @@ def _latencies(comparison: Results) -> list[str]:
 
 
 def _totals(comparison: Results) -> list[str]:
-    totals = frame_or_empty(comparison, "compare_totals")
-    totals = totals[totals["quantity"].isin(list(QUANTITIES))]
     return [
-        _row(QUANTITIES[row["quantity"]], row["base_per_unit"], row["other_per_unit"], row["difference_ratio"],
-             row["unit"])
-        for row in totals.to_dict("records")
-    ]  # fmt: skip
+        _row(QUANTITIES[row["quantity"]], row["base"], row["other"], row["ratio"], row["unit"])
+        for row in shown_totals(comparison).to_dict("records")
+    ]
+
+
+def is_as_recorded(comparison: Results) -> bool:
+    """Whether the captures are windows on a longer run, without executions: their totals are shown as recorded."""
+    models = frame_or_empty(comparison, "compare_models", ["quantity"])
+    return not models["quantity"].astype(str).eq("model_latency").any()
+
+
+def shown_totals(comparison: Results) -> pd.DataFrame:
+    """The totals with base, other, difference and ratio as they are shown: per execution, or as recorded."""
+    totals = frame_or_empty(comparison, "compare_totals")
+    totals = totals[totals["quantity"].isin(list(QUANTITIES))]  # device_time is busy by another name
+    of = "value" if is_as_recorded(comparison) else "per_unit"
+    base, other = totals[f"base_{of}"], totals[f"other_{of}"]
+    return totals.assign(base=base, other=other, difference=other - base, ratio=other / base.where(base > 0) - 1)
 
 
 def _kernels(comparison: Results, top: int) -> list[str]:

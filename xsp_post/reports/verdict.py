@@ -13,6 +13,7 @@ import pandas as pd
 from rich.text import Text
 
 from xsp_post.analyses.limits import UNCOUNTED, CauseRow, Limit, find_limit, largest_causes, lead_in, lead_out, work_of
+from xsp_post.analyses.ranks import are_one_job
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
@@ -170,14 +171,23 @@ def main_limit(results: Results) -> Limit:
 
 
 def captures_of(results: Results, case: cases.Case | None) -> list[int] | None:
-    """The captures that a verdict on a case speaks of: where one workload was captured at several levels or batch
-    sizes, the one that the case's kernels come from; else (None) all, as the ranks of a job are."""
-    rows = cases.rows(results, "cases", case) if case is not None else frame_or_empty(results, "cases").iloc[:0]
-    captures = frame_or_empty(results, "captures", ["level", "batch_size"])
-    if rows.empty or len(captures.astype(str).drop_duplicates()) < 2:
+    """The captures that a verdict on a case speaks of: all (None) where there is one, or where they are the ranks of a
+    job; else the one that the case's kernels come from, or that has most device time."""
+    captures = frame_or_empty(results, "captures", ["capture_id", "device_ns"])
+    if len(captures) < 2 or are_one_job(results):
         return None
-    chosen = int(rows["kernel_capture_id"].iloc[0])
-    return [chosen] if chosen >= 0 else None
+    rows = cases.rows(results, "cases", case) if case is not None else frame_or_empty(results, "cases").iloc[:0]
+    chosen = int(rows["kernel_capture_id"].iloc[0]) if len(rows) else -1
+    return [chosen if chosen >= 0 else int(captures["capture_id"].iloc[captures["device_ns"].argmax()])]
+
+
+def own_verdicts(results: Results) -> dict[int, str]:
+    """Names of the captures by id where each has a verdict of its own: several, of no common workload or job."""
+    captures = frame_or_empty(results, "captures", ["capture_id", "source_name", "workload_name"])
+    workloads = captures["workload_name"].astype(object).fillna("").unique().tolist()
+    if len(captures) < 2 or (len(workloads) == 1 and workloads[0]) or are_one_job(results):
+        return {}
+    return dict(zip(captures["capture_id"].tolist(), captures["source_name"].astype(str)))
 
 
 def word_of(limit: Limit) -> str:
@@ -305,13 +315,17 @@ def cause_text(row: CauseRow) -> str:
 
 
 def verdict_line(results: Results) -> Text:
-    """The line that stands first on the terminal."""
-    limit = main_limit(results)
-    text = Text("Verdict  ", style="bold")
+    """What stands first on the terminal: one line, or one for each capture where they have nothing in common."""
+    own = own_verdicts(results)
+    lines = [_line(results, find_limit(results, [number]), name) for number, name in own.items()]
+    return Text("\n").join(lines or [_line(results, main_limit(results), "")])
+
+
+def _line(results: Results, limit: Limit, name: str) -> Text:
+    text = Text(f"Verdict{f' on {shown(name, 80)}' if name else ''}  ", style="bold")
     text.append(word_of(limit), style="bold")
     text.append(f". {sentence_of(results, limit)}", style="default")
-    lead_in = lead_in_line(results, limit)
-    for more in (lead_in, coverage_note(results, limit)):
+    for more in (lead_in_line(results, limit), coverage_note(results, limit)):
         text.append(f" {shown(more, 400)}" if more else "", style="default")
     return text
 

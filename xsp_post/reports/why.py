@@ -27,6 +27,7 @@ from xsp_post.reports.verdict import (
     lead_in_line,
     limit_data,
     main_limit,
+    own_verdicts,
     sentence_of,
     word_of,
 )
@@ -57,6 +58,7 @@ class Why:
     replay_note: str = ""  # why nothing was replayed, where the capture is too large for it
     no_advice: str = ""  # why there is none; "" where there is some
     ranks: str = ""  # which rank the others wait for; "" with fewer than two ranks
+    capture_name: str = ""  # of several captures that are no job, the one that all this is of
     coverage_note: str = ""  # device time that the verdict leaves out, or that no launch is known of; "" none
 
 
@@ -84,6 +86,7 @@ def why(results: Results, *, layer: str = "") -> Why:
         note,
         none,
         ranks_line(results),
+        own_verdicts(results).get(limit.captures[0], "") if limit.captures else "",
         little,
     )
 
@@ -145,7 +148,10 @@ def print_why(console: Console, said: Why) -> None:
     limit = said.limit
     if said.part:
         say(console, f"Part shown: {said.part}")
-    say(console, Text.assemble(("Verdict  " + said.word, "bold"), f". {said.sentence}"))
+    of = f" on {shown(said.capture_name, 80)}" if said.capture_name else ""
+    say(console, Text.assemble((f"Verdict{of}  {said.word}", "bold"), f". {said.sentence}"))
+    if of:
+        say(console, "The captures are no ranks of one job: xsp-post why says it of each alone.")
     if not limit.window_ns:
         return
     if said.coverage_note:
@@ -198,6 +204,7 @@ def json_of(said: Why) -> dict[str, Any]:
         "lead_in": said.lead_in or None,
         "coverage_note": said.coverage_note or None,
         "ranks": said.ranks or None,
+        "capture": said.capture_name or None,
         "no_advice": said.no_advice or None,
         "causes": [asdict(row) for row in said.causes],
         "advice": [asdict(one) for one in said.advice],
