@@ -228,8 +228,8 @@ ERRORS: dict[str, ErrorText] = {
     ),
     "choices-file": ErrorText(
         "The file xsp-post.toml beside the captures cannot be used.",
-        "Write one line for each choice, e.g. layer-range = 'block.*'. Keys: model-range, layer-range, layer-depth, "
-        "no-infer, layers-from, roof, peaks.",
+        "Write one line for each choice, e.g. layer-range = 'block.*'. Keys are options of `xsp-post ingest --help`, "
+        "without the dashes (docs/choices.md).",
     ),
     "cluster-missing": ErrorText(
         "--scheduler needs Dask's distributed package.",

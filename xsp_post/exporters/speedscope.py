@@ -1,4 +1,4 @@
-"""Results → files: a flame graph for speedscope.app, aggregated by path, so small whatever the capture.
+"""Results → files: a flame graph for speedscope.app, aggregated by path, so that it is small for any capture.
 
 Two profiles: device time (kernels by the path of the range that launched them, kernel name as the leaf) and host
 time (what each range spent outside its children). Format: speedscope's file-format-schema.json, ``sampled``.

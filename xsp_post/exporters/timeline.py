@@ -1,4 +1,4 @@
-"""Results → files: one capture as tracks and slices, which the Perfetto and Chrome writers then spell."""
+"""Results → files: one capture as tracks and slices, which the Perfetto and Chrome writers then encode."""
 
 from __future__ import annotations
 
