@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from builders import ExportBuilder, global_id
 from export_schema import KERNEL, RUNTIME
+
 from generators.big import filled
 
 SHAPES = ("names", "layers", "deep", "flat")

@@ -47,6 +47,7 @@ class Page:
             color_scheme="dark" if dark else "light",
             reduced_motion="reduce",
         )
+        self.context.set_default_timeout(120_000)  # for a busy machine
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.requests: list[str] = []
