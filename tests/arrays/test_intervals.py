@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,15 +109,17 @@ def test_gaps_and_union_fill_the_extent(rows):
 FORESTS = st.lists(st.integers(0, 100), min_size=1, max_size=10)
 
 
+@pytest.mark.parametrize("deep", [300, -1])
 @given(FORESTS, st.lists(st.tuples(st.integers(0, 100), st.integers(0, 40), st.integers(0, 12)), max_size=15))
-def test_roll_up_of_busy_time_and_extent(seeds, rows):
+def test_roll_up_of_busy_time_and_extent(deep, seeds, rows):
     parent = np.array([-1] + [seed % (i + 1) for i, seed in enumerate(seeds[1:])], np.int64)
     depth = intervals.depths(parent)
     node, start, length = columns(rows)
     node = node % len(parent)
     order = np.argsort(start, kind="stable")
     node, start, end = node[order], start[order], (start + length)[order]
-    busy, first, last = rollup.busy_and_extent(node, start, end, parent, depth)
+    with mock.patch.object(rollup, "_DEEP", deep):  # -1: no tree is too flat for the way of deep ones
+        busy, first, last = rollup.busy_and_extent(node, start, end, parent, depth)
     sums = rollup.add_up(rollup.sums_per_node(node, end - start, len(parent)), parent)
     for k in range(len(parent)):
         below = []
@@ -163,3 +167,12 @@ def test_fifty_thousand_ranges_that_all_overlap_take_no_square_of_time():
     at = rng.integers(0, 10 * count, count)
     nesting.innermost(np.zeros(count, np.int64), at, at + 1)
     assert time.process_time() - start_s < 5
+
+
+@given(SPANS, QUERIES)
+def test_steps_of_powers_of_two_find_what_single_steps_find(rows, calls):
+    nesting = intervals.nest(*spans_of(rows))
+    asked = spans_of(calls)
+    expected = nesting.innermost(*asked)
+    with mock.patch.object(intervals, "_STEPS", 0):
+        assert nesting.innermost(*asked).tolist() == expected.tolist()

@@ -83,6 +83,10 @@ class Forest:
         """The outermost node at or above each node that is in ``mask``, −1 none."""
         return self.nearest(mask & ~self.inside(mask))
 
+    def positions(self) -> Int:
+        """Position of each node in pre-order."""
+        return self._first()
+
     def _first(self, rows: Int | slice = slice(None)) -> Int:
         if self.first is not None:
             return self.first[rows]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from xsp_post.arrays.forest import forest_of
 
 Int = NDArray[np.int64]
+_STEPS = 64  # one range at a time up to here; deeper nesting takes steps of powers of two
 
 
 @dataclass
@@ -53,16 +54,31 @@ class Nesting:
         position = self._last_started(thread, start)
         candidate = position.copy()
         active = np.flatnonzero(candidate >= 0)
-        while len(active):
+        for _ in range(_STEPS):
             inside = candidate[active]
             short = self._end[inside] < end[active]
             active = active[short]
             candidate[active] = self._parent_sorted[candidate[active]]
             active = active[candidate[active] >= 0]
+            if not len(active):
+                break
+        else:
+            candidate[active] = self._climbed(candidate[active], end[active])
         hit = candidate >= 0
         found[hit] = self._order[candidate[hit]]
         self._correct_crossing(found, position, start, end)
         return found
+
+    def _climbed(self, candidate: Int, end: Int) -> Int:
+        """From each range the nearest one up its chain whose end is not before ``end``, in steps of powers of two."""
+        steps = [self._parent_sorted]
+        while (steps[-1] >= 0).any():
+            steps.append(np.where(steps[-1] >= 0, steps[-1][steps[-1]], -1))
+        below = self._end[candidate] < end
+        for step in reversed(steps):
+            further = step[candidate]
+            candidate = np.where(below & (further >= 0) & (self._end[further] < end), further, candidate)
+        return np.where(below, self._parent_sorted[candidate], candidate)
 
     def _last_started(self, thread: Int, start: Int) -> Int:
         """Sorted position of the last range of the thread with range.start <= start, −1 for none."""

@@ -11,7 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from xsp_post.arrays import deep_unions
 from xsp_post.arrays.forest import forest_of
+
+_DEEP = 300  # from here on passes per depth cost more
 
 
 def add_up(values: np.ndarray, parent: np.ndarray) -> np.ndarray:
@@ -56,6 +59,11 @@ def busy_and_extent(
     if not len(node):
         return busy, first, last
     depth_of = depth[node]
+    if int(depth_of.max()) > _DEEP:
+        own_node, low, high = merged_stretches(node, start, end)
+        found = deep_unions.of_stretches(own_node, low, high, parent, depth)
+        if found is not None:
+            return found
     carried = (np.zeros(0, node.dtype), np.zeros(0, np.int64), np.zeros(0, np.int64))
     for level in range(int(depth_of.max()), -1, -1):
         here = np.flatnonzero(depth_of == level)
