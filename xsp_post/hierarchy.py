@@ -26,6 +26,7 @@ from xsp_post.tree_steps.execution_evidence import candidates_frame, coverage_fi
 from xsp_post.tree_steps.execution_evidence import sentence as execution_sentence
 from xsp_post.tree_steps.execution_nodes import add_turns, graph_replays, take_loose_work
 from xsp_post.tree_steps.execution_work import times_of
+from xsp_post.tree_steps.executions import LEAST_COVERAGE, OUTERMOST, Candidate
 from xsp_post.tree_steps.frames import make_frames
 from xsp_post.tree_steps.hook_pairs import with_hook_pairs
 from xsp_post.tree_steps.inferred import infer_rest
@@ -85,7 +86,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
             rule += "; what no range covers is inferred from the launch sequence"
     if options.infer and twin is None and not len(turns):
         nodes.loc[graph_replays(nodes, activities), "level"] = int(Level.MODEL)
-    if options.infer and not len(turns):
+    if options.infer and not len(turns) and not _gives_way(nodes, levels.chosen):
         opened = unmarked_models(nodes, activities, levels.chosen)
         if opened.any():
             passes = open_ranges(trace, names, nodes, activities, strings, opened)
@@ -127,6 +128,18 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     tree.execution_evidence = execution_sentence(tree, tree.execution_candidates)
     findings += coverage_findings(tree, tree.execution_candidates)
     return tree
+
+
+def _gives_way(nodes: pd.DataFrame, chosen: Candidate | None) -> bool:
+    """Whether ranges that are executions by their place alone, with little of the work, stand beside inferred ones:
+    then they are none (the level of ``nodes`` is changed in place)."""
+    if chosen is None or chosen.rule != OUTERMOST or chosen.coverage_ratio >= LEAST_COVERAGE:
+        return False
+    model, inferred = nodes["level"].to_numpy() == int(Level.MODEL), nodes["is_inferred"].to_numpy()
+    if not (model & inferred).any():
+        return False
+    nodes["level"] = np.where(model & ~inferred, int(Level.APPLICATION), nodes["level"].to_numpy()).astype(np.int8)
+    return True
 
 
 def _concat(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:

@@ -416,3 +416,17 @@ def test_replays_of_one_graph_that_hold_most_of_the_work_are_executions(tmp_path
     if count:
         assert chosen(tree)[0] == [("replays of a CUDA graph", "[CUDA graph]", 12)]
         assert tree.iterations["graph_ns"].tolist() == [900] * 12
+
+
+def test_ranges_with_little_of_the_work_give_way_to_passes_outside_them(tmp_path):
+    program = Program()
+    for _ in range(6):
+        program.kernel("embedding", 30)
+        for _ in range(8):
+            for part in ("norm", "gemm_qkv"):
+                program.kernel(part, 90)
+            program.inside("attention", lambda: program.inside("scores", *[lambda: program.kernel("softmax", 20)] * 2))
+            for part in ("gemm_project", "norm_2", "gemm_up", "gelu", "gemm_down"):
+                program.kernel(part, 90)
+    tree = program.tree(tmp_path)
+    assert chosen(tree)[0] == [("period of the launch sequence", "iteration", 6)]

@@ -226,3 +226,20 @@ def test_phases_of_steps_in_epochs_are_one_execution_a_step(tmp_path):
         builder.range(f"Epoch {epoch}", begin, t - 10)
     found = analyze([builder.write(tmp_path / "a.sqlite")]).frame("iterations")
     assert found["kernel_count"].tolist() == [3] * 12 and found["kind"].tolist() == ["training step"] * 12
+
+
+def test_a_loop_of_passes_after_training_is_no_part_of_the_last_step(tmp_path):
+    builder, t = ExportBuilder().process(100).thread(100), 0
+    for k in range(10):
+        if k == 4:
+            begin = t
+        for phase in ("Forward", "Backward")[: 2 if k < 4 else 1]:
+            builder.range(phase, t + 5, t + 60)
+            builder.kernel(phase, launch=(t + 10, t + 20), run=(t + 30, t + 130))
+            t += 400
+    builder.range("Benchmark", begin, t)
+    analysis = analyze([builder.write(tmp_path / "a.sqlite")])
+    found = analysis.frame("iterations")
+    assert found["kind"].tolist() == ["training step"] * 4 + ["forward"] * 6
+    assert found["kernel_count"].tolist() == [2] * 4 + [1] * 6
+    assert "100 % of device time (" in analysis.frame("captures")["execution_evidence"].iloc[0]

@@ -98,9 +98,7 @@ def chosen(only: Sequence[str]) -> tuple[Exhibit, ...]:
         raise UsageError(
             f"No part of the report is called {unknown[0]}.",
             code="report-no-section",
-            hint="Its parts are "
-            + ", ".join([*(f"A{n}" for n in numbered), *(e.id for e in EXHIBITS)])
-            + ".",
+            hint="Its parts are " + ", ".join([*(f"A{n}" for n in numbered), *(e.id for e in EXHIBITS)]) + ".",
         )
     return found
 

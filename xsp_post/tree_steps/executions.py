@@ -327,7 +327,7 @@ class _Finder:
         trains = times.is_training & ~ranges.inside(is_root)
         found = training_turns(
             roots.spans, ranges.parent, times.thread_index, times.process_index, times.start_ns,
-            trains & ~is_zero, is_optimizer, ~self.library & ~ranges.has_role("mark"),
+            trains & ~is_zero, is_optimizer, ~self.library & ~ranges.has_role("mark") & ~ranges.around(is_root),
         )  # fmt: skip
         if found is None:
             return None

@@ -197,11 +197,11 @@ def _conventions(ranges: Ranges, _: Options, library: np.ndarray, executions: Ex
     member = turn >= 0
     if not model.any() and not layer.any() and not member.any():
         return None
-    if model.any() and not layer.any():
+    if member.any() and not layer.any():
+        layer, layers_are = member & ~library, "the ranges of a turn"
+    elif model.any() and not layer.any():
         layer = _at_depth_below(ranges, model, 1) & ~library
         layers_are = "depth 1 below the model"
-    elif member.any() and not layer.any():
-        layer, layers_are = member & ~library, "the ranges of a turn"
     models_are = executions.chosen.rule if executions.chosen is not None else evidence or "no model range"
     return _Found(model, layer, f"convention: {models_are}, layers are {layers_are}", turn, evidence)
 

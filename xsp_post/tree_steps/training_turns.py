@@ -41,7 +41,9 @@ def training_turns(
     at = start_ns[calls]
     followed = np.diff(np.searchsorted(gradients, at), append=len(gradients)) > 0
     # as many calls before each backward pass: one step calls the model so often; the recording may end within a step
-    if len(np.unique(np.diff(np.flatnonzero(followed), prepend=-1))) <= 1:
+    last = np.flatnonzero(followed)
+    calls_of_step = np.unique(np.diff(last, prepend=-1))
+    if not len(last) or (len(calls_of_step) == 1 and len(calls) - 1 - last[-1] < calls_of_step[0]):
         followed[:] = True
     done = np.searchsorted(work, at[followed])
     begins = np.zeros(len(calls), bool)
