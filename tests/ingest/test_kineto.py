@@ -209,6 +209,12 @@ def test_allocations_count_for_every_open_range_of_their_thread(tmp_path: Path) 
     trace = read_kineto(write(tmp_path / "m.json", [
         event("cpu_op", "outer", 0, 20), event("cpu_op", "inner", 4, 4), *memory]))  # fmt: skip
     assert trace.attributes["allocated_bytes"].tolist() == [107, 100]
+    # beside a GPU only its memory counts: host and device bytes are never added together
+    for one, kind in zip(memory, (0, 1, 1, 0)):
+        one["args"] |= {"Device Type": kind, "Device Id": kind - 1, "Addr": 1}
+    spans = [event("cpu_op", "outer", 0, 20), event("cpu_op", "inner", 4, 4), event("kernel", "k", 9, 2)]
+    (tmp_path / "gpu.json").write_text(json.dumps({"traceEvents": [*spans, *memory], "deviceProperties": [{"id": 0}]}))
+    assert read_kineto(tmp_path / "gpu.json").attributes["allocated_bytes"].tolist() == [7, 0]
 
 
 def test_backward_kernels_count_for_their_forward_layer(tmp_path: Path) -> None:

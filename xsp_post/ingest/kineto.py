@@ -27,6 +27,7 @@ from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.names import range_text
 
+_HOST_TYPE = 0  # "Device Type" of a [memory] event: c10::DeviceType::CPU
 _CPU_DEVICE = -1
 _WRAPPERS = ("autograd::engine::evaluate_function", "torch::autograd::")  # the engine around the operator
 # operators that make or re-shape tensors and compute nothing
@@ -327,8 +328,11 @@ class _Assembly:
         return np.array(classes, dtype=object)[inverse]
 
     def _allocated_bytes(self) -> np.ndarray:
-        """Bytes allocated (not net of what was freed) on the span's thread while it was open."""
+        """Bytes allocated (not net of what was freed) on the span's thread while it was open: of the GPU's memory, in
+        a trace of a CPU alone of the host's. Both are never added together."""
         made = self.allocations[self.allocations["bytes"] > 0].sort_values("start_ns")
+        if "device_type" in made and not self._has_no_gpu():
+            made = made[made["device_type"] != _HOST_TYPE]
         result = np.zeros(len(self.spans), dtype=np.int64)
         for thread_index, rows in self.spans.groupby("thread_index").indices.items():
             own = made[made["thread_index"] == thread_index]

@@ -17,6 +17,7 @@ from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.text import visible
 from xsp_post.reports.time_split import Split
 from xsp_post.reports.trust import Balance
+from xsp_post.reports.why import reach_of
 from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.schemas.words import QUESTIONS, way
 
@@ -94,14 +95,15 @@ def _next(advice: Sequence[Advice]) -> str:
         return ""
     items = "".join(
         f'<li><div class="line"><span>{escape(visible(one.what, 400))}</span>'
-        f'<span class="num">at most {escape(format_ratio_percent(one.bound_ratio))}</span></div>'
-        f'<div class="meta">{escape(visible(one.evidence, 500))} At most {escape(format_ns(one.bound_ns))}. '
+        f'<span class="num">{escape(reach_of(one))} {escape(format_ratio_percent(one.bound_ratio))}</span></div>'
+        f'<div class="meta">{escape(visible(one.evidence, 500))} {escape(_capital(reach_of(one)))} '
+        f"{escape(format_ns(one.bound_ns))}. "
         f"Assumed: {escape(visible(one.assumption, 400))}</div></li>"
         for one in advice[:MOST_ADVICE]
     )
     return (
-        f'<section id="next"><h2>Do next</h2><ol class="top">{items}</ol><p class="note">“At most” is all the '
-        "time that the change concerns; <code>xsp-post why STORE</code> lists the causes, and "
+        f'<section id="next"><h2>Do next</h2><ol class="top">{items}</ol><p class="note">“At most” is what a replay '
+        "saves, or all the time that the change concerns; <code>xsp-post why STORE</code> lists the causes, and "
         "<code>xsp-post what-if</code> replays the capture with a change.</p></section>\n"
     )
 

@@ -55,7 +55,8 @@ def device_split(results: Results, limit: Limit) -> Split | None:
     """Kernels, graphs, communication, copies, and idle time by cause; None where no device work was recorded."""
     if not limit.window_ns or not limit.window:
         return None
-    work = [Part(kind, label, int(limit.window[column])) for kind, label, column in _WORK]
+    names = {} if limit.is_gpu else {"kernel": "operators"}
+    work = [Part(kind, names.get(kind, label), int(limit.window[column])) for kind, label, column in _WORK]
     causes = in_scope(results, limit).assign(cause=lambda frame: frame["cause"].astype(str))
     idle = causes.groupby("cause")["idle_ns"].sum().sort_values(ascending=False)
     shown = idle[idle >= _LEAST_RATIO * limit.window_ns].head(_MOST_CAUSES)

@@ -41,7 +41,7 @@ _WORK = {
     "latency": "The {work} are far below both roofs: {throughput} at {intensity}, {reached} of the nearer one. They "
     "mostly wait.",
 }
-GROUPS = {
+_GROUPS = {
     "kernel": "kernels",
     "communication": "communication",
     "copy": "copies",
@@ -197,7 +197,7 @@ def word_of(limit: Limit) -> str:
     if limit.kind == "unknown":
         return "what limits it is not known"
     if limit.kind == "mixed":
-        return f"mixed: {GROUPS[limit.groups[0][0]]} and {GROUPS[limit.groups[1][0]]}"
+        return f"mixed: {group_word(limit, limit.groups[0][0])} and {group_word(limit, limit.groups[1][0])}"
     word = WORDS[limit.kind]
     return word if limit.is_gpu else word.replace("GPU", "CPU")
 
@@ -257,12 +257,17 @@ def _how_to_know(results: Results, limit: Limit) -> str:
         intensity = format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"])
         device = "GPU" if limit.is_gpu else "CPU"
         return (
-            f"its {_work_name(limit)} do {throughput} at {intensity}, but the peaks of this {device} are not known: "
+            f"the {_work_name(limit)} do {throughput} at {intensity}, but the peaks of this {device} are not known: "
             "xsp-post doctor --measure-peaks, then --peaks FILE"
         )
     if not limit.is_gpu:
         return "the sizes of the operators were not recorded"
     return "xsp-post run --ncu shows whether compute or memory limits"
+
+
+def group_word(limit: Limit, group: str) -> str:
+    """A group of time in words: what a CPU runs are operators."""
+    return _work_name(limit) if group == "kernel" else _GROUPS[group]
 
 
 def _work_name(limit: Limit) -> str:
@@ -291,7 +296,7 @@ def _work_sentence(results: Results, limit: Limit) -> list[str]:
 
 def _group_sentence(limit: Limit, group: str, causes: Sequence[CauseRow]) -> str:
     time = dict(limit.groups)[group]
-    text = f"{format_ratio_percent(limit.ratio(group))} ({format_ns(time)}) went to {GROUPS[group]}"
+    text = f"{format_ratio_percent(limit.ratio(group))} ({format_ns(time)}) went to {group_word(limit, group)}"
     mine = [row for row in causes if row.group == group]
     if group == "copy":
         alone = int(limit.window["copy_busy_ns"])

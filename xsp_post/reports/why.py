@@ -20,10 +20,10 @@ from xsp_post.reports.part import part_text
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
 from xsp_post.reports.verdict import (
-    GROUPS,
     captures_of,
     cause_text,
     coverage_note,
+    group_word,
     lead_in_line,
     limit_data,
     main_limit,
@@ -36,6 +36,7 @@ from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 if TYPE_CHECKING:
     from xsp_post.analyses.advice import Advice
 
+CONCERNS = "concerns"
 SHORT_CAUSES = {
     "launch_call": "launch", "launch_latency": "latency", "queued": "queue", "synchronization": "sync",
     "copy_call": "copy", "allocation": "alloc", "module_load": "load", "os_call": "OS", "descheduled": "no CPU",
@@ -128,7 +129,7 @@ def evidence_of(limit: Limit) -> tuple[str, ...]:
     window = max(limit.window_ns, 1)
     groups = (*limit.groups, ("unknown", limit.unknown_ns))
     lines = [
-        f"{GROUPS[group]}: {format_ns(time)}, {format_ratio_percent(time / window)}"
+        f"{group_word(limit, group)}: {format_ns(time)}, {format_ratio_percent(time / window)}"
         for group, time in groups
         if time >= 0.01 * window
     ]
@@ -139,7 +140,10 @@ def parts_of(limit: Limit) -> str:
     """The same in one sentence: ``kernels 468 ms (97.5 %), launches 5.63 ms (1.2 %)``."""
     window = max(limit.window_ns, 1)
     groups = [one for one in (*limit.groups, ("unknown", limit.unknown_ns)) if one[1] >= 0.01 * window]
-    named = (f"{GROUPS[group]} {format_ns(time)} ({format_ratio_percent(time / window)})" for group, time in groups)
+    named = (
+        f"{group_word(limit, group)} {format_ns(time)} ({format_ratio_percent(time / window)})"
+        for group, time in groups
+    )
     return ", ".join(named)
 
 
@@ -178,13 +182,18 @@ def print_why(console: Console, said: Why) -> None:
         say(console, Text(f"     Assumed: {shown(one.assumption, 300)}", style="dim"), hanging=0)
 
 
+def reach_of(one: Advice) -> str:
+    """Whether the bound of an advice is the most that it saves; without a replay it may be less than that, where the
+    host also runs ahead."""
+    return CONCERNS if one.change in ("sync=none", "copy=overlap") and one.replay_error_ratio is None else "at most"
+
+
 def gain_of(one: Advice) -> str:
     """``at most 12.3 ms, 4.5 % of the time``, and the replay's error where a replay found it. Without a replay
     the time that a change concerns is no bound where other work moves up too."""
-    time = f"{format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of the time"
-    gain = f"at most {time}"
-    if one.change in ("sync=none", "copy=overlap") and one.replay_error_ratio is None:  # the host also runs ahead
-        return f"concerns {time} (what it saves in all: xsp-post what-if --change {one.change})"
+    gain = f"{reach_of(one)} {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of the time"
+    if reach_of(one) == CONCERNS:
+        return f"{gain} (what it saves in all: xsp-post what-if --change {one.change})"
     if one.replay_error_ratio is not None:
         gain += f" (replayed; replay error {format_ratio_percent(one.replay_error_ratio)})"
     return gain

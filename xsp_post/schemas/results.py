@@ -290,7 +290,8 @@ LAYERS = register(
             C(
                 "allocated_bytes",
                 "int64",
-                "bytes the framework allocated during the layer, empty: not recorded",
+                "bytes the framework allocated during the layer, of the GPU's memory (on a CPU alone: the host's), "
+                "empty: not recorded",
                 is_optional=True,
             ),
             C("analytic_flop", "float64", "flop counted from the model, NaN unknown"),
