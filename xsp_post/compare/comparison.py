@@ -1,10 +1,8 @@
-"""Base and other → the tables of a comparison and its summary sentences."""
+"""Base and other → the tables of a comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,29 +10,35 @@ import pandas as pd
 from xsp_post.compare import matching
 from xsp_post.compare.clock import clock_statements
 from xsp_post.compare.differences import (
+    APPEARED,
     CAPTURES,
+    CHANGED,
+    EQUAL,
+    FASTER,
     LEAST_SPREAD,
+    LESS,
+    MORE,
+    NOT_SHOWN,
     RESOLUTION_NS,
+    SET_CHANGES,
     SIGNIFICANCE,
+    SLOWER,
+    UNCOMPARABLE,
+    VANISHED,
     differences,
     holm,
 )
 from xsp_post.compare.impact import Impact, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
-from xsp_post.compare.sentences import Statement, causes, first_sentence, largest, signed_ratio
+from xsp_post.compare.statements import statements
 from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
-SLOWER, FASTER, NOT_SHOWN = "slower", "faster", "no difference shown"
-APPEARED, VANISHED, CHANGED, UNCOMPARABLE = "appeared", "vanished", "changed kernel", "not comparable"
-_SET_CHANGES = (APPEARED, VANISHED, CHANGED)
 # A kernel that is in fewer of the iterations than this neither appears nor vanishes: it comes and goes.
 _STEADY_SHARE = 0.5
 # How the chance of a false alarm is shared out: the model's own numbers are what most people ask for.
 _SHARES = {"models": 0.5, "layers": 0.25, "kernels": 0.25}
-MORE, LESS, EQUAL = "more", "less", "equal"
 _LAYER = ["pair_index", "layer_path", "call_index"]
 
 
@@ -85,7 +89,7 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     clocks = clock_statements(base, other, frames["compare_names"])
     frames["compare_summary"] = _shaped(
         "compare_summary",
-        pd.DataFrame(_statements(frames, shape, found, clocks), columns=["subject", "statement", "is_difference"]),
+        pd.DataFrame(statements(frames, shape, found, clocks), columns=["subject", "statement", "is_difference"]),
     )
     return Analysis(frames)
 
@@ -343,7 +347,7 @@ def _change(table: pd.DataFrame, are_operators: bool) -> np.ndarray:
 def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     """What was shown first, largest first; then by how far a difference stands out (p), then by size."""
     size = table[["base", "other"]].fillna(0).max(axis=1)
-    shown = table["is_shown"] | table["change"].isin(_SET_CHANGES)
+    shown = table["is_shown"] | table["change"].isin(SET_CHANGES)
     weight = table["difference"].abs().fillna(size)
     keys = pd.DataFrame(
         {
@@ -359,7 +363,7 @@ def _ordered(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _has_kernel_change(layers: pd.DataFrame, kernels: pd.DataFrame) -> np.ndarray:
-    other = kernels[kernels["change"].isin(_SET_CHANGES) & (kernels["layer_path"] != "")]
+    other = kernels[kernels["change"].isin(SET_CHANGES) & (kernels["layer_path"] != "")]
     changed = set(zip(*(other[column] for column in _LAYER)))
     return np.array([key in changed for key in zip(*(layers[column] for column in _LAYER))], dtype=bool)
 
@@ -397,98 +401,3 @@ def _shaped(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {c.name: renamed[c.name].astype(object).where(renamed[c.name].notna(), missing[c.dtype]) for c in columns}
     ).astype({c.name: "object" if c.dtype == "str" else c.dtype for c in columns})
-
-
-# -- sentences ----------------------------------------------------------------------------------------------
-
-
-def _statements(
-    frames: dict[str, pd.DataFrame], shape: Structure, found: Impact | None, clocks: list[Statement]
-) -> list[Statement]:
-    """The comparison in sentences: the verdict first, then structure, then time."""
-    models, layers, kernels = (frames[f"compare_{name}"] for name in ("models", "layers", "kernels"))
-    said = list(shape.statements)
-    cases = frames["compare_cases"]
-    if (cases["status"] != "matched").all() and len(cases):
-        said.append(
-            (
-                "model",
-                "The captures have no model execution in common (phases, batch sizes or amounts of work "
-                "differ): model and layers are not compared.",
-                False,
-            )
-        )
-    for row in models[models["quantity"] == "model_latency"].to_dict("records"):
-        case = cases.iloc[row["pair_index"]]
-        said.append(("model", _model_sentence(row, case, len(cases)), row["change"] in (MORE, LESS)))
-    if len(layers):
-        said.append(("layers", _rows_sentence(layers, "layer", "layer_path"), bool(_is_shown(layers).any())))
-    if len(kernels):
-        said.append(("kernel time", _rows_sentence(kernels, "kernel", "name"), bool(_is_shown(kernels).any())))
-    verdict = first_sentence(models, found) or _verdict(models, layers, kernels)
-    if found is not None:
-        said = [*largest(found), *causes(found), *clocks, *said]
-    if shape.is_ranges_only and not verdict[2]:
-        verdict = (
-            "verdict",
-            "The captures differ in their ranges only: the same "
-            f"{format_count(len(shape.order[BASE]))} kernels ran, in the same order.",
-            True,
-        )
-    return [verdict, *said]
-
-
-def _is_shown(table: pd.DataFrame) -> pd.Series:
-    return table["change"].isin([SLOWER, FASTER, *_SET_CHANGES, MORE, LESS])
-
-
-def _verdict(models: pd.DataFrame, layers: pd.DataFrame, kernels: pd.DataFrame) -> tuple[str, str, bool]:
-    count = sum(int(_is_shown(table).sum()) for table in (models, layers, kernels))
-    tested = sum(int(table["p_value"].notna().sum()) for table in (models, layers, kernels))
-    if not count and not tested:
-        return ("verdict", "Times are not compared: too few measurements on one side.", False)
-    if not count:
-        return (
-            "verdict",
-            f"No significant difference in {format_count(tested)} comparisons (corrected together: for "
-            "two runs of one program, at most one comparison in twenty shows a difference).",
-            False,
-        )
-    return "verdict", "Model executions are not comparable; what differs in layers and kernels follows.", True
-
-
-def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) -> str:
-    about = [
-        part for part in (str(case["phase"]), f"batch {case['batch_size']}" if case["batch_size"] > 0 else "") if part
-    ]
-    where = f" ({', '.join(about)})" if about and case_count > 1 else ""
-    base = row["base_value"]
-    values = f"{format_ns(base)} → {format_ns(row['other_value'])}"
-    if np.isnan(row["ci_low_value"]):
-        return f"Model latency{where} {values}: too few iterations to say whether that is a difference."
-    ends = format_ratio_interval(row["ci_low_value"] / base, row["ci_high_value"] / base)
-    interval = f"{signed_ratio(row['difference_ratio'])}, 95 % interval {ends}"
-    over = (
-        ""
-        if row["interval_over"] == CAPTURES
-        else (
-            "; with one capture on a side, the variation between runs is estimated from its iterations; record "
-            "several captures of each (xsp-post run --repeat 3)"
-        )
-    )
-    verdict = {MORE: "longer", LESS: "shorter"}.get(row["change"], NOT_SHOWN)
-    if verdict == NOT_SHOWN and base and row["detectable_value"] == row["detectable_value"]:
-        verdict += f", where ±{format_ratio_percent(row['detectable_value'] / base)} would show 4 times of 5"
-    return f"Model latency{where} per iteration {values}: {verdict} ({interval}{over})."
-
-
-def _rows_sentence(table: pd.DataFrame, what: str, column: str) -> str:
-    """How many layers or kernels changed in which way, and the first of them."""
-    shown = table[_is_shown(table)]
-    if shown.empty:
-        return f"No difference shown in any of {format_count(len(table))} {what}s."
-    tally = shown["change"].value_counts()
-    first = shown.iloc[0]
-    parts = ", ".join(f"{format_count(count)} {change}" for change, count in tally.items())
-    by = f" by {format_ns(abs(first['difference_ns']))}" if first["difference_ns"] == first["difference_ns"] else ""
-    return f"Of {format_count(len(table))} {what}s: {parts}; first {str(first[column])[:120]} ({first['change']}{by})."

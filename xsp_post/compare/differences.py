@@ -35,6 +35,12 @@ CAPTURES, ITERATIONS = "captures", "iterations"
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+# What a difference is called.
+SLOWER, FASTER, NOT_SHOWN = "slower", "faster", "no difference shown"
+APPEARED, VANISHED, CHANGED, UNCOMPARABLE = "appeared", "vanished", "changed kernel", "not comparable"
+SET_CHANGES = (APPEARED, VANISHED, CHANGED)
+MORE, LESS, EQUAL = "more", "less", "equal"
+
 
 def differences(
     values: FloatArray,
