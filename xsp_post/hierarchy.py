@@ -22,7 +22,7 @@ from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree
 from xsp_post.tree_steps import attribution, hook_pairs, layering, level_rules
 from xsp_post.tree_steps.amounts import distinct_operations, roll_up
-from xsp_post.tree_steps.execution_evidence import candidates_frame, coverage_findings
+from xsp_post.tree_steps.execution_evidence import candidates_frame, coverage_findings, with_launch_period
 from xsp_post.tree_steps.execution_evidence import sentence as execution_sentence
 from xsp_post.tree_steps.execution_nodes import add_turns, graph_replays, take_loose_work
 from xsp_post.tree_steps.execution_work import times_of
@@ -125,6 +125,8 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     tree.iterations, warm = measure_iterations(tree)
     findings += warm
     tree.execution_candidates = candidates_frame(tree, levels.chosen, levels.others)
+    if options.infer:
+        tree.execution_candidates = with_launch_period(tree, tree.execution_candidates)
     tree.execution_evidence = execution_sentence(tree, tree.execution_candidates)
     findings += coverage_findings(tree, tree.execution_candidates)
     return tree

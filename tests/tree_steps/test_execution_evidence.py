@@ -93,3 +93,30 @@ def test_layers_of_executions_that_are_not_all_work_say_what_their_share_is_of(t
     tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
     assert "`step` ×4, 83 % of device time" in tree.execution_evidence
     assert "100 % of the executions' device time" in tree.layer_evidence
+
+
+def test_the_launch_sequence_is_named_where_the_ranges_taken_hold_little(tmp_path):
+    builder, t = ExportBuilder().process(100).thread(100), 0
+    for k in range(6):
+        builder.range(f"step {k}", t, t + 20)
+        builder.kernel("small", launch=(t + 5, t + 8), run=(t + 10, t + 30))
+        begin = t + 30
+        t = begin
+        for _ in range(6):
+            for name in ("norm", "gemm_qkv", "softmax", "gemm_up", "gelu", "gemm_down"):
+                builder.kernel(name, launch=(t + 2, t + 6), run=(t + 20, t + 29))
+                t += 10
+        builder.range(f"work of {'abcdef'[k]}", begin, t)
+        t += 50
+    tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
+    assert "`step` ×6, 6 % of device time (step markers)" in tree.execution_evidence
+    assert tree.execution_evidence.endswith("; else `iteration` ×6, 100 %")
+    assert not tree.execution_candidates["is_chosen"].to_numpy(bool)[-1]
+
+
+def test_a_few_kernels_beside_the_ranges_taken_name_nothing_else(tmp_path):
+    builder = ExportBuilder().process(100).thread(100)
+    builder.range("step 0", 0, 100).kernel("small", launch=(5, 8), run=(10, 30))
+    builder.range("other", 200, 300).kernel("large", launch=(205, 208), run=(210, 900))
+    tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
+    assert tree.execution_evidence == "model executions: `step` ×1, 3 % of device time (step markers)"

@@ -6,12 +6,16 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
+from xsp_post.inference import infer
+from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, NodeKind, Tree
 from xsp_post.schemas.units import format_ratio_percent
 from xsp_post.tree_steps.executions import CYCLES, LEAST_COVERAGE, REPLAYS, SEQUENCE, TRAINING, Candidate
+from xsp_post.tree_steps.inferred import hints, launch_columns
 
 COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")
 _MOST_NAMED = 3
+_FEWEST_PASSES = 2
 _LEAST_LOST = 0.05  # of the device time; less is not worth a word
 
 
@@ -119,6 +123,31 @@ def _other(others: pd.DataFrame) -> str:
     how = f", with {row['option']}" if row["option"] else ""
     share = format_ratio_percent(float(row["coverage_ratio"]), 0)
     return f"; else `{row['name']}` ×{int(row['execution_count']):,}, {share}{how}"
+
+
+def with_launch_period(tree: Tree, candidates: pd.DataFrame) -> pd.DataFrame:
+    """The candidates and, where the ranges taken hold little of the device time, what the launch sequence says."""
+    taken = candidates["is_chosen"].to_numpy(bool)
+    by_ranges = taken.any() and not candidates["rule"][taken].isin([SEQUENCE, REPLAYS]).any()
+    if not by_ranges or candidates["coverage_ratio"][taken].sum() >= LEAST_COVERAGE or not len(tree.activities):
+        return candidates
+    kind = tree.activities["kind"].to_numpy()
+    rows = np.flatnonzero((kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH))
+    frame = launch_columns(tree.trace, tree.activities, rows)
+    found = infer(frame, tree.trace.strings, hints=hints(tree.trace))
+    if not len(found.nodes):
+        return candidates
+    passes = found.iterations
+    regular = passes.index.to_numpy()[passes["iteration_class"].isin(["regular", "warm-up"]).to_numpy()]
+    place = found.nodes["iteration_index"].to_numpy()[np.maximum(found.node_of_launch, 0)]
+    numbers = found.nodes["iteration_index"].to_numpy()[regular]
+    length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
+    held = int(length[(found.node_of_launch >= 0) & np.isin(place, numbers)].sum())
+    ratio = held / max(_total_ns(tree), 1)
+    if len(regular) < _FEWEST_PASSES or ratio <= candidates["coverage_ratio"][taken].sum():
+        return candidates
+    row = (SEQUENCE, "iteration", len(regular), held, ratio, False, "")
+    return pd.concat([candidates, pd.DataFrame([row], columns=list(COLUMNS))], ignore_index=True)
 
 
 def coverage_findings(tree: Tree, candidates: pd.DataFrame) -> list[Finding]:
