@@ -400,6 +400,12 @@ def test_command_ends_4_only_when_nothing_could_be_read(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "2 captures: 1 with kernels, 0 without, 1 failed" in done.stdout
     assert (tmp_path / "a" / "fleet.html").read_text().startswith("<!doctype html>")
+    fleet = tmp_path / "a" / "fleet.xsp.sqlite"
+    for words in (["tree"], ["why"], ["compare", fleet], ["what-if", "--change", "layer:x=0.5x"],
+                  ["export", "--to", "chrome", "-o", tmp_path / "x"]):  # fmt: skip
+        refused = called(*words, fleet)
+        assert refused.returncode == 4 and "store-of-batch" in refused.stderr, refused.stderr
+        assert "xsp-post table fleet_models" in refused.stderr
     strict = called(*command, tmp_path / "a", "--strict")
     assert strict.returncode == 4
     assert "Nothing to do" in strict.stderr

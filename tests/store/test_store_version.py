@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sqlite3
+from contextlib import closing
 
 import pytest
 from builders import ExportBuilder
@@ -60,3 +61,14 @@ def test_an_incomplete_store_names_the_same_command(store):
     with pytest.raises(CaptureError) as caught:
         open_store(store)
     assert caught.value.code == "store-table-missing" and "my run.sqlite" in caught.value.hint
+
+
+def test_paths_that_exist_twice_are_named(store):
+    with closing(sqlite3.connect(store)) as connection:
+        connection.executescript(
+            "CREATE TABLE twice AS SELECT * FROM paths; INSERT INTO twice SELECT * FROM paths; DROP TABLE paths;"
+            "ALTER TABLE twice RENAME TO paths"
+        )
+    with pytest.raises(CaptureError) as refused:
+        open_store(store).frame("paths")
+    assert refused.value.code == "store-damaged" and "path_id" in refused.value.message

@@ -507,12 +507,16 @@ ERRORS: dict[str, ErrorText] = {
         "Redirect it to a file on a disk with free space, or to /dev/null.",
     ),
     "store-damaged": ErrorText(
-        "Rows of the store refer to rows of another table that do not exist: the file was edited or damaged.",
+        "Rows of the store refer to rows that do not exist, or exist twice: the file was edited or damaged.",
         "Ingest the captures again; the hint names the command.",
     ),
     "store-table-missing": ErrorText(
         "The store lacks a table or a column that was written to it: it is incomplete, or another program changed it.",
         "Ingest the captures again.",
+    ),
+    "store-of-batch": ErrorText(
+        "The command shows one capture, and the file is the store that batch made of many.",
+        "xsp-post table fleet_models STORE, xsp-post report STORE, or the command with one of the stores beside it.",
     ),
     "store-version": ErrorText(
         "The store was written by another version of xsp-post whose tables differ.",

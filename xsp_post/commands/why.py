@@ -22,6 +22,7 @@ def why(
     results = shared.results_of(sources, options, reading=shared.begin_reading(sources, detail=True))
     from xsp_post.reports import why as report
 
+    results.frame("captures", ["capture_id"])  # the store of a batch has none, and says what to use instead
     said = report.why(results, layer=layer)
     if as_json:
         from xsp_post.reports.quantities import quantities

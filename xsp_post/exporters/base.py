@@ -87,6 +87,7 @@ def select(
     With ``limit`` only the first so many kernels in time stay, and the ranges and other device work that
     began before the last of them ended; a finding says so. Raises UsageError where the capture is not there.
     """
+    results.frame("captures", ["capture_id"])  # the store of a batch has none, and says what to use instead
     captures = read_table(
         results,
         "captures",

@@ -236,6 +236,19 @@ def _create_indexes(database: Database, tables: list[str]) -> None:
 # -- reading --------------------------------------------------------------------------------------
 
 
+class _OfABatch(CaptureError, KeyError):
+    """A table of one capture, asked of the store of a batch."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        stores = path.parent / "stores"
+        super().__init__(
+            f"{path}: the store of a batch has no table {name}: it holds what many captures have in common",
+            code="store-of-batch",
+            hint=f"{shell_command(['xsp-post', 'table', 'fleet_models', path])} shows it; "
+            f"each capture's store lies in {shell_command([stores])}",
+        )
+
+
 class Store(Results):
     """A store opened read-only: frames by table name, texts as categoricals."""
 
@@ -312,7 +325,7 @@ class Store(Results):
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         if name not in self.tables():
-            raise KeyError(name)
+            raise _OfABatch(self.path, name) if "fleet" in self._tables.tables() else KeyError(name)
         layout = LAYOUTS.get(name, Layout(name))
         computed = {c for c, _ in layout.computed}
         asked = None if columns is None else set(columns)
@@ -331,6 +344,7 @@ class Store(Results):
         for column in [c.name for c in TABLES[name].columns if c.dtype == "bool"] if name in TABLES else []:
             if column in frame:
                 frame[column] = frame[column].to_numpy() == 1
+        self._require_unique(name, frame)
         self._compute(frame, computed if asked is None else computed & asked)
         return frame[self._order(name, frame)] if columns is None else frame[list(columns)]
 
@@ -380,11 +394,20 @@ class Store(Results):
     def _require_range(self, numbers: np.ndarray, count: int, table: str) -> None:
         """Raise `CaptureError` where a row points to a row that is not there."""
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < count:
-            raise CaptureError(
-                f"{self.path}: the store was edited or is damaged: rows of {table} point to rows that are not there",
-                code="store-damaged",
-                hint=f"make it again: {self._remake()}",
-            )
+            raise self._damaged(f"rows of {table} point to rows that are not there")
+
+    def _require_unique(self, name: str, frame: pd.DataFrame) -> None:
+        """Raise `CaptureError` where two rows are the same path of a capture."""
+        keys = ["capture_id", "path_id"]
+        if name == "paths" and set(keys) <= set(frame) and frame.duplicated(keys).any():
+            raise self._damaged("rows of paths have the same path_id")
+
+    def _damaged(self, what: str) -> CaptureError:
+        return CaptureError(
+            f"{self.path}: the store was edited or is damaged: {what}",
+            code="store-damaged",
+            hint=f"make it again: {self._remake()}",
+        )
 
     def _declared(self, table: str) -> list[tuple[str, str]]:
         connection = self._tables.connect()
