@@ -380,3 +380,9 @@ def test_opaque_graph_launches_count_by_their_graph():
     assert found["first_launch"].tolist() == truth.iterations[:-1].tolist()
     again = launch_frame(truth.symbols, graph_id=np.arange(len(truth.symbols)) + 1)  # each made anew
     assert len(infer(again, NAMES).iterations) == 6
+
+
+def test_turns_too_short_to_be_looked_for_are_said_to_be_short():
+    from xsp_post.inference.repetition import find_repetition
+
+    assert "every 3 launches" in find_repetition(np.tile([0, 1, 2], 60)).reason

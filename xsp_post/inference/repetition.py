@@ -81,6 +81,13 @@ def find_repetition(symbols: np.ndarray, *, shortest: int = SHORTEST_PERIOD, lon
         return Repetition(reason=f"of all stretches of {length} launches only {recurring:.0%} occur more than once")
     markers = _markers(stats, n, shortest, length, longest or n)
     if not markers.any():
+        is_short = stats.is_regular & (stats.spacing < shortest)
+        if stats.count[is_short].sum() >= 0.5 * len(grams):
+            turn = int(np.median(stats.spacing[is_short]))
+            said = "each launch" if turn == 1 else f"every {turn} launches"
+            return Repetition(
+                reason=f"the same comes {said}; turns of fewer than {shortest} launches are not looked for"
+            )
         return Repetition(reason=f"{recurring:.0%} of the stretches of {length} launches recur, but at no even spacing")
     return _turns(hashed, grams, stats, markers, length)
 
