@@ -41,5 +41,6 @@ def critical_path_line(results: Results, capture_id: int) -> str:
 def _owners(layers: pd.DataFrame) -> dict[int, str]:
     """By layer: its type where it has one, else its path; layers of one type count as one part."""
     kinds, paths = layers["layer_type"].astype(str), layers["layer_path"].astype(str)
-    names = [shown(name, _LONGEST_NAME) for name in kinds.where(kinds != "", paths)]
-    return dict(zip(layers["layer_index"].tolist(), names))
+    names = kinds.where(kinds != "", paths).tolist()
+    texts = {name: shown(name, _LONGEST_NAME) for name in set(names)}
+    return dict(zip(layers["layer_index"].tolist(), map(texts.__getitem__, names)))
