@@ -1,7 +1,7 @@
 """Exports that are large in one way only; each kernel in a range of its own, on one thread and one stream.
 
 names: no two kernels and no two ranges are called alike (letters, so that no rule finds numbers to fold).
-layers: one execution of the domain xsp with as many different layers as kernels.
+many-layers: one execution of the domain xsp with as many different layers as kernels.
 deep: as many ranges inside one another as there are kernels, which the innermost launches.
 flat: as many ranges side by side, called alike.
 """
@@ -18,7 +18,7 @@ from export_schema import KERNEL, RUNTIME
 
 from generators.big import filled
 
-SHAPES = ("names", "layers", "deep", "flat")
+SHAPES = ("names", "many-layers", "deep", "flat")
 _PID, _STEP_NS, _ALPHABET = 1000, 1000, np.array(list("abcdefghijklmnopqrst"))
 
 
@@ -29,7 +29,7 @@ def write_extreme_export(path: str | Path, shape: str, count: int) -> None:
     names = [f"void {word}_kernel<float>(float*)" for word in words] if shape == "names" else ["gemm"]
     ids = [builder.string(name) for name in names]
     call = builder.string("cudaLaunchKernel_v7000")
-    domain = builder.domain("xsp").rows["NVTX_EVENTS"][0]["domainId"] if shape == "layers" else 0
+    domain = builder.domain("xsp").rows["NVTX_EVENTS"][0]["domainId"] if shape == "many-layers" else 0
     builder.lazy = False  # tables without rows are there, too
     builder.write(path)
     start = _STEP_NS * np.arange(1, count + 1)
@@ -65,7 +65,7 @@ def _ranges(shape: str, start: np.ndarray, words: list[str], domain: int) -> pa.
     texts = [f"{word} range" for word in words] if shape == "names" else ["range"] * count
     if shape == "deep":  # the launches come after every start and before every end
         start, end = start[0] - count - 1 + np.arange(count), start[-1] + 2 * count - np.arange(count)
-    if shape == "layers":
+    if shape == "many-layers":
         texts = ["model:forward#0", *(f"blocks.{i}.fc:Linear#0" for i in range(count))]
         start, end = np.append(start[0] - 1, start), np.append(end[-1] + 1, end)
     columns = {

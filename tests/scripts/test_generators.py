@@ -12,7 +12,14 @@ import sys
 import pytest
 from export_schema import KERNEL, RUNTIME
 from generators.big import KERNELS_PER_ITERATION, write_big_export
+from generators.extremes import write_extreme_export
+from generators.kineto import write_kineto_trace
 from generators.resnet50 import layers, write_resnet50_export
+
+from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.kineto import read_kineto
+from xsp_post.ingest.sources import load
+from xsp_post.model.levels import Level
 
 ATTRIBUTED = f"""
     SELECT n.text, count(*), sum(k.end - k.start) FROM NVTX_EVENTS n
@@ -98,3 +105,28 @@ def test_the_shipped_example_is_what_the_script_writes(root, tmp_path):
         assert query(out, f"SELECT * FROM {table}") == query(shipped, f"SELECT * FROM {table}")
     refused = subprocess.run(command, capture_output=True, cwd=tmp_path)
     assert refused.returncode == 2 and b"--force" in refused.stderr
+
+
+@pytest.mark.parametrize("shape", ["names", "many-layers", "deep", "flat"])
+def test_exports_that_are_large_in_one_way_are_read_whole(tmp_path, shape):
+    path = tmp_path / "large.sqlite"
+    write_extreme_export(path, shape, 400)
+    tree = build_tree(load(path).trace)
+    assert len(tree.activities) == 400
+    kernels = tree.nodes["kernel_count"]
+    assert kernels.iloc[0] == 400
+    depth, names = int(tree.nodes["depth"].max()), tree.activities["name_id"].nunique()
+    assert (depth >= 400) == (shape == "deep")
+    assert names == (400 if shape == "names" else 1)
+    assert (tree.nodes["level"] == int(Level.LAYER)).sum() >= (400 if shape == "many-layers" else 0)
+
+
+def test_a_generated_pytorch_trace_has_its_kernels_and_exact_times(tmp_path):
+    path = tmp_path / "t.json.gz"
+    count = write_kineto_trace(path, 4000)
+    trace = read_kineto(path)
+    assert len(trace.activities) == count == 500
+    # more digits than a float holds
+    assert trace.activities["start_ns"].iloc[0] == 1_700_000_000_123_456_789 + 10 + 6_001
+    assert set(trace.activities["end_ns"] - trace.activities["start_ns"]) == {12_345}
+    assert trace.attributes["shape_text"].ne("").sum() == 2 * count
