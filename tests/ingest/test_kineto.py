@@ -8,6 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.ingest import trace_events
 from xsp_post.ingest.interning import short_kernel_name
 from xsp_post.ingest.kineto import read_kineto, sniff_kineto
+from xsp_post.ingest.kineto_events import EventDecoder
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.names import range_text
 
@@ -279,6 +281,17 @@ def test_pieces_give_what_the_whole_gives(tmp_path: Path, monkeypatch: pytest.Mo
     assert [e for piece in pieces for e in piece] == whole
     assert len(pieces) > 20 and len(whole) == 200
     assert metadata["baseTimeNanoseconds"] == 5
+
+
+@pytest.mark.parametrize("name", ["bert_small_h100", "torch_compile_triton"])
+def test_pieces_decoded_by_type_give_what_plain_json_gives(captures: Path, monkeypatch, name: str) -> None:
+    path = captures / "kineto" / f"{name}.pt.trace.json.gz"
+    typed = read_kineto(path)
+    monkeypatch.setattr(EventDecoder, "decode", lambda self, text: None)
+    plain = read_kineto(path)
+    assert typed.strings.tolist() == plain.strings.tolist()
+    for frame in ("spans", "launches", "activities", "attributes", "synchronizations", "python_frames", "allocations"):
+        pd.testing.assert_frame_equal(getattr(typed, frame), getattr(plain, frame))
 
 
 def test_a_bare_list_and_gzip_are_traces_too(tmp_path: Path) -> None:
