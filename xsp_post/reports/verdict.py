@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from rich.text import Text
 
+from xsp_post.analyses.frames import core_frame
 from xsp_post.analyses.limits import UNCOUNTED, CauseRow, Limit, find_limit, largest_causes, lead_in, lead_out, work_of
 from xsp_post.analyses.ranks import are_one_job
 from xsp_post.base.text_safety import shown
@@ -173,7 +174,7 @@ def main_limit(results: Results) -> Limit:
 def captures_of(results: Results, case: cases.Case | None) -> list[int] | None:
     """The captures that a verdict on a case speaks of: all (None) where there is one, or where they are the ranks of a
     job; else the one that the case's kernels come from, or that has most device time."""
-    captures = frame_or_empty(results, "captures", ["capture_id", "device_ns"])
+    captures = core_frame(results, "captures", ["capture_id", "device_ns"])
     if len(captures) < 2 or are_one_job(results):
         return None
     rows = cases.rows(results, "cases", case) if case is not None else frame_or_empty(results, "cases").iloc[:0]
@@ -183,7 +184,7 @@ def captures_of(results: Results, case: cases.Case | None) -> list[int] | None:
 
 def own_verdicts(results: Results) -> dict[int, str]:
     """Names of the captures by id where each has a verdict of its own: several, of no common workload or job."""
-    captures = frame_or_empty(results, "captures", ["capture_id", "source_name", "workload_name"])
+    captures = core_frame(results, "captures", ["capture_id", "source_name", "workload_name"])
     workloads = captures["workload_name"].astype(object).fillna("").unique().tolist()
     if len(captures) < 2 or (len(workloads) == 1 and workloads[0]) or are_one_job(results):
         return {}
