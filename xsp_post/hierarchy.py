@@ -113,7 +113,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     nodes, activities = remainders_per_rank(nodes, activities, names, ranks)
     nodes["path_id"] = paths_per_rank(nodes, ranks)
     keys = number_layers(nodes, activities, names) if options.with_layers else pd.DataFrame()
-    roll_up(nodes, activities)
+    nodes = roll_up(nodes, activities)
     if options.with_layers:
         nodes["device_operation_count"] = distinct_operations(nodes, activities)
     if len(overlapping):

@@ -94,6 +94,12 @@ def test_t_quantile(freedom, confidence, quantile):
     assert s.t_quantiles([freedom], confidence)[0] == pytest.approx(quantile, abs=5.1e-4)
 
 
+def test_t_quantile_of_many_values_is_exact():
+    newton, expansion, many = s.t_quantiles([1000, 1000.000001, 1e6])
+    assert newton == pytest.approx(expansion, rel=1e-11)
+    assert many == pytest.approx(1.9599663568141, rel=1e-12)
+
+
 def test_t_quantile_without_freedom_is_unknown():
     assert np.isnan(s.t_quantiles([0, -1, np.nan])).all()
 

@@ -68,9 +68,10 @@ def assumed_identity(
 ) -> list[Finding]:
     """A finding where several processes used a device of one number and the capture does not say which GPU each of
     them means by it: they are taken as one GPU."""
-    used = activities[["process_index", "device_id"]].drop_duplicates()
-    if used["process_index"].nunique() < 2:
+    process = activities["process_index"].to_numpy()
+    if not len(process) or (process == process[0]).all():
         return []
+    used = activities[["process_index", "device_id"]].drop_duplicates()
     known = {whole(pid) for (pid,) in source.rows(table("TARGET_INFO_CUDA_DEVICE"), ("pid",))}
     pid = processes["process_id"].to_numpy()[used["process_index"].to_numpy()]
     unknown = used[~np.isin(pid, list(known))]

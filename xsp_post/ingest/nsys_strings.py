@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xsp_post.ingest.tables import NULL
 
@@ -49,6 +50,7 @@ class Interner:
         return result
 
     def text(self, value: str) -> int:
+        self._complete_index()
         found = self.index.get(value)
         if found is None:
             found = self.index[value] = len(self.texts)
@@ -78,16 +80,33 @@ class Interner:
             return np.zeros(0, np.int32)
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
-        mapped = np.array(
-            [self.text(text) if text else -1 for text in self._decode_all(encoded.dictionary)] or [-1], np.int32
-        )
-        return mapped[encoded.indices.to_numpy(zero_copy_only=False)]
+        indices = encoded.indices.to_numpy(zero_copy_only=False)
+        return self._different(encoded.dictionary)[indices]
 
-    def _decode_all(self, values: pa.Array) -> list[str]:
+    def _different(self, values: pa.Array) -> np.ndarray:
+        """String ids of binary texts, none of them twice; −1 for the empty one."""
         try:
-            return values.cast(pa.string()).to_pylist()
+            decoded = values.cast(pa.string())
         except pa.ArrowInvalid:
-            return [self._decode(value) for value in values.to_pylist()]
+            texts = [self._decode(value) for value in values.to_pylist()]
+            return np.array([self.text(text) if text else -1 for text in texts] or [-1], np.int32)
+        # only what was known before can be there twice: a million texts are not looked up one by one
+        self._complete_index()
+        known = np.array(list(self.index.values()), np.int32)
+        at = pc.index_in(pa.array(list(self.index), pa.string()), value_set=decoded)
+        is_here = at.is_valid().to_numpy(zero_copy_only=False)
+        result = np.full(len(decoded), -1, np.int32)
+        result[at.drop_null().to_numpy()] = known[is_here]
+        fresh = np.flatnonzero((result < 0) & (pc.binary_length(decoded).to_numpy(zero_copy_only=False) > 0))
+        result[fresh] = np.arange(len(self.texts), len(self.texts) + len(fresh), dtype=np.int32)
+        self.texts += (decoded if len(fresh) == len(decoded) else decoded.take(pa.array(fresh))).to_pylist()
+        return result
+
+    def _complete_index(self) -> None:
+        """Texts that came all at once are put into the index when the next one is looked up."""
+        missing = range(len(self.index), len(self.texts))
+        if missing:
+            self.index.update(zip(self.texts[missing.start :], missing))
 
     def _decode(self, value: bytes | None) -> str:
         try:

@@ -52,6 +52,8 @@ def _has_work(launches: pd.DataFrame, activities: pd.DataFrame, rows: np.ndarray
     found = np.zeros(len(rows), bool)
     ids, process = launches["correlation_id"].to_numpy()[rows], launches["process_index"].to_numpy()[rows]
     work, owner = activities["correlation_id"].to_numpy(), activities["process_index"].to_numpy()
+    if (process == process[0]).all() and (owner == process[0]).all():
+        return _is_among(ids, work)
     for one in np.unique(process).tolist():
         mine = process == one
         found[mine] = _is_among(ids[mine], work[owner == one])
@@ -69,9 +71,11 @@ def _is_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 def _inside_capture(launches: pd.DataFrame, names: np.ndarray, texts: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Whether each launch lies between the begin and the end of a stream capture of its thread."""
-    begins = np.flatnonzero(_named(names, texts, re.compile(_BEGIN)))
     inside = np.zeros(len(rows), bool)
-    if not len(begins) or not len(rows):
+    if not len(rows):
+        return inside
+    begins = np.flatnonzero(_named(names, texts, re.compile(_BEGIN)))
+    if not len(begins):
         return inside
     ends = np.flatnonzero(_named(names, texts, re.compile(_END)))
     thread, start = launches["thread_index"].to_numpy(), launches["start_ns"].to_numpy()

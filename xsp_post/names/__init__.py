@@ -42,6 +42,11 @@ _SUFFIX = (
     r"(?s)^(?P<head>.*?)(?:, seq = (?P<seq>-?\d{1,18}))?(?:, op_id = (?P<op>-?\d{1,18}))?"
     r"(?:, sizes = (?P<sizes>.*?))?(?:, input_op_ids = .*)?$"
 )
+# the same without sizes, of a head without a comma: what most texts are, and faster by half
+_PLAIN_SUFFIX = r"^(?P<head>[^,]*)(?:, seq = (?P<seq>-?\d{1,18}))?(?:, op_id = (?P<op>-?\d{1,18}))?(?P<sizes>)$"
+
+
+_MANY = 100_000
 
 
 def parse_names(texts: np.ndarray) -> pd.DataFrame:
@@ -79,6 +84,9 @@ def parse_names(texts: np.ndarray) -> pd.DataFrame:
     columns["shape_text"] = _shape_column(sizes, parsed["shape_text"], codes)
     for name in ("is_warmup", "is_backward"):
         columns[name] = parsed[name][codes]
+    if len(array) > _MANY:  # Arrow keeps what a million texts needed meanwhile
+        del array, head, sizes, encoded
+        pa.default_memory_pool().release_unused()
     return pd.DataFrame(columns)[list(COLUMNS)]
 
 
@@ -108,7 +116,10 @@ def _cut_suffix(array: pa.Array) -> tuple[pa.Array, np.ndarray, np.ndarray, pa.A
         return array, sequence, op_id, None, has_suffix
     mask = pa.array(has_suffix)
     rows = np.flatnonzero(has_suffix)
-    cut = pc.extract_regex(array.filter(mask), _SUFFIX)
+    some = array.filter(mask)
+    cut = pc.extract_regex(some, _PLAIN_SUFFIX)
+    if cut.null_count:
+        cut = pc.extract_regex(some, _SUFFIX)
     head, seq, op, sizes = (_combined(cut.field(i)) for i in range(4))
     sequence[rows], op_id[rows] = _numbers(seq), _numbers(op)
     # keys in an order nobody writes today: cut at the first key, read each on its own

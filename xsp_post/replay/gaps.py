@@ -32,10 +32,15 @@ def device_codes(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
     Devices of several processes are one when the capture says so (`Trace.devices`); what it does not say counts
     as one device a number.
     """
-    activities, listed = tree.activities, tree.trace.devices
-    device = activities["device_id"].to_numpy().astype(np.int64)
+    device, process = (tree.activities[column].to_numpy() for column in ("device_id", "process_index"))
+    is_one = len(device) and (device == device[0]).all() and (process == process[0]).all()
+    few = slice(1 if is_one else None)  # all the same: the first says it
+    codes, numbers = _codes(device[few].astype(np.int64), process[few].astype(np.int64), tree.trace.devices)
+    return (np.zeros(len(device), np.int64) if is_one else codes), numbers
+
+
+def _codes(device: np.ndarray, process: np.ndarray, listed: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     if len(listed) and "gpu_index" in listed:
-        process = activities["process_index"].to_numpy().astype(np.int64)
         known = listed.drop_duplicates(["process_index", "device_id"])
         keys = known["process_index"].to_numpy().astype(np.int64) * 65536 + known["device_id"].to_numpy()
         order = np.argsort(keys)

@@ -116,10 +116,10 @@ class HostState:
 
     def _chosen(self, frame: pd.DataFrame, wanted: np.ndarray | None = None) -> _Source:
         """The intervals of a frame that overlap the stretches."""
-        rows = np.arange(len(frame)) if wanted is None else np.flatnonzero(wanted)
-        t, s, e = (frame[column].to_numpy()[rows] for column in _INTERVAL)
-        near = overlaps(self._keys.of(t, s), self._keys.of(t, e), *self._regions)
-        return _Source(t[near].astype(np.int64), s[near], e[near], rows[near])
+        rows = None if wanted is None or wanted.all() else np.flatnonzero(wanted)
+        t, s, e = (frame[column].to_numpy() if rows is None else frame[column].to_numpy()[rows] for column in _INTERVAL)
+        near = np.flatnonzero(overlaps(self._keys.of(t, s), self._keys.of(t, e), *self._regions))
+        return _Source(t[near].astype(np.int64), s[near], e[near], near if rows is None else rows[near])
 
     def _calls(self) -> _Source:
         return self._chosen(self.tree.trace.launches)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import cut
+from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.names.families import FAMILIES, families, matches, without_tensor_cores
@@ -156,23 +157,24 @@ def _kernel_facts(tree: Tree, rows: np.ndarray, family: np.ndarray) -> dict[str,
     is_kernel = activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL
     rows, family = rows[is_kernel], family[is_kernel]
     duration = (activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy())[rows]
-    is_matrix = np.isin(family, _MATRIX)
     codes, used = pd.factorize(activities["name_id"].to_numpy()[rows])
-    by_name = np.bincount(codes, weights=duration, minlength=len(used)).astype(np.int64)
+    by_name, count = sums_per_node(codes, duration, len(used)), np.bincount(codes, minlength=len(used))
     texts = [str(tree.strings[name]) if name >= 0 else "" for name in used.tolist()]
-    simt = without_tensor_cores(texts)
+    of_name = np.zeros(len(used), family.dtype)  # the family hangs on the name alone
+    of_name[codes] = family
+    is_matrix = np.isin(of_name, _MATRIX)
     layout = matches(texts, _LAYOUT) if texts else np.zeros(0, bool)
-    is_simt = is_matrix & (simt[codes] if len(codes) else np.zeros(0, bool))
+    is_simt = is_matrix & without_tensor_cores(texts) if texts else is_matrix
     top = int(by_name.argmax()) if len(by_name) else -1
     return {
         "kernel_count": len(rows),
-        "kernel_ns": int(duration.sum()),
-        "matrix_ns": int(duration[is_matrix].sum()),
-        "matrix_count": int(is_matrix.sum()),
-        "simt_matrix_ns": int(duration[is_simt].sum()),
-        "elementwise_ns": int(duration[family == _ELEMENTWISE].sum()),
-        "layout_ns": int(duration[layout[codes]].sum()) if len(codes) else 0,
-        "other_kernel_ns": int(duration[family == _OTHER].sum()),
+        "kernel_ns": int(by_name.sum()),
+        "matrix_ns": int(by_name[is_matrix].sum()),
+        "matrix_count": int(count[is_matrix].sum()),
+        "simt_matrix_ns": int(by_name[is_simt].sum()),
+        "elementwise_ns": int(by_name[of_name == _ELEMENTWISE].sum()),
+        "layout_ns": int(by_name[layout].sum()),
+        "other_kernel_ns": int(by_name[of_name == _OTHER].sum()),
         "top_kernel": texts[top] if top >= 0 else "",
         "top_kernel_ns": int(by_name[top]) if top >= 0 else 0,
     }

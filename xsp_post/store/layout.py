@@ -1,12 +1,13 @@
 """Analysis → store: the layout of large tables, by which a million rows are written and read in a second.
 
 Of a large table every text stands once, in ``strings``; what is the same for many rows (a kernel's name, launch
-dimensions, stream; a node's path, domain, thread) stands once, in ``<table>_kinds``; and the rows hold numbers
-only. A view with the table's name shows it as one.
+dimensions, stream; a node's path, domain, thread) or for all of them stands once, in ``<table>_kinds``; and the rows
+hold numbers only. A view with the table's name shows it as one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from xsp_post.schemas import optional_columns
 
+_FEW = 10_000  # rows: of fewer, a column that is the same for all stays where it is
 SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
 STRING = "_string_id"
 
@@ -77,18 +79,14 @@ class Strings:
         self.texts: list[str] = []
         self._index: dict[str, int] = {}
 
-    def number(self, text: str) -> int:
-        found = self._index.get(text)
-        if found is None:
-            found = self._index[text] = len(self.texts)
-            self.texts.append(storable(text))
-        return found
-
     def column(self, series: pd.Series) -> np.ndarray:
         """String ids of a text column (int32)."""
         codes, categories = text_codes(series)
-        ids = np.array([self.number(str(text)) for text in categories] or [0], np.int32)
-        return ids[codes]
+        texts = list(map(str, categories))
+        fresh = dict.fromkeys(text for text in texts if text not in self._index)
+        self._index.update(zip(fresh, range(len(self.texts), len(self.texts) + len(fresh))))
+        self.texts += map(storable, fresh)
+        return np.array([self._index[text] for text in texts] or [0], np.int32)[codes]
 
 
 def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
@@ -103,6 +101,8 @@ def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
         kind, first = _kinds(frame, repeated)
         if len(first) * 3 > len(frame) + 3000:  # hardly any row repeats: kinds would cost more than they save
             kind, repeated = None, []
+        elif len(frame) > _FEW:
+            repeated += [c for c in frame.columns if c not in (*repeated, layout.key) and _is_constant(frame[c])]
     rows = {c: _values(frame[c], strings) for c in frame.columns if c not in repeated}
     if kind is not None:
         kinds = {layout.kind_id: np.arange(len(first))}
@@ -129,6 +129,11 @@ def _kinds(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.
     first = np.zeros(count if len(frame) else 0, np.int64)
     first[code[::-1]] = np.arange(len(frame))[::-1]
     return code, first
+
+
+def _is_constant(series: pd.Series) -> bool:
+    values = series.cat.codes.to_numpy() if isinstance(series.dtype, pd.CategoricalDtype) else series.to_numpy()
+    return bool(values[0] == values[-1] and (values == values[0]).all())
 
 
 def _is_text(series: pd.Series) -> bool:
@@ -164,7 +169,9 @@ def _view(name: str, layout: Layout, columns: list[str], frame: pd.DataFrame, re
             select.append(f'{alias}.text AS "{column}"')
         else:
             select.append(f'{owner}."{column}"')
-    select += [f'{sql} AS "{column}"' for column, sql in layout.computed]
+    for column, sql in layout.computed:
+        owned = re.sub(r"\br\.(\w+)", lambda name: f'{"k" if name[1] in repeated else "r"}."{name[1]}"', sql)
+        select.append(f'{owned} AS "{column}"')
     return f'CREATE VIEW "{name}" AS SELECT ' + ",\n  ".join(select) + f'\nFROM "{layout.rows}" r\n' + "\n".join(joins)
 
 
@@ -183,6 +190,8 @@ def text_codes(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
 
 def storable(text: str) -> str:
     """SQLite text ends at a NUL for many readers: show it instead. Lone surrogates cannot be encoded."""
+    if text.isascii() and "\x00" not in text:
+        return text
     return text.replace("\x00", "\u2400").encode("utf-8", "replace").decode("utf-8")
 
 

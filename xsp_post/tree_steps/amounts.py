@@ -9,31 +9,30 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind
+from xsp_post.tree_steps.frames import with_columns
 from xsp_post.tree_steps.other_threads import is_of_other_thread, own_forest
 
 
-def roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> None:
-    """Inclusive and own device time of every node (columns added in place). Sums and unions are independent
-    of one another and NumPy leaves the interpreter free: they run side by side."""
+def roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> pd.DataFrame:
+    """The nodes with their inclusive and own device time. Sums and unions are independent of one another and NumPy
+    leaves the interpreter free: they run side by side."""
     with ThreadPoolExecutor(1) as pool:
         unions = pool.submit(_unions, nodes, activities)
         sums = _sums(nodes, activities)
         columns = {**sums, **unions.result()}
-    for name, values in columns.items():
-        nodes[name] = values
-    nodes["gpu_count"] = _gpu_counts(nodes, activities)
+    columns["gpu_count"] = _gpu_counts(nodes["parent_id"].to_numpy(), columns, activities)
+    return with_columns(nodes, columns)
 
 
-def _gpu_counts(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
+def _gpu_counts(parent: np.ndarray, amounts: dict[str, np.ndarray], activities: pd.DataFrame) -> np.ndarray:
     """On how many physical GPUs the work of each node ran: of several, ``busy_ns`` is not the busy time of any GPU."""
     gpu, node = activities["gpu_index"].to_numpy(), activities["node_id"].to_numpy()
     used = np.unique(gpu)
     if len(used) < 2:
-        return (nodes["kernel_count"] + nodes["copy_count"] + nodes["graph_count"] > 0).to_numpy().astype(np.int8)
-    parent = nodes["parent_id"].to_numpy()
-    counts = np.zeros(len(nodes), np.int64)
+        return np.logical_or.reduce([amounts[f"{part}_count"] > 0 for part in DEVICE_PARTS]).astype(np.int8)
+    counts = np.zeros(len(parent), np.int64)
     for one in used.tolist():
-        own = np.bincount(node[gpu == one], minlength=len(nodes))
+        own = np.bincount(node[gpu == one], minlength=len(parent))
         counts += rollup.add_up(own, parent) > 0
     return np.minimum(counts, np.iinfo(np.int8).max).astype(np.int8)
 

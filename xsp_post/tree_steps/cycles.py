@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.inference.sequence import random_words
-
 _FEWEST_TURNS = 3
 _FEWEST_NAMES = 2
 # Turns that must have the order of the most frequent one.
@@ -81,6 +79,8 @@ def _cycle_of(rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.
     count = _turn_count(often, of_name)
     if not count:
         return None
+    from xsp_post.inference.sequence import random_words
+
     belongs = np.abs(often - count) <= max(1, count // 20)
     anchor = _anchor(symbol, belongs, pause)
     turn = np.cumsum(symbol == anchor) - 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -102,16 +104,20 @@ def make_frames(
         for column in ("start_ns", "end_ns"):
             columns[column][at[~has]] = activities[column].to_numpy()[graph[~has]]
     names.with_synthetic(extra)
-    nodes = pd.DataFrame(columns, copy=False)
-    nodes["depth"] = depths(nodes["parent_id"].to_numpy())
+    columns["depth"] = depths(columns["parent_id"])
+    launched_by = {
+        "launch_id": launch_id,
+        "launch_node_id": owners["launch_span"].to_numpy() + 1,
+        "node_id": node,
+        "attribution": attribution_codes,
+    }
+    return pd.DataFrame(columns, copy=False), with_columns(activities, launched_by)
 
-    result = dict(activities.items())
-    enlarged = pd.DataFrame(result, copy=False)
-    enlarged["launch_id"] = launch_id
-    enlarged["launch_node_id"] = owners["launch_span"].to_numpy() + 1
-    enlarged["node_id"] = node
-    enlarged["attribution"] = attribution_codes
-    return nodes, enlarged
+
+def with_columns(frame: pd.DataFrame, columns: dict[str, np.ndarray]) -> pd.DataFrame:
+    """The frame with these columns, none of them copied, as setting one would be: the same array may be several."""
+    kept: dict[Any, Any] = {name: column.array for name, column in frame.items() if name not in columns}
+    return pd.DataFrame(kept | columns, index=frame.index, copy=False)
 
 
 def _extent(trace: Trace) -> tuple[int, int]:

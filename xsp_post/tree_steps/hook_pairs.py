@@ -39,11 +39,12 @@ def with_hook_pairs(trace: Trace, names: NodeNames) -> Trace:
 def _hooks(trace: Trace, names: NodeNames) -> pd.DataFrame:
     """Hook spans by thread and start: thread, start_ns, end_ns, side, path."""
     parsed = names.parsed
-    base, path = parsed["base_name"].astype(str).to_numpy(), parsed["module_path"].astype(str).to_numpy()
-    is_fsdp = (parsed["dialect"] == "fsdp").to_numpy()
-    side = np.full(len(parsed) + 1, -1, np.int64)
-    for row in np.flatnonzero(is_fsdp).tolist():  # different texts of hooks, not spans
-        match = _HOOK.match(base[row])
+    fsdp = np.flatnonzero((parsed["dialect"] == "fsdp").to_numpy())  # different texts of hooks, not spans
+    path = np.full(len(parsed), "", object)
+    path[fsdp] = parsed["module_path"].iloc[fsdp].astype(str)
+    side = np.full(len(parsed) + 1, -1, np.int8)
+    for row, base in zip(fsdp.tolist(), parsed["base_name"].iloc[fsdp].astype(str).tolist()):
+        match = _HOOK.match(base)
         if match and path[row]:
             side[row] = _PRE if match.group(1) == "pre" else _POST
     rows = np.flatnonzero(side[names.row] >= 0)

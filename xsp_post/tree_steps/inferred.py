@@ -9,7 +9,6 @@ from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
 from xsp_post.base.findings import Finding
-from xsp_post.inference import infer
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, NodeKind
@@ -44,6 +43,8 @@ def infer_rest(
     rows = np.flatnonzero(working)
     if not (working & uncovered).any():
         return nodes, activities, strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), []
+    from xsp_post.inference import infer  # no small thing to import, and most captures have ranges
+
     frame = launch_columns(trace, activities, rows).assign(is_covered=~uncovered[rows])
     inference = infer(frame, trace.strings, hints=hints(trace))
     if not len(inference.nodes):

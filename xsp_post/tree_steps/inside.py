@@ -7,7 +7,8 @@ ranges recorded inside a block (attention) are parts of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,6 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths, nest
-from xsp_post.inference import FEWEST_LAUNCHES, Inference, infer_inside
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
@@ -23,6 +23,9 @@ from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.inferred import launch_columns, with_calls_inside, with_new_nodes, without_layers_in_blocks
 from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.operator_blocks import name_by_operators, open_operators
+
+if TYPE_CHECKING:
+    from xsp_post.inference import Inference
 
 # A range is looked into where its layers hold less than this of its device time, …
 _LEAST_IN_LAYERS = 0.5
@@ -65,6 +68,8 @@ def infer_inside_ranges(
     rows = np.flatnonzero(working & (home_of_node[node] >= 0) & (launch_id >= 0))
     if not len(rows):
         return nothing
+    from xsp_post.inference import infer_inside
+
     frame = launch_columns(trace, activities, rows)
     homes, owner = np.unique(home_of_node[node[rows]], return_inverse=True)
     series, phases = _kinds(names, nodes, homes)
@@ -98,13 +103,16 @@ def _hollow(
     open_layer = is_layer & recorded & _may_hide_layers(names, nodes, own)
     if not (is_model | open_layer).any():
         return np.full(count, -1, np.int64)
-    kernels = np.bincount(node[is_kernel], minlength=count).astype(np.int64)
-    inside_count = rollup.add_up(kernels, parent)
     held = rollup.add_up(own, parent)
     in_closed = layering.inherit(np.where(is_layer, np.where(open_layer, 0, 1), -1), parent) == 1
     in_layers = rollup.add_up(np.where(in_closed, own, 0), parent)
-    is_open = (is_model | open_layer) & (inside_count >= FEWEST_LAUNCHES)
-    is_open &= in_layers < _LEAST_IN_LAYERS * np.maximum(held, 1)
+    is_open = (is_model | open_layer) & (in_layers < _LEAST_IN_LAYERS * np.maximum(held, 1))
+    if not is_open.any():
+        return np.full(count, -1, np.int64)
+    from xsp_post.inference import FEWEST_LAUNCHES
+
+    inside_count = rollup.add_up(np.bincount(node[is_kernel], minlength=count), parent)
+    is_open &= inside_count >= FEWEST_LAUNCHES
     # the phases of a step rather than the step
     around = rollup.add_up((is_open & open_layer).astype(np.int64), parent) > 0
     in_open = rollup.add_up(np.where(is_open & open_layer, held, 0), parent)
@@ -188,7 +196,7 @@ def _worth_keeping(
     kept = nodes[keep].reset_index(drop=True)
     kept["parent"] = number[parent[keep]]
     kept["confidence"] = kept["confidence"].to_numpy(float)
-    return Inference(kept, number[at]), home[iteration[keep]]
+    return replace(found, nodes=kept, node_of_launch=number[at], findings=[]), home[iteration[keep]]
 
 
 def _match_gradients(found: pd.DataFrame, home: np.ndarray, names: NodeNames, nodes: pd.DataFrame) -> None:

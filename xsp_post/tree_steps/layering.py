@@ -101,12 +101,13 @@ def assign_layers(
     ):
         how[(attribution == source) & (layer >= 0)] = int(target)
 
-    forward_node = np.full(len(nodes), -1, np.int64)
-    forward_node[1 : len(forward_span) + 1] = np.where(forward_span >= 0, forward_span + 1, -1)  # span k is node k + 1
-    forward = forward_node[node]
-    by_sequence = (forward >= 0) & (layer_of[np.maximum(forward, 0)] >= 0)
-    layer[by_sequence] = layer_of[forward[by_sequence]]
-    how[by_sequence] = int(LayerAttribution.SEQUENCE)
+    if (forward_span >= 0).any():
+        forward_node = np.full(len(nodes), -1, np.int64)  # span k is node k + 1
+        forward_node[1 : len(forward_span) + 1] = np.where(forward_span >= 0, forward_span + 1, -1)
+        forward = forward_node[node]
+        by_sequence = (forward >= 0) & (layer_of[np.maximum(forward, 0)] >= 0)
+        layer[by_sequence] = layer_of[forward[by_sequence]]
+        how[by_sequence] = int(LayerAttribution.SEQUENCE)
 
     missing = np.flatnonzero((layer < 0) & (launch_id >= 0))
     if len(missing):

@@ -8,6 +8,7 @@ and the ranges only stand around them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,6 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
-from xsp_post.inference import Inference, infer
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS
@@ -23,6 +23,9 @@ from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.executions import LEAST_COVERAGE, OUTERMOST, Candidate
 from xsp_post.tree_steps.inferred import hints, launch_columns, with_calls_inside, with_new_nodes
 from xsp_post.tree_steps.node_names import NodeNames
+
+if TYPE_CHECKING:
+    from xsp_post.inference import Inference
 
 _FEWEST_PASSES = 2
 # Share of the launches in the ranges that regular turns must hold.
@@ -87,6 +90,8 @@ def open_ranges(
     rows = np.flatnonzero(working & (home[activities["node_id"].to_numpy()] >= 0))
     if not len(rows):
         return nothing
+    from xsp_post.inference import infer
+
     found = infer(launch_columns(trace, activities, rows), trace.strings, hints=hints(trace))
     of_launch = home[activities["node_id"].to_numpy()[rows]]
     in_ranges = float((activities["node_id"].to_numpy()[rows] != of_launch).mean())

@@ -48,9 +48,11 @@ def empty_table(name: str) -> pd.DataFrame:
 def categorical(codes: np.ndarray, texts: np.ndarray) -> pd.Categorical:
     """Texts by number as a categorical that holds only the texts in use; −1 becomes ''."""
     rows, unique = pd.factorize(codes)
-    values = [str(texts[u]) if u >= 0 else "" for u in unique.tolist()]
-    row_of_value, categories = pd.factorize(np.array(values, object))
-    return pd.Categorical.from_codes(row_of_value[rows] if len(rows) else rows, pd.Index(categories, dtype=object))
+    values = pd.Index([str(texts[u]) if u >= 0 else "" for u in unique.tolist()], dtype=object)
+    if not values.is_unique:
+        row_of_value, values = values.factorize()
+        rows = row_of_value[rows]
+    return pd.Categorical.from_codes(rows, values)
 
 
 def named(codes: np.ndarray, members: type[IntEnum]) -> pd.Categorical[str]:

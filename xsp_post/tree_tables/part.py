@@ -242,7 +242,7 @@ def _tree(results: Results, window: _Window, rows: pd.DataFrame, kernels: pd.Dat
     )
     ranks = _ranks(devices, activities)
     nodes["path_id"] = paths_per_rank(nodes, ranks)
-    roll_up(nodes, activities)
+    nodes = roll_up(nodes, activities)
     own = iterations.assign(process_index=processes.get_indexer(pd.Index(iterations["process_id"])))
     keys = _layer_texts(results, window)
     tree = Tree(trace, nodes, activities, names, own.reset_index(drop=True), keys,
