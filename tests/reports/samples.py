@@ -9,6 +9,7 @@ from helpers import frame_of, small_analysis
 
 from xsp_post.base.findings import Finding
 from xsp_post.model.results import Analysis
+from xsp_post.schemas import TABLES
 
 GPU = "NVIDIA A100-SXM4-40GB"
 KINDS = ("Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNorm2d", "Add", "ReLU")
@@ -357,3 +358,16 @@ def _stages(tables: dict[str, list[dict]], layers: list[dict], base: dict) -> No
                 "dram_bytes": rows["traffic"].sum(),
             }
         )
+
+
+def waiting(capture, *, busy, idle):
+    """A device that ran kernels, and waited for host code."""
+    window = {"capture_id": capture, "device_id": 0, "gpu_name": "G", "scope": "execution", "window_ns": busy + idle,
+              "busy_ns": busy, "idle_ns": idle, "kernel_busy_ns": busy, "kernel_count": 9, "kernel_ns": busy,
+              "other_kernel_ns": busy, "top_kernel": "k", "top_kernel_ns": busy}  # fmt: skip
+    names = [c.name for c in TABLES["device_windows"].columns]
+    windows = pd.DataFrame([{**dict.fromkeys(names, 0), **window}])
+    cause = {"capture_id": capture, "device_id": 0, "scope": "execution", "cause": "host_code", "call_name": "",
+             "detail": "", "path_id": 1, "owner": "load", "layer_index": -1, "layer_path": "", "idle_ns": idle,
+             "piece_count": 1, "longest_ns": idle}  # fmt: skip
+    return {"device_windows": windows, "idle_causes": pd.DataFrame([cause])}

@@ -29,7 +29,6 @@ from xsp_post.reports.blocks import Chart
 from xsp_post.reports.html import render
 from xsp_post.reports.layer_axis import MAX_BARS, binned
 from xsp_post.reports.summary import summarize
-from xsp_post.schemas import TABLES
 
 
 @pytest.fixture(scope="module")
@@ -332,22 +331,9 @@ def test_a_gpu_that_often_waits_is_not_plainly_called_the_limit(counters, idle, 
     capture = int(cases.rows(results, "cases", case)["kernel_capture_id"].iloc[0])
     if counters:
         a15["bound"] = "compute"
-    changed = {**results.frames, "a15": a15, **waiting(capture, busy=500_000, idle=idle)}
+    changed = {**results.frames, "a15": a15, **samples.waiting(capture, busy=500_000, idle=idle)}
     said = verdict_module.verdict(Analysis(changed), case)
     assert said.word == word
-
-
-def waiting(capture, *, busy, idle):
-    """A device that ran kernels, and waited for host code."""
-    window = {"capture_id": capture, "device_id": 0, "gpu_name": "G", "scope": "execution", "window_ns": busy + idle,
-              "busy_ns": busy, "idle_ns": idle, "kernel_busy_ns": busy, "kernel_count": 9, "kernel_ns": busy,
-              "other_kernel_ns": busy, "top_kernel": "k", "top_kernel_ns": busy}  # fmt: skip
-    names = [c.name for c in TABLES["device_windows"].columns]
-    windows = pd.DataFrame([{**dict.fromkeys(names, 0), **window}])
-    cause = {"capture_id": capture, "device_id": 0, "scope": "execution", "cause": "host_code", "call_name": "",
-             "detail": "", "path_id": 1, "owner": "load", "layer_index": -1, "layer_path": "", "idle_ns": idle,
-             "piece_count": 1, "longest_ns": idle}  # fmt: skip
-    return {"device_windows": windows, "idle_causes": pd.DataFrame([cause])}
 
 
 def test_a_sum_below_the_union_is_explained():

@@ -50,8 +50,8 @@ def categorical(codes: np.ndarray, texts: np.ndarray) -> pd.Categorical:
     rows, unique = pd.factorize(codes)
     values = pd.Index([str(texts[u]) if u >= 0 else "" for u in unique.tolist()], dtype=object)
     if not values.is_unique:
-        row_of_value, values = values.factorize()
-        rows = row_of_value[rows]
+        row_of_value, distinct = values.factorize()
+        rows, values = row_of_value[rows], pd.Index(distinct)
     return pd.Categorical.from_codes(rows, values)
 
 
