@@ -587,6 +587,47 @@ def test_causes_of_executions_name_kernels_and_waiting(tmp_path):
     assert causes.sum() == pytest.approx(window, abs=10) and window >= 250_000
 
 
+def with_memory(path, peak, reserved=-1, recorded_by="framework"):
+    """Executions with a peak of memory on one GPU, and a higher one of the host."""
+    analysis = executions(path, 200_000, 20_000)
+    place = {"capture_id": 0, "process_id": 100, "recorded_by": recorded_by}
+    devices = pd.DataFrame([
+        {**place, "device_id": 0, "memory_kind": "device", "peak_bytes": peak, "reserved_bytes": reserved},
+        {**place, "device_id": -1, "memory_kind": "host", "peak_bytes": 10 * peak, "reserved_bytes": -1},
+    ])  # fmt: skip
+    return Analysis({**analysis.frames, "memory_devices": devices})
+
+
+def test_peaks_of_memory_are_compared_as_recorded(tmp_path):
+    base = with_memory(tmp_path / "a.sqlite", 1 << 30, 2 << 30)
+    comparison = compare(base, with_memory(tmp_path / "b.sqlite", 3 << 29, 2 << 30))
+    rows = comparison.frame("compare_totals").set_index("quantity")
+    columns = ["unit", "base_per_unit", "other_per_unit", "difference_value", "difference_ratio"]
+    assert rows.loc["memory_peak", columns].tolist() == ["B", 1 << 30, 3 << 29, 1 << 29, 0.5]  # not per execution
+    assert rows.loc["memory_reserved", columns[1:4]].tolist() == [2 << 30, 2 << 30, 0]
+    said = comparison.frame("compare_summary").set_index("subject").loc["memory"]
+    assert said["statement"].startswith("Peak of memory 1.00 GiB → 1.50 GiB (+50.0 %), most reserved")
+    assert said["is_difference"]
+    row = "| peak of memory, whole capture | 1.00 GiB | 1.50 GiB | +50.0 % |"
+    assert row in comparison_markdown(comparison, ("a", "b"))
+    names = {one["name"] for one in comparison_quantities(comparison)}
+    assert "memory_peak" in names and "memory_peak per unit of work" not in names
+    assert "Device time and memory" in render(comparison, ("a", "b"))
+    same = compare(base, base).frame("compare_summary").set_index("subject")
+    assert not same.loc["memory", "is_difference"]
+
+
+@pytest.mark.parametrize("recorded_by", ["driver", ""])
+def test_memory_that_one_side_did_not_record_alike_is_not_compared(tmp_path, recorded_by):
+    base = with_memory(tmp_path / "a.sqlite", 1 << 30)
+    other = executions(tmp_path / "b.sqlite", 200_000, 20_000)
+    if recorded_by:
+        other = with_memory(tmp_path / "c.sqlite", 1 << 30, recorded_by=recorded_by)
+    comparison = compare(base, other)
+    assert not comparison.frame("compare_totals")["quantity"].str.startswith("memory").any()
+    assert "memory" not in set(comparison.frame("compare_summary")["subject"])
+
+
 def test_ranks_of_one_capture_with_executions_of_their_own_are_compared(tmp_path):
     """Executions of two processes overlap in time: what lies outside of their layers is each rank's own."""
     builder = ExportBuilder().gpu()

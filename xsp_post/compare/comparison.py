@@ -30,6 +30,7 @@ from xsp_post.compare.differences import (
 )
 from xsp_post.compare.impact import Impact, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
+from xsp_post.compare.memory import memory_statements, memory_totals
 from xsp_post.compare.statements import statements
 from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.model.results import Analysis, Results
@@ -86,10 +87,13 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     }
     for name in ("totals", "names", "causes"):
         frames[f"compare_{name}"] = _impact_table(f"compare_{name}", found)
+    memory = memory_totals(base, other)
+    frames["compare_totals"] = _with_rows(frames["compare_totals"], memory)
     clocks = clock_statements(base, other, frames["compare_names"])
+    said = [*statements(frames, shape, found, clocks), *memory_statements(memory)]
     frames["compare_summary"] = _shaped(
         "compare_summary",
-        pd.DataFrame(statements(frames, shape, found, clocks), columns=["subject", "statement", "is_difference"]),
+        pd.DataFrame(said, columns=["subject", "statement", "is_difference"]),
     )
     return Analysis(frames)
 
@@ -101,6 +105,11 @@ def _impact_table(name: str, found: Impact | None) -> pd.DataFrame:
             {c.name: pd.Series(dtype=object if c.dtype == "str" else c.dtype) for c in TABLES[name].columns}
         )
     return getattr(found, name.removeprefix("compare_"))[columns].reset_index(drop=True)
+
+
+def _with_rows(table: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
+    parts = [part for part in (table, more) if len(part)]
+    return pd.concat(parts, ignore_index=True)[list(table)] if parts else table
 
 
 def _least_spread(results: Results) -> float:

@@ -12,7 +12,7 @@ from xsp_post.base.output import atomic_output
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Section, Table
-from xsp_post.reports.compare_text import QUANTITIES, is_as_recorded, shown_totals
+from xsp_post.reports.compare_text import QUANTITIES, amount, is_as_recorded, shown_totals
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import short_kernel, shorten, visible
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
@@ -177,18 +177,15 @@ def _totals(results: Results) -> Section | None:
     columns = {"base_per_unit": "base", "other_per_unit": "other", "difference_value": "difference"}
     rows = pd.DataFrame({
         "quantity": shown["quantity"].map(QUANTITIES),
-        **{name: [_amount(v, unit) for v, unit in zip(shown[source], shown["unit"])]
+        **{name: [amount(v, unit) for v, unit in zip(shown[source], shown["unit"])]
            for name, source in columns.items()},
         "difference_ratio": shown["ratio"],
     })  # fmt: skip
     table = Table("totals", "compare_totals", rows, tuple(rows.columns), "Base and other", len(rows), command=_COMMAND)
     of = "as recorded" if is_as_recorded(results) else "per execution"
     question = f"What did the devices do? All values are {of}."
-    return Section("totals", "Device time", question, (table,))
-
-
-def _amount(value: float, unit: str) -> str:
-    return format_count(round(value, 1)) if unit == "1" else format_ns(value)
+    title = "Device time and memory" if (shown["unit"] == "B").any() else "Device time"
+    return Section("totals", title, question, (table,))
 
 
 def _names(results: Results) -> Section | None:

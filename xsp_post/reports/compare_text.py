@@ -6,11 +6,12 @@ import pandas as pd
 
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 
 QUANTITIES = {
     "window": "time of the devices", "busy": "busy", "idle": "idle", "kernel_count": "kernels",
     "kernel_time": "kernel time", "copy_time": "copies alone", "communication": "communication alone",
+    "memory_peak": "peak of memory, whole capture", "memory_reserved": "reserved memory, most",
 }  # fmt: skip
 
 
@@ -68,12 +69,15 @@ def _kernels(comparison: Results, top: int) -> list[str]:
 
 
 def _row(what: str, base: float, other: float, ratio: float, unit: str = "ns") -> str:
-    cells = ["–" if value != value else _amount(value, unit) for value in (base, other)]
+    cells = ["–" if value != value else amount(value, unit) for value in (base, other)]
     change = "–" if pd.isna(ratio) else f"{'+' if ratio > 0 else ''}{format_ratio_percent(ratio)}"
     return f"| {what} | {cells[0]} | {cells[1]} | {change} |"
 
 
-def _amount(value: float, unit: str) -> str:
+def amount(value: float, unit: str) -> str:
+    """A value of ``compare_totals`` in its unit."""
+    if unit == "B":
+        return format_bytes(value)
     return format_count(round(value, 1)) if unit == "1" else format_ns(value)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.analyses.memory_peaks import main_device
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.schemas.units import format_bytes, format_ns, format_ratio_percent
@@ -23,16 +24,6 @@ def memory_line(results: Results, capture_id: int) -> str:
         return ""
     rest = "; asked of the driver, which gives segments, not tensors" if device["recorded_by"] == "driver" else ""
     return f"Memory: {peak_text(device)}: {split_text(owners_of(results, device))}{rest}"
-
-
-def main_device(results: Results, capture_id: int) -> pd.Series | None:
-    """The row of ``memory_devices`` with the highest peak; memory of the host only where no device has any."""
-    devices = frame_or_empty(results, "memory_devices")
-    devices = devices[(devices["capture_id"] == capture_id) & (devices["peak_bytes"] > 0)]
-    if devices.empty:
-        return None
-    on_device = devices["memory_kind"].astype(str) == "device"
-    return (devices[on_device] if on_device.any() else devices).sort_values("peak_bytes", kind="stable").iloc[-1]
 
 
 def owners_of(results: Results, device: pd.Series) -> pd.DataFrame:

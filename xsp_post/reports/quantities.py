@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 
 from xsp_post.analyses import why_empty
+from xsp_post.analyses.memory_peaks import main_device
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.reports.memory_line import main_device, place_text
+from xsp_post.reports.memory_line import place_text
 from xsp_post.reports.text import visible
 
 EXACT = "summed over everything recorded: there is no sampling error to state"
@@ -106,7 +107,8 @@ def comparison_quantities(comparison: Results) -> list[dict[str, Any]]:
         rows.append(quantity(name, row["difference_value"], unit, count, of="difference", low=low, high=high,
                              reason=reason))  # fmt: skip
     for row in frame_or_empty(comparison, "compare_totals").to_dict("records"):
-        name, unit = f"{row['quantity']} per unit of work", str(row["unit"])
+        unit = str(row["unit"])
+        name = str(row["quantity"]) if unit == "B" else f"{row['quantity']} per unit of work"
         for of, column in (("base", "base_per_unit"), ("other", "other_per_unit"), ("difference", "difference_value")):
             rows.append(quantity(name, row[column], unit, None, of=of, reason=EXACT))
     return rows

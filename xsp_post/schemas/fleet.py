@@ -453,16 +453,17 @@ COMPARE_TOTALS = register(
         "quantity",
         (
             C("quantity", "str", "window, busy, idle, device_time (busy), kernel_time, copy_time, communication, "
-              "kernel_count"),
-            C("unit", "str", "ns, or 1 for a count"),
-            C("base_value", "float64", "of the base, summed over devices"),
+              "kernel_count; memory_peak, memory_reserved where both sides recorded memory alike"),
+            C("unit", "str", "ns, 1 for a count, B for bytes"),
+            C("base_value", "float64", "of the base, summed over devices; of memory the device with the highest peak"),
             C("other_value", "float64", "of the other"),
-            C("base_per_unit", "float64", "per execution; without executions as recorded"),
-            C("other_per_unit", "float64", "per execution; without executions for as much work as the base's"),
+            C("base_per_unit", "float64", "per execution; without executions, and of memory, as recorded"),
+            C("other_per_unit", "float64", "per execution; without them for as much work as the base's; of memory "
+              "as recorded"),
             C("difference_value", "float64", "other_per_unit - base_per_unit"),
             C("difference_ratio", "float64", "that difference / base_per_unit, NaN where the base has none"),
         ),
-        "device_windows, per unit of work",
+        "device_windows, per unit of work; memory_devices",
     )
 )  # fmt: skip
 
@@ -508,7 +509,7 @@ COMPARE_SUMMARY = register(
                 "subject",
                 "str",
                 "verdict, largest regression, largest gain, causes, clock, kernels, ranges, copies, system, model, "
-                "layers, kernel time",
+                "layers, kernel time, memory",
             ),
             C("statement", "str", "one sentence"),
             C("is_difference", "bool", "the sentence states a difference"),

@@ -1,0 +1,54 @@
+"""Two results → their peaks of memory: rows of ``compare_totals``, and a sentence, where both recorded memory alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.analyses.memory_peaks import main_device
+from xsp_post.compare.sentences import Statement, signed_ratio
+from xsp_post.model.results import Results
+from xsp_post.schemas.units import format_bytes
+
+_QUANTITIES = {"memory_peak": "peak_bytes", "memory_reserved": "reserved_bytes"}
+_WORDS = {"memory_peak": "Peak of memory", "memory_reserved": "most reserved by the allocator"}
+# An allocator rounds; a peak that moves by less than this is the same.
+_LEAST_CHANGE = 0.01
+
+
+def memory_totals(base: Results, other: Results) -> pd.DataFrame:
+    """Rows of ``compare_totals``: of each side the device with the highest peak. A peak is of the whole recording and
+    is not divided by executions. No rows where a side recorded no memory, or the two recorded different things
+    (tensors of a framework, segments of the driver)."""
+    devices = [main_device(results) for results in (base, other)]
+    base_device, other_device = devices
+    if base_device is None or other_device is None:
+        return pd.DataFrame()
+    if any(str(base_device[key]) != str(other_device[key]) for key in ("memory_kind", "recorded_by")):
+        return pd.DataFrame()
+    rows = []
+    for quantity, column in _QUANTITIES.items():
+        values = [float(device[column]) for device in (base_device, other_device)]
+        if all(value > 0 for value in values):
+            rows.append(_row(quantity, *values))
+    return pd.DataFrame(rows)
+
+
+def _row(quantity: str, base: float, other: float) -> dict[str, object]:
+    return {
+        "quantity": quantity, "unit": "B", "base_value": base, "other_value": other, "base_per_unit": base,
+        "other_per_unit": other, "difference_value": other - base, "difference_ratio": other / base - 1,
+    }  # fmt: skip
+
+
+def memory_statements(totals: pd.DataFrame) -> list[Statement]:
+    """``Peak of memory 4.10 GiB → 4.18 GiB (+2.0 %).``; nothing without rows."""
+    if totals.empty:
+        return []
+    parts = [
+        f"{_WORDS[row['quantity']]} {format_bytes(row['base_value'])} → {format_bytes(row['other_value'])} "
+        f"({signed_ratio(row['difference_ratio'])})"
+        for row in totals.to_dict("records")
+    ]
+    is_difference = bool((np.abs(totals["difference_ratio"]) >= _LEAST_CHANGE).any())
+    return [("memory", f"{', '.join(parts)}.", is_difference)]
