@@ -35,6 +35,8 @@ def decode(path):
             tracks[packet.track_descriptor.uuid] = packet.track_descriptor
         if not packet.HasField("track_event"):
             continue
+        if packet.track_event.type == packet.track_event.TYPE_COUNTER:
+            continue
         assert packet.timestamp >= last
         last, event = packet.timestamp, packet.track_event
         stack = stacks.setdefault(event.track_uuid, [])
@@ -57,6 +59,46 @@ def decode(path):
             stack.append(len(slices) - 1)
     assert not any(stacks.values())
     return pd.DataFrame(slices), tracks
+
+
+def counters(path):
+    """(name, parent's name) of each counter of a Perfetto trace → its (time, value) pairs."""
+    pb2 = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
+    trace = pb2.Trace.FromString(path.read_bytes())
+    tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")}
+    found = {}
+    for packet in trace.packet:
+        if packet.track_event.type == packet.track_event.TYPE_COUNTER:
+            track = tracks[packet.track_event.track_uuid]
+            assert track.counter.unit == pb2.CounterDescriptor.UNIT_SIZE_BYTES
+            parent = tracks[track.parent_uuid]
+            key = (track.name, parent.name or parent.process.process_name)
+            found.setdefault(key, []).append((packet.timestamp, packet.track_event.counter_value))
+    return found
+
+
+def test_live_and_reserved_memory_are_counters_of_their_device(tmp_path):
+    analysis = small_analysis()
+    start = int(analysis.frame("kernels").query("capture_id == 2")["start_ns"].min())
+    process = int(analysis.frame("kernels")["process_id"].iloc[0])
+    rows = [(2, 0, "device", start, 100, 512), (2, -1, "host", start + 5, 7, -1), (2, 0, "device", start + 9, 40, 512),
+            (1, 0, "device", start, 1, 1)]  # fmt: skip
+    columns = ["capture_id", "device_id", "memory_kind", "start_ns", "total_bytes", "reserved_bytes"]
+    timeline = pd.DataFrame(rows, columns=columns).assign(process_id=process)
+    written = perfetto.write(Analysis({**analysis.frames, "memory_timeline": timeline}), tmp_path / "a.pftrace")
+    assert written.counts["memory events"] == 3  # of the capture that is exported
+    found = counters(tmp_path / "a.pftrace")
+    gpu = next(parent for _, parent in found if parent.startswith("GPU 0"))
+    assert found == {
+        ("device memory, live", gpu): [(start, 100), (start + 9, 40)],
+        ("device memory, reserved", gpu): [(start, 512), (start + 9, 512)],
+        ("host memory, live", f"process {process}"): [(start + 5, 7)],
+    }
+
+
+def test_a_capture_without_memory_events_has_no_counter(tmp_path):
+    written = perfetto.write(small_analysis(), tmp_path / "a.pftrace")
+    assert counters(tmp_path / "a.pftrace") == {} and "memory events" not in written.counts
 
 
 def test_the_critical_path_is_a_track_of_its_own(tmp_path):

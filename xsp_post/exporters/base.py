@@ -37,6 +37,7 @@ class Selection:
     kernels: pd.DataFrame
     memory_operations: pd.DataFrame
     findings: list[Finding]
+    memory_timeline: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def ranges(self) -> pd.DataFrame:
@@ -80,6 +81,7 @@ def select(
     nodes: Sequence[str] = (),
     kernels: Sequence[str] = (),
     memory_operations: Sequence[str] = (),
+    memory_timeline: Sequence[str] = (),
     limit: int | None = None,
 ) -> Selection:
     """One capture: ``capture_id``, or the one with most kernels (first of equals).
@@ -116,6 +118,7 @@ def select(
     node_frame = part("nodes", nodes, ("node_id", "span_kind", *times))
     kernel_frame = part("kernels", kernels, ("kernel_id", *times))
     operation_frame = part("memory_operations", memory_operations, ("activity_id", "kind", *times))
+    memory_frame = part("memory_timeline", memory_timeline, ("capture_id", "start_ns"))
     if limit is not None and len(kernel_frame) > limit:
         findings.append(
             finding(
@@ -127,7 +130,8 @@ def select(
         last = int(kernel_frame["end_ns"].max()) if len(kernel_frame) else -(2**62)
         node_frame = node_frame[node_frame["start_ns"] <= last].reset_index(drop=True)
         operation_frame = operation_frame[operation_frame["start_ns"] <= last].reset_index(drop=True)
-    return Selection(chosen, node_frame, kernel_frame, operation_frame, findings)
+        memory_frame = memory_frame[memory_frame["start_ns"] <= last].reset_index(drop=True)
+    return Selection(chosen, node_frame, kernel_frame, operation_frame, findings, memory_frame)
 
 
 def _choose(captures: pd.DataFrame, capture_id: int | None, findings: list[Finding]) -> dict[str, Any]:

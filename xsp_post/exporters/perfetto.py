@@ -1,7 +1,7 @@
 """Results → files: a Perfetto trace (ui.perfetto.dev), written packet by packet with the ``perfetto`` package.
 
 Tracks: the ranges of each thread, its launches below them, the streams of each device; arrows from a launch to
-what it launched. Needs the extra ``perfetto``.
+what it launched; live memory over time where the capture recorded allocations. Needs the extra ``perfetto``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def write(
                 _write(timeline, cast("IO[bytes]", compressed), messages)
         else:
             _write(timeline, raw, messages)
-    return note_size(Written(Path(path), timeline.counts(), timeline.findings))
+    counts = timeline.counts()
+    if len(timeline.memory):
+        counts["memory events"] = len(timeline.memory)
+    return note_size(Written(Path(path), counts, timeline.findings))
 
 
 def _messages() -> Any:
@@ -56,26 +59,42 @@ def _write(timeline: Timeline, file: IO[bytes], messages: Any) -> None:
     from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
     builder = StreamingTraceProtoBuilder(file)
-    uuids = _write_tracks(timeline, builder)
+    tracks = _Descriptors(builder, str(timeline.capture.get("gpu_name") or ""))
+    uuids = _write_tracks(timeline, tracks)
     _write_names(timeline, builder, messages)
     _write_events(timeline, uuids, builder, messages)
+    _write_memory(timeline, tracks, builder, messages)
 
 
-def _write_tracks(timeline: Timeline, builder: Any) -> np.ndarray:
-    """Descriptors of processes, threads, devices and tracks; returns the uuid of each track."""
-    known: dict[tuple[object, ...], int] = {}
+class _Descriptors:
+    """Descriptors of processes, threads, devices and tracks, each written once."""
 
-    def describe(key: tuple[object, ...], fill: Any) -> int:
-        if key not in known:
-            known[key] = len(known) + 1
-            packet = builder.create_packet()
+    def __init__(self, builder: Any, gpu: str) -> None:
+        self._builder, self._gpu = builder, gpu
+        self._known: dict[tuple[object, ...], int] = {}
+
+    def describe(self, key: tuple[object, ...], fill: Any) -> int:
+        """The uuid of what has this key."""
+        if key not in self._known:
+            self._known[key] = len(self._known) + 1
+            packet = self._builder.create_packet()
             packet.trusted_packet_sequence_id = _SEQUENCE
-            packet.track_descriptor.uuid = known[key]
+            packet.track_descriptor.uuid = self._known[key]
             fill(packet.track_descriptor)
-            builder.write_packet(packet)
-        return known[key]
+            self._builder.write_packet(packet)
+        return self._known[key]
 
-    gpu = str(timeline.capture.get("gpu_name") or "")
+    def device(self, process_id: int, device_id: int) -> int:
+        name = f"GPU {device_id} {self._gpu} · process {process_id}"
+        return self.describe(("gpu", process_id, device_id), _named(name))
+
+    def process(self, process_id: int) -> int:
+        return self.describe(("process", process_id), _process(process_id))
+
+
+def _write_tracks(timeline: Timeline, tracks: _Descriptors) -> np.ndarray:
+    """The tracks of slices, and what they belong to; returns the uuid of each track."""
+    describe = tracks.describe
     uuids = np.zeros(len(timeline.tracks), np.int64)
     for i, track in enumerate(timeline.track_rows()):
         process_id, lane = track.process_id, track.lane
@@ -83,13 +102,11 @@ def _write_tracks(timeline: Timeline, builder: Any) -> np.ndarray:
             uuids[i] = describe((i,), _named("critical path of one execution"))
             continue
         if track.kind == "stream":
-            parent = describe(
-                ("gpu", process_id, track.device_id), _named(f"GPU {track.device_id} {gpu} · process {process_id}")
-            )
+            parent = tracks.device(process_id, track.device_id)
             name = f"stream {track.stream_id}" + (f" ({lane + 1})" if lane else "")
             uuids[i] = describe((i,), _named(name, parent))
             continue
-        process = describe(("process", process_id), _process(process_id))
+        process = tracks.process(process_id)
         thread = describe(("thread", process_id, track.thread_id), _thread(process_id, track.thread_id, process))
         if track.kind == "ranges" and lane == 0:
             uuids[i] = thread
@@ -188,6 +205,41 @@ def _write_events(timeline: Timeline, uuids: np.ndarray, builder: Any, messages:
             if what != END:
                 _describe(packet.track_event, name_id, category, correlation, detail, flow, flows)
             builder.write_packet(packet)
+
+
+def _write_memory(timeline: Timeline, tracks: _Descriptors, builder: Any, messages: Any) -> None:
+    """A counter of live bytes per memory, and one of what the framework's allocator held from the driver."""
+    place = ["process_id", "device_id", "memory_kind"]
+    memory = timeline.memory.assign(memory_kind=timeline.memory["memory_kind"].astype(object))
+    places: list[tuple[int, int, str]] = sorted(memory[place].drop_duplicates().itertuples(index=False, name=None))
+    for process_id, device_id, kind in places:
+        events = memory[(memory[place] == [process_id, device_id, kind]).all(axis=1)]
+        is_device = kind == "device" and device_id >= 0
+        parent = tracks.device(process_id, device_id) if is_device else tracks.process(process_id)
+        for column, name in (("total_bytes", f"{kind} memory, live"), ("reserved_bytes", f"{kind} memory, reserved")):
+            known = events[events[column] >= 0]
+            if len(known):
+                uuid = tracks.describe((column, process_id, device_id, kind), _counter(name, parent, messages))
+                _write_counter(uuid, known["start_ns"].tolist(), known[column].tolist(), builder, messages)
+
+
+def _counter(name: str, parent: int, messages: Any) -> Any:
+    def fill(descriptor: Any) -> None:
+        _named(name, parent)(descriptor)
+        descriptor.counter.unit = messages.CounterDescriptor.UNIT_SIZE_BYTES
+
+    return fill
+
+
+def _write_counter(uuid: int, moments: list[int], values: list[int], builder: Any, messages: Any) -> None:
+    for moment, value in zip(moments, values):
+        packet = builder.create_packet()
+        packet.timestamp = moment
+        packet.trusted_packet_sequence_id = _SEQUENCE
+        packet.track_event.type = messages.TrackEvent.TYPE_COUNTER
+        packet.track_event.track_uuid = uuid
+        packet.track_event.counter_value = value
+        builder.write_packet(packet)
 
 
 def _describe(event: Any, name_id: int, category: int, correlation: int, detail: int, flow: int, flows: int) -> None:

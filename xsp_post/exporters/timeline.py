@@ -53,6 +53,8 @@ class Timeline:
             layer, −1), flow_first i64 and flow_count i32: the flow numbers that start here (launches: one per
             device operation) or end here (device operations); sorted by track, start, longest first
     names   texts, by name_id
+    memory  live bytes after each allocation or release: process_id, device_id (−1 host), memory_kind, start_ns,
+            total_bytes, reserved_bytes (−1 not recorded)
     """
 
     tracks: pd.DataFrame
@@ -60,6 +62,7 @@ class Timeline:
     names: list[str]
     capture: dict[str, object]
     findings: list[Finding]
+    memory: pd.DataFrame
 
     def track_rows(self) -> list[Track]:
         """The tracks as values, for writers that say something about each."""
@@ -96,6 +99,7 @@ def build_timeline(results: Results, *, capture_id: int | None = None, limit: in
         nodes=("name", "level", "process_id", "thread_id"),
         kernels=(*operation, "short_name", "layer_node_id"),
         memory_operations=operation,
+        memory_timeline=_MEMORY,
     )
     names = _Names()
     ranges = _range_slices(selection, names)
@@ -105,13 +109,15 @@ def build_timeline(results: Results, *, capture_id: int | None = None, limit: in
     slices = pd.concat(
         [part for part in (ranges, launches, operations, path) if len(part)] or [ranges], ignore_index=True
     )
-    low = int(slices["start_ns"].min()) if len(slices) else 0
+    memory = selection.memory_timeline[[*_MEMORY]]
+    low = min((int(frame["start_ns"].min()) for frame in (slices, memory) if len(frame)), default=0)
     if low < 0:
         slices["start_ns"] -= low
         slices["end_ns"] -= low
+        memory = memory.assign(start_ns=memory["start_ns"] - low)
     slices["end_ns"] = np.maximum(slices["end_ns"].to_numpy(), slices["start_ns"].to_numpy())
     tracks, slices = _on_tracks(slices)
-    return Timeline(tracks, slices, names.texts, selection.capture, selection.findings)
+    return Timeline(tracks, slices, names.texts, selection.capture, selection.findings, memory)
 
 
 class _Names:
@@ -151,6 +157,7 @@ _SLICE = (
     "flow_first",
     "flow_count",
 )
+_MEMORY = ("process_id", "device_id", "memory_kind", "start_ns", "total_bytes", "reserved_bytes")
 _COPIED = ("process_id", "device_id", "stream_id", "correlation_id", "start_ns", "end_ns")
 KINDS = ("ranges", "launches", "stream", "critical path")
 
