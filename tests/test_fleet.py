@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import small_analysis
 from paper.data import MIB, Builder, KernelRow, LayerRow
 from paper.systems import paper_system
 
 from xsp_post.analyses import compute_all, fleet
-from xsp_post.model.results import Analysis
+from xsp_post.model.results import Analysis, for_people
 from xsp_post.schemas import TABLES
 
 MS, GFLOP, GB = 1e6, 1e9, 1e9
@@ -282,3 +283,19 @@ def test_every_table_has_the_columns_and_dtypes_of_its_schema(count):
             assert str(frame[column.name].dtype) in allowed, (name, column.name)
     assert tables["fleet"]["kernel_count"].tolist() == [0, 7]
     assert tables["fleet"]["rank"].tolist() == [-1, -1]
+
+
+def test_the_peak_of_memory_of_each_capture_is_in_the_fleet():
+    """Of the device with the highest peak; unknown where no allocation was recorded, and of a failed capture."""
+    bare = small_analysis()
+    devices = pd.DataFrame({"capture_id": [1, 1, 1], "process_id": [7, 7, 7], "device_id": [0, 1, -1],
+                            "memory_kind": ["device", "device", "host"], "peak_bytes": [100, 300, 900],
+                            "reserved_bytes": [512, -1, -1]})  # fmt: skip
+    one = Analysis({**bare.frames, "memory_devices": devices.iloc[[0, 2]]})
+    two = Analysis({**bare.frames, "memory_devices": devices})
+    rows = [{"capture_name": "x", **fleet.summary_row(results)} for results in (bare, one, two)]
+    frame = fleet.fleet_rows([*rows, {"capture_name": "y", "status": "failed"}])
+    assert frame["memory_peak_bytes"].tolist() == [-1, 100, 300, -1]
+    assert frame["memory_reserved_bytes"].tolist() == [-1, 512, -1, -1]
+    assert for_people(Analysis({"fleet": frame}), "fleet")["memory_peak_bytes"].isna().tolist() == [
+        True, False, False, True]  # fmt: skip

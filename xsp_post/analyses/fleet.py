@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.limits import find_limit
+from xsp_post.analyses.memory_peaks import main_device
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES, optimal_position
 from xsp_post.base.messages import INFO
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
@@ -28,6 +29,7 @@ _COUNTER_COLUMNS = (
     "total_flop", "dram_read_bytes", "dram_write_bytes", "occupancy_ratio", "arithmetic_intensity_flop_per_byte",
     "arithmetic_throughput_flop_per_s", "roof_flop_per_s", "bound",
 )  # fmt: skip
+_MEMORY = ("memory_peak_bytes", "memory_reserved_bytes")
 _OF_BATCH = ("batch_size", "gpu_latency_ratio", *_COUNTER_COLUMNS, "convolution_latency_ratio", *_STAGES)
 
 
@@ -59,10 +61,20 @@ def summary_row(results: Results) -> dict[str, Any]:
         "process_count": int(deepest["process_count"]),
         "iteration_count": len(results.frame("iterations", ["capture_id"])),
         "layer_count": int(layers.max()) if len(layers) else -1,
+        **_memory(results),
         "attributed_ratio": _attributed(balance, int(deepest["capture_id"])),
         "counter_count": int(metrics["kernel_id"].nunique()) if len(metrics) else 0,
         "finding_count": int((findings["severity"].astype(object) != INFO).sum()),
     }
+
+
+def _memory(results: Results) -> dict[str, float]:
+    """The highest peak of a device, and what was reserved there; NaN: not recorded."""
+    device = main_device(results)
+    if device is None:
+        return dict.fromkeys(_MEMORY, np.nan)
+    values = (device["peak_bytes"], device["reserved_bytes"])
+    return {name: int(value) if value >= 0 else np.nan for name, value in zip(_MEMORY, values)}
 
 
 def workload_name(results: Results) -> str:
@@ -396,5 +408,5 @@ def fleet_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     frame["capture_index"] = np.arange(len(frame), dtype=np.int64)
     for column in TABLES["fleet"].columns:
         if column.dtype == "int64" and column.name in frame:
-            frame[column.name] = frame[column.name].fillna(-1 if column.name == "rank" else 0)
+            frame[column.name] = frame[column.name].fillna(-1 if column.name in ("rank", *_MEMORY) else 0)
     return _shaped("fleet", frame)

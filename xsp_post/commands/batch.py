@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
+from xsp_post.schemas import optional_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,7 +82,12 @@ def batch(
 
 
 def _public(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if value != value else value for name, value in row.items() if name != "exit_code"}
+    unknown = dict.fromkeys(optional_columns("fleet"), -1)
+    return {
+        name: None if value != value or value == unknown.get(name, math.nan) else value
+        for name, value in row.items()
+        if name != "exit_code"
+    }
 
 
 # Words of `analyses.limits` that say too little alone.

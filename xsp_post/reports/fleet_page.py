@@ -99,6 +99,7 @@ def _captures(results: Results) -> Section | None:
         "duration_ns",
         "iteration_count",
         "layer_count",
+        "memory_peak_bytes",
         "attributed_ratio",
         "process_count",
         "finding_count",
@@ -333,7 +334,7 @@ def _tabled(
 def _says_nothing(values: pd.Series) -> bool:
     if values.dtype.kind == "f":
         return bool(values.isna().all())
-    if values.name in ("batch_size", "online_batch_size", "optimal_batch_size"):
+    if values.name in ("batch_size", "online_batch_size", "optimal_batch_size", "memory_peak_bytes"):
         return bool((values == -1).all())
     return values.dtype.kind not in "iub" and bool(values.astype(str).isin(["", "unknown"]).all())
 

@@ -61,6 +61,19 @@ FLEET = register(
             C("iteration_count", "int64", "model executions found"),
             C("layer_count", "int64", "layers of one iteration, of the largest case", is_optional=True),
             C(
+                "memory_peak_bytes",
+                "int64",
+                "most memory that was live at once on a device (of the host where no device has any), empty: not "
+                "recorded",
+                is_optional=True,
+            ),
+            C(
+                "memory_reserved_bytes",
+                "int64",
+                "most that the framework's allocator held from the driver there, empty: not recorded",
+                is_optional=True,
+            ),
+            C(
                 "limit",
                 "str",
                 "what limits it: compute, memory, kernel (either), copy, launch, synchronization, host, communication, "

@@ -97,6 +97,7 @@ _OF_MANY = {
     "max_throughput_inputs_per_s": "most throughput",
     "optimal_batch_size": "optimal batch",
     "attributed_ratio": "in ranges",
+    "memory_peak_bytes": "peak of memory",
     "online_batch_size": "smallest batch",
     "own_kernel_count": "kernels found only here",
     "normalized_throughput_ratio": "throughput / base",

@@ -8,7 +8,8 @@ How large tables are split out is in `store.layout`. Bulk rows are written by Ar
    dependencies, replays, critical_path, collectives: what a replay needs and tells;
    idle, idle_causes, device_windows: why devices waited; unknown integers are NULL, not -1;
    memory, memory_devices, memory_timeline: who allocated what, what was live when;
-   gpu_samples, gpu_timeline: sampled metrics of the GPU
+   gpu_samples, gpu_timeline: sampled metrics of the GPU;
+   fleet has memory_peak_bytes and memory_reserved_bytes
 """
 
 from __future__ import annotations
