@@ -608,7 +608,7 @@ def test_peaks_of_memory_are_compared_as_recorded(tmp_path):
     said = comparison.frame("compare_summary").set_index("subject").loc["memory"]
     assert said["statement"].startswith("Peak of memory 1.00 GiB → 1.50 GiB (+50.0 %), most reserved")
     assert said["is_difference"]
-    row = "| peak of memory, whole capture | 1.00 GiB | 1.50 GiB | +50.0 % |"
+    row = "| peak memory | 1.00 GiB | 1.50 GiB | +50.0 % |"
     assert row in comparison_markdown(comparison, ("a", "b"))
     names = {one["name"] for one in comparison_quantities(comparison)}
     assert "memory_peak" in names and "memory_peak per unit of work" not in names

@@ -182,9 +182,11 @@ def _totals(results: Results) -> Section | None:
         "difference_ratio": shown["ratio"],
     })  # fmt: skip
     table = Table("totals", "compare_totals", rows, tuple(rows.columns), "Base and other", len(rows), command=_COMMAND)
+    has_memory = bool((shown["unit"] == "B").any())
     of = "as recorded" if is_as_recorded(results) else "per execution"
+    of += ", memory as recorded" if has_memory and not is_as_recorded(results) else ""
     question = f"What did the devices do? All values are {of}."
-    title = "Device time and memory" if (shown["unit"] == "B").any() else "Device time"
+    title = "Device time and memory" if has_memory else "Device time"
     return Section("totals", title, question, (table,))
 
 

@@ -11,7 +11,7 @@ from xsp_post.schemas.units import format_bytes, format_count, format_ns, format
 QUANTITIES = {
     "window": "time of the devices", "busy": "busy", "idle": "idle", "kernel_count": "kernels",
     "kernel_time": "kernel time", "copy_time": "copies alone", "communication": "communication alone",
-    "memory_peak": "peak of memory, whole capture", "memory_reserved": "reserved memory, most",
+    "memory_peak": "peak memory", "memory_reserved": "reserved memory",
 }  # fmt: skip
 
 

@@ -145,10 +145,12 @@ def _tops(summary: Summary, section_ids: Sequence[str]) -> str:
 
 
 def _top_list(rows: list[TopRow], unranked: Sequence[TopRow] = ()) -> str:
-    """Rows with rank and bar, heaviest first; those of ``unranked`` stand among them without a rank."""
-    widest = max((row.latency_ns for row in (*rows, *unranked)), default=1.0) or 1.0
+    """Rows with rank and bar, heaviest first; those of ``unranked`` stand among them without a rank. Rows whose time
+    is not known are shown only where none is known, without a bar."""
+    rows = [row for row in rows if row.latency_ns > 0] or rows
+    widest = max((_length(row) for row in (*rows, *unranked)), default=0.0) or 1.0
     items, unranked_class = [], ' class="unranked"'
-    for row in sorted((*rows, *unranked), key=lambda row: -row.latency_ns):
+    for row in sorted((*rows, *unranked), key=lambda row: -_length(row)):
         name = escape(row.name)
         title = f' title="{escape(row.full_name[:1500])}"' if row.full_name != row.name else ""
         if row.layer_index >= 0:
@@ -167,9 +169,13 @@ def _top_list(rows: list[TopRow], unranked: Sequence[TopRow] = ()) -> str:
         items.append(
             f'<li{"" if row in rows else unranked_class}><div class="line"><span>{shown}{tag}</span><span '
             f'class="num">{escape(format_ns(row.latency_ns))}</span></div>'
-            f'<div class="meter"><i style="width:{100 * row.latency_ns / widest:.1f}%"></i></div>{lines}</li>'
+            f'<div class="meter"><i style="width:{100 * _length(row) / widest:.1f}%"></i></div>{lines}</li>'
         )
     return f'<ol class="top">{"".join(items)}</ol>'
+
+
+def _length(row: TopRow) -> float:
+    return row.latency_ns if row.latency_ns > 0 else 0.0
 
 
 def _findings(findings: list[Shown]) -> str:

@@ -112,7 +112,7 @@ def _workload(captures: pd.DataFrame, case: cases.Case | None) -> tuple[str, str
         f"levels {', '.join(levels)}" if levels else "",
         f"{processes} processes" if processes > 1 else "",
     ]
-    return shorten(title, 160), " · ".join(part for part in parts if part)
+    return shorten(title, 160), " · ".join(dict.fromkeys(part for part in parts if part))
 
 
 def layer_name(name: object) -> str:
