@@ -213,13 +213,14 @@ def _section(
     if frame.empty:
         return None
     blocks: list[Block] = []
-    drawn = frame[frame["difference_ratio"].notna()].head(BAR_LIMIT)
+    on_both = frame[frame["difference_ratio"].notna()]
+    drawn = on_both.head(BAR_LIMIT)
     if len(drawn):
         caption = (
             "Difference of the other against the base with its 95 % interval. A mark whose line crosses zero shows "
         )
         caption += "no difference; one from edge to edge, that it is too uncertain to say."
-        caption += f" The first {BAR_LIMIT} of {len(frame):,}." if len(frame) > BAR_LIMIT else ""
+        caption += f" The first {BAR_LIMIT} of {len(on_both):,}." if len(on_both) > BAR_LIMIT else ""
         blocks.append(Chart(f"{anchor}-differences", _chart(drawn, label), caption, "Differences"))
     listed = frame.head(ROW_LIMIT).drop(columns=["layer_index"])
     shown = tuple(c for c in (*columns, *_DIFFERENCE) if c in listed and _says_something(listed[c]))

@@ -413,7 +413,7 @@ def _roofline(frame: pd.DataFrame) -> Any:
             x=x,
             y=alt.Y("reached:Q", title="throughput [Tflop/s]", scale=alt.Scale(type="log")),
             color=color,
-            shape=alt.Shape("bound:N", title=None),
+            shape=alt.Shape("bound:N", title=None, scale=alt.Scale(domain=present)),
             tooltip=tips,
         )
     )
