@@ -346,6 +346,8 @@ def test_windows_are_compared_by_the_work_in_them(windows):
     assert 0.08 < totals.loc["window", "difference_ratio"] < 0.15
     send = windows.frame("compare_names").set_index("name").loc["ncclDevKernel_SendRecv"]
     assert [round(send[c] / 1e3) for c in ("base_mean_ns", "other_mean_ns")] == [385, 544]
+    others = windows.frame("compare_names").query("not is_communication")
+    assert len(others) == 10 and np.allclose(others["other_mean_ns"], others["base_mean_ns"], rtol=0.02)
     verdict, regression = windows.frame("compare_summary")["statement"].iloc[:2]
     assert verdict.startswith("Slower: ") and "In an equal window: 10.5 % fewer kernels" in verdict
     assert "385 µs → 544 µs" in verdict and "idle 58.9 ms → 104 ms (2 GPUs together, from begin to end" in verdict

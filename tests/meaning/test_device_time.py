@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 import numpy as np
+import pandas as pd
 import pytest
 from recorded import analyzed, tree_of
 
@@ -37,14 +38,15 @@ KERNELS_PER_RANK = {
     "fsdp_2gpu_h100_after": [237.5, 251.4],
     "t5_offload_2gpu_h100": [22.4, 22.4],
 }
+# busy ms, and ms from the first device operation to the end of the last
 KINETO_BUSY = {
-    "resnet50_ddp_a100": 472.5,
-    "timesformer_h100": 158.4,
-    "bert_small_h100": 0.31,
-    "qwen_h100": 45.6,
-    "switch_transformer": 62.9,
-    "sglang_prefill_decode": 492.8,
-    "vllm_decode_cuda_graph": 10.72,
+    "resnet50_ddp_a100": (472.5, 480.0),
+    "timesformer_h100": (158.4, 160.0),
+    "bert_small_h100": (0.31, 3.91),
+    "qwen_h100": (45.6, 49.7),
+    "switch_transformer": (62.9, 243.7),
+    "sglang_prefill_decode": (492.8, 987.3),
+    "vllm_decode_cuda_graph": (10.72, 10.74),
 }
 
 
@@ -69,6 +71,12 @@ def test_kernel_and_copy_time(summary, name):
     assert row["kernel_ns"] / MS == pytest.approx(kernels, abs=0.06)
     assert row["copy_ns"] / MS == pytest.approx(copies, abs=0.11)
     assert row["device_ns"] == row["kernel_ns"] + row["copy_ns"] + row["graph_ns"]
+
+
+def test_copies_and_memsets_apart(summary):
+    operations = summary("transformer_backward_rtx3070ti").frame("operations")
+    spent = operations.groupby(operations["kind"].astype(str))["device_ns"].sum() / MS
+    assert spent[["memcpy", "memset"]].tolist() == pytest.approx([64.1, 1.3], abs=0.05)
 
 
 @pytest.mark.parametrize("name", BUSY)
@@ -122,6 +130,10 @@ def test_offloading_leads_with_its_copies(summary):
     analysis = summary("t5_offload_2gpu_h100")
     devices = analysis.frame("devices")
     assert (devices["copy_ns"] / MS).tolist() == pytest.approx([940, 940], abs=1.0)
+    assert devices["kernel_count"].tolist() == [1721, 1721]
+    operations = analysis.frame("operations")
+    to_device = operations["direction"].astype(str).eq("host to device")
+    assert operations.loc[to_device, "device_ns"].sum() > 0.97 * devices["copy_ns"].sum()
     rows = tree_rows(analysis, depth=3)
     first = rows[rows["indent"] == 3].iloc[0]
     assert str(first["name"]).startswith("copy host to device, pinned")
@@ -140,7 +152,28 @@ def test_what_no_range_holds_has_names(summary):
 @pytest.mark.parametrize("name", KINETO_BUSY)
 def test_busy_of_a_pytorch_trace(summary, name):
     analysis = summary(name)
-    assert analysis.frame("captures")["busy_ns"].iloc[0] / MS == pytest.approx(KINETO_BUSY[name], abs=0.06)
+    busy, span = KINETO_BUSY[name]
+    assert analysis.frame("captures")["busy_ns"].iloc[0] / MS == pytest.approx(busy, abs=0.06)
+    (device,) = analysis.frame("devices").to_dict("records")
+    assert (device["last_end_ns"] - device["first_start_ns"]) / MS == pytest.approx(span, abs=0.06)
+
+
+@pytest.mark.parametrize("name", ["timesformer_h100", "bert_small_h100", "sglang_prefill_decode",
+                                  "vllm_decode_cuda_graph", "qwen_h100"])  # fmt: skip
+def test_busy_is_that_of_the_peers_timeline_where_the_quantity_is_the_same(summary, captures, name):
+    printed = pd.read_csv(captures / "kineto" / "peers" / name / "gpu_timeline.csv").set_index("type")["time ms"]
+    analysis = summary(name)
+    operations = analysis.frame("operations")
+    spent_ms = operations.groupby(operations["kind"].astype(str))["device_ns"].sum() / MS
+    if name == "qwen_h100":  # there without what was launched before the recording
+        paths = analysis.frame("paths")
+        (step,) = paths.loc[paths["name"].astype(str).eq("ProfilerStep"), "device_ns"]
+        assert step / MS == pytest.approx(printed["busy_time"], abs=2e-4)
+        assert printed["busy_time"] == pytest.approx(31.9, abs=0.01)
+        return
+    assert analysis.frame("captures")["busy_ns"].iloc[0] / MS == pytest.approx(printed["busy_time"], abs=2e-4)
+    computed_ms = spent_ms["kernel"] + spent_ms.get("memset", 0)  # memsets count as computation there
+    assert computed_ms == pytest.approx(printed["computation_time"], abs=0.005)
 
 
 @pytest.mark.parametrize("name", [*SUMS, *KERNELS_PER_RANK, *KINETO_BUSY])

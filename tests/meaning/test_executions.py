@@ -47,6 +47,9 @@ def test_four_passes_with_and_without_ranges(tree, name, apart_ms, coverage):
     assert chosen["rule"].tolist() == ["period of the launch sequence"]
     assert chosen["coverage_ratio"].iloc[0] == pytest.approx(coverage, abs=0.001)
     # the copies before the loop take the other half
+    work = found.activities
+    copies = work[work["kind"] != ActivityKind.KERNEL]
+    assert len(copies) == 294 and copies["end_ns"].max() < executions["start_ns"].min()
     assert ("executions-cover-little" in codes(found)) == (coverage < 0.5)
     assert "executions-overlap" not in codes(found)
 
@@ -64,6 +67,10 @@ def test_training_steps_and_forward_passes_are_two_kinds(tree):
     found = tree("nsys/transformer_backward_rtx3070ti.sqlite")
     executions = found.iterations
     assert executions["kind"].tolist() == ["training step"] * 5 + ["forward"] * 10
+    names = found.strings[found.nodes["name_id"].to_numpy()[executions["node_id"]]].tolist()
+    assert names == [f"Warm-up Step {k}" for k in range(1, 6)] + ["Forward"] * 10
+    # forward and backward; the first step prepares the optimiser too
+    assert executions["kernel_count"].tolist()[:5] == [2200, 1978, 1978, 1978, 1978]
     forward = executions[executions["kind"] == "forward"]
     assert forward["kernel_count"].tolist() == [692] * 10 and not forward["is_warmup"].any()
     # no step is the warm-up of a pass; the first one, three times as long, is the steps' own
@@ -108,6 +115,28 @@ def test_one_execution(tree, name, kind, kernels, busy_ms, projection_ms):
     assert found["projection_ns"].iloc[0] / 1e6 == pytest.approx(projection_ms, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "root"),
+    [
+        ("timesformer_h100", "TimesformerForVideoClassification"),
+        ("bert_small_h100", "BertLMHeadModel"),
+        ("qwen_h100", "Qwen2Model"),
+        ("switch_transformer", "SwitchTransformer"),
+    ],
+)
+def test_the_execution_is_one_call_of_the_root_module(tree, name, root):
+    """The step marker around the call is preferred where there is one; the call is in it."""
+    found = tree(f"kineto/{name}.pt.trace.json.gz")
+    candidates = found.execution_candidates.set_index("rule")
+    call = candidates.loc["calls of the root module"]
+    assert (call["name"], call["execution_count"]) == (f"nn.Module: {root}_0", 1)
+    has_marker = name != "switch_transformer"
+    assert ("step markers" in candidates.index) == has_marker
+    assert candidates["is_chosen"].to_numpy(bool).tolist() == [True] + [False] * has_marker
+    texts = found.names.folded_names[found.nodes["folded_id"].to_numpy()]
+    assert found.nodes["iteration_index"].to_numpy()[texts == f"nn.Module: {root}_0"].tolist() == [0]
+
+
 def test_qwen_is_one_call_and_kernels_without_a_launch_are_in_none(tree):
     found = tree("kineto/qwen_h100.pt.trace.json.gz")
     assert found.iterations["kernel_count"].tolist() == [1465 - 436]
@@ -128,6 +157,33 @@ def test_roots_of_one_serving_step_are_one_execution(tree):
     assert found.execution_candidates["coverage_ratio"].iloc[0] > 0.999
 
 
+def test_what_ran_outside_the_serving_step(tree):
+    """Six kernels: one before the long gap, two before the step; three beside it, of them one of the Sampler.
+
+    The Sampler's range begins after the step's has ended; only the range `execute_…` is around both.
+    """
+    found = tree("kineto/sglang_prefill_decode.pt.trace.json.gz")
+    work = found.activities[found.activities["kind"] == ActivityKind.KERNEL].sort_values("start_ns")
+    inside = work["iteration_index"].to_numpy() == 0
+    assert (inside.sum(), (~inside).sum()) == (521, 6)
+    gaps_ms = (work["start_ns"].to_numpy()[1:] - work["end_ns"].to_numpy()[:-1]) / 1e6
+    assert gaps_ms[0] == gaps_ms.max() == pytest.approx(493.3, abs=0.05)
+    assert np.flatnonzero(~inside)[:3].tolist() == [0, 1, 2]
+    nodes = found.nodes
+    texts = found.names.folded_names[nodes["folded_id"].to_numpy()]
+    step, sampler = (nodes[texts == name].iloc[0] for name in ("step[EXTEND]", "nn.Module: Sampler_0"))
+    assert step["end_ns"] < sampler["start_ns"] and step["parent_id"] == sampler["parent_id"]
+    assert (sampler["iteration_index"], sampler["kernel_count"], sampler["device_ns"]) == (-1, 1, 74_350)
+
+
+def test_a_graph_replays_all_but_four_kernels_of_the_decode_step(tree):
+    found = tree("kineto/vllm_decode_cuda_graph.pt.trace.json.gz")
+    marker = found.strings[found.nodes["name_id"].to_numpy()[found.iterations["node_id"]]].tolist()
+    assert marker == ["execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)"]
+    calls = found.trace.launches["name_id"].to_numpy()[found.kernels["launch_id"].to_numpy()]
+    assert (found.trace.strings[calls] == "hipGraphLaunch").sum() == 421
+
+
 def test_a_decode_step_says_its_batch_size(tree):
     row = core_frames(tree("kineto/vllm_decode_cuda_graph.pt.trace.json.gz"), 0).frames["iterations"].iloc[0]
     assert (row["kind"], row["batch_size"], row["token_count"]) == ("decode", 32, 32)
@@ -144,6 +200,7 @@ def test_sibling_stages_repeat_once_per_frame(tree, name, turns, transformer):
     stages = ["reader", "3D_backbone", "find_centers", transformer, "bbox_head", "post_processing"]
     found = tree(name)
     executions = found.iterations
+    assert not len(found.activities)  # host ranges only
     assert len(executions) == turns
     assert found.execution_candidates["rule"].iloc[0] == "cycle of ranges"
     nodes = found.nodes
@@ -155,8 +212,19 @@ def test_sibling_stages_repeat_once_per_frame(tree, name, turns, transformer):
 
 
 def test_cloverleaf_repeats_every_125_launches(tree):
-    executions = tree("nsys/cloverleaf_a100.sqlite").iterations
+    found = tree("nsys/cloverleaf_a100.sqlite")
+    executions = found.iterations
     assert len(executions) == 10 and executions["kernel_count"].eq(125).all()
+    # every other step differs a little: the sequence of names and grids repeats better over two of them
+    kernels = found.kernels.sort_values("start_ns")
+    key = kernels.groupby(["name_id", "grid_x", "grid_y", "grid_z"]).ngroup().to_numpy()
+    of_steps = key[kernels["iteration_index"].to_numpy() >= 0]
+
+    def equal_ratio(sequence, lag):
+        return round(float((sequence[lag:] == sequence[:-lag]).mean()), 3)
+
+    assert [equal_ratio(key, lag) for lag in (125, 250)] == [0.785, 0.946]
+    assert [equal_ratio(of_steps, lag) for lag in (125, 250)] == [0.824, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -175,6 +243,10 @@ def test_where_no_whole_execution_is_none_is_claimed(tree, name):
     assert found.execution_evidence.startswith("model executions: none found; no marker")
 
 
-@pytest.mark.parametrize("name", ["nsys/no_kernels_2023.4.sqlite", "nsys/no_cuda_2021.3.sqlite"])
+@pytest.mark.parametrize("name", ["no_kernels_2023.4", "no_cuda_2021.3", "no_cuda_non_utf8_2025.6"])
 def test_nothing_recorded_says_nothing_of_executions(tree, name):
-    assert tree(name).execution_evidence == ""
+    found = tree(f"nsys/{name}.sqlite")
+    assert found.execution_evidence == found.layer_evidence == ""
+    assert not len(found.iterations) and not len(found.activities) and len(found.nodes) == 1
+    cause = next(one.cause for one in found.findings if one.code == "no-kernels")
+    assert cause.startswith("CUDA was not traced, the program used no GPU")

@@ -72,10 +72,12 @@ def test_modules_that_repeat_are_the_layers(tree, name, kind, count, share):
 
 @pytest.mark.parametrize(("name", "inside"), [
     ("kineto/timesformer_h100.pt.trace.json.gz", "TimesformerSelfAttention"),
+    ("kineto/timesformer_h100.pt.trace.json.gz", "TimesformerIntermediate"),
+    ("kineto/timesformer_h100.pt.trace.json.gz", "TimesformerOutput"),
     ("kineto/bert_small_h100.pt.trace.json.gz", "BertSdpaSelfAttention"),
     ("kineto/switch_transformer.pt.trace.json.gz", "MultiQueryAttention"),
 ])  # fmt: skip
-def test_attention_lies_inside_the_layers(tree, name, inside):
+def test_attention_and_mlp_lie_inside_the_layers(tree, name, inside):
     grown = tree(name)
     nodes = grown.nodes
     kind = grown.names.node_text("layer_type")

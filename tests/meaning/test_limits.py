@@ -45,7 +45,10 @@ def limit_of(captures: Path, name: str):
         ("kineto/vllm_decode_cuda_graph.pt.trace.json.gz", {"kernel", "memory"}),
         ("kineto/vllm_decode_cuda_graph.capture.pt.trace.json.gz", {"unknown"}),
         ("nsys/no_kernels_2023.4.sqlite", {"unknown"}),
+        ("nsys/no_cuda_2021.3.sqlite", {"unknown"}),
+        ("nsys/no_cuda_non_utf8_2025.6.sqlite", {"unknown"}),
         ("nsys/tensorrt_nvtx_only_titanrtx.sqlite", {"unknown"}),
+        ("nsys/nvtx_only_titanrtx.sqlite", {"unknown"}),
     ],
 )
 def test_what_limits_it(captures, name, kinds):
@@ -102,12 +105,31 @@ def test_a_graph_that_is_recorded_gets_no_advice(captures):
     assert advise(results, limit) == []
 
 
-def test_transformer_is_simt_single_precision(captures):
-    _, limit = limit_of(captures, "nsys/transformer_2.7b_a100_nvtx.sqlite")
+@pytest.mark.parametrize("name", ["transformer_2.7b_a100_nvtx", "transformer_2.7b_a100_no_nvtx"])
+def test_transformer_is_simt_single_precision(captures, name):
+    results, limit = limit_of(captures, f"nsys/{name}.sqlite")
+    assert results.frame("captures")["gpu_name"].tolist() == ["NVIDIA A100-SXM4-80GB"]
+    assert limit.window["simt_matrix_ns"] == limit.window["matrix_ns"]  # no product on tensor cores
     kernel = limit.window["kernel_ns"]
     assert limit.window["top_kernel"] == "ampere_sgemm_128x64_tn"
     assert limit.window["simt_matrix_ns"] / kernel == pytest.approx(0.91, abs=0.01)
     assert limit.window["top_kernel_ns"] / kernel == pytest.approx(0.88, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["fsdp_2gpu_h100", "fsdp_2gpu_h100_after"])
+def test_both_ranks_compute(captures, name):
+    """Kernels that are no communication take most of each GPU's time, and products most of theirs."""
+    results, _ = limit_of(captures, f"nsys/{name}.sqlite")
+    windows = results.frame("device_windows")
+    assert len(windows) == 2
+    assert (windows["kernel_busy_ns"] > 0.75 * windows["window_ns"]).all()
+    assert (windows["matrix_ns"] > 0.55 * windows["kernel_ns"]).all()
+
+
+def test_resnet_is_busy_from_the_first_to_the_last_operation(captures):
+    _, limit = limit_of(captures, "kineto/resnet50_ddp_a100.pt.trace.json.gz")
+    assert limit.busy_ns / limit.window_ns == pytest.approx(0.984, abs=0.0005)
+    assert dict(limit.groups)["launch"] < 0.02 * limit.window_ns
 
 
 def test_many_copies_is_waiting_and_copies(captures):
@@ -139,7 +161,9 @@ def test_the_gap_of_sglang_waited_for_what_was_not_recorded(captures):
     causes = results.frame("idle_causes")
     top = causes.sort_values("idle_ns").iloc[-1]
     assert (top["cause"], top["longest_ns"]) == ("queued", pytest.approx(493.2 * MS, rel=0.001))
+    assert top["scope"] == "outside" and limit.scope == "execution"
     assert limit.kind in ("compute", "kernel")
+    assert limit.busy_ns > 0.99 * limit.window_ns  # inside the step
 
 
 @pytest.mark.parametrize("name", ["bert_small_h100", "resnet50_ddp_a100", "timesformer_h100", "switch_transformer"])
