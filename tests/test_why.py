@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from builders import ExportBuilder
 from typer.testing import CliRunner
 
-from xsp_post.analyses.advice import advise, why_none
-from xsp_post.analyses.limits import find_limit
+from xsp_post.analyses.advice import _pieces, advise, why_none
+from xsp_post.analyses.limits import Limit, find_limit
 from xsp_post.cli import app
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
-from xsp_post.reports.verdict import sentence_of
+from xsp_post.reports.verdict import coverage_note, sentence_of
 
 US = 1_000
 RUNNER = CliRunner()
@@ -174,6 +175,25 @@ def test_no_cuda_graph_and_no_ncu_for_a_cpu(tmp_path):
     limit = find_limit(results)
     assert "--ncu" in sentence_of(results, limit)
     assert "--ncu" not in sentence_of(results, replace(limit, is_gpu=False))
+
+
+@pytest.mark.parametrize(("profiled_us", "said"), [(500, True), (150, False)])
+def test_a_verdict_on_executions_that_the_profiler_made_far_longer_says_so(profiled_us, said):
+    limit = Limit("host", "execution", 1, "", 100, 50, 0, (), {}, captures=(2,))
+    case = {"kernel_capture_id": [2], "batch_size": [1], "phase": ["forward"]}
+    levels = {"batch_size": 1, "phase": "forward", "event_kind": "model", "level": ["M", "M/L/G"],
+              "latency_ns": [100.0 * US, profiled_us * float(US)]}  # fmt: skip
+    results = Analysis({"cases": pd.DataFrame(case), "overhead": pd.DataFrame(levels)})
+    note = coverage_note(results, limit)
+    assert bool(note) == said
+    if said:
+        assert "with the profiler, 500 µs each; without it one takes 100 µs" in note
+
+
+def test_one_piece_is_not_called_pieces():
+    rows = pd.DataFrame({"piece_count": [1], "longest_ns": [5 * US]})
+    assert _pieces(rows) == "in one piece"
+    assert _pieces(rows.assign(piece_count=3)) == "in 3 pieces, the longest 5.00 µs"
 
 
 def test_a_verdict_that_leaves_out_most_of_the_work_says_so(tmp_path):

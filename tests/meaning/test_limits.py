@@ -12,7 +12,7 @@ from xsp_post.analyses.advice import advise
 from xsp_post.analyses.fleet import summary_row
 from xsp_post.analyses.limits import find_limit, largest_causes, lead_in
 from xsp_post.reports.cases import main_case
-from xsp_post.reports.verdict import verdict, verdict_data, verdict_line
+from xsp_post.reports.verdict import sentence_of, verdict, verdict_data, verdict_line
 from xsp_post.reports.why import why
 
 MS = 1_000_000
@@ -130,6 +130,13 @@ def test_resnet_is_busy_from_the_first_to_the_last_operation(captures):
     _, limit = limit_of(captures, "kineto/resnet50_ddp_a100.pt.trace.json.gz")
     assert limit.busy_ns / limit.window_ns == pytest.approx(0.984, abs=0.0005)
     assert dict(limit.groups)["launch"] < 0.02 * limit.window_ns
+
+
+def test_known_peaks_are_not_called_unknown(captures):
+    """Of qwen flop are known for 70 % of the kernel time; the peaks of its H100 are in the table."""
+    results = analyzed(captures / "kineto/qwen_h100.pt.trace.json.gz")
+    sentence = sentence_of(results, find_limit(results))
+    assert "flop and bytes are known for 69.9 % of the kernel time only" in sentence and "peaks" not in sentence
 
 
 def test_many_copies_is_waiting_and_copies(captures):

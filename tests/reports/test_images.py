@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from xsp_post.reports.cases import main_case
 from xsp_post.reports.images import charts, to_png, to_svg
 
 
@@ -16,6 +17,13 @@ def test_only_an_analysis_gives_its_charts_alone(results):
     assert set(charts(results, only=["A3"])) == {"a03", "a03-box"}
     assert set(charts(results, only=["A6"])) == {"a05-a07"}
     assert set(charts(results, only=["A9"])) == {"a09", "a09-linear"}
+
+
+def test_a_figure_says_which_case_it_shows(results):
+    label = main_case(results).label
+    found = charts(results, only=["A1", "A10"])
+    assert label and found["a10"].to_dict(validate=False)["title"] == f"Kernels by name, {label}"
+    assert found["a01"].to_dict(validate=False)["title"] == "Throughput"
 
 
 @pytest.mark.parametrize("name", ["a03", "a09", "a05-a07"])

@@ -31,6 +31,13 @@ def test_layers_of_one_type_are_one_part_and_what_is_small_is_other():
     )
 
 
+def test_what_a_cpu_runs_are_operators():
+    found = _results()
+    cpu = Analysis({**found.frames, "devices": pd.DataFrame({"capture_id": [0], "device_id": [-1]})})
+    line = critical_path_line(cpu, 0)
+    assert "62.0 % operators of Block" in line and "kernels" not in line
+
+
 def test_without_the_table_or_an_execution():
     assert critical_path_line(Analysis({}), 0) == ""
     assert critical_path_line(_results(), 1) == ""

@@ -74,6 +74,12 @@ def test_a_column_is_made_visible_once_per_value():
         ("ampere_sgemm_32x32_sliced1x4_tn", "ampere_sgemm_32x32_sliced1x4_tn"),
         ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_SendRecv"),
         ("void (anonymous namespace)::softmax_warp_forward<float, 8>(float*)", "softmax_warp_forward<…>"),
+        (
+            "void clover::par_ranged2d_kernel<PdV_kernel(bool, int, clover::Buffer2D<double> &)::[lambda(int, int) "
+            "(instance 1)]>(clover::Range2d, T1)",
+            "par_ranged2d_kernel<PdV_kernel>",
+        ),
+        ("void run<decltype(f(0)), 8>(float*)", "run<…>"),
         ("triton_poi_fused_add_relu_3", "triton_poi_fused_add_relu_3"),
         ("", ""),
     ],

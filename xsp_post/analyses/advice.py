@@ -289,10 +289,16 @@ def _by_owner(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
         shown_call = (f" ({call})" if call else "") if cause == "host_code" else call or "the call"
         found.append(_made(
             limit, code, what.format(call=shown_call, place=f"in {owner}" if owner else "outside every range"),
-            f"The device waited {format_ns(spent)} there, in {format_count(int(rows['piece_count'].sum()))} pieces, "
-            f"the longest {format_ns(int(rows['longest_ns'].max()))}.", assumption, spent, change,
+            f"The device waited {format_ns(spent)} there, {_pieces(rows)}.", assumption, spent, change,
         ))  # fmt: skip
     return found
+
+
+def _pieces(rows: pd.DataFrame) -> str:
+    """``in 3 pieces, the longest 11.5 ms``."""
+    count = int(rows["piece_count"].sum())
+    longest = f"the longest {format_ns(int(rows['longest_ns'].max()))}"
+    return f"in {format_count(count)} pieces, {longest}" if count > 1 else "in one piece"
 
 
 def _first_launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:

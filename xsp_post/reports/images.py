@@ -13,20 +13,26 @@ from xsp_post.reports.blocks import Chart
 from xsp_post.reports.document import build
 
 PNG_SCALE = 2.0
+_OF_ONE_CASE = set(range(2, 15))  # analyses whose charts show one case; A1 and A15 lay cases side by side
 
 
 def charts(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> dict[str, alt.TopLevelMixin]:
     """Every chart of the report by its id (a03, a09, a09-linear …), titled and themed for use on its own."""
-    blocks = [b for s in build(results, case=case, only=only).sections for b in s.blocks if isinstance(b, Chart)]
+    document = build(results, case=case, only=only)
+    blocks = [b for s in document.sections for b in s.blocks if isinstance(b, Chart)]
     wanted = {int(name[1:]) for name in only if name[:1] in "aA" and name[1:].isdigit()}
     # --only A3 asks for A3's charts; its section's are the answer only where A3 has rows and no chart of its own
     if any(_analyses_of(b.id) & wanted for b in blocks) or (wanted and not _has_rows(results, wanted)):
         blocks = [b for b in blocks if _analyses_of(b.id) & wanted]
     found: dict[str, alt.TopLevelMixin] = {}
+    shown = document.summary.case
     for block in blocks:
-        found[block.id] = theme.styled(block.chart, block.label)
+        # a figure leaves the page, which says of which case it is: a rank, a batch size
+        of_one = shown.label if shown is not None and _analyses_of(block.id) & _OF_ONE_CASE else ""
+        title = f"{block.label}, {of_one}" if of_one else block.label
+        found[block.id] = theme.styled(block.chart, title)
         for label, form in block.alternatives:
-            found[f"{block.id}-{label.lower()}"] = theme.styled(form, block.label)
+            found[f"{block.id}-{label.lower()}"] = theme.styled(form, title)
     return found
 
 

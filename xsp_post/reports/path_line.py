@@ -6,6 +6,7 @@ import pandas as pd
 
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.facts import device_of
 from xsp_post.schemas.units import format_ns, format_ratio_percent
 
 _MOST_PARTS = 4
@@ -27,7 +28,8 @@ def critical_path_line(results: Results, capture_id: int) -> str:
     layers = layers[layers["capture_id"] == capture_id].drop_duplicates("layer_index")
     kind = steps["kind"].astype(str)
     owner = steps["layer_index"].map(_owners(layers)).astype(object).fillna("no layer")
-    part = kind.map(_DEVICE).fillna(kind).where(~kind.isin(list(_DEVICE)), kind.map(_DEVICE) + " of " + owner)
+    device = _DEVICE | {"kernel": device_of(results).work}
+    part = kind.map(device).fillna(kind).where(~kind.isin(list(device)), kind.map(device) + " of " + owner)
     shares = steps["duration_ns"].groupby(part.to_numpy()).sum().sort_values(ascending=False, kind="stable") / total
     named = shares[shares >= _LEAST_RATIO].head(_MOST_PARTS)
     texts = [f"{format_ratio_percent(ratio)} {name}" for name, ratio in named.items()]

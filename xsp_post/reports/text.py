@@ -59,6 +59,7 @@ _WRAPPERS = {
     "opaque", "elementwise_kernel_impl",
 }  # fmt: skip
 _WITH_A_SCALAR = ("AUnaryFunctor", "BUnaryFunctor")
+_LAMBDA_OWNER = re.compile(r"(?:\w+::)*(?!decltype\b)(\w+)\(")
 _TOKENS = re.compile(r"[A-Za-z0-9]+")
 _MOST_TOKENS = 2
 
@@ -87,7 +88,13 @@ def _functor(template: str, bare: str) -> str:
     if outer and inner:
         return f"{outer}<{inner[0]}>"
     rest = [one for one in found if one.lower() not in ("op", "ops", "functor") and one != bare]
-    return inner[0] if inner else outer or (rest[-1] if rest else "")
+    return inner[0] if inner else outer or (rest[-1] if rest else _owner_of_lambda(template))
+
+
+def _owner_of_lambda(template: str) -> str:
+    """``PdV_kernel`` of ``PdV_kernel(int, …)::[lambda(int) (instance 1)]>``: the function whose lambda runs, or ""."""
+    found = _LAMBDA_OWNER.match(template)
+    return found[1] if found and "lambda" in template else ""
 
 
 def short_kernels(names: pd.Series, length: int = SHORT_LENGTH) -> pd.Series:

@@ -16,6 +16,7 @@ from xsp_post.analyses.frames import core_frame
 from xsp_post.analyses.limits import UNCOUNTED, CauseRow, Limit, find_limit, largest_causes, lead_in, lead_out, work_of
 from xsp_post.analyses.ranks import are_one_job
 from xsp_post.base.text_safety import shown
+from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.facts import Device, device_of
@@ -71,6 +72,8 @@ CAUSES = {
 _LEAD_IN_RATIO = 0.1
 # Less device time than this without a launch changes nothing that is said.
 _NO_LAUNCH_RATIO = 0.05
+# From here on a profiled execution is another program: what limits it need not limit the one without a profiler.
+_PROFILED_RATIO = 2.0
 _SCOPES = {"execution": "the measured executions", "warm-up": "the warm-up", "outside": "what was recorded"}
 
 
@@ -116,13 +119,8 @@ def _busy(row: pd.Series, device: Device) -> list[str]:
 
 
 def _roof(results: Results, row: pd.Series, bound: str) -> list[str]:
-    roofs = frame_or_empty(results, "roofs")
-    if bound == "unknown" or roofs.empty:
-        return []
-    mine = roofs[
-        roofs["gpu_name"].astype(str).eq(str(row["gpu_name"])) & roofs["pipe"].astype(str).eq(str(row["pipe"]))
-    ]
-    if mine.empty:
+    mine = _roof_of(results, row)
+    if bound == "unknown" or mine.empty:
         return []
     roof = mine.iloc[0]
     return [
@@ -133,9 +131,16 @@ def _roof(results: Results, row: pd.Series, bound: str) -> list[str]:
     ]
 
 
+def _roof_of(results: Results, row: pd.Series) -> pd.DataFrame:
+    """The roof of the pipe that a row of A15 is held against; empty where the peaks of its GPU are not known."""
+    roofs = frame_or_empty(results, "roofs", ["gpu_name", "pipe"])
+    is_mine = roofs["gpu_name"].astype(str).eq(str(row["gpu_name"])) & roofs["pipe"].astype(str).eq(str(row["pipe"]))
+    return frame_or_empty(results, "roofs").loc[is_mine[is_mine].index]
+
+
 def coverage_note(results: Results, limit: Limit) -> str:
-    """That the executions which the verdict is of hold less than half of the device time, and how much device time has
-    no launch; "" where neither is so."""
+    """That the executions which the verdict is of hold less than half of the device time, how much device time has no
+    launch, and that the profiler made them far longer; "" where none is so."""
     said = []
     found = frame_or_empty(results, "findings", ["capture_id", "code", "example"])
     mine = found["code"].astype(str).eq("executions-cover-little") & found["capture_id"].isin(limit.captures)
@@ -150,7 +155,27 @@ def coverage_note(results: Results, limit: Limit) -> str:
             f"{format_ratio_percent(ratio)} of the device time has no launch in the recording: which range it belongs "
             "to, and what it waited for, is not known."
         )
-    return " ".join(said)
+    return " ".join(filter(None, [*said, _profiled(results, limit)]))
+
+
+def _profiled(results: Results, limit: Limit) -> str:
+    """That an execution with the profiler took far longer than one without, which a run measured, too; "" else."""
+    cases_of = frame_or_empty(results, "cases", ["kernel_capture_id", "batch_size", "phase"])
+    cases_of = cases_of[cases_of["kernel_capture_id"].isin(limit.captures)]
+    levels = frame_or_empty(results, "overhead")
+    levels = levels[levels["event_kind"].astype(str).eq("model")]
+    if limit.scope != "execution" or cases_of.empty or levels.empty:
+        return ""
+    case = cases_of.iloc[0]
+    levels = levels[levels["batch_size"].eq(case["batch_size"]) & levels["phase"].astype(str).eq(str(case["phase"]))]
+    profiled = levels.loc[levels["level"].astype(str).eq(RUN_KERNEL), "latency_ns"]
+    alone = levels.loc[levels["level"].astype(str).eq(RUN_MODEL), "latency_ns"]
+    if profiled.empty or alone.empty or not profiled.iloc[0] >= _PROFILED_RATIO * alone.iloc[0]:
+        return ""
+    return (
+        f"All this is of executions with the profiler, {format_ns(profiled.iloc[0])} each; without it one takes "
+        f"{format_ns(alone.iloc[0])}, and what limits that may be something else."
+    )
 
 
 def lead_in_line(results: Results, limit: Limit) -> str:
@@ -256,14 +281,21 @@ def _how_to_know(results: Results, limit: Limit) -> str:
     if row is not None and pd.notna(row["arithmetic_intensity_flop_per_byte"]):
         throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
         intensity = format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"])
-        device = "GPU" if limit.is_gpu else "CPU"
+        device, work = "GPU" if limit.is_gpu else "CPU", _work_name(limit)
+        coverage = row["counter_coverage_ratio"]
+        if not _roof_of(results, row).empty and coverage < 0.995:
+            share = format_ratio_percent(coverage)
+            return f"flop and bytes are known for {share} of the {work[:-1]} time only, too little to tell"
         return (
-            f"the {_work_name(limit)} do {throughput} at {intensity}, but the peaks of this {device} are not known: "
+            f"the {work} do {throughput} at {intensity}, but the peaks of this {device} are not known: "
             "xsp-post doctor --measure-peaks, then --peaks FILE"
         )
     if not limit.is_gpu:
         return "the sizes of the operators were not recorded"
-    return "xsp-post run --ncu shows whether compute or memory limits"
+    return (
+        "counters of Nsight Compute show whether compute or memory limits: xsp-post ingest CAPTURE METRICS.ncu-rep, or "
+        "xsp-post run --ncu of a PyTorch model"
+    )
 
 
 def group_word(limit: Limit, group: str) -> str:
