@@ -16,6 +16,7 @@ from xsp_post.cli import app
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
 from xsp_post.reports.verdict import coverage_note, sentence_of
+from xsp_post.reports.why import evidence_of
 
 US = 1_000
 RUNNER = CliRunner()
@@ -188,6 +189,14 @@ def test_a_verdict_on_executions_that_the_profiler_made_far_longer_says_so(profi
     assert bool(note) == said
     if said:
         assert "with the profiler, 500 µs each; without it one takes 100 µs" in note
+
+
+def test_shares_of_the_time_sum_to_all_of_it():
+    groups = (("kernel", 900), ("copy", 70), ("host", 9), ("launch", 9), ("synchronization", 9))
+    limit = Limit("kernel", "execution", 1, "", 1000, 970, 3, groups, {})
+    assert evidence_of(limit) == ("Kernels: 900 ns, 90.0 %", "Copies: 70 ns, 7.0 %",
+                                  "Other, each below 1 %: 30 ns, 3.0 %")  # fmt: skip
+    assert len(evidence_of(replace(limit, groups=(("kernel", 998),), unknown_ns=2))) == 1
 
 
 def test_one_piece_is_not_called_pieces():

@@ -212,8 +212,8 @@ def _launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     if mean < 20_000 and limit.busy_ns < 0.5 * limit.window_ns:
         advice.append(_made(
             limit, "larger-batch", "Give the device more at once: a larger batch.",
-            f"Kernels are short ({format_ns(mean)} on average) and the device is busy "
-            f"{format_ratio_percent(limit.busy_ns / limit.window_ns)}.",
+            f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device is "
+            f"busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.",
             "Latency may grow; throughput counts. The host's time per batch stays the same.",
             limit.window_ns - limit.busy_ns,
         ))  # fmt: skip

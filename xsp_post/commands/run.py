@@ -173,6 +173,7 @@ TREE_DEPTH = 3  # down to the layers of most models; `tree` shows what is in the
 def _measured(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of a tree without its warm-up and settling iterations; the first row is the sum of the others."""
     from xsp_post.names.range_text import WARMUP
+    from xsp_post.reports.terminal import MEASURED_ROOT
 
     branch = (rows["indent"] <= 1).cumsum()
     is_warmup = rows["name"].astype(str).str.startswith(f"{WARMUP}:") & (rows["indent"] == 1)
@@ -181,7 +182,7 @@ def _measured(rows: pd.DataFrame) -> pd.DataFrame:
     summed = kept[kept["indent"] == 1].groupby("capture_id")[amounts].sum(min_count=1)
     roots = kept.index[kept["indent"] == 0]
     kept.loc[roots, amounts] = summed.reindex(kept.loc[roots, "capture_id"]).to_numpy()
-    kept.loc[roots, ["name", "shown_name"]] = "[measured iterations]"
+    kept.loc[roots, ["name", "shown_name"]] = MEASURED_ROOT
     return kept
 
 

@@ -52,6 +52,10 @@ def print_tree(
     print_findings(console, results)
 
 
+# The root of a tree that a run prints without its warm-up.
+MEASURED_ROOT = "[measured iterations]"
+
+
 def print_capture(console: Console, results: Results, capture: pd.Series, rows: pd.DataFrame) -> None:
     """What was recorded, the tree of one capture (its part of ``rows``, as `tree_rows` gives them), and its balance."""
     capture_id = int(capture["capture_id"])
@@ -70,7 +74,10 @@ def print_capture(console: Console, results: Results, capture: pd.Series, rows: 
     console.print(table, highlight=False)
     if left_out:
         say(console, Text(f"… not shown: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
-    say(console, balance_line(results, capture_id), hanging=4)
+    mine = rows[rows["capture_id"] == capture_id]
+    is_measured = len(mine) and str(mine["name"].iloc[0]) == MEASURED_ROOT
+    of = " of the whole capture, warm-up included" if is_measured else ""
+    say(console, balance_line(results, capture_id, of), hanging=4)
 
 
 def _print_part(console: Console, captures: pd.DataFrame, rows: pd.DataFrame) -> None:
@@ -122,12 +129,13 @@ def gpu_lines(results: Results, capture_id: int) -> Text | None:
     return lines
 
 
-def balance_line(results: Results, capture_id: int) -> Text:
-    """Every way of attribution with its device operations and their time, adding up to the capture's total."""
+def balance_line(results: Results, capture_id: int, of: str = "") -> Text:
+    """Every way of attribution with its device operations and their time, adding up to the capture's total; ``of``:
+    what the balance is of, where the tree above it is of less."""
     frame = results.frame("balance")
     frame = frame[frame["capture_id"] == capture_id]
     amounts = [str(c) for c in frame.columns if str(c).endswith(("_count", "_ns"))]
-    text = Text("Balance", style="bold")
+    text = Text(f"Balance{of}", style="bold")
     for question, label in QUESTIONS.items():
         rows = frame[frame["question"] == question]
         total = rows[rows["attribution"] == "total"].iloc[0]
@@ -224,7 +232,7 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
     columns = [c for c in listed.columns if c not in skipped and not _says_nothing(listed[c])] or list(listed.columns)
     columns = _most_wanted_first(columns, table_name)
     titles = titles_of(table_name, [*columns, *same])
-    if said := [c for c in same if not listed[c].isna().all()]:
+    if said := [c for c in same if not _says_nothing(listed[c])]:
         say(console, Text(" · ".join(f"{titles[c]} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
     longest = min(_TEXT_WIDTH, max(console.width * 2 // 5, 16))  # a name leaves room for what is said of it
     cells = {c: _cells(listed[c], formatter_of(str(c)), longest) for c in columns}
@@ -276,12 +284,17 @@ def _with_short_names(listed: pd.DataFrame) -> pd.DataFrame:
 _KEYS = ("case_index", "capture_id", "batch_size", "phase", "call_index", "call_count", "iteration_index")
 
 
+# Columns before all others: what tells the rows apart (the page makes one column of it), and what is said of them.
+_FIRST = {"overhead": ("event_kind", "layer_path", "level", "latency_ns", "verdict")}
+
+
 def _most_wanted_first(columns: list[Any], table_name: str) -> list[Any]:
     """The columns that the page shows of the table before all others, and ids last: a narrow terminal has room for
     some."""
     from xsp_post.schemas.views import VIEWS
 
-    wanted = [c for c in (VIEWS[table_name].columns if table_name in VIEWS else ()) if c in columns]
+    named = (*_FIRST.get(table_name, ()), *(VIEWS[table_name].columns if table_name in VIEWS else ()))
+    wanted = [c for c in dict.fromkeys(named) if c in columns]
     rest = [c for c in columns if c not in set(wanted)]
     return wanted + sorted(rest, key=lambda c: str(c).endswith("_id"))
 

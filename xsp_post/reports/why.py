@@ -124,15 +124,20 @@ def _path_captures(results: Results) -> list[int]:
     return chosen or frame_or_empty(results, "captures", ["capture_id"])["capture_id"].tolist()
 
 
+# Shares that sum to less than this below all of the time look as if something were missing.
+_LEAST_REST = 0.005
+
+
 def evidence_of(limit: Limit) -> tuple[str, ...]:
-    """One line per group with more than a hundredth of the time; together they are all of it."""
+    """One line per group with more than a hundredth of the time, and one for the others where they are worth it:
+    together they are all of it."""
     window = max(limit.window_ns, 1)
     groups = (*limit.groups, ("unknown", limit.unknown_ns))
-    lines = [
-        f"{group_word(limit, group)}: {format_ns(time)}, {format_ratio_percent(time / window)}"
-        for group, time in groups
-        if time >= 0.01 * window
-    ]
+    said = [(group_word(limit, group), time) for group, time in groups if time >= 0.01 * window]
+    rest = window - sum(time for _, time in said)
+    if said and rest >= _LEAST_REST * window:
+        said.append(("other, each below 1 %", rest))
+    lines = [f"{word}: {format_ns(time)}, {format_ratio_percent(time / window)}" for word, time in said]
     return tuple(line[:1].upper() + line[1:] for line in lines)
 
 
