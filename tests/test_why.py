@@ -197,6 +197,8 @@ def test_shares_of_the_time_sum_to_all_of_it():
     assert evidence_of(limit) == ("Kernels: 900 ns, 90.0 %", "Copies: 70 ns, 7.0 %",
                                   "Other, each below 1 %: 30 ns, 3.0 %")  # fmt: skip
     assert len(evidence_of(replace(limit, groups=(("kernel", 998),), unknown_ns=2))) == 1
+    waited = evidence_of(replace(limit, window={"copy_busy_ns": 50}))
+    assert waited[1] == "Copies, and waiting for copy calls: 70 ns, 7.0 %"
 
 
 def test_one_piece_is_not_called_pieces():

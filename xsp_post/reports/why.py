@@ -133,12 +133,18 @@ def evidence_of(limit: Limit) -> tuple[str, ...]:
     together they are all of it."""
     window = max(limit.window_ns, 1)
     groups = (*limit.groups, ("unknown", limit.unknown_ns))
-    said = [(group_word(limit, group), time) for group, time in groups if time >= 0.01 * window]
+    said = [(_group(limit, group, time), time) for group, time in groups if time >= 0.01 * window]
     rest = window - sum(time for _, time in said)
     if said and rest >= _LEAST_REST * window:
         said.append(("other, each below 1 %", rest))
     lines = [f"{word}: {format_ns(time)}, {format_ratio_percent(time / window)}" for word, time in said]
     return tuple(line[:1].upper() + line[1:] for line in lines)
+
+
+def _group(limit: Limit, group: str, time: int) -> str:
+    """A group in words; the page says of copies only how long they ran."""
+    waited = time - int(limit.window.get("copy_busy_ns", time)) if group == "copy" else 0
+    return group_word(limit, group) + (", and waiting for copy calls" if waited >= 0.01 * time > 0 else "")
 
 
 def parts_of(limit: Limit) -> str:
