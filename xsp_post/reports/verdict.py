@@ -109,10 +109,11 @@ def _busy(row: pd.Series, device: Device) -> list[str]:
     if row["gpu_latency_ratio"] == row["gpu_latency_ratio"]:
         less = row["kernel_latency_ns"] < row["busy_ns"]
         why = "; busy time is larger: it includes copies, and single slow launches" if less else ""
+        ratio = row["gpu_latency_ratio"]
+        share = format_ratio_percent(ratio) + " of" if ratio < _PROFILED_RATIO else f"{ratio:,.0f} times"
         found.append(
             f"{device.work[:-1].capitalize()} time {format_ns(row['kernel_latency_ns'])} in "
-            f"{int(row['kernel_count']):,} launches, "
-            f"{format_ratio_percent(row['gpu_latency_ratio'])} of the model latency "
+            f"{int(row['kernel_count']):,} launches, {share} the model latency "
             f"{format_ns(row['model_latency_ns'])} (sum of trimmed means{why})."
         )
     return found
