@@ -103,8 +103,8 @@ def _busy(row: pd.Series, device: Device) -> list[str]:
     if row["gpu_busy_ratio"] == row["gpu_busy_ratio"]:
         found.append(
             f"{device.name} busy {format_ns(row['busy_ns'])} per iteration, "
-            f"{format_ratio_percent(row['gpu_busy_ratio'])} "
-            f"of it (union of device intervals)."
+            f"{format_ratio_percent(row['gpu_busy_ratio'])} of the time from its first to its last work on the device "
+            f"(union of device intervals)."
         )
     if row["gpu_latency_ratio"] == row["gpu_latency_ratio"]:
         less = row["kernel_latency_ns"] < row["busy_ns"]
