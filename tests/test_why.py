@@ -191,6 +191,16 @@ def test_a_verdict_on_executions_that_the_profiler_made_far_longer_says_so(profi
         assert "with the profiler, 500 µs each; without it one takes 100 µs" in note
 
 
+@pytest.mark.parametrize(("outside_ns", "said"), [(300, True), (100, False)])
+def test_busy_time_outside_of_the_executions_is_said(outside_ns, said):
+    """transformer_2.7b: half of the busy time copies its weights before the first execution."""
+    limit = Limit("compute", "execution", 1, "", 700, 600, 0, (), {}, captures=(2,))
+    windows = {"capture_id": 2, "scope": ["execution", "warm-up", "outside"], "busy_ns": [600, 100, outside_ns],
+               "copy_busy_ns": [0, 0, outside_ns]}  # fmt: skip
+    note = coverage_note(Analysis({"device_windows": pd.DataFrame(windows)}), limit)
+    assert ("30.0 % of the busy time of the device (300 ns, mostly copies) lies outside" in note) == said
+
+
 def test_shares_of_the_time_sum_to_all_of_it():
     groups = (("kernel", 900), ("copy", 70), ("host", 9), ("launch", 9), ("synchronization", 9))
     limit = Limit("kernel", "execution", 1, "", 1000, 970, 3, groups, {})

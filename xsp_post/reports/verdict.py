@@ -70,6 +70,8 @@ CAUSES = {
 }
 # A lead-in shorter than this share of the window is not worth a sentence.
 _LEAD_IN_RATIO = 0.1
+# More busy time than this outside every execution changes what an owner has to do.
+_OUTSIDE_RATIO = 0.25
 # Less device time than this without a launch changes nothing that is said.
 _NO_LAUNCH_RATIO = 0.05
 # From here on a profiled execution is another program: what limits it need not limit the one without a profiler.
@@ -108,7 +110,8 @@ def _busy(row: pd.Series, device: Device) -> list[str]:
         )
     if row["gpu_latency_ratio"] == row["gpu_latency_ratio"]:
         less = row["kernel_latency_ns"] < row["busy_ns"]
-        why = "; busy time is larger: it includes copies, and single slow launches" if less else ""
+        slow = "single slow launches" if not device.is_gpu else "copies, and single slow launches"
+        why = f"; busy time is larger: it includes {slow}" if less else ""
         ratio = row["gpu_latency_ratio"]
         share = format_ratio_percent(ratio) + " of" if ratio < _PROFILED_RATIO else f"{ratio:,.0f} times"
         found.append(
@@ -140,13 +143,16 @@ def _roof_of(results: Results, row: pd.Series) -> pd.DataFrame:
 
 
 def coverage_note(results: Results, limit: Limit) -> str:
-    """That the executions which the verdict is of hold less than half of the device time, how much device time has no
-    launch, and that the profiler made them far longer; "" where none is so."""
+    """That the executions which the verdict is of hold less than half of the device time, or that much of it lies
+    outside of them, how much device time has no launch, and that the profiler made them far longer; "" where none is
+    so."""
     said = []
     found = frame_or_empty(results, "findings", ["capture_id", "code", "example"])
     mine = found["code"].astype(str).eq("executions-cover-little") & found["capture_id"].isin(limit.captures)
     if limit.scope == "execution" and mine.any():
         said.append(f"The verdict leaves out most of the work: {found.loc[mine, 'example'].iloc[0]}")
+    else:
+        said.append(_outside(results, limit))
     balance = frame_or_empty(results, "balance", ["capture_id", "question", "attribution", "device_ns"])
     launch = balance[balance["question"].astype(str).eq("launch") & balance["capture_id"].isin(limit.captures)]
     times = launch.groupby(launch["attribution"].astype(str))["device_ns"].sum()
@@ -157,6 +163,22 @@ def coverage_note(results: Results, limit: Limit) -> str:
             "to, and what it waited for, is not known."
         )
     return " ".join(filter(None, [*said, _profiled(results, limit)]))
+
+
+def _outside(results: Results, limit: Limit) -> str:
+    """How much of the time in which the devices were busy lies outside every execution, where that is much."""
+    windows = frame_or_empty(results, "device_windows", ["capture_id", "scope", "busy_ns", "copy_busy_ns"])
+    mine = windows[windows["capture_id"].isin(limit.captures)]
+    outside = mine[mine["scope"].astype(str).eq("outside")]
+    busy, copies = int(outside["busy_ns"].sum()), int(outside["copy_busy_ns"].sum())
+    ratio = busy / max(int(mine["busy_ns"].sum()), 1)
+    if limit.scope != "execution" or ratio < _OUTSIDE_RATIO:
+        return ""
+    mostly = ", mostly copies" if copies > busy / 2 else ""
+    return (
+        f"The verdict is of the executions only: {format_ratio_percent(ratio)} of the busy time of the device "
+        f"({format_ns(busy)}{mostly}) lies outside of them."
+    )
 
 
 def _profiled(results: Results, limit: Limit) -> str:
