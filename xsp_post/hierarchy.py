@@ -8,6 +8,7 @@ The steps lie in `tree_steps`, each a function of the frames before it: `attribu
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -22,11 +23,11 @@ from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree
 from xsp_post.tree_steps import attribution, hook_pairs, layering, level_rules
 from xsp_post.tree_steps.amounts import distinct_operations, roll_up
+from xsp_post.tree_steps.candidates import LEAST_COVERAGE, OUTERMOST, Candidate
 from xsp_post.tree_steps.execution_evidence import candidates_frame, coverage_findings, with_launch_period
 from xsp_post.tree_steps.execution_evidence import sentence as execution_sentence
 from xsp_post.tree_steps.execution_nodes import add_turns, graph_replays, take_loose_work
 from xsp_post.tree_steps.execution_work import times_of
-from xsp_post.tree_steps.executions import LEAST_COVERAGE, OUTERMOST, Candidate
 from xsp_post.tree_steps.frames import make_frames
 from xsp_post.tree_steps.hook_pairs import with_hook_pairs
 from xsp_post.tree_steps.inferred import infer_rest
@@ -52,6 +53,9 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     options = options or Options()
     check_trace(trace)
     findings: list[Finding] = list(trace.findings)
+    if options.executions == "launches":
+        trace = replace(trace, spans=trace.spans.iloc[:0], attributes=pd.DataFrame())
+        options = replace(options, executions="")
     names = NodeNames(trace)
     paired = with_hook_pairs(trace, names) if options.infer else trace
     if paired is not trace:

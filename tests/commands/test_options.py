@@ -48,6 +48,10 @@ def test_an_impossible_value_is_refused():
     with pytest.raises(UsageError) as caught:
         Options(layer_depth=-1)
     assert caught.value.code == "bad-layer-depth"
+    for wrong in ({"executions": "steps"}, {"executions": "cycle", "model_range": "x"}):
+        with pytest.raises(UsageError) as caught:
+            Options(**wrong)
+        assert caught.value.code == "bad-executions"
 
 
 def test_whether_a_group_is_at_its_defaults():

@@ -7,6 +7,8 @@ import pandas as pd
 import pytest
 from recorded import tree_of
 
+from xsp_post.hierarchy import build_tree
+from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind
 from xsp_post.tree_tables import core_frames
 
@@ -250,3 +252,11 @@ def test_nothing_recorded_says_nothing_of_executions(tree, name):
     assert not len(found.iterations) and not len(found.activities) and len(found.nodes) == 1
     cause = next(one.cause for one in found.findings if one.code == "no-kernels")
     assert cause.startswith("CUDA was not traced, the program used no GPU")
+
+
+def test_a_step_marker_around_root_calls_can_be_replaced_by_the_option_that_is_named(tree):
+    found = tree("kineto/sglang_prefill_decode.pt.trace.json.gz")
+    again = build_tree(found.trace, Options(executions="root"))
+    texts = again.names.folded_names[again.nodes["folded_id"].to_numpy()]
+    assert texts[again.iterations["node_id"]].tolist() == ["nn.Module: Qwen3Model_0"]
+    assert again.execution_candidates["rule"].tolist() == ["calls of the root module", "step markers"]

@@ -151,3 +151,10 @@ def test_operators_of_ranks_without_hooks_fold_into_blocks(captures):
     inside = np.isin(tree.nodes["layer_node_id"].to_numpy(), found)
     held = set(tree.names.folded_names[tree.nodes["folded_id"].to_numpy()[inside]])
     assert {"FlashAttnFunc", "AllToAll4D", "aten::linear"} <= held
+
+
+def test_training_steps_of_two_threads_are_executions_without_their_markers(captures):
+    """The host runs ahead of the device: no pause tells where a step begins, and no half of it are equal blocks."""
+    bare = build_tree(stripped(trace_of(captures / "kineto/resnet50_ddp_a100.pt.trace.json.gz")))
+    assert bare.iterations["kernel_count"].tolist() == [870] * 5
+    assert bare.iterations["phase"].unique().tolist() == ["training step"]

@@ -12,6 +12,7 @@ from builders import ExportBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from xsp_post.base.errors import UsageError
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
 from xsp_post.model.options import Options
@@ -249,7 +250,7 @@ def test_random_launches_inside_a_range_stay_one_execution(tmp_path, kernels):
 
 @pytest.mark.parametrize("text", ["step[DECODE bs=*]", "a+b (c) | d 'e'", "token_*_x", "üñ \\d"])
 def test_patterns_of_options_match_their_texts(text):
-    from xsp_post.tree_steps.executions import _pattern
+    from xsp_post.tree_steps.candidates import _pattern
 
     example = text.replace("*", "17")
     pattern = shlex.split("x " + shlex.quote(_pattern(text)))[1]
@@ -430,3 +431,17 @@ def test_ranges_with_little_of_the_work_give_way_to_passes_outside_them(tmp_path
                 program.kernel(part, 90)
     tree = program.tree(tmp_path)
     assert chosen(tree)[0] == [("period of the launch sequence", "iteration", 6)]
+
+
+def test_the_user_chooses_the_rule(tmp_path):
+    program = Program()
+    for _ in range(5):
+        for part in ("decode", "backbone", "post_processing"):
+            program.inside(part, lambda name=part: [program.kernel(f"{name}_{k}") for k in range(4)])
+    assert chosen(program.tree(tmp_path))[0][0][::2] == ("cycle of ranges", 5)
+    bare = program.tree(tmp_path, executions="launches")
+    assert chosen(bare)[0][0][::2] == ("period of the launch sequence", 5) and not len(bare.trace.spans)
+    with pytest.raises(UsageError, match="no calls of the root module in the capture; its ranges say: ") as caught:
+        program.tree(tmp_path, executions="root")
+    assert str(caught.value).endswith("cycle")
+    assert caught.value.code == "executions-not-found"

@@ -41,6 +41,10 @@ ERRORS: dict[str, ErrorText] = {
         "A --change of what-if cannot be read: its subject, pattern or value is not known.",
         "Write SUBJECT[:REGEX]=VALUE, e.g. `kernel:.*sgemm.*=0.5x`, `launch=graph` (docs/what-if.md lists them).",
     ),
+    "bad-executions": ErrorText(
+        "--executions is not a known rule, or stands beside --model-range.",
+        "Give one of the words that `xsp-post tree --help` lists, or a pattern with --model-range.",
+    ),
     "bad-layer-depth": ErrorText(
         "--layer-depth is below 1.",
         "Depth 1 is the first range below the model.",
@@ -419,6 +423,10 @@ ERRORS: dict[str, ErrorText] = {
     "perfetto-missing": ErrorText(
         "The Python package that writes Perfetto traces is not installed.",
         "pip install 'xsp-post[perfetto]', or export to Chrome JSON (`--to chrome`), which Perfetto opens as well.",
+    ),
+    "executions-not-found": ErrorText(
+        "The capture has no model executions of the kind that --executions asks for.",
+        "Leave the option out: `xsp-post tree CAPTURE` says what was found.",
     ),
     "range-pattern-matches-nothing": ErrorText(
         "No range of the capture matches the pattern.",

@@ -10,7 +10,7 @@ import pandas as pd
 from xsp_post.base.findings import Finding, finding
 from xsp_post.inference.assemble import Sequence, nodes_of
 from xsp_post.inference.blocks import tandem_repeats
-from xsp_post.inference.labels import Traits, is_network, is_one_layer
+from xsp_post.inference.labels import Traits, is_network, is_one_layer, is_training_step
 from xsp_post.inference.sequence import random_words
 from xsp_post.inference.turns import Iterations, as_one_iteration, begin_at_pauses, find_iterations, passes_in_turns
 
@@ -162,6 +162,8 @@ def _iterations_or_layers(
     taken = Traits(*(getattr(traits, name)[part] for name in Traits.__dataclass_fields__))
     first, last = found.repetitions[0].template
     turn = np.arange(first, last)
+    if is_training_step(launches["thread_index"].to_numpy()[part][turn], taken, turn):
+        return found
     is_layer = len(found) >= _FEWEST_LAYERS and is_one_layer(taken, turn)
     if not is_network(taken, turn) or (not is_layer and begin_at_pauses(found, breaks)):
         return found

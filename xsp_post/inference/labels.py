@@ -153,6 +153,11 @@ def phases(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> list[tuple[i
     return found or _phases_by_name(traits, rows)
 
 
+def is_training_step(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> bool:
+    """Whether launches are more than a layer: an optimiser's work, or a forward and a backward pass on two threads."""
+    return bool(traits.is_optimiser[rows].any()) or len(_phases_by_thread(thread, traits, rows)) > 1
+
+
 def _phases_by_thread(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> list[tuple[int, int, str]]:
     m = len(thread)
     edges = np.concatenate([[0], np.flatnonzero(thread[1:] != thread[:-1]) + 1, [m]])

@@ -22,6 +22,16 @@ TREE = "tree"  # changes the tree, and so everything after it
 ROOFS = "roofs"  # changes only the analyses of a finished tree
 PART = "part"  # shows a part of what was recorded: one execution, or a time
 
+# Words of --executions, and the rule that each selects.
+EXECUTION_RULES = {
+    "markers": "step markers",
+    "root": "calls of the root module",
+    "training": "calls of the root module and the training work after them",
+    "counted": "ranges that repeat",
+    "cycle": "cycle of ranges",
+    "launches": "period of the launch sequence",
+}
+
 
 def _choice(
     default: Any, group: str, help: str, *, flag: str = "", value_type: type | None = None, metavar: str | None = None
@@ -40,6 +50,11 @@ class Options:
     """How sources become an analysis. Raises `UsageError` for impossible values."""
 
     model_range: str = _choice("", TREE, "Ranges that are one model execution each (regular expression).")
+    executions: str = _choice(
+        "", TREE,
+        f"What one model execution is: {', '.join(EXECUTION_RULES)}. Without it, what the evidence says. "
+        "With launches all ranges are left out.",
+    )  # fmt: skip
     layer_range: str = _choice("", TREE, "Ranges that are layers (regular expression).")
     layer_depth: int = _choice(0, TREE, "Layers are the ranges this deep below the model (1: directly below).")
     infer: bool = _choice(True, TREE, "Do not infer iterations and blocks where no range is.", flag="--no-infer")
@@ -71,6 +86,12 @@ class Options:
     def __post_init__(self) -> None:
         if self.layer_depth < 0:
             raise UsageError(f"--layer-depth {self.layer_depth} is below 1", code="bad-layer-depth")
+        if self.executions and self.executions not in EXECUTION_RULES:
+            raise UsageError(
+                f"--executions {self.executions!r} is none of {', '.join(EXECUTION_RULES)}", code="bad-executions"
+            )
+        if self.executions and self.model_range:
+            raise UsageError("--executions and --model-range exclude each other", code="bad-executions")
         if None not in (self.begin_ns, self.end_ns) and self.begin_ns >= self.end_ns:  # type: ignore[operator]
             raise UsageError("--from is not before --until", code="bad-time", hint=ERRORS["bad-time"].cure)
 

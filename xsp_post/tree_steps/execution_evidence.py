@@ -10,7 +10,15 @@ from xsp_post.inference import infer
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, NodeKind, Tree
 from xsp_post.schemas.units import format_ratio_percent
-from xsp_post.tree_steps.executions import CYCLES, LEAST_COVERAGE, REPLAYS, SEQUENCE, TRAINING, Candidate
+from xsp_post.tree_steps.candidates import (
+    CYCLES,
+    LEAST_COVERAGE,
+    REPLAYS,
+    SEQUENCE,
+    TRAINING,
+    Candidate,
+    option_of_rule,
+)
 from xsp_post.tree_steps.inferred import hints, launch_columns
 
 COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")
@@ -146,7 +154,7 @@ def with_launch_period(tree: Tree, candidates: pd.DataFrame) -> pd.DataFrame:
     ratio = held / max(_total_ns(tree), 1)
     if len(regular) < _FEWEST_PASSES or ratio <= candidates["coverage_ratio"][taken].sum():
         return candidates
-    row = (SEQUENCE, "iteration", len(regular), held, ratio, False, "")
+    row = (SEQUENCE, "iteration", len(regular), held, ratio, False, option_of_rule(SEQUENCE))
     return pd.concat([candidates, pd.DataFrame([row], columns=list(COLUMNS))], ignore_index=True)
 
 

@@ -15,7 +15,7 @@ from xsp_post.model.levels import Level
 from xsp_post.model.trace import SpanKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
 from xsp_post.tree_steps import layering
-from xsp_post.tree_steps.executions import LEAST_COVERAGE
+from xsp_post.tree_steps.candidates import LEAST_COVERAGE
 from xsp_post.tree_steps.node_names import NodeNames
 
 _FEWEST_REPLAYS = 3

@@ -9,8 +9,7 @@ optimiser work is one execution however many root modules it calls; otherwise ea
 from __future__ import annotations
 
 import re
-import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +17,16 @@ import numpy as np
 from xsp_post.arrays import rollup
 from xsp_post.model.trace import SpanKind
 from xsp_post.tree_steps import kinds, layering
+from xsp_post.tree_steps.candidates import (
+    COUNTED,
+    CYCLES,
+    LEAST_COVERAGE,
+    MARKERS,
+    ROOTS,
+    TRAINING,
+    Candidate,
+    wanted_candidate,
+)  # fmt: skip
 from xsp_post.tree_steps.cycles import Cycle, find_cycle
 from xsp_post.tree_steps.execution_work import Times
 from xsp_post.tree_steps.ranges import Ranges
@@ -25,8 +34,6 @@ from xsp_post.tree_steps.training_turns import training_turns
 
 # An inner marker stands for the one around it from this share of its device time.
 HOLDS = 0.9
-# A candidate that covers less of the device time than this does not describe the program.
-LEAST_COVERAGE = 0.5
 _FEWEST_COUNTED = 2
 
 # Parts of a layer, not distinguished by a number: their cycle is that of the layers, not of the executions.
@@ -36,33 +43,6 @@ _PART_OF_LAYER = re.compile(
 )
 
 _FORWARD = re.compile(r"(?i)(?:^|[^a-z])(?:forward|fwd)(?:[^a-z]|$)|^(?:model|net|network)(?:[^a-z]|$)")
-
-MARKERS, ROOTS, COUNTED = "step markers", "calls of the root module", "ranges that repeat"
-TRAINING = "calls of the root module and the training work after them"
-REPLAYS = "replays of a CUDA graph"
-CYCLES, OUTERMOST, SEQUENCE = "cycle of ranges", "outermost ranges", "period of the launch sequence"
-
-
-@dataclass
-class Candidate:
-    """Ranges that may each be one execution (of a cycle: `turn` says which of them are one)."""
-
-    rule: str
-    spans: np.ndarray
-    device_ns: int
-    coverage_ratio: float
-    names: list[tuple[str, int]] = field(default_factory=list)  # text and how often, the heaviest first
-    turn: np.ndarray | None = None
-    alone: np.ndarray = field(
-        default_factory=lambda: np.zeros(0, np.int64)
-    )  # executions beside the turns: one span each
-
-    @property
-    def option(self) -> str:
-        """How the user selects this candidate."""
-        if self.turn is not None or not self.names:
-            return ""
-        return " ".join(("--model-range", shlex.quote("|".join(_pattern(name) for name, _ in self.names[:3]))))
 
 
 @dataclass
@@ -81,17 +61,20 @@ class Executions:
         return self.chosen is not None and self.chosen.rule == TRAINING
 
 
-def find_executions(ranges: Ranges, library: np.ndarray) -> Executions:
-    """The model executions that ranges mark. Without evidence none is preferred."""
+def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Executions:
+    """The model executions that ranges mark. Without evidence none is preferred. ``wanted``: a word of
+    `EXECUTION_RULES`. Raises `UsageError` where there is none of that kind."""
     finder = _Finder(ranges, library)
     markers, roots, counted = finder.markers(), finder.roots(), finder.counted()
     steps = finder.training_steps(roots)
-    cycle = finder.cycle() if steps is None else None
+    cycle = finder.cycle() if steps is None or wanted else None
     chosen = _prefer(finder, markers, steps or roots, counted, cycle)
-    if chosen is markers and steps is None:
+    if (chosen is markers or wanted) and steps is None:
         steps = finder.training_steps(finder.forward_passes(markers))
         chosen = steps or chosen
     found = [c for c in (markers, steps, roots, counted, cycle) if c is not None]
+    if wanted:
+        chosen = wanted_candidate(found, wanted)
     model, turn = np.zeros(len(ranges.parent), bool), np.full(len(ranges.parent), -1, np.int64)
     if chosen is not None and chosen.turn is not None:
         turn[chosen.spans] = chosen.turn
@@ -415,11 +398,3 @@ def _are_alike(device_ns: np.ndarray) -> bool:
 def _numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     unique, codes = np.unique(values, return_inverse=True)
     return codes, unique
-
-
-_NUMBER = re.compile(r"\\\*")
-
-
-def _pattern(folded: str) -> str:
-    """A regular expression for the texts that fold to this one: a star stands for a number, one may follow the end."""
-    return "^" + _NUMBER.sub(r"\\d+", re.escape(folded).replace(r"\ ", " ").replace(r"\-", "-"))

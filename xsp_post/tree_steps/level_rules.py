@@ -2,7 +2,8 @@
 
 What a model execution is, `executions` finds by evidence. Order (the first that finds layers or models wins): our
 own ranges (domain ``xsp``); levels that the trace itself records (Jaeger); the user's ``--model-range``,
-``--layer-range`` and ``--layer-depth``; conventions read from the texts; else depth.
+``--layer-range`` and ``--layer-depth``; conventions read from the texts; else depth. With ``--executions`` the first
+two are left out.
 Library calls are LIBRARY under every rule. Only `APPLICATION … LIBRARY` are assigned here; the levels
 below a layer and between model and layer follow from where the layers are (`_fill_between`).
 """
@@ -23,15 +24,8 @@ from xsp_post.model.trace import SpanKind
 from xsp_post.model.tree import NodeKind
 from xsp_post.names.range_text import DOMAIN
 from xsp_post.tree_steps import layer_rules
-from xsp_post.tree_steps.executions import (
-    LEAST_COVERAGE,
-    MARKERS,
-    OUTERMOST,
-    Candidate,
-    Executions,
-    described,
-    find_executions,
-)
+from xsp_post.tree_steps.candidates import LEAST_COVERAGE, MARKERS, OUTERMOST, Candidate
+from xsp_post.tree_steps.executions import Executions, described, find_executions
 from xsp_post.tree_steps.ranges import Ranges
 
 LIBRARY_DOMAINS = frozenset({
@@ -59,9 +53,9 @@ def assign_levels(ranges: Ranges, options: Options) -> Levels:
     Raises `UsageError` when a pattern is invalid or matches nothing.
     """
     library = _library(ranges)
-    executions = find_executions(ranges, library)
-    rules = (_own_ranges, _recorded, _user_options) if not options.names_levels else (_user_options,)
-    for rule in (*rules, _conventions, _by_depth):
+    executions = find_executions(ranges, library, options.executions)
+    said = (_user_options,) if options.names_levels or options.executions else (_own_ranges, _recorded, _user_options)
+    for rule in (*said, _conventions, _by_depth):
         found = rule(ranges, options, library, executions)
         if found is not None:
             break

@@ -20,7 +20,7 @@ from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS
 from xsp_post.tree_steps import layering
-from xsp_post.tree_steps.executions import LEAST_COVERAGE, OUTERMOST, Candidate
+from xsp_post.tree_steps.candidates import LEAST_COVERAGE, OUTERMOST, Candidate
 from xsp_post.tree_steps.inferred import hints, launch_columns, with_calls_inside, with_new_nodes
 from xsp_post.tree_steps.node_names import NodeNames
 
