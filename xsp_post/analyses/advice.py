@@ -1,7 +1,8 @@
 """Limit and idle causes → what to do next: at most seven changes, each with its evidence, assumption and upper bound.
 
-The bound is the time that the change could save at most, in the scope that the limit speaks of: the device or idle time
-that it concerns; where the recording can be replayed with the change (`replay.what_if`), what that finds.
+The bound is the time that the change could save at most: the device or idle time that it concerns, in the scope that
+the limit speaks of; where a replay of the recording with the change (`replay.what_if`) finds less, that.
+PyTorch's commands are named where the capture shows that PyTorch ran.
 """
 
 from __future__ import annotations
@@ -15,20 +16,25 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.limits import FIRST_LAUNCH, NOT_RECORDED, Limit, in_scope
+from xsp_post.analyses.advice_evidence import attention, copies_before, inside_device_ratio, is_torch
+from xsp_post.analyses.advice_texts import BY_OWNER, GRAPHS, PINNED, WHAT_RUNS
+from xsp_post.analyses.limits import FIRST_LAUNCH, NOT_RECORDED, Limit, in_scope, lead_in
 from xsp_post.base.errors import XspPostError
 from xsp_post.hardware.gpus import find_peaks
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import without_tensor_cores
 from xsp_post.replay.calls import LONG_HOST_NS
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.tables import MOST_OPERATIONS
 from xsp_post.replay.what_if import what_if
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
 
 MOST = 7
 # What could save less than this share of the time is left out: a replay is not more exact.
 LEAST_RATIO = 0.01
+LEAST_BEFORE_RATIO = 0.1  # of what came before the first device work or the first execution
+LEAST_ATTENTIONS = 4  # as in a model of several layers
+UNBOUND = ("sync=none", "copy=overlap")  # changes without which other work, too, moves up
 # A pattern of SIMT single-precision matrix kernels, for what-if.
 _SIMT_CHANGE = "kernel:.*(sgemm|simt).*"
 
@@ -47,6 +53,7 @@ class Advice:
     change: str = ""
     bound_source: str = "time concerned"  # or: replay
     replay_error_ratio: float | None = None  # of the replay of the recording as it was
+    bound_of: str = "the time"  # what the ratio is a share of
 
 
 # A report asks for the same advice in several places, and each replays the recording for every change.
@@ -84,16 +91,20 @@ def _worth(results: Results, limit: Limit) -> list[Advice]:
     """The changes that concern enough of the time, before any replay."""
     if not limit.window_ns or not limit.window or limit.records_graph:
         return []
-    causes = in_scope(results, limit)
+    causes, torch = in_scope(results, limit), is_torch(results, limit)
     found = [
-        *_matrix_products(limit),
-        *_elementwise(limit),
-        *_layouts(limit),
-        *_launches(limit, causes),
-        *_exposed(limit, causes),
-        *_by_owner(limit, causes),
-        *_first_launches(limit, causes),
+        *_matrix_products(limit, torch),
+        *_attention(results, limit, torch),
+        *_elementwise(limit, torch),
+        *_layouts(limit, torch),
+        *_launches(limit, causes, torch),
+        *_copies(results, limit, causes, torch),
+        *_collectives(limit, causes),
+        *_by_owner(limit, causes, torch),
+        *_first_launches(results, limit, causes),
         *_profiler(limit, causes),
+        *_before_device_work(results, limit, torch),
+        *_before_executions(results, limit, torch),
     ]
     return [one for one in found if one.bound_ratio >= LEAST_RATIO]
 
@@ -119,9 +130,10 @@ def _replayed(results: Results, limit: Limit, one: Advice, identity: Callable[[]
     gain = max(-prediction.device_span.change_ratio, 0.0)
     if gain < max(prediction.error_ratio, LEAST_RATIO):
         return None
-    more = " The rest is work that moves up, since less is waited for." if gain - one.bound_ratio >= LEAST_RATIO else ""
+    if gain - one.bound_ratio >= LEAST_RATIO and one.change in UNBOUND:
+        return one  # most of the gain is other work that moves up, no part of what the advice names
     return replace(
-        one, evidence=one.evidence + more, bound_ratio=gain, bound_ns=math.ceil(gain * limit.window_ns),
+        one, bound_ratio=min(gain, one.bound_ratio), bound_ns=min(math.ceil(gain * limit.window_ns), one.bound_ns),
         bound_source="replay", replay_error_ratio=prediction.error_ratio,
     )  # fmt: skip
 
@@ -130,7 +142,7 @@ def _number(limit: Limit, column: str) -> int:
     return int(limit.window[column])
 
 
-def _matrix_products(limit: Limit) -> list[Advice]:
+def _matrix_products(limit: Limit, torch: bool) -> list[Advice]:
     """Tensor cores for single-precision products that do without."""
     simt, kernel = _number(limit, "simt_matrix_ns"), _number(limit, "kernel_ns")
     peaks = find_peaks(limit.gpu_name) if limit.gpu_name and " + " not in limit.gpu_name else None
@@ -146,7 +158,8 @@ def _matrix_products(limit: Limit) -> list[Advice]:
     top = str(limit.window["top_kernel"])
     heaviest = f" (heaviest: {top[:60]})" if without_tensor_cores([top])[0] else ""
     if is_tf32:
-        allow = "allow TF32 (torch.set_float32_matmul_precision('high')), or use BF16"
+        how = "torch.set_float32_matmul_precision('high')" if torch else "CUBLAS_COMPUTE_32F_FAST_TF32"
+        allow = f"allow TF32 ({how}), or use BF16"
         assumed = "TF32 keeps 10 bits of the mantissa, BF16 7"
     elif peaks.peak("bf16_tensor"):
         allow, assumed = "use BF16 or FP16", "BF16 keeps 7 bits of the mantissa; FP16 keeps 10 and ends at 65,504"
@@ -162,22 +175,39 @@ def _matrix_products(limit: Limit) -> list[Advice]:
     )]  # fmt: skip
 
 
-def _elementwise(limit: Limit) -> list[Advice]:
-    spent, kernel = _number(limit, "elementwise_ns"), _number(limit, "kernel_ns")
-    if spent < 0.1 * max(kernel, 1):
+def _attention(results: Results, limit: Limit, torch: bool) -> list[Advice]:
+    """One kernel for attention that runs as two products with a softmax between them."""
+    count, spent = attention(results, limit)
+    if count < LEAST_ATTENTIONS:
         return []
+    how = "torch.nn.functional.scaled_dot_product_attention" if torch else "FlashAttention, or that of cuDNN"
     return [_made(
-        limit, "fuse-elementwise", "Fuse chains of elementwise kernels: torch.compile, or a fused operator.",
-        f"{format_ratio_percent(spent / kernel)} of the kernel time is in elementwise kernels.",
-        "A fused chain reads and writes memory once. Chains of two are assumed: half of the time goes.",
-        spent / 2, "kernel:.*elementwise.*=0.5x",
+        limit, "fuse-attention", f"Use fused attention: {how}.",
+        f"{format_count(count)} times softmax, scaling, masks and copies run as kernels of their own between two "
+        f"matrix products: {format_ns(spent)}.",
+        "Nothing else reads the scores. The bound is the time of the kernels between the products.",
+        spent, "attention=fused",
     )]  # fmt: skip
 
 
-def _layouts(limit: Limit) -> list[Advice]:
-    spent = _number(limit, "layout_ns")
+def _elementwise(limit: Limit, torch: bool) -> list[Advice]:
+    spent, kernel = _number(limit, "elementwise_ns"), _number(limit, "kernel_ns")
+    if spent < 0.1 * max(kernel, 1):
+        return []
+    how = "torch.compile, or a fused operator" if torch else "one kernel for all of a chain"
     return [_made(
-        limit, "layout", "Keep images in the layout that convolutions want: memory_format=torch.channels_last.",
+        limit, "fuse-elementwise", f"Fuse chains of elementwise kernels: {how}.",
+        f"{format_ratio_percent(spent / kernel)} of the kernel time is in elementwise kernels.",
+        "A fused chain reads and writes memory once. Chains of two are assumed: half of the time goes.",
+        spent / 2, "kernel:^(?!.*(copy|Fill|index)).*elementwise.*=0.5x",
+    )]  # fmt: skip
+
+
+def _layouts(limit: Limit, torch: bool) -> list[Advice]:
+    spent = _number(limit, "layout_ns")
+    wanted = "memory_format=torch.channels_last" if torch else "NHWC"
+    return [_made(
+        limit, "layout", f"Keep images in the layout that convolutions want: {wanted}.",
         f"{format_ns(spent)} of the kernel time only change the layout of images (nchwToNhwc and the like).",
         "The whole model runs in one layout.", spent, "kernel:.*(nchwTo|nhwcTo).*=0x",
     )]  # fmt: skip
@@ -194,7 +224,7 @@ def _short_ns(causes: pd.DataFrame) -> int:
     return int(np.where(longest < LONG_HOST_NS, idle, others).sum())
 
 
-def _launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+def _launches(limit: Limit, causes: pd.DataFrame, torch: bool) -> list[Advice]:
     mine = causes[causes["cause"].astype(str).isin(["launch_call", "launch_latency"])]
     is_graph = mine["call_name"].astype(str).str.contains("GraphLaunch", regex=False)  # one call already
     mine = mine[mine["detail"].astype(str).ne(FIRST_LAUNCH) & ~is_graph]
@@ -204,14 +234,16 @@ def _launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
         return []
     mean = _number(limit, "kernel_ns") / count
     advice = [] if not limit.is_gpu else [_made(
-        limit, "cuda-graphs", "Launch less: capture the model as a CUDA graph (torch.compile(mode='reduce-overhead')).",
+        limit, "cuda-graphs",
+        f"Launch less: capture {WHAT_RUNS[torch]} as a CUDA graph ({GRAPHS[torch]}).",
         f"The device waited {format_ns(spent)} for launches and {format_ns(between)} for short host code between them; "
         f"{format_count(count)} kernels of {format_ns(mean)} on average.",
         "Shapes and control flow do not change from one execution to the next.", spent + between, "launch=graph",
     )]  # fmt: skip
     if mean < 20_000 and limit.busy_ns < 0.5 * limit.window_ns:
+        more = "a larger batch" if torch else "more work per launch"
         advice.append(_made(
-            limit, "larger-batch", "Give the device more at once: a larger batch.",
+            limit, "larger-batch", f"Give the device more at once: {more}.",
             f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device is "
             f"busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.",
             "Latency may grow; throughput counts. The host's time per batch stays the same.",
@@ -220,63 +252,42 @@ def _launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     return advice
 
 
-# What could overlap other work: code, what to do, cause of idle time, column of what ran alone, evidence, assumption,
-# change of a replay.
-_EXPOSED = (
-    ("overlap-copies", "Hide the copies: pinned memory (pin_memory=True), non_blocking=True, a stream of their own.",
-     "copy_call", "copy_busy_ns", "Copies ran alone for {alone}, and the device waited {waited} inside copy calls.",
-     "There is other work to run meanwhile, and the data are known in time.", "copy=overlap"),
-    ("overlap-collectives", "Overlap collectives with computation, or send less (larger buckets, BF16 gradients).",
-     "communication", "communication_ns",
-     "Collectives ran alone for {alone}, with what they waited inside for slower ranks (xsp-post table ranks); outside "
-     "them the device waited {waited} for other ranks.",
-     "There is computation that does not need their result.", "comm=0x"),
-)  # fmt: skip
+def _waited(causes: pd.DataFrame, cause: str) -> int:
+    return int(causes.loc[causes["cause"].astype(str).eq(cause), "idle_ns"].sum())
 
 
-def _exposed(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
-    found = []
-    for code, what, cause, column, evidence, assumption, change in _EXPOSED:
-        waited = int(causes.loc[causes["cause"].astype(str).eq(cause), "idle_ns"].sum())
-        alone = _number(limit, column)
-        evidence = evidence.format(alone=format_ns(alone), waited=format_ns(waited))
-        found.append(_made(limit, code, what, evidence, assumption, alone + waited, change))
-    return found
+def _copies(results: Results, limit: Limit, causes: pd.DataFrame, torch: bool) -> list[Advice]:
+    alone, waited = _number(limit, "copy_busy_ns"), _waited(causes, "copy_call")
+    if alone + waited < LEAST_RATIO * limit.window_ns:
+        return []
+    evidence = f"Copies ran alone for {format_ns(alone)}"
+    evidence += f", and the device waited {format_ns(waited)} inside copy calls." if waited else "."
+    inside = inside_device_ratio(results, limit)
+    if inside > 0.5:
+        what = "Copy less inside the device, or on a stream of its own beside the kernels"
+        evidence += f" {format_ratio_percent(inside)} of the copies' time is inside the device."
+    else:
+        what = f"Hide the copies: pinned memory ({PINNED[torch]}), a stream of their own"
+    assumed = "There is other work to run meanwhile, and the data are known in time."
+    return [_made(limit, "overlap-copies", f"{what}.", evidence, assumed, alone + waited, "copy=overlap")]
 
 
-# cause -> code, what to do (with the owner), what it stands on, change of a replay
-_BY_OWNER = {
-    "synchronization": (
-        "remove-synchronization",
-        "Do without {call} {place} (.item(), .cpu(), print and torch.cuda.synchronize cause it).",
-        "Its result is not needed at once.", "sync=none",
-    ),
-    "queued": ("streams", "Look at what orders the streams {place}: events and waits between them.",
-               "The order is not needed.", ""),
-    "allocation": (
-        "allocate-once", "Allocate once, not {place}: {call} ran while the device waited.",
-        "Sizes repeat, so that a cache of memory serves them (PyTorch's; cudaMallocAsync).", "",
-    ),
-    "module_load": (
-        "load-once", "Warm up before what counts: code was loaded or compiled {place}.",
-        "The program goes on long enough for this to be paid once.", "",
-    ),
-    "os_call": ("host-blocked", "Move {call} {place} elsewhere, or to another thread: it blocked the launching thread.",
-                "Another thread can do it meanwhile.", ""),
-    "descheduled": ("processor",
-                    "Give the launching thread a processor of its own (fewer workers, numactl, priorities).",
-                    "The processors are overcommitted.", ""),
-    "host_code": (
-        "host-code", "Move the host code {place}{call} off the launching thread, or before the execution.",
-        "It is loading of data or weights, or bookkeeping, that another thread can do ahead.", "",
-    ),
-}  # fmt: skip
+def _collectives(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+    alone, waited = _number(limit, "communication_ns"), _waited(causes, "communication")
+    outside = f"; outside them the device waited {format_ns(waited)} for other ranks" if waited else ""
+    return [_made(
+        limit, "overlap-collectives",
+        "Overlap collectives with computation, or send less (larger buckets, BF16 gradients).",
+        f"Collectives ran alone for {format_ns(alone)}, with what they waited inside for slower ranks (xsp-post table "
+        f"ranks){outside}.",
+        "There is computation that does not need their result.", alone + waited, "comm=0x",
+    )]  # fmt: skip
 
 
-def _by_owner(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+def _by_owner(limit: Limit, causes: pd.DataFrame, torch: bool) -> list[Advice]:
     """For every cause that one range owns most of: what to do there."""
     found = []
-    for cause, (code, what, assumption, change) in _BY_OWNER.items():
+    for cause, (code, what, assumption, change) in BY_OWNER.items():
         mine = causes[causes["cause"].astype(str).eq(cause) & causes["detail"].astype(str).ne(NOT_RECORDED)]
         if cause == "host_code":  # short stretches between launches are the business of CUDA graphs
             mine = mine[mine["longest_ns"] >= LONG_HOST_NS]
@@ -287,11 +298,16 @@ def _by_owner(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
         rows = mine[mine["owner"].astype(str).eq(owner)].sort_values("idle_ns", ascending=False)
         call = str(rows["call_name"].iloc[0])
         shown_call = (f" ({call})" if call else "") if cause == "host_code" else call or "the call"
+        said = " (.item(), .cpu(), print and torch.cuda.synchronize cause it)" if torch else ""
         found.append(_made(
-            limit, code, what.format(call=shown_call, place=f"in {owner}" if owner else "outside every range"),
+            limit, code, what.format(call=shown_call, place=_place(owner), torch=said),
             f"The device waited {format_ns(spent)} there, {_pieces(rows)}.", assumption, spent, change,
         ))  # fmt: skip
     return found
+
+
+def _place(owner: str) -> str:
+    return f"in {owner}" if owner else "outside every range"
 
 
 def _pieces(rows: pd.DataFrame) -> str:
@@ -301,14 +317,23 @@ def _pieces(rows: pd.DataFrame) -> str:
     return f"in {format_count(count)} pieces, {longest}" if count > 1 else "in one piece"
 
 
-def _first_launches(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+def _first_launches(results: Results, limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+    """Loading of code, before the first device work too."""
     mine = causes[causes["detail"].astype(str).eq(FIRST_LAUNCH)]
-    return [_made(
+    count, spent = int(mine["piece_count"].sum()), int(mine["idle_ns"].sum())
+    before, row = lead_in(results, limit)
+    early = row.idle_ns if row is not None and row.detail == FIRST_LAUNCH else 0
+    advice = _made(
         limit, "warm-up", "Run one warm-up execution before what counts, or set CUDA_MODULE_LOADING=EAGER.",
-        f"{format_count(int(mine['piece_count'].sum()))} first launches of a kernel loaded its code: "
-        f"{format_ns(int(mine['idle_ns'].sum()))}.",
-        "The program goes on long enough for this to be paid once.", int(mine["idle_ns"].sum()),
-    )]  # fmt: skip
+        f"{format_count(count + bool(early))} first launches of a kernel loaded its code: {format_ns(spent + early)}"
+        + (f", {format_ns(early)} of it before the first device work." if early else "."),
+        "The program goes on long enough for this to be paid once.", spent + early,
+    )  # fmt: skip
+    return [_with_lead_in(advice, limit, before) if early else advice]
+
+
+def _with_lead_in(advice: Advice, limit: Limit, before: int) -> Advice:
+    return replace(advice, bound_ratio=advice.bound_ns / (limit.window_ns + before), bound_of=_WITH_LEAD_IN)
 
 
 def _profiler(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
@@ -318,3 +343,42 @@ def _profiler(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
         f"The profiler itself made the device wait {format_ns(spent)}.",
         "This saves nothing without the profiler: the program is that much faster already.", spent,
     )]  # fmt: skip
+
+
+_WITH_LEAD_IN = "the time with what came before the first device work"
+
+
+def _before_device_work(results: Results, limit: Limit, torch: bool) -> list[Advice]:
+    """What the first execution did before its device had work: it is part of its latency, not of the limit's time."""
+    time, row = lead_in(results, limit)
+    if row is None or row.detail == FIRST_LAUNCH or row.idle_ns < LEAST_BEFORE_RATIO * (limit.window_ns + time):
+        return []
+    place = f"{_place(row.owner)}{f' ({row.call_name})' if row.call_name else ''}"
+    workers = ", as a DataLoader with workers does" if torch else ""
+    what = f"Do ahead, on another thread{workers}, what came {place} before the first device work."
+    advice = _made(
+        limit, "prepare-ahead", what,
+        f"The first execution took {format_ns(time)} before its first device work, {format_ns(row.idle_ns)} of it "
+        "there.",
+        "Other executions begin like the first; where inputs are prepared ahead it is paid once.", row.idle_ns,
+    )  # fmt: skip
+    return [_with_lead_in(advice, limit, time)]
+
+
+def _before_executions(results: Results, limit: Limit, torch: bool) -> list[Advice]:
+    """Copies before the first execution: of weights, as a rule."""
+    copies = copies_before(results, limit) if limit.scope == "execution" else None
+    windows = frame_or_empty(results, "device_windows", ["capture_id", "window_ns"])
+    recorded = int(windows.loc[windows["capture_id"].isin(limit.captures), "window_ns"].sum())
+    if copies is None or copies.time_ns < LEAST_BEFORE_RATIO * recorded:
+        return []
+    kind = f", {copies.memory_kind} memory" if copies.memory_kind else ""
+    pinned = f" from pinned memory ({PINNED[torch]})" if copies.memory_kind == "pageable" else ""
+    rate = format_bytes_per_s(copies.bytes / max(copies.time_ns / 1e9, 1e-9))
+    advice = _made(
+        limit, "copy-once", f"Copy weights and inputs once, in large pieces{pinned}, before what counts.",
+        f"Before the first execution {format_count(copies.count)} copies {copies.direction} took "
+        f"{format_ns(copies.time_ns)}: {format_bytes(copies.bytes)} at {rate}{kind}.",
+        "A program that goes on long enough pays this once; one that starts often pays it each time.", copies.time_ns,
+    )  # fmt: skip
+    return [replace(advice, bound_ratio=copies.time_ns / max(recorded, 1), bound_of="all that was recorded")]

@@ -11,8 +11,8 @@ from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
 CHANGE_HELP = (
-    "What changes, e.g. kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, launch=graph, copy=overlap, sync=none, comm=0.8x, "
-    "host:REGEX=+2ms, batch=2x; several together."
+    "What changes, e.g. kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, attention=fused, launch=graph, copy=overlap, "
+    "sync=none, comm=0.8x, host:REGEX=+2ms, batch=2x; several together."
 )
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import families
 from xsp_post.replay.calls import LONG_HOST_NS, loads_code
 from xsp_post.replay.edges import DEVICE_WAIT, WAITS
@@ -18,9 +19,13 @@ from xsp_post.replay.executions import Executions
 from xsp_post.replay.graph import Amounts, Graph
 from xsp_post.replay.recording import OperationKind
 
-SUBJECTS = ("kernel", "layer", "copy", "comm", "launch", "sync", "host", "batch")
-WORDS = {"layer": ("roof",), "kernel": ("roof",), "copy": ("overlap",), "launch": ("graph",), "sync": ("none",)}
-EXAMPLE = "kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, launch=graph, copy=overlap, sync=none, comm=0.8x, host=0.5x"
+SUBJECTS = ("kernel", "layer", "attention", "copy", "comm", "launch", "sync", "host", "batch")
+WORDS = {"layer": ("roof",), "kernel": ("roof",), "attention": ("fused",), "copy": ("overlap",), "launch": ("graph",),
+         "sync": ("none",)}  # fmt: skip
+EXAMPLE = (
+    "kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, attention=fused, launch=graph, copy=overlap, sync=none, comm=0.8x, "
+    "host=0.5x"
+)
 _GRAPH_LAUNCH_NS = 10_000  # one launch of a whole graph
 _GRAPH_GAP_NS = 1_000  # between kernels of a graph, at most
 _TEXT = re.compile(r"(?P<subject>[a-z]+)(?::(?P<pattern>.+))?=(?P<value>[^=]+)$", re.DOTALL)
@@ -92,7 +97,7 @@ def apply_change(
 ) -> Effect:
     """Alter the amounts (in place). Raises `UsageError` where nothing matches."""
     effect = Effect(change.text)
-    if change.subject in ("kernel", "layer", "copy", "comm", "batch"):
+    if change.subject in ("kernel", "layer", "attention", "copy", "comm", "batch"):
         _operations(change, graph, amounts, executions, results, capture_id, effect)
     elif change.subject == "launch":
         _launches(change, graph, amounts, effect)
@@ -141,6 +146,9 @@ def _operations(
             effect.operation_count = 0
         factor = factor[: len(rows)] if not known.any() else factor
         effect.assumption = "each reaches the roofline of its GPU"
+    elif change.word == "fused":
+        factor = 0.0
+        effect.assumption = "one kernel does what two products and the kernels between them do, in the products' time"
     elif change.subject == "batch":
         effect.assumption = "the time of each kernel grows with the batch, host and copies do not"
     amounts.duration_ns[rows] = np.maximum(np.rint(amounts.duration_ns[rows] * factor) + (change.added_ns or 0), 0)
@@ -161,6 +169,10 @@ def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> 
     if change.subject == "layer":
         assert change.pattern is not None
         return np.isin(operations.layer, _layers(change.pattern, results, capture_id))
+    if change.subject == "attention":
+        rows = np.flatnonzero(is_kernel)
+        inside, _ = unfused_attention(operations.name[rows], operations.stream[rows], operations.start_ns[rows])
+        return np.isin(np.arange(len(operations)), rows[inside])
     mask = {
         "kernel": is_kernel, "batch": is_kernel & ~talks, "comm": talks,
         "copy": np.isin(operations.kind, (OperationKind.MEMCPY, OperationKind.MEMSET)),

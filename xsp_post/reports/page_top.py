@@ -97,7 +97,7 @@ def _next(advice: Sequence[Advice]) -> str:
         f'<li><div class="line"><span>{escape(visible(one.what, 400))}</span>'
         f'<span class="num">{escape(reach_of(one))} {escape(format_ratio_percent(one.bound_ratio))}</span></div>'
         f'<div class="meta">{escape(visible(one.evidence, 500))} {escape(_capital(reach_of(one)))} '
-        f"{escape(format_ns(one.bound_ns))}. "
+        f"{escape(format_ns(one.bound_ns))}{'' if one.bound_of == 'the time' else escape(f' ({one.bound_of})')}. "
         f"Assumed: {escape(visible(one.assumption, 400))}</div></li>"
         for one in advice[:MOST_ADVICE]
     )

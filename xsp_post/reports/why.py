@@ -194,15 +194,17 @@ def print_why(console: Console, said: Why) -> None:
 
 
 def reach_of(one: Advice) -> str:
-    """Whether the bound of an advice is the most that it saves; without a replay it may be less than that, where the
-    host also runs ahead."""
-    return CONCERNS if one.change in ("sync=none", "copy=overlap") and one.replay_error_ratio is None else "at most"
+    """Whether the bound of an advice is the most that it saves; where no replay bounds it, it may be less than that, if
+    the host also runs ahead."""
+    from xsp_post.analyses.advice import UNBOUND
+
+    return CONCERNS if one.change in UNBOUND and one.replay_error_ratio is None else "at most"
 
 
 def gain_of(one: Advice) -> str:
     """``at most 12.3 ms, 4.5 % of the time``, and the replay's error where a replay found it. Without a replay
     the time that a change concerns is no bound where other work moves up too."""
-    gain = f"{reach_of(one)} {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of the time"
+    gain = f"{reach_of(one)} {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of {one.bound_of}"
     if reach_of(one) == CONCERNS:
         return f"{gain} (what it saves in all: xsp-post what-if --change {one.change})"
     if one.replay_error_ratio is not None:
