@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import gzip
 import io
 import json
@@ -17,11 +18,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = "example/resnet50_generated"
@@ -74,7 +76,7 @@ def outputs(case: Case) -> dict[str, dict[str, str]]:
     """All groups of one case, each section as JSON text. What a command refuses is a section: what it says."""
     temporary = Path(tempfile.mkdtemp(prefix="xsp-golden-")).resolve()
     try:
-        with _inside(temporary):
+        with _inside(temporary), _made_once():
             groups = _outputs(case, temporary)
         if private := [path.name for path in _files(temporary) if CANARY in path.read_bytes()]:
             raise ValueError(f"{case.name}: private values of the capture are in {', '.join(private)}")
@@ -117,6 +119,38 @@ def _inside(folder: Path) -> Iterable[None]:
         yield
     finally:
         os.chdir(before)
+
+
+@contextlib.contextmanager
+def _made_once() -> Iterator[None]:
+    """One store and one report for all commands of a case: else each command reads the tables, and the page and the
+    JSON of `report` each make the same document."""
+    from xsp_post.reports import html, json_form
+    from xsp_post.store import store
+
+    class KeptStore(store.Store):
+        def frame(self, name: str, columns: Sequence[str] | None = None) -> Any:
+            key = name, None if columns is None else tuple(columns)
+            if key not in frames:
+                frames[key] = super().frame(name, columns)
+            return frames[key].copy(deep=False)
+
+    frames: dict[Any, Any] = {}
+    documents: dict[Any, Any] = {}
+    build = html.build
+
+    def built(results: Any, *, case: int | None = None, only: Sequence[str] = ()) -> Any:
+        key = results, case, tuple(only)
+        if key not in documents:
+            documents[key] = build(results, case=case, only=only)
+        return documents[key]
+
+    with (
+        mock.patch.object(store, "open_store", functools.cache(KeptStore)),
+        mock.patch.object(html, "build", built),
+        mock.patch.object(json_form, "build", built),
+    ):
+        yield
 
 
 def _cleaner(temporary: Path, case: Case) -> Callable[[str], str]:
