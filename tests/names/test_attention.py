@@ -8,6 +8,7 @@ import pytest
 from xsp_post.names.attention import MOST_BETWEEN, unfused_attention
 
 GEMM, SOFTMAX, MUL, COPY, NORM = "sgemm_128", "softmax_warp_forward", "mul_kernel", "copy_kernel", "layer_norm_kernel"
+SUM, EXP = "reduce_kernel<sum>", "vectorized_elementwise_kernel<exp_kernel_cuda>"
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,9 @@ GEMM, SOFTMAX, MUL, COPY, NORM = "sgemm_128", "softmax_warp_forward", "mul_kerne
     [
         ([GEMM, MUL, SOFTMAX, COPY, GEMM], [1, 2, 3]),
         ([GEMM, SOFTMAX, GEMM, MUL, GEMM], [1]),
+        ([GEMM, MUL, SUM, EXP, SUM, GEMM], [1, 2, 3, 4]),  # a softmax written as maximum, exponential, sum
+        ([GEMM, MUL, EXP, SUM, GEMM], []),
+        ([GEMM, SOFTMAX, SUM, GEMM], []),  # a router: softmax, then the largest
         ([MUL, SOFTMAX, GEMM], []),  # no product before
         ([GEMM, SOFTMAX, NORM, GEMM], []),  # something else between
         ([GEMM, MUL, GEMM], []),  # no softmax

@@ -6,34 +6,48 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from xsp_post.names.families import families
+from xsp_post.names.families import families, matches
 
-# What scales, masks, converts and copies scores; more than so many kernels between two products are something else.
+# What scales, masks, converts and copies scores; more kernels than so many between two products are something else.
 _BETWEEN = ("elementwise", "memory", "softmax")
-MOST_BETWEEN = 8
+MOST_BETWEEN = 12
+# A softmax of several kernels: maximum, exponential, sum, with elementwise kernels between.
+_EXPONENTIAL = r"(?:\b|_)exp_kernel"
 
 
 def unfused_attention(names: Iterable[str], stream: np.ndarray, start_ns: np.ndarray) -> tuple[np.ndarray, int]:
     """Of kernels, those between two matrix products of one stream that hold a softmax and otherwise only elementwise
     kernels and copies; bool, shape (n,). And how often that is so."""
-    stream = np.asarray(stream)
+    texts, stream = np.asarray(list(names), object), np.asarray(stream)
     order = np.lexsort((np.asarray(start_ns), stream))
-    family, stream = families(names)[order], stream[order]
-    count, place = len(order), np.arange(len(order))
-    mask = np.zeros(count, bool)
-    softmax = family == "softmax"
-    if not softmax.any():
-        return mask, 0
-    others = ~np.isin(family, _BETWEEN)
-    before = np.maximum.accumulate(np.where(others, place, -1))[softmax]
-    after = np.minimum.accumulate(np.where(others, place, count)[::-1])[::-1][softmax]
+    family, stream = families(texts)[order], stream[order]
+    between = np.isin(family, _BETWEEN)
+    mask, count = _between_products(family, stream, family == "softmax", between)
+    written = matches(texts, _EXPONENTIAL)[order]
+    reduction = family == "reduction"
+    others, more = _between_products(family, stream, written, between | reduction, needs=reduction)
+    result = np.zeros(len(order), bool)
+    result[order] = mask | others
+    return result, count + more
+
+
+def _between_products(
+    family: np.ndarray, stream: np.ndarray, core: np.ndarray, between: np.ndarray, needs: np.ndarray | None = None
+) -> tuple[np.ndarray, int]:
+    """What lies with a ``core`` kernel between two products, only of kernels ``between``, two of which it ``needs``."""
+    count, place = len(family), np.arange(len(family))
+    if not core.any():
+        return np.zeros(count, bool), 0
+    before = np.maximum.accumulate(np.where(between, -1, place))[core]
+    after = np.minimum.accumulate(np.where(between, count, place)[::-1])[::-1][core]
     inside = (before >= 0) & (after < count) & (after - before - 1 <= MOST_BETWEEN)
     before, after = before[inside], after[inside]
-    product = family == "gemm"
-    found = product[before] & product[after] & (stream[before] == stream[after])
+    found = (family[before] == "gemm") & (family[after] == "gemm") & (stream[before] == stream[after])
+    if needs is not None:
+        summed = np.cumsum(needs)
+        found &= summed[after] - summed[before] >= 2
     before, after = np.unique(before[found]), np.unique(after[found])
     edges = np.zeros(count + 1, np.int64)
     edges[before + 1] += 1
     edges[after] -= 1
-    mask[order] = np.cumsum(edges[:count]) > 0
-    return mask, len(before)
+    return np.cumsum(edges[:count]) > 0, len(before)
