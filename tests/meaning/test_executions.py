@@ -130,7 +130,7 @@ def test_the_execution_is_one_call_of_the_root_module(tree, name, root):
     """The step marker around the call is preferred where there is one; the call is in it."""
     found = tree(f"kineto/{name}.pt.trace.json.gz")
     candidates = found.execution_candidates.set_index("rule")
-    call = candidates.loc["calls of the root module"]
+    call = candidates.loc["calls of the whole model"]
     assert (call["name"], call["execution_count"]) == (f"nn.Module: {root}_0", 1)
     has_marker = name != "switch_transformer"
     assert ("step markers" in candidates.index) == has_marker
@@ -259,4 +259,4 @@ def test_a_step_marker_around_root_calls_can_be_replaced_by_the_option_that_is_n
     again = build_tree(found.trace, Options(executions="root"))
     texts = again.names.folded_names[again.nodes["folded_id"].to_numpy()]
     assert texts[again.iterations["node_id"]].tolist() == ["nn.Module: Qwen3Model_0"]
-    assert again.execution_candidates["rule"].tolist() == ["calls of the root module", "step markers"]
+    assert again.execution_candidates["rule"].tolist() == ["calls of the whole model", "step markers"]

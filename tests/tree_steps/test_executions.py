@@ -312,7 +312,7 @@ def test_root_calls_and_the_training_work_after_them_are_one_execution(tmp_path,
     """Without a step marker; the optimiser's range alone, with 2 % of the work, is none."""
     tree = root_calls(tmp_path, calls=calls, backward=True, marker=False, optimizer=optimizer)
     taken, share = chosen(tree)
-    rule = "calls of the root module and the training work after them"
+    rule = "calls of the whole model and the training work after them"
     assert taken == [(rule, "training step of nn.Module: Net_0", 2)] and share == 100
     assert tree.iterations["kind"].tolist() == ["training step"] * 2
     assert tree.iterations["kernel_count"].tolist() == [calls + 1 + optimizer] * 2
@@ -441,7 +441,7 @@ def test_the_user_chooses_the_rule(tmp_path):
     assert chosen(program.tree(tmp_path))[0][0][::2] == ("cycle of ranges", 5)
     bare = program.tree(tmp_path, executions="launches")
     assert chosen(bare)[0][0][::2] == ("period of the launch sequence", 5) and not len(bare.trace.spans)
-    with pytest.raises(UsageError, match="no calls of the root module in the capture; its ranges say: ") as caught:
+    with pytest.raises(UsageError, match="no calls of the whole model in the capture; its ranges say: ") as caught:
         program.tree(tmp_path, executions="root")
     assert str(caught.value).endswith("cycle")
     assert caught.value.code == "executions-not-found"

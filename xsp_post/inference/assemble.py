@@ -397,9 +397,11 @@ def _describe(sequence: Sequence, drawn: Outline, start: np.ndarray, end: np.nda
 def _name(drawn: Outline, row: int, kind: int, label: str, network: bool) -> tuple[str, str]:
     if kind == PHASE:
         return drawn.label[row], drawn.label[row]
-    word = {BLOCK_ROW: "block" if network else "repeated part", PART_ROW: "part", STRETCH: "stretch"}[kind]
-    text = f"{word} {drawn.index[row]}/{drawn.count[row]} · {label}"
-    return text, f"{word} · {label}" if kind == BLOCK_ROW else f"{word} {drawn.index[row]} · {label}"
+    block = "block" if network else "repeated part"
+    before = {BLOCK_ROW: block, PART_ROW: "part", STRETCH: f"beside {block}s"}[kind]
+    after = f" of {block}" if kind == PART_ROW else ""
+    text = f"{before} {drawn.index[row]}/{drawn.count[row]}{after} · {label}"
+    return text, f"{before} · {label}" if kind == BLOCK_ROW else f"{before} {drawn.index[row]}{after} · {label}"
 
 
 # ---------------------------------------------------------------- launches, times, order

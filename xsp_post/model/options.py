@@ -25,8 +25,8 @@ PART = "part"  # shows a part of what was recorded: one execution, or a time
 # Words of --executions, and the rule that each selects.
 EXECUTION_RULES = {
     "markers": "step markers",
-    "root": "calls of the root module",
-    "training": "calls of the root module and the training work after them",
+    "root": "calls of the whole model",
+    "training": "calls of the whole model and the training work after them",
     "counted": "ranges that repeat",
     "cycle": "cycle of ranges",
     "launches": "period of the launch sequence",

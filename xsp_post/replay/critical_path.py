@@ -20,7 +20,7 @@ HOST, LAUNCH, LATENCY, STREAM_GAP, SYNCHRONISATION = (
     "host",
     "launch call",
     "launch latency",
-    "stream gap",
+    "gap between operations",
     "synchronisation",
 )
 COMMUNICATION = "communication"

@@ -13,7 +13,9 @@ import pandas as pd
 from rich.text import Text
 
 from xsp_post.analyses.frames import core_frame
-from xsp_post.analyses.limits import UNCOUNTED, CauseRow, Limit, find_limit, largest_causes, lead_in, lead_out, work_of
+from xsp_post.analyses.limits import NOT_RECORDED, UNCOUNTED, CauseRow, Limit
+
+from xsp_post.analyses.limits import find_limit, largest_causes, lead_in, lead_out, work_of  # isort: skip
 from xsp_post.analyses.ranks import are_one_job
 from xsp_post.base.text_safety import shown
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
@@ -56,7 +58,7 @@ _GROUPS = {
 CAUSES = {
     "launch_call": "launch call",
     "launch_latency": "launch latency",
-    "queued": "queued",
+    "queued": "queued on the device",
     "synchronization": "synchronisation",
     "copy_call": "copy call",
     "allocation": "allocation or free",
@@ -368,7 +370,9 @@ def cause_text(row: CauseRow) -> str:
     call = f" ({shown(row.call_name, 60)})" if row.call_name else ""
     owner = f" in {shown(row.owner, 60)}" if row.owner else " outside every range"
     detail = ""
-    if row.detail:
+    if row.detail == NOT_RECORDED:
+        detail = ", for a reason that was not recorded"
+    elif row.detail:
         behind = row.cause in ("synchronization", "queued")
         detail = f", {'behind ' if behind else ''}{shown(row.detail, 60)}"
     layer = f" [{shown(row.layer_path, 60)}]" if row.layer_path else ""

@@ -77,7 +77,7 @@ CRITICAL_PATH = register(
                 "kind",
                 "str",
                 "kernel, memcpy, memset, graph, communication, host (code between calls), launch call, launch latency, "
-                "stream gap, synchronisation",
+                "gap between operations, synchronisation",
             ),
             C("name", "str", "the operation ('' for host time and gaps)"),
             C("layer_index", "float64", "layers.layer_index it belongs to (empty: none)"),

@@ -112,7 +112,7 @@ EXECUTION_CANDIDATES = register(
             C(
                 "rule",
                 "str",
-                "the evidence: step markers, calls of the root module, cycle of ranges …",
+                "the evidence: step markers, calls of the whole model, cycle of ranges …",
             ),
             C("name", "str", "folded text of the ranges"),
             C("execution_count", "int64", "executions it makes"),

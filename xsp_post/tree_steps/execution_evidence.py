@@ -93,7 +93,8 @@ def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
             return ""
         least = f"{LEAST_COVERAGE:.0%}".replace("%", " %")
         said = (
-            f"model executions: none found; no marker, root module, cycle of ranges or period of launches holds {least}"
+            "model executions: none found; no marker, call of a model, cycle of ranges or period of launches holds "
+            f"{least}"
         )
         return said + f" of the {of_what}" + _other(others) + _without_launch(tree)
     parts = [f"`{row['name']}` ×{row['execution_count']:,}" for row in taken.head(_MOST_NAMED).to_dict("records")]

@@ -286,7 +286,7 @@ class _Finder:
         return outer & is_root[ranges.folded_id]
 
     def roots(self) -> Candidate | None:
-        """Calls of the root module that holds most of the device time."""
+        """Calls of the whole model that holds most of the device time."""
         roots = self._root_modules() & (self.inside_ns > 0)
         spans = np.flatnonzero(roots)
         if not len(spans):
@@ -298,7 +298,7 @@ class _Finder:
         return self.candidate(ROOTS, chosen)
 
     def training_steps(self, roots: Candidate | None) -> Candidate | None:
-        """Calls of the root module that training work follows outside of them: a step is all up to the next."""
+        """Calls of the whole model that training work follows outside of them: a step is all up to the next."""
         if roots is None or not self.training.any():
             return None
         ranges, times = self.ranges, self.times

@@ -179,7 +179,7 @@ def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
 
 def _conventions(ranges: Ranges, _: Options, library: np.ndarray, executions: Executions) -> _Found | None:
     model, turn = executions.model, executions.turn
-    # a call of the root module in a training step is the model, not a layer of it
+    # a call of the whole model in a training step is the model, not a layer of it
     called = ranges.around(ranges.has_role("module")) if executions.is_training else np.zeros(len(model), bool)
     layer, layers_are = _convention_layers(ranges, model | (called & (turn >= 0)), library)
     # the gradient of a layer is not a layer of its own: its kernels count for the forward one

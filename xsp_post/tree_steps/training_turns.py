@@ -1,6 +1,6 @@
 """Trace → Tree, step "what is one model execution": forward passes with the training work after them, unmarked.
 
-A call of the root module that backward or optimiser work follows is the forward part of a training step. The step
+A call of the whole model that backward or optimiser work follows is the forward part of a training step. The step
 reaches from there to the next call. Where optimiser steps are recorded they end the steps, so that several calls
 before one of them (gradient accumulation) are one step. Where the number of calls before a backward pass differs,
 those without one are evaluation: executions of their own.
