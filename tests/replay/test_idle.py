@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 from xsp_post.arrays.cutting import cut
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.replay import idle
 from xsp_post.replay.calls import CallClass, call_class
 from xsp_post.replay.idle import FIRST_LAUNCH, NOT_RECORDED, Cause, explain_idle
+from xsp_post.tree_steps.folding import fold
+from xsp_post.tree_tables.idle import idle_frames
 
 US = 1_000
 
@@ -26,14 +29,14 @@ def explained(builder: ExportBuilder, tmp_path: Path) -> pd.DataFrame:
     trace = load(tmp_path / "report.sqlite").trace
     assert trace is not None
     tree = build_tree(trace)
-    idle = explain_idle(tree)
-    pieces = idle.pieces
+    found = explain_idle(tree)
+    pieces = found.pieces
     length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
     assert (length > 0).all()
-    for number, device in idle.devices.iterrows():
+    for number, device in found.devices.iterrows():
         mine = (pieces["device"] == number).to_numpy()
         assert length[mine].sum() == device["end_ns"] - device["start_ns"] - device["busy_ns"]
-    strings = np.append(idle.strings, "")
+    strings = np.append(found.strings, "")
     names = np.asarray(tree.names.folded_names, object)[tree.nodes["folded_id"].to_numpy()]
     return pd.DataFrame(
         {
@@ -233,6 +236,21 @@ def test_causes_sum_to_the_idle_time_whatever_was_recorded(tmp_path_factory, ker
     for at, length in ranges:
         builder.range(f"r{length % 4}", at * US, (at + length) * US)
     explained(builder, tmp_path_factory.mktemp("any"))  # checks the sums
+
+
+def test_pieces_made_in_small_blocks_are_those_made_at_once(tmp_path, monkeypatch):
+    builder = ExportBuilder().process(100).thread(100).range("step", 0, 400 * US)
+    for at in range(0, 400 * US, 50 * US):
+        builder.kernel("one", launch=(at, at + 5 * US), run=(at + 10 * US, at + 30 * US), stream=7 + at % 3)
+    builder.write(tmp_path / "report.sqlite")
+    trace = load(tmp_path / "report.sqlite").trace
+    assert trace is not None
+    tree = build_tree(trace)
+    whole = idle_frames(tree, fold(tree))
+    monkeypatch.setattr(idle, "_AT_ONCE", 2)
+    assert len(list(idle.IdleBlocks(tree).pieces())) > 1
+    for name, frame in idle_frames(tree, fold(tree)).items():
+        pd.testing.assert_frame_equal(frame, whole[name], check_categorical=False)
 
 
 def test_calls_by_name():

@@ -120,8 +120,8 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
     s, e, t = start[order], end[order], thread[order]
     thread_count = int(thread.max()) + 1 if n else 0
     bounds = np.searchsorted(t, np.arange(thread_count + 1))
-    pointer, crossing = _nearest_enclosing(t, s, e)
     cluster = _clusters(t, s, e)
+    pointer, crossing = _nearest_enclosing(cluster, s, e)
     crosses = np.zeros(int(cluster[-1]) + 1 if n else 0, bool)
     crosses[cluster[crossing]] = True
     parent_sorted = pointer.copy()
@@ -157,8 +157,8 @@ def _outer_first(thread: Int, start: Int, end: Int, tie: Int | None) -> Int:
     return np.lexsort(keys)
 
 
-def _nearest_enclosing(thread: Int, start: Int, end: Int) -> tuple[Int, NDArray[np.bool_]]:
-    """For sorted ranges: the nearest earlier range of the thread whose end is not before ours (−1), and
+def _nearest_enclosing(cluster: Int, start: Int, end: Int) -> tuple[Int, NDArray[np.bool_]]:
+    """For sorted ranges: the nearest earlier range of the cluster whose end is not before ours (−1), and
     whether a range is skipped on the way that ends after our start (a partial overlap).
 
     Invariant of the jumping: every range strictly between ``pointer[i]`` and ``i`` ends before ``end[i]``.
@@ -166,7 +166,7 @@ def _nearest_enclosing(thread: Int, start: Int, end: Int) -> tuple[Int, NDArray[
     n = len(start)
     pointer = np.arange(-1, n - 1, dtype=np.int64)
     if n:
-        pointer[np.flatnonzero(np.r_[True, thread[1:] != thread[:-1]])] = -1
+        pointer[np.flatnonzero(np.r_[True, cluster[1:] != cluster[:-1]])] = -1
     crossing = np.zeros(n, bool)
     active = np.flatnonzero(pointer >= 0)
     while len(active):

@@ -99,7 +99,8 @@ class HostState:
         if not len(start):
             none = np.zeros(0, np.int64)
             return Pieces(none, none, none, none.astype(np.int8), none, none, none.astype(bool))
-        keys = Keys(int(start.min()), int(end.max()), self._thread_count)
+        self._since, self._until = int(start.min()), int(end.max())
+        keys = Keys(self._since, self._until, self._thread_count)
         order = np.argsort(keys.of(thread, start), kind="stable")
         self._regions = keys.of(thread, start)[order], keys.of(thread, end)[order]
         self._keys = keys
@@ -118,8 +119,11 @@ class HostState:
         """The intervals of a frame that overlap the stretches."""
         rows = None if wanted is None or wanted.all() else np.flatnonzero(wanted)
         t, s, e = (frame[column].to_numpy() if rows is None else frame[column].to_numpy()[rows] for column in _INTERVAL)
-        near = np.flatnonzero(overlaps(self._keys.of(t, s), self._keys.of(t, e), *self._regions))
-        return _Source(t[near].astype(np.int64), s[near], e[near], near if rows is None else rows[near])
+        near = np.flatnonzero((s < self._until) & (e > self._since))  # few, of a long recording
+        t, s, e = t[near], s[near], e[near]
+        hit = np.flatnonzero(overlaps(self._keys.of(t, s), self._keys.of(t, e), *self._regions))
+        near = near[hit]
+        return _Source(t[hit].astype(np.int64), s[hit], e[hit], near if rows is None else rows[near])
 
     def _calls(self) -> _Source:
         return self._chosen(self.tree.trace.launches)

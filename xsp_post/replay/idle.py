@@ -7,6 +7,7 @@ nanosecond.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,21 +44,49 @@ class Idle:
     strings: np.ndarray
 
 
+class IdleBlocks:
+    """The gaps of every device, cut by cause, some hundred thousand at a time: memory holds one block."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._gaps = find_gaps(tree)
+        self._state = HostState(tree)
+        self.devices = self._gaps.devices
+
+    def strings(self) -> np.ndarray:
+        """The texts that the pieces number; known when all blocks are made."""
+        return self._state.strings()
+
+    def pieces(self) -> Iterator[pd.DataFrame]:
+        """`Idle.pieces` in blocks, in order of device and time; at least one, which may be empty."""
+        tree, state, gaps = self._tree, self._state, self._gaps
+        row, start, end, iteration = _cut_at_executions(tree, gaps)
+        first_launches = _first_launches(tree)
+        for some in _blocks(gaps.device[row], row):
+            pieces = _explain(tree, state, gaps, row[some], start[some], end[some], iteration[some])
+            pieces["layer_node_id"] = _layers(tree, pieces)
+            pieces["detail_id"] = _details(tree, state, pieces, first_launches)
+            yield _coalesced(pieces)
+
+
 def explain_idle(tree: Tree) -> Idle:
     """Every gap of every device, cut by cause."""
-    gaps = find_gaps(tree)
-    state = HostState(tree)
-    row, start, end, iteration = _cut_at_executions(tree, gaps)
-    parts = []
-    for device in range(len(gaps.devices)):  # stretches of one thread are disjoint within a device only
-        mine = np.flatnonzero(gaps.device[row] == device)
-        for first in range(0, len(mine), _AT_ONCE):
-            some = mine[first : first + _AT_ONCE]
-            parts.append(_explain(tree, state, gaps, row[some], start[some], end[some], iteration[some]))
-    pieces = pd.concat(parts, ignore_index=True) if parts else _no_pieces()
-    pieces["layer_node_id"] = _layers(tree, pieces)
-    pieces["detail_id"] = _details(tree, state, pieces)
-    return Idle(_coalesced(pieces), gaps.devices, state.strings())
+    blocks = IdleBlocks(tree)
+    pieces = pd.concat(list(blocks.pieces()), ignore_index=True)
+    return Idle(pieces, blocks.devices, blocks.strings())
+
+
+def _blocks(device: np.ndarray, gap: np.ndarray) -> Iterator[slice]:
+    """Stretches of rows of one device (those of one thread are disjoint within a device only), with whole gaps."""
+    begins = np.append(np.flatnonzero(np.diff(device, prepend=-1)), len(device))
+    for first, last in zip(begins[:-1].tolist(), begins[1:].tolist()):
+        while last - first > _AT_ONCE:
+            until = first + int(np.searchsorted(gap[first:last], gap[first + _AT_ONCE], side="right"))
+            yield slice(first, until)
+            first = until
+        yield slice(first, last)
+    if not len(device):
+        yield slice(0, 0)
 
 
 def _cut_at_executions(tree: Tree, gaps: Gaps) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -296,9 +325,9 @@ def _layers(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
     return layer.astype(np.int32)
 
 
-def _details(tree: Tree, state: HostState, pieces: pd.DataFrame) -> np.ndarray:
+def _details(tree: Tree, state: HostState, pieces: pd.DataFrame, slow: np.ndarray) -> np.ndarray:
     """What a synchronisation or a queued operation waited for (the operation that ended last), and which launches
-    loaded code; text ids, −1 for none."""
+    loaded code (``slow``, per activity); text ids, −1 for none."""
     cause = pieces["cause"].to_numpy()
     detail = np.full(len(pieces), -1, np.int32)
     if not len(tree.activities):
@@ -311,7 +340,6 @@ def _details(tree: Tree, state: HostState, pieces: pd.DataFrame) -> np.ndarray:
     if long.any():
         detail[long] = state.text_id(NOT_RECORDED)
     following = pieces["next_activity"].to_numpy()
-    slow = _first_launches(tree)
     loads = (cause == int(Cause.LAUNCH_CALL)) & (following >= 0) & slow[np.maximum(following, 0)]
     if loads.any():
         detail[loads] = state.text_id(FIRST_LAUNCH)

@@ -41,24 +41,26 @@ def scope_of_pieces(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
     return np.where(is_inside & (pieces["previous_activity"].to_numpy() < 0), SCOPES.index(LEAD_IN), scope)
 
 
-def device_windows(tree: Tree, devices: pd.DataFrame, pieces: pd.DataFrame) -> pd.DataFrame:
-    """One row per device and scope in which time was spent (schemas: device_windows, without capture_id)."""
+def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
+    """One row per device and scope in which time was spent (schemas: device_windows, without capture_id).
+
+    ``causes``: the table idle_causes, which sums the idle time of each.
+    """
     codes, _ = device_codes(tree)
     activities = tree.activities
     scope = scope_of_iterations(tree)
     of_activity = scope[activities["iteration_index"].to_numpy()]
     family = _families(tree)
     names = _gpu_names(tree)
-    length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
-    of_piece = scope_of_pieces(tree, pieces)
-    device_of_piece = pieces["device"].to_numpy()
+    device_of_cause, scope_of_cause = causes["device_id"].to_numpy(), causes["scope"].to_numpy(object)
+    idle_of_cause = causes["idle_ns"].to_numpy()
     rows = []
     for number, device in enumerate(devices.to_dict("records")):  # a handful of devices
         mine = np.flatnonzero(codes == number)
         busy = _busy_parts(tree, mine, family[mine])
         for index, name in enumerate(SCOPES):
             parts = busy[index]
-            idle = int(length[(device_of_piece == number) & (of_piece == index)].sum())
+            idle = int(idle_of_cause[(device_of_cause == device["device_id"]) & (scope_of_cause == name)].sum())
             if not idle and not parts.any():
                 continue
             chosen = mine[of_activity[mine] == index]

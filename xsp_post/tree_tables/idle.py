@@ -8,25 +8,32 @@ import pandas as pd
 from xsp_post.arrays.rollup import add_up
 from xsp_post.model.tree import Tree
 from xsp_post.replay.host_state import Cause
-from xsp_post.replay.idle import Idle, explain_idle
+from xsp_post.replay.idle import Idle, IdleBlocks
 from xsp_post.replay.windows import SCOPES, device_windows, scope_of_pieces
 from xsp_post.schemas import column_names
 from xsp_post.tree_tables.columns import categorical
 
 CAUSES = pd.Index([cause.name.lower() for cause in Cause])
+_MOST_CODES = 1 << 62
 
 
 def idle_frames(tree: Tree, paths: pd.DataFrame, *, with_pieces: bool = True) -> dict[str, pd.DataFrame]:
     """The tables of idle time without their capture. ``paths`` gets its columns about waiting in place. Without
     ``with_pieces`` there is no table of them."""
-    idle = explain_idle(tree)
-    causes = idle_causes_frame(tree, idle)
+    blocks = IdleBlocks(tree)
+    sums: list[pd.DataFrame] = []
+    kept: list[pd.DataFrame] = []
+    for pieces in blocks.pieces():
+        sums.append(_summed(tree, pieces))
+        if with_pieces:
+            kept.append(pieces)
+    causes = _named(tree, sums, blocks.devices, blocks.strings())
     give_paths_their_waits(paths, causes)
-    windows = device_windows(tree, idle.devices, idle.pieces)
+    windows = device_windows(tree, blocks.devices, causes)
     wanted = [name for name in column_names("device_windows") if name != "capture_id"]
     frames = {"idle_causes": causes, "device_windows": windows.reindex(columns=wanted)}
     if with_pieces:
-        frames["idle"] = idle_frame(tree, idle)
+        frames["idle"] = idle_frame(tree, Idle(pd.concat(kept, ignore_index=True), blocks.devices, blocks.strings()))
     return frames
 
 
@@ -60,43 +67,61 @@ def _layer_index(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
 
 def idle_causes_frame(tree: Tree, idle: Idle) -> pd.DataFrame:
     """The pieces summed by device, scope, cause, call, detail, range and layer; longest sums first."""
-    pieces = idle.pieces
+    return _named(tree, [_summed(tree, idle.pieces)], idle.devices, idle.strings)
+
+
+def _summed(tree: Tree, pieces: pd.DataFrame) -> pd.DataFrame:
+    """One row per combination of `_KEYS` in order of first appearance, with the node of its first piece."""
     node = pieces["node_id"].to_numpy()
-    path = np.where(node >= 0, tree.nodes["path_id"].to_numpy()[np.maximum(node, 0)], -1)
-    length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
-    layer = _layer_index(tree, pieces)
-    keys = {
+    rows = {
         "device": pieces["device"].to_numpy(),
         "scope": scope_of_pieces(tree, pieces),
         "cause": pieces["cause"].to_numpy(),
         "call_id": pieces["call_id"].to_numpy(),
         "detail_id": pieces["detail_id"].to_numpy(),
-        "path_id": path,
-        "layer_index": layer,
+        "path_id": np.where(node >= 0, tree.nodes["path_id"].to_numpy()[np.maximum(node, 0)], -1),
+        "layer_index": _layer_index(tree, pieces),
+        "node_id": node,
     }
-    group, first = _groups(list(keys.values()), len(pieces))
-    count = len(first)
-    longest = np.zeros(count, np.int64)
-    np.maximum.at(longest, group, length)
-    summed = np.zeros(count, np.int64)
-    np.add.at(summed, group, length)
-    number = np.append(idle.devices["device_id"].to_numpy(), -1)
-    owner = tree.nodes["folded_id"].to_numpy()[np.maximum(node[first], 0)]
-    is_owned = (node[first] > 0) & (path[first] >= 0)
+    length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
+    return _combined(rows, length, np.ones(len(node), np.int64), length)
+
+
+_KEYS = ("device", "scope", "cause", "call_id", "detail_id", "path_id", "layer_index")
+
+
+def _combined(rows: dict[str, np.ndarray], idle: np.ndarray, pieces: np.ndarray, longest: np.ndarray) -> pd.DataFrame:
+    group, first = _groups([rows[key] for key in _KEYS], len(idle))
+    sums = {name: np.zeros(len(first), np.int64) for name in ("idle_ns", "piece_count", "longest_ns")}
+    np.add.at(sums["idle_ns"], group, idle)
+    np.add.at(sums["piece_count"], group, pieces)
+    np.maximum.at(sums["longest_ns"], group, longest)
+    return pd.DataFrame({name: values[first] for name, values in rows.items()} | sums)
+
+
+def _named(tree: Tree, sums: list[pd.DataFrame], devices: pd.DataFrame, strings: np.ndarray) -> pd.DataFrame:
+    """``idle_causes`` of the sums of all blocks."""
+    summed = sums[0]
+    if len(sums) > 1:
+        every = pd.concat(sums, ignore_index=True)
+        amounts = (every.pop(name).to_numpy() for name in ("idle_ns", "piece_count", "longest_ns"))
+        summed = _combined({str(name): values.to_numpy() for name, values in every.items()}, *amounts)
+    number = np.append(devices["device_id"].to_numpy(), -1)
+    node, path, layer = (summed[name].to_numpy() for name in ("node_id", "path_id", "layer_index"))
+    owner = tree.nodes["folded_id"].to_numpy()[np.maximum(node, 0)]
+    is_owned = (node > 0) & (path >= 0)
     frame = pd.DataFrame(
         {
-            "device_id": number[keys["device"][first]],
-            "scope": pd.Categorical.from_codes(keys["scope"][first], pd.Index(SCOPES)),
-            "cause": pd.Categorical.from_codes(keys["cause"][first], CAUSES),
-            "call_name": categorical(keys["call_id"][first], idle.strings),
-            "detail": categorical(keys["detail_id"][first], idle.strings),
-            "path_id": path[first],
+            "device_id": number[summed["device"].to_numpy()],
+            "scope": pd.Categorical.from_codes(summed["scope"].to_numpy(), pd.Index(SCOPES)),
+            "cause": pd.Categorical.from_codes(summed["cause"].to_numpy(), CAUSES),
+            "call_name": categorical(summed["call_id"].to_numpy(), strings),
+            "detail": categorical(summed["detail_id"].to_numpy(), strings),
+            "path_id": path,
             "owner": categorical(np.where(is_owned, owner, -1), np.asarray(tree.names.folded_names, object)),
-            "layer_index": layer[first],
-            "layer_path": categorical(layer[first] - 1, _layer_paths(tree)),
-            "idle_ns": summed,
-            "piece_count": np.bincount(group, minlength=count).astype(np.int64),
-            "longest_ns": longest,
+            "layer_index": layer,
+            "layer_path": categorical(layer - 1, _layer_paths(tree)),
+            **{name: summed[name].to_numpy() for name in ("idle_ns", "piece_count", "longest_ns")},
         }
     )
     return frame.sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)
@@ -109,10 +134,16 @@ def _layer_paths(tree: Tree) -> np.ndarray:
 
 def _groups(keys: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
     """Number the different combinations: group of every row, and the first row of every group."""
-    code = np.zeros(count, np.int64)
-    for values in keys:
-        own, unique = pd.factorize(values)
-        code, _ = pd.factorize(code * max(len(unique), 1) + own)
+    code, size = np.zeros(count, np.int64), 1
+    for values in keys if count else ():
+        low = int(values.min())
+        spread = int(values.max()) - low + 1
+        if size * spread > _MOST_CODES:
+            code, used = pd.factorize(code)
+            size = len(used)
+        code = code * spread + (values - low)
+        size *= spread
+    code, _ = pd.factorize(code)
     first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
     first[code[::-1]] = np.arange(count)[::-1]
     return code, first

@@ -144,7 +144,7 @@ def _of_capture(results: Results, capture_id: int, options: Options) -> dict[str
     pieces, table = idle
     causes = idle_causes_frame(tree, pieces)
     give_paths_their_waits(frames["paths"], causes)
-    windows = device_windows(tree, pieces.devices, pieces.pieces)
+    windows = device_windows(tree, pieces.devices, causes)
     frames["idle_causes"] = causes
     frames["device_windows"] = windows.reindex(columns=[c for c in column_names("device_windows") if c != "capture_id"])
     for frame in frames.values():
