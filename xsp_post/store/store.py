@@ -48,6 +48,7 @@ from xsp_post.store.layout import (
     split_table,
     storable,
 )
+from xsp_post.store.pages import append_rows, can_append
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -149,7 +150,15 @@ class StoreWriter:
                     self._columns[table] = list(types)
                     bulk.append((table, rows))
                 database.execute(split.view)
-        self._ingest(bulk)
+            keys = {name: database.table(name).pks for name, rows in bulk if can_append(rows)}
+            roots = dict(database.execute("SELECT name, rootpage FROM sqlite_master").fetchall())
+        self._ingest(
+            [
+                (table, rows)
+                for table, rows in bulk
+                if table not in keys or not append_rows(self._path, roots[table], rows, keys[table][0])
+            ]
+        )
         with self._open() as database:
             _create_indexes(database, [table for table, _ in bulk])
 
