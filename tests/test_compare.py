@@ -350,7 +350,7 @@ def test_windows_are_compared_by_the_work_in_them(windows):
     assert len(others) == 10 and np.allclose(others["other_mean_ns"], others["base_mean_ns"], rtol=0.02)
     verdict, regression = windows.frame("compare_summary")["statement"].iloc[:2]
     assert verdict.startswith("Slower: ") and "In an equal window: 10.5 % fewer kernels" in verdict
-    assert "385 µs → 544 µs" in verdict and "idle 58.9 ms → 104 ms (2 GPUs together, from begin to end" in verdict
+    assert "385 µs → 544 µs" in verdict and "idle 58.9 ms → 104 ms (2 GPUs together, the whole recording)" in verdict
     # the table below has the same numbers
     assert "| idle | 58.9 ms | 104 ms | +77.4 % |" in comparison_markdown(windows, ("base", "other"))
     assert regression.startswith("Largest regression: ncclDevKernel_SendRecv")

@@ -31,6 +31,13 @@ def test_layers_of_one_type_are_one_part_and_what_is_small_is_other():
     )
 
 
+def test_of_several_executions_it_is_said_which_one():
+    found = _results()
+    measured = pd.DataFrame({"capture_id": 0, "is_warmup": [True, False, False, False]})
+    line = critical_path_line(Analysis({**found.frames, "iterations": measured}), 0)
+    assert line.startswith("Critical path of execution 2 (of 3 the one nearest the median), 1.00 µs: ")
+
+
 def test_what_a_cpu_runs_are_operators():
     found = _results()
     cpu = Analysis({**found.frames, "devices": pd.DataFrame({"capture_id": [0], "device_id": [-1]})})

@@ -95,7 +95,7 @@ def _evidence(found: Impact) -> str:
     idle = [totals["idle"][f"{side}_value"] for side in ("base", "other")]
     if abs(idle[1] - idle[0]) >= _LEAST_CHANGE * max(idle[0], 1):
         over = f"{found.device_count} GPUs together, " if found.device_count > 1 else ""
-        whole = "from begin to end of the recording"
+        whole = "the whole recording"
         parts.append(f"idle {format_ns(idle[0])} → {format_ns(idle[1])} ({over}{whole})")
     if (name := _most_changed(found)) is not None:
         means = f"{format_ns(name['base_mean_ns'])} → {format_ns(name['other_mean_ns'])}"

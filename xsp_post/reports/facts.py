@@ -117,7 +117,7 @@ def _device_facts(device: Device, row: pd.Series) -> list[Fact]:
     found = []
     busy = row["gpu_busy_ratio"]
     if busy == busy:
-        said = f"{format_ns(row['busy_ns'])} of an iteration of the run that recorded the {device.work}"
+        said = f"{format_ns(row['busy_ns'])} of an iteration of the run that recorded the {device.work} (trimmed means)"
         found.append(Fact("busy", f"{device.name} busy", format_ratio_percent(busy), _number(busy), said))
     count = int(row["kernel_count"])
     said = f"{format_ns(row['kernel_latency_ns'])} in all, {format_count(row['unique_kernel_count'])} different"

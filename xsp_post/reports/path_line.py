@@ -7,7 +7,7 @@ import pandas as pd
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.facts import device_of
-from xsp_post.schemas.units import format_ns, format_ratio_percent
+from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _MOST_PARTS = 4
 _LEAST_RATIO = 0.03
@@ -36,7 +36,10 @@ def critical_path_line(results: Results, capture_id: int) -> str:
     if (rest := 1 - float(named.sum())) >= 0.005:
         texts.append(f"{format_ratio_percent(rest)} other")
     number = steps["iteration_index"].iloc[0]
-    what = "the recording" if pd.isna(number) else f"execution {int(number)}"
+    measured = frame_or_empty(results, "iterations", ["capture_id", "is_warmup"])
+    count = int((measured["capture_id"].eq(capture_id) & ~measured["is_warmup"].astype(bool)).sum())
+    nearest = f" (of {format_count(count)} the one nearest the median)" if count > 1 else ""
+    what = "the recording" if pd.isna(number) else f"execution {int(number)}{nearest}"
     return f"Critical path of {what}, {format_ns(total)}: {', '.join(texts)}"
 
 

@@ -236,15 +236,15 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
         say(console, Text(" · ".join(f"{titles[c]} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
     longest = min(_TEXT_WIDTH, max(console.width * 2 // 5, 16))  # a name leaves room for what is said of it
     cells = {c: _cells(listed[c], formatter_of(str(c)), longest) for c in columns}
-    widths = {c: max([len(titles[c]), *(len(cell) for cell in cells[c])]) + 1 for c in columns}
+    widths = {c: max([len(titles[c]), *(len(cell) for cell in cells[c])]) + 2 for c in columns}
     room = console.width
     fitting: list[Any] = []
     for column in columns:
-        if fitting and widths[column] > room:
+        if fitting and widths[column] - 2 > room:
             break
         fitting.append(column)
         room -= widths[column]
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in fitting:
         numeric = pd.api.types.is_numeric_dtype(listed[column].dtype)
         table.add_column(Text(titles[column]), justify="right" if numeric else "left", overflow="fold")

@@ -108,7 +108,7 @@ def _busy(row: pd.Series, device: Device) -> list[str]:
         found.append(
             f"{device.name} busy {format_ns(row['busy_ns'])} per iteration, "
             f"{format_ratio_percent(row['gpu_busy_ratio'])} of the time from its first to its last work on the device "
-            f"(union of device intervals)."
+            "(union of device intervals, trimmed means; the sentence above is of all executions together)."
         )
     if row["gpu_latency_ratio"] == row["gpu_latency_ratio"]:
         less = row["kernel_latency_ns"] < row["busy_ns"]

@@ -181,7 +181,7 @@ def print_why(console: Console, said: Why) -> None:
             say(console, line)
     if said.causes:
         idle = limit.window_ns - limit.busy_ns
-        console.print(Text(f"Largest causes of {format_ns(idle)} idle time", style="bold"))
+        console.print(Text(f"Largest causes of {format_ns(idle)} idle time ({_idle_of(limit)})", style="bold"))
     for row in said.causes:
         say(console, f"  {format_ratio_percent(row.ratio):>7}  {cause_text(row)}{_pieces(row.piece_count)}", hanging=9)
     console.print(Text("What to do next", style="bold"))
@@ -191,6 +191,13 @@ def print_why(console: Console, said: Why) -> None:
         say(console, Text(f"  {number}. {shown(one.what, 300)}", style="bold"), hanging=3)
         say(console, f"     {gain_of(one)}. {shown(one.evidence, 400)}", hanging=0)
         say(console, Text(f"     Assumed: {shown(one.assumption, 300)}", style="dim"), hanging=0)
+
+
+def _idle_of(limit: Limit) -> str:
+    """Which time the idle time is of; `compare` says it of the whole recording."""
+    together = f"{limit.device_count} GPUs together, " if limit.device_count > 1 else ""
+    scope = {"execution": "measured executions, ", "warm-up": "warm-up, "}.get(limit.scope, "")
+    return f"{together}{scope}from the first device work to the last"
 
 
 def reach_of(one: Advice) -> str:
