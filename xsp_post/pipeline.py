@@ -22,7 +22,7 @@ from xsp_post.ingest.sources import Loaded, expand, load, sniff
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import DEFAULTS, ROOFS, Options
-from xsp_post.model.results import Analysis, Overlay, Results, with_findings
+from xsp_post.model.results import Analysis, OnDemand, Overlay, Results, with_findings
 from xsp_post.model.trace import Trace
 
 if TYPE_CHECKING:
@@ -35,11 +35,13 @@ def results_of(
     options: Options | None = None,
     *,
     is_summary: bool = False,
+    is_on_demand: bool = False,
     reading: SqliteTables | None = None,
 ) -> Results:
     """A store's results (its analyses made again for other roofs or peaks), or captures analysed now.
 
     ``is_summary``: of captures only what the printed tree shows: captures, paths, balance and findings.
+    ``is_on_demand``: of captures, make the tables of analyses and replay when they are read, without their findings.
     ``reading``: the first source, which is being read already (`ingest.sources.begin`).
     """
     store = store_of(paths) if reading is None else None
@@ -50,6 +52,8 @@ def results_of(
 
         opened = open_store(store)
         return opened if options is None or options.is_default(ROOFS) else reanalyze(opened, options)
+    if is_on_demand:
+        return analyze_on_demand(_loaded(paths, reading, detail=True), options or DEFAULTS)
     return summarize(paths, options, reading) if is_summary else analyze(paths, options, reading)
 
 
@@ -98,10 +102,42 @@ def analyze_loaded(
     loaded: list[Loaded], options: Options, on_rows: Callable[[dict[str, pd.DataFrame]], None] | None = None
 ) -> Analysis:
     """The same, for sources that are read already."""
-    from xsp_post.hierarchy import build_tree
-    from xsp_post.reconcile import reconcile
     from xsp_post.replay.collectives import across_ranks
     from xsp_post.replay.tables import replay_frames
+
+    analysis = _core(loaded, options, on_rows)
+    replayed = {**replay_frames(analysis), "collectives": across_ranks(analysis.frames["collectives"])}
+    analysis = Analysis({**analysis.frames, **replayed}, analysis.findings)
+    return with_analyses(analysis, options)
+
+
+def analyze_on_demand(loaded: list[Loaded], options: Options) -> OnDemand:
+    """The same tables, but those of analyses and replay are made when they are read, without their findings."""
+    from xsp_post.analyses import is_work_known, makers
+    from xsp_post.analyses.limits import WORKLESS
+    from xsp_post.analyses.ranks import ranks_of
+    from xsp_post.replay.collectives import across_ranks
+    from xsp_post.replay.tables import replay_frames
+
+    frames = _core(loaded, options).frames
+    rows = frames.pop("collectives")
+    made: dict[str, Callable[[Results], dict[str, pd.DataFrame]]] = {
+        **makers(options),
+        **dict.fromkeys(("replays", "critical_path"), replay_frames),
+        "collectives": lambda _: {"collectives": across_ranks(rows)},
+        "ranks": lambda results: {"ranks": ranks_of(results)},
+    }
+    if not is_work_known(Analysis(frames)):
+        frames[WORKLESS] = pd.DataFrame()
+    return OnDemand(frames, made)
+
+
+def _core(
+    loaded: list[Loaded], options: Options, on_rows: Callable[[dict[str, pd.DataFrame]], None] | None = None
+) -> Analysis:
+    """The core tables, reconciled, with counters where there are any."""
+    from xsp_post.hierarchy import build_tree
+    from xsp_post.reconcile import reconcile
     from xsp_post.tree_tables import core_frames
 
     traces = _traces(loaded)
@@ -116,9 +152,7 @@ def analyze_loaded(
     reports = [one.counters for one in loaded if one.counters is not None]
     if reports:
         analysis = with_counters(analysis, reports)
-    replayed = {**replay_frames(analysis), "collectives": across_ranks(analysis.frames["collectives"])}
-    analysis = Analysis({**analysis.frames, **replayed}, analysis.findings)
-    return with_analyses(analysis, options)
+    return analysis
 
 
 def _twin(options: Options) -> Twin | None:

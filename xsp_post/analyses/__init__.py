@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -187,6 +188,23 @@ def compute_all(
     inputs = prepare(results, replace(Options.of(options), **choices))
     tables = {spec.table: spec.function(inputs) for spec in ANALYSES.values()}
     return tables, inputs.findings
+
+
+def makers(options: user.Options) -> dict[str, Callable[[Results], dict[str, pd.DataFrame]]]:
+    """What makes each table of `ANALYSES` alone (`OnDemand`); what they have in common is made once."""
+    from xsp_post.analyses.inputs import prepare
+
+    inputs = cache(lambda results: prepare(results, Options.of(options)))
+
+    def maker(spec: AnalysisSpec) -> Callable[[Results], dict[str, pd.DataFrame]]:
+        return lambda results: {spec.table: spec.function(inputs(results))}
+
+    return {spec.table: maker(spec) for spec in ANALYSES.values()}
+
+
+def is_work_known(results: Results) -> bool:
+    """Whether flop are known of any kernel or layer: without them nothing is said of roofs."""
+    return _has("counters", results)
 
 
 _RECORD = {

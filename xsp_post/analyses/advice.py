@@ -8,9 +8,7 @@ PyTorch's commands are named where the capture shows that PyTorch ran.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,9 +22,9 @@ from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import without_tensor_cores
 from xsp_post.replay.calls import LONG_HOST_NS
-from xsp_post.replay.fidelity import Identity, identity_of
+from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.tables import MOST_OPERATIONS
-from xsp_post.replay.what_if import what_if
+from xsp_post.replay.what_if import gain_of
 from xsp_post.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
 
 MOST = 7
@@ -82,8 +80,7 @@ def why_none(results: Results, limit: Limit) -> str:
 
 
 def _advice(results: Results, limit: Limit) -> list[Advice]:
-    identity = cache(lambda: identity_of(results, limit.captures[0]))
-    replayed = [_replayed(results, limit, one, identity) for one in _worth(results, limit)]
+    replayed = [_replayed(results, limit, one) for one in _worth(results, limit)]
     return sorted((one for one in replayed if one is not None), key=lambda one: -one.bound_ns)[:MOST]
 
 
@@ -115,7 +112,7 @@ def _made(
     return Advice(code, what, evidence, assumption, int(bound_ns), float(bound_ns) / limit.window_ns, change)
 
 
-def _replayed(results: Results, limit: Limit, one: Advice, identity: Callable[[], Identity]) -> Advice | None:
+def _replayed(results: Results, limit: Limit, one: Advice) -> Advice | None:
     """The advice with the gain that a replay finds, of the same time as the limit (`device_span`); None where the
     gain is below the replay's error. Without the tables of a replay, or where it refuses, the advice stays as it is."""
     has_tables = {"kernels", "dependencies", "memory_operations"} <= set(results.tables())
@@ -124,17 +121,17 @@ def _replayed(results: Results, limit: Limit, one: Advice, identity: Callable[[]
     if int(limit.window["kernel_count"]) > MOST_OPERATIONS:
         return one
     try:
-        prediction = what_if(results, [one.change], limit.captures[0], identity())
+        known = identity_of(results, limit.captures[0])
+        gain = max(gain_of(results, one.change, limit.captures[0], known), 0.0)
     except XspPostError:
         return one
-    gain = max(-prediction.device_span.change_ratio, 0.0)
-    if gain < max(prediction.error_ratio, LEAST_RATIO):
+    if gain < max(known.error_ratio, LEAST_RATIO):
         return None
     if gain - one.bound_ratio >= LEAST_RATIO and one.change in UNBOUND:
         return one  # most of the gain is other work that moves up, no part of what the advice names
     return replace(
         one, bound_ratio=min(gain, one.bound_ratio), bound_ns=min(math.ceil(gain * limit.window_ns), one.bound_ns),
-        bound_source="replay", replay_error_ratio=prediction.error_ratio,
+        bound_source="replay", replay_error_ratio=known.error_ratio,
     )  # fmt: skip
 
 

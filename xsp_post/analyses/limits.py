@@ -51,6 +51,8 @@ FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
 SCOPES = ("execution", "warm-up", "outside")
 # A table that results have whose kernels' work could be counted, but was not: their names decide nothing then.
 UNCOUNTED = "uncounted"
+# A table that results have where the work of no kernel is known: A15, which takes a while to make, has none either.
+WORKLESS = "workless"
 # What the first execution did before the first operation of the device, and the last one after its last: kept apart, no
 # part of the verdict.
 LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
@@ -167,7 +169,7 @@ def _judged(limit: Limit, results: Results) -> Limit:
 def _kernels_are(limit: Limit, results: Results) -> str:
     """compute, memory or kernel (not known): from counters or counted work where there are any, else from what the
     names of a GPU's kernels say. The operators of a CPU say nothing by their names."""
-    measured = work_of(results, limit.captures)
+    measured = counted_work_of(results, limit.captures)
     if measured is not None and str(measured["bound"]) in ("compute", "memory", "latency"):
         return str(measured["bound"])
     if not limit.is_gpu or UNCOUNTED in results.tables():
@@ -188,6 +190,11 @@ def work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
     mine = cases.loc[cases["kernel_capture_id"].isin(list(captures)), "case_index"]
     rows = rows[rows["case_index"].isin(mine) & (rows["kernel_count"] > 0)]
     return None if rows.empty else rows.sort_values("kernel_latency_ns", ascending=False, kind="stable").iloc[0]
+
+
+def counted_work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
+    """The same; None too where it is known that no work was counted."""
+    return None if WORKLESS in results.tables() else work_of(results, captures)
 
 
 def _say(limit: Limit, kind: str, reason: str = "") -> Limit:

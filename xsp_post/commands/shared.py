@@ -96,6 +96,7 @@ def results_of(
     options: Options,
     *,
     is_summary: bool = False,
+    is_on_demand: bool = False,
     reading: SqliteTables | None = None,
 ) -> Results:
     """`pipeline.results_of`, with progress, and a note where options cannot change what a store holds."""
@@ -104,7 +105,7 @@ def results_of(
     from xsp_post.pipeline import results_of, store_of
 
     with step("reading captures …"):
-        results = results_of(paths, options, is_summary=is_summary, reading=reading)
+        results = results_of(paths, options, is_summary=is_summary, is_on_demand=is_on_demand, reading=reading)
     if not options.is_default(TREE) and (store := store_of(paths)) is not None:
         say(f"Note: {store.name} is a store: ranges got their levels when it was made. To assign them again, "
             "give the captures instead.")  # fmt: skip

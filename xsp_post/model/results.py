@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -54,6 +54,24 @@ class Analysis:
         return sorted(self.frames)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        frame = self.frames[name]
+        return frame if columns is None else frame[list(columns)]
+
+
+@dataclass(eq=False)
+class OnDemand:
+    """Tables of one workload, some of which are made when they are first read. ``makers``: of a table, what makes it
+    and perhaps others."""
+
+    frames: dict[str, pd.DataFrame]
+    makers: Mapping[str, Callable[[Results], Mapping[str, pd.DataFrame]]]
+
+    def tables(self) -> list[str]:
+        return sorted({*self.frames, *self.makers})
+
+    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        if name not in self.frames:
+            self.frames.update(self.makers[name](self))
         frame = self.frames[name]
         return frame if columns is None else frame[list(columns)]
 

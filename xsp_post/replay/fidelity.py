@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -33,8 +34,19 @@ class Identity:
     refusal: str  # why nothing is predicted; '' when it is
 
 
+# The last one of each results: the critical path, every advice and a prediction ask for the same.
+_LAST: WeakKeyDictionary[Results, tuple[int, Identity]] = WeakKeyDictionary()
+
+
 def identity_of(results: Results, capture_id: int) -> Identity:
     """Replay one capture as it was. Never raises for odd captures: `refusal` says what is missing."""
+    known = _LAST.get(results)
+    if known is None or known[0] != capture_id:
+        known = _LAST[results] = capture_id, _identity_of(results, capture_id)
+    return known[1]
+
+
+def _identity_of(results: Results, capture_id: int) -> Identity:
     recording = read_recording(results, capture_id)
     graph = make_graph(recording, learn(recording))
     replayed = replay(graph)

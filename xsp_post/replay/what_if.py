@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.base.errors import ContradictionError, UsageError
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.replay.changes import Effect, apply_change, parse_change
+from xsp_post.replay.changes import Change, Effect, apply_change, parse_change
 from xsp_post.replay.critical_path import (
     COMMUNICATION,
     HOST,
@@ -23,7 +23,7 @@ from xsp_post.replay.critical_path import (
 )
 from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock, without_edges
 from xsp_post.replay.fidelity import Identity, identity_of
-from xsp_post.replay.graph import Graph, Steps, replay
+from xsp_post.replay.graph import Amounts, Graph, Replayed, Steps, replay
 
 LEAST_MARGIN_RATIO = 0.02  # clocks and temperatures change between runs: no interval is narrower
 # What really changes seldom does so by the factor exactly (caches, memory, other kernels): this share of the change,
@@ -87,6 +87,16 @@ class Prediction:
         )  # fmt: skip
 
 
+@dataclass
+class _Changed:
+    """A recording replayed with changes."""
+
+    effects: list[Effect]
+    amounts: Amounts
+    replayed: Replayed
+    after: pd.DataFrame  # `executions.measure` of it
+
+
 def what_if(
     results: Results, changes: Sequence[str], capture_id: int | None = None, identity: Identity | None = None
 ) -> Prediction:
@@ -96,16 +106,51 @@ def what_if(
     Raises `UsageError` for a change that cannot be read or that matches nothing, `ContradictionError` where the replay
     is refused: its message says why.
     """
-    if not changes:
-        raise UsageError("no change is given", code="bad-change", hint="give one with --change kernel:REGEX=0.5x")
-    parsed = [parse_change(text) for text in changes]
-    captures = results.frame("captures")
+    parsed = _parsed(changes)
+    captures = results.frame("captures", ["capture_id", "kernel_count", "source_name"])
     if capture_id is None:
         capture_id = int(captures.sort_values("kernel_count", kind="stable")["capture_id"].iloc[-1])
     identity = identity or identity_of(results, capture_id)
-    source = captures.loc[captures["capture_id"] == capture_id, "source_name"].astype(str)
-    name = source.iloc[0] if len(source) else ""
+    changed = _changed(results, parsed, capture_id, identity)
+    graph, executions = identity.graph, identity.executions
+    clock, after = simulated_clock(changed.replayed), changed.after
+    new_graph = replace(graph, amounts=changed.amounts)
+    path = _path(results, new_graph, executions, clock, after, changed.replayed.steps)
+    before = _path(results, graph, executions, recorded_clock(graph), identity.recorded, identity.replayed.steps)
+    made, spread = _amounts(identity.recorded, identity.simulated, after, identity.error_ratio)
+    limit, ratio = limit_of(path)
+    return Prediction(
+        capture_id, _source_name(captures, capture_id), executions.label, len(executions.index), changed.effects,
+        made["latency_ns"], _device_span(identity, changed) or made["latency_ns"], made.get("period_ns"),
+        identity.error_ratio, spread, path, limit, ratio, limit_of(before)[0],
+    )  # fmt: skip
+
+
+def gain_of(results: Results, change: str, capture_id: int, identity: Identity) -> float:
+    """The share of the device's time of an execution that a change saves; below 0 where it costs. Raises as
+    `what_if`."""
+    changed = _changed(results, _parsed([change]), capture_id, identity)
+    span = _device_span(identity, changed)
+    if span is None:
+        span = _amounts(identity.recorded, identity.simulated, changed.after, identity.error_ratio)[0]["latency_ns"]
+    return -span.change_ratio
+
+
+def _source_name(captures: pd.DataFrame, capture_id: int) -> str:
+    names = captures.loc[captures["capture_id"] == capture_id, "source_name"].astype(str)
+    return str(names.iloc[0]) if len(names) else ""
+
+
+def _parsed(changes: Sequence[str]) -> list[Change]:
+    if not changes:
+        raise UsageError("no change is given", code="bad-change", hint="give one with --change kernel:REGEX=0.5x")
+    return [parse_change(text) for text in changes]
+
+
+def _changed(results: Results, changes: Sequence[Change], capture_id: int, identity: Identity) -> _Changed:
+    """The recording with all changes together, replayed."""
     if identity.refusal:
+        name = _source_name(results.frame("captures", ["capture_id", "source_name"]), capture_id)
         raise ContradictionError(
             f"{name}: nothing is predicted: {identity.refusal}",
             code="replay-refused",
@@ -114,27 +159,19 @@ def what_if(
         )
     amounts = identity.graph.amounts.copy()
     effects = [
-        apply_change(change, identity.graph, amounts, identity.executions, results, capture_id) for change in parsed
+        apply_change(change, identity.graph, amounts, identity.executions, results, capture_id) for change in changes
     ]
     replayed = replay(identity.graph, amounts)
-    changed = Graph(**{**vars(identity.graph), "amounts": amounts})
-    clock = simulated_clock(replayed)
-    after = measure(identity.executions, clock)
-    path = _path(results, changed, identity.executions, clock, after, replayed.steps)
-    clock = recorded_clock(identity.graph)
-    before = _path(results, identity.graph, identity.executions, clock, identity.recorded, identity.replayed.steps)
-    made, spread = _amounts(identity.recorded, identity.simulated, after, identity.error_ratio)
-    clocks = (recorded_clock(identity.graph), simulated_clock(identity.replayed), simulated_clock(replayed))
-    spans = [
-        without_edges(identity.executions, identity.graph, one, frame)
-        for one, frame in zip(clocks, (identity.recorded, identity.simulated, after))
-    ]
-    span = _amounts(spans[0], spans[1], spans[2], identity.error_ratio)[0].get("latency_ns", made["latency_ns"])
-    limit, ratio = limit_of(path)
-    return Prediction(
-        capture_id, name, identity.executions.label, len(identity.executions.index), effects, made["latency_ns"], span,
-        made.get("period_ns"), identity.error_ratio, spread, path, limit, ratio, limit_of(before)[0],
-    )  # fmt: skip
+    return _Changed(effects, amounts, replayed, measure(identity.executions, simulated_clock(replayed)))
+
+
+def _device_span(identity: Identity, changed: _Changed) -> Amount | None:
+    """The latency without what precedes the first device work and follows the last; None where none was measured."""
+    graph, executions = identity.graph, identity.executions
+    clocks = (recorded_clock(graph), simulated_clock(identity.replayed), simulated_clock(changed.replayed))
+    measured = (identity.recorded, identity.simulated, changed.after)
+    spans = [without_edges(executions, graph, clock, frame) for clock, frame in zip(clocks, measured)]
+    return _amounts(spans[0], spans[1], spans[2], identity.error_ratio)[0].get("latency_ns")
 
 
 def _amounts(

@@ -15,7 +15,7 @@ from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table,
 from xsp_post.reports.cases import Case
 from xsp_post.reports.memory_line import EARLIER, memory_line, owners_of
 from xsp_post.reports.text import shorten, visible
-from xsp_post.reports.verdict import captures_of
+from xsp_post.reports.verdict_captures import captures_of
 from xsp_post.schemas.units import format_bytes, format_ns, format_ratio_percent
 from xsp_post.schemas.views import view_of
 

@@ -22,7 +22,8 @@ from xsp_post.reports.part import part_sentence, part_text
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.time_split import Split, device_split, layer_split
 from xsp_post.reports.trust import Balance, balances, trust_data
-from xsp_post.reports.verdict import Verdict, captures_of, verdict
+from xsp_post.reports.verdict import Verdict, verdict
+from xsp_post.reports.verdict_captures import captures_of
 from xsp_post.schemas.units import format_ns, format_ratio_percent
 
 TOP = 5

@@ -12,17 +12,16 @@ from typing import Any
 import pandas as pd
 from rich.text import Text
 
-from xsp_post.analyses.frames import core_frame
-from xsp_post.analyses.limits import NOT_RECORDED, UNCOUNTED, CauseRow, Limit
+from xsp_post.analyses.limits import NOT_RECORDED, UNCOUNTED, CauseRow, Limit, counted_work_of
 
 from xsp_post.analyses.limits import find_limit, largest_causes, lead_in, lead_out, work_of  # isort: skip
-from xsp_post.analyses.ranks import are_one_job
 from xsp_post.base.text_safety import shown
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.facts import Device, device_of
 from xsp_post.reports.text import short_kernel, visible
+from xsp_post.reports.verdict_captures import captures_of, main_captures, own_verdicts
 from xsp_post.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
 WORDS = {
@@ -185,11 +184,13 @@ def _outside(results: Results, limit: Limit) -> str:
 
 def _profiled(results: Results, limit: Limit) -> str:
     """That an execution with the profiler took far longer than one without, which a run measured, too; "" else."""
-    cases_of = frame_or_empty(results, "cases", ["kernel_capture_id", "batch_size", "phase"])
-    cases_of = cases_of[cases_of["kernel_capture_id"].isin(limit.captures)]
     levels = frame_or_empty(results, "overhead")
     levels = levels[levels["event_kind"].astype(str).eq("model")]
-    if limit.scope != "execution" or cases_of.empty or levels.empty:
+    if limit.scope != "execution" or levels.empty:
+        return ""
+    cases_of = frame_or_empty(results, "cases", ["kernel_capture_id", "batch_size", "phase"])
+    cases_of = cases_of[cases_of["kernel_capture_id"].isin(limit.captures)]
+    if cases_of.empty:
         return ""
     case = cases_of.iloc[0]
     levels = levels[levels["batch_size"].eq(case["batch_size"]) & levels["phase"].astype(str).eq(str(case["phase"]))]
@@ -218,27 +219,7 @@ def lead_in_line(results: Results, limit: Limit) -> str:
 
 def main_limit(results: Results) -> Limit:
     """What limits the captures of the main case."""
-    return find_limit(results, captures_of(results, cases.main_case(results)))
-
-
-def captures_of(results: Results, case: cases.Case | None) -> list[int] | None:
-    """The captures that a verdict on a case speaks of: all (None) where there is one, or where they are the ranks of a
-    job; else the one that the case's kernels come from, or that has most device time."""
-    captures = core_frame(results, "captures", ["capture_id", "device_ns"])
-    if len(captures) < 2 or are_one_job(results):
-        return None
-    rows = cases.rows(results, "cases", case) if case is not None else frame_or_empty(results, "cases").iloc[:0]
-    chosen = int(rows["kernel_capture_id"].iloc[0]) if len(rows) else -1
-    return [chosen if chosen >= 0 else int(captures["capture_id"].iloc[captures["device_ns"].argmax()])]
-
-
-def own_verdicts(results: Results) -> dict[int, str]:
-    """Names of the captures by id where each has a verdict of its own: several, of no common workload or job."""
-    captures = core_frame(results, "captures", ["capture_id", "source_name", "workload_name"])
-    workloads = captures["workload_name"].astype(object).fillna("").unique().tolist()
-    if len(captures) < 2 or (len(workloads) == 1 and workloads[0]) or are_one_job(results):
-        return {}
-    return dict(zip(captures["capture_id"].tolist(), captures["source_name"].astype(str)))
+    return find_limit(results, main_captures(results))
 
 
 def word_of(limit: Limit) -> str:
@@ -302,7 +283,7 @@ def _how_to_know(results: Results, limit: Limit) -> str:
     """What shows whether compute or memory limits, where that is not known."""
     if UNCOUNTED in results.tables():
         return "xsp-post why says whether compute or memory limits"
-    row = work_of(results, limit.captures)
+    row = counted_work_of(results, limit.captures)
     if row is not None and pd.notna(row["arithmetic_intensity_flop_per_byte"]):
         throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
         intensity = format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"])
@@ -334,7 +315,7 @@ def _work_name(limit: Limit) -> str:
 
 def _work_sentence(results: Results, limit: Limit) -> list[str]:
     """How far the work of the kernels, where it was counted, is from the roofs."""
-    row = work_of(results, limit.captures)
+    row = counted_work_of(results, limit.captures)
     if row is None or str(row["bound"]) != limit.kind or limit.kind not in _WORK:
         return []
     if pd.isna(row["arithmetic_intensity_flop_per_byte"]) or str(row["bound_source"]) == "speed of light":

@@ -15,22 +15,20 @@ from xsp_post.analyses.limits import CauseRow, Limit, largest_causes
 from xsp_post.analyses.ranks import rank_sentence
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.reports import cases
 from xsp_post.reports.part import part_text
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
 from xsp_post.reports.verdict import (
-    captures_of,
     cause_text,
     coverage_note,
     group_word,
     lead_in_line,
     limit_data,
     main_limit,
-    own_verdicts,
     sentence_of,
     word_of,
 )
+from xsp_post.reports.verdict_captures import main_captures, own_verdicts
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 if TYPE_CHECKING:
@@ -120,8 +118,7 @@ def _path_line(results: Results, limit: Limit) -> str:
 
 def _path_captures(results: Results) -> list[int]:
     """The captures whose critical path belongs to the verdict: those of the main case, else all."""
-    chosen = captures_of(results, cases.main_case(results))
-    return chosen or frame_or_empty(results, "captures", ["capture_id"])["capture_id"].tolist()
+    return main_captures(results) or frame_or_empty(results, "captures", ["capture_id"])["capture_id"].tolist()
 
 
 # Shares that sum to less than this below all of the time look as if something were missing.
