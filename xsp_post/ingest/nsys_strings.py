@@ -15,8 +15,12 @@ from xsp_post.ingest.tables import NULL
 
 
 def numbers(table: pa.Table, column: str, dtype: type = np.int64) -> np.ndarray:
-    """A column as a writable NumPy array of that type, copied once."""
-    chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in table.column(column).chunks]
+    """A column as a NumPy array of that type. Where the table holds it as one, it is the table's own memory; copied
+    once otherwise. Writable."""
+    parts = table.column(column).chunks
+    if len(parts) == 1 and parts[0].type == pa.from_numpy_dtype(dtype) and (data := parts[0].buffers()[1]).is_mutable:
+        return np.frombuffer(data, dtype, len(parts[0]), parts[0].offset * np.dtype(dtype).itemsize)
+    chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in parts]
     if not chunks:
         return np.zeros(0, dtype)
     return np.concatenate(chunks, dtype=dtype, casting="unsafe")

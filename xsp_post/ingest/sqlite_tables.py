@@ -1,14 +1,16 @@
 """Captures in: the tables of one SQLite file as Arrow columns, read-only.
 
-Read through ADBC in slices of row numbers on two threads (the driver releases the GIL); every expression is given
-one type with COALESCE, because the driver infers a column's type from its first rows. The rows read are compared
-with SQLite's own count, since slices miss rows of a b-tree whose row numbers are out of order.
+Ordinary tables are decoded from the file's pages (`sqlite_pages`). All others, and what looks damaged, are read through
+ADBC in slices of row numbers on two threads (the driver releases the GIL); every expression is given one type with
+COALESCE, because the driver infers a column's type from its first rows. The rows read are compared with SQLite's own
+count, since slices miss rows of a b-tree whose row numbers are out of order.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -20,7 +22,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from xsp_post.base.errors import CaptureError
-from xsp_post.ingest import files
+from xsp_post.ingest import files, sqlite_pages
 from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_table, unexpected_type
 
 _SLICE_ROWS = 262_144
@@ -41,6 +43,7 @@ class _Held:
     never_null: frozenset[str]
     has_row_numbers: bool
     kind: str = "table"
+    stored: sqlite_pages.Stored | None = None  # where its rows lie; None: only SQLite knows
 
 
 class SqliteTables:
@@ -114,10 +117,10 @@ class SqliteTables:
             try:
                 with closing(self.connect()) as connection:
                     names = connection.execute(
-                        "SELECT name, type, sql FROM sqlite_master WHERE type IN ('table', 'view')"
+                        "SELECT name, type, sql, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
                     ).fetchall()
-                    for name, kind, sql in names:
-                        self._schema[name] = _held(connection, name, kind, (sql or "").upper())
+                    for name, kind, sql, root_page in names:
+                        self._schema[name] = _held(connection, name, kind, (sql or "").upper(), root_page)
             except _DAMAGE as error:
                 raise self._damaged(error) from error
         return frozenset(self._schema)
@@ -166,25 +169,44 @@ class SqliteTables:
 
     def _read_now(self, requests: Sequence[Request]) -> list[pa.Table]:
         present = {index: request for index, request in enumerate(requests) if self.columns(request.table)}
+        stop = threading.Event()
         with ThreadPoolExecutor(2) as pool:
             try:
+                decoding = {i: pool.submit(self._decode, request, stop) for i, request in present.items()}
+                done = {index: decoded.result() for index, decoded in decoding.items()}
                 parts = {
                     index: [pool.submit(self._fetch, request, query) for query in self._queries(request)]
                     for index, request in present.items()
+                    if done[index] is None
                 }
-                counts = {request.table: pool.submit(self._count, request.table) for request in present.values()}
                 read = {index: [part.result() for part in futures] for index, futures in parts.items()}
-                self.row_counts |= {table: count.result() for table, count in counts.items()}
             except BaseException:
+                stop.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         result = []
         for index, request in enumerate(requests):
-            table = pa.concat_tables([part for part, _ in read[index]]) if read.get(index) else empty_table(request)
-            if index in present and sum(rows for _, rows in read[index]) != self.row_counts[request.table]:
-                table = self._read_in_one_scan(request)
+            table = done.get(index)
+            if table is None:
+                table = pa.concat_tables([part for part, _ in read[index]]) if read.get(index) else empty_table(request)
+                if index in present and sum(rows for _, rows in read[index]) != self.row_counts[request.table]:
+                    table = self._read_in_one_scan(request)
             result.append(table)
         return result
+
+    def _decode(self, request: Request, stop: threading.Event) -> pa.Table | None:
+        """The rows decoded from the file's pages, None where SQLite has to read them; SQLite counts them anyhow."""
+        count = self.row_counts[request.table] = self._count(request.table)
+        stored = self._schema[request.table].stored
+        if stored is None or request.keep is not None:
+            return None
+        try:
+            with closing(self.connect()) as connection, closing(sqlite_pages.PageFile(self.path)) as file:
+                connection.execute("BEGIN")
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on nobody may write
+                return sqlite_pages.read_table(file, stored, request, count, stop.is_set)
+        except (sqlite_pages.Unusual, IndexError, OSError, *_DAMAGE):  # IndexError: beyond the page
+            return None
 
     def _read_in_one_scan(self, request: Request) -> pa.Table:
         """All rows from first to last page. CaptureError when even so fewer come than SQLite counts."""
@@ -254,7 +276,7 @@ class SqliteTables:
             raise self._damaged(error) from error
 
 
-def _held(connection: sqlite3.Connection, name: str, kind: str, sql: str) -> _Held:
+def _held(connection: sqlite3.Connection, name: str, kind: str, sql: str, root_page: int) -> _Held:
     """A view is not looked into; neither is a virtual table, whose module may be any program."""
     if kind == "table" and sql.startswith("CREATE VIRTUAL"):
         kind = "virtual table"
@@ -265,7 +287,18 @@ def _held(connection: sqlite3.Connection, name: str, kind: str, sql: str) -> _He
         frozenset(row[1] for row in info),
         frozenset(row[1] for row in info if row[3]),
         "WITHOUT ROWID" not in sql,
+        stored=_stored(connection, name, sql, root_page),
     )
+
+
+def _stored(connection: sqlite3.Connection, name: str, sql: str, root_page: int) -> sqlite_pages.Stored | None:
+    """Where the rows lie, unless values are computed or the row number may stand in a column of another name."""
+    info = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
+    if "WITHOUT ROWID" in sql or " DESC" in sql or any(row[6] for row in info):
+        return None
+    keys = [row for row in info if row[5]]
+    is_number = len(keys) == 1 and keys[0][2].upper() == "INTEGER"
+    return sqlite_pages.Stored(root_page, tuple(row[1] for row in info), keys[0][1] if is_number else "")
 
 
 def _typed(path: Path, request: Request, batches: pa.RecordBatchReader) -> tuple[pa.Table, int]:

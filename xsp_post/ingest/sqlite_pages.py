@@ -1,0 +1,293 @@
+"""Captures in: columns of a large SQLite table, decoded from the pages of the file, a column of many rows at a time.
+
+SQLite hands values over one by one, through the driver at 50 to 90 ns each; NumPy needs 10. Only the usual is read
+here: whole numbers and texts of ordinary tables whose rows lie within their page. For anything else, and for whatever
+looks damaged, `Unusual` is raised and SQLite reads the table (`sqlite_tables`). Format: sqlite.org/fileformat2.html.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from xsp_post.ingest.tables import Request, WantedColumn
+
+_INNER, _LEAF = 0x05, 0x0D  # first byte of the pages of a table
+_MOST_LEVELS = 20
+_CHUNK_BYTES = 2 << 20  # decoded at once: small enough for the processor's cache
+_MANY = 0x80  # of a byte of a number of several bytes: more follow
+_LONGEST_VALUE = 8
+# Sizes of values by their type of one byte: nothing, six sizes of whole numbers, a float, 0, 1, two that are reserved
+_SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((k - 12) // 2 for k in range(12, _MANY))], np.int64)
+_SHIFTS = np.where(_SIZES[:10] > 0, 64 - 8 * np.minimum(_SIZES[:10], 8), 63)  # of eight bytes read at the value
+_NULL, _FLOAT, _ZERO, _ONE, _FIRST_TEXT = 0, 7, 8, 9, 12
+
+
+class Unusual(Exception):
+    """The table is not of the kind that is read here."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A table in the file: its first page, its columns as stored, and the one that stands for the row number."""
+
+    root_page: int
+    columns: tuple[str, ...]
+    row_number: str = ""
+
+
+class PageFile:
+    """The pages of one database, read-only. Raises `Unusual` where the file is not of the usual kind."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        head = os.pread(self._file, 100, 0)
+        stated = int.from_bytes(head[16:18], "big")
+        self.page_bytes = 65536 if stated == 1 else stated
+        is_utf8 = head[56:60] == b"\0\0\0\1"
+        if len(head) < 100 or not is_utf8 or self.page_bytes < 512 or self.page_bytes & (self.page_bytes - 1):
+            self.close()
+            raise Unusual
+        self.usable_bytes = self.page_bytes - head[20]
+        self.page_count = os.fstat(self._file).st_size // self.page_bytes
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def read(self, pages: np.ndarray) -> np.ndarray:
+        """The bytes of some pages one after the other, and a few more so that every value can be read as eight."""
+        buffer = np.zeros(len(pages) * self.page_bytes + _LONGEST_VALUE, np.uint8)
+        view = buffer.data
+        edges = np.flatnonzero(np.diff(pages) != 1) + 1
+        for first, last in zip([0, *edges.tolist()], [*edges.tolist(), len(pages)]):
+            wanted = view[first * self.page_bytes : last * self.page_bytes]
+            if os.preadv(self._file, [wanted], (int(pages[first]) - 1) * self.page_bytes) != len(wanted):
+                raise Unusual
+        return buffer
+
+    def leaves(self, root_page: int) -> np.ndarray:
+        """The pages that hold the rows of a table, in order."""
+        pages = np.array([root_page], np.int64)
+        for _ in range(_MOST_LEVELS):
+            if pages.min() < 1 or pages.max() > self.page_count or len(np.unique(pages)) != len(pages):
+                raise Unusual
+            first = self.read(pages[:1])[0]
+            if first == _LEAF:
+                return pages
+            parts = [self._children(chunk) for chunk in self.chunks(pages)]
+            pages = np.concatenate(parts)
+        raise Unusual
+
+    def _children(self, pages: np.ndarray) -> np.ndarray:
+        page = _Page(self, pages, _INNER, 12)
+        below, last = page.word(">u4")[page.cells], page.word(">u4")[page.base + 8]
+        return np.insert(below.astype(np.int64), np.cumsum(page.counts), last)
+
+    def chunks(self, pages: np.ndarray) -> Iterator[np.ndarray]:
+        step = max(1, _CHUNK_BYTES // self.page_bytes)
+        for first in range(0, len(pages), step):
+            yield pages[first : first + step]
+
+
+class _Page:
+    """Some pages in memory: where their cells lie."""
+
+    def __init__(self, file: PageFile, pages: np.ndarray, kind: int, head_bytes: int) -> None:
+        self.bytes = file.read(pages)
+        self.base = np.arange(len(pages)) * file.page_bytes
+        if (self.bytes[self.base] != kind).any():
+            raise Unusual
+        short = self.word(">u2")
+        self.counts = short[self.base + 3].astype(np.int64)
+        if int(self.counts.max()) * 2 + head_bytes > file.usable_bytes:
+            raise Unusual
+        base = np.repeat(self.base, self.counts)
+        before = np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
+        listed = base + head_bytes + 2 * (np.arange(len(base)) - before)
+        offset = short[listed].astype(np.int64)
+        if len(offset) and (int(offset.min()) < head_bytes or int(offset.max()) > file.usable_bytes - 4):
+            raise Unusual
+        self.cells = base + offset
+        self.ends = base + file.usable_bytes
+
+    def word(self, dtype: str) -> np.ndarray:
+        """A number that begins at each byte."""
+        size = np.dtype(dtype).itemsize
+        return np.ndarray((len(self.bytes) - size + 1,), dtype, self.bytes, strides=(1,))
+
+
+def read_table(
+    file: PageFile, stored: Stored, request: Request, row_count: int, is_stopped: Callable[[], bool]
+) -> pa.Table:
+    """The wanted columns of all rows. Raises `Unusual` where they cannot be read here, or are not ``row_count``."""
+    columns = {w.alias: _Column(w, stored, row_count, request) for w in request.wants}
+    done = 0
+    for pages in file.chunks(file.leaves(stored.root_page)):
+        if is_stopped():
+            raise Unusual
+        rows = _Rows(_Page(file, pages, _LEAF, 8), file.usable_bytes)
+        if done + len(rows.at) > row_count:
+            raise Unusual
+        if len(rows.at):
+            rows.fill(list(columns.values()), slice(done, done + len(rows.at)))
+        done += len(rows.at)
+    if done != row_count:
+        raise Unusual
+    return pa.table({alias: column.arrow() for alias, column in columns.items()})
+
+
+class _Column:
+    """A wanted column: its place among the stored ones, and its values so far."""
+
+    def __init__(self, want: WantedColumn, stored: Stored, row_count: int, request: Request) -> None:
+        if isinstance(want.default, float):
+            raise Unusual
+        name = want.name_in(frozenset(stored.columns))
+        self.index = stored.columns.index(name) if name else -1
+        self.is_row_number = want.column == "ROWID" or bool(name and name == stored.row_number)
+        self.default: Any = want.default
+        self.is_text = isinstance(want.default, bytes)
+        self.parts: list[pa.Array] = []
+        self.values = np.zeros(0, np.int64)
+        if not self.is_text:
+            is_there = self.is_row_number or self.index >= 0
+            dtype = np.int32 if want.is_narrow else np.int64
+            wrapped = np.array([self.default], np.int64).astype(dtype)
+            self.values = np.empty(row_count, dtype) if is_there else np.full(row_count, wrapped[0], dtype)
+        elif self.index < 0 or self.is_row_number:
+            raise Unusual
+
+    def arrow(self) -> pa.Array | pa.ChunkedArray:
+        return pa.chunked_array(self.parts, pa.binary()) if self.is_text else pa.array(self.values)
+
+
+class _Rows:
+    """The rows of some pages, read column by column from the left."""
+
+    def __init__(self, page: _Page, usable_bytes: int) -> None:
+        self.bytes, self.word = page.bytes, page.word(">i8")
+        length, at = self._number(page.cells)
+        self.row_number, at = self._number(at)
+        head = self.bytes[at]
+        self.stop = at + length
+        if len(at) and (length.max() > usable_bytes - 35 or (self.stop > page.ends).any() or head.max() >= _MANY):
+            raise Unusual
+        self.at = at  # where the row's list of types is
+        self.body = at + head
+
+    def _number(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The number of one to eight bytes at each place, and the place after it."""
+        byte = self.bytes[at]
+        value, at = (byte & 0x7F).astype(np.int64), at + 1
+        more = byte >= _MANY
+        for _ in range(7):
+            if not more.any():
+                return value, at
+            byte = self.bytes[at]
+            if more.all():
+                value = value << 7 | (byte & 0x7F)
+                at += 1
+                more = byte >= _MANY
+            else:
+                value = np.where(more, value << 7 | (byte & 0x7F), value)
+                at += more
+                more &= byte >= _MANY
+        raise Unusual
+
+    def fill(self, columns: list[_Column], where: slice) -> None:
+        """The values of these rows into the columns."""
+        wanted: dict[int, list[_Column]] = {}
+        for column in columns:
+            if column.is_row_number:
+                column.values[where] = self.row_number
+            elif column.index >= 0:
+                wanted.setdefault(column.index, []).append(column)
+        at, value_at, skipped = self.at, self.body, 0
+        for index in range(max(wanted, default=-1) + 1):
+            kind: np.ndarray = self.bytes[1 + index :][at]  # of one byte, else made longer below
+            if (long := kind >= _MANY).any():
+                kind, at = self._long_kinds(kind, long, at, 1 + index)
+            is_alike = bool((kind == kind[0]).all())
+            size = _sizes(kind[:1] if is_alike else kind)
+            for column in wanted.get(index, ()):
+                place = value_at if not skipped else value_at + skipped
+                if column.is_text:
+                    column.parts.append(self._texts(kind, np.broadcast_to(size, kind.shape), place))
+                else:
+                    self._integers(kind, is_alike, place, column, where)
+            if is_alike:
+                skipped += int(size[0])
+            else:
+                value_at = value_at + (size + skipped if skipped else size)
+                skipped = 0
+        # a row that has fewer columns, or values that go beyond its end
+        if (at + 1 + max(wanted, default=-1) >= self.body).any() or (value_at + skipped > self.stop).any():
+            raise Unusual
+
+    def _long_kinds(
+        self, kind: np.ndarray, long: np.ndarray, at: np.ndarray, offset: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Types of up to three bytes (long texts), and the places from which the next ones count."""
+        kind = (kind & 0x7F).astype(np.int64)
+        for _ in range(2):
+            at = at + long
+            byte = self.bytes[offset:][at]
+            kind = np.where(long, kind << 7 | (byte & 0x7F), kind)
+            long = long & (byte >= _MANY)
+            if not long.any():
+                return kind, at
+        raise Unusual
+
+    def _integers(self, kind: np.ndarray, is_alike: bool, place: np.ndarray, column: _Column, where: slice) -> None:
+        constants = {_NULL: column.default, _ZERO: 0, _ONE: 1}
+        if is_alike and int(kind[0]) in constants:
+            column.values[where] = np.array([constants[int(kind[0])]], np.int64).astype(column.values.dtype)
+            return
+        if (kind > _ONE).any() or (kind == _FLOAT).any():
+            raise Unusual
+        read = self.word[place]
+        values = read.byteswap(inplace=True).view(read.dtype.newbyteorder())
+        values >>= _SHIFTS[kind[0] if is_alike else kind]
+        if not is_alike:
+            for constant, value in constants.items():
+                here = kind == constant
+                if here.any():
+                    values[here] = value
+        column.values[where] = values
+
+    def _texts(self, kind: np.ndarray, size: np.ndarray, place: np.ndarray) -> pa.Array:
+        """Texts (of NULL the empty one): those of one length are copied at once, then all put in order."""
+        if ((kind != _NULL) & (kind < _FIRST_TEXT)).any() or int((place + size).max()) > len(self.bytes):
+            raise Unusual
+        lengths, group = np.unique(size, return_inverse=True)
+        order = np.argsort(group, kind="stable")
+        ends = np.cumsum(np.bincount(group))
+        parts = []
+        for length, first, last in zip(lengths.tolist(), [0, *ends.tolist()], ends.tolist()):
+            if length:
+                every = np.ndarray((len(self.bytes) - length + 1,), f"V{length}", self.bytes, strides=(1,))
+                parts.append(every[place[order[first:last]]].view(np.uint8))
+        offsets = np.zeros(len(kind) + 1, np.int32)
+        np.cumsum(size[order], out=offsets[1:])
+        data = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+        texts = pa.Array.from_buffers(pa.binary(), len(kind), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+        if len(lengths) == 1:
+            return texts
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        return texts.take(pa.array(back))
+
+
+def _sizes(kind: np.ndarray) -> np.ndarray:
+    """Bytes of values of these types."""
+    if kind.dtype == np.uint8:
+        if ((kind == 10) | (kind == 11)).any():
+            raise Unusual
+        return _SIZES[kind]
+    return np.where(kind < _MANY, _SIZES[np.minimum(kind, _MANY - 1)], (kind - 12) // 2)
