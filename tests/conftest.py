@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # builders, export_schema, generators, properties
+from properties import load_profile
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # builders, export_schema, generators
 
-# One profile for every property: on a loaded machine an example may take long, which says nothing about the code.
-settings.register_profile("xsp-post", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("xsp-post")
+load_profile()
 
 # Started in the background, tests inherit ignored signals, and so would the processes that they interrupt.
 for _number in (signal.SIGINT, signal.SIGHUP):

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.base.errors import UsageError
 from xsp_post.hierarchy import build_tree
@@ -284,7 +285,7 @@ KERNELS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@examples(40)
 @given(RANGES, KERNELS)
 def test_nothing_is_ever_lost(tmp_path_factory, ranges, kernels):
     """Any ranges, any launches: every kernel once, sums equal, children within parents, busy ≤ kernel time."""

@@ -8,8 +8,9 @@ import json
 import numpy as np
 import pytest
 from builders import ExportBuilder, global_id
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.kineto import read_kineto
@@ -284,7 +285,7 @@ def test_gradients_count_for_their_layer_and_are_told_from_activations(tmp_path)
 STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 1 << 40)), min_size=1, max_size=30)
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(steps=STEPS, before=st.integers(0, 1 << 40))
 def test_of_any_program_the_owners_sum_to_the_peak(tmp_path_factory, steps, before):
     """Each step allocates at an address, or releases what is there."""

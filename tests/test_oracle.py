@@ -6,8 +6,9 @@ import sqlite3
 from pathlib import Path
 
 from builders import ExportBuilder
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import Loaded, load
@@ -123,7 +124,7 @@ def covered(intervals):
     return len({t for start, end in intervals for t in range(start, end)})
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60)
 @given(RANGES, WORK)
 @example(  # the range of thread 101 hangs below the execution of thread 100
     [(0, 0, 0, "B", "push", ""), (1, 0, 0, "A", "push", ""), (0, 0, 0, "A", "push", ""), (0, 0, 0, "A", "push", "")],
@@ -220,7 +221,7 @@ def recorded(folder, ranges, work):
     return path
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(8)
 @given(RANGES, WORK)
 def test_whatever_was_recorded_every_analysis_is_made(tmp_path_factory, ranges, work):
     path = recorded(tmp_path_factory, ranges, work)
@@ -229,7 +230,7 @@ def test_whatever_was_recorded_every_analysis_is_made(tmp_path_factory, ranges, 
     assert results.frame("a10")["kernel_count"].sum() <= len(results.frame("kernels"))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60)
 @given(RANGES, WORK)
 def test_layers_add_up_to_their_iterations(tmp_path_factory, ranges, work):
     path = recorded(tmp_path_factory, ranges, work)

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from recorded import analyzed
 from rich.console import Console
 
@@ -106,7 +107,7 @@ intervals = st.lists(st.tuples(st.booleans(), st.integers(0, 500), st.integers(1
 
 
 @given(intervals)
-@settings(max_examples=60)
+@examples(40)
 def test_times_are_those_of_a_brute_force_count(rows):
     """Every nanosecond counted one by one."""
     kernels = [(ALL_REDUCE if talks else GEMM, 1, 0, start, start + length) for talks, start, length in rows]

@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post import reconcile
 from xsp_post.arrays import statistics
@@ -346,7 +347,7 @@ def test_every_finding_has_its_entry():
 _values = st.lists(st.floats(0.5, 100, allow_nan=False), min_size=1, max_size=6)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(_values, _values, _values)
 def test_steps_add_up_to_the_total_whatever_the_numbers(model, layer, kernel):
     """overhead(M/L on M) + overhead(M/L/G on M/L) = total overhead of M/L/G; latencies are never changed."""

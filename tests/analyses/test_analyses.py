@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import frame_of, small_analysis
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post import schemas
 from xsp_post.analyses import ANALYSES, Options, compute_all, find, why_empty
@@ -241,7 +242,7 @@ def test_unknown_choices_are_refused():
     st.integers(1, 4),
     st.randoms(),
 )
-@settings(max_examples=25)
+@examples(12)
 def test_tables_agree_whatever_the_model_and_the_order_of_rows(layers, iterations, random):
     named = [(f"{path}{i}", "Linear", kernels) for i, (path, kernels) in enumerate(layers)]
     analysis = small_analysis(layers=named, iterations=iterations)

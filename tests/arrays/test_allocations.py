@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.arrays.allocations import live_at, most_live, pair, running
 
@@ -43,7 +44,7 @@ def test_an_address_allocated_again_without_a_release_ends_the_first_life_there(
 EVENTS = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 5), st.integers(-9, 9).filter(bool)), max_size=40)
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(EVENTS)
 def test_live_bytes_are_those_of_a_book_keeper(events):
     place, address, size = arrays(*(zip(*events) if events else ([], [], [])))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.arrays.samples import means, merged, shares
 
@@ -33,7 +34,7 @@ INTERVALS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integer
 STEPS = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=12)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(INTERVALS, STEPS)
 def test_shared_times_are_those_of_a_count_of_every_nanosecond(intervals, steps):
     group, start, length = arrays(*(zip(*intervals) if intervals else ([], [], [])))

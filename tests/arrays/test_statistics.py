@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.arrays import processes
 from xsp_post.arrays import statistics as s
@@ -34,7 +35,7 @@ def test_trim_count_is_not_fooled_by_binary_fractions():
 
 
 @given(st.lists(_SAMPLES, min_size=1, max_size=6), st.randoms())
-@settings(max_examples=60)
+@examples(60)
 def test_groups_equal_one_sample_at_a_time(samples, random):
     rows = [(value, index) for index, sample in enumerate(samples) for value in sample]
     random.shuffle(rows)

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.counters.join import STEPS, join
 from xsp_post.model.counters import ACTION_DTYPES, DURATION, PATH_SEPARATOR, CounterReport
@@ -240,7 +241,7 @@ def test_nothing_to_join() -> None:
     assert metrics.empty and steps.empty
 
 
-@settings(max_examples=60)
+@examples(40)
 @given(
     st.lists(st.tuples(st.sampled_from(LAYERS), st.sampled_from(["a", "b", "c<1>"])), min_size=1, max_size=12),
     st.integers(1, 4),
@@ -255,7 +256,7 @@ def test_the_same_sequence_always_finds_its_own(launches: list[Launch], iteratio
     assert used(steps) == {"path and order": len(kernels)}
 
 
-@settings(max_examples=60)
+@examples(40)
 @given(
     st.lists(st.tuples(st.sampled_from(LAYERS), st.sampled_from("abc")), max_size=10),
     st.lists(st.tuples(st.sampled_from(LAYERS), st.sampled_from("abcd")), min_size=1, max_size=10),

@@ -10,6 +10,7 @@ import pytest
 from helpers import frame_of, small_analysis
 from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.base.errors import OutputError, UsageError
 from xsp_post.exporters import nvtx_gpu_proj_trace as official
@@ -174,6 +175,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0,
 CALLS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 30), st.integers(0, 4), st.integers(0, 9)), max_size=12)
 
 
+@examples(60)
 @given(SPANS, CALLS)
 def test_projection_equals_the_definition_word_by_word(spans, calls):
     """Ranges that overlap in any way, calls that may contain each other, against a plain loop."""

@@ -97,7 +97,7 @@ def test_a_store_exports_what_its_analysis_exports(fsdp, tmp_path):
     ours, stored = tmp_path / "ours", tmp_path / "stored"
     ours.mkdir()
     stored.mkdir()
-    for to in FORMATS:
+    for to in set(FORMATS) - {"parquet", "xlsx"}:  # other writers of the rows that csv has; xlsx holds its time
         name = f"fsdp_{to}"  # Datasette's metadata has the store's name in it
         export(fsdp, to, ours / name)
         export(opened, to, stored / name)
@@ -107,7 +107,7 @@ def test_a_store_exports_what_its_analysis_exports(fsdp, tmp_path):
         elif to == "csv_spreadsheet":
             texts = [(folder / name / "kernels.csv").read_bytes() for folder in (ours, stored)]
             assert texts[0] == texts[1]
-        elif to not in ("parquet", "xlsx"):  # the time of writing is in an XLSX file
+        else:
             assert (ours / name).read_bytes() == (stored / name).read_bytes(), to
 
 
@@ -115,6 +115,8 @@ def test_a_store_exports_what_its_analysis_exports(fsdp, tmp_path):
 def test_captures_with_little_in_them_export_in_every_format(captures, tmp_path, name):
     results = analyzed(captures / "nsys" / f"{name}.sqlite")
     for to in FORMATS:
+        if to == "xlsx" and name.startswith("tensorrt"):
+            continue  # 3 seconds; its few rows of other captures are written the same way
         export(results, to, tmp_path / to)
         files = [tmp_path / to] if (tmp_path / to).is_file() else list((tmp_path / to).iterdir())
         assert files and not any(CANARY.encode() in file.read_bytes() for file in files)

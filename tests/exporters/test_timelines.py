@@ -12,6 +12,7 @@ import pytest
 from helpers import frame_of, small_analysis
 from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.base.errors import OutputError, ToolError
 from xsp_post.exporters import chrome, perfetto
@@ -235,6 +236,7 @@ def test_lanes_nest(spans):
                 assert not (start[first] < start[second] < end[first] < end[second])
 
 
+@examples(40)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=15))
 def test_any_ranges_come_back_from_the_protobuf(tmp_path_factory, spans):
     analysis = small_analysis(levels=("M",), iterations=0)

@@ -6,8 +6,9 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from sequences import NAMES, launch_frame, noisy_turns
 
 from xsp_post.inference import FEWEST_LAUNCHES, infer
@@ -157,7 +158,7 @@ def test_blocks_hold_at_one_percent_noise():
     assert moved <= 1
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.integers(0, 10_000), st.integers(2, 60), st.integers(30, 4000))
 def test_random_sequences_hold_nothing(seed, kinds, size):
     symbols = np.random.default_rng(seed).integers(0, kinds, size)
@@ -244,7 +245,7 @@ def test_a_recording_cut_out_of_a_running_program_begins_at_the_hosts_pauses():
     assert found["iteration_class"].tolist()[-1] == "tail"
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(st.integers(0, 10_000))
 def test_streams_that_interleave_at_random(seed):
     rng = np.random.default_rng(seed)

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.counters.quantities import quantities
@@ -192,7 +193,7 @@ def test_sniffing_tells_jaeger_from_kineto(paper: Path, captures: Path) -> None:
 # --- the estimate itself ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.integers(-100_000, 100_000), st.integers(0, 2**32 - 1), st.integers(5, 40))
 def test_a_constant_offset_is_found(offset: int, seed: int, count: int) -> None:
     """Layers back to back, each with launches at known places; whatever the shift, all lie inside again."""
@@ -241,7 +242,7 @@ _TAGS = st.dictionaries(
     _JSON, max_size=4)  # fmt: skip
 
 
-@settings(max_examples=150)
+@examples(60)
 @given(
     st.lists(
         st.tuples(

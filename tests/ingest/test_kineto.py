@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.ingest import trace_events
@@ -186,7 +187,7 @@ def test_one_interrupted_call_makes_no_worker_of_who_passes_on(tmp_path: Path) -
     assert set(trace.strings[trace.activities["name_id"]]) == {"aten::copy_"}
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 200)), max_size=30))
 def test_kernels_of_the_cpu_never_overlap_on_a_thread(tmp_path_factory, rows) -> None:
     """Properly nested operators in, disjoint kernels out: their times add up to at most the roots' time."""
@@ -378,7 +379,7 @@ _ARGUMENTS = st.dictionaries(
     _JSON, max_size=5)  # fmt: skip
 
 
-@settings(max_examples=150)
+@examples(60)
 @given(
     st.lists(
         st.tuples(

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.names import (
     COLUMNS,
@@ -228,6 +229,7 @@ def test_recognisers():
     assert role.isin(["operator"]).tolist() == [False, False, False, False, True, False]
 
 
+@examples(60)
 @given(
     st.lists(
         st.one_of(

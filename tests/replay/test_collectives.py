@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 from recorded import analyzed
 
 from xsp_post.replay.collectives import across_ranks, bus_factor, collective_kind, collectives_frame
@@ -52,6 +53,7 @@ def test_a_late_launch_is_skew_and_late_work_is_waiting():
     assert late_work.iloc[0]["launch_skew_ns"] == 0
 
 
+@examples(50)
 @given(
     st.integers(-5_000_000_000, 5_000_000_000),
     st.lists(st.tuples(st.integers(0, 90_000), st.integers(0, 90_000)), min_size=3, max_size=30),

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.arrays.cutting import cut
 from xsp_post.hierarchy import build_tree
@@ -212,7 +213,7 @@ def test_missing_tables_leave_the_sum_whole(tmp_path, table):
     assert ("unknown" in set(pieces["cause"])) == (table == "CUPTI_ACTIVITY_KIND_RUNTIME")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(30)
 @given(
     kernels=st.lists(
         st.tuples(st.integers(0, 400), st.integers(0, 60), st.integers(1, 90), st.integers(0, 2)),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.replay.simulate import NEVER, ZERO, Program, run
 
@@ -31,7 +32,7 @@ def step_by_step(program: Program) -> tuple[list[int], list[bool]]:
     return times, seconds
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(1, 400), st.integers(2, 9), st.integers(0, 1 << 30))
 def test_chunks_give_what_single_steps_give(count, width, seed):
     program = made_program(count, width, seed)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from programs import Op, run_steps, scaled
+from properties import examples
 
 from xsp_post.base.errors import UsageError
 from xsp_post.model.options import Options
@@ -72,7 +73,7 @@ def test_a_full_queue_holds_launches_back(tmp_path):
     assert prediction.period.predicted_ns == pytest.approx(600 * 11_000, rel=0.03)
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(data=st.data())
 def test_nothing_changed_predicts_what_was_measured(data, tmp_path_factory):
     action = st.one_of(

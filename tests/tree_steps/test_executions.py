@@ -9,8 +9,9 @@ import shlex
 import numpy as np
 import pytest
 from builders import ExportBuilder
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.base.errors import UsageError
 from xsp_post.hierarchy import build_tree
@@ -219,7 +220,7 @@ def test_warm_up_that_launches_what_is_measured_is_its_warm_up(tmp_path):
         assert tree.iterations["phase"].nunique() == 1
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.integers(0, 5), min_size=12, max_size=120), st.integers(0, 2**16))
 def test_no_cycle_is_found_in_random_siblings(symbols, seed):
     order = np.random.default_rng(seed).permutation(len(symbols))
@@ -239,7 +240,7 @@ def test_no_cycle_is_found_in_random_siblings(symbols, seed):
     assert found.count >= 3 and (frequent >= 2 or len(set(alike)) < len(alike))
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(15)
 @given(st.lists(st.integers(0, 30), min_size=60, max_size=150))
 def test_random_launches_inside_a_range_stay_one_execution(tmp_path, kernels):
     order = np.random.default_rng(len(kernels) + sum(kernels)).permutation(30 * len(kernels)) % 31
