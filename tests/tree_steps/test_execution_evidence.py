@@ -110,7 +110,7 @@ def test_the_launch_sequence_is_named_where_the_ranges_taken_hold_little(tmp_pat
         t += 50
     tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
     assert "`step` ×6, 6 % of device time (step markers)" in tree.execution_evidence
-    assert tree.execution_evidence.endswith("; else `iteration` ×6, 100 %")
+    assert tree.execution_evidence.endswith("; else `iteration` ×6, 100 %, with --executions launches")
     assert not tree.execution_candidates["is_chosen"].to_numpy(bool)[-1]
 
 

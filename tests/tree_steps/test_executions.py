@@ -390,19 +390,25 @@ def test_blocks_are_inferred_in_the_largest_ranges_of_each_execution(tmp_path):
     assert "×16 (inferred, high confidence), 9" in tree.layer_evidence
 
 
-@pytest.mark.parametrize(("pause", "count"), [(2000, 46), (0, 2)])
-def test_tokens_of_requests_are_passes_where_the_host_waits_for_each(tmp_path, pause, count):
-    """Two requests: a first pass of other kernels, then one a token."""
+@pytest.mark.parametrize(("requests", "tokens"), [(1, 5), (1, 24), (3, 12)])
+@pytest.mark.parametrize("pause", [2000, 0])
+def test_tokens_of_requests_are_passes_and_so_is_the_prefill_before_them(tmp_path, requests, tokens, pause):
+    """Requests: a first pass of other kernels, of which each layer repeats as the tokens do, then one a token."""
     program = Program()
-    for _ in range(2):
-        for token in range(24):
+    for _ in range(requests):
+        program.host += 5 * pause
+        for token in range(tokens + 1):
             for _ in range(6):
                 for part in ("norm", "gemm_qkv", "softmax", "gemm_up", "gelu", "gemm_down"):
                     program.kernel(part if token else f"{part}_large", 90)
             program.kernel("gemm_head", 50)
             program.host += pause
-    found = program.tree(tmp_path).iterations
-    assert len(found) == count
+    tree = program.tree(tmp_path)
+    found = {name: count for _, name, count in chosen(tree)[0]}
+    assert sorted(found.values()) == [requests, requests * tokens] and not tree.iterations["is_warmup"].any()
+    if pause:  # else the head of each pass may as well begin the next
+        assert set(tree.iterations["kernel_count"]) == {37}
+        assert found["iteration (37 kernels) of kind 2"] == requests
 
 
 @pytest.mark.parametrize(("replays", "count"), [(12, 12), (2, 0)])

@@ -215,7 +215,9 @@ def _series_names(sequence: Sequence) -> list[str]:
         trains = sequence.traits.is_optimiser[rows].any() and sequence.traits.is_backward[rows].any()
         names.append("training step" if trains else "iteration")
     sizes = [r.period for r in sequence.iterations.repetitions]
-    return [f"{n} ({s:,} kernels)" if names.count(n) > 1 else n for n, s in zip(names, sizes, strict=True)]
+    named = [f"{n} ({s:,} kernels)" if names.count(n) > 1 else n for n, s in zip(names, sizes, strict=True)]
+    nth = [named[:number].count(name) + 1 for number, name in enumerate(named)]
+    return [f"{name} of kind {k}" if k > 1 else name for name, k in zip(named, nth, strict=True)]
 
 
 def _add_around(gathered: _Rows, sequence: Sequence, number: int, below: list[_Below]) -> None:

@@ -11,8 +11,9 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.inference.assemble import Sequence, nodes_of
 from xsp_post.inference.blocks import tandem_repeats
 from xsp_post.inference.labels import Traits, is_network, is_one_layer, is_training_step
+from xsp_post.inference.passes import as_one_iteration, begin_at_pauses, passes_in_turns, with_other_passes
 from xsp_post.inference.sequence import random_words
-from xsp_post.inference.turns import Iterations, as_one_iteration, begin_at_pauses, find_iterations, passes_in_turns
+from xsp_post.inference.turns import Iterations, find_iterations
 
 # Fewer launches than this repeat by chance as easily as by structure.
 FEWEST_LAUNCHES = 20
@@ -142,24 +143,33 @@ def _of_process(
     position = np.empty(len(launches), np.int64)
     position[rows] = np.arange(len(rows))
     best = [
-        (part, passes_in_turns(found, chosen_symbols[position[part]], breaks[position[part]])) for part, found in best
+        (part, _passes_of(part, found, launches, traits, chosen_symbols[position[part]], breaks[position[part]], rows))
+        for part, found in best
     ]
-    best = [(part, _iterations_or_layers(part, found, launches, traits, breaks, rows)) for part, found in best]
     sequences = [
         Sequence.of(launches, part, chosen_symbols[position[part]], iterations, traits) for part, iterations in best
     ]
     return sorted(sequences, key=lambda s: -len(s.rows)), ""
 
 
+def _passes_of(
+    part: np.ndarray, found: Iterations, launches: pd.DataFrame, traits: Traits, symbols: np.ndarray,
+    breaks: np.ndarray, rows: np.ndarray,
+) -> Iterations:  # fmt: skip
+    """Passes through a whole model, from what repeats in a part of the launches."""
+    taken = Traits(*(getattr(traits, name)[part] for name in Traits.__dataclass_fields__))
+    found = with_other_passes(passes_in_turns(found, symbols, breaks, taken), symbols, taken, breaks)
+    return _iterations_or_layers(part, found, launches, taken, breaks, rows)
+
+
 def _iterations_or_layers(
-    part: np.ndarray, found: Iterations, launches: pd.DataFrame, traits: Traits, breaks: np.ndarray, rows: np.ndarray
+    part: np.ndarray, found: Iterations, launches: pd.DataFrame, taken: Traits, breaks: np.ndarray, rows: np.ndarray
 ) -> Iterations:
     """Turns of a neural network that hold no blocks themselves and begin at no pause of the host, or that are what one
     transformer layer is, are taken for the layers of one iteration: 32 equal turns may be 32 forward passes or one
     pass through 32 layers. A pause alone does not tell: hosts also wait for a layer's parameters."""
     if len(found.repetitions) != 1 or len(part) != len(rows):
         return found
-    taken = Traits(*(getattr(traits, name)[part] for name in Traits.__dataclass_fields__))
     first, last = found.repetitions[0].template
     turn = np.arange(first, last)
     if is_training_step(launches["thread_index"].to_numpy()[part][turn], taken, turn):

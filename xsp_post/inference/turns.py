@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xsp_post.inference.blocks import PART, Layout, class_numbers, cleaned, find_layout, join, tandem_repeats
+from xsp_post.inference.blocks import PART, Layout, class_numbers, cleaned, find_layout, join
 from xsp_post.inference.boundaries import WINDOW, boundary_scores
 from xsp_post.inference.labels import BACKWARD, Traits, does_layer_work, phases
 from xsp_post.inference.repetition import (
@@ -22,9 +22,6 @@ from xsp_post.inference.repetition import (
     find_series,
 )
 from xsp_post.inference.sequence import Hashed
-
-# What repeats in a turn makes a loop of it from this share on.
-_MOST_OF_TURN = 0.8
 
 # Rows of an Outline.
 PHASE, BLOCK_ROW, PART_ROW, STRETCH = 0, 1, 2, 3
@@ -41,6 +38,19 @@ class Iterations:
     series: np.ndarray
     repetitions: list[Repetition]
     reason: str = ""
+
+    @classmethod
+    def of(cls, repetitions: list[Repetition]) -> Iterations:
+        """All turns of repetitions, in order."""
+        starts = np.concatenate([r.starts for r in repetitions])
+        order = np.argsort(starts, kind="stable")
+        return cls(
+            starts[order],
+            np.concatenate([r.ends for r in repetitions])[order],
+            np.concatenate([r.kinds for r in repetitions])[order],
+            np.repeat(np.arange(len(repetitions)), [len(r) for r in repetitions])[order],
+            repetitions,
+        )
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -71,13 +81,7 @@ def find_iterations(
         empty = np.empty(0, np.int64)
         reason = find_repetition(symbols).reason or "what repeats covers a small part only"
         return Iterations(empty, empty, np.empty(0, np.int8), empty, [], reason)
-    return Iterations(
-        np.concatenate([r.starts for r in repetitions]),
-        np.concatenate([r.ends for r in repetitions]),
-        np.concatenate([r.kinds for r in repetitions]),
-        np.repeat(np.arange(len(repetitions)), [len(r) for r in repetitions]),
-        repetitions,
-    )
+    return Iterations.of(repetitions)
 
 
 def turned_to_breaks(found: Repetition, symbols: np.ndarray, strength: np.ndarray, always: bool = False) -> Repetition:
@@ -102,6 +106,9 @@ def turned_to_breaks(found: Repetition, symbols: np.ndarray, strength: np.ndarra
     bounds = np.unique(np.clip(bounds, found.starts[0], found.ends[-1]))
     edges = np.unique(np.concatenate([found.starts[:1], bounds, found.ends[-1:]]))
     starts, ends = edges[:-1], edges[1:]
+    missing = size - int(ends[-1] - starts[-1])  # what was taken for the head of a turn that was cut off
+    if 0 < missing < size and np.array_equal(symbols[ends[-1] : ends[-1] + missing], body[size - missing :]):
+        ends[-1] += missing
     near = np.abs(ends - starts - size) <= np.maximum(4, 0.1 * size)
     kinds = np.where(near, REGULAR, DIFFERENT).astype(np.int8)
     kinds[[0, -1]] = np.where(near[[0, -1]], REGULAR, PARTIAL)
@@ -111,51 +118,6 @@ def turned_to_breaks(found: Repetition, symbols: np.ndarray, strength: np.ndarra
     typical = int(starts[regular[len(regular) // 2]])
     whole = kinds != PARTIAL if always else np.ones(len(kinds), bool)
     return Repetition(starts[whole], ends[whole], kinds[whole], (typical, typical + size), agreement=found.agreement)
-
-
-def as_one_iteration(found: Iterations, count: int) -> Iterations:
-    """The whole sequence as a single iteration: what repeats are its layers."""
-    first, last = int(found.starts[0]), int(found.ends[-1])
-    period = found.repetitions[0].period
-    first = 0 if first <= period else first
-    last = count if count - last <= period else last
-    starts, ends, kinds = np.array([first]), np.array([last]), np.array([REGULAR], np.int8)
-    return Iterations(starts, ends, kinds, np.zeros(1, np.int64), [Repetition(starts, ends, kinds, (first, last))])
-
-
-def passes_in_turns(found: Iterations, symbols: np.ndarray, strength: np.ndarray) -> Iterations:
-    """The passes that the turns consist of, where a turn is a loop over them (a request, and the tokens decoded for
-    it): what repeats in a turn repeats blocks itself, and the host pauses before each as it does before a turn."""
-    if len(found.repetitions) != 1:
-        return found
-    first, last = found.repetitions[0].template
-    turn = symbols[first:last]
-    repeats = tandem_repeats(turn)
-    covers = (repeats[:, 2] >= 3) & (repeats[:, 1] * repeats[:, 2] >= _MOST_OF_TURN * len(turn))
-    if not covers.any():
-        return found
-    start, period, _ = repeats[covers][0].tolist()
-    inside = tandem_repeats(turn[start : start + period])
-    if int((inside[:, 1] * inside[:, 2])[inside[:, 2] >= 3].sum()) < 0.5 * period:
-        return found
-    passes = find_iterations(symbols, strength, longest=round(1.2 * period))
-    if passes.coverage(len(symbols)) < _MOST_OF_TURN or float(np.ptp(strength[1:])) == 0:
-        return found
-    pauses = [float(np.median(strength[one.starts[one.starts > 0]])) for one in (found, passes)]
-    return passes if begin_at_pauses(passes, strength) and pauses[1] >= 0.3 * pauses[0] else found
-
-
-def begin_at_pauses(found: Iterations, strength: np.ndarray) -> bool:
-    """Whether the host pauses where turns begin: longer than before 85 % of a turn's other launches, and twice
-    as long as usual. True where all pauses are alike, because then they say nothing."""
-    starts = found.starts[found.starts > 0]
-    if not len(starts) or float(np.ptp(strength[1:])) == 0:
-        return True
-    inside = strength[int(found.starts[0]) + 1 : int(found.ends[-1])]
-    usual = np.sort(inside)
-    at = np.median(strength[starts])
-    rank = np.searchsorted(usual, at, side="right") / max(len(usual), 1)
-    return bool(rank >= 0.85 and at >= 2 * np.median(usual))
 
 
 # ---------------------------------------------------------------- inside one iteration
