@@ -619,6 +619,11 @@ def test_peaks_of_memory_are_compared_as_recorded(tmp_path):
     names = {one["name"] for one in comparison_quantities(comparison)}
     assert "memory_peak" in names and "memory_peak per unit of work" not in names
     assert "Device time and memory" in render(comparison, ("a", "b"))
+    assert check_bars(comparison, [parse_bar("memory_peak>1GiB")]) == ["memory_peak>1GiB: does not hold"]
+    with pytest.raises(BarNotMetError, match=r"peak of memory 1.00 GiB → 1.50 GiB \(\+50.0 %\)$"):
+        check_bars(comparison, [parse_bar("memory_peak>100MB")])
+    with pytest.raises(UsageError, match="give % or B, KB, MB"):
+        parse_bar("memory_peak>1ms")
     same = compare(base, base).frame("compare_summary").set_index("subject")
     assert not same.loc["memory", "is_difference"]
 

@@ -22,6 +22,7 @@ from xsp_post.base.errors import CaptureError, OutputError, ToolError, UsageErro
 from xsp_post.batch import discover, engines, run_batch, work
 from xsp_post.batch.jobs import Job
 from xsp_post.model.options import Options
+from xsp_post.model.results import for_people
 from xsp_post.store.store import open_store
 
 CLI = [sys.executable, "-m", "xsp_post.cli"]
@@ -413,6 +414,9 @@ def test_command_ends_4_only_when_nothing_could_be_read(tmp_path):
     none = called(*command, tmp_path / "b")
     assert none.returncode == 4
     assert "batch-all-failed" in none.stderr and "Next: xsp-post table fleet " in none.stderr
+    fleet = tmp_path / "b" / "fleet.xsp.sqlite"
+    assert f"each capture: xsp-post table fleet {fleet}" in none.stderr
+    assert for_people(open_store(fleet), "fleet")["layer_count"].isna().all()  # unknown, not none
 
 
 def test_all_real_captures_one_row_each(tmp_path, captures):

@@ -7,9 +7,11 @@ import json
 import pytest
 from builders import ExportBuilder
 from helpers import called
+from typer.testing import CliRunner
 
 from xsp_post.agents import answers
 from xsp_post.agents.folder import Folder, part_options
+from xsp_post.cli import app
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze, part_of
 from xsp_post.store.store import open_store, write_store
@@ -51,6 +53,16 @@ def test_all_of_it_as_a_part_changes_nothing(whole, options, tmp_path):
             for column in before:
                 ours, theirs = before[column].astype(object), after[column].astype(object)
                 assert ((ours.to_numpy() == theirs.to_numpy()) | ours.isna().to_numpy()).all(), (table, column)
+
+
+def test_one_execution_is_compared_with_the_same_of_another(source, options):
+    chosen = ["--model-range", options["model_range"], "--layer-range", options["layer_range"], "--iteration", "1"]
+    said = CliRunner().invoke(app, ["compare", str(source), str(source), *chosen])
+    assert said.exit_code == 0, said.output
+    assert said.stdout.startswith("Part of the base: iteration 1 of 3 (0 … 2)")
+    assert "The same 2 kernels in the same order" in said.stdout
+    data = json.loads(CliRunner().invoke(app, ["compare", str(source), str(source), *chosen, "--json"]).stdout)["data"]
+    assert data["base_part"] == data["other_part"] and data["base_part"].startswith("iteration 1 of 3")
 
 
 def test_one_execution_has_its_own_sums(whole, options):

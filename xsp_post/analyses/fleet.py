@@ -408,5 +408,5 @@ def fleet_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     frame["capture_index"] = np.arange(len(frame), dtype=np.int64)
     for column in TABLES["fleet"].columns:
         if column.dtype == "int64" and column.name in frame:
-            frame[column.name] = frame[column.name].fillna(-1 if column.name in ("rank", *_MEMORY) else 0)
+            frame[column.name] = frame[column.name].fillna(-1 if column.is_optional else 0)
     return _shaped("fleet", frame)

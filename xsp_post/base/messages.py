@@ -79,11 +79,12 @@ ERRORS: dict[str, ErrorText] = {
         "A condition of --fail-if cannot be read.",
         "Write QUANTITY>NUMBER%, e.g. 'model_latency>3%' (in quotes, because the shell interprets >). Quantities: "
         "model_latency, throughput, kernel_latency, gpu_busy, kernel_count, device_time, idle, copy_time, "
-        "communication, layer_latency, kernel_time. The last two take a name.",
+        "communication, memory_peak, memory_reserved, layer_latency, kernel_time. The last two take a name.",
     ),
     "bar-unknown": ErrorText(
         "The quantity of a --fail-if condition is missing in one of the captures, so it cannot be compared.",
-        "Record it in both: model executions for model_latency, layers for layer_latency, kernels for kernel_time.",
+        "Record it in both: model executions for model_latency, layers for layer_latency, kernels for kernel_time, "
+        "allocations for memory_peak.",
     ),
     "batch-all-failed": ErrorText(
         "No capture of the batch could be analysed.",

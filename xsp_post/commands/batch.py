@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xsp_post.base.errors import CaptureError, UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.capture import FLEET_STORE
@@ -78,7 +77,7 @@ def batch(
         )
     else:
         _print(result, output, len(skipped.paths), no_report)
-    _judge(result, strict)
+    _judge(result, strict, output)
 
 
 def _public(row: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +102,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     from rich.text import Text
 
     from xsp_post.base.text_safety import path_text, shown
-    from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+    from xsp_post.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 
     console = shared.stdout()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -111,10 +110,15 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
         table.add_column(name, overflow="fold")
     for name in ("kernels", "kernel time", "iterations", "layers", "in ranges"):
         table.add_column(name, justify="right")
-    table.add_column("limited by")
     done = [row for row in result.rows if row["status"] == "done"]
-    for row in done[:_SHOWN]:
+    peaks = [row.get("memory_peak_bytes") for row in done]
+    has_memory = any(peak is not None and peak > 0 for peak in peaks)  # NaN: not recorded
+    if has_memory:
+        table.add_column("peak memory", justify="right")
+    table.add_column("limited by")
+    for row, peak in zip(done[:_SHOWN], peaks):
         ratio = row["attributed_ratio"]
+        memory = [format_bytes(peak) if peak is not None and peak > 0 else "–"] if has_memory else []
         table.add_row(
             Text(shown(row["capture_name"], 60)),
             Text(shown(row["system_name"], 30)),
@@ -123,6 +127,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
             format_count(row["iteration_count"]),
             format_count(row["layer_count"]) if row["layer_count"] >= 0 else "–",
             format_ratio_percent(ratio) if ratio == ratio else "–",
+            *memory,
             _LIMITS.get(str(row.get("limit") or "unknown"), str(row.get("limit"))),
         )
     if done:
@@ -159,19 +164,21 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     shared.say("Next: " + shared.command("xsp-post", "table", "fleet_models" if done else "fleet", store))
 
 
-def _judge(result: BatchResult, strict: bool) -> None:
+def _judge(result: BatchResult, strict: bool, output: Path) -> None:
     failed = len(result.failed)
+    table = shared.command("xsp-post", "table", "fleet", output / FLEET_STORE)
+    hint = f"The table fleet gives the reason for each capture: {table}"
     if failed and failed == len(result.rows):
         raise CaptureError(
             f"None of the {failed} captures could be analysed.",
             code="batch-all-failed",
-            hint=ERRORS["batch-all-failed"].cure,
+            hint=hint,
         )
     if failed and strict:
         raise CaptureError(
             f"{failed} of {len(result.rows)} captures could not be analysed.",
             code="batch-some-failed",
-            hint=ERRORS["batch-some-failed"].cure,
+            hint=hint,
         )
 
 

@@ -10,7 +10,7 @@ import typer
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.model.options import DEFAULTS, TREE, Options
+from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +30,7 @@ _TABLES = (
 )
 
 
-@with_options(TREE)
+@with_options(TREE, PART)
 def compare(
     base: Annotated[
         Path, typer.Argument(readable=False, metavar="BASE", help="Store, capture or run directory to compare with.")
@@ -57,34 +57,45 @@ def compare(
     from xsp_post.compare import check_bars, parse_bar
     from xsp_post.compare import compare as compared
     from xsp_post.model.results import for_people
+    from xsp_post.reports.part import part_text
 
     bars = [parse_bar(text) for text in fail_if or ()]
     if output is not None:
         shared.spare_sources([base, other], output)
         require_free(output, force)
     sides = [shared.results_of([path], options) for path in (base, other)]
+    parts = {side: part_text(results) for side, results in zip(("base", "other"), sides)}
+    names = (_named(base, parts["base"]), _named(other, parts["other"]))
     with step("comparing …"):
         comparison = compared(*sides)
     if output is not None:
         from xsp_post.reports.compare_page import write_compare_page
 
-        write_compare_page(comparison, output, names=(base.name, other.name), force=force)
+        write_compare_page(comparison, output, names=names, force=force)
     if as_json:
         from xsp_post.reports.quantities import comparison_quantities
 
         tables = {name.removeprefix("compare_"): shared.records(for_people(comparison, name)) for name in _TABLES}
         numbers = comparison_quantities(comparison)
-        shared.print_json("compare", {"base": base.name, "other": other.name, "quantities": numbers, **tables})
+        said = {f"{side}_part": text or None for side, text in parts.items()}
+        shared.print_json("compare", {"base": base.name, "other": other.name, **said, "quantities": numbers, **tables})
     elif as_markdown:
         from xsp_post.reports.compare_text import comparison_markdown
 
-        typer.echo(comparison_markdown(comparison, (base.name, other.name), top), nl=False)
+        typer.echo(comparison_markdown(comparison, names, top), nl=False)
     else:
+        for side, text in parts.items():
+            if text:
+                shared.stdout().print(f"Part of the {side}: {text}", markup=False)
         _print(comparison, top)
     if output is not None:
         shared.say(f"Wrote {path_text(output)}")
     for sentence in check_bars(comparison, bars):
         shared.say(f"--fail-if {sentence}")
+
+
+def _named(path: Path, part: str) -> str:
+    return f"{path.name}, {part}" if part else path.name
 
 
 _SHOWN = ("slower", "faster", "more", "less", "appeared", "vanished", "changed kernel")

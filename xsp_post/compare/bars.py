@@ -1,11 +1,11 @@
 """``--fail-if`` conditions: text → bar → met or not, with a sentence either way.
 
 Grammar: ``QUANTITY[(NAME)] OP NUMBER UNIT``, e.g. ``model_latency>3%``, ``kernel_count>0``, ``throughput<-5%``,
-``layer_latency>10%`` (any layer), ``layer_latency(layers.3.mlp)>200us``, ``kernel_time(gemm)>5%``. The value is
-how much the other exceeds the base: relative with %, else absolute (ns, us, ms, s; none for counts). A bar is
-not met when the difference is beyond it *and* is a difference: its interval leaves out zero. Where nothing can
-be said about noise (one iteration) the value alone decides, and the sentence says so. A bar smaller than what the
-captures could show fails with a sentence of its own: nothing was shown, and nothing could be.
+``layer_latency>10%`` (any layer), ``layer_latency(layers.3.mlp)>200us``, ``kernel_time(gemm)>5%``,
+``memory_peak>1GiB``. The value is how much the other exceeds the base: relative with %, else absolute (ns, us, ms, s;
+MiB, GB …; none for counts). A bar is not met when the difference is beyond it *and* is a difference: its interval
+leaves out zero. Where nothing can be said about noise (one iteration) the value alone decides, and the sentence says so. A
+bar smaller than what the captures could show fails with a sentence of its own: nothing was shown, and nothing could be.
 """
 
 from __future__ import annotations
@@ -23,19 +23,22 @@ from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import shown
 from xsp_post.compare.differences import SIGNIFICANCE
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+from xsp_post.schemas.units import format_bytes, format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 _BAR = re.compile(
     r"^\s*(?P<quantity>[a-z_]+)\s*(?:\(\s*(?P<name>.*?)\s*\))?\s*(?P<op>>=|<=|>|<)\s*"
-    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s|)\s*$"
+    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s|B|[KMG]i?B|)\s*$"
 )
-_SCALE = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "": 1.0}
+_TIMES = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_BYTES = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 _MODEL = ("model_latency", "kernel_latency", "gpu_busy", "kernel_count")
 _ROWS = {"layer_latency": ("compare_layers", "layer_path"), "kernel_time": ("compare_kernels", "name")}
 # of a capture as a whole, per unit of work (`compare.impact`): there without executions, too
 _TOTALS = ("kernel_time", "device_time", "idle", "copy_time", "communication")
+# of the whole recording, where both sides recorded memory alike (`compare.memory`)
+_MEMORY = {"memory_peak": "peak of memory", "memory_reserved": "memory reserved by the allocator"}
 THROUGHPUT = "throughput"
-QUANTITIES = tuple(dict.fromkeys((*_MODEL, THROUGHPUT, *_ROWS, *_TOTALS)))
+QUANTITIES = tuple(dict.fromkeys((*_MODEL, THROUGHPUT, *_ROWS, *_TOTALS, *_MEMORY)))
 
 
 @dataclass(frozen=True)
@@ -56,16 +59,24 @@ def parse_bar(text: str) -> Bar:
     if match is None or match["quantity"] not in QUANTITIES or (match["name"] and match["quantity"] not in _ROWS):
         raise UsageError(f"--fail-if {text!r} cannot be read", code="bar-syntax", hint=ERRORS["bar-syntax"].cure)
     relative = match["unit"] == "%"
-    is_time = match["quantity"] not in ("kernel_count", THROUGHPUT)
-    if not relative and (match["quantity"] == THROUGHPUT or bool(match["unit"]) != is_time):
+    units = _units(match["quantity"])
+    if not relative and match["unit"] not in units:
+        known = f"% or {', '.join(units)}" if len(units) > 1 else "% or no unit" if units else "%"
         raise UsageError(
-            f"--fail-if {text!r}: give {'% or a time (us, ms)' if is_time else '%'} as the unit",
+            f"--fail-if {text!r}: give {known} as the unit",
             code="bar-syntax",
             hint=ERRORS["bar-syntax"].cure,
         )
     number = float(match["number"])
-    limit = number / 100 if relative else number * _SCALE[match["unit"]]
+    limit = number / 100 if relative else number * units[match["unit"]]
     return Bar(text.strip(), match["quantity"], match["name"] or "", match["op"], limit, relative)
+
+
+def _units(quantity: str) -> dict[str, float]:
+    """The units of a quantity, beside %, and what they scale by."""
+    if quantity in _MEMORY:
+        return _BYTES
+    return {THROUGHPUT: {}, "kernel_count": {"": 1.0}}.get(quantity, _TIMES)
 
 
 def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
@@ -131,7 +142,7 @@ def _rows_of(comparison: Results, bar: Bar) -> pd.DataFrame:
         if len(rows) or bar.quantity not in _TOTALS:
             return rows
         return _names_rows(comparison, bar) if bar.name else _totals_rows(comparison, bar)
-    if bar.quantity in _TOTALS:
+    if bar.quantity in (*_TOTALS, *_MEMORY):
         return _totals_rows(comparison, bar)
     frame = comparison.frame("compare_models")
     wanted = "model_latency" if bar.quantity == THROUGHPUT else bar.quantity
@@ -163,7 +174,7 @@ def _totals_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
     """One quantity of the whole capture, per unit of work."""
     frame = frame_or_empty(comparison, "compare_totals")
     frame = frame[frame["quantity"].astype(str) == bar.quantity]
-    label = f"{bar.quantity.replace('_', ' ')} per unit of work"
+    label = _MEMORY.get(bar.quantity, f"{bar.quantity.replace('_', ' ')} per unit of work")
     return _untested(frame, label, frame["base_per_unit"], frame["other_per_unit"])
 
 
@@ -214,8 +225,7 @@ def _named_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
 
 
 def _sentence(bar: Bar, row: dict[Any, Any]) -> str:
-    is_time = bar.quantity not in ("kernel_count", THROUGHPUT)
-    amount = format_ns if is_time or bar.quantity == THROUGHPUT else format_count
+    amount = format_bytes if bar.quantity in _MEMORY else format_count if bar.quantity == "kernel_count" else format_ns
     what = "model latency" if bar.quantity == THROUGHPUT else row["label"]
     values = f"{amount(row['base'])} → {amount(row['other'])}"
     change = f"{'+' if row['ratio'] > 0 else ''}{format_ratio_percent(row['ratio'])}"
@@ -223,7 +233,7 @@ def _sentence(bar: Bar, row: dict[Any, Any]) -> str:
         unsure = "; too few iterations for an interval: judged by the value alone"
         if "per unit of work" in str(row["label"]) or "mean time of" in str(row["label"]):
             unsure = "; without an interval: judged by the value alone"
-        sure = "" if bar.quantity == "kernel_count" else unsure
+        sure = "" if bar.quantity in ("kernel_count", *_MEMORY) else unsure
     elif row["base"]:
         ends = format_ratio_interval(*(row[end] / row["base"] for end in ("ci_low", "ci_high")))
         sure = f"; 95 % interval {ends}" if bar.quantity != THROUGHPUT else ""
