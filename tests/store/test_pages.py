@@ -53,13 +53,21 @@ def test_what_is_laid_out_is_what_sqlite_reads_and_changes(tmp_path, first_id, p
     rows = _rows(np.random.default_rng(3), first_id)
     assert can_append(rows)
     database, root = _empty(tmp_path / "a.sqlite", rows, page_bytes)
-    assert append_rows(tmp_path / "a.sqlite", root, rows, "id")
+    indexes = {}
+    for name in ("id", "one", "small", "eight", "real", "some", "most", "none"):
+        database.execute(f"CREATE INDEX by_{name} ON numbers ({name})")
+        found = database.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (f"by_{name}",))
+        indexes[name] = found.fetchone()[0]
+    database.close()
+    assert append_rows(tmp_path / "a.sqlite", root, rows, "id", indexes)
+    database = sqlite3.connect(tmp_path / "a.sqlite")
     assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     read = database.execute("SELECT * FROM numbers").fetchall()
     assert read == list(zip(*(column.to_pylist() for column in rows.columns)))
+    few = {row[0] for row in read if row[9] == 3}
+    assert {row[0] for row in database.execute("SELECT id FROM numbers INDEXED BY by_most WHERE most = 3")} == few
     last = first_id + (ROWS - 1) * 7
     assert database.execute("SELECT six FROM numbers WHERE id = ?", (last,)).fetchone()[0] == rows["six"][-1].as_py()
-    database.execute("CREATE INDEX by_some ON numbers (some)")
     database.execute("DELETE FROM numbers WHERE rowid % 3 = 0")
     database.execute("INSERT INTO numbers (some, six) VALUES (7, 8)")
     database.commit()

@@ -166,7 +166,7 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     def choose(analytic: np.ndarray | float, measured: np.ndarray) -> np.ndarray:
         return np.where(is_analytic, analytic, measured)
 
-    guessed = _guessed_pipes(inputs)
+    guessed = _guessed_pipes(inputs) if is_analytic.any() else np.full(len(layers), "fp32", dtype=object)
     by_pipe = {
         pipe: choose(np.where(guessed == pipe, flop, 0.0), covered.flop_by_pipe.get(pipe, np.zeros(len(flop))))
         for pipe in sorted({*covered.flop_by_pipe, *guessed[is_analytic]} - {"fp32"})

@@ -8,6 +8,7 @@ is what https://www.sqlite.org/fileformat2.html asks for; a number takes as many
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 LEAST_ROWS = 10_000  # of fewer, SQLite's own way takes no time
 _CHUNK_PAGES = 64  # laid out at once: what fits a processor's cache
-_LEAF, _INTERIOR = 0x0D, 0x05
+_LEAF, _INTERIOR, _INDEX_LEAF, _INDEX_INTERIOR = 0x0D, 0x05, 0x0A, 0x02
 _ZERO, _ONE, _REAL = 8, 9, 7  # serial types of the record format
 _WIDTHS = ((1, 1), (2, 2), (3, 3), (4, 4), (6, 5), (8, 6))  # bytes of an integer, and its serial type
 _LOCK_BYTE = 1 << 30  # the page that holds it is never used
@@ -32,9 +33,9 @@ class _Column:
     width: int
     serial: int
 
-    def part(self, first: int, end: int) -> _Column:
-        unknown = None if self.unknown is None else self.unknown[first:end]
-        return _Column(self.values[first:end], unknown, self.width, self.serial)
+    def part(self, rows: slice) -> _Column:
+        unknown = None if self.unknown is None else self.unknown[rows]
+        return _Column(self.values[rows], unknown, self.width, self.serial)
 
 
 def can_append(rows: pa.Table) -> bool:
@@ -47,11 +48,14 @@ def can_append(rows: pa.Table) -> bool:
     )
 
 
-def append_rows(path: Path, root: int, rows: pa.Table, key: str | None) -> bool:
+def append_rows(
+    path: Path, root: int, rows: pa.Table, key: str | None, indexes: Mapping[str, int] | None = None
+) -> bool:
     """Fill an empty table, whose root is that page of a database that nobody has open.
 
-    ``key``: the column that is its INTEGER PRIMARY KEY. False, and nothing is written, where the numbers of the key do
-    not rise, or the file is laid out in another way than SQLite does by default.
+    ``key``: the column that is its INTEGER PRIMARY KEY; ``indexes``: the roots of its indexes, by the column that each
+    is over. False, and nothing is written, where the numbers of the key do not rise, or the file is laid out in another
+    way than SQLite does by default.
     """
     columns = {name: _column(rows.column(name)) for name in rows.column_names}
     if key in columns:
@@ -68,13 +72,28 @@ def append_rows(path: Path, root: int, rows: pa.Table, key: str | None) -> bool:
         if not plain or page_bytes < 4096:
             return False
         pages = _Pages(file, page_bytes, struct.unpack(">I", header[28:32])[0])
-        children = _append_leaves(pages, list(columns.values()), row_ids)
-        _put_above(pages, root, children)
+        _put_above(pages, root, *_append_leaves(pages, list(columns.values()), row_ids), _INTERIOR)
+        for name, index_root in (indexes or {}).items():
+            entries = _entries(_column(rows.column(name)), row_ids)
+            _put_above(pages, index_root, *_append_leaves(pages, entries, None), _INDEX_INTERIOR)
         changes = struct.pack(">I", struct.unpack(">I", header[24:28])[0] + 1)
         for at, value in ((24, changes), (28, struct.pack(">I", pages.count)), (92, changes)):
             file.seek(at)
             file.write(value)
     return True
+
+
+def _entries(column: _Column, row_ids: np.ndarray) -> list[_Column]:
+    """The columns of an index in its order: unknown ones first, then by number, then by row."""
+    values, unknown = column.values, column.unknown
+    if column.width <= 2 and values.dtype.kind != "f":
+        values = values.astype(np.int16)  # sorted by its digits
+    order = np.argsort(values, kind="stable")
+    if unknown is not None:
+        order = np.concatenate([np.flatnonzero(unknown), order[~unknown[order]]])
+        unknown = unknown[order]
+    sorted_column = _Column(column.values[order], unknown, column.width, column.serial)
+    return [sorted_column, _number_column(row_ids[order], None)]
 
 
 def _column(stored: pa.ChunkedArray) -> _Column:
@@ -83,6 +102,10 @@ def _column(stored: pa.ChunkedArray) -> _Column:
     values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())[array.offset : array.offset + len(array)]
     if values.dtype.kind == "f":
         return _Column(values, unknown, 8, _REAL)
+    return _number_column(values, unknown)
+
+
+def _number_column(values: np.ndarray, unknown: np.ndarray | None) -> _Column:
     low, high = int(values.min()), int(values.max())
     if low == high and low in (0, 1):
         return _Column(values, unknown, 0, _ONE if low else _ZERO)
@@ -109,25 +132,34 @@ class _Pages:
         self.file.write(content)
 
 
-def _append_leaves(pages: _Pages, columns: list[_Column], row_ids: np.ndarray) -> list[tuple[int, int]]:
-    """Write all rows; number of each leaf, and the last row in it."""
-    cell = _cell(columns, int(row_ids[-1]))
-    per_page = (pages.page_bytes - 8) // (cell.itemsize + 2)
-    children = []
-    for first in range(0, len(row_ids), per_page * _CHUNK_PAGES):
-        ids = row_ids[first : first + per_page * _CHUNK_PAGES]
-        content, ends = _cells(cell, [column.part(first, first + len(ids)) for column in columns], ids)
-        for at in range(0, len(ids), per_page):
-            some = ends[at : at + per_page + 1]
-            page = _leaf(some, content[some[0] : some[-1]], pages.page_bytes)
-            children.append((pages.append(page), int(ids[at + len(some) - 2])))
-    return children
+def _append_leaves(pages: _Pages, columns: list[_Column], row_ids: np.ndarray | None) -> tuple[list[int], list[bytes]]:
+    """Write all rows, or entries of an index (no ``row_ids``); the number of each leaf, and what stands between two of
+    them: the last row before, or an entry that is in neither."""
+    count, apart = len(columns[0].values), int(row_ids is None)
+    cell = _cell(columns, None if row_ids is None else int(row_ids[-1]))
+    step = (pages.page_bytes - 8) // (cell.itemsize + 2) + apart
+    while apart and not count % step:  # no leaf behind the last entry
+        step -= 1
+    children, between = [], []
+    for first in range(0, count, step * _CHUNK_PAGES):
+        chunk = slice(first, min(first + step * _CHUNK_PAGES, count))
+        ids = None if row_ids is None else row_ids[chunk]
+        content, ends = _cells(cell, [column.part(chunk) for column in columns], ids)
+        for at in range(0, chunk.stop - first, step):
+            some = ends[at : at + step + 1 - apart]
+            flag = _INDEX_LEAF if apart else _LEAF
+            children.append(pages.append(_leaf(flag, some, content[some[0] : some[-1]], pages.page_bytes)))
+            if ids is not None:
+                between.append(_varint(int(ids[at + len(some) - 2])))
+            elif at + step < len(ends):
+                between.append(content[ends[at + step - 1] : ends[at + step]].tobytes())
+    return children, between[: len(children) - 1]
 
 
-def _cell(columns: list[_Column], last_id: int) -> np.dtype:
+def _cell(columns: list[_Column], last_id: int | None) -> np.dtype:
     """One row as it stands in a page, at its longest: length, row number, serial types, numbers."""
     fields: list[tuple[str, str, tuple[int, ...]]] = []
-    id_bytes = max(1, -(-last_id.bit_length() // 7))
+    id_bytes = 0 if last_id is None else max(1, -(-last_id.bit_length() // 7))
     head = 1 + len(columns)
     body = sum(column.width for column in columns)
     fields += [("length", "u1", (1 if head + body < 128 else 2,)), ("id", "u1", (id_bytes,))]
@@ -143,13 +175,13 @@ def _cell(columns: list[_Column], last_id: int) -> np.dtype:
     return np.dtype(fields)
 
 
-def _cells(cell: np.dtype, columns: list[_Column], row_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _cells(cell: np.dtype, columns: list[_Column], row_ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of these rows one after the other, and where each begins and the last ends."""
-    cells = np.empty(len(row_ids), cell)
+    cells = np.empty(len(columns[0].values), cell)
     offset = {name: int(field[1]) for name, field in (cell.fields or {}).items()}
     dropped: list[tuple[int, int, np.ndarray]] = []  # bytes from, to, of which rows
     cells["head"] = [1 + len(columns), *(column.serial for column in columns)]
-    length = np.full(len(row_ids), 1 + len(columns) + sum(column.width for column in columns), np.int64)
+    length = np.full(len(cells), 1 + len(columns) + sum(column.width for column in columns), np.int64)
     for index, (values, unknown, width, serial) in enumerate((c.values, c.unknown, c.width, c.serial) for c in columns):
         first = low = f"low{index}"
         if width in (3, 6):
@@ -164,7 +196,9 @@ def _cells(cell: np.dtype, columns: list[_Column], row_ids: np.ndarray) -> tuple
                 dropped.append((offset[first], offset[first] + width, unknown))
                 length -= unknown * width
     id_bytes = cell["id"].shape[0]
-    for byte in range(id_bytes):  # seven bits each; all but the last say that there is more
+    for byte in (
+        range(id_bytes) if row_ids is not None else ()
+    ):  # seven bits each; all but the last say that there is more
         above = row_ids >> 7 * (id_bytes - 1 - byte)
         cells["id"][:, byte] = above & 127 | (128 if byte < id_bytes - 1 else 0)
         if byte < id_bytes - 1 and not above[0]:
@@ -185,35 +219,37 @@ def _cells(cell: np.dtype, columns: list[_Column], row_ids: np.ndarray) -> tuple
     return content[kept.reshape(-1)], np.concatenate([[0], np.cumsum(size)])
 
 
-def _leaf(ends: np.ndarray, content: np.ndarray, page_bytes: int) -> bytes:
+def _leaf(flag: int, ends: np.ndarray, content: np.ndarray, page_bytes: int) -> bytes:
     """One page of rows: where each begins, from the front; the rows, from the end."""
     count, start = len(ends) - 1, page_bytes - len(content)
     page = np.zeros(page_bytes, np.uint8)
-    page[:8] = np.frombuffer(struct.pack(">BHHHB", _LEAF, 0, count, start, 0), np.uint8)
+    page[:8] = np.frombuffer(struct.pack(">BHHHB", flag, 0, count, start, 0), np.uint8)
     page[8 : 8 + 2 * count].view(">u2")[:] = ends[:-1] + (start - ends[0])
     page[start:] = content
     return page.tobytes()
 
 
-def _put_above(pages: _Pages, root: int, children: list[tuple[int, int]]) -> None:
+def _put_above(pages: _Pages, root: int, children: list[int], between: list[bytes], flag: int) -> None:
     """Write the pages above, level by level, the topmost at the place of the root."""
-    most = (pages.page_bytes - 12) // (4 + 9 + 2)
-    while len(children) > most:
-        groups = [children[i : i + most] for i in range(0, len(children), most)]
-        if len(groups[-1]) == 1:  # a page above needs two below
-            groups[-1].insert(0, groups[-2].pop())
-        children = [(pages.append(_interior(group, pages.page_bytes)), group[-1][1]) for group in groups]
-    pages.write(root, _interior(children, pages.page_bytes))
+    most = (pages.page_bytes - 12) // (4 + 2 + max(map(len, between)))
+    while len(between) > most:
+        step = most + 1
+        while len(children) % step == 1:  # a page above needs two below
+            step -= 1
+        firsts = range(0, len(children), step)
+        above = [_interior(flag, children[i : i + step], between[i : i + step - 1], pages.page_bytes) for i in firsts]
+        children, between = [pages.append(page) for page in above], [between[i - 1] for i in firsts[1:]]
+    pages.write(root, _interior(flag, children, between, pages.page_bytes))
 
 
-def _interior(children: list[tuple[int, int]], page_bytes: int) -> bytes:
+def _interior(flag: int, children: list[int], between: list[bytes], page_bytes: int) -> bytes:
     """A page that says which child holds which rows."""
-    cells = [struct.pack(">I", number) + _varint(last) for number, last in children[:-1]]
+    cells = [struct.pack(">I", number) + after for number, after in zip(children, between)]
     at, begins = page_bytes, []
     for one in cells:
         at -= len(one)
         begins.append(at)
-    head = struct.pack(">BHHHBI", _INTERIOR, 0, len(cells), at, 0, children[-1][0])
+    head = struct.pack(">BHHHBI", flag, 0, len(cells), at, 0, children[-1])
     front = head + struct.pack(f">{len(begins)}H", *begins)
     return front + bytes(at - len(front)) + b"".join(reversed(cells))
 

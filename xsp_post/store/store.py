@@ -28,7 +28,6 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from xsp_post import __version__
 from xsp_post.base.errors import CaptureError
@@ -150,17 +149,19 @@ class StoreWriter:
                     self._columns[table] = list(types)
                     bulk.append((table, rows))
                 database.execute(split.view)
-            keys = {name: database.table(name).pks for name, rows in bulk if can_append(rows)}
+            laid_out = {name: database.table(name).pks[0] for name, rows in bulk if can_append(rows)}
+            _create_indexes(database, list(laid_out))
             roots = dict(database.execute("SELECT name, rootpage FROM sqlite_master").fetchall())
-        self._ingest(
-            [
-                (table, rows)
-                for table, rows in bulk
-                if table not in keys or not append_rows(self._path, roots[table], rows, keys[table][0])
-            ]
-        )
+        left = []
+        for table, rows in bulk:
+            indexes = {
+                c: roots[_index_name(table, c)] for c in _INDEXES.get(table, ()) if _index_name(table, c) in roots
+            }
+            if table not in laid_out or not append_rows(self._path, roots[table], rows, laid_out[table], indexes):
+                left.append((table, rows))
+        self._ingest(left)
         with self._open() as database:
-            _create_indexes(database, [table for table, _ in bulk])
+            _create_indexes(database, [table for table, _ in bulk if table not in laid_out])
 
     @contextmanager
     def _open(self) -> Iterator[Database]:
@@ -215,11 +216,22 @@ def _text_array(series: pd.Series) -> pa.Array | pa.ChunkedArray:
         return _text_array(series.cat.categories.to_series()).take(pa.array(codes, mask=codes < 0))
     try:
         texts = pa.array(series, pa.string(), from_pandas=True)
-        if not pc.any(pc.match_substring(texts, "\x00")).as_py():
+        if not _holds_nul(texts):
             return texts
     except (TypeError, ValueError):  # something else than texts, or a text that cannot be encoded
         pass
     return pa.array([None if pd.isna(value) else storable(str(value)) for value in series.astype(object)], pa.string())
+
+
+def _holds_nul(texts: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a NUL is in any of the texts (or beside them, in what their memory holds)."""
+    chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
+    for chunk in chunks:
+        ends, data = (np.frombuffer(buffer or b"", kind) for buffer, kind in zip(chunk.buffers()[1:], ("i4", "u1")))
+        held = data[: ends[chunk.offset + len(chunk)]] if len(chunk) else data[:0]
+        if len(held) and not held.min():
+            return True
+    return False
 
 
 def _create(database: Database, table: str, schema: str, columns: dict[str, str], key: str | None) -> None:
@@ -236,11 +248,15 @@ def _create(database: Database, table: str, schema: str, columns: dict[str, str]
     database.execute(f'CREATE TABLE "{table}" ({title}\n{body}\n)')
 
 
+def _index_name(table: str, column: str) -> str:
+    return f"idx_{table}_{column}"
+
+
 def _create_indexes(database: Database, tables: list[str]) -> None:
     for table in tables:
         for column in _INDEXES.get(table, ()):
             if column in database[table].columns_dict:
-                database[table].create_index([column])  # type: ignore[union-attr]
+                database.table(table).create_index([column], _index_name(table, column))
 
 
 # -- reading --------------------------------------------------------------------------------------
