@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from programs import Op, run_steps
@@ -46,6 +47,18 @@ def test_the_text_says_error_interval_and_limit(capture):
     assert "kernels" in done.stdout
     assert "[bold]relu" in done.stdout  # text of the capture is not markup
     assert "Assumes: no host call waits for the device" in " ".join(done.stdout.split())
+
+
+def test_without_a_change_those_that_fit_are_listed_and_can_be_pasted(capture):
+    done = invoke("what-if", capture, "--model-range", "^step")
+    assert done.exit_code == 0
+    lines = [line.split("  ") for line in done.stdout.splitlines() if line.startswith("  --change")]
+    changes = [shlex.split(line[1])[1] for line in lines]
+    assert changes[:2] == [r"kernel:\bgemm\b=0.5x", r"kernel:\[bold\]relu\b=0.5x"]
+    assert "4.50 ms, 81.8 % of the kernel time" in done.stdout
+    for change in changes:
+        assert invoke("what-if", capture, "--model-range", "^step", "-c", change).exit_code == 0, change
+    assert CliRunner().invoke(app, ["what-if", str(capture), "--json"]).exit_code == 2
 
 
 def test_where_launches_are_missing_it_refuses_and_says_why(tmp_path):

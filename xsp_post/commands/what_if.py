@@ -6,20 +6,24 @@ from typing import Annotated, Optional
 
 import typer
 
+from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
 CHANGE_HELP = (
     "What changes, e.g. kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, attention=fused, launch=graph, copy=overlap, "
-    "sync=none, comm=0.8x, host:REGEX=+2ms, batch=2x; several together."
+    "sync=none, comm=0.8x, host:REGEX=+2ms, batch=2x; several together. Without it: what fits this capture."
 )
 
 
 @with_options(TREE, ROOFS, PART)
 def what_if(
     sources: shared.StoreOrSource,
-    change: Annotated[list[str], typer.Option("--change", "-c", metavar="SUBJECT[:REGEX]=VALUE", help=CHANGE_HELP)],
+    change: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--change", "-c", metavar="SUBJECT[:REGEX]=VALUE", help=CHANGE_HELP),
+    ] = None,
     capture: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(help="Capture to predict, by number; else the one with most kernels."),
@@ -28,9 +32,17 @@ def what_if(
     as_json: shared.AsJson = False,
 ) -> None:
     """Predict period and latency of an execution under changes, with the replay's own error beside it."""
+    from xsp_post.replay.changes import EXAMPLE
     from xsp_post.replay.what_if import what_if as predict
 
+    if not change and as_json:
+        raise UsageError("--json needs a --change", code="bad-change", hint=f"for example: {EXAMPLE}")
     results = shared.results_of(sources, options)
+    if not change:
+        from xsp_post.reports.candidates import candidates, print_candidates
+
+        print_candidates(shared.stdout(), candidates(results))
+        return
     prediction = predict(results, change, capture)
     from xsp_post.reports.part import part_text
     from xsp_post.reports.predictions import data_of, print_prediction

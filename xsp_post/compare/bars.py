@@ -4,8 +4,9 @@ Grammar: ``QUANTITY[(NAME)] OP NUMBER UNIT``, e.g. ``model_latency>3%``, ``kerne
 ``layer_latency>10%`` (any layer), ``layer_latency(layers.3.mlp)>200us``, ``kernel_time(gemm)>5%``,
 ``memory_peak>1GiB``. The value is how much the other exceeds the base: relative with %, else absolute (ns, us, ms, s;
 MiB, GB …; none for counts). A bar is not met when the difference is beyond it *and* is a difference: its interval
-leaves out zero. Where nothing can be said about noise (one iteration) the value alone decides, and the sentence says so. A
-bar smaller than what the captures could show fails with a sentence of its own: nothing was shown, and nothing could be.
+leaves out zero. Where nothing can be said about noise (one iteration) the value alone decides, and the sentence says
+so. A bar smaller than what the captures could show fails with a sentence of its own: nothing was shown, and nothing
+could be.
 """
 
 from __future__ import annotations
