@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xsp_post.names import dialects, markers
+from xsp_post.names.suffixes import cut_plain
 
 COLUMNS = (
     "dialect",
@@ -109,6 +110,27 @@ def _combined(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def _cut_suffix(array: pa.Array) -> tuple[pa.Array, np.ndarray, np.ndarray, pa.Array | None, np.ndarray]:
     """Heads, sequence numbers, operator ids, sizes (None: nowhere) and which rows had a suffix."""
+    cut = cut_plain(array)
+    if not cut.is_cut.any():
+        return _cut_by_pattern(array)
+    head, sequence, op_id, sizes, has_suffix = cut.heads, cut.sequence, cut.op_id, None, cut.is_cut
+    rows = np.flatnonzero(~cut.is_cut)
+    if len(rows):
+        mask = pa.array(~cut.is_cut)
+        rest, sequence[rows], op_id[rows], some_sizes, has_suffix[rows] = _cut_by_pattern(array.filter(mask))
+        if has_suffix[rows].any():
+            head = pc.replace_with_mask(head, mask, rest)
+        if some_sizes is not None:
+            sizes = pc.replace_with_mask(_empty_texts(len(array)), mask, some_sizes)
+    return head, sequence, op_id, sizes, has_suffix
+
+
+def _empty_texts(count: int) -> pa.Array:
+    return pa.array([""], type=pa.large_string()).take(pa.array(np.zeros(count, np.int8)))
+
+
+def _cut_by_pattern(array: pa.Array) -> tuple[pa.Array, np.ndarray, np.ndarray, pa.Array | None, np.ndarray]:
+    """The same for texts of any kind, in several times the time."""
     n = len(array)
     sequence, op_id = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     has_suffix = np.asarray(pc.match_substring_regex(array, _MARKER))
@@ -134,8 +156,7 @@ def _cut_suffix(array: pa.Array) -> tuple[pa.Array, np.ndarray, np.ndarray, pa.A
     whole_head = pc.replace_with_mask(array, mask, head)
     whole_sizes = None
     if pc.any(pc.not_equal(sizes, "")).as_py():
-        empty = pa.array([""], type=pa.large_string()).take(pa.array(np.zeros(n, np.int8)))
-        whole_sizes = pc.replace_with_mask(empty, mask, sizes)
+        whole_sizes = pc.replace_with_mask(_empty_texts(n), mask, sizes)
     return whole_head, sequence, op_id, whole_sizes, has_suffix
 
 
