@@ -1,4 +1,4 @@
-"""Results → the changes that `xsp-post what-if` can make to a capture: of its heaviest kernels and layers, and advised."""
+"""Results → the changes that `xsp-post what-if` can make to a capture: heaviest kernels and layers, advice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def candidates(results: Results) -> list[Candidate]:
     layers = layers[layers["capture_id"].isin(limit.captures)].drop_duplicates("layer_index")
     paths = kernels["layer_index"].map(layers.set_index("layer_index")["layer_path"].astype(str))
     heaviest = time.groupby(paths).sum().nlargest(_MOST)
-    found += [Candidate(f"layer:^{_pattern(str(path))}=0.5x", _said(int(of), total)) for path, of in heaviest.items()]
+    found += [Candidate(f"layer:{_pattern(str(path))}=0.5x", _said(int(of), total)) for path, of in heaviest.items()]
     advice = [one for one in advise(results, limit) if one.change]
     return found + [Candidate(one.change, f"{gain_of(one)}: {one.what}") for one in advice]
 
