@@ -282,7 +282,7 @@ def _kernel_sentence(results: Results, limit: Limit) -> str:
 def _how_to_know(results: Results, limit: Limit) -> str:
     """What shows whether compute or memory limits, where that is not known."""
     if UNCOUNTED in results.tables():
-        return "xsp-post why says whether compute or memory limits"
+        return "tree counts no flop and bytes of so many kernels; xsp-post why does, and says which of the two it is"
     row = counted_work_of(results, limit.captures)
     if row is not None and pd.notna(row["arithmetic_intensity_flop_per_byte"]):
         throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
