@@ -42,6 +42,16 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
         return (yield)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_analysis_for_all_processes(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where tests run in several processes, each real capture is analysed in one of them."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        import recorded
+
+        recorded.shared_folder = tmp_path_factory.getbasetemp().parent / "recorded"
+        recorded.shared_folder.mkdir(exist_ok=True)
+
+
 CANARY = "xsp-canary"  # stands in the shared captures wherever private values stood: must reach no output
 
 

@@ -1,10 +1,14 @@
-"""Real captures, each read, made a tree and analysed once in a test process: many tests look at the same ones.
+"""Real captures, each read and made a tree once in a test process, analysed once in a run: many tests look at the
+same ones.
 
 Each caller gets frames of its own, so no test sees what another one changed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import pickle
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -38,7 +42,8 @@ def analyzed(path: Path, options: Options | None = None) -> Analysis:
     options = options or Options()
     key = path, repr(options)
     if key not in _analyses:
-        _analyses[key] = pipeline.analyze_loaded([replace(_loaded(path), trace=trace_of(path))], options)
+        _analyses[key] = _of_other_process(key) or _analyzed(path, options)
+        _leave_to_others(key, _analyses[key])
     known = _analyses[key]
     return Analysis({name: frame.copy() for name, frame in known.frames.items()}, list(known.findings))
 
@@ -50,6 +55,34 @@ def summarized(path: Path) -> Analysis:
 
 
 _analyses: dict[tuple[Path, str], Analysis] = {}
+
+
+def _analyzed(path: Path, options: Options) -> Analysis:
+    return pipeline.analyze_loaded([replace(_loaded(path), trace=trace_of(path))], options)
+
+
+def _of_other_process(key: tuple[Path, str]) -> Analysis | None:
+    """What another process of this run of the tests made of the same capture."""
+    file = _file_of(key)
+    return pickle.loads(file.read_bytes()) if file is not None and file.is_file() else None
+
+
+def _leave_to_others(key: tuple[Path, str], analysis: Analysis) -> None:
+    file = _file_of(key)
+    if file is not None and not file.is_file():
+        half = file.with_suffix(f".{os.getpid()}")
+        half.write_bytes(pickle.dumps(analysis))
+        half.replace(file)
+
+
+def _file_of(key: tuple[Path, str]) -> Path | None:
+    """None where no other process runs tests, and for a file of one test alone."""
+    if shared_folder is None or key[0].is_relative_to(shared_folder.parent):
+        return None
+    return shared_folder / hashlib.sha256(repr(key).encode()).hexdigest()
+
+
+shared_folder: Path | None = None  # tests/conftest.py sets it
 
 
 @cache

@@ -198,7 +198,7 @@ def test_a_reader_that_goes_away_is_no_traceback(capture):
     process.stdout.close()
     stderr = process.stderr.read()
     process.stderr.close()
-    process.wait(timeout=60)
+    process.wait(timeout=200)
     assert b"Traceback" not in stderr and b"Exception" not in stderr
 
 

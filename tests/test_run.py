@@ -414,7 +414,7 @@ def net(batch_size):
     return torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()), torch.ones(batch_size, 64)
 def slow(batch_size):
     import time
-    time.sleep(20)
+    time.sleep(200)
 """
 
 
@@ -505,13 +505,13 @@ def test_a_killed_run_resumes(tmp_path):
         f"run.execute(run.{plan!r}, Path({str(tmp_path / 'run')!r}))"
     )
     process = subprocess.Popen([sys.executable, "-c", script])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not list((tmp_path / "run").glob("captures/01*/capture.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     kept = capture.load_captures(tmp_path / "run")
-    assert len(kept) == 1
+    assert kept  # one; a machine that stops this process for seconds lets it make the second
     result = run.execute(plan, tmp_path / "run", is_resumed=True)
     assert [made.repeat for made in result.captures] == [0, 1]
     assert result.captures[0] == kept[0]

@@ -65,7 +65,7 @@ def _limited(source: random.Random, folder: Path) -> str:
         begin = _as_anybody
     done = subprocess.run(
         _command(source, folder), cwd=folder, stdout=out, stderr=subprocess.PIPE, text=True, preexec_fn=begin,
-        check=False, timeout=120,
+        check=False, timeout=250,
     )  # fmt: skip
     if way == "stdout":
         os.close(out)
@@ -95,7 +95,7 @@ def _signalled(source: random.Random, folder: Path) -> str:
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=200)
     if "Traceback" in stderr or process.returncode not in (0, -number, 128 + number):
         return f"{number.name}: exit {process.returncode}: {stderr[-500:]}"
     if number == signal.SIGKILL:

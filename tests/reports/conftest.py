@@ -59,7 +59,7 @@ class Page:
         self.page.evaluate("xspReport.renderAll()")
         self.complaints += self.page.evaluate("xspReport.errors")
 
-    def wait_for_function(self, expression: str, seconds: float = 90.0) -> None:
+    def wait_for_function(self, expression: str, seconds: float = 250.0) -> None:
         """Wait until an expression is true. Playwright's own polls with eval, which the page's policy forbids."""
         last = time.monotonic() + seconds
         while not self.page.evaluate(expression):
