@@ -6,6 +6,7 @@ import json
 import shlex
 
 import pytest
+from builders import ExportBuilder
 from programs import Op, run_steps
 from typer.testing import CliRunner
 
@@ -49,7 +50,7 @@ def test_the_text_says_error_interval_and_limit(capture):
     assert "Assumes: no host call waits for the device" in " ".join(done.stdout.split())
 
 
-def test_without_a_change_those_that_fit_are_listed_and_can_be_pasted(capture):
+def test_without_a_change_those_that_fit_are_listed_and_can_be_pasted(capture, tmp_path):
     done = invoke("what-if", capture, "--model-range", "^step")
     assert done.exit_code == 0
     lines = [line.split("  ") for line in done.stdout.splitlines() if line.startswith("  --change")]
@@ -58,13 +59,13 @@ def test_without_a_change_those_that_fit_are_listed_and_can_be_pasted(capture):
     assert "4.50 ms, 81.8 % of the kernel time" in done.stdout
     for change in changes:
         assert invoke("what-if", capture, "--model-range", "^step", "-c", change).exit_code == 0, change
+    empty = ExportBuilder().process(100).range("a", 0, 10).write(tmp_path / "empty.sqlite")
+    assert "nothing was recorded that a replay could change" in invoke("what-if", empty).stdout
     with pytest.raises(UsageError, match="--json needs a --change"):
         invoke("what-if", capture, "--json")
 
 
 def test_where_launches_are_missing_it_refuses_and_says_why(tmp_path):
-    from builders import ExportBuilder
-
     export = ExportBuilder().process(100).thread(100)
     for k in range(20):
         at = 1_000_000 + 50_000 * k

@@ -137,7 +137,7 @@ def what_to_record(results: Results) -> str:
         return ""
     return (
         "The source has no device work and no range.\n"
-        "Next: record again, with: nsys profile -t cuda,nvtx,cublas,cudnn -o report python program.py"
+        "Next: record again, with: nsys profile -t cuda,nvtx -o report python program.py"
     )
 
 

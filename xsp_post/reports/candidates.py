@@ -60,6 +60,9 @@ def _said(time: int, total: int) -> str:
 
 def print_candidates(console: Console, found: list[Candidate]) -> None:
     """One line each, as they can be pasted."""
+    if not found:
+        say(console, "No change is given, and nothing was recorded that a replay could change.")
+        return
     say(console, Text("No change is given. What this capture could be replayed with:", style="bold"))
     for one in found:
         say(
