@@ -24,6 +24,7 @@ from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import DEFAULTS, ROOFS, Options
 from xsp_post.model.results import Analysis, OnDemand, Overlay, Results, with_findings
 from xsp_post.model.trace import Trace
+from xsp_post.schemas import column_names
 
 if TYPE_CHECKING:
     from xsp_post.model.counters import CounterReport
@@ -113,23 +114,33 @@ def analyze_loaded(
 
 def analyze_on_demand(loaded: list[Loaded], options: Options) -> OnDemand:
     """The same tables, but those of analyses and replay are made when they are read, without their findings."""
-    from xsp_post.analyses import is_work_known, makers
-    from xsp_post.analyses.limits import WORKLESS
+    from xsp_post.analyses import makers
     from xsp_post.analyses.ranks import ranks_of
     from xsp_post.replay.collectives import across_ranks
     from xsp_post.replay.tables import replay_frames
 
-    frames = _core(loaded, options).frames
-    rows = frames.pop("collectives")
-    made: dict[str, Callable[[Results], dict[str, pd.DataFrame]]] = {
+    core = _core_on_demand(loaded, options)
+    collectives = core.makers["collectives"]
+    return OnDemand(core.frames, {
+        **core.makers,
         **makers(options),
         **dict.fromkeys(("replays", "critical_path"), replay_frames),
-        "collectives": lambda _: {"collectives": across_ranks(rows)},
+        "collectives": lambda results: {"collectives": across_ranks(collectives(results)["collectives"])},
         "ranks": lambda results: {"ranks": ranks_of(results)},
-    }
-    if not is_work_known(Analysis(frames)):
-        frames[WORKLESS] = pd.DataFrame()
-    return OnDemand(frames, made)
+    })  # fmt: skip
+
+
+def _core_on_demand(loaded: list[Loaded], options: Options) -> OnDemand:
+    """The core tables, of a single timeline only those that are read."""
+    from xsp_post.hierarchy import build_tree
+    from xsp_post.tree_tables import core_on_demand
+
+    if len(loaded) == 1 and loaded[0].counters is None:
+        made = core_on_demand(build_tree(_traces(loaded)[0], options, _twin(options)))
+        return OnDemand(made.frames | {"overhead": pd.DataFrame(columns=column_names("overhead"))}, made.makers)
+    frames = _core(loaded, options).frames
+    rows = frames.pop("collectives")
+    return OnDemand(frames, {"collectives": lambda _: {"collectives": rows}})
 
 
 def _core(

@@ -202,11 +202,6 @@ def makers(options: user.Options) -> dict[str, Callable[[Results], dict[str, pd.
     return {spec.table: maker(spec) for spec in ANALYSES.values()}
 
 
-def is_work_known(results: Results) -> bool:
-    """Whether flop are known of any kernel or layer: without them nothing is said of roofs."""
-    return _has("counters", results)
-
-
 _RECORD = {
     "iterations": "no model execution is marked: run with `xsp-post run`, or put one range around each execution and "
     "name it with --model-range",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import WORKLESS, Results, frame_or_empty
 
 # A group with this share of the time is the limit, unless the next one has a quarter of it and half as much.
 CLEAR_RATIO = 0.5
@@ -51,8 +51,6 @@ FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
 SCOPES = ("execution", "warm-up", "outside")
 # A table that results have whose kernels' work could be counted, but was not: their names decide nothing then.
 UNCOUNTED = "uncounted"
-# A table that results have where the work of no kernel is known: A15, which takes a while to make, has none either.
-WORKLESS = "workless"
 # What the first execution did before the first operation of the device, and the last one after its last: kept apart, no
 # part of the verdict.
 LEAD_IN, LEAD_OUT = "lead-in", "lead-out"

@@ -58,6 +58,10 @@ class Analysis:
         return frame if columns is None else frame[list(columns)]
 
 
+# A table that results have where the work of no kernel is known: A15, which takes a while to make, has none either.
+WORKLESS = "workless"
+
+
 @dataclass(eq=False)
 class OnDemand:
     """Tables of one workload, some of which are made when they are first read. ``makers``: of a table, what makes it

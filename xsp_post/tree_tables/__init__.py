@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.findings import Finding, to_frame
 from xsp_post.model.confidence import confidence_words
-from xsp_post.model.results import Analysis, with_findings
+from xsp_post.model.results import WORKLESS, Analysis, OnDemand, Results, with_findings
 from xsp_post.model.tree import Tree, balance
 from xsp_post.schemas import column_names
 from xsp_post.tree_steps.folding import fold
@@ -19,7 +20,7 @@ from xsp_post.tree_tables.devices import devices_frame
 from xsp_post.tree_tables.idle import idle_frames
 from xsp_post.tree_tables.operations import operations_frame
 
-__all__ = ["core_frames", "summary_frames"]
+__all__ = ["core_frames", "core_on_demand", "summary_frames"]
 
 
 def core_frames(
@@ -27,6 +28,38 @@ def core_frames(
 ) -> Analysis:
     """The core tables (`schemas.results`) of one capture. ``on_rows`` is called with the two large ones, ``nodes``
     and ``kernels``, as soon as they are finished: somebody may begin to write them."""
+    found = _findings_of(tree, capture_id)
+    results = OnDemand({}, _makers(tree, capture_id, found))
+    for name in results.makers:
+        results.frame(name)
+        if name == "kernels" and on_rows is not None:
+            on_rows(dict(results.frames))
+    return with_findings(results.frames | {"kernel_metrics": _no_metrics()}, found)
+
+
+def core_on_demand(tree: Tree) -> OnDemand:
+    """The same of the only capture there is, each made when it is read, without the table ``idle`` and without
+    findings of tables that are not read; ``workless`` where no work of its kernels is known."""
+    from xsp_post.tree_tables.operators import says_work
+
+    frames = {"findings": to_frame(_findings_of(tree, 0)), "kernel_metrics": _no_metrics()}
+    if not says_work(tree):
+        frames[WORKLESS] = pd.DataFrame()
+    return OnDemand(frames, _makers(tree, 0, [], with_pieces=False))
+
+
+def _findings_of(tree: Tree, capture_id: int) -> list[Finding]:
+    return [replace(f, capture_id=capture_id) for f in tree.findings]
+
+
+def _no_metrics() -> pd.DataFrame:
+    return pd.DataFrame(columns=column_names("kernel_metrics"))
+
+
+def _makers(
+    tree: Tree, capture_id: int, found: list[Finding], *, with_pieces: bool = True
+) -> dict[str, Callable[[Results], dict[str, pd.DataFrame]]]:
+    """What makes each core table. What is odd about one is added to ``found`` when it is made."""
     # imported here, because the printed tree needs none of them
     from xsp_post.replay.collectives import collectives_frame
     from xsp_post.replay.waits import dependencies_frame
@@ -38,34 +71,45 @@ def core_frames(
     from xsp_post.tree_tables.nodes import nodes_frame
     from xsp_post.tree_tables.operators import operator_frames
 
-    found = [replace(f, capture_id=capture_id) for f in tree.findings]
     threads = Threads(tree)
-    rows = {"nodes": nodes_frame(tree, threads), "kernels": kernels_frame(tree, threads)}
-    frames = {name: _of_capture(name, frame, capture_id) for name, frame in rows.items()}
-    if on_rows is not None:
-        on_rows(dict(frames))
-    rest = {
-        "iterations": iterations_frame(tree),
-        "paths": fold(tree),
-        "layers": layers_frame(tree),
-        "memory_operations": memory_operations_frame(tree, threads),
-        "operations": operations_frame(tree),
-        "devices": devices_frame(tree),
-        "balance": balance(tree),
-        "collectives": collectives_frame(rows["kernels"], *message_sizes(tree)),
-        "dependencies": dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy()),
-        **operator_frames(tree),
-        "execution_candidates": tree.execution_candidates.copy(),
-        "inferred": _inferred_frame(tree),
+
+    def told(made: tuple[dict[str, pd.DataFrame], list[Finding]]) -> dict[str, pd.DataFrame]:
+        found.extend(replace(f, capture_id=capture_id) for f in made[1])
+        return made[0]
+
+    def idle() -> dict[str, pd.DataFrame]:
+        paths = fold(tree)
+        return {"paths": paths, **idle_frames(tree, paths, with_pieces=with_pieces)}
+
+    single: dict[str, Callable[[Results], pd.DataFrame]] = {
+        "nodes": lambda _: nodes_frame(tree, threads),
+        "kernels": lambda _: kernels_frame(tree, threads),
+        "iterations": lambda _: iterations_frame(tree),
+        "layers": lambda _: layers_frame(tree),
+        "memory_operations": lambda _: memory_operations_frame(tree, threads),
+        "operations": lambda _: operations_frame(tree),
+        "devices": lambda _: devices_frame(tree),
+        "balance": lambda _: balance(tree),
+        "collectives": lambda of: collectives_frame(of.frame("kernels"), *message_sizes(tree)),
+        "dependencies": lambda _: dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy()),
+        "execution_candidates": lambda _: tree.execution_candidates.copy(),
+        "inferred": lambda _: _inferred_frame(tree),
+        "captures": lambda of: captures_frame(tree, of.frame("iterations")["batch_size"].to_numpy()),
     }
-    rest["captures"] = captures_frame(tree, rest["iterations"]["batch_size"].to_numpy())
-    rest |= idle_frames(tree, rest["paths"])
-    for made, told in (memory_frames(tree, threads), gpu_sample_frames(tree)):
-        rest |= made
-        found += [replace(f, capture_id=capture_id) for f in told]
-    frames |= {name: _of_capture(name, frame, capture_id) for name, frame in rest.items()}
-    frames["kernel_metrics"] = pd.DataFrame(columns=column_names("kernel_metrics"))
-    return with_findings(frames, found)
+    several: dict[tuple[str, ...], Callable[[], dict[str, pd.DataFrame]]] = {
+        ("operators", "kernel_work"): lambda: operator_frames(tree),
+        ("paths", "idle_causes", "device_windows", *(("idle",) if with_pieces else ())): idle,
+        ("memory_devices", "memory", "memory_timeline"): lambda: told(memory_frames(tree, threads)),
+        ("gpu_samples", "gpu_timeline"): lambda: told(gpu_sample_frames(tree)),
+    }
+
+    def one(name: str) -> Callable[[Results], dict[str, pd.DataFrame]]:
+        return lambda results: {name: _of_capture(name, single[name](results), capture_id)}
+
+    def some(names: tuple[str, ...]) -> Callable[[Results], dict[str, pd.DataFrame]]:
+        return lambda _: {name: _of_capture(name, frame, capture_id) for name, frame in several[names]().items()}
+
+    return {name: one(name) for name in single} | {name: some(names) for names in several for name in names}
 
 
 def _inferred_frame(tree: Tree) -> pd.DataFrame:

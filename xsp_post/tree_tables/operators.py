@@ -52,6 +52,11 @@ def says_sizes(tree: Tree) -> bool:
     return any(str(one).startswith("[[") for one in tree.names.node_category("shape_text").categories)
 
 
+def says_work(tree: Tree) -> bool:
+    """Whether the capture says the work of anything: of its ranges, or by the sizes of operators."""
+    return "flop_count" in tree.trace.attributes or says_sizes(tree)
+
+
 def _empty(name: str) -> pd.DataFrame:
     return pd.DataFrame(
         {c.name: pd.Series(dtype=object if c.dtype == "str" else c.dtype) for c in TABLES[name].columns}
