@@ -230,7 +230,7 @@ def test_a_gzip_bomb_is_refused_before_anything_is_decoded(tmp_path, monkeypatch
 
 def test_an_event_without_end_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "EVENT_CHARACTERS", 1 << 20)
-    monkeypatch.setattr(trace_events, "_PIECE_CHARACTERS", 1 << 18)
+    monkeypatch.setattr(trace_events, "_PIECE_BYTES", 1 << 18)
     path = tmp_path / "a.json"
     path.write_text('{"schemaVersion":1,"traceEvents":[{"name":"' + "x" * (3 << 20))
     assert refused(path).code == "capture-over-limit"

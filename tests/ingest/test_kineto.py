@@ -276,7 +276,7 @@ def test_pieces_give_what_the_whole_gives(tmp_path: Path, monkeypatch: pytest.Mo
     path.write_text('{"schemaVersion": 1, "traceEvents": [' + body + '], "baseTimeNanoseconds": 5}')
     whole: list[dict] = []
     trace_events.read_events(path, whole.extend)
-    monkeypatch.setattr(trace_events, "_PIECE_CHARACTERS", 700)
+    monkeypatch.setattr(trace_events, "_PIECE_BYTES", 700)
     pieces: list[list[dict]] = []
     metadata = trace_events.read_events(path, pieces.append)
     assert [e for piece in pieces for e in piece] == whole

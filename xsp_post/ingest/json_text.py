@@ -74,14 +74,20 @@ def open_text(path: Path) -> TextIO:
 
     Reading raises `CaptureError` beyond the limit of uncompressed bytes.
     """
+    return io.TextIOWrapper(
+        io.BufferedReader(open_bytes(path), 1 << 20), encoding="utf-8-sig", errors="replace", newline=""
+    )
+
+
+def open_bytes(path: Path) -> io.RawIOBase:
+    """The same as bytes; ``read`` gives as many as are asked for, as long as there are."""
     with path.open("rb") as raw:
         is_gzip = raw.read(2) == GZIP_MAGIC
     if not is_gzip:
-        return path.open("rt", encoding="utf-8-sig", errors="replace", newline="")
+        return path.open("rb", buffering=0)
     if not limits.are_lifted() and _says_too_much(path):
         _count(path)
-    packed = _Limited(path)
-    return io.TextIOWrapper(io.BufferedReader(packed, 1 << 20), encoding="utf-8-sig", errors="replace", newline="")
+    return _Limited(path)
 
 
 def _limit_bytes(path: Path) -> int:
@@ -116,7 +122,14 @@ class _Limited(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)
+        return self._counted(self._file.readinto(buffer))
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._counted(len(data))
+        return data
+
+    def _counted(self, count: int) -> int:
         if self._left >= 0:
             self._left -= count
             if self._left < 0:

@@ -23,6 +23,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, interning, json_text, kineto_waits, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, Columns
+from xsp_post.ingest.tables import give_back_memory
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.names import range_text
@@ -73,7 +74,15 @@ def read_kineto(path: Path, *, detail: bool = True) -> Trace:
             + (f"; categories that are not understood: {found}" if found else ""),
             code="trace-without-events",
         )
-    return _Assembly(collector, metadata).trace(path.name)
+    trace = _assembled(collector, metadata, path.name)
+    give_back_memory()
+    return trace
+
+
+def _assembled(collector: Collector, metadata: dict[str, Any], source_name: str) -> Trace:
+    columns = _Assembly(collector, metadata)
+    give_back_memory()  # the pieces
+    return columns.trace(source_name)
 
 
 class _Assembly:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -26,7 +26,7 @@ from xsp_post.ingest.kineto_categories import (
     SPAN_KINDS,
     canonical,
 )
-from xsp_post.ingest.kineto_events import NO_ARGUMENTS, NO_DETAILED_ARGUMENTS, Arguments, Event, value_of
+from xsp_post.ingest.kineto_events import ABSENT, NO_ARGUMENTS, NO_DETAILED_ARGUMENTS, Arguments, Event, value_of
 from xsp_post.ingest.kineto_waits import frame_text
 from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds
 
@@ -112,10 +112,7 @@ class Collector:
         if category == "cpu_op":
             frame["sequence"] = _numbers(args, "sequence")
             frame["forward_thread_id"] = _numbers(args, "forward_thread_id")
-            frame["shape_id"] = self._distinct([bytes(one.dims or one.old_dims) for one in args], _shape_text)
-            if self.with_frames:  # all that a table may want; the printed tree does not
-                given = [tuple(map(bytes, lists)) for lists in map(_GIVEN, args)]
-                frame["arguments_id"] = self._distinct(given, _arguments_text)
+            self._add_arguments(frame, args)
             if _COMMUNICATION in names[1]:
                 sizes = np.full((len(events), 2), np.nan)
                 for k in np.flatnonzero(names[0] == names[1].index(_COMMUNICATION)).tolist():
@@ -123,6 +120,18 @@ class Collector:
                 frame["message_bytes"], frame["group_size"] = sizes[:, 0], sizes[:, 1]
             frame["kind"][_begins_with(ANNOTATION_PREFIXES, *names)] = int(SpanKind.ANNOTATION)
         self._keep(self.spans, frame)
+
+    def _add_arguments(self, frame: Columns, args: list[Any]) -> None:
+        """What operators were given; equal lists are decoded once. The printed tree wants the shapes only."""
+        given_of = _GIVEN if self.with_frames else _SHAPES
+        codes = Codes()
+        of_event = codes.of(list(map(_SEPARATOR.join, map(given_of, args))))
+        first = np.unique(of_event, return_index=True)[1].tolist()
+        shapes = [_shape_text(args[k].dims or args[k].old_dims) for k in first]
+        frame["shape_id"] = self.strings.add(shapes)[of_event]
+        if self.with_frames:
+            texts = [_arguments_text(_GIVEN(args[k])) for k in first]
+            frame["arguments_id"] = self.strings.add(texts)[of_event]
 
     def _add_launches(self, category: str, events: list[Event], rows: np.ndarray) -> None:
         frame = self._timed(events, rows)
@@ -193,29 +202,27 @@ class Collector:
     def _timed(self, events: list[Event], rows: np.ndarray, names: Names | None = None) -> Columns:
         """name, process, thread, start and end of events; `is_readable` marks those with usable times."""
         of_event, texts = _names(events) if names is None else names
-        start_ns, start_readable = trace_events.nanoseconds_of([event.ts for event in events])
-        is_open = np.array([not event.dur for event in events], dtype=bool)
-        duration_ns, readable = trace_events.nanoseconds_of([event.dur or _ZERO for event in events])
-        end_ns = start_ns + duration_ns
+        count = len(events)
+        durations = [event.dur for event in events]
+        is_open = np.zeros(count, bool)
+        if not all(durations):
+            is_open = np.array([not duration for duration in durations], bool)
+            durations = [duration or _ZERO for duration in durations]
+        times, is_time = trace_events.nanoseconds_of([event.ts for event in events] + durations)
+        start_ns, end_ns = times[:count], times[:count] + times[count:]
         return {
             "name_id": self.strings.add(texts)[of_event],
-            "process_id": int_column([event.pid for event in events]),
-            "thread_id": int_column([event.tid for event in events]),
+            "process_id": _numbers(events, "pid"),
+            "thread_id": _numbers(events, "tid"),
             "start_ns": start_ns,
             "end_ns": end_ns,
             "source_row_id": rows.astype(np.int64),
             "is_open": is_open,
-            "is_readable": start_readable & readable & (end_ns >= start_ns),
+            "is_readable": is_time[:count] & is_time[count:] & (end_ns >= start_ns),
         }
 
     def _arguments(self, events: list[Event]) -> list[Any]:
         return [event.args or self._no_arguments for event in events]
-
-    def _distinct(self, keys: list[Any], text_of: Callable[[Any], str | None]) -> np.ndarray:
-        """Numbers of texts that are made once per different key."""
-        codes = Codes()
-        of_event = codes.of(keys)
-        return self.strings.add([text_of(key) for key in codes])[of_event]
 
     def _keep(self, parts: list[Columns], columns: Columns) -> None:
         readable = columns.pop("is_readable")
@@ -245,27 +252,35 @@ def _begins_with(prefixes: tuple[str, ...], of_event: np.ndarray, names: list[st
     return np.array([name.startswith(prefixes) for name in names], dtype=bool)[of_event]
 
 
-def _numbers(args: list[Any], key: str, default: int = -1) -> np.ndarray:
-    values = map(attrgetter(key), args)
-    return int_column([default if value is None else value for value in values], default)
+def _numbers(holders: Sequence[Any], key: str, default: int = -1) -> np.ndarray:
+    values_of = attrgetter(key)
+    try:
+        numbers = np.fromiter(map(values_of, holders), np.int64, len(holders))
+    except (TypeError, ValueError, OverflowError):
+        missing = (None, ABSENT)
+        return int_column([default if value in missing else value for value in map(values_of, holders)], default)
+    numbers[numbers == ABSENT] = default
+    return numbers
 
 
-def _shape_text(dims: bytes) -> str | None:
+def _shape_text(dims: Raw) -> str | None:
     """Sizes of the inputs as emit_nvtx writes them, e.g. ``[[8, 3], []]``; None where no input has any."""
     sizes = value_of(dims)
     return str(sizes) if isinstance(sizes, list) and any(sizes) else None
 
 
 _GIVEN = attrgetter(
-    "dims", "types", "strides", "concrete", "collective", "dtype", "in_count", "out_count", "group_size"
+    "dims", "types", "strides", "concrete", "collective", "dtype", "in_count", "out_count", "group_size", "old_dims"
 )
+_SHAPES = attrgetter("dims", "old_dims")
+_SEPARATOR = b"\0"  # stands in no JSON
 _MESSAGE = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size")
 _LONGEST_ARGUMENTS = 20_000  # characters; equal ones are kept once, different ones need not be many
 
 
-def _arguments_text(given: tuple[bytes, ...]) -> str | None:
+def _arguments_text(given: tuple[Raw, ...]) -> str | None:
     """What the operator was given, as `work.signature` reads it; None where sizes were not recorded."""
-    lists, rest = given[:4], given[4:]
+    lists, rest = given[:4], given[4:-1]
     message = {key: value_of(text) for key, text in zip(_MESSAGE, rest) if text}
     if not message and not isinstance(value_of(lists[0]), list):
         return None

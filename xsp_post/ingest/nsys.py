@@ -8,8 +8,6 @@ Private values (environment, command line, output, user, host) are never read.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -33,7 +31,16 @@ from xsp_post.ingest.nsys_threads import PROCESS_BITS, Numbering
 from xsp_post.ingest.nsys_times import close_and_repair
 from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.sqlite_tables import SqliteTables
-from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, require_columns, resolve, whole
+from xsp_post.ingest.tables import (
+    NULL,
+    Request,
+    TableSource,
+    give_back_memory,
+    missing_column,
+    require_columns,
+    resolve,
+    whole,
+)
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, Trace
 from xsp_post.schemas.units import format_ns
@@ -184,7 +191,7 @@ class _Reader:
         if len(devices):
             provenance.gpu_name = " + ".join(dict.fromkeys(n for n in devices["gpu_name"] if n))
         tables.clear()
-        _give_back_memory()
+        give_back_memory()
         if self.strings.bad_bytes_count:
             self.findings.append(finding("non-utf8-text", count=self.strings.bad_bytes_count))
         return Trace(
@@ -342,13 +349,3 @@ class _Reader:
                 "start_ns": numbers(table, "start_ns"),
             }
         )
-
-
-def _give_back_memory() -> None:
-    """The Arrow rows of an export are as large as the trace made of them: hand them back before the tree is built."""
-    pa.default_memory_pool().release_unused()
-    if sys.platform == "linux":
-        # the SQLite driver allocates with malloc on its own threads; glibc keeps what they freed
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)

@@ -14,8 +14,9 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import RawIOBase
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,14 +26,15 @@ from msgspec import Raw
 
 from xsp_post.base import limits
 from xsp_post.base.errors import CaptureError
-from xsp_post.ingest.json_text import Decoder, open_text, whole_characters
+from xsp_post.ingest.json_text import Decoder, open_bytes, whole_characters
 from xsp_post.ingest.kineto_events import Event, EventDecoder, value_of
 
-_PIECE_CHARACTERS = 2 << 20
-_EVENTS_KEY = re.compile(r'"traceEvents"\s*:\s*\[')
+_PIECE_BYTES = 1 << 20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 # Between two events: a quote right after the brace cannot stand inside a string (it would be escaped), and
 # the key with its colon rules out a string that ends there.
-_BOUNDARY = re.compile(r'\}\s*,\s*\{\s*"(?:ph|cat|name|id|pid|tid|ts|dur|args|s|bp)"\s*:')
+_BOUNDARY = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|id|pid|tid|ts|dur|args|s|bp)"\s*:')
 _NO_US = 2**61 // 1000  # differences of such times, in nanoseconds, stay inside int64
 _MOST_DIGITS = 19  # of numbers that fit int64
 _DECIMAL = r"^-?\d+(\.\d*)?$"
@@ -46,7 +48,7 @@ def read_events(path: Path, on_piece: Callable[[list[Event]], None], *, detail: 
     Raises CaptureError (`trace-not-json`, `trace-truncated`, `trace-without-events`).
     """
     try:
-        with _collector_paused(), open_text(path) as stream:
+        with _collector_paused(), open_bytes(path) as stream:
             return _read_stream(path, stream, on_piece, EventDecoder(detail=detail))
     except EOFError as error:
         raise _truncated(path, "the compressed data end too early") from error
@@ -61,46 +63,51 @@ def read_events(path: Path, on_piece: Callable[[list[Event]], None], *, detail: 
 
 
 def _read_stream(
-    path: Path, stream: TextIO, on_piece: Callable[[list[Event]], None], typed: EventDecoder
+    path: Path, stream: RawIOBase, on_piece: Callable[[list[Event]], None], typed: EventDecoder
 ) -> dict[str, Any]:
     decoder = Decoder(path, keep_fractions=True)
     header, text = _find_events(path, stream)
     while True:
         cut = _last_boundary(text)
         if cut:
-            piece = f"[{text[:cut]}]"
+            piece = b"".join((b"[", memoryview(text)[:cut], b"]"))
             events = typed.decode(piece)
-            on_piece(typed.of_values(_decode(decoder, piece)) if events is None else events)
-            del events
-            text = text[cut:].lstrip().removeprefix(",")
+            on_piece(typed.of_values(_decode(decoder, _in_characters(piece))) if events is None else events)
+            del events, piece
+            text = text[cut:].lstrip().removeprefix(b",")
         elif len(text) > limits.EVENT_CHARACTERS and not limits.are_lifted():
             raise _too_long(path, "one event of the trace")
-        block = stream.read(_PIECE_CHARACTERS)
+        block = stream.read(_PIECE_BYTES)
         if not block:
             break
         text += block
-    text = whole_characters(text)  # positions hold in what is decoded
+    last = whole_characters(_in_characters(text))  # positions hold in what is decoded
     try:
-        values, end = decoder.first("[" + text)
+        values, end = decoder.first("[" + last)
     except json.JSONDecodeError as error:
         raise _truncated(path, f"the JSON ends or breaks in the event list: {error.msg}") from error
     on_piece(typed.of_values(values))
-    return _decode_rest(decoder, header, text[end - 1 :])
+    return _decode_rest(decoder, _in_characters(header), last[end - 1 :])
 
 
 def _too_long(path: Path, what: str) -> CaptureError:
     return limits.over_limit(path, f"{what} is very long", f"{limits.EVENT_CHARACTERS:,} characters")
 
 
-def _find_events(path: Path, stream: TextIO) -> tuple[str, str]:
+def _in_characters(text: bytes) -> str:
+    """Bytes that are not UTF-8 become replacement characters."""
+    return text.decode("utf-8", "replace")
+
+
+def _find_events(path: Path, stream: RawIOBase) -> tuple[bytes, bytes]:
     """Text up to and with the opening bracket of the event list, and what was read after it."""
-    text = ""
+    text = b""
     while True:
-        block = stream.read(_PIECE_CHARACTERS)
-        text += block
-        if text.lstrip()[:1] == "[":
-            start = text.index("[") + 1
-            return "", text[start:]
+        block = stream.read(_PIECE_BYTES)
+        text = (text + block).removeprefix(_BYTE_ORDER_MARK)
+        if text.lstrip()[:1] == b"[":
+            start = text.index(b"[") + 1
+            return b"", text[start:]
         match = _EVENTS_KEY.search(text)
         if match:
             return text[: match.end()], text[match.end() :]
@@ -109,7 +116,7 @@ def _find_events(path: Path, stream: TextIO) -> tuple[str, str]:
         if len(text) > limits.EVENT_CHARACTERS and not limits.are_lifted():
             raise _too_long(path, "what stands before the events")
     try:
-        Decoder(path).decode(text)
+        Decoder(path).decode(_in_characters(text))
     except json.JSONDecodeError as error:
         raise CaptureError(
             f"{path}: is not a JSON trace ({error.msg} at character {error.pos}).", code="trace-not-json"
@@ -117,7 +124,7 @@ def _find_events(path: Path, stream: TextIO) -> tuple[str, str]:
     raise CaptureError(f"{path}: is JSON without a list traceEvents.", code="trace-without-events")
 
 
-def _last_boundary(text: str) -> int:
+def _last_boundary(text: bytes) -> int:
     """Index just behind the last event that is certainly complete, 0 when none is."""
     start = len(text)
     while start > 0:

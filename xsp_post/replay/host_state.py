@@ -6,6 +6,7 @@ would be of a wait, the call, and the innermost range.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -115,24 +116,28 @@ class HostState:
 
     # -- what there is in the stretches ----------------------------------------------------------
 
-    def _chosen(self, frame: pd.DataFrame, wanted: np.ndarray | None = None) -> _Source:
+    def _chosen(self, frame: pd.DataFrame, wanted: Callable[[np.ndarray], np.ndarray] | None = None) -> _Source:
         """The intervals of a frame that overlap the stretches."""
-        rows = None if wanted is None or wanted.all() else np.flatnonzero(wanted)
-        t, s, e = (frame[column].to_numpy() if rows is None else frame[column].to_numpy()[rows] for column in _INTERVAL)
+        t, s, e = (frame[column].to_numpy() for column in _INTERVAL)
         near = np.flatnonzero((s < self._until) & (e > self._since))  # few, of a long recording
-        t, s, e = t[near], s[near], e[near]
+        if wanted is not None:
+            near = near[wanted(near)]
+        t, s, e = t[near].astype(np.int64), s[near], e[near]
         hit = np.flatnonzero(overlaps(self._keys.of(t, s), self._keys.of(t, e), *self._regions))
-        near = near[hit]
-        return _Source(t[hit].astype(np.int64), s[hit], e[hit], near if rows is None else rows[near])
+        return _Source(t[hit], s[hit], e[hit], near[hit])
 
     def _calls(self) -> _Source:
         return self._chosen(self.tree.trace.launches)
 
     def _ranges(self) -> _Source:
         nodes = self.tree.nodes
-        kind = nodes["kind"].to_numpy()
-        is_range = (kind < int(NodeKind.ROOT)) | (kind == int(NodeKind.INFERRED))
-        return self._chosen(nodes, is_range & (nodes["thread_index"].to_numpy() >= 0))
+        kind, thread = nodes["kind"].to_numpy(), nodes["thread_index"].to_numpy()
+
+        def is_range(rows: np.ndarray) -> np.ndarray:
+            of = kind[rows]
+            return ((of < int(NodeKind.ROOT)) | (of == int(NodeKind.INFERRED))) & (thread[rows] >= 0)
+
+        return self._chosen(nodes, is_range)
 
     def _rest(
         self, thread: np.ndarray, start: np.ndarray, end: np.ndarray

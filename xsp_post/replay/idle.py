@@ -21,7 +21,8 @@ from xsp_post.replay.gaps import Gaps, execution_intervals, find_gaps
 from xsp_post.replay.host_state import Cause, HostState, Pieces
 
 _NO_LAYER = -1
-_AT_ONCE = 250_000  # gaps: what is needed beside them grows with their number
+# Gaps: what is needed beside them grows with their number; each block looks at all calls and ranges once.
+_AT_ONCE, _MOST_BLOCKS = 100_000, 16
 # From the return of a launch call to the start on an idle device: what takes longer has waited for something.
 LATENCY_LIMIT_NS = 100_000
 FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
@@ -78,10 +79,11 @@ def explain_idle(tree: Tree) -> Idle:
 
 def _blocks(device: np.ndarray, gap: np.ndarray) -> Iterator[slice]:
     """Stretches of rows of one device (those of one thread are disjoint within a device only), with whole gaps."""
+    at_once = max(_AT_ONCE, len(device) // _MOST_BLOCKS)
     begins = np.append(np.flatnonzero(np.diff(device, prepend=-1)), len(device))
     for first, last in zip(begins[:-1].tolist(), begins[1:].tolist()):
-        while last - first > _AT_ONCE:
-            until = first + int(np.searchsorted(gap[first:last], gap[first + _AT_ONCE], side="right"))
+        while last - first > at_once:
+            until = first + int(np.searchsorted(gap[first:last], gap[first + at_once], side="right"))
             yield slice(first, until)
             first = until
         yield slice(first, last)
