@@ -20,7 +20,7 @@ from xsp_post.compare.clock import clock_statements, common_factor
 from xsp_post.compare.differences import differences, holm
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
-from xsp_post.reports.compare_page import render
+from xsp_post.reports.compare_page import _cause_chart, render
 from xsp_post.reports.compare_text import comparison_markdown
 from xsp_post.reports.quantities import comparison_quantities
 from xsp_post.schemas import TABLES
@@ -602,6 +602,15 @@ def with_memory(path, peak, reserved=-1, recorded_by="framework"):
         {**place, "device_id": -1, "memory_kind": "host", "peak_bytes": 10 * peak, "reserved_bytes": -1},
     ])  # fmt: skip
     return Analysis({**analysis.frames, "memory_devices": devices})
+
+
+def test_labels_of_causes_fit_a_narrow_screen():
+    causes = ["before the first and after the last operation of a GPU", "waiting for the host"]
+    chart = _cause_chart(pd.DataFrame({"cause": causes, "difference_ns": [2e6, -1e6]})).to_dict()
+    rows = next(iter(chart["datasets"].values()))
+    assert [row["label"].replace("\n", " ") for row in rows] == causes  # whole, on lines of their own
+    assert max(len(line) for row in rows for line in row["label"].split("\n")) <= 18
+    assert chart["height"] == 2 * (6 + 3 * 11)
 
 
 def test_peaks_of_memory_are_compared_as_recorded(tmp_path):

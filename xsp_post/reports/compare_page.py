@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from textwrap import wrap
 from typing import Any
 
 import altair as alt
@@ -19,6 +20,7 @@ from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 ROW_LIMIT = 400
 BAR_LIMIT = 25
+_LINE = 18  # letters of a label that a narrow screen has room for
 # What a change looks like: never by colour alone, the words are in the legend, the table and on hover.
 _COLORS = {"slower": "other", "faster": "base", "no difference shown": "unknown", "changed kernel": "latency"}
 _LAYER_COLUMNS = ("layer_path", "call_index", "layer_type", "measure")
@@ -145,24 +147,28 @@ def _causes(results: Results) -> Section | None:
 
 
 def _cause_chart(frame: pd.DataFrame) -> Any:
+    lines = [wrap(str(cause), _LINE) for cause in frame["cause"]]  # a narrow screen leaves labels no more room
     bars = pd.DataFrame({
-        "cause": frame["cause"], "value": frame["difference_ns"] / 1e6,
+        "cause": frame["cause"], "label": ["\n".join(one) for one in lines], "value": frame["difference_ns"] / 1e6,
         "change": ["slower" if value > 0 else "faster" for value in frame["difference_ns"]],
         "text": [_signed_ns(value) for value in frame["difference_ns"]],
     })  # fmt: skip
     present = list(dict.fromkeys(bars["change"]))
     scale = alt.Scale(domain=present, range=[theme.color(_COLORS[change]) for change in present])
+    up: Any = {"condition": [{"test": f"length(split(datum.label, '\\n')) == {count}", "value": 5.5 * (1 - count)}
+                             for count in (2, 3)], "value": 0}  # fmt: skip
+    axis = alt.Axis(labelExpr="split(datum.label, '\\n')", labelLineHeight=11, labelLimit=330, labelOffset=up)
     mark = (
         alt.Chart(bars)
         .mark_bar()
         .encode(
-            y=alt.Y("cause:N", title=None, sort=bars["cause"].tolist(), axis=alt.Axis(labelLimit=330)),
+            y=alt.Y("label:N", title=None, sort=bars["label"].tolist(), axis=axis),
             x=alt.X("value:Q", title="difference [ms]"),
             color=alt.Color("change:N", title=None, scale=scale),
             tooltip=[alt.Tooltip(f"{c}:N", title=c) for c in ("cause", "text")],
         )
     )
-    return mark.properties(width=theme.CHART_WIDTH - 320, height=22 * len(bars))
+    return mark.properties(width=theme.CHART_WIDTH - 320, height=(6 + 11 * max(map(len, [*lines, [""]]))) * len(bars))
 
 
 def _signed_ns(value: float) -> str:
