@@ -26,9 +26,11 @@ from xsp_post.base import streams
 from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError, in_words
 from xsp_post.base.stops import Stops, remove_unfinished
 from xsp_post.commands.examples import examples_text
+from xsp_post.commands.plain_values import PlainCommand, PlainGroup
 
 app = typer.Typer(
     name="xsp-post",
+    cls=PlainGroup,
     help="One model → layer → kernel tree from NVIDIA Nsight captures, with the evidence for every latency.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -67,7 +69,7 @@ def _register() -> None:
         command = getattr(importlib.import_module(f"xsp_post.commands.{module}"), function)
         name = function.replace("_", "-")
         sentence = " ".join((command.__doc__ or "").split())  # in the list of commands it must not be cut
-        app.command(name, short_help=sentence, epilog=examples_text(name))(command)
+        app.command(name, cls=PlainCommand, short_help=sentence, epilog=examples_text(name))(command)
 
 
 _register()
