@@ -68,6 +68,8 @@ def on_one_gpu(busy: np.ndarray, group: np.ndarray, gpu: np.ndarray) -> np.ndarr
     """Busy times, NaN for the groups whose activities ran on several GPUs: their union is not the busy time of any GPU.
 
     ``group``: of each activity, −1 for none; ``gpu``: its physical GPU."""
+    if not len(gpu) or gpu.min() == gpu.max():
+        return busy
     inside = group >= 0
     low = np.full(len(busy), np.iinfo(np.int64).max)
     high = np.full(len(busy), -1, np.int64)

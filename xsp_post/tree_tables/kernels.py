@@ -19,38 +19,35 @@ def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     layer_key = kernels["layer_key"].to_numpy()
     graph_node = kernels["graph_node_id"].to_numpy()
     count = len(kernels)
-    frame = pd.DataFrame(
-        {
-            "kernel_id": np.arange(count, dtype=np.int64),
-            "node_id": kernels["node_id"].to_numpy(),
-            "layer_node_id": kernels["layer_node_id"].to_numpy(),
-            "layer_index": layer_key + (layer_key >= 0),
-            "iteration_index": kernels["iteration_index"].to_numpy(),
-            "name": categorical(kernels["name_id"].to_numpy(), tree.strings),
-            "short_name": categorical(kernels["short_name_id"].to_numpy(), tree.strings),
-            "process_id": threads.process_id(kernels["process_index"].to_numpy()),
-            "device_id": kernels["device_id"].to_numpy(),
-            "stream_id": kernels["stream_id"].to_numpy(),
-            "correlation_id": kernels["correlation_id"].to_numpy(),
-            "start_ns": start,
-            "end_ns": kernels["end_ns"].to_numpy(),
-            "duration_ns": kernels["end_ns"].to_numpy() - start,
-            "launch_start_ns": launch_start,
-            "launch_end_ns": launch.column("end_ns"),
-            "launch_thread_id": threads.thread_id(launch.column("thread_index")),
-            "queue_delay_ns": np.where(launch.has, start - launch_start, -1),
-            "attribution": named(kernels["attribution"].to_numpy(), Attribution),
-            "layer_attribution": named(kernels["layer_attribution"].to_numpy(), LayerAttribution),
-            "graph_node_id": np.where(graph_node == 0, -1, graph_node),
-        },
-        copy=False,
-    )
+    columns: dict[str, object] = {
+        "kernel_id": np.arange(count, dtype=np.int64),
+        "node_id": kernels["node_id"].to_numpy(),
+        "layer_node_id": kernels["layer_node_id"].to_numpy(),
+        "layer_index": layer_key + (layer_key >= 0),
+        "iteration_index": kernels["iteration_index"].to_numpy(),
+        "name": categorical(kernels["name_id"].to_numpy(), tree.strings),
+        "short_name": categorical(kernels["short_name_id"].to_numpy(), tree.strings),
+        "process_id": threads.process_id(kernels["process_index"].to_numpy()),
+        "device_id": kernels["device_id"].to_numpy(),
+        "stream_id": kernels["stream_id"].to_numpy(),
+        "correlation_id": kernels["correlation_id"].to_numpy(),
+        "start_ns": start,
+        "end_ns": kernels["end_ns"].to_numpy(),
+        "duration_ns": kernels["end_ns"].to_numpy() - start,
+        "launch_start_ns": launch_start,
+        "launch_end_ns": launch.column("end_ns"),
+        "launch_thread_id": threads.thread_id(launch.column("thread_index")),
+        "queue_delay_ns": np.where(launch.has, start - launch_start, -1),
+        "attribution": named(kernels["attribution"].to_numpy(), Attribution),
+        "layer_attribution": named(kernels["layer_attribution"].to_numpy(), LayerAttribution),
+        "graph_node_id": np.where(graph_node == 0, -1, graph_node),
+    }
     for column in (
         "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread",
         "static_shared_memory_bytes", "dynamic_shared_memory_bytes",
     ):  # fmt: skip
-        frame[column] = kernels[column].to_numpy() if column in kernels else np.full(count, -1, np.int32)
-    return frame
+        columns[column] = kernels[column].to_numpy() if column in kernels else np.full(count, -1, np.int32)
+    return pd.DataFrame(columns, copy=False)  # a column set later would be copied
 
 
 def memory_operations_frame(tree: Tree, threads: Threads) -> pd.DataFrame:

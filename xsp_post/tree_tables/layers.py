@@ -46,12 +46,14 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     ]
 
     start, end = activities["start_ns"].to_numpy()[chosen], activities["end_ns"].to_numpy()[chosen]
+    length = end - start
     kind = activities["kind"].to_numpy()[chosen]
     is_kernel = kind == ActivityKind.KERNEL
     is_memory = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
     is_graph = kind == ActivityKind.GRAPH
-    by_start = np.argsort(start, kind="stable")
-    elsewhere = by_start[~_is_projected(nodes, activities, chosen)[by_start]]
+    is_ascending = bool((start[1:] >= start[:-1]).all())
+    by_start = slice(None) if is_ascending else np.argsort(start, kind="stable")
+    elsewhere = np.arange(len(start))[by_start][~_is_projected(nodes, activities, chosen)[by_start]]
     busy = grouped_union_length(of_activity[by_start], start[by_start], end[by_start], count)
     has_work = np.flatnonzero((first >= 0) & ~is_self[of_node])
     busy_elsewhere = _outside(
@@ -74,10 +76,10 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
             "shape_text": _shapes(tree, first_node, is_self),
             "duration_ns": sums_per_node(of_node, duration, count),
             "projection_ns": np.where(is_self, 0, sums_per_node(of_node, projection, count)),
-            "device_ns": sums_per_node(of_activity, end - start, count),
-            "kernel_ns": sums_per_node(of_activity[is_kernel], (end - start)[is_kernel], count),
-            "copy_ns": sums_per_node(of_activity[is_memory], (end - start)[is_memory], count),
-            "graph_ns": sums_per_node(of_activity[is_graph], (end - start)[is_graph], count),
+            "device_ns": sums_per_node(of_activity, length, count),
+            "kernel_ns": sums_per_node(of_activity[is_kernel], length[is_kernel], count),
+            "copy_ns": sums_per_node(of_activity[is_memory], length[is_memory], count),
+            "graph_ns": sums_per_node(of_activity[is_graph], length[is_graph], count),
             "busy_ns": on_one_gpu(busy, of_activity, activities["gpu_index"].to_numpy(np.int64)[chosen]),
             "kernel_count": np.bincount(of_activity[is_kernel], minlength=count).astype(np.int64),
             "memory_bytes": sums_per_node(
