@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
 
 from xsp_post.work.dtypes import element_bytes, kind_of
-from xsp_post.work.signature import Input
+from xsp_post.work.signature import Input, Signature
 
 PRODUCT, CONVOLUTION, ATTENTION, EXPERTS = "product", "convolution", "attention", "experts"
 NORMALISATION, ELEMENTWISE, REDUCTION, LOOKUP, COPY, OPTIMIZER, COLLECTIVE, ROUTING = (
@@ -43,6 +45,23 @@ class Amounts:
 
     def noted(self, note: str) -> Amounts:
         return replace(self, note=note)
+
+
+Formula = Callable[[Signature], Amounts | None]
+
+
+def takes(*indexes: int) -> Callable[[Callable[..., Amounts | None]], Formula]:
+    """A formula of a call and of these inputs → a formula of a call: None where one of the inputs is not a tensor."""
+
+    def of_call(formula: Callable[..., Amounts | None]) -> Formula:
+        @wraps(formula)
+        def evaluated(call: Signature) -> Amounts | None:
+            tensors = [call.tensor(index) for index in indexes]
+            return None if any(one is None for one in tensors) else formula(call, *tensors)
+
+        return evaluated
+
+    return of_call
 
 
 def bytes_of(one: Input | None, count: float | None = None) -> float | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xsp_post.work.amounts import ATTENTION, Amounts, bytes_of, operand_of, times, total
+from xsp_post.work.amounts import ATTENTION, Amounts, Formula, bytes_of, operand_of, takes, times, total
 from xsp_post.work.dtypes import element_bytes
 from xsp_post.work.signature import Input, Signature
 from xsp_post.work.steps import Step
@@ -37,20 +37,13 @@ def pairs(queries: int, keys: int, *, is_causal: bool, is_aligned_at_end: bool =
     return full * (full + 1) / 2 + (queries - full) * keys
 
 
-def _heads_first(query: Input, key: Input, value: Input) -> _Shape | None:
-    """(batch, heads, length, width), as torch's own operators take it."""
+def _shape(query: Input, key: Input, value: Input, heads: int) -> _Shape | None:
+    """Of tensors of four dimensions, of which ``heads`` is 1, as torch's own operators take them (batch, heads, length,
+    width), or 2, as the flash-attention library does (batch, length, heads, width)."""
     q, k, v = query.sizes, key.sizes, value.sizes
     if q is None or k is None or v is None or not len(q) == len(k) == len(v) == 4:
         return None
-    return _Shape(q[0], q[1], q[2], k[2], q[3], v[3])
-
-
-def _length_first(query: Input, key: Input, value: Input) -> _Shape | None:
-    """(batch, length, heads, width), as the flash-attention library takes it."""
-    q, k, v = query.sizes, key.sizes, value.sizes
-    if q is None or k is None or v is None or not len(q) == len(k) == len(v) == 4:
-        return None
-    return _Shape(q[0], q[2], q[1], k[1], q[3], v[3])
+    return _Shape(q[0], q[heads], q[3 - heads], k[3 - heads], q[3], v[3])
 
 
 def _amounts(
@@ -79,77 +72,41 @@ def _amounts(
     return Amounts(ATTENTION, flop, read, written, operand_of(query, key))
 
 
-def _torch_call(
-    call: Signature, first: int, causal: int, *, is_backward: bool = False, mask: int | None = None
-) -> Amounts | None:
-    query, key, value = (call.tensor(first + i) for i in range(3))
-    if query is None or key is None or value is None:
-        return None
-    is_causal = call.flag(causal)
-    bias = call.tensor(mask) if mask is not None else None
-    shape = _heads_first(query, key, value)
-    return _amounts(shape, query, key, value, bool(is_causal), is_backward=is_backward, mask=bias)
+def _of_torch(first: int, causal: int, *, is_backward: bool = False, mask: int | None = None) -> Formula:
+    """``first``: the position of the queries, which keys and values follow; ``causal``, ``mask``: of those inputs."""
+
+    @takes(first, first + 1, first + 2)
+    def formula(call: Signature, query: Input, key: Input, value: Input) -> Amounts | None:
+        bias = call.tensor(mask) if mask is not None else None
+        is_causal = bool(call.flag(causal))
+        shape = _shape(query, key, value, heads=1)
+        return _amounts(shape, query, key, value, is_causal, is_backward=is_backward, mask=bias)
+
+    return formula
 
 
-def sdpa(call: Signature) -> Amounts | None:
-    """aten::scaled_dot_product_attention: q, k, v, mask, dropout, causal."""
-    return _torch_call(call, 0, 5, mask=3)
-
-
-def sdpa_flash(call: Signature) -> Amounts | None:
-    """…_flash_attention (also …_for_cpu): q, k, v, dropout, causal."""
-    return _torch_call(call, 0, 4)
-
-
-def sdpa_masked(call: Signature) -> Amounts | None:
-    """…_efficient_attention, …_cudnn_attention: q, k, v, bias, compute log-sum-exp, dropout, causal."""
-    return _torch_call(call, 0, 6, mask=3)
-
-
-def sdpa_flash_backward(call: Signature) -> Amounts | None:
-    """grad, q, k, v, out, log-sum-exp, cumulative lengths (2), longest (2), dropout, causal."""
-    return _torch_call(call, 1, 11, is_backward=True)
-
-
-def sdpa_cpu_backward(call: Signature) -> Amounts | None:
-    """grad, q, k, v, out, log-sum-exp, dropout, causal."""
-    return _torch_call(call, 1, 7, is_backward=True)
-
-
-def sdpa_masked_backward(call: Signature) -> Amounts | None:
-    """…_efficient_attention_backward: grad, q, k, v, bias, out, log-sum-exp, seed, offset, dropout, mask, causal."""
-    return _torch_call(call, 1, 11, is_backward=True, mask=4)
-
-
-def sdpa_cudnn_backward(call: Signature) -> Amounts | None:
-    """grad, q, k, v, out, log-sum-exp, seed, offset, bias, cumulative lengths (2), longest (2), dropout, causal."""
-    return _torch_call(call, 1, 14, is_backward=True, mask=8)
-
-
-def _library_call(
-    call: Signature,
+def _of_library(
     first: int,
     causal: int,
     lengths: tuple[int, int, int, int] | None,
     *,
     is_backward: bool = False,
     is_causal_number: bool = False,
-) -> Amounts | None:
+) -> Formula:
     """Length-first tensors; where they are packed (tokens, heads, width) ``lengths`` are the inputs with cumulative
-    query and key lengths and the longest of each. Packed requests of unequal length have no known pairs."""
-    query, key, value = (call.tensor(first + i) for i in range(3))
-    if query is None or key is None or value is None or query.sizes is None or key.sizes is None:
-        return None
-    causal_number = (call.integers(causal) or (0,))[0] if is_causal_number else 0
-    is_causal = causal_number > 0 if is_causal_number else bool(call.flag(causal))
-    if len(query.sizes) == 4:
-        shape = _length_first(query, key, value)
-    else:
-        shape = _packed(call, query, key, value, lengths)
-    is_end = not is_causal_number or causal_number == 2
-    return _amounts(
-        shape, query, key, value, is_causal, is_aligned_at_end=is_end, is_backward=is_backward
-    )  # fmt: skip
+    query and key lengths and the longest of each. Packed requests of unequal length have no known pairs.
+    ``is_causal_number``: the mask is a number: 0 none, 1 causal from the start, 2 from the end."""
+
+    @takes(first, first + 1, first + 2)
+    def formula(call: Signature, query: Input, key: Input, value: Input) -> Amounts | None:
+        number = (call.integers(causal) or (0,))[0] if is_causal_number else 0
+        is_causal = number > 0 if is_causal_number else bool(call.flag(causal))
+        is_whole = len(query.sizes or ()) == 4
+        shape = _shape(query, key, value, heads=2) if is_whole else _packed(call, query, key, value, lengths)
+        is_end = not is_causal_number or number == 2
+        return _amounts(shape, query, key, value, is_causal, is_aligned_at_end=is_end, is_backward=is_backward)
+
+    return formula
 
 
 def _packed(
@@ -166,42 +123,46 @@ def _packed(
     return _Shape(batch, q[1], longest[0], longest[1], q[2], v[2])
 
 
-def flash_forward(call: Signature) -> Amounts | None:
-    """aten::_flash_attention_forward: q, k, v, cumulative lengths (2), longest (2), dropout, causal."""
-    return _library_call(call, 0, 8, (3, 4, 5, 6))
-
-
-def flash_backward(call: Signature) -> Amounts | None:
-    """aten::_flash_attention_backward: grad, q, k, v, out, log-sum-exp, cumulative (2), longest (2), dropout,
-    causal."""
-    return _library_call(call, 1, 11, (6, 7, 8, 9), is_backward=True)
-
-
-def efficient_forward(call: Signature) -> Amounts | None:
-    """aten::_efficient_attention_forward: q, k, v, bias, cumulative (2), longest (2), dropout, mask type (0 none, 1
-    causal from the start, 2 from the end)."""
-    return _library_call(call, 0, 9, (4, 5, 6, 7), is_causal_number=True)
-
-
-def efficient_backward(call: Signature) -> Amounts | None:
-    """aten::_efficient_attention_backward: grad, q, k, v, bias, out, cumulative (2), longest (2), log-sum-exp, dropout,
-    seed, offset, mask type."""
-    return _library_call(call, 1, 12, (6, 7, 8, 9), is_backward=True, is_causal_number=True)
-
-
-def flash_library_forward(call: Signature) -> Amounts | None:
-    """flash_attn::_flash_attn_forward: q, k, v, dropout, scale, causal."""
-    return _library_call(call, 0, 5, None)
-
-
-def flash_library_packed(call: Signature) -> Amounts | None:
-    """flash_attn::_flash_attn_varlen_forward: q, k, v, cumulative (2), longest (2), dropout, scale, causal."""
-    return _library_call(call, 0, 9, (3, 4, 5, 6))
-
-
-def flash_library_backward(call: Signature) -> Amounts | None:
-    """flash_attn::_flash_attn_backward: grad, q, k, v, out, log-sum-exp, dq, dk, dv, dropout, scale, causal."""
-    return _library_call(call, 1, 11, None, is_backward=True)
+# an operator of torch or of a library → where its inputs stand
+# "lengths (4)": cumulative lengths of queries and of keys, the longest of each
+FORMULAS: dict[str, Formula] = {
+    # q, k, v, mask, dropout, causal
+    "aten::scaled_dot_product_attention": _of_torch(0, 5, mask=3),
+    # q, k, v, dropout, causal
+    "aten::_scaled_dot_product_flash_attention": _of_torch(0, 4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _of_torch(0, 4),
+    # q, k, v, bias, compute log-sum-exp, dropout, causal
+    "aten::_scaled_dot_product_efficient_attention": _of_torch(0, 6, mask=3),
+    "aten::_scaled_dot_product_cudnn_attention": _of_torch(0, 6, mask=3),
+    # gradient, q, k, v, out, log-sum-exp, lengths (4), dropout, causal
+    "aten::_scaled_dot_product_flash_attention_backward": _of_torch(1, 11, is_backward=True),
+    # gradient, q, k, v, out, log-sum-exp, dropout, causal
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _of_torch(1, 7, is_backward=True),
+    # gradient, q, k, v, bias, out, log-sum-exp, seed, offset, dropout, mask, causal
+    "aten::_scaled_dot_product_efficient_attention_backward": _of_torch(1, 11, is_backward=True, mask=4),
+    # gradient, q, k, v, out, log-sum-exp, seed, offset, bias, lengths (4), dropout, causal
+    "aten::_scaled_dot_product_cudnn_attention_backward": _of_torch(1, 14, is_backward=True, mask=8),
+    # q, k, v, lengths (4), dropout, causal
+    "aten::_flash_attention_forward": _of_library(0, 8, (3, 4, 5, 6)),
+    # gradient, q, k, v, out, log-sum-exp, lengths (4), dropout, causal
+    "aten::_flash_attention_backward": _of_library(1, 11, (6, 7, 8, 9), is_backward=True),
+    # q, k, v, bias, lengths (4), dropout, mask type
+    "aten::_efficient_attention_forward": _of_library(0, 9, (4, 5, 6, 7), is_causal_number=True),
+    # gradient, q, k, v, bias, out, lengths (4), log-sum-exp, dropout, seed, offset, mask type
+    "aten::_efficient_attention_backward": _of_library(1, 12, (6, 7, 8, 9), is_backward=True, is_causal_number=True),
+    # q, k, v, dropout, scale, causal
+    "flash_attn::_flash_attn_forward": _of_library(0, 5, None),
+    # q, k, v, lengths (4), dropout, scale, causal
+    "flash_attn::_flash_attn_varlen_forward": _of_library(0, 9, (3, 4, 5, 6)),
+    # gradient, q, k, v, out, log-sum-exp, dq, dk, dv, dropout, scale, causal
+    "flash_attn::_flash_attn_backward": _of_library(1, 11, None, is_backward=True),
+}
+WRAPPERS = frozenset({
+    "aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention",
+    "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention",
+    "aten::_scaled_dot_product_flash_attention_backward", "aten::_scaled_dot_product_efficient_attention_backward",
+    "aten::_scaled_dot_product_cudnn_attention_backward",
+})  # fmt: skip
 
 
 def paged(call: Signature, step: Step | None) -> Amounts | None:

@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from xsp_post.work import attention, convolutions, memory_bound, products
-from xsp_post.work.amounts import Amounts
+from xsp_post.work.amounts import Amounts, Formula
 from xsp_post.work.signature import Input, Signature, read_signature
 from xsp_post.work.steps import Step
-
-Formula = Callable[[Signature], Amounts | None]
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ OPERATORS: dict[str, Operator] = {
              "aten::addbmm", "aten::_addmm_activation"),
     **_named(products.linear, "aten::linear", "aten::mkldnn_linear", "aten::_mkl_linear",
              "mkldnn::_linear_pointwise", is_wrapper=True),
-    **_named(products.matmul, "aten::matmul", is_wrapper=True),
+    **_named(products.mm, "aten::matmul", is_wrapper=True),
     **_named(products.gemm_transposed, "vllm::rocm_unquantized_gemm", "aiter::gemm_a16w16", "aiter::gemm_a16w16_atomic",
              "aiter::gemm_a16w16_asm", "vllm::rocm_unquantized_gemm_impl", "aiter::hipb_mm", "aiter::rocb_mm",
              "aiter::gemm_a8w8", "aiter::gemm_a8w8_bpreshuffle", "aiter::gemm_a8w8_blockscale", "_rocm_C::wvSplitK",
@@ -89,41 +86,36 @@ OPERATORS: dict[str, Operator] = {
     **_named(products.expert_product, "triton_kernels::matmul_ogs"),
     **_named(products.fused_experts, *_EXPERTS, is_wrapper=True),
     # convolutions
-    **_named(convolutions.convolution, "aten::convolution", "aten::_convolution", "aten::convolution_overrideable",
+    # input, weight, bias, stride, padding, dilation, transposed, output padding, groups
+    **_named(convolutions.placed(2, 3, 4, 5, 6, 7, 8), "aten::convolution", "aten::_convolution",
+             "aten::convolution_overrideable", is_wrapper=True),
+    # input, weight, bias, stride, padding, dilation, groups
+    **_named(convolutions.placed(2, 3, 4, 5, None, None, 6), "aten::conv1d", "aten::conv2d", "aten::conv3d",
              is_wrapper=True),
-    **_named(convolutions.conv_nd, "aten::conv1d", "aten::conv2d", "aten::conv3d", is_wrapper=True),
-    **_named(convolutions.conv_transpose_nd, "aten::conv_transpose1d", "aten::conv_transpose2d",
+    # input, weight, bias, stride, padding, output padding, groups, dilation
+    **_named(convolutions.placed(2, 3, 4, 7, True, 5, 6), "aten::conv_transpose1d", "aten::conv_transpose2d",
              "aten::conv_transpose3d", is_wrapper=True),
-    **_named(convolutions.cudnn_convolution, "aten::cudnn_convolution"),
-    **_named(convolutions.cudnn_convolution_transpose, "aten::cudnn_convolution_transpose"),
-    **_named(convolutions.mkldnn_convolution, "aten::mkldnn_convolution", "aten::miopen_convolution",
+    # input, weight, padding, stride, dilation, groups
+    **_named(convolutions.placed(None, 3, 2, 4, None, None, 5), "aten::cudnn_convolution"),
+    # input, weight, padding, output padding, stride, dilation, groups
+    **_named(convolutions.placed(None, 4, 2, 5, True, 3, 6), "aten::cudnn_convolution_transpose"),
+    # input, weight, bias, padding, stride, dilation, groups
+    **_named(convolutions.placed(2, 4, 3, 5, None, None, 6), "aten::mkldnn_convolution", "aten::miopen_convolution",
              "aten::miopen_depthwise_convolution"),
-    **_named(convolutions.cudnn_convolution_relu, "aten::cudnn_convolution_relu", "aten::miopen_convolution_relu"),
+    # input, weight, bias, stride, padding, dilation, groups
+    **_named(convolutions.placed(2, 3, 4, 5, None, None, 6), "aten::cudnn_convolution_relu",
+             "aten::miopen_convolution_relu"),
     **_named(convolutions.cudnn_convolution_add_relu, "aten::cudnn_convolution_add_relu",
              "aten::miopen_convolution_add_relu"),
-    **_named(convolutions.conv_depthwise, "aten::_conv_depthwise2d", "aten::conv_depthwise3d"),
-    **_named(convolutions.slow_conv, "aten::thnn_conv2d", "aten::_slow_conv2d_forward", "aten::slow_conv3d",
-             is_wrapper=True),
+    # input, weight, kernel sizes, bias, stride, padding, dilation
+    **_named(convolutions.placed(3, 4, 5, 6, None, None, None), "aten::_conv_depthwise2d", "aten::conv_depthwise3d"),
+    # input, weight, kernel sizes, bias, stride, padding
+    **_named(convolutions.placed(3, 4, 5, None, None, None, None), "aten::thnn_conv2d", "aten::_slow_conv2d_forward",
+             "aten::slow_conv3d", is_wrapper=True),
     **_named(convolutions.convolution_backward, "aten::convolution_backward", is_wrapper=True),
     **_named(convolutions.cudnn_convolution_backward, "aten::cudnn_convolution_backward"),
     # attention
-    **_named(attention.sdpa, "aten::scaled_dot_product_attention", is_wrapper=True),
-    **_named(attention.sdpa_flash, "aten::_scaled_dot_product_flash_attention", is_wrapper=True),
-    **_named(attention.sdpa_flash, "aten::_scaled_dot_product_flash_attention_for_cpu"),
-    **_named(attention.sdpa_masked, "aten::_scaled_dot_product_efficient_attention",
-             "aten::_scaled_dot_product_cudnn_attention", is_wrapper=True),
-    **_named(attention.sdpa_flash_backward, "aten::_scaled_dot_product_flash_attention_backward", is_wrapper=True),
-    **_named(attention.sdpa_cpu_backward, "aten::_scaled_dot_product_flash_attention_for_cpu_backward"),
-    **_named(attention.sdpa_masked_backward, "aten::_scaled_dot_product_efficient_attention_backward",
-             is_wrapper=True),
-    **_named(attention.sdpa_cudnn_backward, "aten::_scaled_dot_product_cudnn_attention_backward", is_wrapper=True),
-    **_named(attention.flash_forward, "aten::_flash_attention_forward"),
-    **_named(attention.flash_backward, "aten::_flash_attention_backward"),
-    **_named(attention.efficient_forward, "aten::_efficient_attention_forward"),
-    **_named(attention.efficient_backward, "aten::_efficient_attention_backward"),
-    **_named(attention.flash_library_forward, "flash_attn::_flash_attn_forward"),
-    **_named(attention.flash_library_packed, "flash_attn::_flash_attn_varlen_forward"),
-    **_named(attention.flash_library_backward, "flash_attn::_flash_attn_backward"),
+    **{name: Operator(formula, name in attention.WRAPPERS) for name, formula in attention.FORMULAS.items()},
     # element by element, normalisation, reduction
     **_named(memory_bound.elementwise, *_ELEMENTWISE),
     **_named(memory_bound.comparison, *_COMPARISONS),
@@ -145,9 +137,9 @@ OPERATORS: dict[str, Operator] = {
              "aiter::rmsnorm2d_fwd", "sgl_kernel::gemma_rmsnorm"),
     **_named(memory_bound.norm_in_place, "_C::fused_add_rms_norm", "sgl_kernel::fused_add_rmsnorm",
              "flashinfer::fused_add_rmsnorm"),
-    **_named(memory_bound.softmax, "aten::_softmax", "aten::_log_softmax"),
+    **_named(memory_bound.softmax, "aten::_softmax", "aten::_log_softmax", "aten::_softmax_backward_data",
+             "aten::_log_softmax_backward_data"),
     **_named(memory_bound.softmax, "aten::softmax", "aten::log_softmax", is_wrapper=True),
-    **_named(memory_bound.softmax_backward, "aten::_softmax_backward_data", "aten::_log_softmax_backward_data"),
     **_named(memory_bound.dropout, "aten::native_dropout", "aten::_fused_dropout"),
     **_named(memory_bound.pool, "aten::max_pool2d_with_indices", "aten::max_pool3d_with_indices", "aten::avg_pool2d",
              "aten::avg_pool3d", "aten::mkldnn_max_pool2d"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from xsp_post.work.amounts import CONVOLUTION, Amounts, bytes_of, operand_of, times, total
+from xsp_post.work.amounts import CONVOLUTION, Amounts, Formula, bytes_of, operand_of, times, total
 from xsp_post.work.dtypes import element_bytes
 from xsp_post.work.signature import Input, Signature
 
@@ -120,45 +120,9 @@ class Geometry:
         return float(sizes[0] * sizes[1] * math.prod(spatial))
 
 
-def convolution(call: Signature) -> Amounts | None:
-    """aten::convolution, _convolution: input, weight, bias, stride, padding, dilation, transposed, output padding,
-    groups."""
-    return _forward(call, 0, 1, 2, 3, 4, 5, 6, 7, 8)
-
-
-def conv_nd(call: Signature) -> Amounts | None:
-    """aten::conv1d, conv2d, conv3d: input, weight, bias, stride, padding, dilation, groups."""
-    return _forward(call, 0, 1, 2, 3, 4, 5, None, None, 6)
-
-
-def conv_transpose_nd(call: Signature) -> Amounts | None:
-    """aten::conv_transpose*d: input, weight, bias, stride, padding, output padding, groups, dilation."""
-    return _forward(call, 0, 1, 2, 3, 4, 7, True, 5, 6)
-
-
-def cudnn_convolution(call: Signature) -> Amounts | None:
-    """aten::cudnn_convolution: input, weight, padding, stride, dilation, groups, …."""
-    return _forward(call, 0, 1, None, 3, 2, 4, None, None, 5)
-
-
-def cudnn_convolution_transpose(call: Signature) -> Amounts | None:
-    """aten::cudnn_convolution_transpose: input, weight, padding, output padding, stride, dilation, groups."""
-    return _forward(call, 0, 1, None, 4, 2, 5, True, 3, 6)
-
-
-def mkldnn_convolution(call: Signature) -> Amounts | None:
-    """aten::mkldnn_convolution, miopen_convolution: input, weight, bias, padding, stride, dilation, groups."""
-    return _forward(call, 0, 1, 2, 4, 3, 5, None, None, 6)
-
-
-def cudnn_convolution_relu(call: Signature) -> Amounts | None:
-    """aten::cudnn_convolution_relu: input, weight, bias, stride, padding, dilation, groups."""
-    return _forward(call, 0, 1, 2, 3, 4, 5, None, None, 6)
-
-
 def cudnn_convolution_add_relu(call: Signature) -> Amounts | None:
     """aten::cudnn_convolution_add_relu: input, weight, addend, alpha, bias, stride, padding, dilation, groups."""
-    found = _forward(call, 0, 1, 4, 5, 6, 7, None, None, 8)
+    found = _forward(call, 4, 5, 6, 7, None, None, 8)
     addend = call.tensor(2)
     if found is None or addend is None:
         return found
@@ -166,20 +130,14 @@ def cudnn_convolution_add_relu(call: Signature) -> Amounts | None:
     return Amounts(CONVOLUTION, found.flop, read, found.written_bytes, found.operand, 2.0 * addend.element_count)
 
 
-def conv_depthwise(call: Signature) -> Amounts | None:
-    """aten::_conv_depthwise2d: input, weight, kernel sizes, bias, stride, padding, dilation."""
-    return _forward(call, 0, 1, 3, 4, 5, 6, None, None, None)
-
-
-def slow_conv(call: Signature) -> Amounts | None:
-    """aten::thnn_conv2d, _slow_conv2d_forward: input, weight, kernel sizes, bias, stride, padding."""
-    return _forward(call, 0, 1, 3, 4, 5, None, None, None, None)
+def placed(*positions: int | bool | None) -> Formula:
+    """A formula for an operator whose inputs after input and weight stand at ``positions``: bias, stride, padding,
+    dilation, transposed (or whether it always is), output padding, groups; None for one that it does not have."""
+    return lambda call: _forward(call, *positions)  # type: ignore[arg-type]
 
 
 def _forward(
     call: Signature,
-    source: int,
-    weight: int,
     bias: int | None,
     stride: int,
     padding: int,
@@ -188,7 +146,7 @@ def _forward(
     extra: int | None,
     groups: int | None,
 ) -> Amounts | None:
-    geometry = _geometry(call, source, weight, stride, padding, dilation, transposed, extra, groups)
+    geometry = _geometry(call, 0, 1, stride, padding, dilation, transposed, extra, groups)
     if geometry is None:
         return None
     added = call.tensor(bias) if bias is not None else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from xsp_post.work import amounts
-from xsp_post.work.amounts import Amounts, bytes_of, times, total
+from xsp_post.work.amounts import Amounts, bytes_of, takes, times, total
 from xsp_post.work.dtypes import element_bytes, kind_of
 from xsp_post.work.signature import Input, Signature
 
@@ -35,20 +35,18 @@ def _result_dtype(tensors: list[Input]) -> str:
 def elementwise(call: Signature) -> Amounts | None:
     """All tensors in, one result of their broadcast size out; in place it is as much."""
     tensors = call.tensors()
-    if not tensors:
-        return None
-    count = _broadcast_count(tensors)
-    size = element_bytes(_result_dtype(tensors))
-    return _whole(amounts.ELEMENTWISE, total(*map(bytes_of, tensors)), times(count, size), float(count))
+    return _broadcast(tensors, element_bytes(_result_dtype(tensors))) if tensors else None
 
 
 def comparison(call: Signature) -> Amounts | None:
     """As elementwise, the result being bool."""
-    tensors = call.tensors()
-    if not tensors:
-        return None
+    return _broadcast(tensors, 1.0) if (tensors := call.tensors()) else None
+
+
+def _broadcast(tensors: list[Input], size: float | None) -> Amounts:
+    """``size``: bytes of an element of the result."""
     count = _broadcast_count(tensors)
-    return _whole(amounts.ELEMENTWISE, total(*map(bytes_of, tensors)), float(count), float(count))
+    return _whole(amounts.ELEMENTWISE, total(*map(bytes_of, tensors)), times(count, size), float(count))
 
 
 def foreach(call: Signature) -> Amounts | None:
@@ -91,21 +89,17 @@ def norm_into(call: Signature) -> Amounts | None:
     )  # fmt: skip
 
 
-def norm_in_place(call: Signature) -> Amounts | None:
+@takes(0, 1)
+def norm_in_place(call: Signature, source: Input, residual: Input) -> Amounts | None:
     """fused_add_rms_norm: input and residual are read and written, the weight is read."""
-    source, residual = call.tensor(0), call.tensor(1)
-    if source is None or residual is None:
-        return None
     read = total(*map(bytes_of, call.tensors()))
     written = total(bytes_of(source), bytes_of(residual))
     return _whole(amounts.NORMALISATION, read, written, float(source.element_count))
 
 
-def norm(call: Signature) -> Amounts | None:
+@takes(0)
+def norm(call: Signature, source: Input) -> Amounts | None:
     """Normalisation forward: input and all statistics and weights in, one result out."""
-    source = call.tensor(0)
-    if source is None:
-        return None
     read = total(*map(bytes_of, call.tensors()))
     return _whole(amounts.NORMALISATION, read, _fresh(source), float(source.element_count))
 
@@ -127,33 +121,25 @@ def _fresh(one: Input) -> float | None:
 
 
 def softmax(call: Signature) -> Amounts | None:
-    return norm(Signature(call.operator, call.inputs[:1]))
+    """The input in, the result out; backward: gradient and result in, gradient out."""
+    return norm(Signature(call.operator, call.inputs[: 2 if "backward" in call.operator else 1]))
 
 
-def softmax_backward(call: Signature) -> Amounts | None:
-    """gradient and result in, gradient out."""
-    return norm(Signature(call.operator, call.inputs[:2]))
-
-
-def reduction(call: Signature) -> Amounts | None:
+@takes(0)
+def reduction(call: Signature, source: Input) -> Amounts | None:
     """The input in, what remains of it out: all but the dimensions of the second input, or one number."""
-    source = call.tensor(0)
-    if source is None or source.sizes is None:
-        return None
-    dims = call.integers(1)
+    dims, sizes = call.integers(1), source.sizes or ()
     kept = 1
-    if dims and all(-len(source.sizes) <= one < len(source.sizes) for one in dims):
-        gone = {one % len(source.sizes) for one in dims}
-        kept = math.prod(size for i, size in enumerate(source.sizes) if i not in gone)
+    if dims and all(-len(sizes) <= one < len(sizes) for one in dims):
+        gone = {one % len(sizes) for one in dims}
+        kept = math.prod(size for i, size in enumerate(sizes) if i not in gone)
     written = times(kept, element_bytes(source.dtype))
     return _whole(amounts.REDUCTION, bytes_of(source), written, float(source.element_count))
 
 
-def scan(call: Signature) -> Amounts | None:
+@takes(0)
+def scan(call: Signature, source: Input) -> Amounts | None:
     """cumsum, sort and their like: as much out as in."""
-    source = call.tensor(0)
-    if source is None:
-        return None
     return _whole(amounts.REDUCTION, bytes_of(source), _fresh(source), float(source.element_count))
 
 
@@ -184,9 +170,9 @@ def copy(call: Signature) -> Amounts | None:
     return _whole(amounts.COPY, bytes_of(source), _fresh(target), 0.0)
 
 
-def clone(call: Signature) -> Amounts | None:
-    source = call.tensor(0)
-    return None if source is None else _whole(amounts.COPY, bytes_of(source), _fresh(source), 0.0)
+@takes(0)
+def clone(call: Signature, source: Input) -> Amounts | None:
+    return _whole(amounts.COPY, bytes_of(source), _fresh(source), 0.0)
 
 
 def fill(call: Signature) -> Amounts | None:
@@ -224,11 +210,9 @@ def _rows(table: Input | None, indices: Input | None) -> Amounts | None:
     return _whole(amounts.LOOKUP, read, times(indices.element_count * width, size), 0.0)
 
 
-def gather(call: Signature) -> Amounts | None:
+@takes(0, 2)
+def gather(call: Signature, table: Input, indices: Input) -> Amounts | None:
     """gather: table, dimension, indices: one element of the table per index."""
-    table, indices = call.tensor(0), call.tensor(2)
-    if table is None or indices is None:
-        return None
     size = element_bytes(table.dtype)
     read = total(times(indices.touched_count, size), bytes_of(indices))
     return _whole(amounts.LOOKUP, read, times(indices.element_count, size), 0.0)
@@ -261,14 +245,12 @@ def index_put(call: Signature) -> Amounts | None:
     return _whole(amounts.LOOKUP, read, written, float(values.element_count) if is_added else 0.0)
 
 
-def scatter(call: Signature) -> Amounts | None:
+@takes(0, 2)
+def scatter(call: Signature, table: Input, indices: Input) -> Amounts | None:
     """scatter, scatter_add: table, dimension, indices, values: one element of the table per index."""
-    table, indices, values = call.tensor(0), call.tensor(2), call.tensor(3)
-    if table is None or indices is None:
-        return None
     count, size = indices.element_count, element_bytes(table.dtype)
     is_added = "add" in call.operator
-    read = total(bytes_of(indices), times(count, size) if values is not None else 0.0)
+    read = total(bytes_of(indices), times(count, size) if call.tensor(3) is not None else 0.0)
     written = times(count, size)
     if is_added:
         read = total(read, written)
@@ -285,11 +267,9 @@ def embedding_backward(call: Signature) -> Amounts | None:
     return _whole(amounts.LOOKUP, read, written, float(gradient.element_count))
 
 
-def dropout(call: Signature) -> Amounts | None:
+@takes(0)
+def dropout(call: Signature, source: Input) -> Amounts | None:
     """native_dropout: input in, result and a mask of one byte each out."""
-    source = call.tensor(0)
-    if source is None:
-        return None
     written = total(_fresh(source), float(source.element_count))
     return _whole(amounts.ELEMENTWISE, bytes_of(source), written, float(source.element_count))
 
@@ -325,37 +305,30 @@ def resize(call: Signature) -> Amounts | None:
     return _whole(amounts.REDUCTION, bytes_of(source), written, float(max(count, source.element_count)))
 
 
-def pool_backward(call: Signature) -> Amounts | None:
+@takes(1)
+def pool_backward(call: Signature, source: Input) -> Amounts | None:
     """Gradient of a pooling: gradient, input (and indices) in, the gradient of the input out."""
-    source = call.tensor(1)
-    if source is None:
-        return None
     read = total(*(bytes_of(one) for one in call.tensors() if one is not source))
     return _whole(amounts.REDUCTION, read, _fresh(source), float(source.element_count))
 
 
-def loss(call: Signature) -> Amounts | None:
+@takes(0, 1)
+def loss(call: Signature, source: Input, target: Input) -> Amounts | None:
     """nll_loss_forward: one element per row and the row's class."""
-    source, target = call.tensor(0), call.tensor(1)
-    if source is None or target is None:
-        return None
     picked = times(target.element_count, element_bytes(source.dtype))
     return _whole(amounts.REDUCTION, total(picked, bytes_of(target)), element_bytes(source.dtype), 0.0)
 
 
-def loss_backward(call: Signature) -> Amounts | None:
+@takes(1)
+def loss_backward(call: Signature, source: Input) -> Amounts | None:
     """nll_loss_backward: gradient, input, target: a gradient of the input's size is written."""
-    source, target = call.tensor(1), call.tensor(2)
-    if source is None:
-        return None
-    return _whole(amounts.REDUCTION, bytes_of(target), _fresh(source), 0.0)
+    return _whole(amounts.REDUCTION, bytes_of(call.tensor(2)), _fresh(source), 0.0)
 
 
-def rotary(call: Signature) -> Amounts | None:
+@takes(0, 1)
+def rotary(call: Signature, positions: Input, query: Input) -> Amounts | None:
     """rotary_embedding: positions, queries and keys (changed in place), head width, table of sines."""
-    positions, query, key, table = call.tensor(0), call.tensor(1), call.tensor(2), call.tensor(4)
-    if positions is None or query is None:
-        return None
+    key, table = call.tensor(2), call.tensor(4)
     turned = total(bytes_of(query), bytes_of(key))
     rows = 0.0 if table is None or not table.sizes else min(positions.element_count, table.sizes[0]) * table.sizes[-1]
     sines = times(rows, element_bytes(table.dtype)) if table is not None else 0.0
@@ -363,11 +336,9 @@ def rotary(call: Signature) -> Amounts | None:
     return _whole(amounts.ELEMENTWISE, total(turned, bytes_of(positions), sines), turned, float(operations))
 
 
-def cache_store(call: Signature) -> Amounts | None:
+@takes(0, 1)
+def cache_store(call: Signature, key: Input, value: Input) -> Amounts | None:
     """New keys and values into the cache: they are read and written, the slots are read."""
-    key, value = call.tensor(0), call.tensor(1)
-    if key is None or value is None:
-        return None
     slots = next((one for one in call.tensors()[2:] if "int" in one.dtype), None)
     moved = total(bytes_of(key), bytes_of(value))
     return _whole(amounts.COPY, total(moved, bytes_of(slots)), moved, 0.0)

@@ -61,6 +61,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> int | None:
 
 
 def mm(call: Signature) -> Amounts | None:
+    """mm, bmm, matmul …: left, right."""
     return product(call.tensor(0), call.tensor(1))
 
 
@@ -78,10 +79,6 @@ def linear(call: Signature) -> Amounts | None:
     rows = math.prod(left.sizes[:-1])
     flat = Input((rows, left.sizes[-1]), left.dtype)
     return product(flat, weight, call.tensor(2), is_right_transposed=True)
-
-
-def matmul(call: Signature) -> Amounts | None:
-    return product(call.tensor(0), call.tensor(1))
 
 
 def gemm_transposed(call: Signature) -> Amounts | None:
