@@ -404,6 +404,8 @@ def test_command_ends_4_only_when_nothing_could_be_read(tmp_path):
     done = called(*command, tmp_path / "a")
     assert done.returncode == 0, done.stderr
     assert "2 captures: 1 with kernels, 0 without, 1 failed" in done.stdout
+    head = done.stdout.splitlines()[0]
+    assert head.split("  ")[0] == "capture" and "limited by" in head and "peak memory" not in head  # none recorded
     assert (tmp_path / "a" / "fleet.html").read_text().startswith("<!doctype html>")
     fleet = tmp_path / "a" / "fleet.xsp.sqlite"
     for words in (["tree"], ["why"], ["compare", fleet], ["what-if", "--change", "layer:x=0.5x"],

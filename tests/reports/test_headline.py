@@ -96,7 +96,9 @@ def test_what_noise_explains_has_no_percentage():
     row = overhead(overhead_ns=61.8 * MS, overhead_ratio=93.02, ci_low_overhead_ns=-80 * MS,
                    ci_high_overhead_ns=200 * MS, verdict="no overhead shown")  # fmt: skip
     said = text(overhead=row)
-    assert "no overhead shown on M: +61.8 ms is within the noise [-80.0 ms … 200 ms]" in said and "9302" not in said
+    assert "+61.8 ms on M is within the noise [-80.0 ms … 200 ms]: no overhead shown" in said and "9302" not in said
+    alone = text(overhead=row.assign(ci_low_overhead_ns=50.0 * MS, verdict="no overhead shown: within one process"))
+    assert "+61.8 ms on M [50.0 ms … 200 ms]: no overhead shown: within one process" in alone
     assert "+61.8 ms on M (94 times it)" in text(overhead=row.assign(verdict="overhead"))
 
 

@@ -96,40 +96,51 @@ _LIMITS = {
 }  # fmt: skip
 
 
+_TEXTS = ("capture", "GPU", "limited by")
+_DISPENSABLE = ("iterations", "in ranges", "GPU", "kernel time")  # on a narrow terminal, first to last
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """What one line says of a capture."""
+    from xsp_post.base.text_safety import shown
+    from xsp_post.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
+
+    ratio, peak = row["attributed_ratio"], row.get("memory_peak_bytes")
+    return {
+        "capture": shown(row["capture_name"], 60),
+        "GPU": shown(row["system_name"], 30),
+        "kernels": format_count(row["kernel_count"]),
+        "kernel time": format_ns(row["kernel_ns"]),
+        "iterations": format_count(row["iteration_count"]),
+        "layers": format_count(row["layer_count"]) if row["layer_count"] >= 0 else "–",
+        "in ranges": format_ratio_percent(ratio) if ratio == ratio else "–",
+        "peak memory": format_bytes(peak) if peak is not None and peak > 0 else "–",  # NaN: not recorded
+        "limited by": _LIMITS.get(str(row.get("limit") or "unknown"), str(row.get("limit"))),
+    }
+
+
 def _print(result: BatchResult, output: Path, skipped_count: int, no_report: bool) -> None:
     """One line per capture, failures with their sentence, then what was done. No pandas: a second call is quick."""
     from rich.table import Table
     from rich.text import Text
 
     from xsp_post.base.text_safety import path_text, shown
-    from xsp_post.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 
     console = shared.stdout()
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("capture", "GPU"):
-        table.add_column(name, overflow="fold")
-    for name in ("kernels", "kernel time", "iterations", "layers", "in ranges"):
-        table.add_column(name, justify="right")
     done = [row for row in result.rows if row["status"] == "done"]
-    peaks = [row.get("memory_peak_bytes") for row in done]
-    has_memory = any(peak is not None and peak > 0 for peak in peaks)  # NaN: not recorded
-    if has_memory:
-        table.add_column("peak memory", justify="right")
-    table.add_column("limited by")
-    for row, peak in zip(done[:_SHOWN], peaks):
-        ratio = row["attributed_ratio"]
-        memory = [format_bytes(peak) if peak is not None and peak > 0 else "–"] if has_memory else []
-        table.add_row(
-            Text(shown(row["capture_name"], 60)),
-            Text(shown(row["system_name"], 30)),
-            format_count(row["kernel_count"]),
-            format_ns(row["kernel_ns"]),
-            format_count(row["iteration_count"]),
-            format_count(row["layer_count"]) if row["layer_count"] >= 0 else "–",
-            format_ratio_percent(ratio) if ratio == ratio else "–",
-            *memory,
-            _LIMITS.get(str(row.get("limit") or "unknown"), str(row.get("limit"))),
-        )
+    rows = [_cells(row) for row in done[:_SHOWN]]
+    names = list(rows[0]) if rows else []
+    widths = {name: 2 + max(len(name), *(len(row[name]) for row in rows)) for name in names}
+    if all(row.get("peak memory") == "–" for row in rows):
+        widths.pop("peak memory", None)
+    for name in _DISPENSABLE:
+        if sum(widths.values()) > console.width + 2:
+            widths.pop(name, None)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in widths:
+        table.add_column(name, justify="left" if name in _TEXTS else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(row[name]) for name in widths))
     if done:
         console.print(table)
     if len(done) > _SHOWN:

@@ -98,8 +98,9 @@ def _overhead_line(row: dict[str, Any], several: bool) -> str:
         return f"{start}  {row['verdict']}"
     interval = _interval(row["ci_low_overhead_ns"], row["ci_high_overhead_ns"]) + over_pairs(row["interval_over"])
     if str(row["verdict"]).startswith("no overhead"):  # a percentage of what may be noise reads like a result
-        seen = f"{_signed(row['overhead_ns'])} is within the noise {interval}"
-        return f"{start}  {row['verdict']} on {row['compared_level']}: {seen}"
+        noise = " is within the noise" if row["ci_low_overhead_ns"] <= 0 <= row["ci_high_overhead_ns"] else ""
+        seen = f"{_signed(row['overhead_ns'])} on {row['compared_level']}{noise} {interval}"
+        return f"{start}  {seen}: {row['verdict']}"
     return (
         f"{start}  {_signed(row['overhead_ns'])} on {row['compared_level']} ({_percent(row['overhead_ratio'])})"
         f" {interval}: {row['verdict']}"

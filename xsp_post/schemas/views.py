@@ -251,7 +251,13 @@ VIEWS: dict[str, View] = {
     "compare_kernels": View((), _COMPARED),
     "compare_totals": View((), _COMPARED),
     "compare_names": View((), _COMPARED),
-    "fleet": View((), _OF_MANY),
+    "fleet": View(
+        (
+            "capture_name", "status", "limit", "kernel_count", "device_ns", "iteration_count", "layer_count",
+            "attributed_ratio", "memory_peak_bytes", "code", "message",
+        ),
+        _OF_MANY,
+    ),
     "fleet_cases": View((), _OF_MANY),
     "fleet_models": View((), _OF_MANY),
     "fleet_scalability": View((), _OF_MANY),
