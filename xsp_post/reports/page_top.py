@@ -103,8 +103,8 @@ def _next(advice: Sequence[Advice]) -> str:
     )
     return (
         f'<section id="next"><h2>Do next</h2><ol class="top">{items}</ol><p class="note">“At most” is what a replay '
-        "saves, or all the time that the change concerns; <code>xsp-post why STORE</code> lists the causes, and "
-        "<code>xsp-post what-if</code> replays the capture with a change.</p></section>\n"
+        "saves, or the time that the change concerns where that is less; <code>xsp-post why STORE</code> lists the "
+        "causes, and <code>xsp-post what-if</code> replays the capture with a change.</p></section>\n"
     )
 
 
