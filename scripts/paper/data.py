@@ -171,15 +171,15 @@ def _frame(table: str, rows: list[dict[str, object]]) -> pd.DataFrame:
 PAPER_ERRORS = (
     "Table IV's counts are one too few: the authors' code starts a new name at 0. 53 Mul layers ran, 52 are printed.",
     "The optimal batch size of ResNet50 is printed as 256; by the rule as worded (a doubling gains 5 %) it is 64. "
-    "Five policies are offered (`analyses.options`); the default, what the last doubling that gains reaches, gives "
-    "64, too.",
+    "Five policies are offered (`analyses.options`); the default (the size that the last doubling with 5 % gain "
+    "reaches) also gives 64.",
     "Table IX's stage columns for model 7 contradict Figure 5; ours follow the figure's own values.",
     "Units differ by table: MiB in III–VI and Figure 5b, 10^6 bytes in II and Figure 1, 10^9 in IX, 1000 · 2^20 in X.",
     "Table IX, model 7: reads of 24.40 GB are a misprint of 24.31 (Table VI, and its own intensity).",
     "Table IX's latencies and Table VIII's throughputs come from different runs, up to 10 % apart.",
     '"GPU latency percentage varies 53.68–95.61 %": the table\'s own maximum is 96.32.',
-    "The first arXiv version compares throughput with the ideal intensity; the final one intensity, as here.",
-    "Kernels without counters are memory-bound to the authors' code (intensity 0); here they are unknown.",
-    "XSP's spans hold its own conversion work, so that its overheads are upper bounds of the profilers'.",
-    "XSP pools counters of equal kernel names within a layer, and its trimmed mean of four loses the maximum only.",
+    "The first arXiv version compares throughput with the ideal intensity; the final one, and xsp-post, intensity.",
+    "The authors' code takes kernels without counters as memory-bound (intensity 0); here their bound is unknown.",
+    "XSP's spans contain its own conversion work; its overheads are therefore upper bounds of the profilers'.",
+    "XSP pools counters of equal kernel names in a layer; its trimmed mean of four values drops only the maximum.",
 )

@@ -41,7 +41,7 @@ def batch(
     force: Annotated[bool, typer.Option("--force", help="Redo captures that are finished and unchanged.")] = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Analyse many captures; what is finished and unchanged is not done again, what was interrupted goes on."""
+    """Analyse many captures; those that are finished and unchanged are skipped, an interrupted batch continues."""
     import os
 
     from xsp_post.batch import discover, run_batch

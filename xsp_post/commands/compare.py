@@ -33,10 +33,13 @@ _TABLES = (
 @with_options(TREE, PART)
 def compare(
     base: Annotated[
-        Path, typer.Argument(readable=False, metavar="BASE", help="Store, capture or run directory to compare with.")
+        Path, typer.Argument(readable=False, metavar="BASE", help="Store, capture or run directory: the reference.")
     ],
     other: Annotated[
-        Path, typer.Argument(readable=False, metavar="OTHER", help="Store, capture or run directory to judge.")
+        Path,
+        typer.Argument(
+            readable=False, metavar="OTHER", help="Store, capture or run directory that is compared with it."
+        ),
     ],
     output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Also write the HTML page.")] = None,  # noqa: UP045
     fail_if: Annotated[
@@ -51,7 +54,7 @@ def compare(
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Set two captures of one model side by side; a difference is named as one only when noise cannot explain it."""
+    """Compare two captures of one model; a difference is reported only when noise cannot explain it."""
     from xsp_post.base.output import require_free
     from xsp_post.base.progress import step
     from xsp_post.compare import check_bars, parse_bar

@@ -38,7 +38,7 @@ def doctor(
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Say what was found (nsys, ncu, GPU, driver, permissions, packages) and what each missing piece would give."""
+    """Check nsys, ncu, GPU, driver, permissions and packages; say what each missing one would provide."""
     checks = all_checks()
     peaks = _measured_peaks(output, force) if measure_peaks or output else None
     if as_json:

@@ -22,15 +22,19 @@ def export(
     to: Annotated[str, typer.Option("--to", "-t", metavar="FORMAT", help=f"{titles()}.")],
     output: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="File (csv, parquet: folder) to write; default: the source's name, here."),
+        typer.Option(
+            "--output",
+            "-o",
+            help="File (csv, parquet: folder) to write; default: named after the source, in the current folder.",
+        ),
     ] = None,
     capture: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Capture to show, by number; else the one with most kernels."),
+        typer.Option(help="Capture to show, by number; default: the one with the most kernels."),
     ] = None,
     limit: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Most kernels in a timeline: the first ones in time."),
+        typer.Option(help="Largest number of kernels in a timeline; the earliest are kept."),
     ] = None,
     options: Options = DEFAULTS,
     anonymise: shared.Anonymise = False,

@@ -11,7 +11,10 @@ from xsp_post.commands import shared
 
 
 def recipe_path(
-    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Put the recipes there instead.")] = None,  # noqa: UP045
+    output: Annotated[
+        Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
+        typer.Option("--output", "-o", help="Folder for the recipes, instead of the default one."),
+    ] = None,
     as_json: shared.AsJson = False,
 ) -> None:
     """Print a folder with the recipe xsp_tree: NSYS_RECIPE_PATH=$(xsp-post recipe-path) nsys recipe xsp_tree ..."""

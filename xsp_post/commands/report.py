@@ -44,7 +44,7 @@ def report(
     force: shared.Force = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Write the report of a store or capture: one HTML file that asks no server for anything."""
+    """Write the report of a store or capture: one HTML file that loads nothing from the network."""
     from xsp_post.base.output import require_free
 
     shared.spare_sources(sources, output)

@@ -41,23 +41,30 @@ def run(
     ] = None,
     repeat: Annotated[
         Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-        typer.Option(help="Processes of every level and batch size; default: 3 to 10, as fit two minutes."),
+        typer.Option(help="Processes of every level and batch size; default: as many as take two minutes, 3 to 10."),
     ] = None,
     apart: Annotated[bool, typer.Option("--apart", help="Measure every level in processes of its own.")] = False,
     deep_at: Annotated[
-        str, typer.Option(help="Batch sizes of the levels below M: optimal (where doubling stops to pay), all, or one.")
+        str,
+        typer.Option(
+            help="Batch sizes of levels ML and MLG: optimal (after which doubling gains little), all, or a number."
+        ),
     ] = "optimal",
     mode: Annotated[str, typer.Option(help="inference, or train (forward, backward, optimiser).")] = "inference",
     dtype: Annotated[str, typer.Option(help="float32, float16, bfloat16.")] = "float32",
     input_shape: Annotated[str, typer.Option(help="Shape of one input, e.g. 3,224,224.")] = "",
-    compiled: Annotated[bool, typer.Option("--compile", help="torch.compile the model (then without layers).")] = False,
-    layer_depth: Annotated[int, typer.Option(help="Layers are modules this deep; -1: leaf modules.")] = -1,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile the model with torch.compile; it has no layers then.")
+    ] = False,
+    layer_depth: Annotated[
+        int, typer.Option(help="Layers are modules at this depth; -1: modules without children.")
+    ] = -1,
     layer_kind: Annotated[str, typer.Option(help="Layers are modules of these classes, e.g. Conv2d,Linear.")] = "",
     no_serialize: Annotated[
         bool, typer.Option("--no-serialize", help="M/L: do not synchronise the GPU around layers.")
     ] = False,
     launch_blocking: Annotated[
-        bool, typer.Option("--launch-blocking", help="CUDA_LAUNCH_BLOCKING=1 below level M, as XSP's own runs.")
+        bool, typer.Option("--launch-blocking", help="Set CUDA_LAUNCH_BLOCKING=1 at levels ML and MLG, as XSP does.")
     ] = False,
     threads: Annotated[int, typer.Option(help="CPU threads of torch; 0: torch decides.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
@@ -77,7 +84,7 @@ def run(
     ] = False,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Measure a model at rising profiling levels; say what each latency is worth and what profiling cost."""
+    """Measure a model at increasing profiling levels; state the accuracy of each latency and the cost of profiling."""
     from xsp_post import run as runs
     from xsp_post.base.errors import XspPostError
     from xsp_post.model.capture import Workload

@@ -38,7 +38,9 @@ StoreOrSource = Annotated[
 ]
 Depth = Annotated[
     Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-    typer.Option(help="Levels of the tree to print; without it six, of a long tree those with 1 % of the time."),
+    typer.Option(
+        help="Levels of the tree to print; default: six, in a long tree only ranges with 1 % of the time or more."
+    ),
 ]
 Top = Annotated[int, typer.Option(help="Children to print per node; the rest is summed in one line.")]
 Strict = Annotated[

@@ -44,7 +44,7 @@ def table(
     sort: Annotated[
         str,
         typer.Option(
-            help="Order by this column (named as in csv), largest first (texts: A first); -COLUMN the other way round."
+            help="Order by this column (named as in csv), largest first (texts: A first); -COLUMN: reverse order."
         ),
     ] = "",
     list_tables: Annotated[

@@ -13,7 +13,8 @@ from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
 CHANGE_HELP = (
     "What changes, e.g. kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, attention=fused, launch=graph, copy=overlap, "
-    "sync=none, comm=0.8x, host:REGEX=+2ms, batch=2x; several together. Without it: what fits this capture."
+    "sync=none, comm=0.8x, host:REGEX=+2ms, batch=2x; may be given several times. Default: changes that apply to "
+    "this capture."
 )
 
 
@@ -26,12 +27,12 @@ def what_if(
     ] = None,
     capture: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option(help="Capture to predict, by number; else the one with most kernels."),
+        typer.Option(help="Capture to predict, by number; default: the one with the most kernels."),
     ] = None,
     options: Options = DEFAULTS,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Predict period and latency of an execution under changes, with the replay's own error beside it."""
+    """Predict period and latency of an execution under changes, and state the error of the replay."""
     from xsp_post.replay.changes import EXAMPLE
     from xsp_post.replay.what_if import what_if as predict
 

@@ -18,7 +18,7 @@ def why(
     options: Options = DEFAULTS,
     as_json: shared.AsJson = False,
 ) -> None:
-    """Say what limits the program, with its numbers; the largest causes of idle time; and what to do next."""
+    """Report what limits the program, with numbers, the largest causes of idle time, and what to do next."""
     results = shared.results_of(sources, options, is_on_demand=True, reading=shared.begin_reading(sources, detail=True))
     from xsp_post.reports import why as report
 

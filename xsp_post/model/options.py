@@ -52,8 +52,8 @@ class Options:
     model_range: str = _choice("", TREE, "Ranges that are one model execution each (regular expression).")
     executions: str = _choice(
         "", TREE,
-        f"What one model execution is: {', '.join(EXECUTION_RULES)}. Without it, what the evidence says. "
-        "With launches all ranges are left out.",
+        f"What one model execution is: {', '.join(EXECUTION_RULES)}. Default: decided by the evidence. "
+        "With launches all ranges are ignored.",
     )  # fmt: skip
     layer_range: str = _choice("", TREE, "Ranges that are layers (regular expression).")
     layer_depth: int = _choice(0, TREE, "Layers are the ranges this deep below the model (1: directly below).")
@@ -65,7 +65,7 @@ class Options:
         value_type=Path,
         metavar="TWIN",
     )
-    roof: str = _choice("pipe", ROOFS, "Roof for memory-/compute-bound: pipe (the one that ran) or fp32 (the paper).")
+    roof: str = _choice("pipe", ROOFS, "Compute roof: pipe (of the pipe that a kernel used) or fp32 (as in the paper).")
     peaks: Mapping[str, Peaks] = _choice(  # by GPU name: hardware.gpus.load_overrides
         {}, ROOFS, "Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one).", value_type=Path
     )
