@@ -21,7 +21,7 @@ from pathlib import Path
 from xsp_post.ingest.nsys_requests import requests
 from xsp_post.ingest.sqlite_tables import SqliteTables
 tables = SqliteTables(Path(sys.argv[1]))
-asked = requests(tables, detail=sys.argv[2] == "ingest").values()
+asked = requests(tables, detail=sys.argv[2] != "tree").values()
 print(json.dumps({r.table: [w.column for w in r.wants if w.column in tables.columns(r.table)] for r in asked}))
 """
 TEXTS = ("text", "jsonText", "value")  # looked at by their length; of numbers every value is added up
@@ -65,7 +65,7 @@ def export(folder: Path, kernels: int, *words: str) -> str:
 
 
 def scan_command(source: str, command: str) -> list[str]:
-    """SQLite's own loop over the columns that ``tree`` or ``ingest`` reads, in a process of its own."""
+    """SQLite's own loop over the columns that ``tree``, ``why`` or ``ingest`` reads, in a process of its own."""
     asked = subprocess.run([sys.executable, "-c", ASKED, source, command], check=True, capture_output=True, text=True)
     statements = []
     for table, columns in json.loads(asked.stdout).items():
@@ -77,7 +77,7 @@ def scan_command(source: str, command: str) -> list[str]:
 
 
 def against_the_scan(source: str, store: Path, repeat: int, limits: dict[str, Bar]) -> list[str]:
-    """`tree` and `ingest`: CPU time as a ratio to pandas' import and SQLite's scan of the same columns, same run."""
+    """CPU time of commands as a ratio to pandas' import and SQLite's scan of the same columns, same run."""
     missed = []
     for command, limit in limits.items():
         scan = scan_command(source, command)
@@ -90,9 +90,22 @@ def against_the_scan(source: str, store: Path, repeat: int, limits: dict[str, Ba
 
 
 # Bars against getting worse; the aim is 2.5 and 4 times, 500 and 800 MB (docs/performance.md).
-LAYERS = {"tree": Bar(cpu_ratio=4.3, megabytes=700), "ingest": Bar(cpu_ratio=7.8, megabytes=1150)}
-OPERATORS = {"tree": Bar(cpu_ratio=5.0, megabytes=950), "ingest": Bar(cpu_ratio=8.8, megabytes=1450)}
-OP_IDS = {"tree": Bar(cpu_ratio=6.5, megabytes=1100), "ingest": Bar(cpu_ratio=12.0, megabytes=1800)}
+# Of `why` 8 s and 1200 MB are wanted.
+LAYERS = {
+    "tree": Bar(cpu_ratio=4.3, megabytes=700),
+    "why": Bar(cpu_ratio=4.0, megabytes=800),
+    "ingest": Bar(cpu_ratio=7.8, megabytes=1150),
+}
+OPERATORS = {
+    "tree": Bar(cpu_ratio=5.0, megabytes=950),
+    "why": Bar(cpu_ratio=4.6, megabytes=1000),
+    "ingest": Bar(cpu_ratio=8.8, megabytes=1450),
+}
+OP_IDS = {
+    "tree": Bar(cpu_ratio=6.5, megabytes=1100),
+    "why": Bar(cpu_ratio=6.0, megabytes=1150),
+    "ingest": Bar(cpu_ratio=12.0, megabytes=1800),
+}
 
 
 def limits_of(bars: dict[str, Bar], kernels: int) -> dict[str, Bar]:
@@ -135,6 +148,7 @@ def small(folder: Path, repeat: int) -> list[str]:
 
     works = [
         ("xsp-post tree EXPORT, 7,000 kernels", [XSP_POST, "tree", source], Bar(cpu_ratio=1.75)),
+        ("xsp-post why EXPORT, 7,000 kernels", [XSP_POST, "why", source], Bar(cpu_ratio=2.1)),
         ("xsp-post ingest --report, 7,000 kernels", [*ingest, "--report", str(page)], Bar(cpu_ratio=5.5)),
         ("xsp-post ingest EXPORT, 7,000 kernels", ingest, Bar(cpu_ratio=3.2)),
         ("xsp-post table layers STORE", [XSP_POST, "table", "layers", str(store)], Bar(cpu_ratio=1.45)),
