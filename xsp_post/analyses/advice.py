@@ -16,7 +16,7 @@ import pandas as pd
 
 from xsp_post.analyses.advice_evidence import attention, copies_before, inside_device_ratio, is_torch
 from xsp_post.analyses.advice_texts import BY_OWNER, GRAPHS, PINNED, WHAT_RUNS
-from xsp_post.analyses.limits import FIRST_LAUNCH, NOT_RECORDED, Limit, in_scope, lead_in
+from xsp_post.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, NOT_RECORDED, Limit, in_scope, lead_in
 from xsp_post.base.errors import XspPostError
 from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.results import Results, frame_or_empty
@@ -238,13 +238,14 @@ def _launches(limit: Limit, causes: pd.DataFrame, torch: bool) -> list[Advice]:
         "Shapes and control flow do not change from one execution to the next.", spent + between, "launch=graph",
     )]  # fmt: skip
     if mean < 20_000 and limit.busy_ns < 0.5 * limit.window_ns:
+        loading = int(causes.loc[causes["detail"].astype(str).eq(FIRST_LAUNCH), "idle_ns"].sum())  # paid once anyway
         more = "a larger batch" if torch else "more work per launch"
         advice.append(_made(
             limit, "larger-batch", f"Give the device more at once: {more}.",
             f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device is "
             f"busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.",
             "Latency may grow; throughput counts. The host's time per batch stays the same.",
-            limit.window_ns - limit.busy_ns,
+            limit.window_ns - limit.busy_ns - loading,
         ))  # fmt: skip
     return advice
 
@@ -322,7 +323,9 @@ def _first_launches(results: Results, limit: Limit, causes: pd.DataFrame) -> lis
     early = row.idle_ns if row is not None and row.detail == FIRST_LAUNCH else 0
     advice = _made(
         limit, "warm-up", "Run one warm-up execution before what counts, or set CUDA_MODULE_LOADING=EAGER.",
-        f"{format_count(count + bool(early))} first launches of a kernel loaded its code: {format_ns(spent + early)}"
+        ("A first launch loaded the code of its kernel: " if count + bool(early) == 1 else
+         f"{format_count(count + bool(early))} first launches loaded the code of their kernels: ")
+        + format_ns(spent + early)
         + (f", {format_ns(early)} of it before the first device work." if early else "."),
         "The program goes on long enough for this to be paid once.", spent + early,
     )  # fmt: skip
@@ -348,7 +351,7 @@ _WITH_LEAD_IN = "the time with what came before the first device work"
 def _before_device_work(results: Results, limit: Limit, torch: bool) -> list[Advice]:
     """What the first execution did before its device had work: it is part of its latency, not of the limit's time."""
     time, row = lead_in(results, limit)
-    if row is None or row.detail == FIRST_LAUNCH or row.idle_ns < LEAST_BEFORE_RATIO * (limit.window_ns + time):
+    if row is None or GROUP_OF_CAUSE[row.cause] != HOST or row.idle_ns < LEAST_BEFORE_RATIO * (limit.window_ns + time):
         return []
     place = f"{_place(row.owner)}{f' ({row.call_name})' if row.call_name else ''}"
     workers = ", as a DataLoader with workers does" if torch else ""
