@@ -161,7 +161,7 @@ def _nest_spans(trace: Trace) -> tuple[Nesting, np.ndarray]:
     usable = np.flatnonzero(~crossing) if crossing.any() else np.arange(len(spans))
     chosen = slice(None) if len(usable) == len(spans) else usable
     nesting = nest(
-        spans["thread_index"].to_numpy()[chosen].astype(np.int64),
+        spans["thread_index"].to_numpy()[chosen],
         spans["start_ns"].to_numpy()[chosen],
         spans["end_ns"].to_numpy()[chosen],
     )

@@ -31,7 +31,7 @@ class Nesting:
     parent: Int  # index of the parent range, −1 for roots; shape (n,)
     depth: Int  # 0 for roots; shape (n,)
     crossing_count: int  # ranges that partially overlap an earlier one of their thread
-    _order: Int
+    _order: Int | None  # None: the ranges were given in that order
     _thread_first: Int
     _thread_last: Int
     _start: Int
@@ -44,12 +44,16 @@ class Nesting:
         """Ranges of clusters in which some overlap partially, in the caller's numbering."""
         if not self.crossing_count:
             return np.zeros(0, np.int64)
-        return np.sort(self._order[self._cluster_crosses[self._cluster]])
+        return np.sort(self._given(np.flatnonzero(self._cluster_crosses[self._cluster])))
+
+    def _given(self, rows: Int) -> Int:
+        """Ranges in the caller's numbering."""
+        return rows if self._order is None else self._order[rows]
 
     def innermost(self, thread: Int, start: Int, end: Int) -> Int:
         """The shortest range of the same thread around each [start, end] (bounds included), −1 for none."""
         found = np.full(len(start), -1, np.int64)
-        if not len(start) or not len(self._order):
+        if not len(start) or not len(self._start):
             return found
         position = self._last_started(thread, start)
         candidate = position.copy()
@@ -65,7 +69,7 @@ class Nesting:
         else:
             candidate[active] = self._climbed(candidate[active], end[active])
         hit = candidate >= 0
-        found[hit] = self._order[candidate[hit]]
+        found[hit] = self._given(candidate[hit])
         self._correct_crossing(found, position, start, end)
         return found
 
@@ -106,7 +110,7 @@ class Nesting:
         hit = np.flatnonzero(position >= 0)
         hit = hit[self._cluster_crosses[self._cluster[position[hit]]]]
         best = self._crossing().shortest(position[hit], end[hit], inclusive=True)
-        found[hit] = np.where(best >= 0, self._order[best], -1)
+        found[hit] = np.where(best >= 0, self._given(best), -1)
 
     def _crossing(self) -> _Crossing:
         return _Crossing.of(self._start, self._end, self._cluster, self._cluster_crosses)
@@ -117,21 +121,24 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
     (opened first = outer), default the given order. All shape (n,)."""
     n = len(start)
     order = _outer_first(thread, start, end, tie)
-    s, e, t = start[order], end[order], thread[order]
+    s, e, t = (start, end, thread) if order is None else (start[order], end[order], thread[order])
     thread_count = int(thread.max()) + 1 if n else 0
     bounds = np.searchsorted(t, np.arange(thread_count + 1))
     cluster = _clusters(t, s, e)
     pointer, crossing = _nearest_enclosing(cluster, s, e)
     crosses = np.zeros(int(cluster[-1]) + 1 if n else 0, bool)
     crosses[cluster[crossing]] = True
-    parent_sorted = pointer.copy()
+    parent_sorted = pointer
     if crosses.any():
         crossing_ranges = _Crossing.of(s, e, cluster, crosses)
         rows = crossing_ranges.rows
+        parent_sorted = pointer.copy()
         parent_sorted[rows] = crossing_ranges.shortest(rows, np.maximum(s, e)[rows], inclusive=False)
-    parent = np.full(n, -1, np.int64)
-    has = parent_sorted >= 0
-    parent[order[has]] = order[parent_sorted[has]]
+    parent = parent_sorted
+    if order is not None:
+        parent = np.full(n, -1, np.int64)
+        has = parent_sorted >= 0
+        parent[order[has]] = order[parent_sorted[has]]
     return Nesting(
         parent=parent,
         depth=depths(parent),
@@ -147,14 +154,13 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
     )
 
 
-def _outer_first(thread: Int, start: Int, end: Int, tie: Int | None) -> Int:
-    """Sort permutation by (thread, start, −end, tie); cheap when the input is already in that order."""
-    keys = (-end, start, thread) if tie is None else (tie, -end, start, thread)
+def _outer_first(thread: Int, start: Int, end: Int, tie: Int | None) -> Int | None:
+    """Sort permutation by (thread, start, −end, tie); None when the input is already in that order."""
     same_thread = thread[1:] == thread[:-1]
     ascending = (thread[1:] > thread[:-1]) | (same_thread & (start[1:] > start[:-1]))
     if ascending.all():
-        return np.arange(len(start))
-    return np.lexsort(keys)
+        return None
+    return np.lexsort((-end, start, thread) if tie is None else (tie, -end, start, thread))
 
 
 def _nearest_enclosing(cluster: Int, start: Int, end: Int) -> tuple[Int, NDArray[np.bool_]]:
@@ -189,7 +195,9 @@ def _clusters(thread: Int, start: Int, end: Int) -> Int:
     for first, last in _runs(thread):
         reach = np.maximum.accumulate(end[first:last])
         new[first + 1 : last] = start[first + 1 : last] > reach[:-1]
-    return np.cumsum(new) - 1
+    cluster = np.cumsum(new)
+    cluster -= 1
+    return cluster
 
 
 def _runs(values: Int) -> list[tuple[int, int]]:

@@ -18,6 +18,11 @@ _MARK = 34
 _DOMAIN_CREATE = 75
 
 
+def none(count: int, dtype: type = np.int32) -> np.ndarray:
+    """−1 for so many rows; one number that is read as many times."""
+    return np.broadcast_to(np.array(-1, dtype), (count,))
+
+
 class RangeReader:
     """Shapes the ranges of one export. ``last_ns``: the last time in its NVTX rows."""
 
@@ -65,7 +70,7 @@ class RangeReader:
                 "name_id": name,
                 "start_ns": numbers(nvtx, "start_ns"),
                 "end_ns": end,
-                "source_row_id": numbers(nvtx, "source_row_id") if self.detail else np.full(len(end), -1, np.int64),
+                "source_row_id": numbers(nvtx, "source_row_id") if self.detail else none(len(end), np.int64),
                 "is_open": end == NULL,
                 "is_cross_thread": (closer != NULL) & (closer != 0) & (closer != numbers(nvtx, "global_tid")),
                 "payload_text_id": self._payload(nvtx),
@@ -76,9 +81,8 @@ class RangeReader:
 
     def _payload(self, nvtx: pa.Table) -> np.ndarray:
         count = nvtx.num_rows
-        payload = np.full(count, -1, np.int32)
         if not self.detail or not count:
-            return payload
+            return none(count)
         payload = self.strings.inline(nvtx.column("json_text"))
         json_number = numbers(nvtx, "json_number")
         has = json_number != NULL
@@ -173,9 +177,9 @@ class RangeReader:
         )
 
     def _domain_index(self, nvtx: pa.Table, process: np.ndarray) -> np.ndarray:
-        result = np.full(nvtx.num_rows, -1, np.int32)
         if not self._domain_keys:
-            return result
+            return none(nvtx.num_rows)
+        result = np.full(nvtx.num_rows, -1, np.int32)
         domain = numbers(nvtx, "domain")
         gpid = self.numbering.gpids[process]
         for (g, d), index in self._domain_keys.items():

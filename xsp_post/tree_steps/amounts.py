@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pandas as pd
 
@@ -14,12 +12,9 @@ from xsp_post.tree_steps.other_threads import is_of_other_thread, own_forest
 
 
 def roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> pd.DataFrame:
-    """The nodes with their inclusive and own device time. Sums and unions are independent of one another and NumPy
-    leaves the interpreter free: they run side by side."""
-    with ThreadPoolExecutor(1) as pool:
-        unions = pool.submit(_unions, nodes, activities)
-        sums = _sums(nodes, activities)
-        columns = {**sums, **unions.result()}
+    """The nodes with their inclusive and own device time. Unions and sums one after the other: side by side a tree of a
+    million kernels needs 90 MB more."""
+    columns = {**_unions(nodes, activities), **_sums(nodes, activities)}
     columns["gpu_count"] = _gpu_counts(nodes["parent_id"].to_numpy(), columns, activities)
     return with_columns(nodes, columns)
 

@@ -59,31 +59,28 @@ def make_frames(
         "folded_id": np.full(total, names.synthetic(NodeKind.ROOT), np.int64),
         "process_index": np.full(total, -1, np.int32),
         "thread_index": np.full(total, -1, np.int32),
-        "domain_index": np.full(total, -1, np.int32),
         "start_ns": np.full(total, start, np.int64),
         "end_ns": np.full(total, end, np.int64),
-        "source_row_id": np.full(total, -1, np.int64),
-        "sequence": np.full(total, -1, np.int64),
-        "step_index": np.full(total, -1, np.int64),
-        "is_backward": np.zeros(total, bool),
-        "is_warmup_text": np.zeros(total, bool),
-        "is_open": np.zeros(total, bool),
-        "is_inferred": np.zeros(total, bool),
-        "confidence_ratio": np.ones(total),
+        "confidence_ratio": np.broadcast_to(1.0, (total,)),
     }
+    of_spans = {
+        "domain_index": (spans["domain_index"].to_numpy(), -1),
+        "source_row_id": (spans["source_row_id"].to_numpy(), -1),
+        "sequence": (names.sequence(trace), -1),
+        "step_index": (names.span("step_index"), -1),
+        "is_backward": (names.span("is_backward"), False),
+        "is_warmup_text": (names.span("is_warmup"), False),
+        "is_open": (spans["is_open"].to_numpy(), False),
+        "is_inferred": (spans["kind"].to_numpy() == int(NodeKind.HOOK_PAIR), False),
+    }
+    columns |= {name: _of_nodes(values, total, default) for name, (values, default) in of_spans.items()}
     columns["parent_id"][0] = -1
     columns["parent_id"][in_span] = span_parent + 1
     columns["level"][in_span] = level
     columns["folded_id"][in_span] = names.folded
-    for column in ("kind", "name_id", "process_index", "thread_index", "domain_index", "start_ns", "end_ns",
-                   "source_row_id", "is_open"):  # fmt: skip
+    for column in ("kind", "name_id", "process_index", "thread_index", "start_ns", "end_ns"):
         columns[column][in_span] = spans[column].to_numpy()
-    columns["is_inferred"][in_span] = spans["kind"].to_numpy() == int(NodeKind.HOOK_PAIR)
     columns["kind"][in_span][spans["is_cross_thread"].to_numpy()] = int(NodeKind.CROSS_THREAD)
-    columns["sequence"][in_span] = names.sequence(trace)
-    columns["step_index"][in_span] = names.span("step_index")
-    columns["is_backward"][in_span] = names.span("is_backward")
-    columns["is_warmup_text"][in_span] = names.span("is_warmup")
     for kind, identity in synthetic:
         columns["kind"][identity] = int(kind)
         columns["folded_id"][identity] = names.synthetic(kind)
@@ -112,6 +109,16 @@ def make_frames(
         "attribution": attribution_codes,
     }
     return pd.DataFrame(columns, copy=False), with_columns(activities, launched_by)
+
+
+def _of_nodes(of_spans: np.ndarray, total: int, default: int) -> np.ndarray:
+    """Values of the spans as those of all nodes, of the others the default. Where all are alike, one number that is
+    read as many times: it needs no memory (and cannot be written to)."""
+    if (of_spans == default).all():
+        return np.broadcast_to(np.array(default, of_spans.dtype), (total,))
+    values = np.full(total, default, of_spans.dtype)
+    values[1 : len(of_spans) + 1] = of_spans
+    return values
 
 
 def with_columns(frame: pd.DataFrame, columns: dict[str, np.ndarray]) -> pd.DataFrame:

@@ -62,7 +62,10 @@ def assign_levels(ranges: Ranges, options: Options) -> Levels:
     else:
         level = np.full(len(ranges.parent), int(Level.APPLICATION), np.int8)
         return Levels(level, "no ranges", None, [], executions.turn)
-    model, turn = found.model, found.turn if found.turn is not None else np.full(len(found.model), -1, np.int64)
+    model, turn = (
+        found.model,
+        found.turn if found.turn is not None else np.broadcast_to(np.int64(-1), (len(found.model),)),
+    )
     chosen = executions.chosen if found.takes_evidence else described(ranges, model, found.evidence)
     others = [c for c in (executions.chosen, *executions.others) if c is not None and not _is_same(c, chosen)]
     return Levels(_fill_between(ranges, model, turn >= 0, found.layer, library), found.sentence, chosen, others, turn)

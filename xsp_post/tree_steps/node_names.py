@@ -24,8 +24,9 @@ class NodeNames:
         name_id = trace.spans["name_id"].to_numpy()
         codes, used = pd.factorize(name_id)
         texts = trace.strings[np.maximum(used, 0)] if len(trace.strings) else np.full(len(used), "", object)
-        texts = np.where(used >= 0, texts, "[unnamed]") if len(used) else np.zeros(0, object)
-        self.parsed = parse_names(texts.astype(object))
+        if (used < 0).any():
+            texts = np.where(used >= 0, texts, "[unnamed]")
+        self.parsed = parse_names(texts.astype(object, copy=False))
         self.row = codes
         folded = self.parsed["folded_name"]
         self.folded_names = np.array([*folded.cat.categories.astype(str), *SYNTHETIC.values()], object)
