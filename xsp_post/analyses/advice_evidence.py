@@ -18,14 +18,15 @@ _TORCH_NAME = r"\bat::|\bc10::|aten::|libtorch|torch"
 def is_torch(results: Results, limit: Limit) -> bool:
     """Whether the capture shows that PyTorch ran: who recorded it, its kernels, or its operators."""
     captures = frame_or_empty(results, "captures", ["capture_id", "collector", "framework"])
-    captures = captures[captures["capture_id"].isin(limit.captures)]
+    mine = captures["capture_id"].isin(limit.captures)
+    captures, is_all = captures[mine], bool(mine.all())
     said = captures["collector"].astype(str) + " " + captures["framework"].astype(str)
     if said.str.contains("torch", regex=False).any():
         return True
-    for table, column in (("kernels", "name"), ("idle_causes", "owner")):
-        rows = frame_or_empty(results, table, ["capture_id", column])
-        names = rows.loc[rows["capture_id"].isin(limit.captures), column].drop_duplicates().astype(str)
-        if names.str.contains(_TORCH_NAME, regex=True).any():
+    for table, column in (("idle_causes", "owner"), ("kernels", "name")):
+        rows = frame_or_empty(results, table, [column] if is_all else ["capture_id", column])
+        names = rows[column] if is_all else rows.loc[rows["capture_id"].isin(limit.captures), column]
+        if pd.Series(names.unique()).astype(str).str.contains(_TORCH_NAME, regex=True).any():
             return True
     return False
 

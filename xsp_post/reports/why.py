@@ -178,7 +178,7 @@ def print_why(console: Console, said: Why) -> None:
             say(console, line)
     if said.causes:
         idle = limit.window_ns - limit.busy_ns
-        console.print(Text(f"Largest causes of {format_ns(idle)} idle time ({_idle_of(limit)})", style="bold"))
+        say(console, Text(f"Largest causes of {format_ns(idle)} idle time ({_idle_of(limit)})", style="bold"))
     for row in said.causes:
         say(console, f"  {format_ratio_percent(row.ratio):>7}  {cause_text(row)}{_pieces(row.piece_count)}", hanging=9)
     console.print(Text("What to do next", style="bold"))
