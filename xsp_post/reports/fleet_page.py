@@ -140,7 +140,7 @@ def _models(results: Results) -> Section | None:
             "Model roofline",
         )
         for points in [frame[frame["arithmetic_intensity_flop_per_byte"] > 0]]
-        if len(points)
+        if len(points) > 1  # one point beside its roof says less than its row in the table
     ]
     # latencies of different workloads are of different work: only one workload on several systems is compared
     alike = timed[timed.duplicated(["workload_name", "phase"], keep=False)]
