@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.advice_evidence import attention, copies_before, inside_device_ratio, is_torch
+from xsp_post.analyses.advice_evidence import attention, copies_before, inside_device_ratio, is_torch, sums_gradients
 from xsp_post.analyses.advice_texts import BY_OWNER, GRAPHS, PINNED, WHAT_RUNS
 from xsp_post.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, NOT_RECORDED, Limit, in_scope, lead_in
 from xsp_post.base.errors import XspPostError
@@ -96,7 +96,7 @@ def _worth(results: Results, limit: Limit) -> list[Advice]:
         *_layouts(limit, torch),
         *_launches(limit, causes, torch),
         *_copies(results, limit, causes, torch),
-        *_collectives(limit, causes),
+        *_collectives(results, limit, causes),
         *_by_owner(limit, causes, torch),
         *_first_launches(results, limit, causes),
         *_profiler(limit, causes),
@@ -270,12 +270,15 @@ def _copies(results: Results, limit: Limit, causes: pd.DataFrame, torch: bool) -
     return [_made(limit, "overlap-copies", f"{what}.", evidence, assumed, alone + waited, "copy=overlap")]
 
 
-def _collectives(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
+def _collectives(results: Results, limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     alone, waited = _number(limit, "communication_ns"), _waited(causes, "communication")
+    if alone + waited < LEAST_RATIO * limit.window_ns:
+        return []
+    less = "larger buckets, BF16 gradients" if sums_gradients(results, limit) else "fewer and larger messages"
     outside = f"; outside them the device waited {format_ns(waited)} for other ranks" if waited else ""
     return [_made(
         limit, "overlap-collectives",
-        "Overlap collectives with computation, or send less (larger buckets, BF16 gradients).",
+        f"Overlap collectives with computation, or send less ({less}).",
         f"Collectives ran alone for {format_ns(alone)}, with what they waited inside for slower ranks (xsp-post table "
         f"ranks){outside}.",
         "There is computation that does not need their result.", alone + waited, "comm=0x",

@@ -23,12 +23,21 @@ def is_torch(results: Results, limit: Limit) -> bool:
     said = captures["collector"].astype(str) + " " + captures["framework"].astype(str)
     if said.str.contains("torch", regex=False).any():
         return True
-    for table, column in (("idle_causes", "owner"), ("kernels", "name")):
-        rows = frame_or_empty(results, table, [column] if is_all else ["capture_id", column])
-        names = rows[column] if is_all else rows.loc[rows["capture_id"].isin(limit.captures), column]
-        if pd.Series(names.unique()).astype(str).str.contains(_TORCH_NAME, regex=True).any():
-            return True
-    return False
+    return any(
+        _says(results, limit, *where, _TORCH_NAME, is_all) for where in (("idle_causes", "owner"), ("kernels", "name"))
+    )
+
+
+def sums_gradients(results: Results, limit: Limit) -> bool:
+    """Whether collectives sum over ranks, as they do with gradients."""
+    return _says(results, limit, "kernels", "name", "(?i)all_?reduce|reduce_?scatter")
+
+
+def _says(results: Results, limit: Limit, table: str, column: str, pattern: str, is_all: bool = False) -> bool:
+    """Whether any text of a column has a pattern. ``is_all``: the limit speaks of all captures."""
+    rows = frame_or_empty(results, table, [column] if is_all else ["capture_id", column])
+    names = rows[column] if is_all else rows.loc[rows["capture_id"].isin(limit.captures), column]
+    return bool(pd.Series(names.unique()).astype(str).str.contains(pattern, regex=True).any())
 
 
 def attention(results: Results, limit: Limit) -> tuple[int, int]:
