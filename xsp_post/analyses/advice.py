@@ -222,11 +222,11 @@ def _short_ns(causes: pd.DataFrame) -> int:
 
 
 def _launches(limit: Limit, causes: pd.DataFrame, torch: bool) -> list[Advice]:
-    mine = causes[causes["cause"].astype(str).isin(["launch_call", "launch_latency"])]
+    mine = causes[causes["cause"].isin(["launch_call", "launch_latency"])]
     is_graph = mine["call_name"].astype(str).str.contains("GraphLaunch", regex=False)  # one call already
-    mine = mine[mine["detail"].astype(str).ne(FIRST_LAUNCH) & ~is_graph]
+    mine = mine[mine["detail"].ne(FIRST_LAUNCH) & ~is_graph]
     spent, count = int(mine["idle_ns"].sum()), _number(limit, "kernel_count")
-    between = _short_ns(causes[causes["cause"].astype(str).isin(_BETWEEN_LAUNCHES)])
+    between = _short_ns(causes[causes["cause"].isin(_BETWEEN_LAUNCHES)])
     if not count:
         return []
     mean = _number(limit, "kernel_ns") / count
@@ -251,7 +251,7 @@ def _launches(limit: Limit, causes: pd.DataFrame, torch: bool) -> list[Advice]:
 
 
 def _waited(causes: pd.DataFrame, cause: str) -> int:
-    return int(causes.loc[causes["cause"].astype(str).eq(cause), "idle_ns"].sum())
+    return int(causes.loc[causes["cause"].eq(cause), "idle_ns"].sum())
 
 
 def _copies(results: Results, limit: Limit, causes: pd.DataFrame, torch: bool) -> list[Advice]:
@@ -289,14 +289,14 @@ def _by_owner(limit: Limit, causes: pd.DataFrame, torch: bool) -> list[Advice]:
     """For every cause that one range owns most of: what to do there."""
     found = []
     for cause, (code, what, assumption, change) in BY_OWNER.items():
-        mine = causes[causes["cause"].astype(str).eq(cause) & causes["detail"].astype(str).ne(NOT_RECORDED)]
+        mine = causes[causes["cause"].eq(cause) & causes["detail"].ne(NOT_RECORDED)]
         if cause == "host_code":  # short stretches between launches are the business of CUDA graphs
             mine = mine[mine["longest_ns"] >= LONG_HOST_NS]
         if mine.empty:
             continue
         owned = mine.astype({"owner": str, "call_name": str}).groupby("owner", sort=False)["idle_ns"].sum()
         owner, spent = str(owned.idxmax()), int(owned.max())
-        rows = mine[mine["owner"].astype(str).eq(owner)].sort_values("idle_ns", ascending=False)
+        rows = mine[mine["owner"].eq(owner)].sort_values("idle_ns", ascending=False)
         call = str(rows["call_name"].iloc[0])
         shown_call = (f" ({call})" if call else "") if cause == "host_code" else call or "the call"
         said = " (.item(), .cpu(), print and torch.cuda.synchronize cause it)" if torch else ""
@@ -320,7 +320,7 @@ def _pieces(rows: pd.DataFrame) -> str:
 
 def _first_launches(results: Results, limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     """Loading of code, before the first device work too."""
-    mine = causes[causes["detail"].astype(str).eq(FIRST_LAUNCH)]
+    mine = causes[causes["detail"].eq(FIRST_LAUNCH)]
     count, spent = int(mine["piece_count"].sum()), int(mine["idle_ns"].sum())
     before, row = lead_in(results, limit)
     early = row.idle_ns if row is not None and row.detail == FIRST_LAUNCH else 0
@@ -340,7 +340,7 @@ def _with_lead_in(advice: Advice, limit: Limit, before: int) -> Advice:
 
 
 def _profiler(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
-    spent = int(causes.loc[causes["cause"].astype(str).eq("profiler_overhead"), "idle_ns"].sum())
+    spent = int(causes.loc[causes["cause"].eq("profiler_overhead"), "idle_ns"].sum())
     return [_made(
         limit, "record-less", "Record again with less: nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none.",
         f"The profiler itself made the device wait {format_ns(spent)}.",

@@ -93,8 +93,8 @@ def find_limit(results: Results, captures: Sequence[int] | None = None) -> Limit
     scope = next((s for s in SCOPES if _worth(windows, s)), "")
     if not scope:
         return Limit("unknown", "", 0, "", 0, 0, 0, (), {}, "no device work was recorded")
-    mine = windows[windows["scope"].astype(str).eq(scope)]
-    idle = causes[causes["scope"].astype(str).eq(scope)]
+    mine = windows[windows["scope"].eq(scope)]
+    idle = causes[causes["scope"].eq(scope)]
     groups = group_times(mine, idle)
     unknown = groups.pop(UNKNOWN, 0)
     ordered = tuple(sorted(groups.items(), key=lambda one: -one[1]))
@@ -118,7 +118,7 @@ def find_limit(results: Results, captures: Sequence[int] | None = None) -> Limit
 def _recorded_into_graphs(results: Results, captures: Sequence[int]) -> int:
     """Launches that the captures recorded into CUDA graphs."""
     findings = frame_or_empty(results, "findings", ["capture_id", "code", "count"])
-    mine = findings["code"].astype(str).eq("graph-recorded") & findings["capture_id"].isin(list(captures))
+    mine = findings["code"].eq("graph-recorded") & findings["capture_id"].isin(list(captures))
     return int(findings.loc[mine, "count"].sum())
 
 
@@ -126,7 +126,7 @@ def _worth(windows: pd.DataFrame, scope: str) -> bool:
     """Whether devices did anything in a scope."""
     if windows.empty:
         return False
-    mine = windows[windows["scope"].astype(str).eq(scope)]
+    mine = windows[windows["scope"].eq(scope)]
     return bool(mine["busy_ns"].sum() > 0)
 
 
@@ -146,8 +146,8 @@ def group_times(windows: pd.DataFrame, causes: pd.DataFrame) -> dict[str, int]:
 def groups_of(causes: pd.DataFrame) -> pd.Series:
     """The group of every cause. A launch that loaded code is work of the host; who waited for what was not recorded
     is not known."""
-    detail = causes["detail"].astype(str)
-    group = causes["cause"].astype(str).map(GROUP_OF_CAUSE)
+    detail = causes["detail"]
+    group = causes["cause"].astype(object).map(GROUP_OF_CAUSE)
     return group.mask(detail.eq(FIRST_LAUNCH), HOST).mask(detail.eq(NOT_RECORDED), UNKNOWN)
 
 
@@ -228,7 +228,7 @@ def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str
     if layer:
         causes = causes[_matching(causes["layer_path"], layer)]
     keys = ["cause", "call_name", "detail", "owner", *(["layer_path"] if layer else [])]
-    plain = causes.assign(**{key: causes[key].astype(str) for key in keys})
+    plain = causes.assign(**{key: causes[key].astype(object) for key in keys})
     plain["owner"] = _with_others(plain)
     summed = plain.groupby(keys, sort=False).agg(
         idle_ns=("idle_ns", "sum"), piece_count=("piece_count", "sum"), longest_ns=("longest_ns", "max")
@@ -256,7 +256,7 @@ def lead_out(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:
 
 def _beside(results: Results, limit: Limit, scope: str) -> tuple[int, CauseRow | None]:
     windows = frame_or_empty(results, "device_windows", ["capture_id", "scope", "idle_ns"])
-    mine = windows[windows["capture_id"].isin(list(limit.captures)) & windows["scope"].astype(str).eq(scope)]
+    mine = windows[windows["capture_id"].isin(list(limit.captures)) & windows["scope"].eq(scope)]
     time = int(mine["idle_ns"].sum())
     rows = largest_causes(results, replace(limit, scope=scope, window_ns=time), count=1) if time else []
     return time, rows[0] if rows else None
@@ -275,7 +275,7 @@ def _with_others(causes: pd.DataFrame) -> pd.Series:
 def in_scope(results: Results, limit: Limit) -> pd.DataFrame:
     """The causes of what a limit speaks of."""
     causes = frame_or_empty(results, "idle_causes")
-    return causes[causes["scope"].astype(str).eq(limit.scope) & causes["capture_id"].isin(list(limit.captures))]
+    return causes[causes["scope"].eq(limit.scope) & causes["capture_id"].isin(list(limit.captures))]
 
 
 def _matching(paths: pd.Series, pattern: str) -> pd.Series:

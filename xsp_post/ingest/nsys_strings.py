@@ -67,6 +67,8 @@ class Interner:
         mapped = np.full(len(unique), -1, np.int32)
         position = np.searchsorted(self.ids, unique)
         position[position >= len(self.ids)] = 0
+        if transform is None and len(unique) > _MANY and len(self.ids) and (self.ids[position] == unique).all():
+            return self._by_position(position)[codes]
         for k, number in enumerate(unique.tolist()):
             if len(self.ids) and self.ids[position[k]] == number:
                 value = self._decode(self.values[int(position[k])].as_py())
@@ -76,6 +78,14 @@ class Interner:
                 value = f"string-{number}"
             mapped[k] = self.text(transform(value) if transform else value)
         return mapped[codes]
+
+    def _by_position(self, position: np.ndarray) -> np.ndarray:
+        """String ids of rows of StringIds; the empty text is one, too."""
+        encoded = self.values.take(pa.array(position)).fill_null(b"").dictionary_encode()
+        mapped = self._different(encoded.dictionary)[encoded.indices.to_numpy()]
+        if (mapped < 0).any():
+            mapped[mapped < 0] = self.text("")
+        return mapped
 
     def inline(self, texts: pa.ChunkedArray) -> np.ndarray:
         """Inline texts (binary, empty = none) → string ids (int32), −1 for empty."""
@@ -119,6 +129,8 @@ class Interner:
             self.bad_bytes_count += 1
             return (value or b"").decode("utf-8", "replace")
 
+
+_MANY = 1_000  # different texts: from here on they are looked up together
 
 _ABI_SUFFIX = re.compile(r"_v\d+$")
 

@@ -31,7 +31,9 @@ def visible(text: object, length: int = FULL_LENGTH) -> str:
     if not isinstance(text, str):
         text = "" if text is None or text is pd.NA or text != text else str(text)
     left_out = len(text) - length
-    shown = text[:length].translate(_VISIBLE)
+    shown = text[:length]
+    if not (shown.isascii() and shown.isprintable()):
+        shown = shown.translate(_VISIBLE)
     return f"{shown}… [{left_out} more characters]" if left_out > 0 else shown
 
 
