@@ -3,7 +3,7 @@ gets its innermost node."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,8 @@ class Sequence:
     iterations: Iterations
     process_index: int
     phase_of_series: tuple[str, ...] = ()  # where known: what the iterations of each repetition are
+    left_out: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # rows that go where `home` goes
+    home: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # the rows of the sequence behind them
 
     @classmethod
     def of(
@@ -62,6 +64,15 @@ class Sequence:
             iterations,
             int(launches["process_index"].to_numpy()[rows[0]]),
         )
+
+    def with_left_out(self, rows: np.ndarray, is_left_out: np.ndarray, launches: pd.DataFrame) -> Sequence:
+        """The sequence, of ``rows`` those that are not left out; each of these goes to the next that is not."""
+        kept = np.where(is_left_out, len(rows), np.arange(len(rows)))
+        following = np.minimum.accumulate(kept[::-1])[::-1][is_left_out]
+        start = self.launch_start.copy()
+        place = np.searchsorted(np.flatnonzero(~is_left_out), following)
+        np.minimum.at(start, place, launches["launch_start_ns"].to_numpy()[rows[is_left_out]])
+        return replace(self, left_out=rows[is_left_out], home=rows[following], launch_start=start)
 
     def label(self, start: int, end: int) -> str:
         """Families of the launches [start, end) in words."""
@@ -422,6 +433,7 @@ def _innermost(frame: pd.DataFrame, sequences: list[Sequence], below: list[_Belo
             rows = np.flatnonzero((depth == level) & (owner == number))
             at, node = _spread(start[rows], end[rows], rows)
             result[sequence.rows[at]] = node
+        result[sequence.left_out] = result[sequence.home]
     return result
 
 

@@ -10,8 +10,23 @@ import pandas as pd
 from xsp_post.base.findings import Finding, finding
 from xsp_post.inference.assemble import Sequence, nodes_of
 from xsp_post.inference.blocks import tandem_repeats
-from xsp_post.inference.labels import Traits, is_network, is_one_layer, is_training_step
-from xsp_post.inference.passes import as_one_iteration, begin_at_pauses, passes_in_turns, with_other_passes
+from xsp_post.inference.labels import (
+    Traits,
+    is_group_of_layers,
+    is_network,
+    is_one_layer,
+    is_part_of_network,
+    is_training_step,
+)
+from xsp_post.inference.passes import (
+    as_one_iteration,
+    begin_at_pauses,
+    layers_in,
+    of_layers,
+    passes_in_turns,
+    turns_to_leave_out,
+    with_other_passes,
+)  # fmt: skip
 from xsp_post.inference.sequence import random_words
 from xsp_post.inference.turns import Iterations, find_iterations
 
@@ -121,7 +136,12 @@ def _of_process(
     if len(rows) < FEWEST_LAUNCHES:
         return [], f"{len(rows)} launches in the process are too few" if len(rows) else ""
     rows = _in_launch_order(launches, rows)
-    breaks = _breaks(launches, rows, hints, process)
+    return _of_rows(launches, rows, _breaks(launches, rows, hints, process), traits)
+
+
+def _of_rows(
+    launches: pd.DataFrame, rows: np.ndarray, breaks: np.ndarray, traits: Traits, has_loops: bool = True
+) -> tuple[list[Sequence], str]:
     best: list[tuple[np.ndarray, Iterations]] = []
     best_score, best_coverage, reason = -1.0, 0.0, ""
     for columns in _ways_to_split(launches, rows):
@@ -136,12 +156,18 @@ def _of_process(
                 break
         if best_score >= _GOOD_SCORE:
             break
+    if has_loops and len(best) == 1:
+        part, turns = best[0]
+        order = _position(launches, rows)[part]
+        left_out = turns_to_leave_out(turns, chosen_symbols[order], _taken(traits, part))
+        if left_out is not None:
+            made, why = _of_rows(launches, part[~left_out], breaks[order][~left_out], traits, has_loops=False)
+            return [made[0].with_left_out(part, left_out, launches)] if len(made) == 1 else made, why
     if best_coverage < _LEAST_COVERAGE:
         if best_coverage > 0:
             reason = f"what repeats evenly covers {best_coverage:.0%} of the launches only"
         return [], reason
-    position = np.empty(len(launches), np.int64)
-    position[rows] = np.arange(len(rows))
+    position = _position(launches, rows)
     best = [
         (part, _passes_of(part, found, launches, traits, chosen_symbols[position[part]], breaks[position[part]], rows))
         for part, found in best
@@ -152,36 +178,64 @@ def _of_process(
     return sorted(sequences, key=lambda s: -len(s.rows)), ""
 
 
+def _position(launches: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
+    position = np.empty(len(launches), np.int64)
+    position[rows] = np.arange(len(rows))
+    return position
+
+
+def _taken(traits: Traits, rows: np.ndarray) -> Traits:
+    return Traits(*(getattr(traits, name)[rows] for name in Traits.__dataclass_fields__))
+
+
 def _passes_of(
     part: np.ndarray, found: Iterations, launches: pd.DataFrame, traits: Traits, symbols: np.ndarray,
     breaks: np.ndarray, rows: np.ndarray,
 ) -> Iterations:  # fmt: skip
     """Passes through a whole model, from what repeats in a part of the launches."""
-    taken = Traits(*(getattr(traits, name)[part] for name in Traits.__dataclass_fields__))
+    taken = _taken(traits, part)
     found = with_other_passes(passes_in_turns(found, symbols, breaks, taken), symbols, taken, breaks)
-    return _iterations_or_layers(part, found, launches, taken, breaks, rows)
+    return _iterations_or_layers(part, found, launches, taken, symbols, breaks, rows)
 
 
 def _iterations_or_layers(
-    part: np.ndarray, found: Iterations, launches: pd.DataFrame, taken: Traits, breaks: np.ndarray, rows: np.ndarray
-) -> Iterations:
+    part: np.ndarray, found: Iterations, launches: pd.DataFrame, taken: Traits, symbols: np.ndarray,
+    breaks: np.ndarray, rows: np.ndarray,
+) -> Iterations:  # fmt: skip
     """Turns of a neural network that hold no blocks themselves and begin at no pause of the host, or that are what one
     transformer layer is, are taken for the layers of one iteration: 32 equal turns may be 32 forward passes or one
     pass through 32 layers. A pause alone does not tell: hosts also wait for a layer's parameters."""
-    if len(found.repetitions) != 1 or len(part) != len(rows):
+    if not found.repetitions or len(part) != len(rows):
         return found
+    if len(found.repetitions) > 1:
+        return as_one_iteration(found, len(part)) if _are_stages(found, taken, symbols, breaks) else found
     first, last = found.repetitions[0].template
     turn = np.arange(first, last)
     if is_training_step(launches["thread_index"].to_numpy()[part][turn], taken, turn):
         return found
-    is_layer = len(found) >= _FEWEST_LAYERS and is_one_layer(taken, turn)
+    is_layer = is_one_layer(taken, turn) or is_group_of_layers(taken, turn, symbols[first:last])
+    is_layer &= len(found) >= _FEWEST_LAYERS
     if not is_network(taken, turn) or (not is_layer and begin_at_pauses(found, breaks)):
         return found
-    symbols = symbols_of(launches, part)[0][first:last]
-    inner = tandem_repeats(symbols)
-    if len(inner) and int((inner[:, 1] * inner[:, 2])[inner[:, 2] >= 3].sum()) >= 0.5 * len(symbols):
+    if not is_layer and not is_part_of_network(taken, turn) and not is_one_layer(taken, turn, may_look_up=True):
         return found
-    return as_one_iteration(found, len(part))
+    inner = tandem_repeats(symbols_of(launches, part)[0][first:last])
+    if not is_layer and len(inner) and int((inner[:, 1] * inner[:, 2])[inner[:, 2] >= 3].sum()) >= 0.5 * (last - first):
+        return found
+    return of_layers(found, symbols)
+
+
+def _are_stages(found: Iterations, taken: Traits, symbols: np.ndarray, breaks: np.ndarray) -> bool:
+    """Whether turns of several kinds, those of a kind one after another, are blocks of the stages of one pass (of a
+    convolutional network, say): too small for whole networks, and the host does not pause before them."""
+    runs = int((found.series[1:] != found.series[:-1]).sum()) + 1
+    turns = [np.arange(*one.template) for one in found.repetitions]
+    if runs > len(turns) or not all(is_part_of_network(taken, turn) for turn in turns):
+        return False
+    if any(layers_in(symbols, taken, *one.template)[2] for one in found.repetitions):
+        return False
+    has_pauses = float(np.ptp(breaks[1:])) > 0
+    return not (has_pauses and any(begin_at_pauses(Iterations.of([one]), breaks) for one in found.repetitions))
 
 
 def _in_launch_order(launches: pd.DataFrame, rows: np.ndarray) -> np.ndarray:

@@ -22,6 +22,12 @@ _NETWORK = ("gemm", "convolution", "attention", "normalisation", "softmax", "emb
 _FRAMEWORK_PATTERN = r"at::native|^triton_|cudnn|tensorflow|\bxla\b|fusion_|aten::|ggml|onnxruntime|tensorrt|flash"
 
 
+# A whole network takes more launches than this.
+_MOST_IN_PART = 64
+# Layers that recur as a group are at most so many.
+_MOST_IN_GROUP = 12
+
+
 @dataclass
 class Traits:
     """What the names of launches say, one value per launch of a sequence.
@@ -58,17 +64,40 @@ def is_network(traits: Traits, rows: np.ndarray) -> bool:
     return products and (kinds >= 2 or bool(traits.is_framework[rows].any()))
 
 
-def is_one_layer(traits: Traits, rows: np.ndarray) -> bool:
-    """Whether launches look like one layer of a transformer rather than like a whole model: one or two attentions
-    between matrix products, and no embedding."""
+def attentions(traits: Traits, rows: np.ndarray) -> np.ndarray:
+    """Those of the rows that are the core of an attention: fused kernels, else softmaxes between matrix products."""
     family = with_softmax(traits, rows)
-    products = np.flatnonzero(family == _CODE["gemm"])
-    if len(products) < 2 or (family == _CODE["embedding"]).any():
+    fused = np.flatnonzero(family == _CODE["attention"])
+    products, cores = (np.flatnonzero(family == _CODE[name]) for name in ("gemm", "softmax"))
+    if len(fused) or len(products) < 2:
+        return rows[fused]
+    return rows[cores[(cores > products[0]) & (cores < products[-1])]]
+
+
+def is_one_layer(traits: Traits, rows: np.ndarray, *, may_look_up: bool = False) -> bool:
+    """Whether launches look like one layer of a transformer rather than like a whole model: one or two attentions
+    between matrix products, and no embedding. ``may_look_up``: also with one (a layer picks tokens for its experts)."""
+    family = traits.family[rows]
+    if (family == _CODE["gemm"]).sum() < 2 or (not may_look_up and (family == _CODE["embedding"]).any()):
         return False
-    cores = np.flatnonzero(family == _CODE["softmax"])
-    between = cores[(cores > products[0]) & (cores < products[-1])]
-    fused = int((family == _CODE["attention"]).sum())
-    return 1 <= (fused or len(between)) <= 2
+    return 1 <= len(attentions(traits, rows)) <= 2
+
+
+def is_group_of_layers(traits: Traits, rows: np.ndarray, symbols: np.ndarray) -> bool:
+    """Whether launches look like a few layers of two kinds (local attention and global) that recur as a group:
+    attentions of several kinds, whose order does not repeat within, and no embedding. symbols: of each row."""
+    if (traits.family[rows] == _CODE["embedding"]).any():
+        return False
+    kinds = symbols[np.searchsorted(rows, attentions(traits, rows))]
+    if not 3 <= len(kinds) <= _MOST_IN_GROUP or len(np.unique(kinds)) < 2:
+        return False
+    return not any((kinds[step:] == kinds[:-step]).all() for step in range(1, len(kinds) // 2 + 1))
+
+
+def is_part_of_network(traits: Traits, rows: np.ndarray) -> bool:
+    """Whether launches are of a network, and too few for a whole one: no pooling, and no embedding."""
+    ends = [_CODE[name] for name in ("pooling", "embedding")]
+    return len(rows) <= _MOST_IN_PART and is_network(traits, rows) and not np.isin(traits.family[rows], ends).any()
 
 
 def does_layer_work(traits: Traits, rows: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from xsp_post.inference.blocks import tandem_repeats
-from xsp_post.inference.labels import Traits, is_one_layer
+from xsp_post.inference.labels import Traits, attentions, is_one_layer
 from xsp_post.inference.repetition import REGULAR, Repetition
 from xsp_post.inference.sequence import Hashed
 from xsp_post.inference.turns import Iterations, find_iterations, turned_to_breaks
@@ -22,19 +22,56 @@ _MOST_OF_TURN, _LEAST_OF_TURN = 0.8, 0.5
 # Fewer blocks than this, or blocks that are less of a pass, do not show that it is one.
 FEWEST_LAYERS = 4
 _LEAST_IN_BLOCKS = 0.5
-# A stretch between passes may be one itself where its length is within this factor of theirs.
+# A stretch between passes may be one itself up to so many times their length.
 _LENGTH_FACTOR = 2.0
+_SHORTEST_LAYER = 4  # launches
 _MOST_STRETCHES = 256
+# Loops inside a pass: at least so many, and so much of the launches between them.
+_FEWEST_LOOPS, _LEAST_BETWEEN = 4, 0.2
 
 
 def as_one_iteration(found: Iterations, count: int) -> Iterations:
-    """The whole sequence as a single iteration: what repeats are its layers."""
+    """The whole sequence as a single iteration: what repeat are its layers."""
     first, last = int(found.starts[0]), int(found.ends[-1])
-    period = found.repetitions[0].period
+    period = max(one.period for one in found.repetitions)
     first = 0 if first <= period else first
     last = count if count - last <= period else last
-    starts, ends, kinds = np.array([first]), np.array([last]), np.array([REGULAR], np.int8)
-    return Iterations(starts, ends, kinds, np.zeros(1, np.int64), [Repetition(starts, ends, kinds, (first, last))])
+    return _of_bounds(np.array([first]), np.array([last]))
+
+
+def of_layers(found: Iterations, symbols: np.ndarray) -> Iterations:
+    """Iterations made of layers, which are the turns found: one, or several of as many layers each with equal stretches
+    between them (the end of one pass, and the beginning of the next)."""
+    begin, end, size, _ = _runs(found, symbols)
+    between = begin[1:] - end[:-1]
+    if len(begin) < 2 or size.min() < FEWEST_LAYERS or size.max() > size.min() or between.max() > between.min():
+        return as_one_iteration(found, len(symbols))
+    head = min(int(begin[0]), int(between[0]))
+    return _of_bounds(begin - head, np.minimum(end + int(between[0]) - head, len(symbols)))
+
+
+def _runs(found: Iterations, symbols: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Turns one after another: start and end of each such run, how many turns it has, and where its last one starts.
+    What a turn that is too long holds before or after its period lies between runs."""
+    period = np.array([one.period for one in found.repetitions])[found.series]
+    starts, ends = found.starts.copy(), found.ends.copy()
+    long = np.flatnonzero(ends - starts > period)
+    template = np.array([one.template for one in found.repetitions])[found.series[long]]
+    hashed = Hashed.of(symbols)
+    usual = hashed.stretches(template[:, 0], template[:, 1])
+    is_late = hashed.stretches(ends[long] - period[long], ends[long]) == usual
+    is_early = hashed.stretches(starts[long], starts[long] + period[long]) == usual
+    is_early |= ~is_late & (ends[long] - starts[long] > 1.1 * period[long])
+    ends[long] = np.where(is_early, starts[long] + period[long], ends[long])
+    starts[long] = np.where(is_late & ~is_early, ends[long] - period[long], starts[long])
+    opens = np.flatnonzero(np.r_[True, starts[1:] > ends[:-1]])
+    last = np.r_[opens[1:], len(found)] - 1
+    return starts[opens], ends[last], last + 1 - opens, starts[last]
+
+
+def _of_bounds(starts: np.ndarray, ends: np.ndarray) -> Iterations:
+    regular = np.full(len(starts), REGULAR, np.int8)
+    return Iterations.of([Repetition(starts, ends, regular, (int(starts[0]), int(ends[0])))])
 
 
 def layers_in(symbols: np.ndarray, traits: Traits, first: int, last: int) -> tuple[int, int, int]:
@@ -48,8 +85,14 @@ def layers_in(symbols: np.ndarray, traits: Traits, first: int, last: int) -> tup
     start, length, count = repeats[int(size.argmax())].tolist()
     # a block may begin anywhere in a layer, between the parts of its attention too
     begins = (first + start, first + start + length // 2)
-    is_layer = any(is_one_layer(traits, np.arange(begin, begin + length)) for begin in begins)
-    return (start, length, count) if is_layer else (0, 0, 0)
+    is_layer = any(is_one_layer(traits, np.arange(begin, begin + length), may_look_up=True) for begin in begins)
+    rest = np.ones(last - first, bool)
+    for begin, size_of_all in zip(repeats[:, 0].tolist(), size.tolist(), strict=True):
+        rest[begin : begin + size_of_all] = False
+    # layers whose attentions differ and that take turns (local and global ones) are all parts of one pass
+    usual = symbols[begins[0] : begins[0] + length]
+    has_others = not np.isin(symbols[attentions(traits, first + np.flatnonzero(rest))], usual).all()
+    return (start, length, count) if is_layer and not has_others else (0, 0, 0)
 
 
 def passes_in_turns(found: Iterations, symbols: np.ndarray, strength: np.ndarray, traits: Traits) -> Iterations:
@@ -88,9 +131,10 @@ def _in_repeats(repeats: np.ndarray) -> int:
 def with_other_passes(
     found: Iterations, symbols: np.ndarray, traits: Traits, strength: np.ndarray | None = None
 ) -> Iterations:
-    """The iterations and, between them, passes through as many layers of other kernels: the prefill before the
-    decoding. Turns that are single layers of such a pass give way to it. Where passes end alike, the turns seem to
-    begin with the end of the one before the first; with ``strength``, the pauses of the host, they begin there."""
+    """The iterations and, between them, passes through layers of other kernels: the prefill before the decoding, the
+    text encoder before the denoising. Turns that are single layers of such a pass give way to it. Where passes end
+    alike, the turns seem to begin with the end of the one before the first; with ``strength``, the pauses of the host,
+    they begin there."""
     layers = [layers_in(symbols, traits, *one.template) for one in found.repetitions]
     launches = np.array([len(one) * one.period for one in found.repetitions])
     weight = launches * np.array([count > 0 for _, _, count in layers], bool)
@@ -123,23 +167,23 @@ def _passes_between(
     begin[0] = max(0, end[0] - int(_LENGTH_FACTOR * period))
     end[-1] = min(end[-1], begin[-1] + int(_LENGTH_FACTOR * period))
     size = end - begin
-    chosen = np.flatnonzero((size >= period / _LENGTH_FACTOR) & (size <= _LENGTH_FACTOR * period))
+    chosen = np.flatnonzero((size >= FEWEST_LAYERS * _SHORTEST_LAYER) & (size <= _LENGTH_FACTOR * period))
     begin, end = begin[chosen], end[chosen]
     _, first, same = np.unique(Hashed.of(symbols).stretches(begin, end), return_index=True, return_inverse=True)
     if not len(first) or len(first) > _MOST_STRETCHES:
         return begin[:0], end[:0]
-    around = (head, count, period - head - length * count)
+    around = (head, period - head - length * count)
     bounds = np.array([_pass_in(symbols, traits, int(begin[row]), int(end[row]), around) for row in first.tolist()])
     fits = bounds[same, 1] > 0
     return (begin + bounds[same, 0])[fits], (begin + bounds[same, 1])[fits]
 
 
-def _pass_in(symbols: np.ndarray, traits: Traits, begin: int, end: int, usual: tuple[int, int, int]) -> tuple[int, int]:
-    """Where, from ``begin``, a pass starts and ends that has the usual number of layers; zeros for none. ``usual``:
-    what comes before the layers, how many they are, what comes after them."""
-    head, count, tail = usual
+def _pass_in(symbols: np.ndarray, traits: Traits, begin: int, end: int, usual: tuple[int, int]) -> tuple[int, int]:
+    """Where, from ``begin``, a pass starts and ends that mostly consists of layers; zeros for none. ``usual``: how many
+    launches come before the layers, and after them."""
+    head, tail = usual
     start, length, found = layers_in(symbols, traits, begin, end)
-    if not found or abs(found - count) > 1:
+    if not found:
         return 0, 0
     stop = start + length * found
     first = 0 if start - head <= length else start - head
@@ -161,8 +205,7 @@ def _joined(found: Iterations, begin: np.ndarray, end: np.ndarray, period: int) 
         rows = stays & (found.series == number)
         fewer = {"starts": found.starts[rows], "ends": ends[rows], "kinds": kinds[rows]}
         repetitions.append(replace(found.repetitions[number], **fewer))
-    regular = np.full(len(begin), REGULAR, np.int8)
-    return Iterations.of([*repetitions, Repetition(begin, end, regular, (int(begin[0]), int(end[0])))])
+    return Iterations.of([*repetitions, *_of_bounds(begin, end).repetitions])
 
 
 def begin_at_pauses(found: Iterations, strength: np.ndarray) -> bool:
@@ -176,3 +219,27 @@ def begin_at_pauses(found: Iterations, strength: np.ndarray) -> bool:
     at = np.median(strength[starts])
     rank = np.searchsorted(usual, at, side="right") / max(len(usual), 1)
     return bool(rank >= 0.85 and at >= 2 * np.median(usual))
+
+
+def turns_to_leave_out(found: Iterations, symbols: np.ndarray, traits: Traits) -> np.ndarray | None:
+    """Which launches to leave out so that loops inside a pass, run a varying number of times (the experts of a layer),
+    do not hide its period: all turns of each loop but its last. bool (n,); None where the turns are no such loop.
+
+    They are one where what lies between the loops recurs and holds a part of the launches, and no turn is a pass."""
+    if not len(found):
+        return None
+    for one in found.repetitions:
+        rows = np.arange(*one.template)
+        if traits.is_optimiser[rows].any() or layers_in(symbols, traits, *one.template)[2]:
+            return None
+    starts, ends, _, last = _runs(found, symbols)
+    begin, end = ends[:-1], starts[1:]
+    if len(begin) < _FEWEST_LOOPS or (end - begin).sum() < _LEAST_BETWEEN * (ends[-1] - starts[0]):
+        return None
+    _, often = np.unique(Hashed.of(symbols).stretches(begin, end), return_counts=True)
+    if often.max() < 0.5 * len(begin):
+        return None
+    step = np.zeros(len(symbols) + 1, np.int64)
+    np.add.at(step, starts, 1)
+    np.add.at(step, last, -1)
+    return np.cumsum(step)[:-1] > 0
