@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from test_executions import Program
+from one_thread import Program
 
 LAYER = ("rms_norm", "gemm_qkv", "rotary", "flash_fwd_attention", "gemm_o", "add", "gemm_up", "silu", "gemm_down")
 EXPERT = ("index_gather", "gemm_expert_up", "silu_expert", "gemm_expert_down", "scatter_add")
