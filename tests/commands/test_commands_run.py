@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from helpers import Called, called
 
+from xsp_post.model.capture import load_captures
+
 pytest.importorskip("torch", reason="torch is not installed (extra run)")
 
 NET = """
@@ -46,7 +48,8 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def done(folder) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "xsp_post.cli", "run", "--model", "net.py:net", "--batch-size", "2,1",
+    model = f"{folder / 'net.py'}:net"
+    command = [sys.executable, "-m", "xsp_post.cli", "run", "--model", model, "--batch-size", "2,1",
                "--iterations", "4", "--warmup", "1", "--repeat", "1", "--deep-at", "2", "--threads", "1", "-o",
                "out"]  # fmt: skip
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=180, check=False)
@@ -77,6 +80,16 @@ def test_the_store_of_a_run_holds_the_overhead_table(done, folder):
     assert levels == ["M", "M/L", "M/L/G"]
 
 
+def test_the_captures_of_a_run_name_their_process_and_nothing_private(done, folder):
+    captures = [made for made in load_captures(folder / "out") if made.batch_size == 2]
+    assert [made.files.get("spans") or made.files["trace"] for made in captures] == [
+        "spans.json", "spans.json", "trace.json.gz"]  # fmt: skip
+    assert all(made.environment["torch_version"] and made.process == "02_M_b2_r0" for made in captures)
+    text = "".join(path.read_text() for path in (folder / "out").rglob("*.json"))
+    private = [str(folder), os.environ.get("USER", "no-user-name"), os.environ.get("HOSTNAME", "no-host-name")]
+    assert not any(value in text for value in private if len(value) > 4)
+
+
 def test_a_run_directory_is_a_source(done, folder):
     tree = call("tree", "out", cwd=folder)
     assert tree.returncode == 0, tree.stderr
@@ -84,7 +97,8 @@ def test_a_run_directory_is_a_source(done, folder):
 
 
 def test_an_existing_run_is_refused_resumed_or_replaced(done, folder):
-    arguments = ("run", "--model", "net.py:net", "--batch-size", "1,2", "--iterations", "4", "--warmup", "1",
+    model = f"{folder / 'net.py'}:net"
+    arguments = ("run", "--model", model, "--batch-size", "1,2", "--iterations", "4", "--warmup", "1",
                  "--repeat", "1", "--deep-at", "2", "--threads", "1", "-o", "out")  # fmt: skip
     refused = call(*arguments, cwd=folder)
     assert refused.returncode == 6 and "--resume" in refused.stderr
