@@ -91,13 +91,15 @@ def dense(*keys: IntArray) -> tuple[IntArray, IntArray]:
     for key in keys if len(group) else ():
         low = int(key.min())
         width = int(key.max()) - low + 1
+        if width == 1:
+            continue
         if group_width > (1 << 62) // width:
             group, unique = _factorize(group)
             group_width = len(unique)
         if group_width > (1 << 62) // width:
             key, unique = _factorize(key)
             low, width = 0, len(unique)
-        group, group_width = group * width + (key - low), group_width * width
+        group, group_width = group * width + (key.astype(np.int64, copy=False) - low), group_width * width
     group, _ = _factorize(group)
     count = int(group.max(initial=-1)) + 1
     first = np.full(count, len(group), np.int64)

@@ -19,7 +19,6 @@ import pyarrow as pa
 from xsp_post.schemas import optional_columns
 
 _FEW = 10_000  # rows: of fewer, a column that is the same for all stays where it is
-_MOST = 1 << 62  # what a number of 64 bits can count
 SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
 STRING = "_string_id"
 
@@ -117,34 +116,14 @@ def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
 
 def _kinds(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Number the different combinations of some columns: number per row, and a first row per number."""
-    code = np.zeros(len(frame), np.int64)
-    count = 1
-    for column in columns if len(frame) else ():
+    from xsp_post.analyses.frames import dense
+
+    keys: list[Any] = []
+    for column in columns:
         values = frame[column]
         own = values.cat.codes.to_numpy() if isinstance(values.dtype, pd.CategoricalDtype) else values.to_numpy()
-        if own.dtype.kind in "iu":
-            low, width = int(own.min()), int(own.max()) - int(own.min()) + 1
-        elif own.dtype == bool:
-            low, width = 0, 2
-        else:
-            (own, unique), low = pd.factorize(own, use_na_sentinel=False), 0
-            width = len(unique)
-        if width == 1:
-            continue
-        if count * width > _MOST:  # numbers them as they come: less than there are rows
-            code, combined = pd.factorize(code)
-            count = len(combined)
-        if count * width > _MOST:
-            (own, unique), low = pd.factorize(own, use_na_sentinel=False), 0
-            width = len(unique)
-        code = code * width + (own.astype(np.int64) - low)
-        count *= width
-    if count > 1:
-        code, combined = pd.factorize(code)
-        count = len(combined)
-    first = np.zeros(count if len(frame) else 0, np.int64)
-    first[code[::-1]] = np.arange(len(frame))[::-1]
-    return code, first
+        keys.append(own if own.dtype.kind in "iu" else pd.factorize(own, use_na_sentinel=False)[0])
+    return dense(*keys)
 
 
 def _is_constant(series: pd.Series) -> bool:
