@@ -20,6 +20,9 @@ from xsp_post.base.output import atomic_folder, atomic_output, temporary_folder
 from xsp_post.base.text_safety import path_text, shell_word
 from xsp_post.batch.jobs import discover
 from xsp_post.commands import shared
+from xsp_post.model import capture
+from xsp_post.model.capture import Workload
+from xsp_post.model.run_folder import prepare
 from xsp_post.store.store import StoreWriter
 
 LIGHT = "import sys; sys.argv = ['xsp-post', *{arguments!r}]; from xsp_post.cli import main; main()"
@@ -124,6 +127,29 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path):
     with atomic_output(tmp_path / "link", force=True) as part:
         part.write_text("new")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "other" / "file").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("kind", "forced", "hint"),
+    [("run", False, "--force"), ("files", True, "no folder of a run"), ("pipe", True, "no folder of a run"),
+     ("run", True, ""), ("loop", True, "name another")],
+)  # fmt: skip
+def test_the_folder_of_a_run_is_replaced_through_a_link_and_nothing_else_is(tmp_path, kind, forced, hint):
+    there, link = tmp_path / "there", tmp_path / "link"
+    link.symlink_to("link" if kind == "loop" else "there")
+    if kind == "pipe":
+        os.mkfifo(there)
+    elif kind != "loop":
+        (there / capture.CAPTURES_FOLDER).mkdir(parents=True)
+        (there / (capture.MANIFEST_NAME if kind == "run" else "notes")).write_text("{}")
+    if not hint:
+        assert prepare(Workload(model="gpt"), link, False, forced) == there
+        assert link.is_symlink() and os.listdir(there) == [capture.CAPTURES_FOLDER]
+        return
+    before = os.listdir(tmp_path)
+    with pytest.raises(OutputError) as caught:
+        prepare(Workload(model="gpt"), link, False, forced)
+    assert hint in str(caught.value.hint).lower() and os.listdir(tmp_path) == before
 
 
 KILLED = """

@@ -19,15 +19,17 @@ from xsp_post.model.capture import DONE, OUT_OF_MEMORY, Capture, Workload
 
 def prepare(workload: Workload, directory: Path, is_resumed: bool, is_forced: bool) -> Path:
     """The run's folder, new or the one to resume; OutputError where it cannot be."""
-    directory = directory.absolute()
+    directory = Path(os.path.realpath(directory)) if directory.is_symlink() else directory.absolute()
     if is_resumed and directory.exists():
         _check_resumable(workload, directory)
         return directory
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         if not (is_forced and capture.is_run_directory(directory)) and not _is_failed_start(directory):
+            is_run = capture.is_run_directory(directory)
             raise OutputError(
                 f"{directory} exists already. It was not changed.", code="run-exists",
-                hint="Continue it with --resume, replace a run with --force, or name another folder with -o.",
+                hint="Continue it with --resume, replace it with --force, or name another folder with -o." if is_run
+                else "It is no folder of a run. Name another folder with -o.",
             )  # fmt: skip
         shutil.rmtree(directory)
     with as_output_error(directory):
