@@ -171,18 +171,18 @@ def _nearest_enclosing(cluster: Int, start: Int, end: Int) -> tuple[Int, NDArray
     """
     n = len(start)
     pointer = np.arange(-1, n - 1, dtype=np.int64)
-    if n:
-        pointer[np.flatnonzero(np.r_[True, cluster[1:] != cluster[:-1]])] = -1
+    begins = np.r_[True, cluster[1:] != cluster[:-1]][:n]
+    pointer[begins] = -1
     crossing = np.zeros(n, bool)
-    active = np.flatnonzero(pointer >= 0)
+    active = np.flatnonzero(~begins[1:] & (end[:-1] < end[1:])) + 1
+    candidate = active - 1
     while len(active):
-        candidate = pointer[active]
-        candidate_end = end[candidate]
-        skip = candidate_end < end[active]
-        active, candidate, candidate_end = active[skip], candidate[skip], candidate_end[skip]
-        crossing[active[candidate_end > start[active]]] = True
+        crossing[active[end[candidate] > start[active]]] = True
         pointer[active] = pointer[candidate]
         active = active[pointer[active] >= 0]
+        candidate = pointer[active]
+        skip = end[candidate] < end[active]
+        active, candidate = active[skip], candidate[skip]
     return pointer, crossing
 
 

@@ -3,6 +3,8 @@ and each kernel gets its layer: by nesting, by autograd sequence number, by grap
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 
@@ -14,6 +16,7 @@ from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind
 
 SEPARATOR = " > "
 SELF = "[self]"
+_SHALLOW = 64  # so many depths are gone through one by one
 
 
 def layer_of_nodes(parent: np.ndarray, level: np.ndarray) -> np.ndarray:
@@ -162,9 +165,11 @@ def path_ids(
     above = np.where(begins, -1, parent)
     level = np.where(begins, -1, depth)  # what lies below a beginning is told apart by its depth, too
     order = np.argsort(depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth, kind="stable")
+    ends = np.cumsum(np.bincount(depth)).tolist() if len(depth) else []
     for seed in range(4):  # equal hashes of unequal paths are found, and hashed again
         ids = np.empty(len(parent), np.int64)
-        ids[order] = pd.factorize((_path_hashes(above, folded, seed) ^ level.astype(np.uint64))[order])[0]
+        hashes = _path_hashes(above, folded, [order[a:b] for a, b in pairwise([0, *ends])], seed)
+        ids[order] = pd.factorize((hashes ^ level.astype(np.uint64))[order])[0]
         first = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
         first[ids[order[::-1]]] = order[::-1]
         path_of_parent = np.where(begins, -1, ids[above])
@@ -173,18 +178,25 @@ def path_ids(
     return ids, pd.DataFrame({"parent_path": path_of_parent[first], "folded_id": folded[first].astype(np.int64)})
 
 
-def _path_hashes(above: np.ndarray, folded: np.ndarray, seed: int) -> np.ndarray:
-    """A 64-bit number of the folded texts on each node's path, in as many passes as the logarithm of the depth."""
+def _path_hashes(above: np.ndarray, folded: np.ndarray, by_depth: list[np.ndarray], seed: int) -> np.ndarray:
+    """A 64-bit number of the folded texts on each node's path: of one depth after the other, and where the nodes are
+    deep in as many passes as the logarithm of the depth."""
     random = np.random.default_rng(seed)
     words = random.integers(1, 2**63, int(folded.max(initial=0)) + 2, dtype=np.uint64)
     hashes = words[folded]  # −1, no text, is the last
-    factor = np.full(len(above), random.integers(1, 2**63, dtype=np.uint64) | np.uint64(1), np.uint64)
+    factor = random.integers(1, 2**63, dtype=np.uint64) | np.uint64(1)
+    if len(by_depth) <= _SHALLOW:
+        for nodes in by_depth:
+            rows = nodes[above[nodes] >= 0]
+            hashes[rows] += hashes[above[rows]] * factor
+        return hashes
+    factors = np.full(len(above), factor, np.uint64)
     above = above.copy()
     rows = np.flatnonzero(above >= 0)
     while len(rows):
         source = above[rows]
-        hashes[rows] += hashes[source] * factor[rows]
-        factor[rows] *= factor[source]
+        hashes[rows] += hashes[source] * factors[rows]
+        factors[rows] *= factors[source]
         above[rows] = above[source]
         rows = rows[above[rows] >= 0]
     return hashes

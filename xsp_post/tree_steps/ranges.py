@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
 from xsp_post.tree_steps.execution_work import Times
@@ -59,8 +60,13 @@ class Ranges:
 
     def has_role(self, *roles: str) -> np.ndarray:
         """Which spans' texts play one of these roles."""
-        table = np.append(np.isin(self.role_of_string, roles), False)
-        return table[self.name_id]
+        codes, used = self._roles
+        return np.append(np.isin(used, roles)[codes], False)[self.name_id]
+
+    @cached_property
+    def _roles(self) -> tuple[np.ndarray, np.ndarray]:
+        """The role of each string as a number, and the roles: of a million texts each is compared but once."""
+        return pd.factorize(self.role_of_string)
 
     def has_dialect(self, dialect: str) -> np.ndarray:
         """Which spans' texts follow one convention."""
