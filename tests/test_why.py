@@ -14,9 +14,9 @@ from xsp_post.analyses.advice import _pieces, advise, why_none
 from xsp_post.analyses.limits import Limit, find_limit
 from xsp_post.cli import app
 from xsp_post.model.results import Analysis
-from xsp_post.pipeline import analyze
+from xsp_post.pipeline import analyze, results_of
 from xsp_post.reports.verdict import coverage_note, sentence_of
-from xsp_post.reports.why import evidence_of
+from xsp_post.reports.why import evidence_of, why
 
 US = 1_000
 RUNNER = CliRunner()
@@ -89,6 +89,19 @@ def test_the_same_verdict_everywhere(tmp_path):
     from_capture = json.loads(RUNNER.invoke(app, ["why", str(path), "--json"]).stdout)
     assert from_store["data"] == from_capture["data"]
     assert any(one["bound_source"] == "replay" for one in from_store["data"]["advice"])
+
+
+def test_only_what_is_said_is_made(tmp_path):
+    path = program(tmp_path, sync=300)
+    results, everything = results_of([path], is_on_demand=True), analyze([path])
+    said = why(results)
+    assert said == why(everything)
+    assert said.advice and said.critical_path
+    # rows of ranges and analyses are for those who ask for them
+    assert {"kernels", "critical_path", "idle_causes"} <= results.frames.keys()
+    assert not {"nodes", "idle", "cases", "a08", "a15", "memory"} & results.frames.keys()
+    pd.testing.assert_frame_equal(results.frame("a15"), everything.frame("a15"))
+    pd.testing.assert_frame_equal(results.frame("nodes"), everything.frame("nodes"))
 
 
 def unreplayed(path):

@@ -8,6 +8,7 @@ kernel of it is shortest arrived last, and what the others' kernels take longer 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -252,8 +253,10 @@ def _stragglers(frame: pd.DataFrame) -> np.ndarray:
 
 def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     """The columns of the schema, in order and dtype."""
-    missing = {"str": "", "int64": -1, "float64": np.nan, "bool": False}
-    columns = TABLES["ranks"].columns
-    filled = {c.name: frame[c.name].astype("object").where(frame[c.name].notna(), missing[c.dtype]) for c in columns}
-    dtypes = {c.name: "object" if c.dtype == "str" else c.dtype for c in columns}
-    return pd.DataFrame(filled).astype(dtypes)
+    missing: dict[str, Any] = {"str": "", "int64": -1, "float64": np.nan, "bool": False}
+    columns: dict[str, np.ndarray] = {}
+    for c in TABLES["ranks"].columns:
+        values = frame[c.name].to_numpy(object)
+        filled = np.where(pd.isna(values), missing[c.dtype], values)
+        columns[c.name] = filled.astype(object if c.dtype == "str" else c.dtype)
+    return pd.DataFrame(columns).astype({c.name: "object" for c in TABLES["ranks"].columns if c.dtype == "str"})
