@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -83,10 +84,22 @@ class Strings:
         """String ids of a text column (int32)."""
         codes, categories = text_codes(series)
         texts = list(map(str, categories))
-        fresh = dict.fromkeys(text for text in texts if text not in self._index)
-        self._index.update(zip(fresh, range(len(self.texts), len(self.texts) + len(fresh))))
-        self.texts += map(storable, fresh)
-        return np.array([self._index[text] for text in texts] or [0], np.int32)[codes]
+        if not texts:
+            return np.zeros(len(codes), np.int32)
+        found = np.fromiter(map(self._index.get, texts, repeat(-1)), np.int32, len(texts))
+        missing = np.flatnonzero(found < 0)
+        fresh = texts if len(missing) == len(texts) else [texts[i] for i in missing.tolist()]
+        first = len(self.texts)
+        different = dict.fromkeys(fresh)
+        self._index.update(zip(different, range(first, first + len(different))))
+        together = "".join(different)
+        is_plain = together.isascii() and "\x00" not in together
+        self.texts += different if is_plain else map(storable, different)
+        if len(different) == len(fresh):
+            found[missing] = np.arange(first, first + len(fresh))
+        else:
+            found[missing] = [self._index[text] for text in fresh]
+        return found[codes]
 
 
 def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
