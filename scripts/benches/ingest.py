@@ -94,17 +94,17 @@ def against_the_scan(source: str, store: Path, repeat: int, limits: dict[str, Ba
 LAYERS = {
     "tree": Bar(cpu_ratio=4.3, megabytes=700),
     "why": Bar(cpu_ratio=4.0, megabytes=800),
-    "ingest": Bar(cpu_ratio=7.8, megabytes=1150),
+    "ingest": Bar(cpu_ratio=5.2, megabytes=980),
 }
 OPERATORS = {
     "tree": Bar(cpu_ratio=5.0, megabytes=950),
     "why": Bar(cpu_ratio=4.6, megabytes=1000),
-    "ingest": Bar(cpu_ratio=8.8, megabytes=1450),
+    "ingest": Bar(cpu_ratio=6.5, megabytes=1180),
 }
 OP_IDS = {
     "tree": Bar(cpu_ratio=6.5, megabytes=1100),
     "why": Bar(cpu_ratio=6.0, megabytes=1150),
-    "ingest": Bar(cpu_ratio=12.0, megabytes=1800),
+    "ingest": Bar(cpu_ratio=10.5, megabytes=1560),
 }
 
 
@@ -149,7 +149,7 @@ def small(folder: Path, repeat: int) -> list[str]:
     works = [
         ("xsp-post tree EXPORT, 7,000 kernels", [XSP_POST, "tree", source], Bar(cpu_ratio=1.75)),
         ("xsp-post why EXPORT, 7,000 kernels", [XSP_POST, "why", source], Bar(cpu_ratio=2.1)),
-        ("xsp-post ingest --report, 7,000 kernels", [*ingest, "--report", str(page)], Bar(cpu_ratio=5.5)),
+        ("xsp-post ingest --report, 7,000 kernels", [*ingest, "--report", str(page)], Bar(cpu_ratio=5.2)),
         ("xsp-post ingest EXPORT, 7,000 kernels", ingest, Bar(cpu_ratio=3.2)),
         ("xsp-post table layers STORE", [XSP_POST, "table", "layers", str(store)], Bar(cpu_ratio=1.45)),
         ("xsp-post --help", [XSP_POST, "--help"], Bar(seconds=0.5)),
