@@ -197,7 +197,7 @@ def makers(options: user.Options) -> dict[str, Callable[[Results], dict[str, pd.
     inputs = cache(lambda results: prepare(results, Options.of(options)))
 
     def maker(spec: AnalysisSpec) -> Callable[[Results], dict[str, pd.DataFrame]]:
-        return lambda results: {spec.table: spec.function(inputs(results))}
+        return lambda results: {spec.table: spec.function(inputs(results))}  # type: ignore[arg-type]  # by identity
 
     return {spec.table: maker(spec) for spec in ANALYSES.values()}
 
