@@ -59,8 +59,8 @@ _KNOWN: WeakKeyDictionary[Results, tuple[Limit, list[Advice]]] = WeakKeyDictiona
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
-    """The changes worth trying, those with the highest bound first. None where the capture only recorded a CUDA graph:
-    its host code runs once."""
+    """The changes worth trying, those with the highest bound first, and last what came before the executions. None where
+    the capture only recorded a CUDA graph: its host code runs once."""
     known = _KNOWN.get(results)
     if known is None or known[0] != limit:
         known = _KNOWN[results] = limit, _advice(results, limit)
@@ -81,7 +81,8 @@ def why_none(results: Results, limit: Limit) -> str:
 
 def _advice(results: Results, limit: Limit) -> list[Advice]:
     replayed = [_replayed(results, limit, one) for one in _worth(results, limit)]
-    return sorted((one for one in replayed if one is not None), key=lambda one: -one.bound_ns)[:MOST]
+    kept = [one for one in replayed if one is not None]
+    return sorted(kept, key=lambda one: (one.bound_of == _RECORDED, -one.bound_ns))[:MOST]
 
 
 def _worth(results: Results, limit: Limit) -> list[Advice]:
@@ -348,6 +349,7 @@ def _profiler(limit: Limit, causes: pd.DataFrame) -> list[Advice]:
     )]  # fmt: skip
 
 
+_RECORDED = "all that was recorded"
 _WITH_LEAD_IN = "the time with what came before the first device work"
 
 
@@ -384,4 +386,4 @@ def _before_executions(results: Results, limit: Limit, torch: bool) -> list[Advi
         f"{format_ns(copies.time_ns)}: {format_bytes(copies.bytes)} at {rate}{kind}.",
         "A program that goes on long enough pays this once; one that starts often pays it each time.", copies.time_ns,
     )  # fmt: skip
-    return [replace(advice, bound_ratio=copies.time_ns / max(recorded, 1), bound_of="all that was recorded")]
+    return [replace(advice, bound_ratio=copies.time_ns / max(recorded, 1), bound_of=_RECORDED)]

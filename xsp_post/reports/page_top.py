@@ -89,15 +89,24 @@ def _split(split: Split) -> str:
     )
 
 
+def _bound(one: Advice) -> str:
+    """A share of the time that the verdict speaks of; of other time, which none beside it is a share of, the time."""
+    return format_ns(one.bound_ns) if _share(one) else format_ratio_percent(one.bound_ratio)
+
+
+def _share(one: Advice) -> str:
+    return "" if one.bound_of == "the time" else f", {format_ratio_percent(one.bound_ratio)} of {one.bound_of}"
+
+
 def _next(advice: Sequence[Advice]) -> str:
     """What to do next, the change that could save most being first; each with the most it can save."""
     if not advice:
         return ""
     items = "".join(
         f'<li><div class="line"><span>{escape(visible(one.what, 400))}</span>'
-        f'<span class="num">{escape(reach_of(one))} {escape(format_ratio_percent(one.bound_ratio))}</span></div>'
+        f'<span class="num">{escape(reach_of(one))} {escape(_bound(one))}</span></div>'
         f'<div class="meta">{escape(visible(one.evidence, 500))} {escape(_capital(reach_of(one)))} '
-        f"{escape(format_ns(one.bound_ns))}{'' if one.bound_of == 'the time' else escape(f' ({one.bound_of})')}. "
+        f"{escape(format_ns(one.bound_ns))}{escape(_share(one))}. "
         f"Assumed: {escape(visible(one.assumption, 400))}</div></li>"
         for one in advice[:MOST_ADVICE]
     )
