@@ -211,3 +211,43 @@ def number_array(values: np.ndarray, is_optional: bool = False) -> pa.Array:
     if values.dtype == bool:
         values = values.astype(np.int8)
     return pa.array(values, from_pandas=values.dtype.kind == "f")
+
+
+def sql_type(series: pd.Series) -> str:
+    return SQL_TYPES.get(series.dtype.kind if isinstance(series.dtype, np.dtype) else "O", "TEXT")
+
+
+def plain_table(frame: pd.DataFrame, optional: frozenset[str]) -> pa.Table:
+    columns: dict[str, pa.Array] = {}
+    for name in frame.columns:
+        series = frame[name]
+        if sql_type(series) != "TEXT":
+            columns[str(name)] = number_array(series.to_numpy(), name in optional)
+        else:
+            columns[str(name)] = _text_array(series)
+    return pa.table(columns)
+
+
+def _text_array(series: pd.Series) -> pa.Array | pa.ChunkedArray:
+    """Texts as Arrow; missing values are NULL."""
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        codes = series.cat.codes.to_numpy()
+        return _text_array(series.cat.categories.to_series()).take(pa.array(codes, mask=codes < 0))
+    try:
+        texts = pa.array(series, pa.string(), from_pandas=True)
+        if not _holds_nul(texts):
+            return texts
+    except (TypeError, ValueError):  # something else than texts, or a text that cannot be encoded
+        pass
+    return pa.array([None if pd.isna(value) else storable(str(value)) for value in series.astype(object)], pa.string())
+
+
+def _holds_nul(texts: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a NUL is in any of the texts (or beside them, in what their memory holds)."""
+    chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
+    for chunk in chunks:
+        ends, data = (np.frombuffer(buffer or b"", kind) for buffer, kind in zip(chunk.buffers()[1:], ("i4", "u1")))
+        held = data[: ends[chunk.offset + len(chunk)]] if len(chunk) else data[:0]
+        if len(held) and not held.min():
+            return True
+    return False

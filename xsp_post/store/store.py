@@ -39,13 +39,12 @@ from xsp_post.schemas import TABLES, optional_columns
 from xsp_post.store.layout import (
     HIDDEN,
     LAYOUTS,
-    SQL_TYPES,
     STRING,
     Layout,
     Strings,
-    number_array,
+    plain_table,
     split_table,
-    storable,
+    sql_type,
 )
 from xsp_post.store.pages import append_rows, can_append
 
@@ -137,10 +136,10 @@ class StoreWriter:
         with self._open() as database:
             for name, frame in frames.items():
                 if name not in LAYOUTS:
-                    plain = {str(c): _sql_type(frame[c]) for c in frame.columns}
+                    plain = {str(c): sql_type(frame[c]) for c in frame.columns}
                     _create(database, name, name, plain, _PRIMARY_KEYS.get(name))
                     self._columns[name] = list(plain)
-                    bulk.append((name, _plain_arrow(frame, optional_columns(name))))
+                    bulk.append((name, plain_table(frame, optional_columns(name))))
                     continue
                 split = split_table(name, frame, self._strings)
                 for table, types, rows in split.parts:
@@ -192,46 +191,6 @@ class StoreWriter:
         except adbc.Error as error:
             # the owner of outputs knows SQLite's own errors (disk full, no permission)
             raise sqlite3.OperationalError(str(error)) from error
-
-
-def _sql_type(series: pd.Series) -> str:
-    return SQL_TYPES.get(series.dtype.kind if isinstance(series.dtype, np.dtype) else "O", "TEXT")
-
-
-def _plain_arrow(frame: pd.DataFrame, optional: frozenset[str]) -> pa.Table:
-    columns: dict[str, pa.Array] = {}
-    for name in frame.columns:
-        series = frame[name]
-        if _sql_type(series) != "TEXT":
-            columns[str(name)] = number_array(series.to_numpy(), name in optional)
-        else:
-            columns[str(name)] = _text_array(series)
-    return pa.table(columns)
-
-
-def _text_array(series: pd.Series) -> pa.Array | pa.ChunkedArray:
-    """Texts as Arrow; missing values are NULL."""
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        codes = series.cat.codes.to_numpy()
-        return _text_array(series.cat.categories.to_series()).take(pa.array(codes, mask=codes < 0))
-    try:
-        texts = pa.array(series, pa.string(), from_pandas=True)
-        if not _holds_nul(texts):
-            return texts
-    except (TypeError, ValueError):  # something else than texts, or a text that cannot be encoded
-        pass
-    return pa.array([None if pd.isna(value) else storable(str(value)) for value in series.astype(object)], pa.string())
-
-
-def _holds_nul(texts: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether a NUL is in any of the texts (or beside them, in what their memory holds)."""
-    chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
-    for chunk in chunks:
-        ends, data = (np.frombuffer(buffer or b"", kind) for buffer, kind in zip(chunk.buffers()[1:], ("i4", "u1")))
-        held = data[: ends[chunk.offset + len(chunk)]] if len(chunk) else data[:0]
-        if len(held) and not held.min():
-            return True
-    return False
 
 
 def _create(database: Database, table: str, schema: str, columns: dict[str, str], key: str | None) -> None:
