@@ -59,8 +59,8 @@ _KNOWN: WeakKeyDictionary[Results, tuple[Limit, list[Advice]]] = WeakKeyDictiona
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
-    """The changes worth trying, those with the highest bound first, and last what came before the executions. None where
-    the capture only recorded a CUDA graph: its host code runs once."""
+    """The changes worth trying, those with the highest bound first, and last what came before the executions. None
+    where the capture only recorded a CUDA graph: its host code runs once."""
     known = _KNOWN.get(results)
     if known is None or known[0] != limit:
         known = _KNOWN[results] = limit, _advice(results, limit)
