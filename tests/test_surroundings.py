@@ -108,14 +108,17 @@ def test_a_name_of_any_length_and_bytes_is_written(tmp_path):
 # -- devices, links, leftovers ------------------------------------------------------------------------------
 
 
-def test_force_replaces_no_device_and_no_pipe(tmp_path):
+def test_force_replaces_no_device_no_pipe_and_no_link_to_nothing(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "null").symlink_to("/dev/null")
-    for name in ("pipe", "null"):
+    (tmp_path / "broken").symlink_to("nothing/here")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("pipe", "null", "broken", "loop"):
         with pytest.raises(OutputError) as caught, atomic_output(tmp_path / name, force=True):
             raise AssertionError("the block must not start")
         assert caught.value.code == "output-no-file"
     assert (tmp_path / "pipe").is_fifo() and Path("/dev/null").is_char_device()
+    assert (tmp_path / "broken").is_symlink() and (tmp_path / "loop").is_symlink()
 
 
 def test_a_link_stays_and_its_file_is_replaced(tmp_path):

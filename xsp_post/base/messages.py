@@ -405,8 +405,8 @@ ERRORS: dict[str, ErrorText] = {
         "Name another output with -o; --force does not change this.",
     ),
     "output-no-file": ErrorText(
-        "The output names a device, a pipe or a socket. An output takes the place of a file in one step, so only a "
-        "file can be replaced, also with --force. A link to a file is followed.",
+        "The output names a device, a pipe, a socket, or a link to nothing. An output takes the place of a file in one "
+        "step, so only a file can be replaced, also with --force. A link to a file is followed.",
         "Name a file with -o. Commands that print their result can be redirected instead.",
     ),
     "outputs-same": ErrorText(

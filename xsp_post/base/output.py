@@ -170,9 +170,10 @@ def _check_target(target: Path, force: bool) -> None:
             code="output-folder",
             hint="Name a file with -o.",
         )
-    if mode is not None and not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+    if mode is not None and not stat.S_ISREG(mode):  # a link that is still one names no file (`_followed`)
+        kind = "a link to nothing" if stat.S_ISLNK(mode) else "a device or a pipe"
         raise OutputError(
-            f"{target} is a device or a pipe. It is not replaced by a file.",
+            f"{target} is {kind}. It is not replaced by a file.",
             code="output-no-file",
             hint="Name a file with -o.",
         )
