@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -41,7 +42,9 @@ from xsp_post.tree_steps.passes import open_ranges, unmarked_models
 from xsp_post.tree_steps.projection import project_overlapping
 from xsp_post.tree_steps.ranges import Ranges
 from xsp_post.tree_steps.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank
-from xsp_post.tree_steps.twin import Twin, carry_over
+
+if TYPE_CHECKING:
+    from xsp_post.tree_steps.twin import Twin
 
 __all__ = ["build_tree"]
 
@@ -80,6 +83,8 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
         turns = inferred["node_id"].to_numpy(np.int64)
         nodes, activities = take_loose_work(trace, nodes, activities, turns)
     if twin is not None:
+        from xsp_post.tree_steps.twin import carry_over
+
         nodes, activities, strings, known, reported = carry_over(trace, names, nodes, activities, strings, twin)
         inferred, findings = _concat(inferred, known), findings + reported
         rule += f"; ranges carried over from {twin.source_name}"
