@@ -93,17 +93,17 @@ def against_the_scan(source: str, store: Path, repeat: int, limits: dict[str, Ba
 # Of `why` 8 s and 1200 MB are wanted.
 LAYERS = {
     "tree": Bar(cpu_ratio=3.6, megabytes=620),
-    "why": Bar(cpu_ratio=4.0, megabytes=800),
+    "why": Bar(cpu_ratio=3.4, megabytes=750),
     "ingest": Bar(cpu_ratio=5.2, megabytes=980),
 }
 OPERATORS = {
     "tree": Bar(cpu_ratio=4.3, megabytes=800),
-    "why": Bar(cpu_ratio=4.6, megabytes=1000),
+    "why": Bar(cpu_ratio=4.2, megabytes=950),
     "ingest": Bar(cpu_ratio=6.5, megabytes=1180),
 }
 OP_IDS = {
     "tree": Bar(cpu_ratio=5.6, megabytes=940),
-    "why": Bar(cpu_ratio=6.0, megabytes=1150),
+    "why": Bar(cpu_ratio=5.5, megabytes=1100),
     "ingest": Bar(cpu_ratio=10.5, megabytes=1560),
 }
 
