@@ -150,9 +150,17 @@ def test_a_click_on_a_bar_selects_its_layer_within_a_tenth_of_a_second(open_page
     bar.scroll_into_view_if_needed()
     bar.click()
     page.wait_for_function("xspReport.layer > 0")
-    timed = "layer => { const t = performance.now(); xspReport.select(layer); return performance.now() - t; }"
-    times = (page.evaluate(timed, layer) for layer in (7, 3, 5) * 7)
-    assert any(took < 100 for took in times)  # on a busy machine one of several
+    clock = page.context.new_cdp_session(page.page)
+    clock.send("Performance.enable", {"timeDomain": "threadTicks"})  # a busy machine does not decide
+
+    def processor_s() -> float:
+        return {one["name"]: one["value"] for one in clock.send("Performance.getMetrics")["metrics"]}["TaskDuration"]
+
+    before_s = processor_s()
+    for layer in (7, 3, 5):
+        page.evaluate("layer => xspReport.select(layer)", layer)
+    took_s = processor_s() - before_s
+    assert 0 < took_s < 3 * 0.1  # 0.07 where this was written
 
 
 def test_tables_sort_search_and_copy_csv(open_page, results):
