@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, empty_table
 from xsp_post.schemas import TABLES
 
 IntArray = npt.NDArray[np.int64]
@@ -26,7 +26,7 @@ def core_frame(results: Results, table: str, columns: Sequence[str]) -> pd.DataF
     """
     schema = {column.name: column.dtype for column in TABLES[table].columns}
     if table not in results.tables():
-        return pd.DataFrame({name: pd.Series(dtype=_dtype(schema[name])) for name in columns})
+        return empty_table(table)[list(columns)]
     try:
         frame = results.frame(table, columns)
     except KeyError:
@@ -34,10 +34,6 @@ def core_frame(results: Results, table: str, columns: Sequence[str]) -> pd.DataF
         frame = there[[name for name in columns if name in there.columns]]
     missing = [name for name in columns if name not in frame.columns]
     return frame.assign(**{name: _DEFAULTS[schema[name]] for name in missing}) if missing else frame
-
-
-def _dtype(schema_dtype: str) -> str:
-    return "object" if schema_dtype == "str" else schema_dtype
 
 
 def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:
@@ -51,11 +47,6 @@ def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:
         if column.dtype != "str" and str(made) != column.dtype:
             frame[column.name] = frame[column.name].to_numpy().astype(column.dtype)
     return frame
-
-
-def empty(table: str) -> pd.DataFrame:
-    """A registered table without rows."""
-    return shaped(table, {column.name: pd.Series(dtype=_dtype(column.dtype)) for column in TABLES[table].columns})
 
 
 def text_codes(series: pd.Series) -> tuple[IntArray, pd.Index]:

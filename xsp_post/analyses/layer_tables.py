@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from xsp_post.analyses.frames import FloatArray, IntArray, dense, divide, empty, group_sum, shaped, text_codes
+from xsp_post.analyses.frames import FloatArray, IntArray, dense, divide, group_sum, shaped, text_codes
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.arrays.processes import CAPTURES, WITHIN_PROCESS
 from xsp_post.arrays.statistics import rest_of
+from xsp_post.model.results import empty_table
 
 STAGES = ("beginning", "middle", "end")
 
@@ -123,7 +124,7 @@ def a05(inputs: Inputs) -> pd.DataFrame:
     """A5: how many layers there are of each type."""
     types = _by_type(inputs, measured_layers(inputs))
     if types is None:
-        return empty("a05")
+        return empty_table("a05")
     return shaped("a05", {**types, "count_ratio": share(types["layer_count"].astype(np.float64), types["case_index"])})
 
 
@@ -132,7 +133,7 @@ def a06(inputs: Inputs) -> pd.DataFrame:
     rows = measured_layers(inputs)
     types = _by_type(inputs, rows, "latency_ns", _by_phase(inputs))
     if types is None:
-        return empty("a06")
+        return empty_table("a06")
     whole = types["total_latency_ns"]
     return shaped(
         "a06",
@@ -153,7 +154,7 @@ def a07(inputs: Inputs) -> pd.DataFrame:
     """A7: allocated bytes by type."""
     types = _by_type(inputs, _with_allocation(inputs), "allocated_bytes")
     if types is None:
-        return empty("a07")
+        return empty_table("a07")
     return shaped("a07", {**types, "allocated_ratio": share(types["allocated_bytes"], types["case_index"])})
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.frames import empty, shaped
+from xsp_post.analyses.frames import shaped
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.layer_tables import measured_layers
+from xsp_post.model.results import empty_table
 
 _SAME = ["batch_size", "phase", "layer_path", "call_index"]  # what makes a layer of two ranks the same one
 
@@ -16,7 +17,7 @@ def rank_layers(inputs: Inputs) -> pd.DataFrame:
     """One row per layer of a job with several ranks, in execution order; no rows for a single rank."""
     cases = inputs.cases.frame
     if not (cases["rank_name"] != "").any():
-        return empty("rank_layers")
+        return empty_table("rank_layers")
     rows = inputs.layers.frame.iloc[measured_layers(inputs)]
     case = rows["case_index"].to_numpy(np.int64)
     rows = rows.assign(
@@ -26,7 +27,7 @@ def rank_layers(inputs: Inputs) -> pd.DataFrame:
     )  # fmt: skip
     rows = rows[(rows["rank_name"] != "") & rows["latency_ns"].notna()]  # unknown latencies have no slowest rank
     if not len(rows):
-        return empty("rank_layers")
+        return empty_table("rank_layers")
     groups = rows.groupby(_SAME, sort=False, observed=True, dropna=False)
     latency = groups["latency_ns"]
     table = latency.agg(rank_count="count", median_latency_ns="median", min_latency_ns="min", max_latency_ns="max")

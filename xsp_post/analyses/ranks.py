@@ -8,14 +8,13 @@ kernel of it is shortest arrived last, and what the others' kernels take longer 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.frames import core_frame
 from xsp_post.arrays.intervals import union_length
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, empty_table, typed
 from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.schemas import TABLES
 from xsp_post.schemas.units import format_ns, format_ratio_percent
@@ -59,7 +58,7 @@ def rank_contribution(
         )
     columns = [c.name for c in TABLES["ranks"].columns]
     return {
-        "ranks": _typed(pd.DataFrame(rows, columns=columns)),
+        "ranks": typed("ranks", pd.DataFrame(rows, columns=columns)),
         "rank_collectives": pd.concat(calls, ignore_index=True) if calls else pd.DataFrame(columns=_CALL_COLUMNS),
     }
 
@@ -194,7 +193,7 @@ def rank_table(contributions: Sequence[Mapping[str, pd.DataFrame]], job_name: st
     """One row per rank of a job (schemas: ranks), in rank order; no rows where nothing ran on a device."""
     filled = [c["ranks"] for c in contributions if len(c["ranks"])]
     if not filled:
-        return _typed(pd.DataFrame(columns=[c.name for c in TABLES["ranks"].columns]))
+        return empty_table("ranks")
     frame = pd.concat(filled, ignore_index=True)
     frame = frame.sort_values(["rank", "device_id", "process_id"], kind="stable").reset_index(drop=True)
     stated = frame["rank"]
@@ -207,7 +206,7 @@ def rank_table(contributions: Sequence[Mapping[str, pd.DataFrame]], job_name: st
         frame = _with_waiting(frame, pd.concat(calls, ignore_index=True))
     frame["compute_excess_ratio"] = _over_others(frame["compute_ns"].to_numpy(np.float64)) - 1
     frame["is_straggler"] = _stragglers(frame)
-    return _typed(frame)
+    return typed("ranks", frame)
 
 
 def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
@@ -249,14 +248,3 @@ def _stragglers(frame: pd.DataFrame) -> np.ndarray:
         return is_slow
     is_last = frame["last_count"].to_numpy() * 2 > frame["matched_count"].to_numpy()
     return is_slow | (is_last & (_over_others(waiting) < 0.5))
-
-
-def _typed(frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns of the schema, in order and dtype."""
-    missing: dict[str, Any] = {"str": "", "int64": -1, "float64": np.nan, "bool": False}
-    columns: dict[str, np.ndarray] = {}
-    for c in TABLES["ranks"].columns:
-        values = frame[c.name].to_numpy(object)
-        filled = np.where(pd.isna(values), missing[c.dtype], values)
-        columns[c.name] = filled.astype(object if c.dtype == "str" else c.dtype)
-    return pd.DataFrame(columns).astype({c.name: "object" for c in TABLES["ranks"].columns if c.dtype == "str"})

@@ -33,8 +33,7 @@ from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.compare.memory import memory_statements, memory_totals
 from xsp_post.compare.statements import statements
 from xsp_post.compare.structure import Structure, has_operators, structure
-from xsp_post.model.results import Analysis, Results
-from xsp_post.schemas import TABLES
+from xsp_post.model.results import Analysis, Results, empty_table, typed
 
 # A kernel that is in fewer of the iterations than this neither appears nor vanishes: it comes and goes.
 _STEADY_SHARE = 0.5
@@ -99,12 +98,8 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
 
 
 def _impact_table(name: str, found: Impact | None) -> pd.DataFrame:
-    columns = [c.name for c in TABLES[name].columns]
-    if found is None:
-        return pd.DataFrame(
-            {c.name: pd.Series(dtype=object if c.dtype == "str" else c.dtype) for c in TABLES[name].columns}
-        )
-    return getattr(found, name.removeprefix("compare_"))[columns].reset_index(drop=True)
+    empty = empty_table(name)
+    return empty if found is None else getattr(found, name.removeprefix("compare_"))[list(empty)].reset_index(drop=True)
 
 
 def _with_rows(table: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
@@ -210,24 +205,27 @@ def _iteration_counts(samples: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _with_zeros(samples: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """A kernel that some iterations of its side do not launch took no time there."""
+def _launching(samples: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """keys × capture: ``iterations`` that it has, and in how many of them the kernel was ``found``."""
     known = samples[[*keys, "side"]].drop_duplicates().merge(_iteration_counts(samples), on=["side", "pair_index"])
     having = samples.groupby([*keys, "side", "capture_id"], as_index=False).agg(found=("value", "size"))
     known = known.merge(having, on=[*keys, "side", "capture_id"], how="left")
-    missing = (known["iterations"] - known["found"].fillna(0)).clip(lower=0).astype(np.int64)
+    return known.assign(found=known["found"].fillna(0))
+
+
+def _with_zeros(samples: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """A kernel that some iterations of its side do not launch took no time there."""
+    known = _launching(samples, keys)
+    missing = (known["iterations"] - known["found"]).clip(lower=0).astype(np.int64)
     zeros = known.loc[known.index.repeat(missing), [*keys, "side", "capture_id"]].assign(value=0.0)
     return pd.concat([samples, zeros], ignore_index=True)
 
 
 def _steady(samples: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """keys and ``is_steady``: on a side that has the kernel at all, most iterations of every capture have it."""
-    known = samples[[*keys, "side"]].drop_duplicates().merge(_iteration_counts(samples), on=["side", "pair_index"])
-    having = samples.groupby([*keys, "side", "capture_id"], as_index=False).agg(found=("value", "size"))
-    known = known.merge(having, on=[*keys, "side", "capture_id"], how="left")
-    share = known["found"].fillna(0) / known["iterations"]
-    steady = known.assign(is_steady=share >= _STEADY_SHARE).groupby(keys)["is_steady"].all()
-    return steady.to_frame().reset_index()
+    known = _launching(samples, keys)
+    known = known.assign(is_steady=known["found"] / known["iterations"] >= _STEADY_SHARE)
+    return known.groupby(keys)["is_steady"].all().to_frame().reset_index()
 
 
 def _where_layers_match(samples: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
@@ -404,9 +402,4 @@ _RENAMED_MODEL = {
 def _shaped(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns of the schema in order and dtype."""
     renamed = frame.rename(columns=_RENAMED_MODEL if name == "compare_models" else _RENAMED)
-    renamed = renamed.rename(columns={"base_kernels": "base_count", "other_kernels": "other_count"})
-    columns = TABLES[name].columns
-    missing = {"str": "", "int64": -1, "float64": np.nan, "bool": False}
-    return pd.DataFrame(
-        {c.name: renamed[c.name].astype(object).where(renamed[c.name].notna(), missing[c.dtype]) for c in columns}
-    ).astype({c.name: "object" if c.dtype == "str" else c.dtype for c in columns})
+    return typed(name, renamed.rename(columns={"base_kernels": "base_count", "other_kernels": "other_count"}))

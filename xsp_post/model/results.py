@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -89,9 +89,25 @@ def frame_or_empty(results: Results, name: str, columns: Sequence[str] | None = 
     """A table, or one without rows but with the columns of its schema where it is not there."""
     if name in results.tables():
         return results.frame(name, columns)
-    listed = TABLES[name].columns if name in TABLES else ()
-    empty = pd.DataFrame({c.name: np.zeros(0, object if c.dtype == "str" else c.dtype) for c in listed})
+    empty = empty_table(name)
     return empty if columns is None else empty.reindex(columns=list(columns))
+
+
+def empty_table(name: str) -> pd.DataFrame:
+    """A table without rows: the columns and dtypes of its schema; no column where no schema lists it."""
+    listed = TABLES[name].columns if name in TABLES else ()
+    return pd.DataFrame({c.name: np.zeros(0, object if c.dtype == "str" else c.dtype) for c in listed})
+
+
+def typed(name: str, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns of the table's schema, in order and dtype; what is missing in a row is "", −1, NaN or false."""
+    missing: dict[str, Any] = {"str": "", "int64": -1, "float64": np.nan, "bool": False}
+    columns: dict[str, np.ndarray] = {}
+    for c in TABLES[name].columns:
+        values = frame[c.name].to_numpy(object)
+        filled = np.where(pd.isna(values), missing[c.dtype], values)
+        columns[c.name] = filled.astype(object if c.dtype == "str" else c.dtype)
+    return pd.DataFrame(columns).astype({c.name: "object" for c in TABLES[name].columns if c.dtype == "str"})
 
 
 def for_people(results: Results, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:

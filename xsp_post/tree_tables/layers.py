@@ -7,9 +7,9 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import grouped_union_length
 from xsp_post.arrays.rollup import sums_per_node
+from xsp_post.model.results import empty_table
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
-from xsp_post.schemas import TABLES
 from xsp_post.tree_tables.columns import on_one_gpu
 
 
@@ -19,7 +19,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     keys = tree.layer_keys
     key_count = len(keys)
     if not key_count:
-        return pd.DataFrame({c.name: pd.Series(dtype=_dtype(c.dtype)) for c in TABLES["layers"].columns})
+        return empty_table("layers")
     nodes, activities = tree.nodes, tree.activities
     rows = np.flatnonzero(nodes["layer_key"].to_numpy() >= 0)
     chosen = np.flatnonzero(activities["layer_key"].to_numpy() >= 0)
@@ -121,10 +121,6 @@ def _is_projected(nodes: pd.DataFrame, activities: pd.DataFrame, chosen: np.ndar
     layer = activities["layer_node_id"].to_numpy()[chosen]
     inside = (launch_node > 0) & (nodes["layer_node_id"].to_numpy()[launch_node] == layer)
     return inside & (activities["kind"].to_numpy()[chosen] != ActivityKind.GRAPH)
-
-
-def _dtype(name: str) -> str:
-    return "object" if name == "str" else name
 
 
 class _Places:

@@ -11,8 +11,8 @@ import json
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.results import empty_table
 from xsp_post.model.tree import Tree
-from xsp_post.schemas import TABLES
 from xsp_post.tree_tables.operator_calls import Calls, operator_calls
 from xsp_post.tree_tables.phases import PHASES, kernel_phases
 
@@ -22,7 +22,7 @@ _LONGEST = 300  # characters of sizes that a table shows
 def operator_frames(tree: Tree) -> dict[str, pd.DataFrame]:
     """The two tables; empty where the capture says no sizes of any operator that launched a kernel."""
     kernels = tree.kernels
-    empty = {name: _empty(name) for name in ("operators", "kernel_work")}
+    empty = {name: empty_table(name) for name in ("operators", "kernel_work")}
     if not len(kernels):
         return empty
     phase = kernel_phases(tree, kernels)
@@ -55,12 +55,6 @@ def says_sizes(tree: Tree) -> bool:
 def says_work(tree: Tree) -> bool:
     """Whether the capture says the work of anything: of its ranges, or by the sizes of operators."""
     return "flop_count" in tree.trace.attributes or says_sizes(tree)
-
-
-def _empty(name: str) -> pd.DataFrame:
-    return pd.DataFrame(
-        {c.name: pd.Series(dtype=object if c.dtype == "str" else c.dtype) for c in TABLES[name].columns}
-    )
 
 
 def _frames(calls: Calls, kernels: pd.DataFrame, phase: np.ndarray) -> dict[str, pd.DataFrame]:
