@@ -37,6 +37,9 @@ UNBOUND = ("sync=none", "copy=overlap")  # changes without which other work, too
 _SIMT_CHANGE = "kernel:.*(sgemm|simt).*"
 
 
+MORE = "time concerned; a replay saves more"
+
+
 @dataclass(frozen=True)
 class Advice:
     """One change. ``bound_ns`` is the most it can save; ``change`` is what `xsp-post what-if --change` takes, '' where
@@ -49,7 +52,7 @@ class Advice:
     bound_ns: int
     bound_ratio: float
     change: str = ""
-    bound_source: str = "time concerned"  # or: replay
+    bound_source: str = "time concerned"  # or MORE, or: replay
     replay_error_ratio: float | None = None  # of the replay of the recording as it was
     bound_of: str = "the time"  # what the ratio is a share of
 
@@ -129,7 +132,7 @@ def _replayed(results: Results, limit: Limit, one: Advice) -> Advice | None:
     if gain < max(known.error_ratio, LEAST_RATIO):
         return None
     if gain - one.bound_ratio >= LEAST_RATIO and one.change in UNBOUND:
-        return one  # most of the gain is other work that moves up, no part of what the advice names
+        return replace(one, bound_source=MORE)  # most of it is other work that moves up, not what the advice names
     return replace(
         one, bound_ratio=min(gain, one.bound_ratio), bound_ns=min(math.ceil(gain * limit.window_ns), one.bound_ns),
         bound_source="replay", replay_error_ratio=known.error_ratio,

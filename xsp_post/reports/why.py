@@ -208,8 +208,10 @@ def reach_of(one: Advice) -> str:
 def gain_of(one: Advice) -> str:
     """``at most 12.3 ms, 4.5 % of the time``, and the replay's error where a replay found it. Without a replay
     the time that a change concerns is no bound where other work moves up too."""
+    from xsp_post.analyses.advice import MORE
+
     gain = f"{reach_of(one)} {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of {one.bound_of}"
-    if reach_of(one) == CONCERNS:
+    if one.bound_source == MORE:
         return f"{gain} (what it saves in all: xsp-post what-if --change {one.change})"
     if one.replay_error_ratio is not None:
         gain += f" (replayed; replay error {format_ratio_percent(one.replay_error_ratio)})"
