@@ -22,7 +22,7 @@ from xsp_post.replay.host_state import Cause, HostState, Pieces
 
 _NO_LAYER = -1
 # Gaps: what is needed beside them grows with their number; each block looks at all calls and ranges once.
-_AT_ONCE, _MOST_BLOCKS = 100_000, 16
+_AT_ONCE, _MOST_BLOCKS = 25_000, 16
 # From the return of a launch call to the start on an idle device: what takes longer has waited for something.
 LATENCY_LIMIT_NS = 100_000
 FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
