@@ -34,8 +34,9 @@ def pytest_collection_finish() -> None:
 
 
 # Folders and files of tests that make many small analyses, beside all properties and the mark ``many``.
-MANY = {"agents", "counters", "inference", "replay", "tree_steps", "test_compare.py", "test_fleet.py",
-        "test_hierarchy.py", "test_ranks.py", "test_reconcile.py", "test_why.py"}  # fmt: skip
+MANY = {"agents", "counters", "inference", "meaning", "replay", "reports", "tree_steps",
+        "test_compare.py", "test_fleet.py", "test_hierarchy.py", "test_memory.py", "test_ranks.py", "test_reconcile.py",
+        "test_why.py"}  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True)

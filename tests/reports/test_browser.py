@@ -135,9 +135,13 @@ def test_a_layer_selected_in_a_table_is_highlighted_everywhere(open_page, result
         return true; } catch { return false; } })
         .map(([id, v]) => [id, v.view.signal('selected_layer')])"""
     # Charts off the screen follow when there is time.
-    page.wait_for_function(f"({read_signals}).every(([, layer]) => layer === {slowest})")
+    charts = {"a03", "a04", "a09", "a13", "a14"}
+    page.wait_for_function(
+        f"(all => {json.dumps(sorted(charts))}.every(id => all.some(([name]) => name === id))"
+        f" && all.every(([, layer]) => layer === {slowest}))({read_signals})"
+    )
     signals = page.evaluate(read_signals)
-    assert {"a03", "a04", "a09", "a13", "a14"} <= {name for name, _ in signals}
+    assert charts <= {name for name, _ in signals}
     assert {value for _, value in signals} == {slowest}
     page.keyboard.press("Escape")
     assert page.evaluate("xspReport.layer") == -1

@@ -83,6 +83,8 @@ function paintSelection(view) {
     view.signal("selected_layer", report.layer).runAsync();
   } catch { /* this chart has no layers to highlight */ }
 }
+// on a busy machine a browser has no idle time for minutes: half a second is waited for it
+const whenIdle = (step) => (window.requestIdleCallback || setTimeout)(step, { timeout: 500 });
 // what is on the screen answers at once, the rest when there is time
 report.onLayer((index) => {
   const later = [];
@@ -94,9 +96,9 @@ report.onLayer((index) => {
   const paintNext = () => {
     if (report.layer !== index || !later.length) return;
     paintSelection(later.shift());
-    (window.requestIdleCallback || setTimeout)(paintNext);
+    whenIdle(paintNext);
   };
-  (window.requestIdleCallback || setTimeout)(paintNext);
+  whenIdle(paintNext);
 });
 
 const chartHolders = [...document.querySelectorAll("[data-chart]")];
