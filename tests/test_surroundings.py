@@ -276,7 +276,7 @@ def test_a_store_that_cannot_be_begun_leaves_nothing(tmp_path, monkeypatch):
 
 def test_only_for_a_very_large_export_freed_memory_is_kept(tmp_path, monkeypatch):
     kept: list[bool] = []
-    monkeypatch.setattr(shared, "_keep_freed_memory", lambda: kept.append(True))
+    monkeypatch.setattr(shared.allocation, "keep_freed_memory", lambda is_large: kept.append(is_large))
     (tmp_path / "a.txt").write_text("no capture")
     for limit, times in ((shared._LARGE_BYTES, 0), (0, 1)):
         monkeypatch.setattr(shared, "_LARGE_BYTES", limit)

@@ -13,7 +13,6 @@ from pathlib import Path
 if Path(sys.argv[0]).name == "xsp-post" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is reached: no traceback out of an import
 
-import ctypes
 import gc
 import importlib
 import os
@@ -23,7 +22,7 @@ from typing import Annotated
 import typer
 
 from xsp_post import __version__
-from xsp_post.base import streams
+from xsp_post.base import allocation, streams
 from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError, in_words
 from xsp_post.base.stops import Stops, remove_unfinished
 from xsp_post.commands.examples import examples_text
@@ -127,20 +126,13 @@ def _complained(command: Callable[[], int]) -> int:
 _ALONE = (["tree"], ["ingest"], ["table"], ["why"], ["what-if"], ["report"], ["compare"])
 
 
-# glibc keeps what is freed for the next array, whichever thread made it: each page that the system gives anew costs
-# two microseconds. M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_ARENA_MAX of malloc.h
-_MALLOC = ((-3, 32 << 20), (-1, 512 << 20), (-8, 1))
-
-
 def _spare_start() -> None:
     """What costs CPU time and helps no command: half of the time of importing pandas, and of a million kernels a
     tenth."""
     gc.set_threshold(200_000, 20, 50)  # nothing imported is garbage
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its idle threads spin; no matrix is multiplied here
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")  # arrays live shortly: whole huge pages are zeroed for each
-    if sys.platform == "linux" and (set_option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
-        for option, value in _MALLOC:
-            set_option(option, value)
+    allocation.keep_freed_memory()
 
 
 _CHILD_LINE = "\n  | "

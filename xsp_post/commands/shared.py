@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from xsp_post.base import allocation
 from xsp_post.base.errors import ContradictionError
 from xsp_post.ingest.formats import titles
 
@@ -93,23 +94,11 @@ def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
     if len(paths) != 1 or not os.path.isfile(paths[0]):
         return None
     if os.path.getsize(paths[0]) > _LARGE_BYTES:
-        _keep_freed_memory()
+        allocation.keep_freed_memory(is_large=True)
     return begin(paths[0], detail=detail)
 
 
 _LARGE_BYTES = 500_000_000
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's mallopt
-
-
-def _keep_freed_memory() -> None:
-    """Have arrays of tens of megabytes made of memory that was freed, not of new pages, which the system must clear
-    first: of ten million kernels a quarter of the time."""
-    import ctypes
-
-    tune = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if tune is not None:
-        tune(_M_MMAP_MAX, 0)
-        tune(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def results_of(

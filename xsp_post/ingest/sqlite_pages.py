@@ -46,6 +46,8 @@ class PageFile:
     """The pages of one database, read-only. Raises `Unusual` where the file is not of the usual kind."""
 
     def __init__(self, path: Path) -> None:
+        if not hasattr(os, "preadv"):  # Windows
+            raise Unusual
         self._file = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         head = os.pread(self._file, 100, 0)
         stated = int.from_bytes(head[16:18], "big")
