@@ -128,6 +128,12 @@ def test_equal_turns_between_other_work():
     assert (found.kinds == REGULAR).all()
 
 
+def test_turns_of_several_attentions_are_passes_where_nothing_says_that_they_are_layers():
+    """The pauses of the host are all alike, so that they say nothing."""
+    truth = noisy_turns(1, blocks=1, block=40, turns=60)
+    assert len(infer(launch_frame(truth.symbols), NAMES).iterations) == 60
+
+
 SHAPES = [(30, 57, 32, 10), (6, 30, 8, 12), (12, 40, 12, 20), (30, 20, 1, 60), (10, 10, 4, 50), (30, 200, 1, 8),
           (20, 40, 12, 8), (30, 57, 32, 4)]  # fmt: skip
 

@@ -213,10 +213,10 @@ def _iterations_or_layers(
     turn = np.arange(first, last)
     if is_training_step(launches["thread_index"].to_numpy()[part][turn], taken, turn):
         return found
-    is_layer = is_one_layer(taken, turn) or is_group_of_layers(taken, turn, symbols[first:last])
-    is_layer &= len(found) >= _FEWEST_LAYERS
+    is_layer = len(found) >= _FEWEST_LAYERS and is_one_layer(taken, turn)
     if not is_network(taken, turn) or (not is_layer and begin_at_pauses(found, breaks)):
         return found
+    is_layer |= len(found) >= _FEWEST_LAYERS and is_group_of_layers(taken, turn, symbols[first:last])
     if not is_layer and not is_part_of_network(taken, turn) and not is_one_layer(taken, turn, may_look_up=True):
         return found
     inner = tandem_repeats(symbols_of(launches, part)[0][first:last])
