@@ -179,3 +179,15 @@ def test_with_all_launch_rows_hardly_anything_is_unknown(captures, name):
     causes = results.frame("idle_causes")
     unknown = causes.loc[causes["cause"].astype(str).eq("unknown"), "idle_ns"].sum()
     assert unknown <= 0.05 * causes["idle_ns"].sum()
+
+
+@pytest.mark.parametrize("name", ["kineto/qwen_h100.pt.trace.json.gz", "kineto/switch_transformer.pt.trace.json.gz"])
+def test_the_tree_says_of_the_limit_what_the_whole_analysis_says(captures, name):
+    results, limit = limit_of(captures, name)
+    whole = analyzed(captures / name)
+    assert sentence_of(results, limit) == sentence_of(whole, find_limit(whole))
+
+
+def test_a_gpu_of_known_peaks_is_not_called_unknown(captures):
+    said = sentence_of(*limit_of(captures, "kineto/qwen_h100.pt.trace.json.gz"))
+    assert "flop and bytes are known for 69.9 % of the kernel time only, too little to tell" in said

@@ -289,7 +289,7 @@ def _how_to_know(results: Results, limit: Limit) -> str:
         intensity = format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"])
         device, work = "GPU" if limit.is_gpu else "CPU", _work_name(limit)
         coverage = row["counter_coverage_ratio"]
-        if not _roof_of(results, row).empty and coverage < 0.995:
+        if pd.notna(row["roof_flop_per_s"]) and coverage < 0.995:
             share = format_ratio_percent(coverage)
             return f"flop and bytes are known for {share} of the {work[:-1]} time only, too little to tell"
         return (
