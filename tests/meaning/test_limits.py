@@ -191,3 +191,14 @@ def test_the_tree_says_of_the_limit_what_the_whole_analysis_says(captures, name)
 def test_a_gpu_of_known_peaks_is_not_called_unknown(captures):
     said = sentence_of(*limit_of(captures, "kineto/qwen_h100.pt.trace.json.gz"))
     assert "flop and bytes are known for 69.9 % of the kernel time only, too little to tell" in said
+
+
+def test_copies_of_weights_cannot_hide_behind_what_is_shorter(captures):
+    """t5: 1.88 s of copies from pinned memory, 44.8 ms of kernels, 13 ms of waiting."""
+    results = analyzed(captures / "nsys/t5_offload_2gpu_h100.sqlite")
+    first, second = advise(results, find_limit(results))[:2]
+    assert (first.code, second.code) == ("copy-less", "overlap-copies")
+    assert first.bound_ns == pytest.approx(1880 * MS, rel=0.01) and second.bound_ns == pytest.approx(
+        57.8 * MS, rel=0.01
+    )
+    assert "pinned already" in second.what and "pin_memory" not in second.what

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.advice_evidence import attention, copies_before, inside_device_ratio, is_torch, sums_gradients
+from xsp_post.analyses.advice_evidence import attention, copies_before, copy_shares, is_torch, sums_gradients
 from xsp_post.analyses.advice_texts import BY_OWNER, GRAPHS, PINNED, WHAT_RUNS
 from xsp_post.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, NOT_RECORDED, Limit, in_scope, lead_in
 from xsp_post.base.errors import XspPostError
@@ -264,14 +264,25 @@ def _copies(results: Results, limit: Limit, causes: pd.DataFrame, torch: bool) -
         return []
     evidence = f"Copies ran alone for {format_ns(alone)}"
     evidence += f", and the device waited {format_ns(waited)} inside copy calls." if waited else "."
-    inside = inside_device_ratio(results, limit)
+    inside, pinned = copy_shares(results, limit)
     if inside > 0.5:
         what = "Copy less inside the device, or on a stream of its own beside the kernels"
         evidence += f" {format_ratio_percent(inside)} of the copies' time is inside the device."
+    elif pinned > 0.5:
+        what = "Hide the copies: a stream of their own, early enough (their memory is pinned already)"
     else:
         what = f"Hide the copies: pinned memory ({PINNED[torch]}), a stream of their own"
+    # what the copies can run beside: kernels, graphs, and the time in which the device waits
+    rest = _number(limit, "kernel_ns") + _number(limit, "graph_busy_ns") + limit.window_ns - limit.busy_ns
+    less = [] if alone <= rest else [_made(
+        limit, "copy-less",
+        "Copy less: keep on the device what is used again, or copy smaller types.",
+        f"{evidence} All else takes {format_ns(rest)}: behind it no more can be hidden.",
+        "There is memory for it on the device, or fewer bits are enough.", alone,
+    )]  # fmt: skip
     assumed = "There is other work to run meanwhile, and the data are known in time."
-    return [_made(limit, "overlap-copies", f"{what}.", evidence, assumed, alone + waited, "copy=overlap")]
+    hidden = min(alone + waited, rest)
+    return [*less, _made(limit, "overlap-copies", f"{what}.", evidence, assumed, hidden, "copy=overlap")]
 
 
 def _collectives(results: Results, limit: Limit, causes: pd.DataFrame) -> list[Advice]:

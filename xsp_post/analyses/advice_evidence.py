@@ -65,14 +65,15 @@ def _in_scope(results: Results, limit: Limit, rows: pd.DataFrame) -> np.ndarray:
     return mine & (index >= 0) & pd.MultiIndex.from_arrays([rows["capture_id"], index]).isin(wanted)
 
 
-def inside_device_ratio(results: Results, limit: Limit) -> float:
-    """Share of the copies' time in copies that stay on the device: pinned memory does not help those."""
-    rows = frame_or_empty(
-        results, "memory_operations", ["capture_id", "iteration_index", "kind", "direction", "start_ns", "end_ns"]
-    )
+def copy_shares(results: Results, limit: Limit) -> tuple[float, float]:
+    """Share of the copies' time in copies that stay on the device; and of the others' time, that of pinned memory."""
+    columns = ["capture_id", "iteration_index", "kind", "direction", "memory_kind", "start_ns", "end_ns"]
+    rows = frame_or_empty(results, "memory_operations", columns)
     rows = rows[_in_scope(results, limit, rows) & rows["kind"].astype(str).eq("memcpy").to_numpy()]
     time = (rows["end_ns"] - rows["start_ns"]).to_numpy()
-    return float(time[rows["direction"].astype(str).eq("device to device").to_numpy()].sum() / max(time.sum(), 1))
+    inside = rows["direction"].astype(str).eq("device to device").to_numpy()
+    pinned = ~inside & rows["memory_kind"].astype(str).eq("pinned").to_numpy()
+    return float(time[inside].sum() / max(time.sum(), 1)), float(time[pinned].sum() / max(time[~inside].sum(), 1))
 
 
 @dataclass(frozen=True)
