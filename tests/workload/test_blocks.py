@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import time
 import types
 from collections import Counter
@@ -24,17 +25,35 @@ from xsp_post.workload.hook_effect import hook_effect  # noqa: E402
 from xsp_post.workload.measure import Request, measure  # noqa: E402
 from xsp_post.workload.recorder import Recording  # noqa: E402
 
-FACTORY = """
+SMALL_COUNT = 40
+FACTORY = f"""
 import torch
+SMALL_COUNT = {SMALL_COUNT}
 def net():
     model = torch.nn.Sequential(*[torch.nn.Linear(384, 384) for _ in range(4)])
     return model, torch.ones(64, 384)
+def small():
+    return torch.nn.Sequential(*[torch.nn.Linear(8, 8) for _ in range(SMALL_COUNT)]), torch.ones(1, 8)
 def encoder(batch_size):
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
     return torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.rand(batch_size, 4, 16)
 """
 SPANS = {"spans": "spans.json"}
 PROFILERS = {RUN_MODEL: "none", RUN_LAYER: "none", RUN_KERNEL: "torch"}
+
+
+class CallClock:
+    """A clock that goes on by one with each call of Python or C in its thread."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> int:
+        sys.setprofile(self.seen)  # a profiler that ended took it away
+        return self.count
+
+    def seen(self, frame, event, argument) -> None:
+        self.count += event in ("call", "c_call")
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +97,28 @@ def test_a_fast_model_has_more_iterations_and_a_slow_one_fewer_rounds(factory, t
     assert len(order) == 4 and set(order) == {RUN_MODEL, RUN_LAYER}
 
 
-def test_levels_of_one_process_are_equally_fast_where_nothing_is_profiled(factory, tmp_path, monkeypatch):
+def test_levels_of_one_process_run_the_same_calls_where_nothing_is_profiled(factory, tmp_path, monkeypatch):
     """Level M of a shared process is level M of its own process, and M/L/G leaves no trace in the blocks after it.
-    Medians of the thread's CPU time, over as many processes as this shared machine needs."""
+    The clock counts the calls of Python and of C, so that no busy machine decides."""
+    monkeypatch.setattr(ranges, "time", types.SimpleNamespace(perf_counter_ns=CallClock()))
+    workload = Workload(f"{factory}:small", iteration_count=10, warmup_count=2, thread_count=1)
+    try:
+        alone = block_latencies_ns(measured(workload, tmp_path, [RUN_MODEL])[RUN_MODEL])[0]
+        made = measured(workload, tmp_path, [RUN_MODEL, RUN_LAYER, RUN_KERNEL])
+    finally:
+        sys.setprofile(None)
+    order = json.loads((made[RUN_MODEL].directory / "facts.json").read_text())["block_levels"]
+    assert {above for above, level in pairwise(order) if level == RUN_MODEL} >= {RUN_KERNEL}
+    assert len(set(alone)) == 1 and alone[0] > 2 * SMALL_COUNT, "the calls of each layer count"
+    assert block_latencies_ns(made[RUN_MODEL]) == [[alone[0]] * 2] * 5
+    assert min(block_latencies_ns(made[RUN_LAYER])[0]) > alone[0] + SMALL_COUNT, "hooks are calls"
+
+
+def test_levels_of_one_process_are_equally_fast_where_nothing_is_profiled(factory, tmp_path, monkeypatch):
+    """As above, in the thread's CPU time, over as many processes as this shared machine needs. The layers are so small
+    that a profiler which is still on costs far more than the bound."""
     monkeypatch.setattr(ranges, "time", types.SimpleNamespace(perf_counter_ns=time.thread_time_ns))
-    workload = Workload(f"{factory}:net", iteration_count=30, warmup_count=2, thread_count=1)
+    workload = Workload(f"{factory}:small", iteration_count=30, warmup_count=2, thread_count=1)
     values: dict[str, list[int]] = {"alone": [], RUN_LAYER: [], RUN_KERNEL: [], RUN_MODEL: [], "": []}
     for repeat in range(1, 11):
         values["alone"] += block_latencies_ns(measured(workload, tmp_path, [RUN_MODEL], repeat)[RUN_MODEL])[0]
@@ -94,7 +130,7 @@ def test_levels_of_one_process_are_equally_fast_where_nothing_is_profiled(factor
             values[above] += block
         shared = median(values[RUN_LAYER] + values[RUN_KERNEL]) / median(values["alone"])
         after = median(values[RUN_KERNEL]) / median(values[RUN_LAYER])
-        if repeat >= 3 and abs(shared - 1) <= 0.03 and abs(after - 1) <= 0.03:
+        if repeat >= 2 and abs(shared - 1) <= 0.1 and abs(after - 1) <= 0.1:
             return
     pytest.fail(f"level M is {shared:.3f} times as slow in a shared process, {after:.3f} times after M/L/G")
 
