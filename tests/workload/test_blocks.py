@@ -9,7 +9,6 @@ import time
 import types
 from collections import Counter
 from itertools import pairwise
-from statistics import median
 
 import pytest
 
@@ -115,12 +114,12 @@ def test_levels_of_one_process_run_the_same_calls_where_nothing_is_profiled(fact
 
 
 def test_levels_of_one_process_are_equally_fast_where_nothing_is_profiled(factory, tmp_path, monkeypatch):
-    """As above, in the thread's CPU time, over as many processes as this shared machine needs. The layers are so small
-    that a profiler which is still on costs far more than the bound."""
+    """As above, in the thread's CPU time: the best iteration of as many processes as this shared machine needs. The
+    layers are so small that a profiler which is still on costs each iteration far more than the bound."""
     monkeypatch.setattr(ranges, "time", types.SimpleNamespace(perf_counter_ns=time.thread_time_ns))
     workload = Workload(f"{factory}:small", iteration_count=30, warmup_count=2, thread_count=1)
     values: dict[str, list[int]] = {"alone": [], RUN_LAYER: [], RUN_KERNEL: [], RUN_MODEL: [], "": []}
-    for repeat in range(1, 11):
+    for repeat in range(1, 21):
         values["alone"] += block_latencies_ns(measured(workload, tmp_path, [RUN_MODEL], repeat)[RUN_MODEL])[0]
         made = measured(workload, tmp_path, [RUN_MODEL, RUN_LAYER, RUN_KERNEL], repeat)[RUN_MODEL]
         turns = block_latencies_ns(made)
@@ -128,8 +127,8 @@ def test_levels_of_one_process_are_equally_fast_where_nothing_is_profiled(factor
         order = json.loads((made.directory / "facts.json").read_text())["block_levels"]
         for above, block in zip([above for above, level in pairwise(["", *order]) if level == RUN_MODEL], turns):
             values[above] += block
-        shared = median(values[RUN_LAYER] + values[RUN_KERNEL]) / median(values["alone"])
-        after = median(values[RUN_KERNEL]) / median(values[RUN_LAYER])
+        shared = min(values[RUN_LAYER] + values[RUN_KERNEL]) / min(values["alone"])
+        after = min(values[RUN_KERNEL]) / min(values[RUN_LAYER])
         if repeat >= 2 and abs(shared - 1) <= 0.1 and abs(after - 1) <= 0.1:
             return
     pytest.fail(f"level M is {shared:.3f} times as slow in a shared process, {after:.3f} times after M/L/G")
