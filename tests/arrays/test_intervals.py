@@ -109,17 +109,16 @@ def test_gaps_and_union_fill_the_extent(rows):
 FORESTS = st.lists(st.integers(0, 100), min_size=1, max_size=10)
 
 
-@pytest.mark.parametrize("deep", [300, -1])
+@pytest.mark.parametrize(("deep", "slice_size"), [(300, 1 << 16), (300, 2), (-1, 1 << 16)])
 @given(FORESTS, st.lists(st.tuples(st.integers(0, 100), st.integers(0, 40), st.integers(0, 12)), max_size=15))
-def test_roll_up_of_busy_time_and_extent(deep, seeds, rows):
+def test_roll_up_of_busy_time_and_extent(deep, slice_size, seeds, rows):
     parent = np.array([-1] + [seed % (i + 1) for i, seed in enumerate(seeds[1:])], np.int64)
     depth = intervals.depths(parent)
     node, start, length = columns(rows)
     node = node % len(parent)
-    order = np.argsort(start, kind="stable")
-    node, start, end = node[order], start[order], (start + length)[order]
-    with mock.patch.object(rollup, "_DEEP", deep):  # -1: no tree is too flat for the way of deep ones
-        busy, first, last = rollup.busy_and_extent(node, start, end, parent, depth)
+    end, order = start + length, np.argsort(start, kind="stable")
+    with mock.patch.multiple(rollup, _DEEP=deep, _SLICE=slice_size):  # -1: no tree is too flat for the way of deep ones
+        busy, first, last = rollup.busy_and_extent(node, start, end, parent, depth, order)
     sums = rollup.add_up(rollup.sums_per_node(node, end - start, len(parent)), parent)
     for k in range(len(parent)):
         below = []

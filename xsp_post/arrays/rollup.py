@@ -7,6 +7,7 @@ Each roll-up is one pass per depth of the tree, from the deepest up; nothing is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,8 @@ from xsp_post.arrays import deep_unions
 from xsp_post.arrays.forest import forest_of
 
 _DEEP = 300  # from here on passes per depth cost more
+_SLICE = 1 << 16  # activities whose unions are made at a time
+_TIMES = np.iinfo(np.int64)
 
 
 def add_up(values: np.ndarray, parent: np.ndarray) -> np.ndarray:
@@ -45,26 +48,51 @@ def busy_and_extent(
     end: np.ndarray,
     parent: np.ndarray,
     depth: np.ndarray,
+    order: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Union length, first start and last end of the device work at or below each node (−1 where none).
 
-    ``start`` must be ascending (sort activities once). Shapes: activities in, (nodes,) out. One pass per
-    depth from the deepest up; what goes up from a node is its merged stretches, not its activities, so that
-    the passes get shorter.
+    ``order``: the activities by start; none where they are in that order. Shapes: activities in, (nodes,) out. Time is
+    cut in slices, what runs across a cut being in both: their unions add up, and the passes of a slice need little
+    memory.
     """
-    node_count = len(parent)
-    busy = np.zeros(node_count, np.int64)
-    first = np.full(node_count, -1, np.int64)
-    last = np.full(node_count, -1, np.int64)
-    if not len(node):
-        return busy, first, last
-    depth_of = depth[node]
-    if int(depth_of.max()) > _DEEP:
-        own_node, low, high = merged_stretches(node, start, end)
-        found = deep_unions.of_stretches(own_node, low, high, parent, depth)
+    busy = np.zeros(len(parent), np.int64)
+    first, last = np.full(len(parent), _TIMES.max), np.full(len(parent), _TIMES.min)
+    count = len(node) if order is None else len(order)
+    if count and int(depth.max()) > _DEEP and int(depth[node].max()) > _DEEP:
+        rows = slice(None) if order is None else order
+        found = deep_unions.of_stretches(*merged_stretches(node[rows], start[rows], end[rows]), parent, depth)
         if found is not None:
             return found
-    carried = (np.zeros(0, node.dtype), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    at = 0
+    size = _SLICE if (end >= start).all() else count  # what ends before it starts has no part in a slice
+    running = (node[:0], start[:0], end[:0])
+    while at < count:
+        stop = min(at + max(size, len(running[0])), count)
+        rows = slice(at, stop) if order is None else order[at:stop]
+        group, s, e = (np.concatenate(parts) for parts in zip(running, (node[rows], start[rows], end[rows])))
+        if stop < count:
+            cut = start[stop if order is None else order[stop]]
+            goes_on = np.flatnonzero(e > cut)
+            running = group[goes_on], np.full(len(goes_on), cut), e[goes_on]
+            e = np.minimum(e, cut)
+        for nodes, length, low, high in _amounts_by_depth(group, s, e, parent, depth):
+            busy[nodes] += length
+            first[nodes] = np.minimum(first[nodes], low)
+            last[nodes] = np.maximum(last[nodes], high)
+        at = stop
+    nothing = first == _TIMES.max
+    first[nothing] = last[nothing] = -1
+    return busy, first, last
+
+
+def _amounts_by_depth(
+    node: np.ndarray, start: np.ndarray, end: np.ndarray, parent: np.ndarray, depth: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Nodes of one depth with the union length, first start and last end of what is at or below them; from the deepest
+    up. What goes up from a node is its merged stretches, not its activities, so that the passes get shorter."""
+    depth_of = depth[node]
+    carried = (node[:0], start[:0], end[:0])
     for level in range(int(depth_of.max()), -1, -1):
         here = np.flatnonzero(depth_of == level)
         if len(here) == len(node):
@@ -80,14 +108,10 @@ def busy_and_extent(
             continue
         stretch_node, low, high = merged_stretches(group, s, e)
         edge = np.flatnonzero(np.r_[True, stretch_node[1:] != stretch_node[:-1]])
-        nodes = stretch_node[edge]
-        busy[nodes] = np.add.reduceat(high - low, edge)
-        first[nodes] = low[edge]
-        last[nodes] = high[np.r_[edge[1:] - 1, len(high) - 1]]
+        yield stretch_node[edge], np.add.reduceat(high - low, edge), low[edge], high[np.r_[edge[1:] - 1, len(high) - 1]]
         if level:
             order = np.argsort(low, kind="stable")
             carried = parent[stretch_node[order]], low[order], high[order]
-    return busy, first, last
 
 
 def merged_stretches(
@@ -107,7 +131,7 @@ def merged_stretches(
     # shift each group to a range of its own, so that one running maximum serves all of them
     span = np.maximum.reduceat(end, first) - low + 1
     shift = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - low, np.diff(np.r_[first, len(group)]))
-    reach = end + shift  # in place from here on: this is where a tree of a million kernels needs most memory
+    reach = end + shift
     np.maximum.accumulate(reach, out=reach)
     reach -= shift
     del shift

@@ -80,19 +80,19 @@ def _unions(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarr
     node, launch_node = activities["node_id"].to_numpy(), activities["launch_node_id"].to_numpy()
     start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     order = _start_order(start)
-    busy, first, last = rollup.busy_and_extent(node[order], start[order], end[order], parent, depth)
+    busy, first, last = rollup.busy_and_extent(node, start, end, parent, depth, order)
     # NVIDIA's projection knows same-thread launches of kernels and copies only (`nvtx_gpu_proj_trace`)
     projected = (launch_node > 0) & (activities["kind"].to_numpy() != ActivityKind.GRAPH)
     own_parent, own_depth = own_forest(nodes)
     if not (np.array_equal(own_parent, parent) and projected.all() and (launch_node == node).all()):
-        chosen = np.flatnonzero(projected) if isinstance(order, slice) else order[projected[order]]
-        _, first, last = rollup.busy_and_extent(launch_node[chosen], start[chosen], end[chosen], own_parent, own_depth)
+        chosen = np.flatnonzero(projected) if order is None else order[projected[order]]
+        _, first, last = rollup.busy_and_extent(launch_node, start, end, own_parent, own_depth, chosen)
     first[0] = last[0] = -1
     return {"busy_ns": busy, "projected_start_ns": first, "projected_end_ns": last}
 
 
-def _start_order(start: np.ndarray) -> np.ndarray | slice:
-    return slice(None) if (start[1:] >= start[:-1]).all() else np.argsort(start, kind="stable")
+def _start_order(start: np.ndarray) -> np.ndarray | None:
+    return None if (start[1:] >= start[:-1]).all() else np.argsort(start, kind="stable")
 
 
 def distinct_operations(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
