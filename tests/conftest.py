@@ -18,6 +18,9 @@ from properties import load_profile
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Tests run side by side, one on each core: threads of torch that wait for each other would take half of the time.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 load_profile()
 
 # Started in the background, tests inherit ignored signals, and so would the processes that they interrupt.
