@@ -81,10 +81,10 @@ def check_alike(captures: pd.DataFrame) -> None:
 def overhead(analysis: Analysis) -> tuple[pd.DataFrame, list[Finding]]:
     """XSP's Figure 2 as a table: one row per event and level, for workloads captured at two levels or more."""
     iterations = _measured_iterations(analysis)
-    samples = pd.concat([_model_samples(iterations), _layer_samples(analysis, iterations)], ignore_index=True)
-    samples = samples[_is_at_several_levels(samples)]
-    if samples.empty:
+    iterations = iterations[_is_at_several_levels(iterations)]
+    if iterations.empty:
         return pd.DataFrame({name: [] for name in column_names("overhead")}), []
+    samples = pd.concat([_model_samples(iterations), _layer_samples(analysis, iterations)], ignore_index=True)
     cell, cells = _cells(samples)
     table = _unlike_programs(_overheads(cells, samples.assign(cell=cell)), analysis)
     found = [*_unmatched_layers(cells), *_sums(samples, table), *_overhead_findings(table)]

@@ -13,6 +13,7 @@ instant belongs to the later range.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from xsp_post.arrays.forest import forest_of
 
 Int = NDArray[np.int64]
+_BLOCK = 1 << 16  # intervals whose union is made at once
 _STEPS = 64  # one range at a time up to here; deeper nesting takes steps of powers of two
 
 
@@ -284,23 +286,28 @@ def union_length(start: Int, end: Int) -> int:
 def grouped_union_length(group: Int, start: Int, end: Int, group_count: int) -> Int:
     """Length of the union of intervals within each group; shape (group_count,), 0 for empty groups.
 
-    Needs ``start`` ascending over all rows (sort once, then call per grouping).
+    Needs ``start`` ascending over all rows (sort once, then call per grouping). Whole groups are taken together, up to
+    `_BLOCK` rows of them, so that what is computed in between stays small.
     """
     result = np.zeros(group_count, np.int64)
     if not len(start):
         return result
-    order = np.argsort(group, kind="stable")
-    g, s, e = group[order], start[order], end[order]
-    first = np.flatnonzero(np.r_[True, g[1:] != g[:-1]])
-    low = s[first]
-    high = np.maximum.reduceat(e, first)
-    # Shift each group to a range of its own, so that one running maximum serves all of them.
-    base = np.r_[0, np.cumsum(high - low + 1)[:-1]] - low
-    shift = np.repeat(base, np.diff(np.r_[first, len(g)]))
-    s, e = s + shift, e + shift
-    reach = np.maximum.accumulate(e)
-    before = np.r_[s[0], reach[:-1]]
-    result[g[first]] = np.add.reduceat(np.maximum(0, e - np.maximum(s, before)), first)
+    order = None if (group[1:] >= group[:-1]).all() else np.argsort(group, kind="stable")
+    sorted_group = group if order is None else group[order]
+    edges = np.flatnonzero(np.r_[True, sorted_group[1:] != sorted_group[:-1], True])
+    cuts = np.searchsorted(edges, np.append(np.arange(0, len(start), _BLOCK), len(start)))
+    for a, b in pairwise(np.unique(cuts).tolist()):
+        rows = slice(edges[a], edges[b])
+        of = rows if order is None else order[rows]
+        s, e, first = start[of], end[of], edges[a:b] - edges[a]
+        low, high = s[first], np.maximum.reduceat(e, first)
+        # Shift each group to a range of its own, so that one running maximum serves all of them.
+        base = np.r_[0, np.cumsum(high - low + 1)[:-1]] - low
+        shift = np.repeat(base, np.diff(edges[a : b + 1]))
+        s, e = s + shift, e + shift
+        reach = np.maximum.accumulate(e)
+        before = np.r_[s[0], reach[:-1]]
+        result[sorted_group[edges[a:b]]] = np.add.reduceat(np.maximum(0, e - np.maximum(s, before)), first)
     return result
 
 

@@ -24,47 +24,18 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     rows = np.flatnonzero(nodes["layer_key"].to_numpy() >= 0)
     chosen = np.flatnonzero(activities["layer_key"].to_numpy() >= 0)
     places = _Places(tree)
-    node_group = places.of(nodes, rows) * key_count + nodes["layer_key"].to_numpy()[rows]
-    activity_group = places.of(activities, chosen) * key_count + activities["layer_key"].to_numpy()[chosen]
-    groups, of_node, of_activity = _numbered(node_group, activity_group)
+    groups, of_node, of_activity = _numbered(
+        places.layers(nodes, rows, key_count), places.layers(activities, chosen, key_count)
+    )
     count = len(groups)
     place, key = groups // key_count, groups % key_count
-    iteration = places.iteration(place)
     is_self = keys["is_self"].to_numpy()[key]
-
-    duration = np.where(
-        keys["is_self"].to_numpy()[nodes["layer_key"].to_numpy()[rows]],
-        nodes["self_ns"].to_numpy()[rows],
-        (nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy())[rows],
-    )
-    first, last = nodes["projected_start_ns"].to_numpy()[rows], nodes["projected_end_ns"].to_numpy()[rows]
-    projection = np.where(first >= 0, last - first, 0)
-    first_node = np.full(count, np.iinfo(np.int64).max)
+    first_node = keys["node_id"].to_numpy(np.int64)[key]
     first_node[of_node[::-1]] = rows[::-1]  # written backwards, the first stays
-    first_node[first_node == np.iinfo(np.int64).max] = keys["node_id"].to_numpy()[
-        key[first_node == np.iinfo(np.int64).max]
-    ]
-
-    start, end = activities["start_ns"].to_numpy()[chosen], activities["end_ns"].to_numpy()[chosen]
-    length = end - start
-    kind = activities["kind"].to_numpy()[chosen]
-    is_kernel = kind == ActivityKind.KERNEL
-    is_memory = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
-    is_graph = kind == ActivityKind.GRAPH
-    is_ascending = bool((start[1:] >= start[:-1]).all())
-    by_start = slice(None) if is_ascending else np.argsort(start, kind="stable")
-    elsewhere = np.arange(len(start))[by_start][~_is_projected(nodes, activities, chosen)[by_start]]
-    busy = grouped_union_length(of_activity[by_start], start[by_start], end[by_start], count)
-    has_work = np.flatnonzero((first >= 0) & ~is_self[of_node])
-    busy_elsewhere = _outside(
-        (of_node[has_work], first[has_work], last[has_work]),
-        (of_activity[elsewhere], start[elsewhere], end[elsewhere]),
-        count,
-    )
-
+    projected = np.where(is_self, 0, sums_per_node(of_node, _projections(nodes, rows), count))
     frame = pd.DataFrame(
         {
-            "iteration_index": iteration,
+            "iteration_index": places.iteration(place),
             "process_id": places.process_id(place),
             "layer_index": key + 1,
             "node_id": first_node,
@@ -74,21 +45,14 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
             "call_index": keys["call_index"].to_numpy()[key],
             "call_count": np.bincount(of_node, minlength=count).astype(np.int64),
             "shape_text": _shapes(tree, first_node, is_self),
-            "duration_ns": sums_per_node(of_node, duration, count),
-            "projection_ns": np.where(is_self, 0, sums_per_node(of_node, projection, count)),
-            "device_ns": sums_per_node(of_activity, length, count),
-            "kernel_ns": sums_per_node(of_activity[is_kernel], length[is_kernel], count),
-            "copy_ns": sums_per_node(of_activity[is_memory], length[is_memory], count),
-            "graph_ns": sums_per_node(of_activity[is_graph], length[is_graph], count),
-            "busy_ns": on_one_gpu(busy, of_activity, activities["gpu_index"].to_numpy(np.int64)[chosen]),
-            "kernel_count": np.bincount(of_activity[is_kernel], minlength=count).astype(np.int64),
-            "memory_bytes": sums_per_node(
-                of_activity[is_memory], activities["bytes"].to_numpy()[chosen][is_memory], count
-            ),
+            "duration_ns": sums_per_node(of_node, _host_times(nodes, rows, is_self[of_node]), count),
+            "projection_ns": projected,
+            **_device_amounts(activities, chosen, of_activity, count),
         }
     )
-    projected = frame["projection_ns"].to_numpy()
-    device = np.where(projected > 0, projected + busy_elsewhere, busy)
+    busy, elsewhere = _busy(nodes, activities, (rows, chosen), (of_node, of_activity), is_self)
+    frame["busy_ns"] = on_one_gpu(busy, of_activity, activities["gpu_index"].to_numpy()[chosen])
+    device = np.where(projected > 0, projected + elsewhere, busy)
     has_device = device > 0
     frame["latency_ns"] = np.where(has_device, device, frame["duration_ns"].to_numpy())
     frame["latency_source"] = np.where(projected > 0, "projection", np.where(has_device, "busy", "host"))
@@ -97,21 +61,72 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     return frame
 
 
-_Intervals = tuple[np.ndarray, np.ndarray, np.ndarray]  # row of the table, start, end
+# What holds a number per range or device operation is made in functions of its own: nothing of it outlives them.
 
 
-def _outside(projections: _Intervals, work: _Intervals, count: int) -> np.ndarray:
-    """Time that ``work`` adds to the ``projections`` of the same row: what overlaps them is in them already. Shape
-    (count,)."""
-    if not len(work[0]):
-        return np.zeros(count, np.int64)
+def _projections(nodes: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
+    first = nodes["projected_start_ns"].to_numpy()[rows]
+    return np.where(first >= 0, nodes["projected_end_ns"].to_numpy()[rows] - first, 0)
 
-    def covered(*parts: _Intervals) -> np.ndarray:
-        row, start, end = (np.concatenate(columns) for columns in zip(*parts))
+
+def _host_times(nodes: pd.DataFrame, rows: np.ndarray, is_self: np.ndarray) -> np.ndarray:
+    """What each range takes on the host; of one that stands for the work between layers, what is its own."""
+    duration = nodes["end_ns"].to_numpy()[rows]
+    duration -= nodes["start_ns"].to_numpy()[rows]
+    duration[is_self] = nodes["self_ns"].to_numpy()[rows[is_self]]
+    return duration
+
+
+def _device_amounts(
+    activities: pd.DataFrame, chosen: np.ndarray, layer: np.ndarray, count: int
+) -> dict[str, np.ndarray]:
+    """Device time and its parts, kernels and bytes of each layer."""
+    length = activities["end_ns"].to_numpy()[chosen]
+    length -= activities["start_ns"].to_numpy()[chosen]
+    kind = activities["kind"].to_numpy()[chosen]
+    kernels, graphs = np.flatnonzero(kind == ActivityKind.KERNEL), np.flatnonzero(kind == ActivityKind.GRAPH)
+    copies = np.flatnonzero((kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET))
+    return {
+        "device_ns": sums_per_node(layer, length, count),
+        "kernel_ns": sums_per_node(layer[kernels], length[kernels], count),
+        "copy_ns": sums_per_node(layer[copies], length[copies], count),
+        "graph_ns": sums_per_node(layer[graphs], length[graphs], count),
+        "kernel_count": np.bincount(layer[kernels], minlength=count).astype(np.int64),
+        "memory_bytes": sums_per_node(layer[copies], activities["bytes"].to_numpy()[chosen[copies]], count),
+    }
+
+
+_Pair = tuple[np.ndarray, np.ndarray]  # of ranges, of device operations
+
+
+def _busy(
+    nodes: pd.DataFrame, activities: pd.DataFrame, rows: _Pair, layer: _Pair, is_self: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Busy time of each layer, and the part of it outside the projections of its ranges: what overlaps them is in them
+    already."""
+    start, end = activities["start_ns"].to_numpy()[rows[1]], activities["end_ns"].to_numpy()[rows[1]]
+    if (start[1:] >= start[:-1]).all():
+        busy = grouped_union_length(layer[1], start, end, len(is_self))
+    else:
         order = np.argsort(start, kind="stable")
-        return grouped_union_length(row[order], start[order], end[order], count)
+        busy = grouped_union_length(layer[1][order], start[order], end[order], len(is_self))
+    elsewhere = np.flatnonzero(~_is_projected(nodes, activities, rows[1]))
+    if not len(elsewhere):
+        return busy, np.zeros(len(busy), np.int64)
+    work = layer[1][elsewhere], start[elsewhere], end[elsewhere]
+    has_work = np.zeros(len(busy), bool)
+    has_work[work[0]] = True
+    has_work[is_self] = False
+    ranges = np.flatnonzero(has_work[layer[0]])
+    first, last = (nodes[f"projected_{side}_ns"].to_numpy()[rows[0][ranges]] for side in ("start", "end"))
+    projections = tuple(of[first >= 0] for of in (layer[0][ranges], first, last))
 
-    return covered(projections, work) - covered(projections)
+    def covered(*parts: tuple[np.ndarray, ...]) -> np.ndarray:
+        of, start, end = (np.concatenate(columns) for columns in zip(*parts))
+        order = np.argsort(start, kind="stable")
+        return grouped_union_length(of[order], start[order], end[order], len(busy))
+
+    return busy, covered(projections, work) - covered(projections)
 
 
 def _is_projected(nodes: pd.DataFrame, activities: pd.DataFrame, chosen: np.ndarray) -> np.ndarray:
@@ -136,10 +151,15 @@ class _Places:
         process = np.concatenate([self._ranks if len(self._ranks) else [-1], of_iteration]).astype(np.int64)
         self._process_id = np.append(tree.trace.processes["process_id"].to_numpy(np.int64), -1)[process]
 
-    def of(self, frame: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
-        iteration = frame["iteration_index"].to_numpy()[rows].astype(np.int64)
-        rank = self._rank_of_process[frame["process_index"].to_numpy()[rows]]
-        return np.where(iteration >= 0, iteration + self._outside, rank)
+    def layers(self, frame: pd.DataFrame, rows: np.ndarray, key_count: int) -> np.ndarray:
+        """A number per row for its layer in its place: the place times ``key_count``, and the layer's key."""
+        number = frame["iteration_index"].to_numpy()[rows].astype(np.int64)
+        number += self._outside
+        outside = np.flatnonzero(number < self._outside)
+        number[outside] = self._rank_of_process[frame["process_index"].to_numpy()[rows[outside]]]
+        number *= key_count
+        number += frame["layer_key"].to_numpy()[rows]
+        return number
 
     def iteration(self, place: np.ndarray) -> np.ndarray:
         return np.maximum(place - self._outside, -1)
@@ -157,7 +177,7 @@ def _numbered(*groups: np.ndarray) -> tuple[np.ndarray, ...]:
     is_there = np.zeros(width, bool)
     for values in groups:
         is_there[values] = True
-    position = np.cumsum(is_there) - 1
+    position = np.cumsum(is_there, dtype=np.int32 if width < 1 << 31 else np.int64) - 1
     return np.flatnonzero(is_there), *(position[values] for values in groups)
 
 
