@@ -153,7 +153,7 @@ def test_one_row_each_with_failures_as_rows(tmp_path):
     (tmp_path / "in" / "junk.sqlite").write_bytes(b"junk" * 100)
     result = batch(tmp_path / "in", tmp_path / "out", workers=2)
     fleet = fleet_of(tmp_path / "out").set_index("capture_name")
-    assert fleet["kernel_count"].to_dict() == {"c0": 0, "c1": 1, "c2": 2, "empty": 0, "junk": 0}
+    assert fleet["kernel_count"].to_dict() == {"c0": 0, "c1": 1, "c2": 2, "empty": -1, "junk": -1}
     assert fleet["code"].to_dict() == {
         "c0": "",
         "c1": "",
@@ -422,7 +422,10 @@ def test_command_ends_4_only_when_nothing_could_be_read(tmp_path):
     assert "batch-all-failed" in none.stderr and "Next: xsp-post table fleet " in none.stderr
     fleet = tmp_path / "b" / "fleet.xsp.sqlite"
     assert f"each capture: xsp-post table fleet {fleet}" in none.stderr
-    assert for_people(open_store(fleet), "fleet")["layer_count"].isna().all()  # unknown, not none
+    row = for_people(open_store(fleet), "fleet").iloc[0]
+    unknown = row[["layer_count", "kernel_count", "device_ns", "busy_ns", "gpu_count", "iteration_count",
+                   "counter_count", "finding_count"]]  # fmt: skip
+    assert unknown.isna().all() and row["source_count"] == 1, "unknown, not none"
 
 
 def test_all_real_captures_one_row_each(tmp_path, captures):
