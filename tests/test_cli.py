@@ -82,6 +82,7 @@ def test_a_table_in_every_text_format(capture, form):
     assert "gemm" in done.stdout
     if form == "json":
         assert json.loads(done.stdout)["data"][0]["kernel_count"] == 1
+        assert xsp("table", capture, "a10", "-f", form).stdout == done.stdout, "the file may come first"
 
 
 def test_a_table_as_parquet(capture, tmp_path):

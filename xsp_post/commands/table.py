@@ -58,6 +58,7 @@ def table(
 
     A terminal shows labels; `--format csv`, `json` and `md` keep the names of the columns.
     """
+    name, sources = _table_first(name, sources)
     shared.spare_sources(sources, output)
     chosen = "json" if as_json else format
     if chosen not in FORMATS:
@@ -86,6 +87,18 @@ def table(
     with atomic_output(output, force) as temporary:
         temporary.write_bytes(_encoded(frame, chosen, top))
     shared.say(f"Wrote {path_text(output)} ({len(frame):,} rows)")
+
+
+def _table_first(name: str, sources: list[Path]) -> tuple[str, list[Path]]:
+    """`table FILE A10` means `table A10 FILE`: the other commands begin with the file."""
+    from xsp_post.analyses import find
+    from xsp_post.schemas import TABLES
+
+    last = str(sources[-1])
+    is_table = last.lower() in TABLES or find(last.lower()) is not None
+    if not is_table or Path(last).exists() or not Path(name).exists():
+        return name, sources
+    return last, [Path(name), *sources[:-1]]
 
 
 def _sorted(frame: pd.DataFrame, sort: str, name: str) -> pd.DataFrame:
