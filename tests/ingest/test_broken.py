@@ -104,7 +104,7 @@ def test_a_log_that_a_program_still_writes_is_refused(tmp_path):
         assert sorted(os.listdir(tmp_path)) == before
 
 
-def count_only(self, request, stop):
+def count_only(self, request):
     """Instead of `_decode`: the rows are left to SQLite."""
     self.row_counts[request.table] = self._count(request.table)
 

@@ -27,11 +27,9 @@ REQUEST = Request("t", WANTS)
 
 def decoded(path, request=REQUEST):
     """The columns by the pages alone, None where SQLite has to read them."""
-    from threading import Event
-
     tables = SqliteTables(path)
     tables.columns("t")
-    return tables._decode(request, Event())
+    return tables._decode(request)
 
 
 def make(

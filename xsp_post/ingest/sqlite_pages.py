@@ -8,7 +8,7 @@ looks damaged, `Unusual` is raised and SQLite reads the table (`sqlite_tables`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,12 @@ _CHUNK_BYTES = 2 << 20  # decoded at once: small enough for the processor's cach
 _MANY = 0x80  # of a byte of a number of several bytes: more follow
 _LONGEST_VALUE = 8
 # Sizes of values by their type of one byte: nothing, six sizes of whole numbers, a float, 0, 1, two that are reserved
-_SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0, *((k - 12) // 2 for k in range(12, _MANY))], np.int64)
-_SHIFTS = np.where(_SIZES[:10] > 0, 64 - 8 * np.minimum(_SIZES[:10], 8), 63)  # of eight bytes read at the value
+_BEYOND = 1 << 40  # for what is reserved: no row is as long
+_SIZES = np.array(
+    [0, 1, 2, 3, 4, 6, 8, 8, 0, 0, _BEYOND, _BEYOND, *((k - 12) // 2 for k in range(12, _MANY))], np.int64
+)
+_SHIFTS = np.where(_SIZES[:10] > 0, 64 - 8 * _SIZES[:10], 63)  # of eight bytes read at the value
+_AT_ONCE = 8  # types that are read as one number
 _NULL, _FLOAT, _ZERO, _ONE, _FIRST_TEXT = 0, 7, 8, 9, 12
 
 
@@ -58,13 +62,18 @@ class PageFile:
             raise Unusual
         self.usable_bytes = self.page_bytes - head[20]
         self.page_count = os.fstat(self._file).st_size // self.page_bytes
+        self._buffer = np.zeros(0, np.uint8)
 
     def close(self) -> None:
         os.close(self._file)
 
     def read(self, pages: np.ndarray) -> np.ndarray:
-        """The bytes of some pages one after the other, and a few more so that every value can be read as eight."""
-        buffer = np.zeros(len(pages) * self.page_bytes + _LONGEST_VALUE, np.uint8)
+        """The bytes of some pages one after the other, and a few more so that every value can be read as eight; until
+        others are read."""
+        size = len(pages) * self.page_bytes + _LONGEST_VALUE
+        if len(self._buffer) < size:
+            self._buffer = np.zeros(size, np.uint8)
+        buffer = self._buffer[:size]
         view = buffer.data
         edges = np.flatnonzero(np.diff(pages) != 1) + 1
         for first, last in zip([0, *edges.tolist()], [*edges.tolist(), len(pages)]):
@@ -107,12 +116,13 @@ class _Page:
             raise Unusual
         short = self.word(">u2")
         self.counts = short[self.base + 3].astype(np.int64)
-        if int(self.counts.max()) * 2 + head_bytes > file.usable_bytes:
+        most = int(self.counts.max())
+        if most * 2 + head_bytes > file.usable_bytes:
             raise Unusual
         base = np.repeat(self.base, self.counts)
-        before = np.repeat(np.cumsum(self.counts) - self.counts, self.counts)
-        listed = base + head_bytes + 2 * (np.arange(len(base)) - before)
-        offset = short[listed].astype(np.int64)
+        whole = self.bytes[: len(pages) * file.page_bytes].reshape(len(pages), file.page_bytes)
+        listed = whole[:, head_bytes : head_bytes + 2 * most].view(">u2")
+        offset = listed[np.arange(most) < self.counts[:, np.newaxis]].astype(np.int64)
         if len(offset) and (int(offset.min()) < head_bytes or int(offset.max()) > file.usable_bytes - 4):
             raise Unusual
         self.cells = base + offset
@@ -124,15 +134,11 @@ class _Page:
         return np.ndarray((len(self.bytes) - size + 1,), dtype, self.bytes, strides=(1,))
 
 
-def read_table(
-    file: PageFile, stored: Stored, request: Request, row_count: int, is_stopped: Callable[[], bool]
-) -> pa.Table:
+def read_table(file: PageFile, stored: Stored, request: Request, row_count: int) -> pa.Table:
     """The wanted columns of all rows. Raises `Unusual` where they cannot be read here, or are not ``row_count``."""
     columns = {w.alias: _Column(w, stored, row_count, request) for w in request.wants}
     done = 0
     for pages in file.chunks(file.leaves(stored.root_page)):
-        if is_stopped():
-            raise Unusual
         rows = _Rows(_Page(file, pages, _LEAF, 8), file.usable_bytes)
         if done + len(rows.at) > row_count:
             raise Unusual
@@ -173,7 +179,7 @@ class _Rows:
     """The rows of some pages, read column by column from the left."""
 
     def __init__(self, page: _Page, usable_bytes: int) -> None:
-        self.bytes, self.word = page.bytes, page.word(">i8")
+        self.bytes, self.word = page.bytes, page.word
         length, at = self._number(page.cells)
         self.row_number, at = self._number(at)
         head = self.bytes[at]
@@ -210,20 +216,28 @@ class _Rows:
                 column.values[where] = self.row_number
             elif column.index >= 0:
                 wanted.setdefault(column.index, []).append(column)
-        at, value_at, skipped = self.at, self.body, 0
+        types = self.word("<u8")
+        at, value_at, skipped, used = self.at, self.body, 0, _AT_ONCE
         for index in range(max(wanted, default=-1) + 1):
-            kind: np.ndarray = self.bytes[1 + index :][at]  # of one byte, else made longer below
-            if (long := kind >= _MANY).any():
-                kind, at = self._long_kinds(kind, long, at, 1 + index)
-            is_alike = bool((kind == kind[0]).all())
-            size = _sizes(kind[:1] if is_alike else kind)
+            if used == _AT_ONCE:
+                read, used = types[1 + index :][at], 0
+                first, differing = int(read[0]), int(np.bitwise_or.reduce(read ^ read[0]))
+                several = int(np.bitwise_or.reduce(read))
+            if several >> 8 * used & _MANY:  # of several bytes: what follows lies further on
+                kind, at = self._long_kinds(read.view(np.uint8)[used::_AT_ONCE], at, 1 + index)
+                used = _AT_ONCE
+            else:
+                is_alike = not differing >> 8 * used & 0xFF
+                kind = np.array([first >> 8 * used & 0xFF]) if is_alike else read.view(np.uint8)[used::_AT_ONCE].copy()
+                used += 1
+            size = _sizes(kind)  # one of all rows, or one of each
             for column in wanted.get(index, ()):
                 place = value_at if not skipped else value_at + skipped
                 if column.is_text:
-                    column.parts.append(self._texts(kind, np.broadcast_to(size, kind.shape), place))
+                    column.parts.append(self._texts(kind, size, place))
                 else:
-                    self._integers(kind, is_alike, place, column, where)
-            if is_alike:
+                    self._integers(kind, place, column, where)
+            if len(kind) == 1:
                 skipped += int(size[0])
             else:
                 value_at = value_at + (size + skipped if skipped else size)
@@ -232,10 +246,9 @@ class _Rows:
         if (at + 1 + max(wanted, default=-1) >= self.body).any() or (value_at + skipped > self.stop).any():
             raise Unusual
 
-    def _long_kinds(
-        self, kind: np.ndarray, long: np.ndarray, at: np.ndarray, offset: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _long_kinds(self, kind: np.ndarray, at: np.ndarray, offset: int) -> tuple[np.ndarray, np.ndarray]:
         """Types of up to three bytes (long texts), and the places from which the next ones count."""
+        long = kind >= _MANY
         kind = (kind & 0x7F).astype(np.int64)
         for _ in range(2):
             at = at + long
@@ -246,50 +259,50 @@ class _Rows:
                 return kind, at
         raise Unusual
 
-    def _integers(self, kind: np.ndarray, is_alike: bool, place: np.ndarray, column: _Column, where: slice) -> None:
+    def _integers(self, kind: np.ndarray, place: np.ndarray, column: _Column, where: slice) -> None:
         constants = {_NULL: column.default, _ZERO: 0, _ONE: 1}
-        if is_alike and int(kind[0]) in constants:
+        if len(kind) == 1 and int(kind[0]) in constants:
             column.values[where] = np.array([constants[int(kind[0])]], np.int64).astype(column.values.dtype)
             return
         if (kind > _ONE).any() or (kind == _FLOAT).any():
             raise Unusual
-        read = self.word[place]
+        read = self.word(">i8")[place]
         values = read.byteswap(inplace=True).view(read.dtype.newbyteorder())
-        values >>= _SHIFTS[kind[0] if is_alike else kind]
-        if not is_alike:
-            for constant, value in constants.items():
-                here = kind == constant
-                if here.any():
-                    values[here] = value
+        values >>= _SHIFTS[kind]
+        for constant, value in constants.items():
+            here = kind == constant
+            if here.any():
+                values[here] = value
         column.values[where] = values
 
     def _texts(self, kind: np.ndarray, size: np.ndarray, place: np.ndarray) -> pa.Array:
-        """Texts (of NULL the empty one): those of one length are copied at once, then all put in order."""
-        if ((kind != _NULL) & (kind < _FIRST_TEXT)).any() or int((place + size).max()) > len(self.bytes):
+        """Texts (of NULL the empty one): those of one length are copied at once."""
+        if ((kind != _NULL) & (kind < _FIRST_TEXT)).any():
             raise Unusual
-        lengths, group = np.unique(size, return_inverse=True)
-        order = np.argsort(group, kind="stable")
-        ends = np.cumsum(np.bincount(group))
-        parts = []
-        for length, first, last in zip(lengths.tolist(), [0, *ends.tolist()], ends.tolist()):
-            if length:
-                every = np.ndarray((len(self.bytes) - length + 1,), f"V{length}", self.bytes, strides=(1,))
-                parts.append(every[place[order[first:last]]].view(np.uint8))
-        offsets = np.zeros(len(kind) + 1, np.int32)
-        np.cumsum(size[order], out=offsets[1:])
-        data = np.concatenate(parts) if parts else np.zeros(0, np.uint8)
-        texts = pa.Array.from_buffers(pa.binary(), len(kind), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-        if len(lengths) == 1:
-            return texts
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return texts.take(pa.array(back))
+        size = np.broadcast_to(size, place.shape)
+        offsets = np.zeros(len(place) + 1, np.int64)
+        np.cumsum(size, out=offsets[1:])
+        if offsets[-1] > len(self.bytes):  # rows that lie over one another
+            raise Unusual
+        data = np.empty(int(offsets[-1]), np.uint8)
+        order = np.argsort(size.astype(np.int32), kind="stable")
+        lengths = size[order]
+        edges = np.flatnonzero(np.diff(lengths)) + 1
+        for first, last in zip([0, *edges.tolist()], [*edges.tolist(), len(order)]):
+            if length := int(lengths[first]):
+                rows = order[first:last]
+                _stretches(data, length)[offsets[rows]] = _stretches(self.bytes, length)[place[rows]]
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+        return pa.Array.from_buffers(pa.binary(), len(place), buffers)
+
+
+def _stretches(data: np.ndarray, length: int) -> np.ndarray:
+    """So many bytes that begin at each byte."""
+    return np.ndarray((len(data) - length + 1,), f"V{length}", data, strides=(1,))
 
 
 def _sizes(kind: np.ndarray) -> np.ndarray:
     """Bytes of values of these types."""
     if kind.dtype == np.uint8:
-        if ((kind == 10) | (kind == 11)).any():
-            raise Unusual
         return _SIZES[kind]
     return np.where(kind < _MANY, _SIZES[np.minimum(kind, _MANY - 1)], (kind - 12) // 2)
