@@ -58,16 +58,13 @@ class Advice:
 
 
 # A report asks for the same advice in several places, and each replays the recording for every change.
-_KNOWN: WeakKeyDictionary[Results, tuple[Limit, list[Advice]]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Results, tuple[Limit, list[Advice], list[Advice]]] = WeakKeyDictionary()
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
     """The changes worth trying, those with the highest bound first, and last what came before the executions. None
     where the capture only recorded a CUDA graph: its host code runs once."""
-    known = _KNOWN.get(results)
-    if known is None or known[0] != limit:
-        known = _KNOWN[results] = limit, _advice(results, limit)
-    return list(known[1])
+    return list(_known(results, limit)[2])
 
 
 def why_none(results: Results, limit: Limit) -> str:
@@ -75,17 +72,22 @@ def why_none(results: Results, limit: Limit) -> str:
     if limit.records_graph:
         return "Nothing is advised: the capture shows how a CUDA graph was recorded, not how it ran."
     least = format_ratio_percent(LEAST_RATIO)
-    if tried := _worth(results, limit):
+    if tried := _known(results, limit)[1]:
         names = ", ".join(one.code for one in tried)
         few = "saves less than that, or less than the replay's error"
         return f"Nothing is advised: in a replay, what concerns {least} of the time or more ({names}) {few}."
     return f"Nothing is advised: no change that is known concerns {least} of the time or more."
 
 
-def _advice(results: Results, limit: Limit) -> list[Advice]:
-    replayed = [_replayed(results, limit, one) for one in _worth(results, limit)]
-    kept = [one for one in replayed if one is not None]
-    return sorted(kept, key=lambda one: (one.bound_of == _RECORDED, -one.bound_ns))[:MOST]
+def _known(results: Results, limit: Limit) -> tuple[Limit, list[Advice], list[Advice]]:
+    """The limit, the changes that were tried, and the advice."""
+    known = _KNOWN.get(results)
+    if known is None or known[0] != limit:
+        tried = _worth(results, limit)
+        kept = [one for one in (_replayed(results, limit, one) for one in tried) if one is not None]
+        advice = sorted(kept, key=lambda one: (one.bound_of == _RECORDED, -one.bound_ns))[:MOST]
+        known = _KNOWN[results] = limit, tried, advice
+    return known
 
 
 def _worth(results: Results, limit: Limit) -> list[Advice]:

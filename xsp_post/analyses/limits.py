@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import pandas as pd
 
@@ -84,8 +85,19 @@ class Limit:
         return dict(self.groups).get(group, 0) / max(self.window_ns, 1)
 
 
+# A page asks for the same limit in several places.
+_KNOWN: WeakKeyDictionary[Results, dict[tuple[int, ...] | None, Limit]] = WeakKeyDictionary()
+
+
 def find_limit(results: Results, captures: Sequence[int] | None = None) -> Limit:
     """What limits the measured executions, else the warm-up, else what was recorded. ``captures``: of these only."""
+    known, of = _KNOWN.setdefault(results, {}), None if captures is None else tuple(captures)
+    if of not in known:
+        known[of] = _limit(results, of)
+    return known[of]
+
+
+def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
     windows, causes = frame_or_empty(results, "device_windows"), frame_or_empty(results, "idle_causes")
     if captures is not None:
         windows = windows[windows["capture_id"].isin(list(captures))]
@@ -137,8 +149,8 @@ def group_times(windows: pd.DataFrame, causes: pd.DataFrame) -> dict[str, int]:
         COMMUNICATION: int(windows["communication_ns"].sum()),
         COPY: int(windows["copy_busy_ns"].sum()),
     }
-    summed = causes.assign(group=groups_of(causes)).groupby("group", sort=False)["idle_ns"].sum()
-    for group, time in summed.items():
+    by_cause = causes.groupby(["cause", "detail"], sort=False, observed=True, dropna=False)["idle_ns"].sum().reset_index()
+    for group, time in by_cause.groupby(groups_of(by_cause), sort=False)["idle_ns"].sum().items():
         result[str(group)] = result.get(str(group), 0) + int(time)
     return result
 
@@ -228,15 +240,19 @@ def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str
     if layer:
         causes = causes[_matching(causes["layer_path"], layer)]
     keys = ["cause", "call_name", "detail", "owner", *(["layer_path"] if layer else [])]
-    plain = causes.assign(**{key: causes[key].astype(object) for key in keys})
-    plain["owner"] = _with_others(plain)
-    summed = plain.groupby(keys, sort=False).agg(
-        idle_ns=("idle_ns", "sum"), piece_count=("piece_count", "sum"), longest_ns=("longest_ns", "max")
-    )
-    rows = summed.reset_index().nlargest(count, "idle_ns").to_dict("records")
+    summed = _summed(causes, keys)
+    if summed["detail"].eq(FIRST_LAUNCH).any():
+        summed = _summed(summed.assign(owner=_with_others(summed)), keys)
+    rows = summed.nlargest(count, "idle_ns").to_dict("records")
     window = max(limit.window_ns, 1)
     return [CauseRow(**{"layer_path": "", **{str(k): v for k, v in row.items()}}, ratio=row["idle_ns"] / window)
             for row in rows]  # fmt: skip
+
+
+def _summed(causes: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Idle time, its pieces and the longest of them for each combination of some columns."""
+    amounts = {"idle_ns": "sum", "piece_count": "sum", "longest_ns": "max"}
+    return causes.groupby(keys, sort=False, observed=True).agg(amounts).reset_index()
 
 
 def lead_in(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:
@@ -265,11 +281,10 @@ def _beside(results: Results, limit: Limit, scope: str) -> tuple[int, CauseRow |
 def _with_others(causes: pd.DataFrame) -> pd.Series:
     """Owners; of launches that loaded code, which happen wherever a kernel is first met, one for all."""
     loads = causes["detail"].eq(FIRST_LAUNCH)
-    if not loads.any():
-        return causes["owner"]
-    owners = causes[loads].groupby("owner", sort=False)["idle_ns"].sum().sort_values(ascending=False).index
+    by_owner = causes[loads].groupby("owner", sort=False, observed=True)["idle_ns"].sum()
+    owners = by_owner.sort_values(ascending=False).index
     others = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
-    return causes["owner"].mask(loads, f"{owners[0] or 'code outside every range'}{others}")
+    return causes["owner"].astype(object).mask(loads, f"{owners[0] or 'code outside every range'}{others}")
 
 
 def in_scope(results: Results, limit: Limit) -> pd.DataFrame:

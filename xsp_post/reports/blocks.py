@@ -112,7 +112,7 @@ def _says_nothing(values: pd.Series) -> bool:
     if values.name not in ("bound", "counter_source") and (
         values.dtype == object or isinstance(values.dtype, (pd.CategoricalDtype, pd.StringDtype))
     ):
-        return bool((values.isna() | (values.astype(str) == "")).all())
+        return bool((values.isna() | values.eq("")).all())
     if values.name == "bound":
         return bool((values.astype(str) == "unknown").all())
     if values.name == "counter_source":

@@ -7,7 +7,8 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from xsp_post.analyses.limits import in_scope
+from xsp_post.analyses.advice import advise
+from xsp_post.analyses.limits import Limit, in_scope
 from xsp_post.model.results import Results
 from xsp_post.reports import theme, verdict
 from xsp_post.reports import why as report
@@ -20,18 +21,17 @@ from xsp_post.schemas.views import view_of
 ROW_LIMIT = 100
 
 
-def data(results: Results) -> pd.DataFrame:
-    """The causes of idle time in what the verdict speaks of, summed over devices, largest first."""
-    limit = verdict.main_limit(results)
+def data(results: Results, limit: Limit) -> pd.DataFrame:
+    """The causes of idle time in what a limit speaks of, summed over devices, largest first."""
     if not limit.scope:
         return pd.DataFrame(columns=list(view_of("idle_causes")))
     causes = in_scope(results, limit)
     keys = ["cause", "call_name", "detail", "owner", "layer_path"]
-    summed = causes.astype(dict.fromkeys(keys, str)).groupby(keys, sort=False).agg(
+    summed = causes.groupby(keys, sort=False, observed=True).agg(
         idle_ns=("idle_ns", "sum"), piece_count=("piece_count", "sum"), longest_ns=("longest_ns", "max")
     )  # fmt: skip
     frame = summed.reset_index().sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)
-    return frame.assign(cause=frame["cause"].map(verdict.CAUSES))
+    return frame.assign(cause=frame["cause"].astype(object).map(verdict.CAUSES))
 
 
 def chart(frame: pd.DataFrame) -> Any:
@@ -55,11 +55,10 @@ def chart(frame: pd.DataFrame) -> Any:
 
 
 def _make(results: Results, case: Case | None) -> Section | None:
-    said = report.why(results)
-    frame = data(results)
+    limit = verdict.main_limit(results)
+    frame = data(results, limit)
     if frame.empty:
         return None
-    limit = said.limit
     blocks: list[Any] = [
         Note(f"The time went to {report.parts_of(limit)}.", "lead"),
         Chart("idle-causes", chart(frame), "Idle time by cause. docs/why.md says how each is found.", "By cause"),
@@ -67,9 +66,9 @@ def _make(results: Results, case: Case | None) -> Section | None:
               "Causes with the range that owns them", len(frame), bars=("idle_ns",),
               command="xsp-post table idle_causes STORE --format csv"),
     ]  # fmt: skip
-    if said.replay_note:
-        blocks.append(Note(said.replay_note))
-    for number, one in enumerate(said.advice, 1):
+    if note := report.replay_note(results):
+        blocks.append(Note(note))
+    for number, one in enumerate(advise(results, limit), 1):
         gain = report.gain_of(one)
         text = f"{number}. {one.what} Gain: {gain}. {one.evidence} Assumed: {one.assumption}"
         blocks.append(Note(visible(text, 1000)))
