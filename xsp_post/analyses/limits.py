@@ -149,8 +149,9 @@ def group_times(windows: pd.DataFrame, causes: pd.DataFrame) -> dict[str, int]:
         COMMUNICATION: int(windows["communication_ns"].sum()),
         COPY: int(windows["copy_busy_ns"].sum()),
     }
-    by_cause = causes.groupby(["cause", "detail"], sort=False, observed=True, dropna=False)["idle_ns"].sum().reset_index()
-    for group, time in by_cause.groupby(groups_of(by_cause), sort=False)["idle_ns"].sum().items():
+    by_cause = causes.groupby(["cause", "detail"], sort=False, observed=True, dropna=False)["idle_ns"].sum()
+    summed = by_cause.reset_index()
+    for group, time in summed.groupby(groups_of(summed), sort=False)["idle_ns"].sum().items():
         result[str(group)] = result.get(str(group), 0) + int(time)
     return result
 

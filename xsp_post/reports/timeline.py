@@ -6,6 +6,7 @@ stay single and the others are joined per lane into blocks that say how many the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,25 +92,34 @@ def data(results: Results, limit: int = EVENT_LIMIT) -> tuple[pick.Window, pd.Da
     launch_start_ns, launch_end_ns, queue_delay_ns (−1 none), layer_index, event_count (> 1: a joined block)."""
     capture_id = pick.deepest_capture(results)
     iteration = pick.median_iteration(results, capture_id)
-    events = _events(results, capture_id, -1 if iteration is None else int(iteration["iteration_index"]))
-    if events.empty:
+    index = -1 if iteration is None else int(iteration["iteration_index"])
+    groups = _events(results, capture_id, index)
+    if not groups:
         return None
-    start = int(events["start_ns"].min())
-    end = int(events["end_ns"].max())
+    start = min(int(events["start_ns"].min()) for events in groups.values())
+    end = max(int(events["end_ns"].max()) for events in groups.values())
     if iteration is None:
         title = "the whole capture"
     else:
         start = min(start, int(iteration["start_ns"]))
-        title = f"iteration {int(iteration['iteration_index'])} ({visible(iteration['phase'], 60)})"
-    index = -1 if iteration is None else int(iteration["iteration_index"])
-    events, left_out = _drawable(events)
-    window = pick.Window(capture_id, index, start, end, title, left_out)
-    for column in ("start_ns", "end_ns"):
-        events[column] -= start
-    for column in ("launch_start_ns", "launch_end_ns"):
-        events[column] = np.where(events[column] >= 0, events[column] - start, -1)
-    parts = [_thin(part.reset_index(drop=True), limit, end - start) for _, part in events.groupby("group", sort=False)]
-    return window, pd.concat(parts, ignore_index=True)
+        title = f"iteration {index} ({visible(iteration['phase'], 60)})"
+    parts, left_out = [], 0
+    for group, events in groups.items():  # one after the other: all of them together are large
+        is_drawn = _is_drawable(events)
+        left_out += int((~is_drawn).sum())
+        thin = _thin(events if is_drawn.all() else events[is_drawn], limit, start, end - start)
+        parts.append(_from(thin, start).assign(group=group))
+    return pick.Window(capture_id, index, start, end, title, left_out), pd.concat(parts, ignore_index=True)
+
+
+def _from(events: pd.DataFrame, start_ns: int) -> pd.DataFrame:
+    """Events with times from the window's start."""
+    times = {column: events[column] - start_ns for column in ("start_ns", "end_ns")}
+    launches = {
+        column: np.where(events[column] >= 0, events[column] - start_ns, -1)
+        for column in ("launch_start_ns", "launch_end_ns")
+    }
+    return events.assign(**times, **launches)
 
 
 def _select(results: Results, table: str, columns: list[str], capture_id: int, iteration: int) -> pd.DataFrame:
@@ -120,16 +130,19 @@ def _select(results: Results, table: str, columns: list[str], capture_id: int, i
     return frame[mask].reset_index(drop=True)
 
 
-def _events(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
-    parts = [
-        _ranges(results, capture_id, iteration),
-        *_kernels(results, capture_id, iteration),
-        _memory(results, capture_id, iteration),
-        _idle(results, capture_id, iteration),
-        _path(results, capture_id, iteration),
-    ]
-    parts = [part for part in parts if len(part)]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+def _events(results: Results, capture_id: int, iteration: int) -> dict[str, pd.DataFrame]:
+    """The events of each group of lanes that has any; what all events of a group lack is no column."""
+    launches, kernels = _kernels(results, capture_id, iteration)
+    memory = _memory(results, capture_id, iteration)
+    both = len(kernels) and len(memory)
+    groups = {
+        "ranges": _ranges(results, capture_id, iteration),
+        "launches": launches,
+        "streams": pd.concat([_complete(kernels), _complete(memory)]) if both else kernels if len(kernels) else memory,
+        "idle": _idle(results, capture_id, iteration),
+        "path": _path(results, capture_id, iteration),
+    }
+    return {group: events for group, events in groups.items() if len(events)}
 
 
 def _ranges(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
@@ -137,21 +150,19 @@ def _ranges(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     nodes = nodes[nodes["level"].ne("CAPTURE") & nodes["end_ns"].gt(nodes["start_ns"])].reset_index(drop=True)
     if nodes.empty:
         return nodes
-    thread = nodes["process_id"].astype(str) + " / " + nodes["thread_id"].astype(str)
-    depth = nodes["depth"] - nodes.groupby(thread)["depth"].transform("min")
+    thread = _worded(nodes, ["process_id", "thread_id"], _thread)
+    depth = nodes["depth"] - nodes.groupby(thread["lane_key"])["depth"].transform("min")
     layers = frame_or_empty(results, "layers", ["capture_id", "node_id", "layer_index"])
     layer_of = (
         layers[layers["capture_id"].eq(capture_id)].drop_duplicates("node_id").set_index("node_id")["layer_index"]
     )
     full = visible_series(nodes["name"])
     return _frame(
-        "ranges",
-        _thread(nodes["process_id"], nodes["thread_id"]),
-        thread,
         nodes["start_ns"],
         nodes["end_ns"],
-        full,
-        full,
+        **thread,
+        name=full,
+        full_name=full,
         kind=nodes["level"].astype(object),
         sub=depth,
         layer_index=nodes["layer_node_id"].map(layer_of).fillna(-1).astype("int64"),
@@ -159,42 +170,39 @@ def _ranges(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     )
 
 
-def _kernels(results: Results, capture_id: int, iteration: int) -> list[pd.DataFrame]:
+def _kernels(results: Results, capture_id: int, iteration: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Launches, and what they launched."""
     kernels = _select(results, "kernels", _KERNEL_COLUMNS, capture_id, iteration)
     if kernels.empty:
-        return []
-    full, short = visible_series(kernels["name"]), short_kernels(kernels["name"])
-    stream = _stream(kernels)
+        return kernels, kernels
+    names = {"name": short_kernels(kernels["name"]), "full_name": visible_series(kernels["name"])}
+    launching = ["process_id", "launch_thread_id"]
     executed = _frame(
-        "streams",
-        stream,
-        stream,
         kernels["start_ns"],
         kernels["end_ns"],
-        short,
-        full,
+        **_worded(kernels, _STREAM, _stream),
+        **names,
         kind="KERNEL",
         layer_index=kernels["layer_index"],
         queue_delay_ns=kernels["queue_delay_ns"],
         launch_start_ns=kernels["launch_start_ns"],
         launch_end_ns=kernels["launch_end_ns"],
-        launch_key=kernels["process_id"].astype(str) + " / " + kernels["launch_thread_id"].astype(str),
+        launch_key=_worded(kernels, launching, _thread)["lane_key"],
     )
     launched = kernels["launch_start_ns"].ge(0).to_numpy()
     some = kernels[launched]
+    thread = _worded(some, launching, _thread)
     launches = _frame(
-        "launches",
-        "launches of " + _thread(some["process_id"], some["launch_thread_id"]),
-        some["process_id"].astype(str) + " / " + some["launch_thread_id"].astype(str),
         some["launch_start_ns"],
         some["launch_end_ns"],
-        short[launched],
-        full[launched],
+        lane="launches of " + thread["lane"],
+        lane_key=thread["lane_key"],
+        **{name: texts[launched] for name, texts in names.items()},
         kind="LAUNCH",
         layer_index=some["layer_index"],
     )
     # one graph launch starts many kernels: it is one call
-    return [launches.drop_duplicates(["lane_key", "start_ns", "end_ns"]), executed]
+    return launches.drop_duplicates(["lane_key", "start_ns", "end_ns"]), executed
 
 
 def _memory(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
@@ -202,129 +210,136 @@ def _memory(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     if copies.empty:
         return copies
     full = visible_series(copies["name"]) + " · " + copies["bytes"].map(units.format_bytes)
-    stream = _stream(copies)
-    return _frame("streams", stream, stream, copies["start_ns"], copies["end_ns"], full, full, kind="MEMORY")
+    return _frame(copies["start_ns"], copies["end_ns"], **_worded(copies, _STREAM, _stream),
+                  name=full, full_name=full, kind="MEMORY")  # fmt: skip
 
 
 def _idle(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     """Why each device waited, as a lane of its own below the streams; the kind names the group of the cause."""
+
+    def words(idle: pd.DataFrame) -> dict[str, pd.Series]:
+        cause = idle["cause"].astype(str).map(CAUSES)
+        call, detail = visible_series(idle["call_name"]), visible_series(idle["detail"])
+        full = cause + (" (" + call + ")").where(call.ne(""), "") + (", " + detail).where(detail.ne(""), "")
+        lane = "GPU " + idle["device_id"].astype(str) + " waits for"
+        return {"lane": lane, "lane_key": lane, "name": cause, "full_name": full, "kind": "IDLE-" + groups_of(idle)}
+
     idle = _select(results, "idle", _IDLE_COLUMNS, capture_id, iteration)
     if idle.empty:
         return idle
-    cause = idle["cause"].astype(str).map(CAUSES)
-    call, detail = visible_series(idle["call_name"]), visible_series(idle["detail"])
-    full = cause + (" (" + call + ")").where(call.ne(""), "") + (", " + detail).where(detail.ne(""), "")
-    lane = "GPU " + idle["device_id"].astype(str) + " waits for"
-    kind = "IDLE-" + groups_of(idle)
-    return _frame("idle", lane, lane, idle["start_ns"], idle["end_ns"], cause, full, kind=kind,
-                  layer_index=idle["layer_index"])  # fmt: skip
+    said = _worded(idle, ["device_id", "cause", "call_name", "detail"], words)
+    return _frame(idle["start_ns"], idle["end_ns"], **said, layer_index=idle["layer_index"])
 
 
 def _path(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
     """The critical path, as a lane of its own above the others, where it is known of this execution."""
+
+    def words(path: pd.DataFrame) -> dict[str, pd.Series]:
+        word, name = path["kind"].astype(str), path["name"]
+        is_named = name.astype(str).ne("")
+        return {
+            "name": word + (": " + short_kernels(name)).where(is_named, ""),
+            "full_name": word + (": " + visible_series(name)).where(is_named, ""),
+            "kind": "PATH-" + word.map(_PATH_KINDS).fillna("LAUNCH"),
+        }
+
     path = _select(results, "critical_path", _PATH_COLUMNS, capture_id, iteration)
     path = path[path["end_ns"].gt(path["start_ns"])]
     if path.empty:
         return path
-    word = path["kind"].astype(str)
-    name = word + (": " + short_kernels(path["name"])).where(path["name"].astype(str).ne(""), "")
-    full = word + (": " + visible_series(path["name"])).where(path["name"].astype(str).ne(""), "")
-    kind = "PATH-" + word.map(_PATH_KINDS).fillna("LAUNCH")
     layer = path["layer_index"].fillna(-1).astype("int64")
-    return _frame("path", "critical path", "path", path["start_ns"], path["end_ns"], name, full, kind=kind,
-                  layer_index=layer)  # fmt: skip
+    return _frame(path["start_ns"], path["end_ns"], lane="critical path", lane_key="path",
+                  **_worded(path, ["kind", "name"], words), layer_index=layer)  # fmt: skip
 
 
-def _thread(process: pd.Series, thread: pd.Series) -> pd.Series:
-    label = "thread " + thread.astype(str)
-    return "process " + process.astype(str) + " · " + label if process.nunique() > 1 else label
+def _worded(
+    rows: pd.DataFrame, columns: list[str], words: Callable[[pd.DataFrame], dict[str, pd.Series]]
+) -> dict[str, pd.Series]:
+    """Texts of rows by the column they are for, made once for all rows that are equal in some columns."""
+    number, first = _numbered(rows, columns)
+    distinct = rows[columns].iloc[first]
+    texts = {name: said.to_numpy(object) for name, said in words(distinct).items()}
+    return {name: pd.Series(said[number], index=rows.index, dtype=object) for name, said in texts.items()}
 
 
-def _stream(frame: pd.DataFrame) -> pd.Series:
-    several = frame["process_id"].nunique() > 1
-    gpu = "GPU " + frame["device_id"].astype(str) + " · stream " + frame["stream_id"].astype(str)
+def _numbered(rows: pd.DataFrame, columns: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """A number per row, equal where some columns are, in the order in which they are met; and where each is first."""
+    number = np.zeros(len(rows), np.int64)
+    for column in columns:
+        codes, known = pd.factorize(rows[column])
+        number = pd.factorize(number * (len(known) + 1) + codes)[0]
+    return number, np.flatnonzero(np.diff(np.maximum.accumulate(number), prepend=-1))
+
+
+def _thread(rows: pd.DataFrame) -> dict[str, pd.Series]:
+    process, thread = rows.iloc[:, 0].astype(str), rows.iloc[:, 1].astype(str)
+    lane = "thread " + thread
+    lane = "process " + process + " · " + lane if process.nunique() > 1 else lane
+    return {"lane": lane, "lane_key": process + " / " + thread}
+
+
+_STREAM = ["process_id", "device_id", "stream_id"]
+
+
+def _stream(rows: pd.DataFrame) -> dict[str, pd.Series]:
+    several = rows["process_id"].nunique() > 1
+    gpu = "GPU " + rows["device_id"].astype(str) + " · stream " + rows["stream_id"].astype(str)
     # device −1: operators of the CPU stand in for kernels, and a stream is a thread of them
-    stream = gpu.where(frame["device_id"].ge(0), "CPU operators · " + frame["stream_id"].astype(str))
-    return "process " + frame["process_id"].astype(str) + " · " + stream if several else stream
+    stream = gpu.where(rows["device_id"].ge(0), "CPU operators · " + rows["stream_id"].astype(str))
+    lane = "process " + rows["process_id"].astype(str) + " · " + stream if several else stream
+    return {"lane": lane, "lane_key": lane}
 
 
-def _frame(
-    group: str, lane: Any, key: Any, start: pd.Series, end: pd.Series, name: pd.Series, full: pd.Series, **more: Any
-) -> pd.DataFrame:
-    unset = {
-        "sub": 0,
-        "kind": "",
-        "layer_index": -1,
-        "queue_delay_ns": -1,
-        "launch_start_ns": -1,
-        "launch_end_ns": -1,
-        "launch_key": "",
-        "is_inferred": False,
-    }
-    return pd.DataFrame(
-        {
-            "group": group,
-            "lane": lane,
-            "lane_key": key,
-            "start_ns": start,
-            "end_ns": end,
-            "name": name,
-            "full_name": full,
-            "event_count": 1,
-            **(unset | more),
-        }
-    ).reset_index(drop=True)
+_UNSET: dict[str, Any] = {
+    "sub": 0,
+    "layer_index": -1,
+    "queue_delay_ns": -1,
+    "launch_start_ns": -1,
+    "launch_end_ns": -1,
+    "launch_key": "",
+    "is_inferred": False,
+}
 
 
-def _drawable(events: pd.DataFrame) -> tuple[pd.DataFrame, int]:
-    """The events of the busiest lanes of each group, down to a readable depth; and how many that leaves out."""
+def _frame(start: pd.Series, end: pd.Series, **columns: Any) -> pd.DataFrame:
+    return pd.DataFrame({"start_ns": start, "end_ns": end, "event_count": 1, **columns}).reset_index(drop=True)
+
+
+def _complete(events: pd.DataFrame) -> pd.DataFrame:
+    """Events with every column that one may have."""
+    return events.assign(**{column: value for column, value in _UNSET.items() if column not in events})
+
+
+def _is_drawable(events: pd.DataFrame) -> np.ndarray:
+    """Which events of a group are in its busiest lanes, and not below a readable depth. Shape (events,)."""
+    lane = pd.factorize(events["lane_key"])[0]
     length = (events["end_ns"] - events["start_ns"]).clip(lower=1)
-    by_lane = length.groupby([events["group"], events["lane_key"]], sort=False).sum()
-    rank = by_lane.groupby(level=0).rank(ascending=False, method="first")
-    kept = rank.reindex(pd.MultiIndex.from_frame(events[["group", "lane_key"]])).to_numpy() <= LANE_LIMIT
-    kept &= events["sub"].to_numpy() < DEPTH_LIMIT
-    return events[kept].reset_index(drop=True), int((~kept).sum())
+    rank = length.groupby(lane).sum().rank(ascending=False, method="first").to_numpy()
+    is_drawn = rank[lane] <= LANE_LIMIT
+    return is_drawn & (events["sub"].to_numpy() < DEPTH_LIMIT) if "sub" in events else is_drawn
 
 
-def _thin(events: pd.DataFrame, limit: int, length_ns: int) -> pd.DataFrame:
+def _thin(events: pd.DataFrame, limit: int, start_ns: int, length_ns: int) -> pd.DataFrame:
     """At most about ``limit`` rows: the longest single, the others joined per lane and bin of time."""
     if len(events) <= limit:
-        return events
+        return _complete(events)
     longest = np.argsort(-(events["end_ns"] - events["start_ns"]).to_numpy(), kind="stable")[: limit // 2]
-    single = np.zeros(len(events), dtype=bool)
-    single[longest] = True
-    small = events[~single]
-    lanes = max(small.groupby(["lane_key", "sub"]).ngroups, 1)
+    is_single = np.zeros(len(events), dtype=bool)
+    is_single[longest] = True
+    small = events[~is_single]
+    keys = [key for key in ("lane_key", "sub", "kind", "is_inferred") if key in small]
+    lanes = len(_numbered(small, [key for key in ("lane_key", "sub") if key in small])[1])
     bins = max(min(BIN_COUNT, limit // (2 * lanes)), 20)
-    joined = (
-        small.assign(bin=small["start_ns"] * bins // max(length_ns, 1))
-        .groupby(
-            ["group", "lane", "lane_key", "sub", "kind", "is_inferred", "bin"],
-            sort=False,
-            observed=True,
-        )
-        .agg(
-            start_ns=("start_ns", "min"),
-            end_ns=("end_ns", "max"),
-            event_count=("start_ns", "size"),
-            name=("name", "first"),
-            full_name=("full_name", "first"),
-        )
-        .reset_index()
-        .drop(columns="bin")
-    )
+    place = (small["start_ns"] - start_ns) * bins // max(length_ns, 1)
+    number, first = _numbered(small.assign(bin=place), [*keys, "bin"])
+    times = small[["start_ns", "end_ns"]].groupby(number).agg({"start_ns": "min", "end_ns": "max"})
+    joined = small[["lane", *keys, "name", "full_name"]].iloc[first].reset_index(drop=True)
+    joined = joined.assign(**times, event_count=np.bincount(number))
     several = joined["event_count"].gt(1)
     label = joined["event_count"].map(units.format_count) + " short " + joined["kind"].str.lower() + " events"
     joined["name"] = joined["name"].where(~several, label)
     joined["full_name"] = joined["full_name"].where(~several, label)
-    unset: dict[str, Any] = {
-        "layer_index": -1,
-        "queue_delay_ns": -1,
-        "launch_start_ns": -1,
-        "launch_end_ns": -1,
-        "launch_key": "",
-    }
-    return pd.concat([events[single], joined.assign(**unset)], ignore_index=True)
+    return pd.concat([_complete(events[is_single]), _complete(joined)], ignore_index=True)
 
 
 def _make(results: Results, case: Case | None) -> Section | None:
