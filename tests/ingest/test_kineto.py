@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
+from xsp_post import pipeline
 from xsp_post.base.errors import CaptureError
 from xsp_post.ingest import trace_events
 from xsp_post.ingest.interning import short_kernel_name
 from xsp_post.ingest.kineto import read_kineto, sniff_kineto
+from xsp_post.ingest.kineto_columns import Collector
 from xsp_post.ingest.kineto_events import EventDecoder
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.names import range_text
@@ -235,7 +237,7 @@ def test_backward_kernels_count_for_their_forward_layer(tmp_path: Path) -> None:
         event("kernel", "forward", 30, 5, {"pid": 0, "tid": 7}, correlation=1, device=0, stream=7),
         event("kernel", "backward", 70, 9, {"pid": 0, "tid": 7}, correlation=2, device=0, stream=7),
     ]))  # fmt: skip
-    assert trace.attributes["forward_thread_id"].max() == 1
+    assert trace.attributes["sequence"].tolist() == [-1, 4, 4]
     tree = build_tree(trace)
     assert tree.activities["layer_node_id"].nunique() == 1 and (tree.activities["layer_node_id"] > 0).all()
 
@@ -293,6 +295,18 @@ def test_pieces_decoded_by_type_give_what_plain_json_gives(captures: Path, monke
     assert typed.strings.tolist() == plain.strings.tolist()
     for frame in ("spans", "launches", "activities", "attributes", "synchronizations", "python_frames", "allocations"):
         pd.testing.assert_frame_equal(getattr(typed, frame), getattr(plain, frame))
+
+
+def test_a_long_trace_says_the_same_without_what_its_operators_were_given(captures: Path, monkeypatch) -> None:
+    path = captures / "kineto" / "vllm_decode_cuda_graph.pt.trace.json.gz"
+    monkeypatch.setattr(pipeline, "MOST_KERNELS_COUNTED", 0)
+    whole = pipeline.summarize([path])
+    monkeypatch.setattr(pipeline, "_LONG_TRACE_BYTES", 0)
+    monkeypatch.setattr(Collector, "_add_arguments", None)
+    lean = pipeline.summarize([path])
+    assert whole.findings == lean.findings and whole.frames.keys() == lean.frames.keys()
+    for name, frame in whole.frames.items():
+        pd.testing.assert_frame_equal(lean.frames[name], frame)
 
 
 def test_a_bare_list_and_gzip_are_traces_too(tmp_path: Path) -> None:

@@ -36,6 +36,10 @@ class StringTable:
         result[known] = numbers[codes[known]]
         return result
 
+    def numbers(self, texts: Sequence[str | None]) -> np.ndarray:
+        """The same of few texts, which differ."""
+        return np.array([NO_TEXT if text is None else self.add_one(text) for text in texts], np.int32)
+
     def add_one(self, text: str) -> int:
         """The number of one text; what no file could hold (lone surrogates) becomes a question mark."""
         if not text.isascii():

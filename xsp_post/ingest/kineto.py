@@ -59,13 +59,13 @@ def read_source(path: Path, *, detail: bool) -> tuple[Trace, None]:
 def read_kineto(path: Path, *, detail: bool = True) -> Trace:
     """Read one PyTorch trace; times are its own clock in ns (Kineto writes µs), texts interned.
 
-    ``attributes`` has shape_text, layer_type, sequence, forward_thread_id, external_id, arguments_id (what an operator
-    was given: `work.signature`) and allocated_bytes per span. ``dynamic_shared_memory_bytes`` is the total per block
-    (the format does not tell static from dynamic). Without ``detail`` Python frames other than modules and operators'
-    arguments are left out (`tree` needs neither).
+    ``attributes`` has shape_text, layer_type, sequence, arguments_id (what an operator was given: `work.signature`) and
+    allocated_bytes per span. ``dynamic_shared_memory_bytes`` is the total per block (the format does not tell static
+    from dynamic). Without ``detail`` what operators were given, allocations, sizes of messages and launch dimensions
+    are left out (the printed `tree` of a large trace needs none).
     Raises CaptureError when the file is damaged or holds no event of a PyTorch profiler.
     """
-    collector = Collector(with_frames=detail)
+    collector = Collector(detail=detail)
     metadata = trace_events.read_events(path, collector.add, detail=detail)
     if not (collector.spans or collector.launches or collector.activities):
         found = _counted(collector.not_understood)
@@ -90,6 +90,7 @@ class _Assembly:
 
     def __init__(self, collector: Collector, metadata: dict[str, Any]) -> None:
         self.strings = collector.strings
+        self.detail = collector.detail
         self.metadata = metadata
         self.labels = collector.labels
         self.spans = _concatenated(collector.spans)
@@ -302,24 +303,18 @@ class _Assembly:
         self.spans = self.spans[~is_mark]
 
     def _attributes(self) -> pd.DataFrame:
-        """Extras per span (index = span id); −1 and '' where the trace has none."""
+        """Extras per span (index = span id); −1 and '' where the trace has none or they were not asked for."""
         spans = self.spans
-        texts = self.strings.array()
 
         def numbers(column: str) -> np.ndarray:
             values = spans[column] if column in spans.columns else pd.Series(-1, index=spans.index)
             return values.fillna(-1).to_numpy().astype(np.int64)
 
-        shape_ids = numbers("shape_id")
-        shapes = np.where(shape_ids >= 0, texts[np.maximum(shape_ids, 0)], "") if len(texts) else np.zeros(0, object)
-        columns: dict[str, Any] = {
-            "shape_text": pd.Categorical(shapes),
-            "layer_type": pd.Categorical(self._module_classes(texts)),
-            "sequence": numbers("sequence"),
-            "forward_thread_id": numbers("forward_thread_id"),
-            "external_id": numbers("external_id"),
-            "arguments_id": numbers("arguments_id"),
-        }
+        columns: dict[str, Any] = {"sequence": numbers("sequence"), "arguments_id": numbers("arguments_id")}
+        if not self.detail:
+            return pd.DataFrame(columns, index=spans.index)
+        columns["shape_text"] = self._shapes(numbers("shape_id"))
+        columns["layer_type"] = self._module_classes()
         if len(self.allocations) and len(spans):
             columns["allocated_bytes"] = self._allocated_bytes()
         for name in ("message_bytes", "group_size"):
@@ -327,14 +322,19 @@ class _Assembly:
                 columns[name] = spans[name].to_numpy(float)
         return pd.DataFrame(columns, index=spans.index)
 
-    def _module_classes(self, texts: np.ndarray) -> np.ndarray:
+    def _shapes(self, shape_ids: np.ndarray) -> pd.Categorical:
+        used, codes = np.unique(shape_ids, return_inverse=True)
+        texts = self.strings.array()
+        return pd.Categorical(np.array(["" if one < 0 else texts[one] for one in used], object)).take(codes)
+
+    def _module_classes(self) -> pd.Categorical:
         """Class of an nn.Module frame: ``nn.Module: Linear_3`` → Linear; '' for other spans."""
-        unique, inverse = np.unique(self.spans["name_id"].to_numpy(), return_inverse=True)
+        used, codes = np.unique(self.spans["name_id"].to_numpy(), return_inverse=True)
         classes = [
             text.removeprefix(MODULE_PREFIX).rsplit("_", 1)[0] if text.startswith(MODULE_PREFIX) else ""
-            for text in texts[unique]
+            for text in self.strings.array()[used]
         ]
-        return np.array(classes, dtype=object)[inverse]
+        return pd.Categorical(np.array(classes, object)).take(codes)
 
     def _allocated_bytes(self) -> np.ndarray:
         """Bytes allocated (not net of what was freed) on the span's thread while it was open: of the GPU's memory, in
@@ -411,7 +411,7 @@ def _concatenated(parts: list[Columns]) -> pd.DataFrame:
     """The pieces one behind the other; NaN where one has no such column. Takes the pieces away."""
     if not parts:
         return pd.DataFrame({column: np.zeros(0, np.int64) for column in _COLUMNS})
-    lengths = [len(part["name_id"]) for part in parts]
+    lengths = [len(part["start_ns"]) for part in parts]
     columns = {}
     for name in dict.fromkeys(name for part in parts for name in part):
         found = [part.pop(name, None) for part in parts]

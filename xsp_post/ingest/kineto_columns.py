@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from operator import attrgetter
 from typing import Any
 
@@ -26,7 +28,14 @@ from xsp_post.ingest.kineto_categories import (
     SPAN_KINDS,
     canonical,
 )
-from xsp_post.ingest.kineto_events import ABSENT, NO_ARGUMENTS, NO_DETAILED_ARGUMENTS, Arguments, Event, value_of
+from xsp_post.ingest.kineto_events import (
+    ABSENT,
+    NO_ARGUMENTS,
+    NO_DETAILED_ARGUMENTS,
+    DetailedArguments,
+    Event,
+    value_of,
+)
 from xsp_post.ingest.kineto_waits import frame_text
 from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds
 
@@ -39,15 +48,38 @@ MODULE_PREFIX = "nn.Module: "
 _NO_CORRELATION = 0
 _ZERO = Raw(b"0")
 
+# column of an activity → where it stands in the arguments; the first are all that the printed tree wants
+_ACTIVITY_COLUMNS = {
+    "device_id": "device", "stream_id": "stream", "bytes": "bytes", "graph_id": "graph_id",
+    "graph_node_id": "graph_node_id", "context_id": "context", "registers_per_thread": "registers",
+    "dynamic_shared_memory_bytes": "shared_memory",
+}  # fmt: skip
+_FEWER_ACTIVITY_COLUMNS = dict(list(_ACTIVITY_COLUMNS.items())[:5])
+
 Columns = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Events of one category, with what all have: process, thread, times, row."""
+
+    events: list[Event]
+    columns: Columns
+
+    def part(self, rows: slice) -> _Group:
+        return _Group(self.events[rows], {name: values[rows] for name, values in self.columns.items()})
+
+    def where(self, mask: np.ndarray) -> _Group:
+        events = list(compress(self.events, mask.tolist()))
+        return _Group(events, {name: values[mask] for name, values in self.columns.items()})
 
 
 class Collector:
     """Columns of the wanted events, piece by piece; the events themselves are dropped with their piece."""
 
-    def __init__(self, *, with_frames: bool = True) -> None:
+    def __init__(self, *, detail: bool = True) -> None:
         self.strings = StringTable()
-        self.with_frames = with_frames  # whether Python frames other than modules are wanted
+        self.detail = detail
         self.synchronizations: list[Columns] = []
         self.overheads: list[Columns] = []
         self.frames: list[Columns] = []
@@ -60,13 +92,8 @@ class Collector:
         self.not_understood: Counter[str] = Counter()  # by category
         self.unreadable_count = 0
         self._row = 0
-        self._no_arguments = NO_DETAILED_ARGUMENTS if with_frames else NO_ARGUMENTS
-
-    def add(self, events: list[Event]) -> None:
-        """Take over one piece of the event list."""
-        categories = Codes()
-        codes = categories.of([event.cat or event.ph or "" for event in events])
-        wanted = {
+        self._no_arguments = NO_DETAILED_ARGUMENTS if detail else NO_ARGUMENTS
+        self._takers: dict[str, Callable[[str, _Group], None]] = {
             **dict.fromkeys(SPAN_KINDS, self._add_spans),
             **dict.fromkeys(LAUNCH_CLASSES, self._add_launches),
             **dict.fromkeys(ACTIVITY_KINDS, self._add_activities),
@@ -74,17 +101,30 @@ class Collector:
             "cuda_sync": self._add_synchronizations,
             "overhead": self._add_overheads,
         }
-        for code, name in enumerate(categories.texts()):
-            rows = np.flatnonzero(codes == code)
-            meant = canonical(name)
-            if name != "M" and meant not in wanted:
-                (self.left_out if meant else self.not_understood)[name] += len(rows)
-                continue
-            group = [events[row] for row in rows.tolist()]
-            if name == "M":
-                self._add_labels(group)
+
+    def add(self, events: list[Event]) -> None:
+        """Take over one piece of the event list."""
+        categories = Codes()
+        codes = categories.of([event.cat or event.ph or "" for event in events])
+        names = categories.texts()
+        kinds = [name if name == "M" else canonical(name) for name in names]
+        rows = np.argsort(codes, kind="stable")  # category by category
+        ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()
+        wanted = []
+        for kind, name, start, end in zip(kinds, names, [0, *ends], ends):
+            if kind in self._takers:
+                wanted.append((kind, rows[start:end]))
+            elif kind == "M":
+                self._add_labels([events[row] for row in rows[start:end].tolist()])
             else:
-                wanted[meant](meant, group, rows + self._row)
+                (self.left_out if kind else self.not_understood)[name] += end - start
+        if wanted:
+            rows = np.concatenate([part for _, part in wanted])
+            group = self._timed([events[row] for row in rows.tolist()], rows + self._row)
+            end = 0
+            for kind, part in wanted:
+                start, end = end, end + len(part)
+                self._takers[kind](kind, group.part(slice(start, end)))
         self._row += len(events)
 
     def _add_labels(self, events: list[Event]) -> None:
@@ -96,25 +136,23 @@ class Collector:
             tid = tid if what == "thread_name" and isinstance(tid, int) else -1
             self.labels.setdefault((str(what), pid, tid), _text(event.args.name if event.args else None))
 
-    def _add_spans(self, category: str, events: list[Event], rows: np.ndarray) -> None:
+    def _add_spans(self, category: str, group: _Group) -> None:
+        names = _names(group.events)
         if category == "python_function":
-            is_module = _begins_with((MODULE_PREFIX,), *_names(events))
-            if self.with_frames and not is_module.all():
-                others = np.flatnonzero(~is_module)
-                self._add_frames([events[k] for k in others.tolist()], rows[others])
-            rows = rows[is_module]
-            events = [events[k] for k in np.flatnonzero(is_module).tolist()]
-        names = _names(events)
-        frame = self._timed(events, rows, names)
-        frame["kind"] = np.full(len(events), int(SPAN_KINDS[category]))
-        args = self._arguments(events)
-        frame["external_id"] = _numbers(args, "external_id")
+            is_module = _begins_with((MODULE_PREFIX,), *names)
+            if not is_module.all():
+                self._add_frames(category, group.where(~is_module))
+                group = group.where(is_module)
+                names = _names(group.events)
+        frame = self._named(group, names)
+        frame["kind"] = np.full(len(group.events), int(SPAN_KINDS[category]))
         if category == "cpu_op":
+            args = self._arguments(group.events)
             frame["sequence"] = _numbers(args, "sequence")
-            frame["forward_thread_id"] = _numbers(args, "forward_thread_id")
-            self._add_arguments(frame, args)
-            if _COMMUNICATION in names[1]:
-                sizes = np.full((len(events), 2), np.nan)
+            if self.detail:
+                self._add_arguments(frame, args)
+            if self.detail and _COMMUNICATION in names[1]:
+                sizes = np.full((len(args), 2), np.nan)
                 for k in np.flatnonzero(names[0] == names[1].index(_COMMUNICATION)).tolist():
                     sizes[k] = _message(args[k])
                 frame["message_bytes"], frame["group_size"] = sizes[:, 0], sizes[:, 1]
@@ -122,42 +160,37 @@ class Collector:
         self._keep(self.spans, frame)
 
     def _add_arguments(self, frame: Columns, args: list[Any]) -> None:
-        """What operators were given; equal lists are decoded once. The printed tree wants the shapes only."""
-        given_of = _GIVEN if self.with_frames else _SHAPES
+        """What operators were given; equal lists are decoded once."""
         codes = Codes()
-        of_event = codes.of(list(map(_SEPARATOR.join, map(given_of, args))))
+        of_event = codes.of(list(map(_SEPARATOR.join, map(_GIVEN, args))))
         first = np.unique(of_event, return_index=True)[1].tolist()
         shapes = [_shape_text(args[k].dims or args[k].old_dims) for k in first]
-        frame["shape_id"] = self.strings.add(shapes)[of_event]
-        if self.with_frames:
-            texts = [_arguments_text(_GIVEN(args[k])) for k in first]
-            frame["arguments_id"] = self.strings.add(texts)[of_event]
+        texts = [_arguments_text(_GIVEN(args[k])) for k in first]
+        frame["shape_id"] = self.strings.numbers(shapes)[of_event]
+        frame["arguments_id"] = self.strings.numbers(texts)[of_event]
 
-    def _add_launches(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        frame = self._timed(events, rows)
-        args = self._arguments(events)
-        frame["api_class"] = np.full(len(events), LAUNCH_CLASSES[category])
+    def _add_launches(self, category: str, group: _Group) -> None:
+        frame = self._named(group)
+        args = self._arguments(group.events)
+        frame["api_class"] = np.full(len(args), LAUNCH_CLASSES[category])
         frame["correlation_id"] = _numbers(args, "correlation")
         kernels = [one.kernel for one in args]
         if any(kernels):  # ROCm names the kernel in the launch call: all there is of one recorded into a graph
             frame["kernel_name_id"] = self.strings.add([str(name) if name else None for name in kernels])
         self._keep(self.launches, frame)
 
-    def _add_activities(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        of_event, names = _names(events)
-        frame = self._timed(events, rows, (of_event, names))
-        args = self._arguments(events)
-        frame["kind"] = np.full(len(events), int(ACTIVITY_KINDS[category]))
+    def _add_activities(self, category: str, group: _Group) -> None:
+        of_event, names = _names(group.events)
+        frame = self._named(group, (of_event, names))
+        args = self._arguments(group.events)
+        frame["kind"] = np.full(len(args), int(ACTIVITY_KINDS[category]))
         is_kernel = category == "kernel"
-        shorts = self.strings.add([short_kernel_name(name) for name in names]) if is_kernel else None
+        shorts = self.strings.numbers([short_kernel_name(name) for name in names]) if is_kernel else None
         frame["short_name_id"] = frame["name_id"] if shorts is None else shorts[of_event]
         frame["correlation_id"] = _numbers(args, "correlation", _NO_CORRELATION)
-        for column, key in (("device_id", "device"), ("context_id", "context"), ("stream_id", "stream"),
-                            ("bytes", "bytes"), ("registers_per_thread", "registers"),
-                            ("dynamic_shared_memory_bytes", "shared_memory"), ("graph_id", "graph_id"),
-                            ("graph_node_id", "graph_node_id")):  # fmt: skip
+        for column, key in (_ACTIVITY_COLUMNS if self.detail else _FEWER_ACTIVITY_COLUMNS).items():
             frame[column] = _numbers(args, key, 0)
-        if is_kernel:
+        if is_kernel and self.detail:
             for key in ("grid", "block"):
                 codes = Codes()
                 of_size = codes.of([bytes(sizes) for sizes in map(attrgetter(key), args)])
@@ -170,38 +203,38 @@ class Collector:
             frame["memory_kind"] = memory_kinds(kinds, sides[:, 0], sides[:, 1])[of_event]
         self._keep(self.activities, frame)
 
-    def _add_allocations(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        is_memory = np.array([event.name == "[memory]" for event in events], dtype=bool)
+    def _add_allocations(self, category: str, group: _Group) -> None:
+        is_memory = np.array([event.name == "[memory]" for event in group.events], dtype=bool)
         self.left_out[category] += int((~is_memory).sum())
-        kept = [events[k] for k in np.flatnonzero(is_memory).tolist()]
-        frame = self._timed(kept, rows[is_memory])
-        args = self._arguments(kept)
-        frame["bytes"] = _numbers(args, "allocated", 0)
-        if self.with_frames:
-            frame["address"] = addresses([one.address for one in args])
-            for column in ("device_type", "device_id", "total_bytes", "reserved_bytes"):
-                frame[column] = _numbers(args, column)
+        group = group if is_memory.all() else group.where(is_memory)
+        if not self.detail:
+            self._keep([], group.columns)
+            return
+        args = self._arguments(group.events)
+        frame = group.columns | {"bytes": _numbers(args, "allocated", 0)}
+        frame["address"] = addresses([one.address for one in args])
+        for column in ("device_type", "device_id", "total_bytes", "reserved_bytes"):
+            frame[column] = _numbers(args, column)
         self._keep(self.allocations, frame)
 
-    def _add_synchronizations(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        frame = self._timed(events, rows)
-        args = self._arguments(events)
+    def _add_synchronizations(self, category: str, group: _Group) -> None:
+        frame = self._named(group)
+        args = self._arguments(group.events)
         for column, key in (("correlation_id", "correlation"), ("device_id", "device"), ("context_id", "context"),
                             ("stream_id", "stream"), ("event_id", "event_id"),
                             ("event_record_correlation_id", "event_record_correlation_id")):  # fmt: skip
             frame[column] = _numbers(args, key)
         self._keep(self.synchronizations, frame)
 
-    def _add_overheads(self, category: str, events: list[Event], rows: np.ndarray) -> None:
-        self._keep(self.overheads, self._timed(events, rows))
+    def _add_overheads(self, category: str, group: _Group) -> None:
+        self._keep(self.overheads, self._named(group))
 
-    def _add_frames(self, events: list[Event], rows: np.ndarray) -> None:
-        of_event, names = _names(events)
-        self._keep(self.frames, self._timed(events, rows, (of_event, [frame_text(name) for name in names])))
+    def _add_frames(self, category: str, group: _Group) -> None:
+        of_event, names = _names(group.events)
+        self._keep(self.frames, self._named(group, (of_event, [frame_text(name) for name in names])))
 
-    def _timed(self, events: list[Event], rows: np.ndarray, names: Names | None = None) -> Columns:
-        """name, process, thread, start and end of events; `is_readable` marks those with usable times."""
-        of_event, texts = _names(events) if names is None else names
+    def _timed(self, events: list[Event], rows: np.ndarray) -> _Group:
+        """Events with process, thread, start and end; `is_readable` marks those with usable times."""
         count = len(events)
         durations = [event.dur for event in events]
         is_open = np.zeros(count, bool)
@@ -210,16 +243,19 @@ class Collector:
             durations = [duration or _ZERO for duration in durations]
         times, is_time = trace_events.nanoseconds_of([event.ts for event in events] + durations)
         start_ns, end_ns = times[:count], times[:count] + times[count:]
-        return {
-            "name_id": self.strings.add(texts)[of_event],
+        return _Group(events, {
             "process_id": _numbers(events, "pid"),
             "thread_id": _numbers(events, "tid"),
             "start_ns": start_ns,
             "end_ns": end_ns,
-            "source_row_id": rows.astype(np.int64),
+            "source_row_id": rows,
             "is_open": is_open,
             "is_readable": is_time[:count] & is_time[count:] & (end_ns >= start_ns),
-        }
+        })  # fmt: skip
+
+    def _named(self, group: _Group, names: Names | None = None) -> Columns:
+        of_event, texts = _names(group.events) if names is None else names
+        return {"name_id": self.strings.numbers(texts)[of_event], **group.columns}
 
     def _arguments(self, events: list[Event]) -> list[Any]:
         return [event.args or self._no_arguments for event in events]
@@ -272,7 +308,6 @@ def _shape_text(dims: Raw) -> str | None:
 _GIVEN = attrgetter(
     "dims", "types", "strides", "concrete", "collective", "dtype", "in_count", "out_count", "group_size", "old_dims"
 )
-_SHAPES = attrgetter("dims", "old_dims")
 _SEPARATOR = b"\0"  # stands in no JSON
 _MESSAGE = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size")
 _LONGEST_ARGUMENTS = 20_000  # characters; equal ones are kept once, different ones need not be many
@@ -296,7 +331,7 @@ _ELEMENT_BYTES = {
 }  # fmt: skip
 
 
-def _message(args: Arguments) -> tuple[float, float]:
+def _message(args: DetailedArguments) -> tuple[float, float]:
     """Bytes of a collective's message (the larger side) and ranks of its group; NaN where the event has none."""
     unknown = float("nan")
     counts = [value_of(count) for count in (args.in_count, args.out_count)]

@@ -21,31 +21,18 @@ ABSENT = -(1 << 62)  # the same, of numbers: so that a column of them is read wi
 class Arguments(Struct, gc=False):
     """What is read of ``args``; None, `ABSENT` or empty: no such key. In the order of Kineto's own files."""
 
-    external_id: Any = field(default=ABSENT, name="External id")
     sequence: Any = field(default=ABSENT, name="Sequence number")
-    forward_thread_id: Any = field(default=ABSENT, name="Fwd thread id")
-    dims: Raw = field(default=_NOTHING, name="Input Dims")
-    old_dims: Raw = field(default=_NOTHING, name="Input dims")  # until 1.10
     device: Any = ABSENT
     context: Any = ABSENT
     stream: Any = ABSENT
     correlation: Any = ABSENT
     bytes: Any = ABSENT
-    registers: Any = field(default=ABSENT, name="registers per thread")
-    shared_memory: Any = field(default=ABSENT, name="shared memory")
-    grid: Raw = _NOTHING
-    block: Raw = _NOTHING
     graph_id: Any = field(default=ABSENT, name="graph id")
     graph_node_id: Any = field(default=ABSENT, name="graph node id")
     kernel: Any = None
     name: Any = None
-    allocated: Any = field(default=ABSENT, name="Bytes")
     event_id: Any = field(default=ABSENT, name="wait_on_cuda_event_id")
     event_record_correlation_id: Any = field(default=ABSENT, name="wait_on_cuda_event_record_corr_id")
-    dtype: Raw = _NOTHING
-    in_count: Raw = field(default=_NOTHING, name="In msg nelems")
-    out_count: Raw = field(default=_NOTHING, name="Out msg nelems")
-    group_size: Raw = field(default=_NOTHING, name="Group size")
 
 
 class Event(Struct, gc=False):
@@ -64,15 +51,26 @@ class Event(Struct, gc=False):
 class DetailedArguments(Arguments, gc=False):
     """With what tables want and the printed tree does not."""
 
+    concrete: Raw = field(default=_NOTHING, name="Concrete Inputs")
     types: Raw = field(default=_NOTHING, name="Input type")
     strides: Raw = field(default=_NOTHING, name="Input Strides")
-    concrete: Raw = field(default=_NOTHING, name="Concrete Inputs")
-    collective: Raw = field(default=_NOTHING, name="Collective name")
-    address: Any = field(default=None, name="Addr")
-    device_type: Any = field(default=ABSENT, name="Device Type")
-    device_id: Any = field(default=ABSENT, name="Device Id")
+    dims: Raw = field(default=_NOTHING, name="Input Dims")
+    old_dims: Raw = field(default=_NOTHING, name="Input dims")  # until 1.10
     total_bytes: Any = field(default=ABSENT, name="Total Allocated")
     reserved_bytes: Any = field(default=ABSENT, name="Total Reserved")
+    allocated: Any = field(default=ABSENT, name="Bytes")
+    address: Any = field(default=None, name="Addr")
+    device_id: Any = field(default=ABSENT, name="Device Id")
+    device_type: Any = field(default=ABSENT, name="Device Type")
+    registers: Any = field(default=ABSENT, name="registers per thread")
+    shared_memory: Any = field(default=ABSENT, name="shared memory")
+    grid: Raw = _NOTHING
+    block: Raw = _NOTHING
+    collective: Raw = field(default=_NOTHING, name="Collective name")
+    dtype: Raw = _NOTHING
+    in_count: Raw = field(default=_NOTHING, name="In msg nelems")
+    out_count: Raw = field(default=_NOTHING, name="Out msg nelems")
+    group_size: Raw = field(default=_NOTHING, name="Group size")
 
 
 class DetailedEvent(Event, gc=False):
@@ -93,7 +91,7 @@ class EventDecoder:
         self._arguments = DetailedArguments if detail else Arguments
         self._decoder = msgspec.json.Decoder(list[self._kind], float_hook=str)  # type: ignore[name-defined]
 
-    def decode(self, text: bytes) -> list[Event] | None:
+    def decode(self, text: bytes | memoryview) -> list[Event] | None:
         """The events; None for text that is damaged or has values of odd types, which `of_values` takes."""
         try:
             return self._decoder.decode(text)

@@ -29,13 +29,15 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.ingest.json_text import Decoder, open_bytes, whole_characters
 from xsp_post.ingest.kineto_events import Event, EventDecoder, value_of
 
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 21
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 # Between two events: a quote right after the brace cannot stand inside a string (it would be escaped), and
 # the key with its colon rules out a string that ends there.
 _BOUNDARY = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|id|pid|tid|ts|dur|args|s|bp)"\s*:')
 _NO_US = 2**61 // 1000  # differences of such times, in nanoseconds, stay inside int64
+_MOST_NS = _NO_US * 1000
+_SCALES = np.array([1000, 100, 10, 1])  # by digits behind the point
 _MOST_DIGITS = 19  # of numbers that fit int64
 _DECIMAL = r"^-?\d+(\.\d*)?$"
 
@@ -66,37 +68,50 @@ def _read_stream(
     path: Path, stream: RawIOBase, on_piece: Callable[[list[Event]], None], typed: EventDecoder
 ) -> dict[str, Any]:
     decoder = Decoder(path, keep_fractions=True)
-    header, text = _find_events(path, stream)
+    header, rest = _find_events(path, stream)
+    text = bytearray(b"[") + rest
     while True:
         cut = _last_boundary(text)
         if cut:
-            piece = b"".join((b"[", memoryview(text)[:cut], b"]"))
+            comma = text.index(b",", cut)
+            text[cut] = ord("]")  # where the comma was, or white space before it
+            piece = memoryview(text)[: cut + 1]
             events = typed.decode(piece)
             on_piece(typed.of_values(_decode(decoder, _in_characters(piece))) if events is None else events)
+            text = bytearray(b"[") + text[comma + 1 :]
             del events, piece
-            text = text[cut:].lstrip().removeprefix(b",")
         elif len(text) > limits.EVENT_CHARACTERS and not limits.are_lifted():
             raise _too_long(path, "one event of the trace")
-        block = stream.read(_PIECE_BYTES)
-        if not block:
+        whole = _with_next(text, stream)
+        if len(whole) == len(text):
             break
-        text += block
+        text = whole
     last = whole_characters(_in_characters(text))  # positions hold in what is decoded
     try:
-        values, end = decoder.first("[" + last)
+        values, end = decoder.first(last)
     except json.JSONDecodeError as error:
         raise _truncated(path, f"the JSON ends or breaks in the event list: {error.msg}") from error
     on_piece(typed.of_values(values))
-    return _decode_rest(decoder, _in_characters(header), last[end - 1 :])
+    return _decode_rest(decoder, _in_characters(header), last[end:])
+
+
+def _with_next(text: bytearray, stream: RawIOBase) -> bytearray:
+    """The text and the next piece of the stream, which is read to its place."""
+    whole = bytearray(len(text) + _PIECE_BYTES)
+    whole[: len(text)] = text
+    with memoryview(whole)[len(text) :] as free:
+        count = stream.readinto(free) or 0
+    del whole[len(text) + count :]
+    return whole
 
 
 def _too_long(path: Path, what: str) -> CaptureError:
     return limits.over_limit(path, f"{what} is very long", f"{limits.EVENT_CHARACTERS:,} characters")
 
 
-def _in_characters(text: bytes) -> str:
+def _in_characters(text: bytes | bytearray | memoryview) -> str:
     """Bytes that are not UTF-8 become replacement characters."""
-    return text.decode("utf-8", "replace")
+    return str(text, "utf-8", "replace")
 
 
 def _find_events(path: Path, stream: RawIOBase) -> tuple[bytes, bytes]:
@@ -124,12 +139,12 @@ def _find_events(path: Path, stream: RawIOBase) -> tuple[bytes, bytes]:
     raise CaptureError(f"{path}: is JSON without a list traceEvents.", code="trace-without-events")
 
 
-def _last_boundary(text: bytes) -> int:
+def _last_boundary(text: bytearray) -> int:
     """Index just behind the last event that is certainly complete, 0 when none is."""
     start = len(text)
     while start > 0:
         end = min(len(text), start + 256)  # a boundary may begin just before the last window
-        start = max(0, start - (1 << 16))
+        start = max(0, start - (1 << 14))
         last = None
         for last in _BOUNDARY.finditer(text, start, end):  # noqa: B007
             pass
@@ -188,27 +203,25 @@ def nanoseconds_of(times: list[Raw]) -> tuple[np.ndarray, np.ndarray]:
 
 def _plain_nanoseconds(times: list[Raw]) -> np.ndarray | None:
     """Digits with at most three behind the point, in int64; None where a time is anything else."""
-    data = np.frombuffer(b"\n".join([*times, b""]), np.uint8)
-    is_digit = data - np.uint8(ord("0")) < 10  # what is below wraps around
-    marks = np.flatnonzero(~is_digit)
-    is_end, is_point = data[marks] == ord("\n"), data[marks] == ord(".")
-    ends, number = marks[is_end], (np.cumsum(is_end) - is_end)[is_point]
-    if not len(ends) or len(ends) != len(times) or not (is_end | is_point).all():
+    text = b"\n".join([*times, b""])
+    digits, data = text.translate(None, b".\n"), np.frombuffer(text, np.uint8)
+    ends, points = np.flatnonzero(data == ord("\n")), np.flatnonzero(data == ord("."))
+    if len(ends) != len(times) or not digits.isdigit():
         return None
-    fraction = np.zeros(len(ends), np.int64)
-    fraction[number] = ends[number] - marks[is_point] - 1
-    digits = np.diff(ends, prepend=-1) - 1
-    digits[number] -= 1
-    if digits.min() < 1 or digits.max() > _MOST_DIGITS or fraction.max() > 3 or not np.diff(number).all():
+    number = np.searchsorted(ends, points)
+    fraction, width = np.zeros(len(ends), np.int64), np.diff(ends, prepend=-1) - 1
+    fraction[number] = ends[number] - points - 1
+    width[number] -= 1
+    if width.min() < 1 or width.max() > _MOST_DIGITS or fraction.max() > 3 or not np.diff(number).all():
         return None
-    offsets = np.concatenate(([0], np.cumsum(digits))).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[is_digit])]
+    offsets = np.zeros(len(ends) + 1, np.int32)
+    np.cumsum(width, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
     try:
-        values = pa.Array.from_buffers(pa.string(), len(digits), buffers).cast(pa.int64()).to_numpy()
+        values = pa.Array.from_buffers(pa.string(), len(ends), buffers).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:  # beyond int64
         return None
-    scale = np.array([1000, 100, 10, 1])[fraction]
-    return None if (values > _NO_US * 1000 // scale).any() else values * scale
+    return None if (values > _MOST_NS // _SCALES[fraction]).any() else values * _SCALES[fraction]
 
 
 def nanoseconds(microseconds: list[Any]) -> tuple[np.ndarray, np.ndarray]:
