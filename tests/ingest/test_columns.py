@@ -5,12 +5,15 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
+import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from builders import ExportBuilder
 from export_schema import KERNEL, MEMCPY, RUNTIME
 
 from xsp_post.base.errors import CaptureError
+from xsp_post.ingest import interning
 from xsp_post.ingest.sources import load
 
 NVTX = "NVTX_EVENTS"
@@ -127,3 +130,13 @@ def test_other_views_and_virtual_tables_do_not_matter(tmp_path):
             "CREATE VIEW mine AS SELECT * FROM nowhere; CREATE VIRTUAL TABLE words USING fts5(word);"
         )
     assert len(load(path).trace.activities) == 3
+
+
+def test_a_frame_in_less_memory_holds_the_same_values():
+    frame = pd.DataFrame({"kind": np.zeros(3, np.int8), "start_ns": [5, 5, 7], "correlation_id": [-1, 1 << 29, 3]})
+    compact = interning.compact(frame)
+    assert compact.to_dict("list") == frame.to_dict("list")
+    assert compact["kind"].to_numpy().strides == (0,) and compact["correlation_id"].dtype == np.int32
+    large = interning.compact(frame.assign(correlation_id=[0, 1, 0xFFFFFFFF]))
+    assert large["correlation_id"].tolist() == [0, 1, 0xFFFFFFFF]
+    assert len(interning.compact(frame[:0])) == 0

@@ -128,6 +128,23 @@ def conform(frame: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:
     return pd.DataFrame(data, index=pd.RangeIndex(len(frame)))
 
 
+_SMALL = 1 << 30  # whose differences, too, fit into int32
+
+
+def compact(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same frame in less memory: a column of one value is that value, read as many times (it cannot be written
+    to), and correlation ids are int32 where they fit."""
+    return pd.DataFrame({name: _compact(str(name), column.to_numpy()) for name, column in frame.items()}, copy=False)
+
+
+def _compact(name: str, values: np.ndarray) -> np.ndarray:
+    if len(values) and values[0] == values[-1] and (values == values[0]).all():
+        return np.broadcast_to(values[0], values.shape)
+    if name == "correlation_id" and len(values) and values.min() > -_SMALL and values.max() < _SMALL:
+        return values.astype(np.int32)
+    return values
+
+
 @lru_cache(1 << 14)
 def short_kernel_name(name: str) -> str:
     """The bare function name of a demangled kernel name: no return type, namespaces, templates, arguments.

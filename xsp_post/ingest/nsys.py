@@ -19,6 +19,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, nsys_activities, nsys_waits
 from xsp_post.ingest.folder_tables import FolderTables
 from xsp_post.ingest.gpu_samples import gpu_samples
+from xsp_post.ingest.interning import compact
 from xsp_post.ingest.nccl_payloads import nccl_attributes
 from xsp_post.ingest.nsys_activities import no_sentinel
 from xsp_post.ingest.nsys_devices import assumed_identity, device_frame
@@ -191,6 +192,7 @@ class _Reader:
         if len(devices):
             provenance.gpu_name = " + ".join(dict.fromkeys(n for n in devices["gpu_name"] if n))
         tables.clear()
+        spans, launches, activities = compact(spans), compact(launches), compact(activities)
         give_back_memory()
         if self.strings.bad_bytes_count:
             self.findings.append(finding("non-utf8-text", count=self.strings.bad_bytes_count))

@@ -46,9 +46,12 @@ def activities(tables: dict[str, pa.Table], strings: Interner, numbering: Number
     columns: dict[str, np.ndarray] = {}
     for name in dict.fromkeys(c for part in filled for c in part.columns):
         typed = next(p[name] for p in filled if name in p).to_numpy().dtype
-        columns[name] = np.concatenate(
-            [p[name].to_numpy() if name in p else np.zeros(len(p), typed) for p in filled]
-        ).astype(typed, copy=False)
+        values = columns[name] = np.zeros(sum(map(len, filled)), typed)
+        last = 0
+        for part in filled:
+            first, last = last, last + len(part)
+            if name in part and part[name].any():  # what stays untouched needs no memory
+                values[first:last] = part[name].to_numpy()
     return pd.DataFrame(columns, copy=False)
 
 

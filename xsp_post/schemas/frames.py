@@ -12,7 +12,7 @@ from xsp_post.schemas.base import Column as C
 from xsp_post.schemas.gpu_samples import METRIC_COLUMNS
 
 STORE_DTYPES = {"int8": "int64", "int32": "int64", "int64": "int64", "float64": "float64", "bool": "bool", "str": "str"}
-ANY_INTEGER = "int"  # of frames with a handful of rows
+ANY_INTEGER = "int"  # of frames with a handful of rows, and of ids that are as small as their values allow
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ TRACE_FRAMES = (
         "launches",
         "call of the CUDA API",
         (
-            _THREAD, _PROCESS, C("correlation_id", "int64", "what links the call to its device work"),
+            _THREAD, _PROCESS, C("correlation_id", ANY_INTEGER, "what links the call to its device work"),
             C("name_id", "int32", "API function without its version: index into strings, -1 none"),
             C("api_class", "int8", "0 runtime, 1 driver"), *_times("call"),
         ),
@@ -67,7 +67,7 @@ TRACE_FRAMES = (
         "kernel, copy, memset or opaque graph execution on a device",
         (
             C("kind", "int8", "model.trace.ActivityKind"), _PROCESS, _DEVICE[0], _DEVICE[2],
-            C("correlation_id", "int64", "what links it to its launch"),
+            C("correlation_id", ANY_INTEGER, "what links it to its launch"),
             C("name_id", "int32", "demangled name: index into strings, -1 none"),
             C("short_name_id", "int32", "short name: index into strings, -1 none"), *_times("execution"),
             C("bytes", "int64", "bytes copied or set, 0 for kernels"),
