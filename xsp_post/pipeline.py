@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from xsp_post.base import findings as findings_module
+from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.ingest.files import require_readable
@@ -146,21 +147,24 @@ def _core_on_demand(loaded: list[Loaded], options: Options) -> OnDemand:
 def _core(
     loaded: list[Loaded], options: Options, on_rows: Callable[[dict[str, pd.DataFrame]], None] | None = None
 ) -> Analysis:
-    """The core tables, reconciled, with counters where there are any."""
+    """The core tables, reconciled, with counters where there are any. ``loaded`` is emptied: what was read is let go of
+    as soon as its tables are made."""
     from xsp_post.hierarchy import build_tree
     from xsp_post.reconcile import reconcile
     from xsp_post.tree_tables import core_frames
 
     traces = _traces(loaded)
-    parts = []
+    reports = [one.counters for one in loaded if one.counters is not None]
+    loaded.clear()
+    parts: list[Analysis] = []
     twin = _twin(options)
     alone = on_rows if len(traces) == 1 else None  # the ids of several are made unique when all are there
-    for capture_id, trace in enumerate(traces):
-        parts.append(core_frames(build_tree(trace, options, twin), capture_id, alone))
+    while traces:
+        parts.append(core_frames(build_tree(traces.pop(0), options, twin), len(parts), alone))
+    give_back_memory()
     analysis = reconcile(merge(parts))
     if on_rows is not None and alone is None:
         on_rows(analysis.frames)
-    reports = [one.counters for one in loaded if one.counters is not None]
     if reports:
         analysis = with_counters(analysis, reports)
     return analysis

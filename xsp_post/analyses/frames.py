@@ -90,7 +90,10 @@ def dense(*keys: IntArray) -> tuple[IntArray, IntArray]:
         if group_width > (1 << 62) // width:
             key, unique = _factorize(key)
             low, width = 0, len(unique)
-        group, group_width = group * width + (key.astype(np.int64, copy=False) - low), group_width * width
+        group *= width
+        np.add(group, key, out=group, casting="unsafe")
+        group -= low
+        group_width *= width
     group, _ = _factorize(group)
     count = int(group.max(initial=-1)) + 1
     first = np.full(count, len(group), np.int64)
@@ -101,7 +104,7 @@ def dense(*keys: IntArray) -> tuple[IntArray, IntArray]:
 
 def _factorize(values: IntArray) -> tuple[IntArray, IntArray]:
     codes, unique = pd.factorize(values)
-    return codes.astype(np.int64), np.asarray(unique, dtype=np.int64)
+    return codes.astype(np.int64, copy=False), np.asarray(unique, dtype=np.int64)
 
 
 def occurrence(group: IntArray) -> IntArray:

@@ -18,12 +18,12 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.statistics import medians
+from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, interning, json_text, kineto_waits, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, Columns
-from xsp_post.ingest.tables import give_back_memory
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.names import range_text

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, nsys_activities, nsys_waits
@@ -36,7 +37,6 @@ from xsp_post.ingest.tables import (
     NULL,
     Request,
     TableSource,
-    give_back_memory,
     missing_column,
     require_columns,
     resolve,

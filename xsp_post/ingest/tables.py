@@ -6,10 +6,8 @@ serves every schema version; a required one that is not there is an error (`requ
 
 from __future__ import annotations
 
-import ctypes
 import math
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,13 +160,3 @@ def floats(column: pa.ChunkedArray) -> np.ndarray:
     values = np.array(column.to_numpy())
     values[np.isneginf(values)] = np.nan
     return values
-
-
-def give_back_memory() -> None:
-    """What was read is as large as the trace made of it: hand it back before the tree is built."""
-    pa.default_memory_pool().release_unused()
-    if sys.platform == "linux":
-        # glibc keeps what was freed in small pieces, and on the threads of the SQLite driver
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)

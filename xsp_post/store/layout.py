@@ -20,6 +20,7 @@ import pyarrow as pa
 from xsp_post.schemas import optional_columns
 
 _FEW = 10_000  # rows: of fewer, a column that is the same for all stays where it is
+_AT_ONCE = 10_000  # texts looked through together
 SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
 STRING = "_string_id"
 
@@ -89,16 +90,13 @@ class Strings:
         found = np.fromiter(map(self._index.get, texts, repeat(-1)), np.int32, len(texts))
         missing = np.flatnonzero(found < 0)
         fresh = texts if len(missing) == len(texts) else [texts[i] for i in missing.tolist()]
-        first = len(self.texts)
-        different = dict.fromkeys(fresh)
-        self._index.update(zip(different, range(first, first + len(different))))
-        together = "".join(different)
-        is_plain = together.isascii() and "\x00" not in together
-        self.texts += different if is_plain else map(storable, different)
-        if len(different) == len(fresh):
-            found[missing] = np.arange(first, first + len(fresh))
-        else:
-            found[missing] = [self._index[text] for text in fresh]
+        numbers = np.arange(len(self.texts), len(self.texts) + len(fresh))
+        self._index.update(zip(fresh, numbers.tolist()))
+        found[missing] = numbers
+        for at in range(0, len(fresh), _AT_ONCE):
+            some = fresh[at : at + _AT_ONCE]
+            together = "".join(some)
+            self.texts += some if together.isascii() and "\x00" not in together else map(storable, some)
         return found[codes]
 
 
@@ -184,13 +182,14 @@ def _view(name: str, layout: Layout, columns: list[str], frame: pd.DataFrame, re
 
 
 def text_codes(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
-    """Codes and the texts they stand for; missing values are ''."""
+    """Codes and the texts they stand for, each once; missing values are ''."""
     if isinstance(series.dtype, pd.CategoricalDtype):
         codes = series.cat.codes.to_numpy()
         categories = series.cat.categories.tolist()
         if (codes < 0).any():
-            codes = np.where(codes < 0, len(categories), codes)
-            categories.append("")
+            if "" not in categories:
+                categories.append("")
+            codes = np.where(codes < 0, categories.index(""), codes)
         return codes, categories
     codes, unique = pd.factorize(series.fillna("").to_numpy(object))
     return codes, list(unique)
@@ -205,12 +204,14 @@ def storable(text: str) -> str:
 
 def number_array(values: np.ndarray, is_optional: bool = False) -> pa.Array:
     """Numbers as Arrow; booleans as 0/1, NaN as NULL, and so is the −1 of an integer that may be unknown."""
-    if is_optional and values.dtype.kind == "i":
-        unknown = values == -1
-        return pa.array(values, mask=unknown) if unknown.any() else pa.array(values)
     if values.dtype == bool:
-        values = values.astype(np.int8)
-    return pa.array(values, from_pandas=values.dtype.kind == "f")
+        values = values.view(np.int8)
+    known = values != -1 if is_optional and values.dtype.kind == "i" else np.ones(1, bool)
+    if known.all():
+        return pa.array(values, from_pandas=values.dtype.kind == "f")
+    # as pa.array(mask=…), but the numbers are not copied
+    buffers = [pa.py_buffer(np.packbits(known, bitorder="little")), pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
 
 
 def sql_type(series: pd.Series) -> str:

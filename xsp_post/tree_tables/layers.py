@@ -183,8 +183,7 @@ def _numbered(*groups: np.ndarray) -> tuple[np.ndarray, ...]:
 
 def _shapes(tree: Tree, first_node: np.ndarray, is_self: np.ndarray) -> pd.Categorical:
     """The shape that the layer had in this iteration: with dynamic shapes it is another one in the next."""
-    texts = tree.names.node_category("shape_text").take(first_node)
-    shapes: np.ndarray = np.where(is_self, "", np.asarray(texts, object))
+    shapes: np.ndarray = np.where(is_self, "", tree.names.node_text("shape_text", first_node))
     return pd.Categorical(shapes)
 
 
