@@ -75,7 +75,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     level, rule = levels.level, levels.rule
     overlapping, crossing_count = usable[nesting.overlapping()], nesting.crossing_count
     nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
-    del nesting, owners, level, span_parent, span_depth  # of a million ranges: make room for the roll-up
+    del nesting, usable, owners, level, span_parent, span_depth  # of a million ranges: make room for the roll-up
     strings, inferred = trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS))
     turns = np.zeros(0, np.int64)
     if (levels.turn >= 0).any() and levels.chosen is not None:

@@ -154,7 +154,7 @@ def test_nodes_are_one_tree(tree, column, row, value, says):
 
 
 def test_a_kernel_below_no_node_is_an_error(tree):
-    tree.activities["node_id"] = np.array([2, 99])
+    tree.activities["node_id"] = np.array([2, 99], np.int32)
     with pytest.raises(ContradictionError, match="node_id holds 2 … 99"):
         check_tree(tree)
 
@@ -165,7 +165,10 @@ def test_a_kernel_below_no_node_is_an_error(tree):
         (lambda t: t.nodes.__setitem__("kernel_ns", [170, 169, 170]), "kernel_ns: 2 nodes hold another sum"),
         (lambda t: t.nodes.__setitem__("kernel_count", [2, 3, 2]), "kernel_count: 2 nodes"),
         (lambda t: t.nodes.__setitem__("copy_ns", [0, 5, 0]), "device_ns is not the sum of its parts"),
-        (lambda t: t.activities.__setitem__("node_id", np.array([1, 2])), "the kernels hang below other nodes"),
+        (
+            lambda t: t.activities.__setitem__("node_id", np.array([1, 2], np.int32)),
+            "the kernels hang below other nodes",
+        ),
     ],
 )
 def test_inclusive_is_own_plus_children(tree, change, says):  # 4
@@ -190,5 +193,5 @@ def test_busy_beyond_children_or_projection_is_a_finding(tree):  # 4
 def test_a_graph_execution_is_outside_projections(tree):
     tree.nodes.loc[2, "projected_end_ns"] = tree.nodes.loc[2, "projected_start_ns"] + 1
     assert [one.code for one in check_tree(tree)] == ["busy-exceeds-projection"]
-    tree.activities["launch_node_id"] = 0  # launched by another thread
+    tree.activities["launch_node_id"] = np.int32(0)  # launched by another thread
     assert check_tree(tree) == []

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xsp_post.arrays.forest import forest_of
 
-Int = NDArray[np.int64]
+Int = NDArray[np.integer]
 _NONE = np.iinfo(np.int64).max
 MOST_PIECES = 50_000_000  # of more (much that runs at once), passes per depth need less memory
 

@@ -11,14 +11,16 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-Int = NDArray[np.int64]
+Int = NDArray[np.integer]
 Bool = NDArray[np.bool_]
 
 
 class Forest:
-    """Trees given by the parent of each node (−1 roots), in any order; no circles. All results: shape (nodes,)."""
+    """Trees given by the parent of each node (−1 roots), in any order; no circles. All results: shape (nodes,); numbers
+    of nodes and depths are int32, as in the frames of a tree."""
 
     def __init__(self, parent: Int) -> None:
+        parent = parent.astype(np.int32, copy=False)
         self.stop = _stops(parent)
         self.is_ordered = _is_preorder(parent, self.stop)
         self.first: Int | None = None  # position of each node, none where that is its number
@@ -26,13 +28,14 @@ class Forest:
             size = _sizes(parent)
             self.first = _preorder(parent, size)
             self.stop = self.first + size
+        self._inner = np.flatnonzero(self.stop > self._first() + 1)  # the nodes that others hang below: few
 
     def add_up(self, values: np.ndarray) -> Int:
         """Inclusive sums: each node's value plus those of its descendants; exact."""
         running = np.zeros(len(self.stop) + 1, np.int64)
         np.cumsum(self._ordered(values), out=running[1:])
-        total = running[self.stop]
-        total -= running[:-1] if self.is_ordered else running[self._first()]
+        total = values.astype(np.int64)
+        total[self._inner] = running[self.stop[self._inner]] - running[self._first(self._inner)]
         return total
 
     def depth(self) -> Int:
@@ -42,7 +45,7 @@ class Forest:
 
     def inside(self, mask: Bool) -> Bool:
         """Which nodes have an ancestor (not themselves) in ``mask``."""
-        rows = np.flatnonzero(mask)
+        rows = self._inner[mask[self._inner]]
         if not len(rows):
             return np.zeros(len(mask), bool)
         open_count = np.zeros(len(mask) + 1, np.int32)
@@ -57,25 +60,27 @@ class Forest:
             return np.zeros(len(mask), bool)
         running = np.zeros(len(mask) + 1, np.int32)
         np.cumsum(self._ordered(mask), out=running[1:], dtype=np.int32)
-        return running[self.stop] > (running[1:] if self.is_ordered else running[self._first() + 1])
+        result = np.zeros(len(mask), bool)
+        result[self._inner] = running[self.stop[self._inner]] > running[self._first(self._inner) + 1]
+        return result
 
     def nearest(self, mask: Bool) -> Int:
         """The nearest node at or above each node that is in ``mask``, −1 none."""
         count = len(mask)
         rows = np.flatnonzero(mask)
         if not len(rows):
-            return np.full(count, -1, np.int64)
+            return np.full(count, -1, np.int32)
         if not self.is_ordered:
             rows = rows[np.argsort(self._first(rows), kind="stable")]
         first, stop = self._first(rows), self.stop[rows]
         around = _nearest_open(first, stop)
         # where a stretch begins its node is the nearest, where it ends again the one around it
-        change = np.full(count + 1, -1, np.int64)
+        change = np.full(count + 1, -1, np.int32)
         change[stop[::-1]] = len(rows) + np.arange(len(rows))[::-1]  # of several that end the outermost counts
         change[first] = np.arange(len(rows))
         at = np.flatnonzero(change[:-1] >= 0)
-        node = np.concatenate([rows, np.where(around >= 0, rows[around], -1)])[change[at]]
-        result = np.full(count, -1, np.int64)
+        node = np.concatenate([rows, np.where(around >= 0, rows[around], -1)]).astype(np.int32)[change[at]]
+        result = np.full(count, -1, np.int32)
         result[at[0] :] = np.repeat(node, np.diff(np.append(at, count)))
         return result if self.is_ordered else result[self._first()]
 
@@ -102,29 +107,32 @@ class Forest:
 
 def _stops(parent: Int) -> Int:
     """One after the last descendant of each node, if the nodes are in pre-order: the last child's last child's …"""
-    count = len(parent)
-    last = np.arange(count)
+    own = np.arange(len(parent), dtype=np.int32)
+    last = own.copy()
     child = np.flatnonzero(parent >= 0)
     last[parent[child]] = child  # of several the last one counts
-    for _ in range(count.bit_length()):
-        further = last[last]
-        if np.array_equal(further, last):
+    rows = np.flatnonzero(last != own)
+    for _ in range(len(parent).bit_length()):
+        further = last[last[rows]]
+        if np.array_equal(further, last[rows]):
             break
-        last = further
-    return last + 1
+        last[rows] = further
+    last += 1
+    return last
 
 
 def _open_count(stop: Int) -> Int:
     """By position: how many stretches around it have not ended."""
-    return np.arange(len(stop)) - np.cumsum(np.bincount(stop, minlength=len(stop) + 1)[:-1])
+    ended = np.cumsum(np.bincount(stop, minlength=len(stop) + 1)[:-1], dtype=np.int32)
+    return np.subtract(np.arange(len(stop), dtype=np.int32), ended, out=ended)
 
 
 def _is_preorder(parent: Int, stop: Int) -> bool:
     """Whether all below each node, and nothing else, lies in its stretch: stretches lie in those of their parents, and
     no node lies in more of them than it has ancestors."""
     child = parent >= 0
-    above = np.where(child, parent, 0)
-    if not len(parent) or not (above[1:] < np.arange(1, len(parent))).all() or child[0]:
+    above = np.maximum(parent, 0)
+    if not len(parent) or not (above[1:] < np.arange(1, len(parent), dtype=np.int32)).all() or child[0]:
         return not len(parent)
     depth = _open_count(stop)
     return bool((np.where(child, depth[above] + 1, 0) == depth).all() and (~child | (stop <= stop[above])).all())
@@ -136,12 +144,12 @@ def _sizes(parent: Int) -> Int:
     After pass k a node has counted itself and what lies less than 2**k below it; `above` is the ancestor at that
     distance.
     """
-    size = np.ones(len(parent), np.int64)
+    size = np.ones_like(parent)
     rows = np.flatnonzero(parent >= 0)
     above = parent
     while len(rows):
         np.add.at(size, above[rows], size[rows])
-        further = np.full(len(parent), -1, np.int64)
+        further = np.full_like(parent, -1)
         further[rows] = above[above[rows]]
         above = further
         rows = rows[above[rows] >= 0]
@@ -151,11 +159,11 @@ def _sizes(parent: Int) -> Int:
 def _preorder(parent: Int, size: Int) -> Int:
     """Position of each node in pre-order; siblings in order of their numbers."""
     order = np.argsort(parent, kind="stable")
-    passed = np.cumsum(size[order]) - size[order]  # by siblings before, and by all of earlier families
+    passed = np.cumsum(size[order], dtype=np.int32) - size[order]  # by siblings before, and by all of earlier families
     begins = np.r_[True, parent[order][1:] != parent[order][:-1]] if len(order) else np.zeros(0, bool)
     families = np.flatnonzero(begins)
     passed -= np.repeat(passed[families], np.diff(np.append(families, len(order))))
-    first = np.empty(len(parent), np.int64)
+    first = np.empty_like(parent)
     first[order] = passed + (parent[order] >= 0)
     above = parent.copy()
     rows = np.flatnonzero(above >= 0)
@@ -194,8 +202,9 @@ def forest_of(parent: np.ndarray) -> Forest:
     for mine, forest in known:
         if len(mine) == len(parent) and np.array_equal(mine, parent):
             return forest
-    forest = Forest(parent.astype(np.int64, copy=False))
+    mine = parent.astype(np.int32)
+    forest = Forest(mine)
     with _lock:
-        _known.insert(0, (parent.astype(np.int32 if len(parent) < 2**31 else np.int64), forest))
+        _known.insert(0, (mine, forest))
         del _known[_KEPT:]
     return forest

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from xsp_post.arrays.forest import forest_of
 
-Int = NDArray[np.int64]
+Int = NDArray[np.integer]
 _BLOCK = 1 << 16  # intervals whose union is made at once
 _STEPS = 64  # one range at a time up to here; deeper nesting takes steps of powers of two
 
@@ -54,7 +54,7 @@ class Nesting:
 
     def innermost(self, thread: Int, start: Int, end: Int) -> Int:
         """The shortest range of the same thread around each [start, end] (bounds included), −1 for none."""
-        found = np.full(len(start), -1, np.int64)
+        found = np.full(len(start), -1, np.int32)
         if not len(start) or not len(self._start):
             return found
         position = self._last_started(thread, start)
@@ -88,7 +88,7 @@ class Nesting:
 
     def _last_started(self, thread: Int, start: Int) -> Int:
         """Sorted position of the last range of the thread with range.start <= start, −1 for none."""
-        position = np.full(len(start), -1, np.int64)
+        position = np.full(len(start), -1, np.int32)
         thread_count = len(self._thread_first)
         if thread_count == 1 and not thread.any():
             rows: slice | Int = slice(None)
@@ -138,7 +138,7 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
         parent_sorted[rows] = crossing_ranges.shortest(rows, np.maximum(s, e)[rows], inclusive=False)
     parent = parent_sorted
     if order is not None:
-        parent = np.full(n, -1, np.int64)
+        parent = np.full(n, -1, np.int32)
         has = parent_sorted >= 0
         parent[order[has]] = order[parent_sorted[has]]
     return Nesting(
@@ -172,11 +172,11 @@ def _nearest_enclosing(cluster: Int, start: Int, end: Int) -> tuple[Int, NDArray
     Invariant of the jumping: every range strictly between ``pointer[i]`` and ``i`` ends before ``end[i]``.
     """
     n = len(start)
-    pointer = np.arange(-1, n - 1, dtype=np.int64)
+    pointer = np.arange(-1, n - 1, dtype=np.int32)
     begins = np.r_[True, cluster[1:] != cluster[:-1]][:n]
     pointer[begins] = -1
     crossing = np.zeros(n, bool)
-    active = np.flatnonzero(~begins[1:] & (end[:-1] < end[1:])) + 1
+    active = np.flatnonzero(~begins[1:] & (end[:-1] < end[1:])).astype(np.int32) + np.int32(1)
     candidate = active - 1
     while len(active):
         crossing[active[end[candidate] > start[active]]] = True
@@ -192,12 +192,12 @@ def _clusters(thread: Int, start: Int, end: Int) -> Int:
     """Number the connected groups of overlapping ranges; sorted input, per thread."""
     n = len(start)
     if not n:
-        return np.zeros(0, np.int64)
+        return np.zeros(0, np.int32)
     new = np.ones(n, bool)
     for first, last in _runs(thread):
         reach = np.maximum.accumulate(end[first:last])
         new[first + 1 : last] = start[first + 1 : last] > reach[:-1]
-    cluster = np.cumsum(new)
+    cluster = np.cumsum(new, dtype=np.int32)
     cluster -= 1
     return cluster
 

@@ -46,7 +46,7 @@ def shares(owner: Int, start: Int, end: Int, sample_start: Int, sample_end: Int)
     sample = np.arange(len(row)) - np.repeat(np.cumsum(count) - count - low, count)
     length = np.minimum(end[row], sample_end[sample]) - np.maximum(start[row], sample_start[sample])
     width = len(sample_start) + 1
-    pair, code = np.unique(owner[row] * width + sample, return_inverse=True)
+    pair, code = np.unique(owner[row].astype(np.int64) * width + sample, return_inverse=True)
     summed = np.zeros(len(pair), np.int64)
     np.add.at(summed, code, length)
     sample = pair % width

@@ -17,7 +17,7 @@ from xsp_post.model.tree import Attribution
 def join_launches(trace: Trace) -> np.ndarray:
     """Row of the launching API call of every activity, −1 for none; shape (activities,)."""
     launches, activities = trace.launches, trace.activities
-    launch_id = np.full(len(activities), -1, np.int64)
+    launch_id = np.full(len(activities), -1, np.int32)
     if not len(launches) or not len(activities):
         return launch_id
     launch_process = launches["process_index"].to_numpy()
@@ -95,7 +95,7 @@ def attribute(trace: Trace, nesting: Nesting, usable: np.ndarray, launch_id: np.
     launched = np.flatnonzero(launch_id >= 0)
     thread, start, end = _launch_columns(trace, launch_id[launched])
     found = nesting.innermost(thread, start, end)
-    launch_span = np.full(len(launch_id), -1, np.int64)
+    launch_span = np.full(len(launch_id), -1, np.int32)
     hit = found >= 0
     launch_span[launched[hit]] = usable[found[hit]]
 

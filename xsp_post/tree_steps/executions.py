@@ -75,8 +75,9 @@ def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Ex
     found = [c for c in (markers, steps, roots, counted, cycle) if c is not None]
     if wanted:
         chosen = wanted_candidate(found, wanted)
-    model, turn = np.zeros(len(ranges.parent), bool), np.full(len(ranges.parent), -1, np.int64)
+    model, turn = np.zeros(len(ranges.parent), bool), np.broadcast_to(np.int64(-1), (len(ranges.parent),))
     if chosen is not None and chosen.turn is not None:
+        turn = turn.copy()
         turn[chosen.spans] = chosen.turn
         model[chosen.alone] = True
     elif chosen is not None:

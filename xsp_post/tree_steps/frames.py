@@ -23,7 +23,8 @@ def make_frames(
     owners: pd.DataFrame,
     launch_id: np.ndarray,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Nodes (root, spans in span order, synthetic ones) and activities with their node."""
+    """Nodes (root, spans in span order, synthetic ones) and activities with their node. The trace's spans become views
+    of the nodes' columns."""
     spans, activities = trace.spans, trace.activities
     count = len(spans)
     attribution_codes = owners["attribution"].to_numpy()
@@ -52,11 +53,11 @@ def make_frames(
     in_span = slice(1, count + 1)
     total = count + 1 + extra
     columns: dict[str, np.ndarray] = {
-        "parent_id": np.zeros(total, np.int64),
+        "parent_id": np.zeros(total, np.int32),
         "kind": np.full(total, int(NodeKind.ROOT), np.int8),
         "level": np.full(total, int(Level.CAPTURE), np.int8),
         "name_id": np.full(total, -1, np.int32),
-        "folded_id": np.full(total, names.synthetic(NodeKind.ROOT), np.int64),
+        "folded_id": np.full(total, names.synthetic(NodeKind.ROOT), np.int32),
         "process_index": np.full(total, -1, np.int32),
         "thread_index": np.full(total, -1, np.int32),
         "start_ns": np.full(total, start, np.int64),
@@ -101,6 +102,9 @@ def make_frames(
         for column in ("start_ns", "end_ns"):
             columns[column][at[~has]] = activities[column].to_numpy()[graph[~has]]
     names.with_synthetic(extra)
+    # the spans read what nodes hold as well: a second copy of a million ranges is 30 MB
+    shared = ("name_id", "process_index", "thread_index", "start_ns", "end_ns")
+    trace.spans = with_columns(spans, {column: columns[column][in_span] for column in shared})
     columns["depth"] = depths(columns["parent_id"])
     launched_by = {
         "launch_id": launch_id,

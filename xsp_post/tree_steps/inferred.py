@@ -201,7 +201,10 @@ def with_new_nodes(
         "is_open": np.zeros(count, bool),
         "is_inferred": np.ones(count, bool),
         "confidence_ratio": found["confidence"].to_numpy(float),
-        "depth": np.zeros(count, np.int64),
+        "depth": np.zeros(count, np.int32),
     }
-    joined = {name: np.concatenate([nodes[name].to_numpy(), columns[name]]) for name in nodes.columns}
+    joined = {}
+    for name in nodes.columns:
+        values = nodes[name].to_numpy()
+        joined[name] = np.concatenate([values, columns[name].astype(values.dtype, copy=False)])
     return pd.DataFrame(joined, copy=False), np.concatenate([strings, np.asarray(texts, object)])

@@ -33,7 +33,7 @@ def number_iterations(
     start, end = nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy()
     models = np.flatnonzero(level == int(Level.MODEL))
     models = models[np.argsort(start[models], kind="stable")]
-    of_node = np.full(len(nodes), -1, np.int64)
+    of_node = np.full(len(nodes), -1, np.int32)
     of_node[models] = np.arange(len(models))
     parent = nodes["parent_id"].to_numpy()
     of_node = layering.inherit(of_node, parent)
@@ -45,7 +45,7 @@ def number_iterations(
         top = np.flatnonzero(top)
         meanwhile = _fully_covered(layering.covering(process[top], start[top], *args), end[top], args[2])
         if (meanwhile >= 0).any():
-            of_top = np.full(len(nodes), -1, np.int64)
+            of_top = np.full(len(nodes), -1, np.int32)
             of_top[top] = meanwhile
             of_node = np.where(of_node >= 0, of_node, layering.inherit(of_top, parent))
     nodes = nodes.assign(iteration_index=of_node)

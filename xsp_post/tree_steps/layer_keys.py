@@ -34,12 +34,12 @@ def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeName
     is_self &= ~is_layer
     rows = np.flatnonzero(is_layer | is_self)
 
-    nodes["layer_key"] = np.full(len(nodes), -1, np.int64)
-    nodes["call_index"] = _calls(nodes, nodes["path_id"].to_numpy())
+    nodes["call_index"] = _calls(nodes, nodes["path_id"].to_numpy()).astype(np.int32)
     iteration = nodes["iteration_index"].to_numpy()[rows]
     start = nodes["start_ns"].to_numpy()[rows]
     phase_of_model = _model_folded(nodes, folded)[rows]
-    path_key = (relative[rows] * (int(folded.max(initial=0)) + 2) + phase_of_model + 1) * 2 + is_self[rows]
+    path_key = relative[rows].astype(np.int64) * (int(folded.max(initial=0)) + 2) + phase_of_model + 1
+    path_key = path_key * 2 + is_self[rows]
     codes, _ = pd.factorize(path_key)
     # replicas of a module run on threads of their own, and so does what a checkpoint computes again: one layer
     thread = nodes["thread_index"].to_numpy()[rows].astype(np.int64) + 1
@@ -49,16 +49,18 @@ def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeName
     accumulates = np.array(["AccumulateGrad" in text for text in names.folded_names.tolist()], bool)
     call[(iteration < 0) | accumulates[nodes["folded_id"].to_numpy()[rows]]] = 0
     key, first_row = _in_execution_order(codes * (int(call.max(initial=0)) + 1) + call, iteration, start, nodes)
-    nodes.loc[rows, "layer_key"] = key
+    key_of_node = np.full(len(nodes), -1, np.int32)
+    key_of_node[rows] = key
+    nodes["layer_key"] = key_of_node
     layer_node = activities["layer_node_id"].to_numpy()
-    activities["layer_key"] = np.where(layer_node >= 0, nodes["layer_key"].to_numpy()[np.maximum(layer_node, 0)], -1)
+    activities["layer_key"] = np.where(layer_node >= 0, key_of_node[np.maximum(layer_node, 0)], -1)
     representative = rows[first_row]
     return _describe_layers(nodes, names, paths, relative, representative, call[first_row], is_self)
 
 
 def _calls(nodes: pd.DataFrame, path: np.ndarray) -> np.ndarray:
     iteration = nodes["iteration_index"].to_numpy()
-    group = path * (int(iteration.max(initial=0)) + 2) + iteration + 1
+    group = path.astype(np.int64) * (int(iteration.max(initial=0)) + 2) + iteration + 1
     return layering.occurrence(group, np.argsort(nodes["start_ns"].to_numpy(), kind="stable"))
 
 

@@ -67,17 +67,17 @@ def forward_of_backward(
     checkpoint computes again inside its backward range counts for the checkpoint's own forward range.
     ``ranges`` holds process_index and start_ns; all of shape (ranges,).
     """
-    result = np.full(len(ranges), -1, np.int64)
     backward = np.flatnonzero((sequence >= 0) & is_backward)
     forward = np.flatnonzero((sequence >= 0) & ~is_backward)
     if not len(backward) or not len(forward):
-        return result
+        return np.broadcast_to(np.int32(-1), (len(ranges),))
     numbered = ranges[["process_index", "start_ns"]].assign(sequence=sequence)
     left = numbered.iloc[backward].assign(backward=backward).sort_values("start_ns", kind="stable")
     right = numbered.iloc[forward].assign(forward=forward).sort_values("start_ns", kind="stable")
     merged = pd.merge_asof(left, right, on="start_ns", by=["process_index", "sequence"], direction="backward")
     hit = merged["forward"].notna().to_numpy()
-    result[merged["backward"].to_numpy()[hit]] = merged["forward"].to_numpy()[hit].astype(np.int64)
+    result = np.full(len(ranges), -1, np.int32)
+    result[merged["backward"].to_numpy()[hit]] = merged["forward"].to_numpy()[hit].astype(np.int32)
     result = inherit(result, parent)
     for _ in range(8):  # a checkpoint in a checkpoint …; damaged numbers cannot loop for ever
         further = np.where(result >= 0, result[result], -1)
@@ -105,7 +105,7 @@ def assign_layers(
         how[(attribution == source) & (layer >= 0)] = int(target)
 
     if (forward_span >= 0).any():
-        forward_node = np.full(len(nodes), -1, np.int64)  # span k is node k + 1
+        forward_node = np.full(len(nodes), -1, np.int32)  # span k is node k + 1
         forward_node[1 : len(forward_span) + 1] = np.where(forward_span >= 0, forward_span + 1, -1)
         forward = forward_node[node]
         by_sequence = (forward >= 0) & (layer_of[np.maximum(forward, 0)] >= 0)
@@ -167,7 +167,7 @@ def path_ids(
     order = np.argsort(depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth, kind="stable")
     ends = np.cumsum(np.bincount(depth)).tolist() if len(depth) else []
     for seed in range(4):  # equal hashes of unequal paths are found, and hashed again
-        ids = np.empty(len(parent), np.int64)
+        ids = np.empty(len(parent), np.int32)
         hashes = _path_hashes(above, folded, [order[a:b] for a, b in pairwise([0, *ends])], seed)
         ids[order] = pd.factorize((hashes ^ level.astype(np.uint64))[order])[0]
         first = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)

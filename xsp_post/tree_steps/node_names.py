@@ -27,12 +27,12 @@ class NodeNames:
         if (used < 0).any():
             texts = np.where(used >= 0, texts, "[unnamed]")
         self.parsed = parse_names(texts.astype(object, copy=False))
-        self.row = codes
+        self.row = codes.astype(np.int32)
         folded = self.parsed["folded_name"]
         self.folded_names = np.array([*folded.cat.categories.astype(str), *SYNTHETIC.values()], object)
         self._first_synthetic = len(folded.cat.categories)
-        self.folded = folded.cat.codes.to_numpy()[codes].astype(np.int64)
-        self._row_of_node = np.r_[-1, codes]
+        self.folded = folded.cat.codes.to_numpy().astype(np.int32)[codes]
+        self._row_of_node = np.concatenate([np.array([-1], np.int32), self.row])
         self._guessed_type: np.ndarray = np.zeros(0, object)
 
     def span(self, column: str) -> np.ndarray:
@@ -55,7 +55,7 @@ class NodeNames:
 
     def with_synthetic(self, count: int) -> None:
         """So many nodes without a text of their own follow those of the spans."""
-        self._row_of_node = np.r_[self._row_of_node, np.full(count, -1, np.int64)]
+        self._row_of_node = np.concatenate([self._row_of_node, np.full(count, -1, np.int32)])
 
     def with_inferred(self, folded: np.ndarray, layer_type: np.ndarray) -> np.ndarray:
         """Add nodes that no range stands for, after those there are; returns the folded id of each."""
@@ -64,9 +64,10 @@ class NodeNames:
         fresh = [text for text in unique.tolist() if text not in known]
         known.update({text: len(self.folded_names) + k for k, text in enumerate(fresh)})
         self.folded_names = np.concatenate([self.folded_names, np.array(fresh, object)])
-        self._row_of_node = np.r_[self._row_of_node, -2 - len(self._guessed_type) - np.arange(len(folded))]
+        fresh_rows = (-2 - len(self._guessed_type) - np.arange(len(folded))).astype(np.int32)
+        self._row_of_node = np.concatenate([self._row_of_node, fresh_rows])
         self._guessed_type = np.concatenate([self._guessed_type, layer_type])
-        return np.array([known[text] for text in unique.tolist()] or [0], np.int64)[codes]
+        return np.array([known[text] for text in unique.tolist()] or [0], np.int32)[codes]
 
     def node_is(self, column: str, *values: str) -> np.ndarray:
         """Which nodes' parsed text is one of these; bool per node, false for nodes without a text of their own."""
@@ -95,7 +96,7 @@ class NodeNames:
                 code_of[text] = len(categories)
                 categories.append(text)
         row = self._row_of_node
-        codes = np.full(len(row), code_of[""], np.int64)
+        codes = np.full(len(row), code_of[""], np.int32)
         codes[row >= 0] = values.cat.codes.to_numpy()[row[row >= 0]]
         inferred = row <= -2
         if inferred.any():

@@ -28,7 +28,7 @@ def operations_frame(tree: Tree) -> pd.DataFrame:
     width = 4 * len(COPY_DIRECTIONS) * len(MemoryKind)
     names = int(name.max(initial=-1)) + 2
     duration = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
-    code, unique = pd.factorize((path * names + name + 1) * width + what)
+    code, unique = pd.factorize((path.astype(np.int64) * names + name + 1) * width + what)
     count = len(unique)
     what, place = unique % width, unique // width
     frame = pd.DataFrame(

@@ -128,7 +128,7 @@ def _number(
     replays, and kernels with a text of their own, are calls of their own."""
     is_graph = kernels["attribution"].to_numpy() == int(Attribution.GRAPH)
     launch = np.where(is_graph, kernels["launch_id"].to_numpy() + 1, 0)
-    key = owner * (int(launch.max(initial=0)) + 1) + launch
+    key = owner.astype(np.int64) * (int(launch.max(initial=0)) + 1) + launch
     inside = owner >= 0
     call = np.full(len(owner), -1, np.int64)
     codes, _ = pd.factorize(key[inside])
