@@ -13,7 +13,7 @@ import pandas as pd
 from altair.utils.schemapi import debug_mode
 
 from xsp_post.base.errors import UsageError
-from xsp_post.model.results import Results
+from xsp_post.model.results import Analysis, Results
 from xsp_post.reports import (
     captures,
     cases,
@@ -109,7 +109,7 @@ class _Kept:
     def __init__(self, results: Results) -> None:
         self._results = results
         self._columns: dict[str, dict[str, pd.Series]] = {}
-        self._whole: dict[str, pd.DataFrame] = {}
+        self._asked: dict[tuple[str, tuple[str, ...] | None], pd.DataFrame] = {}
         self._tables: list[str] | None = None
 
     def tables(self) -> list[str]:
@@ -118,21 +118,31 @@ class _Kept:
         return self._tables
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        if columns is None and name not in self._whole:
-            self._whole[name] = _finite(self._results.frame(name))
-        if name in self._whole:
-            return self._whole[name] if columns is None else self._whole[name][list(columns or ())]
+        asked = name, None if columns is None else tuple(columns)
+        if asked not in self._asked:
+            self._asked[asked] = self._read(*asked)
+        return self._asked[asked].copy(deep=False)
+
+    def _read(self, name: str, columns: tuple[str, ...] | None) -> pd.DataFrame:
+        if columns is None:
+            return _finite(self._results.frame(name))
+        if isinstance(self._results, Analysis):  # in memory: nothing is saved by less than all of a table
+            return self.frame(name)[list(columns)]
+        if (whole := self._asked.get((name, None))) is not None:
+            return whole[list(columns)]
         known = self._columns.setdefault(name, {})
-        missing = [column for column in dict.fromkeys(columns or ()) if column not in known]
+        missing = [column for column in dict.fromkeys(columns) if column not in known]
         if missing:
             frame = _finite(self._results.frame(name, missing))
             known.update({column: frame[column] for column in missing})
-        return pd.DataFrame({column: known[column] for column in columns or ()}, copy=False)
+            if missing == list(columns):
+                return frame
+        return pd.DataFrame({column: known[column] for column in columns}, copy=False)
 
 
 def _finite(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame with infinite numbers unknown: they have no place on an axis, and JSON has no word for them."""
-    floats = [column for column in frame.columns if frame[column].dtype.kind == "f"]
+    floats = [str(column) for column, dtype in frame.dtypes.items() if dtype.kind == "f"]
     infinite = [column for column in floats if np.isinf(frame[column].to_numpy()).any()]
     if not infinite:
         return frame

@@ -23,10 +23,14 @@ def layer_groups(layers: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     ``layers``: rows of A2. ``launches``: layer_index and name of A8, which tell what ran inside.
     """
     rows = layers.reset_index(drop=True)
-    erased = rows["layer_path"].astype(str).map(lambda path: _DIGITS.sub("#", path))
-    inside = rows["layer_index"].map(_work_of_layers(launches)).fillna(0)
-    keys = pd.MultiIndex.from_arrays([erased, rows["layer_type"].astype(str), rows["shape_text"].astype(str), inside])
-    frame = rows.assign(key=pd.factorize(keys)[0], row=np.arange(len(rows))).sort_values(["key", "latency_ns"])
+    keys = {
+        "path": rows["layer_path"].astype(str).map(lambda path: _DIGITS.sub("#", path)),
+        "type": rows["layer_type"].astype(str),
+        "shape": rows["shape_text"].astype(str),
+        "inside": rows["layer_index"].map(_work_of_layers(launches)).fillna(0),
+    }
+    key = pd.DataFrame(keys).groupby(list(keys), sort=False).ngroup()
+    frame = rows.assign(key=key, row=np.arange(len(rows))).sort_values(["key", "latency_ns"])
     before = frame.groupby("key")["latency_ns"].shift()
     begins = before.isna() | (frame["latency_ns"] > _STEP * before)
     frame["group"] = begins.cumsum()

@@ -56,7 +56,8 @@ class PageData:
         """A table's columns with text, sort values and full names."""
         frame = table.frame.reset_index(drop=True)
         titles = titles_of(table.table, table.columns)
-        columns = [self._table_column(table, frame, name, titles[name]) for name in table.columns]
+        numbers = with_unknown(table.table, frame)
+        columns = [self._table_column(table, frame[name], numbers[name], titles[name]) for name in table.columns]
         shown = len(frame)
         note = ""
         if shown < table.row_count:
@@ -72,8 +73,8 @@ class PageData:
             "layer": frame["layer_index"].astype("int64").tolist() if "layer_index" in frame else None,
         }
 
-    def _table_column(self, table: Table, frame: pd.DataFrame, name: str, title: str) -> dict[str, Any]:
-        values = frame[name]
+    def _table_column(self, table: Table, values: pd.Series, numbers: pd.Series, title: str) -> dict[str, Any]:
+        name = str(values.name)
         column: dict[str, Any] = {
             "key": name,
             "title": title,
@@ -84,7 +85,7 @@ class PageData:
             column |= {
                 "align": "num",
                 "text": theme.text_of(values, name),
-                "raw": _json_numbers(with_unknown(table.table, frame[[name]])[name]),
+                "raw": _json_numbers(numbers),
             }
             if name in table.bars:
                 top = float(np.nanmax(values.to_numpy("float64"))) if len(values) else 0.0

@@ -26,10 +26,12 @@ def critical_path_line(results: Results, capture_id: int) -> str:
         return ""
     layers = frame_or_empty(results, "layers", ["capture_id", "layer_index", "layer_path", "layer_type"])
     layers = layers[layers["capture_id"] == capture_id].drop_duplicates("layer_index")
-    kind = steps["kind"].astype(str)
-    owner = steps["layer_index"].map(_owners(layers)).astype(object).fillna("no layer")
     device = _DEVICE | {"kernel": device_of(results).work}
-    part = kind.map(device).fillna(kind).where(~kind.isin(list(device)), kind.map(device) + " of " + owner)
+    part = steps["kind"].astype(object)
+    works = part.isin(list(device))
+    layer_of = steps.loc[works, "layer_index"]
+    owner = layer_of.map(_owners(layers[layers["layer_index"].isin(layer_of)])).astype(object).fillna("no layer")
+    part[works] = part[works].map(device) + " of " + owner
     shares = steps["duration_ns"].groupby(part.to_numpy()).sum().sort_values(ascending=False, kind="stable") / total
     named = shares[shares >= _LEAST_RATIO].head(_MOST_PARTS)
     texts = [f"{format_ratio_percent(ratio)} {name}" for name, ratio in named.items()]

@@ -135,7 +135,9 @@ def _top_layers(results: Results, case: cases.Case | None) -> tuple[list[TopRow]
     no_layer = is_outside(layers)
     real = layers[~no_layer].reset_index(drop=True)
     details = _Details(results, case, launches)
-    rows = [details.group(real, group) for group in rows_of(layer_groups(real, launches).head(TOP))]
+    groups = layer_groups(real, launches).head(TOP)
+    slowest = rows_of(real.iloc[groups["first"]])
+    rows = [details.group(row, group) for row, group in zip(slowest, rows_of(groups))]
     outside = [details.outside(row) for row in rows_of(layers[no_layer].nlargest(1, "latency_ns"))]
     return rows, outside[0] if outside else None
 
@@ -150,9 +152,8 @@ class _Details:
         self.spreads = cases.rows(results, "a03", case, ["layer_index", "std_latency_ns"]).set_index("layer_index")
         self.busy = cases.rows(results, "a13", case, ["layer_index", "busy_ns"])
 
-    def group(self, layers: pd.DataFrame, group: Any) -> TopRow:
-        """Equal layers: the sum of their latencies, and of what the slowest of them consists."""
-        row = rows_of(layers.iloc[[group.first]])[0]
+    def group(self, row: Any, group: Any) -> TopRow:
+        """Equal layers: the sum of their latencies, and of what the slowest of them (``row``) consists."""
         share = f"{format_ratio_percent(group.latency_ratio)} of the layers"
         if group.layer_count == 1:
             name, which, each = layer_name(row.layer_name), f"layer {row.layer_index}", _sureness(row, self.spreads)

@@ -323,23 +323,30 @@ def _thin(events: pd.DataFrame, limit: int, start_ns: int, length_ns: int) -> pd
     """At most about ``limit`` rows: the longest single, the others joined per lane and bin of time."""
     if len(events) <= limit:
         return _complete(events)
-    longest = np.argsort(-(events["end_ns"] - events["start_ns"]).to_numpy(), kind="stable")[: limit // 2]
-    is_single = np.zeros(len(events), dtype=bool)
-    is_single[longest] = True
+    is_single = _longest((events["end_ns"] - events["start_ns"]).to_numpy(), limit // 2)
     small = events[~is_single]
-    keys = [key for key in ("lane_key", "sub", "kind", "is_inferred") if key in small]
-    lanes = len(_numbered(small, [key for key in ("lane_key", "sub") if key in small])[1])
-    bins = max(min(BIN_COUNT, limit // (2 * lanes)), 20)
+    lane, first = _numbered(small, [key for key in ("lane_key", "sub") if key in small])
+    bins = max(min(BIN_COUNT, limit // (2 * len(first))), 20)
     place = (small["start_ns"] - start_ns) * bins // max(length_ns, 1)
-    number, first = _numbered(small.assign(bin=place), [*keys, "bin"])
+    kinds = [key for key in ("kind", "is_inferred") if key in small]
+    number, first = _numbered(small[kinds].assign(lane=lane, bin=place), ["lane", *kinds, "bin"])
     times = small[["start_ns", "end_ns"]].groupby(number).agg({"start_ns": "min", "end_ns": "max"})
-    joined = small[["lane", *keys, "name", "full_name"]].iloc[first].reset_index(drop=True)
+    joined = small.iloc[first].reset_index(drop=True)
+    joined = joined.drop(columns=[c for c in _UNSET if c in joined and c not in ("sub", "is_inferred")])
     joined = joined.assign(**times, event_count=np.bincount(number))
     several = joined["event_count"].gt(1)
     label = joined["event_count"].map(units.format_count) + " short " + joined["kind"].str.lower() + " events"
     joined["name"] = joined["name"].where(~several, label)
     joined["full_name"] = joined["full_name"].where(~several, label)
     return pd.concat([_complete(events[is_single]), _complete(joined)], ignore_index=True)
+
+
+def _longest(length: np.ndarray, count: int) -> np.ndarray:
+    """Which are the longest, of equal ones the first. Shape kept."""
+    least = np.partition(length, -count)[-count]
+    is_long = length > least
+    is_long[np.flatnonzero(length == least)[: count - is_long.sum()]] = True
+    return is_long
 
 
 def _make(results: Results, case: Case | None) -> Section | None:

@@ -39,6 +39,8 @@ def balances(results: Results) -> list[Balance]:
     frame = frame_or_empty(results, "balance").astype({"question": str, "attribution": str})
     amounts = ["operation_count", "device_ns", "kernel_count", "kernel_ns", "copy_count", "copy_ns", "graph_count",
                "graph_ns"]  # fmt: skip
+    said = ["operation_count", "device_ns", "kernel_count", "copy_count", "graph_count", "self_operation_count",
+            "self_device_ns"]  # fmt: skip
     found = []
     for question in ("launch", "layer"):
         rows = frame[frame["question"].eq(question)]
@@ -52,16 +54,13 @@ def balances(results: Results) -> list[Balance]:
         ways = parts.groupby("attribution", sort=False)[["operation_count", "device_ns"]].sum()
         ways = ways[ways["operation_count"].gt(0)].sort_values("device_ns", ascending=False)
         shown = tuple((str(way), int(count), int(time)) for way, count, time in ways.itertuples())
-        whole = {str(c): int(every[c].sum()) for c in every.columns if str(c).endswith(("_count", "_ns"))}
         found.append(
             Balance(
                 question,
                 shown,
-                **{c: whole[c] for c in ("operation_count", "device_ns", "kernel_count", "copy_count", "graph_count")},
                 capture_count=len(totals),
                 closes=bool(sums.eq(totals).all(axis=None)),
-                self_operation_count=whole["self_operation_count"],
-                self_device_ns=whole["self_device_ns"],
+                **{column: int(every[column].sum()) for column in said},
             )
         )
     return found
