@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.forest import forget_forests
 from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.checks import check_trace, check_tree
@@ -74,6 +75,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     levels = _levels(trace, names, span_parent, span_depth, forward, owners, launch_id, options)
     level, rule = levels.level, levels.rule
     overlapping, crossing_count = usable[nesting.overlapping()], nesting.crossing_count
+    forget_forests()  # that of the spans
     nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
     del nesting, usable, owners, level, span_parent, span_depth  # of a million ranges: make room for the roll-up
     strings, inferred = trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS))

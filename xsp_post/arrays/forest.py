@@ -195,6 +195,12 @@ _known: list[tuple[np.ndarray, Forest]] = []
 _lock = Lock()
 
 
+def forget_forests() -> None:
+    """Give back the memory of forests that no step asks for any more."""
+    with _lock:
+        _known.clear()
+
+
 def forest_of(parent: np.ndarray) -> Forest:
     """The forest of these parents: of equal arrays the same one, since many steps ask for it."""
     with _lock:

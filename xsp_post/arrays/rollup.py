@@ -22,8 +22,7 @@ _TIMES = np.iinfo(np.int64)
 
 def add_up(values: np.ndarray, parent: np.ndarray) -> np.ndarray:
     """Inclusive sums: each node's value plus those of its descendants; int64, shape (nodes,)."""
-    total = values.astype(np.int64)  # a copy
-    return forest_of(parent).add_up(total) if total.any() else total
+    return forest_of(parent).add_up(values) if values.any() else values.astype(np.int64)
 
 
 def rows_by_depth(depth: np.ndarray) -> list[np.ndarray]:

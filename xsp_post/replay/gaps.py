@@ -96,12 +96,14 @@ def _gaps_of(
     """Gaps of one device's operations (ascending start) within a window around them: (start, end, previous row,
     next row) and their total length."""
     reach = np.maximum.accumulate(end)
+    before = np.flatnonzero(start[1:] > reach[:-1])
     # the operation that ended last so far: where the running maximum was last raised
-    last = np.maximum.accumulate(np.where(end >= reach, np.arange(len(end)), 0))
-    gap_start = np.r_[window[0], reach]
-    gap_end = np.r_[start, window[1]]
-    previous = np.r_[-1, row[last]]
-    following = np.r_[row, -1]
-    idle = np.flatnonzero(gap_end > gap_start)
+    raised = np.flatnonzero(end >= reach)
+    last = raised[np.searchsorted(raised, before, side="right") - 1]
+    gap_start = np.concatenate([window[:1], reach[before], reach[-1:]])
+    gap_end = np.concatenate([start[:1], start[before + 1], window[1:]])
+    previous = np.concatenate([[-1], row[last], row[raised[-1:]]])
+    following = np.concatenate([row[:1], row[before + 1], [-1]])
+    idle = np.flatnonzero(gap_end > gap_start)  # the recording may begin and end with work
     chosen = (gap_start[idle], gap_end[idle], previous[idle], following[idle])
     return chosen, int((chosen[1] - chosen[0]).sum())

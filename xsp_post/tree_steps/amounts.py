@@ -59,8 +59,11 @@ def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray
         columns["self_device_ns"] = _plus(columns["self_device_ns"], own_ns, nothing)
         columns["device_ns"] = _plus(columns["device_ns"], columns[f"{part}_ns"], nothing)
     length = nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy()
-    child = np.flatnonzero((parent > 0) & ~is_of_other_thread(nodes))  # a thread's time holds no other thread's
-    columns["self_ns"] = np.maximum(0, length - rollup.sums_per_node(parent[child], length[child], count))
+    own = length.copy()
+    other = is_of_other_thread(nodes)  # a thread's time holds no other thread's
+    np.subtract.at(own, parent[1:], np.where(other, 0, length)[1:] if other.any() else length[1:])
+    own[0] = length[0]  # of the capture, all of it
+    columns["self_ns"] = np.maximum(own, 0, out=own)
     return columns
 
 

@@ -103,12 +103,14 @@ def make_frames(
             columns[column][at[~has]] = activities[column].to_numpy()[graph[~has]]
     names.with_synthetic(extra)
     # the spans read what nodes hold as well: a second copy of a million ranges is 30 MB
-    shared = ("name_id", "process_index", "thread_index", "start_ns", "end_ns")
+    names.folded = columns["folded_id"][in_span]
+    shared = ("name_id", "process_index", "thread_index", "start_ns", "end_ns", "source_row_id")
     trace.spans = with_columns(spans, {column: columns[column][in_span] for column in shared})
     columns["depth"] = depths(columns["parent_id"])
+    launch_node = owners["launch_span"].to_numpy() + 1
     launched_by = {
         "launch_id": launch_id,
-        "launch_node_id": owners["launch_span"].to_numpy() + 1,
+        "launch_node_id": node if np.array_equal(launch_node, node) else launch_node,
         "node_id": node,
         "attribution": attribution_codes,
     }

@@ -27,13 +27,19 @@ class NodeNames:
         if (used < 0).any():
             texts = np.where(used >= 0, texts, "[unnamed]")
         self.parsed = parse_names(texts.astype(object, copy=False))
-        self.row = codes.astype(np.int32)
         folded = self.parsed["folded_name"]
         self.folded_names = np.array([*folded.cat.categories.astype(str), *SYNTHETIC.values()], object)
         self._first_synthetic = len(folded.cat.categories)
         self.folded = folded.cat.codes.to_numpy().astype(np.int32)[codes]
-        self._row_of_node = np.concatenate([np.array([-1], np.int32), self.row])
+        self._span_count = len(codes)
+        self._row_of_node = np.empty(len(codes) + 1, np.int32)
+        self._row_of_node[0], self._row_of_node[1:] = -1, codes
         self._guessed_type: np.ndarray = np.zeros(0, object)
+
+    @property
+    def row(self) -> np.ndarray:
+        """Row of `parsed` per span."""
+        return self._row_of_node[1 : self._span_count + 1]
 
     def span(self, column: str) -> np.ndarray:
         """A parsed number or flag per span."""

@@ -19,16 +19,20 @@ def operations_frame(tree: Tree) -> pd.DataFrame:
     """Device work by path and what it was (schemas: operations), heaviest first within each path."""
     activities = tree.activities
     kind = activities["kind"].to_numpy()
-    path = tree.nodes["path_id"].to_numpy()[activities["node_id"].to_numpy()]
-    name = activities["name_id"].to_numpy().astype(np.int64)
-    what = kind.astype(np.int64)
+    name = activities["name_id"].to_numpy()
+    what = kind
     if (kind != ActivityKind.KERNEL).any():
-        what += 4 * (activities["copy_kind"].to_numpy().astype(np.int64) % len(COPY_DIRECTIONS))
+        what = kind + 4 * (activities["copy_kind"].to_numpy().astype(np.int64) % len(COPY_DIRECTIONS))
         what += 4 * len(COPY_DIRECTIONS) * memory_kind(activities).astype(np.int64)
     width = 4 * len(COPY_DIRECTIONS) * len(MemoryKind)
     names = int(name.max(initial=-1)) + 2
     duration = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
-    code, unique = pd.factorize((path.astype(np.int64) * names + name + 1) * width + what)
+    key = tree.nodes["path_id"].to_numpy()[activities["node_id"].to_numpy()].astype(np.int64)
+    for values, count in ((name, names), (what, width)):  # in place: of a million rows each copy counts
+        key *= count
+        key += values
+    key += width  # a name of −1 counts as 0
+    code, unique = pd.factorize(key)
     count = len(unique)
     what, place = unique % width, unique // width
     frame = pd.DataFrame(
