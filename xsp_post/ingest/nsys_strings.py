@@ -89,13 +89,11 @@ class Interner:
 
     def inline(self, texts: pa.ChunkedArray) -> np.ndarray:
         """Inline texts (binary, empty = none) → string ids (int32), −1 for empty."""
-        encoded = texts.combine_chunks().dictionary_encode() if len(texts) else None
-        if encoded is None:
+        if not len(texts):
             return np.zeros(0, np.int32)
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.combine_chunks()
-        indices = encoded.indices.to_numpy(zero_copy_only=False)
-        return self._different(encoded.dictionary)[indices]
+        encoded = texts.dictionary_encode().chunks  # the dictionary is that of all
+        indices = np.concatenate([chunk.indices.to_numpy() for chunk in encoded])
+        return self._different(encoded[0].dictionary)[indices]
 
     def _different(self, values: pa.Array) -> np.ndarray:
         """String ids of binary texts, none of them twice; −1 for the empty one."""
@@ -106,11 +104,8 @@ class Interner:
             return np.array([self.text(text) if text else -1 for text in texts] or [-1], np.int32)
         # only what was known before can be there twice: a million texts are not looked up one by one
         self._complete_index()
-        known = np.array(list(self.index.values()), np.int32)
-        at = pc.index_in(pa.array(list(self.index), pa.string()), value_set=decoded)
-        is_here = at.is_valid().to_numpy(zero_copy_only=False)
-        result = np.full(len(decoded), -1, np.int32)
-        result[at.drop_null().to_numpy()] = known[is_here]
+        at = pc.index_in(decoded, value_set=pa.array(list(self.index), pa.string())).fill_null(-1).to_numpy()
+        result = np.array([*self.index.values(), -1], np.int32)[at]
         fresh = np.flatnonzero((result < 0) & (pc.binary_length(decoded).to_numpy(zero_copy_only=False) > 0))
         result[fresh] = np.arange(len(self.texts), len(self.texts) + len(fresh), dtype=np.int32)
         self.texts += (decoded if len(fresh) == len(decoded) else decoded.take(pa.array(fresh))).to_pylist()

@@ -36,7 +36,7 @@ def device_codes(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
     is_one = len(device) and (device == device[0]).all() and (process == process[0]).all()
     few = slice(1 if is_one else None)  # all the same: the first says it
     codes, numbers = _codes(device[few].astype(np.int64), process[few].astype(np.int64), tree.trace.devices)
-    return (np.zeros(len(device), np.int64) if is_one else codes), numbers
+    return (np.broadcast_to(np.int64(0), device.shape) if is_one else codes), numbers
 
 
 def _codes(device: np.ndarray, process: np.ndarray, listed: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -62,6 +62,17 @@ def execution_intervals(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
     return start, end
 
 
+def rows_of(codes: np.ndarray, code: int) -> np.ndarray | slice:
+    """The rows of one device; a slice where it is the only one."""
+    mine = codes == code
+    return slice(None) if mine.all() else np.flatnonzero(mine)
+
+
+def different(values: np.ndarray) -> np.ndarray:
+    """The different values; of a million that are mostly one and the same."""
+    return values[:1] if (values == values[:1]).all() else np.unique(values)
+
+
 def find_gaps(tree: Tree) -> Gaps:
     """The gaps of every device that did anything, in order of device and time."""
     activities = tree.activities
@@ -72,16 +83,15 @@ def find_gaps(tree: Tree) -> Gaps:
     run_process = tree.iterations["process_index"].to_numpy() if len(run_start) else np.zeros(0, np.int32)
     parts, devices = [], []
     for code, number in enumerate(numbers.tolist()):
-        rows = np.flatnonzero(codes == code)
-        order = rows[np.argsort(starts[rows], kind="stable")]
-        runs = np.isin(run_process, np.unique(process[rows]))
+        rows = rows_of(codes, code)
+        runs = np.isin(run_process, different(process[rows]))
         window = (
             int(min(starts[rows].min(), run_start[runs].min(initial=np.iinfo(np.int64).max))),
             int(max(ends[rows].max(), run_end[runs].max(initial=np.iinfo(np.int64).min))),
         )
-        part, idle = _gaps_of(order, starts[order], ends[order], window)
-        parts.append((np.full(len(part[0]), code), *part))
-        devices.append((number, *window, window[1] - window[0] - idle))
+        start, end, *edges = _gaps_of(rows, starts[rows], ends[rows], window)
+        parts.append((np.full(len(start), code), start, end, *edges))
+        devices.append((number, *window, window[1] - window[0] - int((end - start).sum())))
     frame = pd.DataFrame(devices, columns=["device_id", "start_ns", "end_ns", "busy_ns"]).astype("int64")
     if not parts:
         none = np.zeros(0, np.int64)
@@ -91,19 +101,23 @@ def find_gaps(tree: Tree) -> Gaps:
 
 
 def _gaps_of(
-    row: np.ndarray, start: np.ndarray, end: np.ndarray, window: tuple[int, int]
-) -> tuple[tuple[np.ndarray, ...], int]:
-    """Gaps of one device's operations (ascending start) within a window around them: (start, end, previous row,
-    next row) and their total length."""
+    rows: np.ndarray | slice, start: np.ndarray, end: np.ndarray, window: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Gaps of one device's operations within a window around them: start, end, row before, row after."""
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+        rows = order if isinstance(rows, slice) else rows[order]
     reach = np.maximum.accumulate(end)
-    before = np.flatnonzero(start[1:] > reach[:-1])
+    at = np.flatnonzero(start[1:] > reach[:-1])  # few of the places between two operations
     # the operation that ended last so far: where the running maximum was last raised
-    raised = np.flatnonzero(end >= reach)
-    last = raised[np.searchsorted(raised, before, side="right") - 1]
-    gap_start = np.concatenate([window[:1], reach[before], reach[-1:]])
-    gap_end = np.concatenate([start[:1], start[before + 1], window[1:]])
-    previous = np.concatenate([[-1], row[last], row[raised[-1:]]])
-    following = np.concatenate([row[:1], row[before + 1], [-1]])
-    idle = np.flatnonzero(gap_end > gap_start)  # the recording may begin and end with work
-    chosen = (gap_start[idle], gap_end[idle], previous[idle], following[idle])
-    return chosen, int((chosen[1] - chosen[0]).sum())
+    raised = np.flatnonzero(end == reach)
+    last = raised[np.searchsorted(raised, at, side="right") - 1]
+    previous, following = np.r_[-1, last, raised[-1]], np.r_[0, at + 1, -1]
+    gap_start, gap_end = np.r_[window[0], reach[at], reach[-1]], np.r_[start[0], start[at + 1], window[1]]
+    idle = np.flatnonzero(gap_end > gap_start)
+    edges = [
+        place if isinstance(rows, slice) else np.where(place >= 0, rows[place], -1)
+        for place in (previous[idle], following[idle])
+    ]
+    return gap_start[idle], gap_end[idle], edges[0], edges[1]

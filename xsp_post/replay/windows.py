@@ -14,7 +14,7 @@ from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.names.families import FAMILIES, families, matches, without_tensor_cores
-from xsp_post.replay.gaps import device_codes, execution_intervals
+from xsp_post.replay.gaps import device_codes, different, execution_intervals, rows_of
 
 # Where a piece of time lies.
 EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT = "execution", "warm-up", "outside", "lead-in", "lead-out"
@@ -47,23 +47,25 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
     ``causes``: the table idle_causes, which sums the idle time of each.
     """
     codes, _ = device_codes(tree)
-    activities = tree.activities
-    scope = scope_of_iterations(tree)
-    of_activity = scope[activities["iteration_index"].to_numpy()]
+    of_activity = scope_of_iterations(tree).astype(np.int8)[tree.activities["iteration_index"].to_numpy()]
     family = _families(tree)
+    runs = execution_intervals(tree)
     names = _gpu_names(tree)
     device_of_cause, scope_of_cause = causes["device_id"].to_numpy(), causes["scope"].to_numpy(object)
     idle_of_cause = causes["idle_ns"].to_numpy()
     rows = []
     for number, device in enumerate(devices.to_dict("records")):  # a handful of devices
-        mine = np.flatnonzero(codes == number)
-        busy = _busy_parts(tree, mine, family[mine])
+        mine = rows_of(codes, number)
+        busy = _busy_parts(tree, mine, family[mine], runs)
+        inside = of_activity[mine]
         for index, name in enumerate(SCOPES):
             parts = busy[index]
             idle = int(idle_of_cause[(device_of_cause == device["device_id"]) & (scope_of_cause == name)].sum())
             if not idle and not parts.any():
                 continue
-            chosen = mine[of_activity[mine] == index]
+            chosen = np.flatnonzero(inside == index)
+            if not isinstance(mine, slice):
+                chosen = mine[chosen]
             rows.append(
                 {
                     "device_id": int(device["device_id"]),
@@ -98,7 +100,9 @@ def _gpu_names(tree: Tree) -> dict[int, str]:
     return dict(zip(devices["gpu_index"].astype(int).tolist(), devices["gpu_name"].astype(str).tolist()))
 
 
-def _busy_parts(tree: Tree, mine: np.ndarray, family: np.ndarray) -> np.ndarray:
+def _busy_parts(
+    tree: Tree, mine: np.ndarray | slice, family: np.ndarray, runs: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
     """Busy time of one device by scope and part, each moment once; shape (scopes, parts)."""
     activities = tree.activities
     start, end = activities["start_ns"].to_numpy()[mine], activities["end_ns"].to_numpy()[mine]
@@ -109,23 +113,27 @@ def _busy_parts(tree: Tree, mine: np.ndarray, family: np.ndarray) -> np.ndarray:
     is_kernel = ~is_graph & ~is_copy & ~is_talk
     result = np.zeros((len(SCOPES), 4), np.int64)
     taken = np.zeros(len(SCOPES), np.int64)
-    so_far = np.zeros(len(mine), bool)
+    so_far = np.zeros(len(start), bool)
+    process = different(activities["process_index"].to_numpy()[mine])
     for part, members in enumerate((is_kernel, is_talk, is_copy, is_graph)):
         if not members.any():
             continue
         so_far |= members
-        covered = _covered(tree, activities["process_index"].to_numpy()[mine], start[so_far], end[so_far])
+        wanted = slice(None) if so_far.all() else so_far
+        covered = _covered(tree, runs, process, start[wanted], end[wanted])
         result[:, part] = covered - taken
         taken = covered
     return result
 
 
-def _covered(tree: Tree, process: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+def _covered(
+    tree: Tree, runs: tuple[np.ndarray, np.ndarray], process: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> np.ndarray:
     """Length of the union of intervals within each scope."""
     low, high = _union(start, end)
-    run_start, run_end = execution_intervals(tree)
+    run_start, run_end = runs
     result = np.zeros(len(SCOPES), np.int64)
-    mine = np.isin(tree.iterations["process_index"].to_numpy(), np.unique(process)) if len(run_start) else None
+    mine = np.isin(tree.iterations["process_index"].to_numpy(), process) if len(run_start) else None
     if mine is None or not mine.any():
         result[SCOPES.index(OUTSIDE)] = int((high - low).sum())
         return result
@@ -146,11 +154,13 @@ def _covered(tree: Tree, process: np.ndarray, start: np.ndarray, end: np.ndarray
 def _union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if not len(start):
         return start, end
-    order = np.argsort(start, kind="stable")
-    s, reach = start[order], np.maximum.accumulate(end[order])
-    first = np.r_[True, s[1:] > reach[:-1]]
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    first = np.r_[True, start[1:] > reach[:-1]]
     last = np.r_[first[1:], True]
-    return s[first], reach[last]
+    return start[first], reach[last]
 
 
 def _kernel_facts(tree: Tree, rows: np.ndarray, family: np.ndarray) -> dict[str, object]:
@@ -158,7 +168,7 @@ def _kernel_facts(tree: Tree, rows: np.ndarray, family: np.ndarray) -> dict[str,
     activities = tree.activities
     is_kernel = activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL
     rows, family = rows[is_kernel], family[is_kernel]
-    duration = (activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy())[rows]
+    duration = activities["end_ns"].to_numpy()[rows] - activities["start_ns"].to_numpy()[rows]
     codes, used = pd.factorize(activities["name_id"].to_numpy()[rows])
     by_name, count = sums_per_node(codes, duration, len(used)), np.bincount(codes, minlength=len(used))
     texts = [str(tree.strings[name]) if name >= 0 else "" for name in used.tolist()]

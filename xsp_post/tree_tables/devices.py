@@ -38,9 +38,10 @@ def devices_frame(tree: Tree) -> pd.DataFrame:
 def busy_per_gpu(tree: Tree) -> pd.Series:
     """Union of all device intervals of each physical GPU, by gpu_index."""
     activities = tree.activities
-    codes, gpus = pd.factorize(activities["gpu_index"].to_numpy())
-    if len(gpus) == 1:
-        return pd.Series([int(tree.nodes["busy_ns"].iloc[0])], index=gpus)  # the root's: united already
+    gpu = activities["gpu_index"].to_numpy()
+    if len(gpu) and (gpu == gpu[0]).all():
+        return pd.Series([int(tree.nodes["busy_ns"].iloc[0])], index=gpu[:1])  # the root's: united already
+    codes, gpus = pd.factorize(gpu)
     return pd.Series(_unions(activities, codes, len(gpus)), index=gpus)
 
 
@@ -55,12 +56,14 @@ def _places(tree: Tree) -> tuple[pd.DataFrame, np.ndarray]:
     each activity ran on."""
     activities, listed = tree.activities, tree.trace.devices.reset_index(drop=True)
     keys = ["process_index", "device_id"]
-    process, device = (activities[c].to_numpy().astype(np.int64) for c in keys)
+    process, device = (activities[c].to_numpy() for c in keys)
+    is_one = bool(len(process) and (process == process[0]).all() and (device == device[0]).all())
+    few = slice(1 if is_one else None)  # all the same: the first says it
+    process, device = process[few].astype(np.int64), device[few].astype(np.int64)
     lowest = int(device.min(initial=-1))  # a damaged file has any number
     width = int(device.max(initial=0)) - lowest + 1
     place = process * width + device - lowest
-    is_one = bool(len(place) and (place == place[0]).all())
-    code, used = (np.zeros(len(place), np.int64), place[:1]) if is_one else pd.factorize(place)
+    code, used = pd.factorize(place)
     met = pd.DataFrame({"process_index": used // width, "device_id": used % width + lowest})
     first = np.full(len(used), -1, np.int64)
     first[code[::-1]] = np.arange(len(code))[::-1]
@@ -69,7 +72,7 @@ def _places(tree: Tree) -> tuple[pd.DataFrame, np.ndarray]:
     fresh = met[listed_keys.get_indexer(pd.MultiIndex.from_frame(met[keys])) < 0]
     places = pd.concat([listed, fresh], ignore_index=True) if len(listed) else fresh.reset_index(drop=True)
     at = pd.MultiIndex.from_frame(places[keys].astype(np.int64)).get_indexer(pd.MultiIndex.from_frame(met[keys]))
-    return places, at[code]
+    return places, np.broadcast_to(at[code], len(activities)) if is_one else at[code]
 
 
 def _amounts(tree: Tree, places: pd.DataFrame, of_activity: np.ndarray) -> dict[str, np.ndarray]:
