@@ -121,7 +121,8 @@ def conform(frame: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:
             values = frame[name].fillna(missing).to_numpy()
             if dtype in ("int8", "int32") and len(values):
                 limits = np.iinfo(dtype)
-                values = np.where((values < limits.min) | (values > limits.max), missing, values)
+                if values.min() < limits.min or values.max() > limits.max:
+                    values = np.where((values < limits.min) | (values > limits.max), missing, values)
             data[name] = values.astype(dtype)
         else:
             data[name] = np.full(len(frame), missing, dtype=dtype)

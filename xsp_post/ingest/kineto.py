@@ -21,7 +21,7 @@ from xsp_post.arrays.statistics import medians
 from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import allocations, interning, json_text, kineto_waits, trace_events
+from xsp_post.ingest import allocations, interning, json_text, kineto_threads, kineto_waits, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, Columns
 from xsp_post.ingest.unmatched_launches import unmatched_launches
@@ -106,7 +106,9 @@ class _Assembly:
 
     def trace(self, source_name: str) -> Trace:
         """Join, index and type everything."""
-        self._index_threads()
+        hosts = [frame for frame in (self.spans, self.launches) if len(frame)]
+        counted = kineto_threads.index(hosts, [self.allocations, self.overheads, self.frames])
+        self.processes, self.threads = kineto_threads.named(counted, self.labels, self.metadata)
         self._mark_kernels_of_the_cpu()
         self._give_activities_a_process()
         self._find_unmatched_launches()
@@ -137,42 +139,6 @@ class _Assembly:
             python_frames=kineto_waits.python_frames(self.frames),
             allocations=allocations.of_kineto(self.allocations),
         )
-
-    def _index_threads(self) -> None:
-        """Dense process and thread indexes over all host rows."""
-        hosts = [frame for frame in (self.spans, self.launches) if len(frame)]
-        pairs = [frame[["process_id", "thread_id"]] for frame in hosts]
-        threads = pd.concat(pairs) if pairs else pd.DataFrame({"process_id": [-1], "thread_id": [-1]}, dtype="int64")
-        threads = threads.value_counts(sort=True).reset_index()
-        # The process with most host rows is the profiled one: index 0, which owns what names no process.
-        process_ids = threads.groupby("process_id")["count"].sum().sort_values(ascending=False, kind="stable").index
-        self._process_index = pd.Series(np.arange(len(process_ids), dtype=np.int32), index=process_ids)
-        threads["process_index"] = threads["process_id"].map(self._process_index)
-        threads = threads.sort_values(["process_index", "thread_id"], ignore_index=True)
-        self._thread_index = pd.MultiIndex.from_frame(threads[["process_id", "thread_id"]])
-        for frame in (*hosts, self.allocations, self.overheads, self.frames):
-            keys = pd.MultiIndex.from_frame(frame[["process_id", "thread_id"]])
-            frame["thread_index"] = self._thread_index.get_indexer(keys).astype(np.int32)
-            frame["process_index"] = frame["process_id"].map(self._process_index).fillna(-1).astype(np.int32)
-        self._name_processes_and_threads(process_ids.to_numpy(), threads)
-
-    def _name_processes_and_threads(self, process_ids: np.ndarray, threads: pd.DataFrame) -> None:
-        distributed = self.metadata.get("distributedInfo")
-        rank = distributed.get("rank", -1) if isinstance(distributed, dict) else -1
-        count = len(process_ids)
-        names = [self.labels.get(("process_name", one, -1), "") for one in process_ids.tolist()]
-        self.processes = pd.DataFrame({
-            "process_id": process_ids.astype(np.int64),
-            "global_id": process_ids.astype(np.int64),
-            "name": np.array(names, dtype=object),
-            "rank": np.full(count, int_column([rank], dtype="int32")[0], dtype=np.int32),
-        })  # fmt: skip
-        keys = zip(threads["process_id"].tolist(), threads["thread_id"].tolist())
-        self.threads = pd.DataFrame({
-            "process_index": threads["process_index"].to_numpy().astype(np.int32),
-            "thread_id": threads["thread_id"].to_numpy().astype(np.int64),
-            "name": np.array([self.labels.get(("thread_name", *key), "") for key in keys], dtype=object),
-        })  # fmt: skip
 
     def _mark_kernels_of_the_cpu(self) -> None:
         """Without device rows and without GPU calls, working operators become activities launched by themselves.
@@ -242,7 +208,7 @@ class _Assembly:
         """Kineto gives device rows the device as process: the launch with the same correlation id owns them."""
         if self.is_cpu_only or self.activities.empty:
             return
-        if len(self.launches):
+        if len(self.launches) and self.launches["process_index"].any():
             owners = self.launches.drop_duplicates(["correlation_id", "process_index"])
             owner_count = owners.groupby("correlation_id").size()
             owner = owners.drop_duplicates("correlation_id").set_index("correlation_id")["process_index"]

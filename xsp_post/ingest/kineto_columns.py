@@ -32,6 +32,7 @@ from xsp_post.ingest.kineto_events import (
     ABSENT,
     NO_ARGUMENTS,
     NO_DETAILED_ARGUMENTS,
+    NO_DURATION,
     DetailedArguments,
     Event,
     value_of,
@@ -46,7 +47,6 @@ _MEMORY_KINDS = {kind.name.replace("_", " "): int(kind) for kind in MemoryKind}
 _SIDES = re.compile(r"\((.+) -> (.+)\)")
 MODULE_PREFIX = "nn.Module: "
 _NO_CORRELATION = 0
-_ZERO = Raw(b"0")
 
 # column of an activity → where it stands in the arguments; the first are all that the printed tree wants
 _ACTIVITY_COLUMNS = {
@@ -237,10 +237,7 @@ class Collector:
         """Events with process, thread, start and end; `is_readable` marks those with usable times."""
         count = len(events)
         durations = [event.dur for event in events]
-        is_open = np.zeros(count, bool)
-        if not all(durations):
-            is_open = np.array([not duration for duration in durations], bool)
-            durations = [duration or _ZERO for duration in durations]
+        is_open = np.array([duration is NO_DURATION for duration in durations], bool)
         times, is_time = trace_events.nanoseconds_of([event.ts for event in events] + durations)
         start_ns, end_ns = times[:count], times[:count] + times[count:]
         return _Group(events, {

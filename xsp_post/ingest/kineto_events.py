@@ -15,6 +15,7 @@ from msgspec import Raw, Struct, field
 from xsp_post.ingest.json_text import whole_characters
 
 _NOTHING = Raw()  # a key that the event does not have
+NO_DURATION = Raw(b"0")  # an event that was still open
 ABSENT = -(1 << 62)  # the same, of numbers: so that a column of them is read without looking at each
 
 
@@ -44,7 +45,7 @@ class Event(Struct, gc=False):
     pid: Any = None
     tid: Any = None
     ts: Raw = _NOTHING
-    dur: Raw = _NOTHING
+    dur: Raw = NO_DURATION
     args: Arguments | None = None
 
 

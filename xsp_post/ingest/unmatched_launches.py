@@ -62,11 +62,12 @@ def _has_work(launches: pd.DataFrame, activities: pd.DataFrame, rows: np.ndarray
 
 def _is_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
     low, high = (int(others.min()), int(others.max())) if len(others) else (0, -1)
-    if not 0 <= low <= high < _DENSE_PER_ROW * (len(others) + 1024):
+    span = high - low
+    if not 0 <= span < _DENSE_PER_ROW * (len(others) + 1024):
         return np.isin(ids, others)
-    table = np.zeros(high + 2, bool)
-    table[others] = True
-    return table[np.where((ids < 0) | (ids > high), high + 1, ids)]
+    table = np.zeros(span + 2, bool)
+    table[others - low] = True
+    return table[np.where((ids < low) | (ids > high), span + 1, ids - low)]
 
 
 def _inside_capture(launches: pd.DataFrame, names: np.ndarray, texts: np.ndarray, rows: np.ndarray) -> np.ndarray:
