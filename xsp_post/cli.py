@@ -129,7 +129,7 @@ _ALONE = (["tree"], ["ingest"], ["table"], ["why"], ["what-if"], ["report"], ["c
 def _spare_start() -> None:
     """What costs CPU time and helps no command: half of the time of importing pandas, and of a million kernels a
     tenth."""
-    gc.set_threshold(200_000, 20, 50)  # nothing imported is garbage
+    gc.set_threshold(1_000_000, 20, 50)  # nothing imported is garbage, and charts import 200,000 objects
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its idle threads spin; no matrix is multiplied here
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")  # arrays live shortly: whole huge pages are zeroed for each
     allocation.keep_freed_memory()

@@ -109,7 +109,7 @@ class _Kept:
     def __init__(self, results: Results) -> None:
         self._results = results
         self._columns: dict[str, dict[str, pd.Series]] = {}
-        self._asked: dict[tuple[str, tuple[str, ...] | None], pd.DataFrame] = {}
+        self._whole: dict[str, pd.DataFrame] = {}
         self._tables: list[str] | None = None
 
     def tables(self) -> list[str]:
@@ -118,26 +118,17 @@ class _Kept:
         return self._tables
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        asked = name, None if columns is None else tuple(columns)
-        if asked not in self._asked:
-            self._asked[asked] = self._read(*asked)
-        return self._asked[asked].copy(deep=False)
-
-    def _read(self, name: str, columns: tuple[str, ...] | None) -> pd.DataFrame:
-        if columns is None:
-            return _finite(self._results.frame(name))
-        if isinstance(self._results, Analysis):  # in memory: nothing is saved by less than all of a table
-            return self.frame(name)[list(columns)]
-        if (whole := self._asked.get((name, None))) is not None:
-            return whole[list(columns)]
+        # in memory, nothing is saved by less than all of a table
+        if name not in self._whole and (columns is None or isinstance(self._results, Analysis)):
+            self._whole[name] = _finite(self._results.frame(name))
+        if name in self._whole:
+            return self._whole[name] if columns is None else self._whole[name][list(columns)]
         known = self._columns.setdefault(name, {})
-        missing = [column for column in dict.fromkeys(columns) if column not in known]
+        missing = [column for column in dict.fromkeys(columns or ()) if column not in known]
         if missing:
             frame = _finite(self._results.frame(name, missing))
             known.update({column: frame[column] for column in missing})
-            if missing == list(columns):
-                return frame
-        return pd.DataFrame({column: known[column] for column in columns}, copy=False)
+        return pd.DataFrame({column: known[column] for column in columns or ()}, copy=False)
 
 
 def _finite(frame: pd.DataFrame) -> pd.DataFrame:
