@@ -210,12 +210,10 @@ def _levels(
         domain_index=spans["domain_index"].to_numpy(),
         domain_names=domain_names,
         has_device_work=rollup.add_up(launched.astype(np.int64), parent) > 0,
-        role_of_string=names.roles_by_string(),
-        layer_type_of_string=names.parsed["layer_type"].astype(object).to_numpy(),
+        parsed=names.parsed,
+        text=names.text,
         duration_ns=(spans["end_ns"] - spans["start_ns"]).to_numpy(),
         work=lambda: _work_inside(trace, owner, forward, parent),
-        strings=_texts_of_rows(trace, names),
-        dialect_of_string=names.parsed["dialect"].astype(object).to_numpy(),
         folded_texts=names.folded_names,
         times=times_of(trace, names, parent, owners, launch_id),
         recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
@@ -237,16 +235,6 @@ def _work_inside(
     own = rollup.sums_per_node(span, np.maximum(duration, 0), len(parent))
     kernels = np.bincount(span[works], minlength=len(parent)).astype(np.int64)
     return rollup.add_up(own, parent), rollup.add_up(kernels, parent) > 0
-
-
-def _texts_of_rows(trace: Trace, names: NodeNames) -> np.ndarray:
-    """The text of each different name, in the numbering of `NodeNames.row`."""
-    name_id = trace.spans["name_id"].to_numpy()
-    texts = np.full(len(names.parsed), "", object)
-    if len(name_id):
-        known = (name_id >= 0) & bool(len(trace.strings))
-        texts[names.row[known]] = trace.strings[name_id[known]]
-    return texts
 
 
 # What a reader found that says more than `no-kernels`, and would contradict it.

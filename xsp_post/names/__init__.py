@@ -76,19 +76,17 @@ def parse_names(texts: np.ndarray) -> pd.DataFrame:
     for name in _TEXT:
         columns[name] = _spread(parsed[name], codes)
     for name in _NUMBER:
-        columns[name] = parsed[name][codes]
-    columns["sequence"] = sequence
-    columns["op_id"] = op_id
+        columns[name] = _spread_numbers(parsed[name], codes)
     for name, values in (("sequence", sequence), ("op_id", op_id)):  # dict texts carry them inside
-        inside = parsed[name][codes]
-        columns[name] = np.where(values >= 0, values, inside)
+        inside = _spread_numbers(parsed[name], codes)
+        columns[name] = np.where(values >= 0, values, inside) if (values >= 0).any() else inside
     columns["shape_text"] = _shape_column(sizes, parsed["shape_text"], codes)
     for name in ("is_warmup", "is_backward"):
         columns[name] = parsed[name][codes]
     if len(array) > _MANY:  # Arrow keeps what a million texts needed meanwhile
         del array, head, sizes, encoded
         pa.default_memory_pool().release_unused()
-    return pd.DataFrame(columns)[list(COLUMNS)]
+    return pd.DataFrame({name: columns[name] for name in COLUMNS}, copy=False)
 
 
 # --- the suffix of emit_nvtx -----------------------------------------------------------------------------
@@ -489,7 +487,13 @@ _RULES: tuple[Callable[[_Heads], None], ...] = (
 def _spread(values: np.ndarray, codes: np.ndarray) -> pd.Categorical:
     """Values per head → categorical per row."""
     value_codes, categories = pd.factorize(values)
+    value_codes = value_codes.astype(np.min_scalar_type(-max(len(categories), 1)))  # before there are a million
     return pd.Categorical.from_codes(value_codes[codes], pd.Index(categories, dtype=str))
+
+
+def _spread_numbers(values: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Numbers per head → per row; where no head has one, one number that is read as many times."""
+    return values[codes] if (values >= 0).any() else np.broadcast_to(np.int64(-1), (len(codes),))
 
 
 def _shape_column(sizes: pa.Array | None, of_heads: np.ndarray, codes: np.ndarray) -> pd.Categorical:

@@ -82,7 +82,8 @@ def module_layers(ranges: Ranges, module: np.ndarray) -> tuple[np.ndarray, str]:
 def _modules(ranges: Ranges, module: np.ndarray) -> _Modules:
     """Ranges by class of module: their class name, or their text with a star for each number in it."""
     codes, used = pd.factorize(ranges.name_id[module], sort=True)
-    texts = [class_text(str(ranges.layer_type_of_string[u]), str(ranges.strings[u])) for u in used.tolist()]
+    layer_type = ranges.parsed["layer_type"].iloc[used].astype(object)
+    texts = [class_text(str(one), ranges.text(u)) for one, u in zip(layer_type, used.tolist())]
     numbers, names = pd.factorize(np.array(texts, dtype=object))
     class_of = np.full(len(module), -1, np.int64)
     class_of[module] = numbers[codes]
@@ -105,7 +106,7 @@ def _carriers(ranges: Ranges, module: np.ndarray) -> np.ndarray:
     if not module.any():
         return np.zeros(len(module), bool)
     codes, used = pd.factorize(ranges.name_id[module], sort=True)
-    moves = np.array([bool(_TRANSFER.search(str(ranges.strings[u]))) for u in used.tolist()], bool)[codes]
+    moves = np.array([bool(_TRANSFER.search(ranges.text(u))) for u in used.tolist()], bool)[codes]
     if not moves.any() or not ranges.has_kernels.any():
         return np.zeros(len(module), bool)
     rows = np.flatnonzero(module)

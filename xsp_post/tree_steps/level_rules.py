@@ -167,7 +167,7 @@ def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
     first[codes[::-1]] = np.arange(len(codes))[::-1]
     hits = np.zeros(len(unique), bool)
     for position, row in enumerate(first.tolist()):
-        text = ranges.strings[ranges.name_id[row]] if ranges.name_id[row] >= 0 else ""
+        text = ranges.text(ranges.name_id[row])
         domain = ranges.domain_names[ranges.domain_index[row]] if ranges.domain_index[row] >= 0 else ""
         hits[position] = bool(compiled.search(text) or compiled.search(f"{domain}:{text}"))
     mask = hits[codes]

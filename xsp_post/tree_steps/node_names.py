@@ -26,7 +26,8 @@ class NodeNames:
         texts = trace.strings[np.maximum(used, 0)] if len(trace.strings) else np.full(len(used), "", object)
         if (used < 0).any():
             texts = np.where(used >= 0, texts, "[unnamed]")
-        self.parsed = parse_names(texts.astype(object, copy=False))
+        self.parsed = parse_names(texts.astype(object, copy=False)).drop(columns=["op_id", "call_index"])
+        self._strings, self._text_id = trace.strings, used
         folded = self.parsed["folded_name"]
         self.folded_names = np.array([*folded.cat.categories.astype(str), *SYNTHETIC.values()], object)
         self._first_synthetic = len(folded.cat.categories)
@@ -52,8 +53,10 @@ class NodeNames:
             return parsed
         return np.where(parsed >= 0, parsed, trace.attributes["sequence"].to_numpy())
 
-    def roles_by_string(self) -> np.ndarray:
-        return self.parsed["role"].astype(object).to_numpy()
+    def text(self, row: int) -> str:
+        """The text that a row of `parsed` is about; '' for none."""
+        name = self._text_id[row] if row >= 0 and len(self._strings) else -1
+        return str(self._strings[name]) if name >= 0 else ""
 
     def synthetic(self, kind: NodeKind) -> int:
         """Folded id of a synthetic node's name."""
@@ -83,9 +86,10 @@ class NodeNames:
     def node_text(self, column: str, nodes: np.ndarray | None = None) -> np.ndarray:
         """A parsed text per node (object, '' for synthetic nodes; an inferred node has its guessed layer_type)."""
         row = self._row_of_node if nodes is None else self._row_of_node[nodes]
-        values = self.parsed[column].astype(object).to_numpy()
+        values = self.parsed[column].cat
         result = np.full(len(row), "", object)
-        result[row >= 0] = values[row[row >= 0]]
+        has = row >= 0
+        result[has] = values.categories.to_numpy(object)[values.codes.to_numpy()[row[has]]]
         if column == "layer_type" and len(self._guessed_type):
             guessed = row <= -2
             result[guessed] = self._guessed_type[-2 - row[guessed]]

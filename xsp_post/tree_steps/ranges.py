@@ -15,7 +15,7 @@ from xsp_post.tree_steps.execution_work import Times
 
 @dataclass
 class Ranges:
-    """What the rules look at: one row a span, in span order; roles (names.parse_names) are per string id."""
+    """What the rules look at: one row a span, in span order; ``name_id`` is the row of its text in ``parsed``."""
 
     parent: np.ndarray
     depth: np.ndarray
@@ -26,13 +26,11 @@ class Ranges:
     domain_index: np.ndarray  # −1 default domain
     domain_names: np.ndarray  # lower-case name per domain index
     has_device_work: np.ndarray  # something launched inside
-    role_of_string: np.ndarray  # object, '' none
-    strings: np.ndarray
-    dialect_of_string: np.ndarray
+    parsed: pd.DataFrame  # what `names.parse_names` says of each different text
+    text: Callable[[int], str]  # by row of it
     folded_texts: np.ndarray  # per folded id
     times: Times
     recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
-    layer_type_of_string: np.ndarray = field(default_factory=lambda: np.zeros(0, object))
     duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
     # device time launched inside, gradients included, and whether a kernel was: asked for by few rules
     work: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (np.zeros(0, np.int64), np.zeros(0, bool))
@@ -60,17 +58,14 @@ class Ranges:
 
     def has_role(self, *roles: str) -> np.ndarray:
         """Which spans' texts play one of these roles."""
-        codes, used = self._roles
-        return np.append(np.isin(used, roles)[codes], False)[self.name_id]
-
-    @cached_property
-    def _roles(self) -> tuple[np.ndarray, np.ndarray]:
-        """The role of each string as a number, and the roles: of a million texts each is compared but once."""
-        return pd.factorize(self.role_of_string)
+        return self._says("role", *roles)
 
     def has_dialect(self, dialect: str) -> np.ndarray:
         """Which spans' texts follow one convention."""
-        return np.append(self.dialect_of_string == dialect, False)[self.name_id]
+        return self._says("dialect", dialect)
+
+    def _says(self, column: str, *values: str) -> np.ndarray:
+        return np.append(self.parsed[column].isin(values).to_numpy(), False)[self.name_id]
 
     def in_domains(self, names: frozenset[str]) -> np.ndarray:
         """Which spans lie in one of these domains (lower case)."""
