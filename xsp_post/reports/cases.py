@@ -83,7 +83,8 @@ def rows(results: Results, table: str, case: Case | None, columns: list[str] | N
     frame = frame_or_empty(results, table, columns)
     if case is None or frame.empty:
         return frame.iloc[:0]
-    return frame[frame["case_index"].eq(case.index)].reset_index(drop=True)
+    is_mine = frame["case_index"].eq(case.index).to_numpy()
+    return (frame if is_mine.all() else frame[is_mine]).reset_index(drop=True)
 
 
 def of_case(case: Case | None) -> str:

@@ -49,15 +49,20 @@ def layer_facts(results: Results, case: cases.Case | None) -> LayerFacts | None:
         return None
     layers = layers.nlargest(LAYER_LIMIT, "latency_ns").sort_values("layer_index", kind="stable").reset_index(drop=True)
     index = layers["layer_index"]
+    tables = {table: cases.rows(results, table, case) for table in {table for _, table, _ in _FACTS}}
+    by_layer = {
+        table: frame.drop_duplicates("layer_index").set_index("layer_index")
+        for table, frame in tables.items()
+        if "layer_index" in frame
+    }
     facts = []
     for title, table, column in _FACTS:
-        frame = cases.rows(results, table, case)
-        if column not in frame.columns:
+        if column not in tables[table].columns:
             continue
-        value = frame.drop_duplicates("layer_index").set_index("layer_index")[column].reindex(index)
+        value = by_layer[table][column].reindex(index)
         if pd.api.types.is_float_dtype(value.dtype) and value.isna().all():
             continue
-        facts.append((title, theme.text_of(_as_counted(value, frame[column]), column)))
+        facts.append((title, theme.text_of(_as_counted(value, tables[table][column]), column)))
     return LayerFacts(
         index.tolist(),
         visible_series(layers["layer_name"]).tolist(),

@@ -57,8 +57,8 @@ def device_split(results: Results, limit: Limit) -> Split | None:
         return None
     names = {} if limit.is_gpu else {"kernel": "operators"}
     work = [Part(kind, names.get(kind, label), int(limit.window[column])) for kind, label, column in _WORK]
-    causes = in_scope(results, limit).assign(cause=lambda frame: frame["cause"].astype(str))
-    idle = causes.groupby("cause")["idle_ns"].sum().sort_values(ascending=False)
+    by_cause = in_scope(results, limit).groupby("cause", observed=True)["idle_ns"].sum()
+    idle = by_cause.set_axis(by_cause.index.astype(str)).sort_index().sort_values(ascending=False)
     shown = idle[idle >= _LEAST_RATIO * limit.window_ns].head(_MOST_CAUSES)
     parts = [*work, *(Part(str(cause), f"idle: {CAUSES[str(cause)]}", int(time)) for cause, time in shown.items())]
     rest = limit.window_ns - sum(part.time_ns for part in parts)
