@@ -66,11 +66,10 @@ def loads_code(start_ns: np.ndarray, end_ns: np.ndarray, kernel: np.ndarray) -> 
     """Whether a launch was the first of its kernel, and took ten times the usual and more; bool, shape (launches,).
     ``kernel``: a number for each kernel of each process."""
     result = np.zeros(len(start_ns), bool)
-    if not len(start_ns):
-        return result
     duration = end_ns - start_ns
-    usual = float(np.percentile(duration, 50, method="lower"))
-    slow = np.flatnonzero(duration > max(SLOW_LAUNCH_NS, 10 * usual))
+    slow = np.flatnonzero(duration > SLOW_LAUNCH_NS)
+    if len(slow):
+        slow = slow[duration[slow] > 10 * float(np.percentile(duration, 50, method="lower"))]
     if len(slow):
         order = np.argsort(start_ns, kind="stable")
         _, first = np.unique(kernel[order], return_index=True)

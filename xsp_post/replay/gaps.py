@@ -24,6 +24,7 @@ class Gaps:
     previous: np.ndarray  # row of tree.activities, −1 before the first
     next: np.ndarray  # row of tree.activities, −1 after the last
     devices: pd.DataFrame  # device_id (gpu_index), start_ns, end_ns, busy_ns of each device
+    runs: tuple[np.ndarray, np.ndarray]  # `execution_intervals`
 
 
 def device_codes(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
@@ -55,10 +56,11 @@ def execution_intervals(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
     """Start and end of every model execution: its host range, extended to the last of its device work."""
     frame = tree.iterations
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy().copy()
-    index = tree.activities["iteration_index"].to_numpy()
+    index, until = (tree.activities[column].to_numpy() for column in ("iteration_index", "end_ns"))
     mine = index >= 0
-    if mine.any():
-        np.maximum.at(end, index[mine], tree.activities["end_ns"].to_numpy()[mine])
+    if not mine.all():
+        index, until = index[mine], until[mine]
+    np.maximum.at(end, index, until)
     return start, end
 
 
@@ -79,7 +81,7 @@ def find_gaps(tree: Tree) -> Gaps:
     codes, numbers = device_codes(tree)
     starts, ends = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     process = activities["process_index"].to_numpy()
-    run_start, run_end = execution_intervals(tree)
+    run_start, run_end = executions = execution_intervals(tree)
     run_process = tree.iterations["process_index"].to_numpy() if len(run_start) else np.zeros(0, np.int32)
     parts, devices = [], []
     for code, number in enumerate(numbers.tolist()):
@@ -95,9 +97,9 @@ def find_gaps(tree: Tree) -> Gaps:
     frame = pd.DataFrame(devices, columns=["device_id", "start_ns", "end_ns", "busy_ns"]).astype("int64")
     if not parts:
         none = np.zeros(0, np.int64)
-        return Gaps(none, none, none, none, none, frame)
+        return Gaps(none, none, none, none, none, frame, executions)
     device, start, end, previous, following = (np.concatenate(columns) for columns in zip(*parts))
-    return Gaps(device, start, end, previous, following, frame)
+    return Gaps(device, start, end, previous, following, frame, executions)
 
 
 def _gaps_of(

@@ -17,7 +17,7 @@ from xsp_post.arrays.cutting import cut
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import is_communication, loads_code
-from xsp_post.replay.gaps import Gaps, execution_intervals, find_gaps
+from xsp_post.replay.gaps import Gaps, different, find_gaps
 from xsp_post.replay.host_state import Cause, HostState, Pieces
 
 _NO_LAYER = -1
@@ -96,7 +96,7 @@ def _cut_at_executions(tree: Tree, gaps: Gaps) -> tuple[np.ndarray, np.ndarray, 
 
     Where several executions cover a piece it counts for that of the operation which ended the gap, if it is one
     of them, else for the one that started last."""
-    run_start, run_end = execution_intervals(tree)
+    run_start, run_end = gaps.runs
     if not len(run_start):
         return np.arange(len(gaps.start)), gaps.start, gaps.end, np.full(len(gaps.start), -1, np.int64)
     points = np.unique(np.concatenate([run_start, run_end]))
@@ -353,13 +353,14 @@ def _first_launches(tree: Tree) -> np.ndarray:
     activities, launches = tree.activities, tree.trace.launches
     launch = activities["launch_id"].to_numpy()
     result = np.zeros(len(activities), bool)
-    rows = np.flatnonzero((launch >= 0) & (activities["kind"].to_numpy() == ActivityKind.KERNEL))
-    if not len(rows):
-        return result
-    start, end = launches["start_ns"].to_numpy()[launch[rows]], launches["end_ns"].to_numpy()[launch[rows]]
+    is_launched = (launch >= 0) & (activities["kind"].to_numpy() == ActivityKind.KERNEL)
+    rows = slice(None) if is_launched.all() else np.flatnonzero(is_launched)
+    launch = launch[rows]
+    start, end = launches["start_ns"].to_numpy()[launch], launches["end_ns"].to_numpy()[launch]
     process, name = activities["process_index"].to_numpy()[rows], activities["name_id"].to_numpy()[rows]
-    key = process.astype(np.int64) * (len(tree.strings) + 1) + name
-    result[rows[loads_code(start, end, key)]] = True
+    if len(different(process)) > 1:
+        name = process.astype(np.int64) * (len(tree.strings) + 1) + name
+    result[rows] = loads_code(start, end, name)
     return result
 
 
