@@ -263,7 +263,7 @@ class _Reader:
         return np.array([aside.texts[c] if c >= 0 else "" for c in codes], object)
 
     def _launches(self, table: pa.Table) -> pd.DataFrame:
-        api_class = numbers(table, "api_class")
+        api_class = numbers(table, "api_class", np.int32)
         # 67 is a CUDABACKTRACE row: a second row for a call that is there already
         keep = (api_class == 0) | (api_class == 1)
         if not keep.all():
@@ -276,7 +276,7 @@ class _Reader:
                 "thread_index": thread,
                 "process_index": self.numbering.process_of_thread[thread],
                 "correlation_id": numbers(table, "correlation_id"),
-                "name_id": self.strings.by_number(numbers(table, "name"), without_abi_suffix),
+                "name_id": self.strings.by_number(numbers(table, "name", np.int32), without_abi_suffix),
                 "api_class": api_class.astype(np.int8),
                 "start_ns": numbers(table, "start_ns"),
                 "end_ns": numbers(table, "end_ns"),

@@ -73,10 +73,10 @@ def _device_rows(
     if detail:
         columns["context_id"] = numbers(table, "context_id", np.int32)
     if kind is ActivityKind.KERNEL:
-        columns["name_id"] = strings.by_number(numbers(table, "name"))
+        columns["name_id"] = strings.by_number(numbers(table, "name", np.int32))
         columns["short_name_id"] = columns["name_id"]
         if "short_name" in table.column_names:
-            columns["short_name_id"] = strings.by_number(numbers(table, "short_name"))
+            columns["short_name_id"] = strings.by_number(numbers(table, "short_name", np.int32))
             missing = columns["name_id"] < 0
             columns["name_id"][missing] = columns["short_name_id"][missing]
         if detail:

@@ -14,8 +14,12 @@ _FARTHEST_NS = 2**61
 
 def last_time(start: np.ndarray, end: np.ndarray) -> int:
     """The largest plausible time among starts and ends, 0 where there is none."""
-    both = np.concatenate([start, end])
-    return int(both[~_implausible(both)].max(initial=NULL)) if (~_implausible(both)).any() else 0
+    last = NULL
+    for times in (start, end):
+        if _has_implausible(times):
+            times = times[~_implausible(times)]
+        last = max(last, int(times.max(initial=NULL)))
+    return last if last != NULL else 0
 
 
 def close_and_repair(
@@ -48,15 +52,17 @@ def _implausible(times: np.ndarray) -> np.ndarray:
     return (times > _FARTHEST_NS) | (times < -_FARTHEST_NS)
 
 
+def _has_implausible(times: np.ndarray) -> bool:
+    return bool(len(times)) and bool(_implausible(np.array([times.min(), times.max()])).any())
+
+
 def _repair(frame: pd.DataFrame) -> int:
     """Rows with an implausible time get no duration, at the time that is left; returns how many there were."""
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-    edges = [edge(times) for times in (start, end) for edge in (np.min, np.max)] if len(start) else []
-    if not _implausible(np.array(edges, np.int64)).any():
+    if not (_has_implausible(start) or _has_implausible(end)):
         return 0
     bad_start, bad_end = _implausible(start), _implausible(end)
     bad = bad_start | bad_end
-    if bad.any():
-        frame["start_ns"] = np.where(bad_start, np.where(bad_end, 0, end), start)
-        frame["end_ns"] = np.where(bad, np.where(bad_start, frame["start_ns"].to_numpy(), start), end)
+    frame["start_ns"] = np.where(bad_start, np.where(bad_end, 0, end), start)
+    frame["end_ns"] = np.where(bad, np.where(bad_start, frame["start_ns"].to_numpy(), start), end)
     return int(bad.sum())

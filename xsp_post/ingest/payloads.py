@@ -49,7 +49,7 @@ def payload_attributes(spans: pd.DataFrame, strings: np.ndarray) -> pd.DataFrame
 
     Each different payload is parsed once.
     """
-    if not len(spans) or "payload_text_id" not in spans:
+    if "payload_text_id" not in spans or not (spans["payload_text_id"] >= 0).any():
         return pd.DataFrame(columns=list(COLUMNS))
     codes, used = pd.factorize(spans["payload_text_id"].to_numpy())
     said = [_read(str(strings[number])) if number >= 0 else None for number in used.tolist()]

@@ -279,18 +279,15 @@ class _Rows:
         """Texts (of NULL the empty one): those of one length are copied at once."""
         if ((kind != _NULL) & (kind < _FIRST_TEXT)).any():
             raise Unusual
-        size = np.broadcast_to(size, place.shape)
+        kind, size = np.broadcast_to(kind, place.shape), np.broadcast_to(size, place.shape)
         offsets = np.zeros(len(place) + 1, np.int64)
         np.cumsum(size, out=offsets[1:])
         if offsets[-1] > len(self.bytes):  # rows that lie over one another
             raise Unusual
         data = np.empty(int(offsets[-1]), np.uint8)
-        order = np.argsort(size.astype(np.int32), kind="stable")
-        lengths = size[order]
-        edges = np.flatnonzero(np.diff(lengths)) + 1
-        for first, last in zip([0, *edges.tolist()], [*edges.tolist(), len(order)]):
-            if length := int(lengths[first]):
-                rows = order[first:last]
+        order = np.argsort(kind, kind="stable")
+        for rows in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
+            if length := int(size[rows[0]]):
                 _stretches(data, length)[offsets[rows]] = _stretches(self.bytes, length)[place[rows]]
         buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
         return pa.Array.from_buffers(pa.binary(), len(place), buffers)
