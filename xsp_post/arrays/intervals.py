@@ -41,6 +41,7 @@ class Nesting:
     _parent_sorted: Int  # nearest earlier range whose end is not before ours (sorted numbering)
     _cluster: Int  # connected group of overlapping ranges (sorted numbering)
     _cluster_crosses: NDArray[np.bool_]
+    _left: Int  # ranges of such clusters that end inside a later one (sorted numbering)
 
     def overlapping(self) -> Int:
         """Ranges of clusters in which some overlap partially, in the caller's numbering."""
@@ -57,8 +58,7 @@ class Nesting:
         found = np.full(len(start), -1, np.int32)
         if not len(start) or not len(self._start):
             return found
-        position = self._last_started(thread, start)
-        candidate = position.copy()
+        candidate = self._last_started(thread, start)
         active = np.flatnonzero(candidate >= 0)
         for _ in range(_STEPS):
             inside = candidate[active]
@@ -70,9 +70,11 @@ class Nesting:
                 break
         else:
             candidate[active] = self._climbed(candidate[active], end[active])
-        hit = candidate >= 0
-        found[hit] = self._given(candidate[hit])
-        self._correct_crossing(found, position, start, end)
+        hit = np.flatnonzero(candidate >= 0)
+        nearest = candidate[hit]
+        if self.crossing_count:
+            nearest = _Crossing(self._start, self._end, self._cluster, self._left).shortest(nearest, end[hit])
+        found[hit] = self._given(nearest)
         return found
 
     def _climbed(self, candidate: Int, end: Int) -> Int:
@@ -105,18 +107,6 @@ class Nesting:
             position[rows] = np.where(offset >= 0, offset + first, -1)
         return position
 
-    def _correct_crossing(self, found: Int, position: Int, start: Int, end: Int) -> None:
-        """Where ranges overlap partially, the nearest enclosing range need not be the shortest: look at all."""
-        if not self.crossing_count:
-            return
-        hit = np.flatnonzero(position >= 0)
-        hit = hit[self._cluster_crosses[self._cluster[position[hit]]]]
-        best = self._crossing().shortest(position[hit], end[hit], inclusive=True)
-        found[hit] = np.where(best >= 0, self._given(best), -1)
-
-    def _crossing(self) -> _Crossing:
-        return _Crossing.of(self._start, self._end, self._cluster, self._cluster_crosses)
-
 
 def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
     """Nest ranges per thread. ``thread`` holds dense thread indexes 0…t−1; ``tie`` orders equal intervals
@@ -127,15 +117,15 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
     thread_count = int(thread.max()) + 1 if n else 0
     bounds = np.searchsorted(t, np.arange(thread_count + 1))
     cluster = _clusters(t, s, e)
-    pointer, crossing = _nearest_enclosing(cluster, s, e)
+    pointer, crossing, left = _nearest_enclosing(cluster, s, e)
     crosses = np.zeros(int(cluster[-1]) + 1 if n else 0, bool)
     crosses[cluster[crossing]] = True
+    left = left[crosses[cluster[left]]]
     parent_sorted = pointer
-    if crosses.any():
-        crossing_ranges = _Crossing.of(s, e, cluster, crosses)
-        rows = crossing_ranges.rows
+    if len(left):
+        inner = np.flatnonzero(pointer >= 0)
         parent_sorted = pointer.copy()
-        parent_sorted[rows] = crossing_ranges.shortest(rows, np.maximum(s, e)[rows], inclusive=False)
+        parent_sorted[inner] = _Crossing(s, e, cluster, left).shortest(pointer[inner], e[inner])
     parent = parent_sorted
     if order is not None:
         parent = np.full(n, -1, np.int32)
@@ -153,6 +143,7 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
         _parent_sorted=pointer,
         _cluster=cluster,
         _cluster_crosses=crosses,
+        _left=left,
     )
 
 
@@ -165,9 +156,10 @@ def _outer_first(thread: Int, start: Int, end: Int, tie: Int | None) -> Int | No
     return np.lexsort((-end, start, thread) if tie is None else (tie, -end, start, thread))
 
 
-def _nearest_enclosing(cluster: Int, start: Int, end: Int) -> tuple[Int, NDArray[np.bool_]]:
-    """For sorted ranges: the nearest earlier range of the cluster whose end is not before ours (−1), and
-    whether a range is skipped on the way that ends after our start (a partial overlap).
+def _nearest_enclosing(cluster: Int, start: Int, end: Int) -> tuple[Int, NDArray[np.bool_], Int]:
+    """For sorted ranges: the nearest earlier range of the cluster whose end is not before ours (−1), whether a range is
+    skipped on the way that ends after our start (a partial overlap), and the ranges that are so skipped, or end with
+    our start.
 
     Invariant of the jumping: every range strictly between ``pointer[i]`` and ``i`` ends before ``end[i]``.
     """
@@ -175,17 +167,18 @@ def _nearest_enclosing(cluster: Int, start: Int, end: Int) -> tuple[Int, NDArray
     pointer = np.arange(-1, n - 1, dtype=np.int32)
     begins = np.r_[True, cluster[1:] != cluster[:-1]][:n]
     pointer[begins] = -1
-    crossing = np.zeros(n, bool)
+    crossing, left = np.zeros(n, bool), np.zeros(n, bool)
     active = np.flatnonzero(~begins[1:] & (end[:-1] < end[1:])).astype(np.int32) + np.int32(1)
     candidate = active - 1
     while len(active):
         crossing[active[end[candidate] > start[active]]] = True
+        left[candidate[end[candidate] >= start[active]]] = True
         pointer[active] = pointer[candidate]
         active = active[pointer[active] >= 0]
         candidate = pointer[active]
         skip = end[candidate] < end[active]
         active, candidate = active[skip], candidate[skip]
-    return pointer, crossing
+    return pointer, crossing, np.flatnonzero(left)
 
 
 def _clusters(thread: Int, start: Int, end: Int) -> Int:
@@ -208,43 +201,46 @@ def _runs(values: Int) -> list[tuple[int, int]]:
     return list(zip(edges[:-1].tolist(), edges[1:].tolist()))
 
 
-@dataclass
 class _Crossing:
-    """The ranges of clusters with partial overlaps, for exact look-ups: the shortest one around an interval.
+    """Exact look-ups where ranges overlap partially: the shortest range around an interval is the nearest one around
+    it, or one that ends inside that one (`rows`, in sorted order: outer first).
 
-    Rows are in sorted order (outer first); ``base`` shifts each cluster's times beyond all earlier ones, so that
-    a range of another cluster never seems to enclose. Look-ups cut the rows before a position into blocks of
-    powers of two; in each block the ends are sorted beside the shortest range from that end on (O(log² n)
-    array operations, no loop over rows).
+    Look-ups cut the rows before a position into blocks of powers of two; in each block the ends are sorted beside the
+    shortest range from that end on (O(log² n) array operations, no loop over rows). Times of each cluster are shifted
+    beyond all earlier ones, so that a range of another cluster never seems to enclose.
     """
 
-    rows: Int  # sorted numbering of each range, ascending
-    end: Int  # shifted
-    base: Int
-    order: Int  # rank by (length, last opened first)
+    def __init__(self, start: Int, end: Int, cluster: Int, rows: Int) -> None:
+        self._rows, self._cluster, self._times = rows, cluster, (start, end)
+        s, e, of = start[rows], end[rows], cluster[rows]
+        edge = np.flatnonzero(np.r_[True, of[1:] != of[:-1]])
+        span = np.maximum.reduceat(e, edge) - s[edge] + 1
+        self._base = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - s[edge], np.diff(np.r_[edge, len(rows)]))
+        self._end = e + self._base
+        self._order = np.empty(len(rows), np.int64)  # rank by (length, last opened first)
+        self._order[np.lexsort((-np.arange(len(rows)), e - s))] = np.arange(len(rows))
 
-    @classmethod
-    def of(cls, start: Int, end: Int, cluster: Int, crosses: NDArray[np.bool_]) -> _Crossing:
-        rows = np.flatnonzero(crosses[cluster])
-        s, e = start[rows], end[rows]
-        edge = np.flatnonzero(np.r_[True, cluster[rows][1:] != cluster[rows][:-1]])
-        low = np.minimum.reduceat(np.minimum(s, e), edge)
-        high = np.maximum.reduceat(np.maximum(s, e), edge)
-        base = np.repeat(np.r_[0, np.cumsum(high - low + 1)[:-1]] - low, np.diff(np.r_[edge, len(rows)]))
-        order = np.empty(len(rows), np.int64)
-        order[np.lexsort((-np.arange(len(rows)), e - s))] = np.arange(len(rows))
-        return cls(rows, e + base, base, order)
+    def shortest(self, nearest: Int, end: Int) -> Int:
+        """The shortest range around each interval up to ``end`` that the range ``nearest`` is around."""
+        upto = np.searchsorted(self._rows, nearest)
+        last = np.maximum(upto - 1, 0)
+        wanted = end + self._base[last]
+        is_near = (upto > 0) & (self._cluster[self._rows[last]] == self._cluster[nearest])
+        asked = np.flatnonzero(is_near & (wanted <= np.maximum.accumulate(self._end)[last]))
+        best = self._before(upto[asked], wanted[asked])
+        start, end = self._times
+        other = nearest[asked]
+        shorter = end[best] - start[best] < end[other] - start[other]
+        result = nearest.copy()
+        result[asked[shorter]] = best[shorter]
+        return result
 
-    def shortest(self, row: Int, end: Int, *, inclusive: bool) -> Int:
-        """The shortest range before each of our rows (``inclusive``: or the row itself) whose end is not before
-        ``end``, −1 for none; in the sorted numbering."""
-        count = len(self.rows)
-        upto = np.searchsorted(self.rows, row)
-        wanted = end + self.base[upto]
-        upto = upto + inclusive
-        ends, rank = np.unique(self.end, return_inverse=True)
+    def _before(self, upto: Int, wanted: Int) -> Int:
+        """The shortest of the first ``upto`` rows whose end is not before ``wanted``; there is one."""
+        count = len(self._rows)
+        ends, rank = np.unique(self._end, return_inverse=True)
         wanted = np.searchsorted(ends, wanted)
-        best = np.full(len(row), count, np.int64)
+        best = np.full(len(upto), count, np.int64)
         for level in range(count.bit_length()):
             size = 1 << level
             asked = np.flatnonzero(upto & size)
@@ -254,7 +250,7 @@ class _Crossing:
             blocks = rank[:whole].reshape(-1, size)
             by_end = np.argsort(blocks, axis=1, kind="stable")
             sorted_rank = np.take_along_axis(blocks, by_end, axis=1)
-            shortest = np.take_along_axis(self.order[:whole].reshape(-1, size), by_end, axis=1)
+            shortest = np.take_along_axis(self._order[:whole].reshape(-1, size), by_end, axis=1)
             shortest = np.minimum.accumulate(shortest[:, ::-1], axis=1)[:, ::-1].ravel()
             block = (upto[asked] >> (level + 1)) << 1
             keys = (sorted_rank + np.arange(len(blocks))[:, None] * len(ends)).ravel()
@@ -262,8 +258,8 @@ class _Crossing:
             inside = at < (block + 1) * size
             asked, at = asked[inside], at[inside]
             best[asked] = np.minimum(best[asked], shortest[at])
-        row_of = np.full(count + 1, -1, np.int64)
-        row_of[self.order] = self.rows
+        row_of = np.empty(count, np.int64)
+        row_of[self._order] = self._rows
         return row_of[best]
 
 
