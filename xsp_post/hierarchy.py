@@ -209,7 +209,7 @@ def _levels(
         folded_id=names.folded,
         domain_index=spans["domain_index"].to_numpy(),
         domain_names=domain_names,
-        has_device_work=rollup.add_up(launched.astype(np.int64), parent) > 0,
+        has_device_work=rollup.holds(launched, parent),
         parsed=names.parsed,
         text=names.text,
         duration_ns=(spans["end_ns"] - spans["start_ns"]).to_numpy(),
@@ -233,8 +233,8 @@ def _work_inside(
     kind = activities["kind"].to_numpy()[rows]
     works = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
     own = rollup.sums_per_node(span, np.maximum(duration, 0), len(parent))
-    kernels = np.bincount(span[works], minlength=len(parent)).astype(np.int64)
-    return rollup.add_up(own, parent), rollup.add_up(kernels, parent) > 0
+    kernels = np.bincount(span[works], minlength=len(parent)) > 0
+    return rollup.add_up(own, parent), rollup.holds(kernels, parent)
 
 
 # What a reader found that says more than `no-kernels`, and would contradict it.

@@ -25,6 +25,11 @@ def add_up(values: np.ndarray, parent: np.ndarray) -> np.ndarray:
     return forest_of(parent).add_up(values) if values.any() else values.astype(np.int64)
 
 
+def holds(mask: np.ndarray, parent: np.ndarray) -> np.ndarray:
+    """Which nodes are in ``mask``, or have a descendant that is."""
+    return mask | forest_of(parent).around(mask)
+
+
 def rows_by_depth(depth: np.ndarray) -> list[np.ndarray]:
     """Rows of each depth 0…max, ascending."""
     deepest = int(depth.max(initial=-1))

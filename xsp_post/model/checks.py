@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.rollup import add_up, sums_per_node
+from xsp_post.arrays.rollup import holds, sums_per_node
 from xsp_post.base.errors import ContradictionError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
@@ -191,10 +191,10 @@ def _busy_beyond_projection(tree: Tree) -> list[Finding]:
     nodes, activities = tree.nodes, tree.activities
     node = activities["node_id"].to_numpy()
     foreign = (activities["launch_node_id"].to_numpy() != node) | (activities["kind"].to_numpy() == ActivityKind.GRAPH)
-    has_foreign = np.bincount(node[foreign], minlength=len(nodes)).astype(np.int64)
+    has_foreign = np.bincount(node[foreign], minlength=len(nodes)) > 0
     thread, parent = nodes["thread_index"].to_numpy(), np.maximum(nodes["parent_id"].to_numpy(), 0)
-    has_foreign += (parent > 0) & (thread != thread[parent])  # backward work of another thread hangs below its step
-    inside = add_up(has_foreign, nodes["parent_id"].to_numpy()) > 0
+    has_foreign |= (parent > 0) & (thread != thread[parent])  # backward work of another thread hangs below its step
+    inside = holds(has_foreign, nodes["parent_id"].to_numpy())
     first, last = nodes["projected_start_ns"].to_numpy(), nodes["projected_end_ns"].to_numpy()
     excess = ~inside & (first >= 0) & (nodes["busy_ns"].to_numpy() > last - first)
     excess[0] = False  # the capture itself has no projection

@@ -27,8 +27,8 @@ def _gpu_counts(parent: np.ndarray, amounts: dict[str, np.ndarray], activities: 
         return np.logical_or.reduce([amounts[f"{part}_count"] > 0 for part in DEVICE_PARTS]).astype(np.int8)
     counts = np.zeros(len(parent), np.int64)
     for one in used.tolist():
-        own = np.bincount(node[gpu == one], minlength=len(parent))
-        counts += rollup.add_up(own, parent) > 0
+        own = np.bincount(node[gpu == one], minlength=len(parent)) > 0
+        counts += rollup.holds(own, parent)
     return np.minimum(counts, np.iinfo(np.int8).max).astype(np.int8)
 
 

@@ -90,7 +90,7 @@ def without_layers_in_blocks(
     stretch = np.r_[np.zeros(first, bool), is_stretch]
     recorded = ~is_new & (level == int(Level.LAYER)) & ~np.r_[operators, np.zeros(len(nodes) - first, bool)]
     parent = nodes["parent_id"].to_numpy()
-    holds = rollup.add_up(recorded.astype(np.int64), parent) > 0
+    holds = rollup.holds(recorded, parent)
     level[stretch & holds & (level == int(Level.LAYER))] = int(Level.MODULE)
     blocks = is_new & (level == int(Level.LAYER))
     parts = inside_of(blocks, nodes) & ~is_new & np.isin(level, (int(Level.LAYER), int(Level.MODULE)))

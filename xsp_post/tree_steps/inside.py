@@ -100,10 +100,10 @@ def _hollow(
     recorded = kind <= int(NodeKind.ANNOTATION)
     is_model = (level == int(Level.MODEL)) & (recorded | is_turn)
     is_layer = (level == int(Level.LAYER)) & ~operators
-    open_layer = is_layer & recorded & _may_hide_layers(names, nodes, own)
+    held = rollup.add_up(own, parent)
+    open_layer = is_layer & recorded & _may_hide_layers(names, nodes, held)
     if not (is_model | open_layer).any():
         return np.full(count, -1, np.int64)
-    held = rollup.add_up(own, parent)
     in_closed = layering.inherit(np.where(is_layer, np.where(open_layer, 0, 1), -1), parent) == 1
     in_layers = rollup.add_up(np.where(in_closed, own, 0), parent)
     is_open = (is_model | open_layer) & (in_layers < _LEAST_IN_LAYERS * np.maximum(held, 1))
@@ -114,7 +114,7 @@ def _hollow(
     inside_count = rollup.add_up(np.bincount(node[is_kernel], minlength=count), parent)
     is_open &= inside_count >= FEWEST_LAUNCHES
     # the phases of a step rather than the step
-    around = rollup.add_up((is_open & open_layer).astype(np.int64), parent) > 0
+    around = rollup.holds(is_open & open_layer, parent)
     in_open = rollup.add_up(np.where(is_open & open_layer, held, 0), parent)
     is_open &= open_layer | ~around | (in_open < _LEAST_IN_LAYERS * held)
     is_open = forest_of(parent).outermost_around(is_open) == np.arange(count)
@@ -143,14 +143,12 @@ def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, 
         is_open[inner] = True
 
 
-def _may_hide_layers(names: NodeNames, nodes: pd.DataFrame, own: np.ndarray) -> np.ndarray:
+def _may_hide_layers(names: NodeNames, nodes: pd.DataFrame, held: np.ndarray) -> np.ndarray:
     """Layers by their place alone: phases, compiled regions, and plain ranges that hold most of all work; bool."""
-    parent = nodes["parent_id"].to_numpy()
-    held = rollup.add_up(own, parent)
     plain = names.node_is("role", "", "iteration", "model") & names.node_is("dialect", "plain")
     folded = nodes["folded_id"].to_numpy()
     of_name = np.bincount(folded[plain], weights=held[plain], minlength=int(folded.max(initial=0)) + 1)
-    large = of_name[folded] >= _LARGE * max(int(own.sum()), 1)
+    large = of_name[folded] >= _LARGE * max(int(held[0]), 1)
     return names.node_is("role", "phase") | names.node_is("dialect", "torch_compile") | (plain & large)
 
 
@@ -246,7 +244,7 @@ def _inserted(
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
     level = without_layers_in_blocks(nodes, first, (found.nodes["kind"] == "stretch").to_numpy(), operators)
     # a layer that holds blocks groups them
-    groups = (rollup.add_up(is_home.astype(np.int64), nodes["parent_id"].to_numpy()) > 0) & (level == int(Level.LAYER))
+    groups = rollup.holds(is_home, nodes["parent_id"].to_numpy()) & (level == int(Level.LAYER))
     level[groups & (np.arange(len(nodes)) < first)] = int(Level.MODULE)
     nodes["level"] = level
     activities = activities.assign(node_id=node, launch_node_id=launch_node)

@@ -40,7 +40,7 @@ def number_iterations(
     process = nodes["process_index"].to_numpy()
     if len(models):
         args = (process[models], start[models], end[models])
-        around = rollup.add_up((level == int(Level.MODEL)).astype(np.int64), parent) > 0
+        around = rollup.holds(level == int(Level.MODEL), parent)
         top = (of_node < 0) & ~around & (parent == 0) & (process >= 0) & (nodes["kind"].to_numpy() <= 5)
         top = np.flatnonzero(top)
         meanwhile = _fully_covered(layering.covering(process[top], start[top], *args), end[top], args[2])

@@ -81,6 +81,8 @@ class NodeNames:
     def node_is(self, column: str, *values: str) -> np.ndarray:
         """Which nodes' parsed text is one of these; bool per node, false for nodes without a text of their own."""
         table = np.append(self.parsed[column].isin(values).to_numpy(), False)  # the last: no text of its own
+        if not table.any():
+            return np.zeros(len(self._row_of_node), bool)
         return table[np.maximum(self._row_of_node, -1)]
 
     def node_text(self, column: str, nodes: np.ndarray | None = None) -> np.ndarray:

@@ -65,7 +65,8 @@ class Ranges:
         return self._says("dialect", dialect)
 
     def _says(self, column: str, *values: str) -> np.ndarray:
-        return np.append(self.parsed[column].isin(values).to_numpy(), False)[self.name_id]
+        texts = self.parsed[column].isin(values).to_numpy()
+        return texts[self.name_id] if texts.any() else np.zeros(len(self.name_id), bool)
 
     def in_domains(self, names: frozenset[str]) -> np.ndarray:
         """Which spans lie in one of these domains (lower case)."""

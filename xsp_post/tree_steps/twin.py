@@ -52,10 +52,10 @@ def twin_of(tree: Tree) -> Twin:
     launches = pd.concat([_executed(tree), _recorded_in_graphs(tree)], ignore_index=True)
     launches = launches.sort_values(["process_index", "at_ns", "start_ns"], kind="stable", ignore_index=True)
     parent, depth = tree.nodes["parent_id"].to_numpy(), tree.nodes["depth"].to_numpy()
-    owned = np.bincount(launches["node"].to_numpy(), minlength=len(parent))
+    owned = np.bincount(launches["node"].to_numpy(), minlength=len(parent)) > 0
     kind = tree.nodes["kind"].to_numpy()
     is_range = ~np.isin(kind, (NodeKind.ROOT, NodeKind.UNATTRIBUTED, NodeKind.NO_LAUNCH, NodeKind.GRAPH))
-    used = (rollup.add_up(owned.astype(np.int64), parent) > 0) & is_range
+    used = rollup.holds(owned, parent) & is_range
     rows = np.flatnonzero(used)
     rows = rows[np.argsort(depth[rows], kind="stable")]
     number = np.full(len(parent) + 1, -1, np.int64)  # the last: no parent
