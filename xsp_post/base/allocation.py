@@ -15,6 +15,13 @@ _USUAL = ((_MMAP_THRESHOLD, 32 << 20), (_TRIM_THRESHOLD, 512 << 20), (_ARENA_MAX
 _LARGE = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, 2**31 - 1))
 
 
+def share_freed_memory() -> None:
+    """What Arrow frees is NumPy's next array, and the other way round: both take memory from malloc."""
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())
+
+
 def keep_freed_memory(*, is_large: bool = False) -> None:
     """Keep freed memory for the next array, whichever thread made it; ``is_large``: whatever its size, which takes up
     to a tenth more memory."""

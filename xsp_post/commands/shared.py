@@ -93,6 +93,7 @@ def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
 
     if len(paths) != 1 or not os.path.isfile(paths[0]):
         return None
+    allocation.share_freed_memory()
     if os.path.getsize(paths[0]) > _LARGE_BYTES:
         allocation.keep_freed_memory(is_large=True)
     return begin(paths[0], detail=detail)

@@ -176,14 +176,15 @@ class _Reader:
         self.strings = interner(tables["strings"])
         self._number_processes_and_threads(tables)
         provenance = self._provenance()
-        activities = nsys_activities.activities(tables, self.strings, self.numbering, detail=self.detail)
+        activities = compact(nsys_activities.activities(tables, self.strings, self.numbering, detail=self.detail))
         self._diagnostics(activities)
-        launches = self._launches(tables.pop("api"))
+        launches = compact(self._launches(tables.pop("api")))
         ranges = RangeReader(self.strings, self.numbering, detail=self.detail)
         spans, domains = ranges.spans(tables.pop("nvtx"), tables["cudnn"], tables["cublas"])
+        spans = compact(spans)
         launches, repaired = close_and_repair(spans, launches, activities, ranges.last_ns)
         self.findings += ranges.findings + repaired
-        self.findings += unmatched_launches(launches, activities, self.strings.array())
+        self.findings += unmatched_launches(launches, activities, self.strings.texts)
         self._module_loading(tables["overhead"], launches)
         waits = self._waits(tables, launches)
         graph_nodes = self._graph_nodes(tables["graph_node"])
@@ -192,7 +193,6 @@ class _Reader:
         if len(devices):
             provenance.gpu_name = " + ".join(dict.fromkeys(n for n in devices["gpu_name"] if n))
         tables.clear()
-        spans, launches, activities = compact(spans), compact(launches), compact(activities)
         give_back_memory()
         if self.strings.bad_bytes_count:
             self.findings.append(finding("non-utf8-text", count=self.strings.bad_bytes_count))
@@ -285,9 +285,10 @@ class _Reader:
         )
 
     def _attributes(self, spans: pd.DataFrame) -> pd.DataFrame:
-        strings = self.strings.array()
-        attributes = span_attributes(spans, strings)
-        sizes = nccl_attributes(self.source, self._table, spans, strings) if self.detail else pd.DataFrame()
+        attributes = span_attributes(spans, self.strings.texts)
+        if not self.detail:
+            return attributes
+        sizes = nccl_attributes(self.source, self._table, spans, self.strings.array())
         return attributes.combine_first(sizes) if len(sizes) else attributes
 
     def _module_loading(self, overhead: pa.Table, launches: pd.DataFrame) -> None:
