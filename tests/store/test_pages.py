@@ -1,4 +1,4 @@
-"""Pages laid out by NumPy: SQLite finds them whole, reads the same numbers, and goes on with the file."""
+"""Pages laid out by NumPy: SQLite finds them whole, reads the same values, and goes on with the file."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def _rows(rng: np.random.Generator, first_id: int, count: int = ROWS) -> pa.Tabl
         "most": pa.array(rng.integers(0, 9, count), mask=~few),
         "none": pa.array(np.zeros(count, np.int64), mask=np.ones(count, bool)),
     }
+    lengths = rng.choice([0, 1, 56, 57, 58, 300], count)
+    texts = pa.array(
+        [None if n == 300 and i % 2 else "ö" * (n % 2) + "x" * (n - n % 2 * 2) for i, n in enumerate(lengths.tolist())]
+    )
+    numbers |= {"text": texts, "same": pa.array(["one"] * count), "blank": pa.nulls(count, pa.string())}
     numbers.update({f"wide{i}": rng.integers(0, 1 << 62, count) for i in range(8)})  # lengths of one byte and of two
     return pa.table(numbers)
 
@@ -37,7 +42,7 @@ def _empty(path: Path, rows: pa.Table, page_bytes: int = 16384) -> tuple[sqlite3
     database = sqlite3.connect(path)
     database.execute(f"PRAGMA page_size = {page_bytes}")
     types = {
-        name: "REAL" if pa.types.is_floating(kind) else "INTEGER"
+        name: "REAL" if pa.types.is_floating(kind) else "TEXT" if pa.types.is_string(kind) else "INTEGER"
         for name, kind in zip(rows.column_names, rows.schema.types)
     }
     types |= {"id": "INTEGER PRIMARY KEY"} if "id" in types else {}
@@ -88,7 +93,11 @@ def test_what_cannot_be_laid_out_is_left_to_sqlite(tmp_path):
     before = (tmp_path / "a.sqlite").read_bytes()
     assert not append_rows(tmp_path / "a.sqlite", root, rows, "id")
     assert (tmp_path / "a.sqlite").read_bytes() == before
-    assert not can_append(pa.table({"text": ["a"] * ROWS}))
+    assert not can_append(pa.table({"bytes": [b"a"] * ROWS}))
+    long = pa.table({"id": np.arange(ROWS), "a": ["a"] * (ROWS - 1) + ["b" * 8000]})
+    assert can_append(long)
+    assert not append_rows(tmp_path / "a.sqlite", root, long, "id")
+    assert (tmp_path / "a.sqlite").read_bytes() == before
     assert not can_append(pa.table({"a": np.arange(ROWS, dtype=np.uint64)}))
     assert not can_append(pa.table({"a": np.arange(9)}))
     database.close()

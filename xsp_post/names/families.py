@@ -136,7 +136,7 @@ def rule_index(names: Iterable[str]) -> np.ndarray:
     Patterns run over the unique names only.
     """
     codes, uniques = pd.factorize(np.asarray(list(names), dtype=object))
-    found = _first_rules([str(name) for name in uniques])
+    found = _first_rules(tuple(map(str, uniques)))
     return found[codes] if len(found) else np.empty(0, dtype=np.int16)
 
 
@@ -194,7 +194,8 @@ def _first_rule(name: str) -> int:
     return -1
 
 
-def _first_rules(names: list[str]) -> np.ndarray:
+@lru_cache(1)  # the kernels of one capture are asked for several times
+def _first_rules(names: Sequence[str]) -> np.ndarray:
     """`_first_rule` of different names."""
     if not _is_for_re2(names):
         return np.array([_first_rule(name) for name in names], dtype=np.int16)
@@ -210,7 +211,7 @@ def _first_rules(names: list[str]) -> np.ndarray:
     return found
 
 
-def _is_for_re2(names: list[str]) -> bool:
+def _is_for_re2(names: Sequence[str]) -> bool:
     """Many names, of ASCII: of other letters the two libraries differ in upper and lower case."""
     return len(names) > _FEW and all(map(str.isascii, names))
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from enum import IntEnum
 
 import numpy as np
 import pandas as pd
+
+from xsp_post.names.families import matches
 
 
 class CallClass(IntEnum):
@@ -41,10 +44,9 @@ SLOW_LAUNCH_NS = 100_000
 LONG_HOST_NS = 100_000
 
 # Ranges inside which a host thread talks to other ranks.
-_COMMUNICATION = re.compile(
+_COMMUNICATION = (
     r"nccl|rccl|c10d::|record_param_comms|gloo|\bMPI_|nvshmem|all_?(?:reduce|gather)|reduce_?scatter|all_?to_?all|"
-    r"broadcast_?(?:coalesced|_$)|barrier",
-    re.IGNORECASE,
+    r"broadcast_?(?:coalesced|_$)|barrier"
 )
 
 
@@ -77,6 +79,6 @@ def loads_code(start_ns: np.ndarray, end_ns: np.ndarray, kernel: np.ndarray) -> 
     return result
 
 
-def is_communication(text: str) -> bool:
-    """Whether a range of this text is one in which ranks talk to one another."""
-    return _COMMUNICATION.search(text[:500]) is not None
+def are_communication(texts: Iterable[str]) -> np.ndarray:
+    """Whether ranges of these texts are such in which ranks talk to one another; bool per text."""
+    return matches([text[:500] for text in texts], _COMMUNICATION)

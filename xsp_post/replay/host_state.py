@@ -16,7 +16,7 @@ import pandas as pd
 from xsp_post.arrays.cutting import Keys, cut, distinct, inside, overlaps
 from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.model.tree import NodeKind, Tree
-from xsp_post.replay.calls import CallClass, call_classes
+from xsp_post.replay.calls import CallClass, are_communication, call_classes
 
 # overheadType of nsys: driver JIT, module loading, lazy function loading
 _LOADING_TYPES = (2, 6, 7)
@@ -83,6 +83,7 @@ class HostState:
         self.texts: list[str] = []
         self._text_ids: dict[str, int] = {}
         self._thread_count = max(len(tree.trace.threads), 1)
+        self.talks = are_communication(map(str, tree.names.folded_names))  # by folded name
 
     def text_id(self, text: str) -> int:
         """The number of a text that the trace's strings do not hold."""

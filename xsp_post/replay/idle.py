@@ -16,7 +16,7 @@ import pandas as pd
 from xsp_post.arrays.cutting import cut
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
-from xsp_post.replay.calls import is_communication, loads_code
+from xsp_post.replay.calls import loads_code
 from xsp_post.replay.gaps import Gaps, different, find_gaps
 from xsp_post.replay.host_state import Cause, HostState, Pieces
 
@@ -179,7 +179,7 @@ def _explain(
     parts = [_frame(pieces.row, pieces, gaps, row, iteration)]
     if pieces.is_bare.any():
         parts = _ask_previous_thread(tree, state, gaps, pieces, row, iteration, launch_id, thread)
-    _mark_communication(tree, parts)
+    _mark_communication(tree, state.talks, parts)
     late = np.flatnonzero(has & (end > middle))
     parts.append(_on_the_way(tree, late, middle[late], end[late], gaps, row, iteration, launch))
     lost = np.flatnonzero(~has)
@@ -260,10 +260,9 @@ def _ask_previous_thread(
     ]
 
 
-def _mark_communication(tree: Tree, parts: list[pd.DataFrame]) -> None:
-    """Waiting inside a range in which ranks talk to one another is communication (column in place)."""
-    names = np.asarray(tree.names.folded_names, object)
-    talks = np.array([is_communication(str(name)) for name in names], bool)
+def _mark_communication(tree: Tree, talks: np.ndarray, parts: list[pd.DataFrame]) -> None:
+    """Waiting inside a range in which ranks talk to one another (``talks``, by folded name) is communication (column in
+    place)."""
     if not talks.any():
         return
     folded, parent = tree.nodes["folded_id"].to_numpy(), tree.nodes["parent_id"].to_numpy()

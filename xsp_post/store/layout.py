@@ -229,11 +229,11 @@ def plain_table(frame: pd.DataFrame, optional: frozenset[str]) -> pa.Table:
     return pa.table(columns)
 
 
-def _text_array(series: pd.Series) -> pa.Array | pa.ChunkedArray:
+def _text_array(series: pd.Series | pd.Index) -> pa.Array | pa.ChunkedArray:
     """Texts as Arrow; missing values are NULL."""
-    if isinstance(series.dtype, pd.CategoricalDtype):
+    if isinstance(series, pd.Series) and isinstance(series.dtype, pd.CategoricalDtype):
         codes = series.cat.codes.to_numpy()
-        return _text_array(series.cat.categories.to_series()).take(pa.array(codes, mask=codes < 0))
+        return _text_array(series.cat.categories).take(pa.array(codes, mask=codes < 0))
     try:
         texts = pa.array(series, pa.string(), from_pandas=True)
         if not _holds_nul(texts):

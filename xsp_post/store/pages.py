@@ -1,4 +1,4 @@
-"""Rows of numbers → pages of a SQLite table, thousands of rows at a time.
+"""Rows → pages of a SQLite table, thousands of rows at a time.
 
 SQLite takes a microsecond for each row of 20 numbers, whoever hands them over. Here the leaves of the table are laid
 out by NumPy and appended to the file, and pages that point to them are put above: a tenth of the time. What is written
@@ -10,14 +10,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 LEAST_ROWS = 10_000  # of fewer, SQLite's own way takes no time
 _CHUNK_PAGES = 64  # laid out at once: what fits a processor's cache
+_MOST_COLUMNS = 120  # a text counts twice: the head of a record stays below 128 bytes
+_LONGEST = 8000  # bytes of a record: longer ones spill over to further pages
 _LEAF, _INTERIOR, _INDEX_LEAF, _INDEX_INTERIOR = 0x0D, 0x05, 0x0A, 0x02
 _ZERO, _ONE, _REAL = 8, 9, 7  # serial types of the record format
 _WIDTHS = ((1, 1), (2, 2), (3, 3), (4, 4), (6, 5), (8, 6))  # bytes of an integer, and its serial type
@@ -33,19 +37,44 @@ class _Column:
     width: int
     serial: int
 
+    def __len__(self) -> int:
+        return len(self.values)
+
     def part(self, rows: slice) -> _Column:
         unknown = None if self.unknown is None else self.unknown[rows]
         return _Column(self.values[rows], unknown, self.width, self.serial)
 
 
+@dataclass(frozen=True)
+class _Texts:
+    """A column of texts."""
+
+    array: pa.StringArray
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def part(self, rows: slice) -> _Texts:
+        return _Texts(self.array[rows])
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """How long each is; −1 for an unknown one."""
+        return pc.binary_length(self.array).fill_null(-1).to_numpy()
+
+
 def can_append(rows: pa.Table) -> bool:
-    """Whether these rows are worth it, and can be laid out here: numbers, and few enough columns for one page."""
-    kinds = (pa.types.is_integer, pa.types.is_floating)
+    """Whether these rows are worth it, and can be laid out here: few enough columns of numbers and texts."""
+    kinds = rows.schema.types
     return (
         rows.num_rows >= LEAST_ROWS
-        and rows.num_columns <= 100
-        and all(any(test(kind) for test in kinds) and kind != pa.uint64() for kind in rows.schema.types)
+        and len(kinds) + sum(map(pa.types.is_string, kinds)) <= _MOST_COLUMNS
+        and all(_is_number(kind) or pa.types.is_string(kind) for kind in kinds)
     )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or (pa.types.is_integer(kind) and kind != pa.uint64())
 
 
 def append_rows(
@@ -54,27 +83,29 @@ def append_rows(
     """Fill an empty table, whose root is that page of a database that nobody has open.
 
     ``key``: the column that is its INTEGER PRIMARY KEY; ``indexes``: the roots of its indexes, by the column that each
-    is over. False, and nothing is written, where the numbers of the key do not rise, or the file is laid out in another
-    way than SQLite does by default.
+    is over. False, and nothing is written, where the numbers of the key do not rise, a row is long, or the file is laid
+    out in another way than SQLite does by default.
     """
     columns = {name: _column(rows.column(name)) for name in rows.column_names}
-    if key in columns:
-        row_ids = columns[key].values.astype(np.int64, copy=False)
-        if columns[key].unknown is not None or row_ids[0] < 0 or not (row_ids[1:] > row_ids[:-1]).all():
+    numbered = columns.get(key or "")
+    if isinstance(numbered, _Column):
+        row_ids = numbered.values.astype(np.int64, copy=False)
+        if numbered.unknown is not None or row_ids[0] < 0 or not (row_ids[1:] > row_ids[:-1]).all():
             return False
-        columns[key] = _Column(row_ids, None, 0, 0)  # stored as NULL: the row's own number stands for it
+        columns[str(key)] = _Column(row_ids, None, 0, 0)  # stored as NULL: the row's own number stands for it
     else:
         row_ids = np.arange(1, rows.num_rows + 1)
+    longest = _longest(list(columns.values()))
     with path.open("r+b") as file:
         header = file.read(100)
         page_bytes = struct.unpack(">H", header[16:18])[0]
-        plain = header[20] == 0 and header[44:48] == b"\x00\x00\x00\x04" and header[52:56] == bytes(4)
-        if not plain or page_bytes < 4096:
+        layout_and_encoding = struct.unpack(">III", header[44:48] + header[52:60])
+        if header[20] or layout_and_encoding != (4, 0, 1) or longest > min(_LONGEST, page_bytes - 35):
             return False
         pages = _Pages(file, page_bytes, struct.unpack(">I", header[28:32])[0])
         _put_above(pages, root, *_append_leaves(pages, list(columns.values()), row_ids), _INTERIOR)
         for name, index_root in (indexes or {}).items():
-            entries = _entries(_column(rows.column(name)), row_ids)
+            entries = _entries(_numbers(rows.column(name)), row_ids)
             _put_above(pages, index_root, *_append_leaves(pages, entries, None), _INDEX_INTERIOR)
         changes = struct.pack(">I", struct.unpack(">I", header[24:28])[0] + 1)
         for at, value in ((24, changes), (28, struct.pack(">I", pages.count)), (92, changes)):
@@ -83,7 +114,7 @@ def append_rows(
     return True
 
 
-def _entries(column: _Column, row_ids: np.ndarray) -> list[_Column]:
+def _entries(column: _Column, row_ids: np.ndarray) -> list[_Column | _Texts]:
     """The columns of an index in its order: unknown ones first, then by number, then by row."""
     values, unknown = column.values, column.unknown
     if column.width <= 2 and values.dtype.kind != "f":
@@ -96,8 +127,16 @@ def _entries(column: _Column, row_ids: np.ndarray) -> list[_Column]:
     return [sorted_column, _number_column(row_ids[order], None)]
 
 
-def _column(stored: pa.ChunkedArray) -> _Column:
-    array = stored.combine_chunks() if stored.num_chunks != 1 else stored.chunk(0)
+def _column(stored: pa.ChunkedArray) -> _Column | _Texts:
+    return _Texts(_whole(stored)) if pa.types.is_string(stored.type) else _numbers(stored)
+
+
+def _whole(stored: pa.ChunkedArray) -> pa.Array:
+    return stored.combine_chunks() if stored.num_chunks != 1 else stored.chunk(0)
+
+
+def _numbers(stored: pa.ChunkedArray) -> _Column:
+    array = _whole(stored)
     unknown = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())[array.offset : array.offset + len(array)]
     if values.dtype.kind == "f":
@@ -132,91 +171,167 @@ class _Pages:
         self.file.write(content)
 
 
-def _append_leaves(pages: _Pages, columns: list[_Column], row_ids: np.ndarray | None) -> tuple[list[int], list[bytes]]:
+def _longest(columns: list[_Column | _Texts]) -> int:
+    """Bytes of the longest record, or a few more."""
+    texts = [np.maximum(column.bytes, 0) for column in columns if isinstance(column, _Texts)]
+    fixed = 1 + len(columns) + sum(column.width for column in columns if isinstance(column, _Column))
+    return fixed + (len(texts) + int(sum(texts).max()) if texts else 0)
+
+
+def _append_leaves(
+    pages: _Pages, columns: list[_Column | _Texts], row_ids: np.ndarray | None
+) -> tuple[list[int], list[bytes]]:
     """Write all rows, or entries of an index (no ``row_ids``); the number of each leaf, and what stands between two of
     them: the last row before, or an entry that is in neither."""
-    count, apart = len(columns[0].values), int(row_ids is None)
-    cell = _cell(columns, None if row_ids is None else int(row_ids[-1]))
-    step = (pages.page_bytes - 8) // (cell.itemsize + 2) + apart
-    while apart and not count % step:  # no leaf behind the last entry
+    count, room, longest = len(columns[0]), pages.page_bytes - 8, _longest(columns)
+    cells = _Cells(columns, longest, None if row_ids is None else int(row_ids[-1]))
+    step = room // (cells.front.itemsize + 2) + 1  # entries of an index: those of a leaf, and the one behind it
+    while row_ids is None and not count % step:  # no leaf behind the last entry
         step -= 1
+    texts = sum(column.array.nbytes for column in columns if isinstance(column, _Texts))
+    some_rows = step if row_ids is None else max(1, room // (cells.bytes + texts // count))
     children, between = [], []
-    for first in range(0, count, step * _CHUNK_PAGES):
-        chunk = slice(first, min(first + step * _CHUNK_PAGES, count))
+    for first in range(0, count, some_rows * _CHUNK_PAGES):
+        chunk = slice(first, min(first + some_rows * _CHUNK_PAGES, count))
         ids = None if row_ids is None else row_ids[chunk]
-        content, ends = _cells(cell, [column.part(chunk) for column in columns], ids)
-        for at in range(0, chunk.stop - first, step):
-            some = ends[at : at + step + 1 - apart]
-            flag = _INDEX_LEAF if apart else _LEAF
+        content, ends = cells.of([column.part(chunk) for column in columns], ids)
+        for a, b in pairwise(_cuts(ends, room) if ids is not None else [*range(0, len(ends) - 1, step), len(ends) - 1]):
+            last = b - 1 if ids is None and b - a == step else b
+            flag = _INDEX_LEAF if ids is None else _LEAF
+            some = ends[a : last + 1]
             children.append(pages.append(_leaf(flag, some, content[some[0] : some[-1]], pages.page_bytes)))
             if ids is not None:
-                between.append(_varint(int(ids[at + len(some) - 2])))
-            elif at + step < len(ends):
-                between.append(content[ends[at + step - 1] : ends[at + step]].tobytes())
+                between.append(_varint(int(ids[b - 1])))
+            elif last < b:
+                between.append(content[ends[last] : ends[b]].tobytes())
     return children, between[: len(children) - 1]
 
 
-def _cell(columns: list[_Column], last_id: int | None) -> np.dtype:
-    """One row as it stands in a page, at its longest: length, row number, serial types, numbers."""
-    fields: list[tuple[str, str, tuple[int, ...]]] = []
-    id_bytes = 0 if last_id is None else max(1, -(-last_id.bit_length() // 7))
-    head = 1 + len(columns)
-    body = sum(column.width for column in columns)
-    fields += [("length", "u1", (1 if head + body < 128 else 2,)), ("id", "u1", (id_bytes,))]
-    fields += [("head", "u1", (head,))]
-    for index, column in enumerate(columns):
-        if column.width in (3, 6):  # no number of NumPy is as long: its high part and its low part
-            fields += [
-                (f"high{index}", f">i{column.width // 3}", ()),
-                (f"low{index}", f">u{column.width // 3 * 2}", ()),
-            ]
-        elif column.width:
-            fields += [(f"low{index}", f">{'f' if column.serial == _REAL else 'i'}{column.width}", ())]
-    return np.dtype(fields)
+def _cuts(ends: np.ndarray, room: int) -> list[int]:
+    """At which rows the leaves begin that hold as much as they can, and the end of the last."""
+    filled = ends + 2 * np.arange(len(ends))
+    cuts = [0]
+    while cuts[-1] < len(ends) - 1:
+        cuts.append(int(np.searchsorted(filled, filled[cuts[-1]] + room, side="right")) - 1)
+    return cuts
 
 
-def _cells(cell: np.dtype, columns: list[_Column], row_ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of these rows one after the other, and where each begins and the last ends."""
-    cells = np.empty(len(columns[0].values), cell)
-    offset = {name: int(field[1]) for name, field in (cell.fields or {}).items()}
-    dropped: list[tuple[int, int, np.ndarray]] = []  # bytes from, to, of which rows
-    cells["head"] = [1 + len(columns), *(column.serial for column in columns)]
-    length = np.full(len(cells), 1 + len(columns) + sum(column.width for column in columns), np.int64)
-    for index, (values, unknown, width, serial) in enumerate((c.values, c.unknown, c.width, c.serial) for c in columns):
-        first = low = f"low{index}"
-        if width in (3, 6):
-            first = f"high{index}"
-            cells[first] = values >> 8 * (width // 3 * 2)
-            cells[low] = values & (1 << 8 * (width // 3 * 2)) - 1
-        elif width:
-            cells[low] = values
-        if unknown is not None and unknown.any():
-            cells["head"][:, 1 + index] = np.where(unknown, 0, serial)
-            if width:
-                dropped.append((offset[first], offset[first] + width, unknown))
-                length -= unknown * width
-    id_bytes = cell["id"].shape[0]
-    for byte in (
-        range(id_bytes) if row_ids is not None else ()
-    ):  # seven bits each; all but the last say that there is more
-        above = row_ids >> 7 * (id_bytes - 1 - byte)
-        cells["id"][:, byte] = above & 127 | (128 if byte < id_bytes - 1 else 0)
-        if byte < id_bytes - 1 and not above[0]:
-            dropped.append((offset["id"] + byte, offset["id"] + byte + 1, above == 0))
-    cells["length"][:, -1] = length & 127
-    if cell["length"].shape[0] == 2:
-        cells["length"][:, 0] = 128 | length >> 7
-        if (length < 128).any():
-            dropped.append((0, 1, length < 128))
-    content = cells.view(np.uint8)
-    if not dropped:
-        return content, np.arange(len(cells) + 1) * cell.itemsize
-    kept = np.ones((len(cells), cell.itemsize), bool)
-    size = np.full(len(cells), cell.itemsize)
-    for start, end, which in dropped:
-        kept[:, start:end] &= ~which[:, None]
-        size -= which * (end - start)
-    return content[kept.reshape(-1)], np.concatenate([[0], np.cumsum(size)])
+class _Cells:
+    """Rows as they stand in pages: length, row number, serial types, values. ``parts``: what stands before the first
+    text, between two and behind the last, each at its longest."""
+
+    def __init__(self, columns: list[_Column | _Texts], longest: int, last_id: int | None) -> None:
+        id_bytes = 0 if last_id is None else max(1, -(-last_id.bit_length() // 7))
+        head = 1 + sum(2 if isinstance(column, _Texts) else 1 for column in columns)
+        parts: list[list[tuple[str, str, tuple[int, ...]]]] = [
+            [("length", "u1", (1 if longest < 128 else 2,)), ("id", "u1", (id_bytes,)), ("head", "u1", (head,))]
+        ]
+        for index, column in enumerate(columns):
+            if isinstance(column, _Texts):
+                parts.append([])
+            elif column.width in (3, 6):  # no number of NumPy is as long: its high part and its low part
+                low = column.width // 3
+                parts[-1] += [(f"high{index}", f">i{low}", ()), (f"low{index}", f">u{2 * low}", ())]
+            elif column.width:
+                parts[-1] += [(f"low{index}", f">{'f' if column.serial == _REAL else 'i'}{column.width}", ())]
+        self.parts = [np.dtype(part) for part in parts]
+        self.front = self.parts[0]
+        self.bytes = sum(part.itemsize for part in self.parts)
+
+    def of(self, columns: list[_Column | _Texts], row_ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        """The bytes of these rows one after the other, and where each begins and the last ends."""
+        count = len(columns[0])
+        parts = [_Part(np.empty(count, part)) for part in self.parts]
+        front, part, texts = parts[0], parts[0], []
+        head = front.cells["head"]
+        at, head_bytes, length = 1, np.full(count, head.shape[1]), np.zeros(count, np.int64)
+        for index, column in enumerate(columns):
+            if isinstance(column, _Texts):
+                texts.append(column.array)
+                part = parts[len(texts)]
+                serial = np.where(column.bytes < 0, 0, 13 + 2 * column.bytes)
+                head[:, at], head[:, at + 1] = 128 | serial >> 7, serial & 127
+                front.drop("head", at, 1, serial < 128)
+                head_bytes -= serial < 128
+                length += np.maximum(column.bytes, 0)
+                at += 2
+                continue
+            values, unknown, width, low = column.values, column.unknown, column.width, f"low{index}"
+            first = low
+            if width in (3, 6):
+                first = f"high{index}"
+                part.cells[first] = values >> 8 * (width // 3 * 2)
+                part.cells[low] = values & (1 << 8 * (width // 3 * 2)) - 1
+            elif width:
+                part.cells[low] = values
+            length += width
+            if unknown is None:
+                head[:, at] = column.serial
+            else:
+                head[:, at] = np.where(unknown, 0, column.serial)
+                if width:
+                    part.drop(first, 0, width, unknown)
+                    length -= unknown * width
+            at += 1
+        head[:, 0] = head_bytes
+        length += head_bytes
+        if row_ids is not None:
+            id_bytes = front.cells["id"].shape[1]
+            for byte in range(id_bytes):  # seven bits each; all but the last say that there is more
+                above = row_ids >> 7 * (id_bytes - 1 - byte)
+                front.cells["id"][:, byte] = above & 127 | (128 if byte < id_bytes - 1 else 0)
+                if byte < id_bytes - 1:
+                    front.drop("id", byte, 1, above == 0)
+        front.cells["length"][:, -1] = length & 127
+        if front.cells["length"].shape[1] == 2:
+            front.cells["length"][:, 0] = 128 | length >> 7
+            front.drop("length", 0, 1, length < 128)
+        return _joined(parts, texts)
+
+
+class _Part:
+    """A part of some rows, and what is left out of it: bytes from, to, of which rows."""
+
+    def __init__(self, cells: np.ndarray) -> None:
+        self.cells = cells
+        self._dropped: list[tuple[int, int, np.ndarray]] = []
+
+    def drop(self, field: str, at: int, width: int, rows: np.ndarray) -> None:
+        if rows.any():
+            fields: Any = self.cells.dtype.fields
+            start = int(fields[field][1]) + at
+            self._dropped.append((start, start + width, rows))
+
+    def packed(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is left, and where each row begins and the last ends."""
+        count, longest = len(self.cells), self.cells.itemsize
+        content = self.cells.view(np.uint8)
+        if not self._dropped:
+            return content, np.arange(count + 1) * longest
+        kept = np.ones((count, longest), bool)
+        size = np.full(count, longest)
+        for start, end, rows in self._dropped:
+            kept[:, start:end] &= ~rows[:, None]
+            size -= rows * (end - start)
+        return content[kept.reshape(-1)], np.concatenate([[0], np.cumsum(size)])
+
+
+def _joined(parts: list[_Part], texts: list[pa.StringArray]) -> tuple[np.ndarray, np.ndarray]:
+    """The first part of each row, its first text, its second part …"""
+    if not texts:
+        return parts[0].packed()
+    pieces = []
+    for part, text in zip_longest(parts, texts):
+        if part.cells.itemsize:
+            content, ends = part.packed()
+            buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(content)]
+            pieces.append(pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers))
+        if text is not None:
+            pieces.append(text.cast(pa.binary()))
+    nothing = pa.scalar(b"", pa.binary())
+    joined = pc.binary_join_element_wise(*pieces, nothing, null_handling="replace", null_replacement=b"")
+    _, ends, content = joined.buffers()
+    return np.frombuffer(content, np.uint8), np.frombuffer(ends, np.int32)[: len(joined) + 1]
 
 
 def _leaf(flag: int, ends: np.ndarray, content: np.ndarray, page_bytes: int) -> bytes:

@@ -46,7 +46,7 @@ from xsp_post.store.layout import (
     split_table,
     sql_type,
 )
-from xsp_post.store.pages import append_rows, can_append
+from xsp_post.store.pages import LEAST_ROWS, append_rows, can_append
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -123,15 +123,24 @@ class StoreWriter:
         changed = [name for name, frame in self._early.items() if analysis.frames.get(name) is not frame]
         assert not changed, changed
         self._write({name: analysis.frames[name] for name in analysis.tables() if name not in self._early})
-        texts = self._strings.texts
+        texts = pa.array(self._strings.texts, pa.string())
         with self._open() as database:
             database.execute("CREATE TABLE strings (string_id INTEGER PRIMARY KEY, text TEXT) -- texts of large tables")
             held = json.dumps({**self._columns, "strings": ["string_id", "text"]}, separators=(",", ":"))
             database.table("xsp_meta").insert({"key": _HELD, "value": held})
-        ids = np.arange(len(texts), dtype=np.int64)
-        self._ingest([("strings", pa.table({"string_id": ids, "text": pa.array(texts, pa.string())}))])
+            (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'strings'").fetchone()
+        rows = pa.table({"string_id": np.arange(len(texts)), "text": texts})
+        if not (can_append(rows) and append_rows(self._path, root, rows, "string_id")):
+            self._ingest([("strings", rows)])
 
     def _write(self, frames: dict[str, pd.DataFrame]) -> None:
+        """Write these tables: small ones together, of large ones each alone, so that one at a time is laid out."""
+        large = [name for name, frame in frames.items() if len(frame) >= LEAST_ROWS]
+        self._write_together({name: frame for name, frame in frames.items() if name not in large})
+        for name in large:
+            self._write_together({name: frames[name]})
+
+    def _write_together(self, frames: dict[str, pd.DataFrame]) -> None:
         bulk: list[tuple[str, pa.Table]] = []
         with self._open() as database:
             for name, frame in frames.items():
@@ -158,9 +167,11 @@ class StoreWriter:
             }
             if table not in laid_out or not append_rows(self._path, roots[table], rows, laid_out[table], indexes):
                 left.append((table, rows))
-        self._ingest(left)
-        with self._open() as database:
-            _create_indexes(database, [table for table, _ in bulk if table not in laid_out])
+        if left:
+            self._ingest(left)
+        if len(laid_out) < len(bulk):
+            with self._open() as database:
+                _create_indexes(database, [table for table, _ in bulk if table not in laid_out])
 
     @contextmanager
     def _open(self) -> Iterator[Database]:
