@@ -9,6 +9,7 @@ from helpers import small_analysis
 
 from reports import samples
 from reports.counting import Only
+from xsp_post.analyses import limits
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Analysis
 from xsp_post.reports import (
@@ -182,6 +183,21 @@ def test_a_thinned_timeline_counts_every_event(results):
     assert len(thin) < len(whole)
     assert thin["event_count"].sum() == whole["event_count"].sum()
     assert thin["end_ns"].max() == whole["end_ns"].max()
+    keys = ["group", "lane", "sub", "kind"]
+    every, joined = (events.groupby(keys)["event_count"].sum().to_dict() for events in (whole, thin))
+    assert every == joined
+
+
+def test_of_equally_long_events_the_first_stay_single():
+    longest = timeline._longest(np.array([5, 9, 5, 1, 5, 9]), 4)
+    assert longest.tolist() == [True, True, True, False, False, True]
+
+
+def test_a_page_finds_each_limit_once(few, monkeypatch):
+    asked, found = [], limits._limit
+    monkeypatch.setattr(limits, "_limit", lambda *arguments: asked.append(arguments[1]) or found(*arguments))
+    document.build(few)
+    assert asked and len(asked) == len(set(asked))
 
 
 def test_a_timeline_of_many_threads_and_streams_says_what_is_not_drawn(results):
