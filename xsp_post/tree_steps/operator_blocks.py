@@ -26,13 +26,15 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
     nothing = np.zeros(len(nodes), bool)
     is_operator = names.node_is("role", "operator") & (nodes["level"].to_numpy() != int(Level.LIBRARY))
     layer = nodes["level"].to_numpy() == int(Level.LAYER)
-    if not (is_operator & layer).any() or (layer & ~is_operator & _has_work(nodes, activities)).any():
+    if not (is_operator & layer).any():
         return nothing
     parent = nodes["parent_id"].to_numpy()
-    outermost = is_operator & ~forest_of(parent).inside(is_operator)
     held = rollup.add_up(_own_time(nodes, activities), parent)
-    kinds = names.folded_names[nodes["folded_id"].to_numpy()[outermost]].astype(str)
-    convolution = np.char.find(np.char.lower(kinds), "conv") >= 0
+    if (layer & ~is_operator & (held > 0)).any():
+        return nothing
+    outermost = is_operator & ~forest_of(parent).inside(is_operator)
+    is_convolution = np.array(["conv" in str(text).lower() for text in names.folded_names], bool)
+    convolution = is_convolution[nodes["folded_id"].to_numpy()[outermost]]
     total = int(held[outermost].sum())
     if not total or held[outermost][convolution].sum() >= _CONVOLUTION_SHARE * total:
         return nothing
@@ -47,11 +49,6 @@ def inside_of(chosen: np.ndarray, nodes: pd.DataFrame) -> np.ndarray:
 def _own_time(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
     length = np.maximum(activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy(), 0)
     return rollup.sums_per_node(activities["node_id"].to_numpy(), length, len(nodes))
-
-
-def _has_work(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
-    parent = nodes["parent_id"].to_numpy()
-    return rollup.add_up(_own_time(nodes, activities), parent) > 0
 
 
 def name_by_operators(
