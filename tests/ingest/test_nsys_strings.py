@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from xsp_post.ingest.nsys_strings import Interner
+from xsp_post.ingest.nsys_strings import Interner, numbers
 
 
 def strings() -> Interner:
@@ -28,3 +28,10 @@ def test_bytes_that_are_no_text_may_be_the_same_text():
     assert inline(texts, b"a\xff", b"a\xfe", b"b") == [0, 0, 1]
     assert texts.bad_bytes_count == 2
     assert inline(texts) == []
+
+
+def test_pieces_of_a_column_are_read_as_they_are():
+    one, other, none = pa.array([4, 4]), pa.array([4, 5]), pa.array([4, 5])[:0]
+    for pieces in ([none, none], [one, one[:1]], [other[:1], other], [one, other, none]):
+        column = pa.chunked_array(pieces, pa.int64())
+        assert numbers(pa.table({"a": column}), "a", np.int32).tolist() == column.to_pylist()

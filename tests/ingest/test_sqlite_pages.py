@@ -10,6 +10,7 @@ import pytest
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.ingest import sqlite_pages
+from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import NULL, Request, WantedColumn
 
@@ -132,3 +133,16 @@ def test_a_file_that_is_cut_is_left_to_sqlite(tmp_path):
     path.write_bytes(path.read_bytes()[:-5000])
     with pytest.raises(sqlite_pages.Unusual):
         sqlite_pages.PageFile(path).leaves(2)
+
+
+def test_a_column_of_one_value_takes_no_memory_until_a_row_differs(tmp_path):
+    count = 70_000
+    rows = [(row, -5, None, 7 if row < count - 1 else 8, "", 1 << 40) for row in range(count)]
+    table = decoded(make(tmp_path / "a.sqlite", rows))
+    columns = {name: numbers(table, name) for name in ("big", "small", "last", "absent", "id")}
+    assert {name: values.strides for name, values in columns.items()} == {
+        "big": (0,), "small": (8,), "last": (0,), "absent": (0,), "id": (8,),
+    }  # fmt: skip
+    assert [(values[0], values[-1], len(values)) for values in columns.values()] == [
+        (-5, -5, count), (7, 8, count), (1 << 40, 1 << 40, count), (-1, -1, count), (0, count - 1, count),
+    ]  # fmt: skip

@@ -59,13 +59,11 @@ def _device_rows(
     table: pa.Table, kind: ActivityKind, strings: Interner, numbering: Numbering, detail: bool
 ) -> pd.DataFrame:
     count = table.num_rows
-    stream = numbers(table, "stream_id", np.int32)
-    stream[stream < 0] = -1
     columns: dict[str, np.ndarray] = {
         "kind": np.full(count, int(kind), np.int8),
         "process_index": numbering.process_index(numbers(table, "global_pid")),
         "device_id": numbers(table, "device_id", np.int32),
-        "stream_id": stream,
+        "stream_id": np.maximum(numbers(table, "stream_id", np.int32), -1),
         "correlation_id": numbers(table, "correlation_id"),
         "start_ns": numbers(table, "start_ns"),
         "end_ns": numbers(table, "end_ns"),
@@ -119,6 +117,6 @@ def _operation_names(table: pa.Table, kind: ActivityKind, strings: Interner) -> 
 
 
 def no_sentinel(values: np.ndarray) -> np.ndarray:
-    """Numbers of graph nodes; 0 where there is none. Changes the array."""
-    values[(values == _NONE_32) | (values == NULL)] = 0
-    return values
+    """Numbers of graph nodes; 0 where there is none."""
+    is_none = (values == _NONE_32) | (values == NULL)
+    return np.where(is_none, 0, values) if is_none.any() else values

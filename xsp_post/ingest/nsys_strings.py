@@ -15,15 +15,26 @@ from xsp_post.ingest.tables import NULL
 
 
 def numbers(table: pa.Table, column: str, dtype: type = np.int64) -> np.ndarray:
-    """A column as a NumPy array of that type. Where the table holds it as one, it is the table's own memory; copied
-    once otherwise. Writable."""
+    """A column as a NumPy array of that type. Where the table holds it as one, it is the table's own memory; one piece
+    that is there again and again is read as often (and cannot be written to); copied once otherwise."""
     parts = table.column(column).chunks
+    if len(parts) > 1 and _is_one_value(parts):
+        return np.broadcast_to(parts[0].to_numpy()[0].astype(dtype), (table.num_rows,))
     if len(parts) == 1 and parts[0].type == pa.from_numpy_dtype(dtype) and (data := parts[0].buffers()[1]).is_mutable:
         return np.frombuffer(data, dtype, len(parts[0]), parts[0].offset * np.dtype(dtype).itemsize)
     chunks = [chunk.to_numpy(zero_copy_only=False) for chunk in parts]
     if not chunks:
         return np.zeros(0, dtype)
     return np.concatenate(chunks, dtype=dtype, casting="unsafe")
+
+
+def _is_one_value(parts: list[pa.Array]) -> bool:
+    """Whether all pieces are the same memory, which holds one value."""
+    memory = [(part.buffers()[1], part.offset) for part in parts]
+    if len({(data.address, offset) if data else None for data, offset in memory}) > 1 or memory[0][0] is None:
+        return False
+    values = max(parts, key=len).to_numpy(zero_copy_only=False)
+    return len(parts[0]) > 0 and bool((values == values[0]).all())
 
 
 def interner(table: pa.Table) -> Interner:

@@ -21,6 +21,7 @@ from xsp_post.ingest.tables import Request, WantedColumn
 _INNER, _LEAF = 0x05, 0x0D  # first byte of the pages of a table
 _MOST_LEVELS = 20
 _CHUNK_BYTES = 2 << 20  # decoded at once: small enough for the processor's cache
+_PIECE_ROWS = 1 << 16  # of a column of one value
 _MANY = 0x80  # of a byte of a number of several bytes: more follow
 _LONGEST_VALUE = 8
 # Sizes of values by their type of one byte: nothing, six sizes of whole numbers, a float, 0, 1, two that are reserved
@@ -162,17 +163,34 @@ class _Column:
         self.default: Any = want.default
         self.is_text = isinstance(want.default, bytes)
         self.parts: list[pa.Array] = []
-        self.values = np.zeros(0, np.int64)
+        self.row_count, self.dtype = row_count, np.int32 if want.is_narrow else np.int64
+        self.values: np.ndarray | None = None  # while all rows are one value: that value alone
         if not self.is_text:
-            is_there = self.is_row_number or self.index >= 0
-            dtype = np.int32 if want.is_narrow else np.int64
-            wrapped = np.array([self.default], np.int64).astype(dtype)
-            self.values = np.empty(row_count, dtype) if is_there else np.full(row_count, wrapped[0], dtype)
+            self.value = np.array([self.default], np.int64)
         elif self.index < 0 or self.is_row_number:
             raise Unusual
 
+    def put(self, where: slice, values: np.ndarray) -> None:
+        """The next rows: a number each, or one of all."""
+        if self.values is None:
+            if not where.start:
+                self.value = values[:1].copy()
+            if values[0] == self.value[0] == values[-1] and (values == values[0]).all():
+                return
+            self.values = np.empty(self.row_count, self.dtype)
+            self.values[: where.start] = self.value
+        self.values[where] = values
+
     def arrow(self) -> pa.Array | pa.ChunkedArray:
-        return pa.chunked_array(self.parts, pa.binary()) if self.is_text else pa.array(self.values)
+        """The values; one value as a short piece that is there again and again (`nsys_strings.numbers`)."""
+        if self.is_text:
+            return pa.chunked_array(self.parts, pa.binary())
+        if self.values is not None:
+            return pa.array(self.values)
+        piece = pa.array(np.repeat(self.value.astype(self.dtype), min(self.row_count, _PIECE_ROWS)))
+        return pa.chunked_array(
+            [piece[: self.row_count - first] for first in range(0, self.row_count, _PIECE_ROWS)], piece.type
+        )
 
 
 class _Rows:
@@ -213,7 +231,7 @@ class _Rows:
         wanted: dict[int, list[_Column]] = {}
         for column in columns:
             if column.is_row_number:
-                column.values[where] = self.row_number
+                column.put(where, self.row_number)
             elif column.index >= 0:
                 wanted.setdefault(column.index, []).append(column)
         types = self.word("<u8")
@@ -262,7 +280,7 @@ class _Rows:
     def _integers(self, kind: np.ndarray, place: np.ndarray, column: _Column, where: slice) -> None:
         constants = {_NULL: column.default, _ZERO: 0, _ONE: 1}
         if len(kind) == 1 and int(kind[0]) in constants:
-            column.values[where] = np.array([constants[int(kind[0])]], np.int64).astype(column.values.dtype)
+            column.put(where, np.array([constants[int(kind[0])]], np.int64))
             return
         if (kind > _ONE).any() or (kind == _FLOAT).any():
             raise Unusual
@@ -273,7 +291,7 @@ class _Rows:
             here = kind == constant
             if here.any():
                 values[here] = value
-        column.values[where] = values
+        column.put(where, values)
 
     def _texts(self, kind: np.ndarray, size: np.ndarray, place: np.ndarray) -> pa.Array:
         """Texts (of NULL the empty one): those of one length are copied at once."""
