@@ -121,7 +121,7 @@ def _launch_columns(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     else:
         rows_slice = rows
     return (
-        launches["thread_index"].to_numpy()[rows_slice].astype(np.int64),
+        launches["thread_index"].to_numpy()[rows_slice],
         launches["start_ns"].to_numpy()[rows_slice],
         launches["end_ns"].to_numpy()[rows_slice],
     )

@@ -44,7 +44,7 @@ class NodeNames:
 
     def span(self, column: str) -> np.ndarray:
         """A parsed number or flag per span."""
-        return self.parsed[column].to_numpy()[self.row]
+        return self.parsed[column].to_numpy().take(self.row)
 
     def sequence(self, trace: Trace) -> np.ndarray:
         """Autograd sequence number per span, −1 none; PyTorch traces keep it beside the name."""
@@ -83,7 +83,7 @@ class NodeNames:
         table = np.append(self.parsed[column].isin(values).to_numpy(), False)  # the last: no text of its own
         if not table.any():
             return np.zeros(len(self._row_of_node), bool)
-        return table[np.maximum(self._row_of_node, -1)]
+        return table.take(np.maximum(self._row_of_node, -1))
 
     def node_text(self, column: str, nodes: np.ndarray | None = None) -> np.ndarray:
         """A parsed text per node (object, '' for synthetic nodes; an inferred node has its guessed layer_type)."""

@@ -66,7 +66,7 @@ class Ranges:
 
     def _says(self, column: str, *values: str) -> np.ndarray:
         texts = self.parsed[column].isin(values).to_numpy()
-        return texts[self.name_id] if texts.any() else np.zeros(len(self.name_id), bool)
+        return texts.take(self.name_id) if texts.any() else np.zeros(len(self.name_id), bool)
 
     def in_domains(self, names: frozenset[str]) -> np.ndarray:
         """Which spans lie in one of these domains (lower case)."""
