@@ -137,6 +137,8 @@ def _whole(stored: pa.ChunkedArray) -> pa.Array:
 
 def _numbers(stored: pa.ChunkedArray) -> _Column:
     array = _whole(stored)
+    if array.null_count == len(array):
+        return _Column(np.zeros(len(array), np.int8), None, 0, 0)
     unknown = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())[array.offset : array.offset + len(array)]
     if values.dtype.kind == "f":
