@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -70,34 +69,44 @@ def _summed(target: np.ndarray, values: np.ndarray) -> np.ndarray:
     return sums_per_node(target, values, len(target))
 
 
+class _Children:
+    """The rows below each row, side by side; ``of(-1)``: the roots."""
+
+    def __init__(self, parent: np.ndarray, *order: np.ndarray) -> None:
+        self._rows = np.lexsort((*order, parent))
+        self._edges = np.searchsorted(parent[self._rows], np.arange(-1, len(parent) + 1))
+
+    def of(self, row: int) -> np.ndarray:
+        return self._rows[self._edges[row + 1] : self._edges[row + 2]]
+
+
 def _shapes(parent: np.ndarray, erased: np.ndarray, calls: np.ndarray) -> np.ndarray:
-    """A number per path: equal for equal texts (numbers erased), calls and insides. Deepest first, one pass."""
-    children: dict[int, list[int]] = {}
-    numbers: dict[tuple[Any, ...], int] = {}
-    shape = np.zeros(len(parent), np.int64)
-    for row in range(len(parent) - 1, -1, -1):
-        inside = tuple(sorted(children.pop(row, [])))
-        shape[row] = numbers.setdefault((erased[row], int(calls[row]), inside), len(numbers))
-        children.setdefault(int(parent[row]), []).append(int(shape[row]))
+    """A number per path: equal for equal texts (numbers erased), calls and insides. Rows with nothing inside, nearly
+    all of a large tree, at once; the others deepest first."""
+    own = pd.MultiIndex.from_arrays([erased, calls]).factorize()[0]
+    inner = np.unique(parent[parent >= 0])
+    children = _Children(parent)
+    shape = own.astype(np.int64)
+    numbers: dict[tuple[int, ...], int] = {}
+    for row in inner[::-1].tolist():
+        inside = (int(own[row]), *np.sort(shape[children.of(row)]).tolist())
+        shape[row] = numbers.setdefault(inside, len(own) + len(numbers))
     return shape
 
 
 def _carry_down(parent: np.ndarray, target: np.ndarray, shape: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Send the descendants of folded rows to the matching descendants of the row that stays."""
-    children: dict[int, list[int]] = {}
-    for row, above in enumerate(parent.tolist()):
-        children.setdefault(above, []).append(row)
-    for rows in children.values():
-        rows.sort(key=lambda r: (int(shape[r]), int(start[r])))
+    children = _Children(parent, start, shape)
     result = target.copy()
-    pending = [row for row in range(len(parent)) if target[row] != row]
-    for row in pending:
+    has_children = np.bincount(parent[parent >= 0], minlength=len(parent)) > 0
+    for row in np.flatnonzero((target != np.arange(len(parent))) & has_children).tolist():
         stack = [(row, int(result[row]))]
         while stack:
             one, other = stack.pop()
-            for mine, theirs in zip(children.get(one, []), children.get(other, [])):
-                result[mine] = result[theirs]
-                stack.append((mine, theirs))
+            mine, theirs = children.of(one), children.of(other)
+            result[mine] = result[theirs]
+            deeper = has_children[mine]
+            stack += zip(mine[deeper].tolist(), theirs[deeper].tolist())
     return result
 
 
