@@ -1,6 +1,7 @@
 """Analysis → one SQLite file, ``<stem>.xsp.sqlite``, that any SQLite tool opens (docs/architecture.md).
 
-How large tables are split out is in `store.layout`. Bulk rows are written by Arrow, everything else with sqlite-utils.
+How large tables are split out is in `store.layout`, how they become pages of the file in `store.pages`. Other rows are
+written by Arrow, everything else with sqlite-utils.
 `SCHEMA_VERSION` is raised whenever a table changes; a store of another version is refused. History:
 
 1  first
