@@ -16,7 +16,7 @@ from xsp_post.model.tree import Tree
 
 @dataclass
 class Gaps:
-    """Stretches without device work, by device and time. All arrays have one entry a gap."""
+    """Stretches without device work, by device and time. All arrays have one entry a gap, rows as int32."""
 
     device: np.ndarray  # row of `devices`
     start: np.ndarray
@@ -92,13 +92,15 @@ def find_gaps(tree: Tree) -> Gaps:
             int(max(ends[rows].max(), run_end[runs].max(initial=np.iinfo(np.int64).min))),
         )
         start, end, *edges = _gaps_of(rows, starts[rows], ends[rows], window)
-        parts.append((np.full(len(start), code), start, end, *edges))
+        parts.append((np.full(len(start), code, np.int32), start, end, *edges))
         devices.append((number, *window, window[1] - window[0] - int((end - start).sum())))
     frame = pd.DataFrame(devices, columns=["device_id", "start_ns", "end_ns", "busy_ns"]).astype("int64")
     if not parts:
         none = np.zeros(0, np.int64)
         return Gaps(none, none, none, none, none, frame, executions)
-    device, start, end, previous, following = (np.concatenate(columns) for columns in zip(*parts))
+    device, start, end, previous, following = (
+        np.concatenate(columns) if len(parts) > 1 else columns[0] for columns in zip(*parts)
+    )
     return Gaps(device, start, end, previous, following, frame, executions)
 
 
@@ -111,15 +113,16 @@ def _gaps_of(
         start, end = start[order], end[order]
         rows = order if isinstance(rows, slice) else rows[order]
     reach = np.maximum.accumulate(end)
-    at = np.flatnonzero(start[1:] > reach[:-1])  # few of the places between two operations
+    at = np.flatnonzero(start[1:] > reach[:-1]).astype(np.int32)  # often few of the places between two operations
     # the operation that ended last so far: where the running maximum was last raised
-    raised = np.flatnonzero(end == reach)
+    raised = np.flatnonzero(end == reach).astype(np.int32)
     last = raised[np.searchsorted(raised, at, side="right") - 1]
-    previous, following = np.r_[-1, last, raised[-1]], np.r_[0, at + 1, -1]
+    none = np.full(1, -1, np.int32)
+    previous, following = np.concatenate([none, last, raised[-1:]]), np.concatenate([none + 1, at + 1, none])
     gap_start, gap_end = np.r_[window[0], reach[at], reach[-1]], np.r_[start[0], start[at + 1], window[1]]
     idle = np.flatnonzero(gap_end > gap_start)
     edges = [
-        place if isinstance(rows, slice) else np.where(place >= 0, rows[place], -1)
+        place if isinstance(rows, slice) else np.where(place >= 0, rows[place], -1).astype(np.int32)
         for place in (previous[idle], following[idle])
     ]
     return gap_start[idle], gap_end[idle], edges[0], edges[1]

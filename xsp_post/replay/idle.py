@@ -17,7 +17,7 @@ from xsp_post.arrays.cutting import cut
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import loads_code
-from xsp_post.replay.gaps import Gaps, different, find_gaps
+from xsp_post.replay.gaps import Gaps, different, find_gaps, rows_of
 from xsp_post.replay.host_state import Cause, HostState, Pieces
 
 _NO_LAYER = -1
@@ -61,10 +61,11 @@ class IdleBlocks:
     def pieces(self) -> Iterator[pd.DataFrame]:
         """`Idle.pieces` in blocks, in order of device and time; at least one, which may be empty."""
         tree, state, gaps = self._tree, self._state, self._gaps
-        row, start, end, iteration = _cut_at_executions(tree, gaps)
+        edges = np.unique(np.concatenate(gaps.runs))
+        runs = _runs_of_devices(tree, gaps)
         first_launches = _first_launches(tree)
-        for some in _blocks(gaps.device[row], row):
-            pieces = _explain(tree, state, gaps, row[some], start[some], end[some], iteration[some])
+        for some in _blocks(gaps.device):
+            pieces = _explain(tree, state, gaps, *_cut_at_executions(tree, gaps, some, edges, runs))
             pieces["layer_node_id"] = _layers(tree, pieces)
             pieces["detail_id"] = _details(tree, state, pieces, first_launches)
             yield _coalesced(pieces)
@@ -77,37 +78,31 @@ def explain_idle(tree: Tree) -> Idle:
     return Idle(pieces, blocks.devices, blocks.strings())
 
 
-def _blocks(device: np.ndarray, gap: np.ndarray) -> Iterator[slice]:
-    """Stretches of rows of one device (those of one thread are disjoint within a device only), with whole gaps."""
+def _blocks(device: np.ndarray) -> Iterator[slice]:
+    """Stretches of gaps of one device: those of one thread are disjoint within a device only."""
     at_once = max(_AT_ONCE, len(device) // _MOST_BLOCKS)
     begins = np.append(np.flatnonzero(np.diff(device, prepend=-1)), len(device))
     for first, last in zip(begins[:-1].tolist(), begins[1:].tolist()):
-        while last - first > at_once:
-            until = first + int(np.searchsorted(gap[first:last], gap[first + at_once], side="right"))
-            yield slice(first, until)
-            first = until
-        yield slice(first, last)
+        for low in range(first, last, at_once):
+            yield slice(low, min(low + at_once, last))
     if not len(device):
         yield slice(0, 0)
 
 
-def _cut_at_executions(tree: Tree, gaps: Gaps) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Gaps cut where executions begin and end: row of the gap, start, end, execution (−1 outside).
+def _cut_at_executions(
+    tree: Tree, gaps: Gaps, some: slice, edges: np.ndarray, runs: list[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Gaps of one device cut where executions begin and end: row of the gap, start, end, execution (−1 outside).
 
     Where several executions cover a piece it counts for that of the operation which ended the gap, if it is one
     of them, else for the one that started last."""
     run_start, run_end = gaps.runs
-    if not len(run_start):
-        return np.arange(len(gaps.start)), gaps.start, gaps.end, np.full(len(gaps.start), -1, np.int64)
-    points = np.unique(np.concatenate([run_start, run_end]))
-    row, start, end = cut(gaps.start, gaps.end, points)
-    iteration = np.full(len(row), -1, np.int64)
-    run_process = tree.iterations["process_index"].to_numpy()
-    processes = _processes_of_devices(tree, gaps)
-    for device in range(len(gaps.devices)):
-        runs = np.flatnonzero(np.isin(run_process, processes[device]))
-        mine = np.flatnonzero(gaps.device[row] == device)
-        iteration[mine] = _last_started(run_start[runs], run_end[runs], start[mine], end[mine], runs)
+    row, start, end = cut(gaps.start[some], gaps.end[some], edges)
+    row += some.start
+    if not len(run_start) or not len(row):
+        return row, start, end, np.full(len(row), -1, np.int64)
+    mine = runs[int(gaps.device[some.start])]
+    iteration = _last_started(run_start[mine], run_end[mine], start, end, mine)
     following = gaps.next[row]
     wanted = np.where(following >= 0, tree.activities["iteration_index"].to_numpy()[following], -1)
     known = np.flatnonzero(wanted >= 0)
@@ -116,13 +111,16 @@ def _cut_at_executions(tree: Tree, gaps: Gaps) -> tuple[np.ndarray, np.ndarray, 
     return row, start, end, iteration
 
 
-def _processes_of_devices(tree: Tree, gaps: Gaps) -> list[np.ndarray]:
-    process = tree.activities["process_index"].to_numpy()
+def _runs_of_devices(tree: Tree, gaps: Gaps) -> list[np.ndarray]:
+    """Of each device the executions (rows of tree.iterations) of the processes that used it."""
+    if not len(gaps.runs[0]):
+        return []
+    process, run_process = (frame["process_index"].to_numpy() for frame in (tree.activities, tree.iterations))
     result = []
     for device in range(len(gaps.devices)):
-        ends = gaps.next[(gaps.device == device) & (gaps.next >= 0)]
-        begins = gaps.previous[(gaps.device == device) & (gaps.previous >= 0)]
-        result.append(np.unique(process[np.concatenate([ends, begins])]))
+        rows = rows_of(gaps.device, device)
+        beside = np.concatenate([gaps.next[rows], gaps.previous[rows]])
+        result.append(np.flatnonzero(np.isin(run_process, different(process[beside[beside >= 0]]))))
     return result
 
 
