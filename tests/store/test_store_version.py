@@ -72,3 +72,17 @@ def test_paths_that_exist_twice_are_named(store):
     with pytest.raises(CaptureError) as refused:
         open_store(store).frame("paths")
     assert refused.value.code == "store-damaged" and "path_id" in refused.value.message
+
+
+@pytest.mark.parametrize("change", [
+    "DELETE FROM balance WHERE attribution = 'total' AND question = 'layer'",
+    "DELETE FROM balance WHERE question = 'launch'",
+    "INSERT INTO balance SELECT * FROM balance WHERE attribution = 'total'",
+])  # fmt: skip
+def test_a_balance_without_one_total_for_each_question_is_named(store, change):
+    assert open_store(store).frame("balance")["attribution"].eq("total").sum() == 2
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(change)
+    with pytest.raises(CaptureError) as refused:
+        open_store(store).frame("balance")
+    assert refused.value.code == "store-damaged" and "total" in refused.value.message

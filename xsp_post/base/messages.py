@@ -516,7 +516,7 @@ ERRORS: dict[str, ErrorText] = {
         "Redirect it to a file on a disk with free space, or to /dev/null.",
     ),
     "store-damaged": ErrorText(
-        "Rows of the store refer to rows that do not exist, or exist twice: the file was edited or damaged.",
+        "Rows of the store are missing, exist twice, or refer to rows that do not exist: it was edited or damaged.",
         "Ingest the captures again; the hint names the command.",
     ),
     "store-table-missing": ErrorText(

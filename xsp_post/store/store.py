@@ -38,6 +38,7 @@ from xsp_post.base.text_safety import shell_command
 from xsp_post.model.capture import is_run_directory
 from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES, optional_columns
+from xsp_post.schemas.words import QUESTIONS
 from xsp_post.store.layout import (
     HIDDEN,
     LAYOUTS,
@@ -344,6 +345,7 @@ class Store(Results):
             if column in frame:
                 frame[column] = frame[column].to_numpy() == 1
         self._require_unique(name, frame)
+        self._require_totals(name, frame)
         self._compute(frame, computed if asked is None else computed & asked)
         return frame[self._order(name, frame)] if columns is None else frame[list(columns)]
 
@@ -400,6 +402,16 @@ class Store(Results):
         keys = ["capture_id", "path_id"]
         if name == "paths" and set(keys) <= set(frame) and frame.duplicated(keys).any():
             raise self._damaged("rows of paths have the same path_id")
+
+    def _require_totals(self, name: str, frame: pd.DataFrame) -> None:
+        """Raise `CaptureError` where a question of the balance has not one total."""
+        keys = ["capture_id", "question"]
+        if name != "balance" or not {*keys, "attribution"} <= set(frame):
+            return
+        totals = frame.loc[frame["attribution"] == "total", keys].value_counts()
+        wanted = pd.MultiIndex.from_product([frame["capture_id"].unique(), list(QUESTIONS)], names=keys)
+        if not totals.reindex(wanted, fill_value=0).eq(1).all():
+            raise self._damaged("a total of balance is not there, or is there twice")
 
     def _damaged(self, what: str) -> CaptureError:
         return CaptureError(
