@@ -13,7 +13,7 @@ from xsp_post.commands.plain_values import PlainCommand
 
 _PARSE = """
 import sys
-sys.argv = ["xsp-post", "tree", "--layer-range", "a"]
+sys.argv[0] = "xsp-post"
 from xsp_post import cli
 try:
     cli.app()
@@ -22,15 +22,18 @@ except SystemExit as end:
 """
 
 
-def test_a_command_line_is_read_without_pydantic() -> None:
-    said = subprocess.run([sys.executable, "-c", _PARSE], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("arguments", [
+    ["tree", "--layer-range", "a"], ["ingest", "-o", "new.xsp.sqlite", "--report", __file__],
+])  # fmt: skip
+def test_a_command_line_is_read_without_pydantic(arguments: list[str]) -> None:
+    said = subprocess.run([sys.executable, "-c", _PARSE, *arguments], capture_output=True, text=True, check=True)
     assert said.stdout == "2 False\n"  # 2: there is no source
 
 
 @pytest.mark.parametrize("arguments", [
     ["a", "b/c"], ["a", "--name", "x", "--count", "7", "--one", "1", "--one", "2"], ["a", "--ratio", "0.25", "--flag"],
     ["a", "--out", "/"], ["a", "--count", "seven"], ["a", "--ratio", "x"], ["--name", "x"], ["a", "--most", "3"],
-    ["a", "--there", "/no/such/file"],
+    ["a", "--there", "/no/such/file"], ["a", "--out", "/no/such/file"], ["a", "--out", __file__],
 ])  # fmt: skip
 def test_values_are_those_of_typer(arguments: list[str]) -> None:
     got = []

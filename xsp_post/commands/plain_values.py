@@ -7,6 +7,7 @@ Typer keeps its converters elsewhere, or a value needs one, Typer converts as al
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -14,7 +15,7 @@ from typer.core import TyperCommand, TyperGroup
 
 _CONVERTER = "_runtime_param"  # where Typer keeps it; None until a first value comes
 _NEEDED = ("type_descriptor", "get_runtime_param", "multiple", "nargs")
-_ASKED_OF_PATHS = ("exists", "resolve_path", "readable", "writable", "parser", "path_type")
+_ASKED_OF_PATHS = ("exists", "resolve_path", "writable", "parser", "path_type")
 
 
 class PlainCommand(TyperCommand):
@@ -63,4 +64,11 @@ def _is_plain(value: Any, kind: Any, info: Any) -> bool:
     if kind in (str, int, float, bool):
         return type(value) is kind and not getattr(info, "parser", None)
     is_unchecked = not any(getattr(info, name, True) for name in _ASKED_OF_PATHS)
-    return kind is Path and is_unchecked and isinstance(value, (str, Path)) and info.file_okay and info.dir_okay
+    if kind is not Path or not is_unchecked or not isinstance(value, (str, Path)):
+        return False
+    return bool(info.file_okay and info.dir_okay and (not info.readable or _is_absent_or_readable(value)))
+
+
+def _is_absent_or_readable(path: str | Path) -> bool:
+    """What Typer asks of a path by default."""
+    return os.access(path, os.R_OK) or not os.path.lexists(path)
