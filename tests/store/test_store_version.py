@@ -77,7 +77,7 @@ def test_paths_that_exist_twice_are_named(store):
 @pytest.mark.parametrize("change", [
     "DELETE FROM balance WHERE attribution = 'total' AND question = 'layer'",
     "DELETE FROM balance WHERE question = 'launch'",
-    "INSERT INTO balance SELECT * FROM balance WHERE attribution = 'total'",
+    "INSERT INTO balance SELECT * FROM balance WHERE attribution = 'total'", "UPDATE captures SET capture_id = 7",
 ])  # fmt: skip
 def test_a_balance_without_one_total_for_each_question_is_named(store, change):
     assert open_store(store).frame("balance")["attribution"].eq("total").sum() == 2

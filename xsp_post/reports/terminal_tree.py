@@ -41,7 +41,7 @@ def tree_table(rows: pd.DataFrame, width: int, whole_ns: int | None = None) -> t
     top_level = rows[rows["indent"] == 1][weight].sum() if weight == "duration_ns" else root_ns
     records = rows.to_dict("records")
     cells = [_cells_of(row, has_device, row[weight] / top_level if top_level else None) for row in records]
-    widths = {column: 2 + max(len(titles[column]), *(len(line[column]) for line in cells)) for column in columns}
+    widths = {column: 2 + max([len(titles[column]), *(len(line[column]) for line in cells)]) for column in columns}
     wanted = min(_NAME_WIDTH, max((_name_length(row) for row in records), default=0))
     left_out: list[str] = []
     for column in _dispensable(rows, root_ns) if has_device else _DISPENSABLE:

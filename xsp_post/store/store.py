@@ -404,14 +404,15 @@ class Store(Results):
             raise self._damaged("rows of paths have the same path_id")
 
     def _require_totals(self, name: str, frame: pd.DataFrame) -> None:
-        """Raise `CaptureError` where a question of the balance has not one total."""
+        """Raise `CaptureError` where a capture has not one total for each question of the balance."""
         keys = ["capture_id", "question"]
         if name != "balance" or not {*keys, "attribution"} <= set(frame):
             return
         totals = frame.loc[frame["attribution"] == "total", keys].value_counts()
-        wanted = pd.MultiIndex.from_product([frame["capture_id"].unique(), list(QUESTIONS)], names=keys)
+        captures = self._part("captures", {"capture_id"}, "")["capture_id"]
+        wanted = pd.MultiIndex.from_product([captures.unique(), list(QUESTIONS)], names=keys)
         if not totals.reindex(wanted, fill_value=0).eq(1).all():
-            raise self._damaged("a total of balance is not there, or is there twice")
+            raise self._damaged("a capture has no total in balance, or two")
 
     def _damaged(self, what: str) -> CaptureError:
         return CaptureError(
