@@ -149,7 +149,7 @@ def small(folder: Path, repeat: int) -> list[str]:
     works = [
         ("xsp-post tree EXPORT, 7,000 kernels", [XSP_POST, "tree", source], Bar(cpu_ratio=1.6)),
         ("xsp-post why EXPORT, 7,000 kernels", [XSP_POST, "why", source], Bar(cpu_ratio=1.8)),
-        ("xsp-post ingest --report, 7,000 kernels", [*ingest, "--report", str(page)], Bar(cpu_ratio=4.6)),
+        ("xsp-post ingest --report, 7,000 kernels", [*ingest, "--report", str(page)], Bar(cpu_ratio=4.2)),
         ("xsp-post ingest EXPORT, 7,000 kernels", ingest, Bar(cpu_ratio=3.0)),
         ("xsp-post table layers STORE", [XSP_POST, "table", "layers", str(store)], Bar(cpu_ratio=1.2)),
         ("xsp-post --help", [XSP_POST, "--help"], Bar(seconds=0.5)),
