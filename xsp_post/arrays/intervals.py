@@ -271,6 +271,19 @@ def depths(parent: Int) -> Int:
     return forest_of(parent).depth()
 
 
+def union(start: Int, end: Int) -> tuple[Int, Int]:
+    """The union of intervals as ascending, disjoint ones; touching intervals merge."""
+    if not len(start):
+        return start, end
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    first = np.r_[True, start[1:] > reach[:-1]]
+    last = np.r_[first[1:], True]
+    return start[first], reach[last]
+
+
 def union_length(start: Int, end: Int) -> int:
     """Length of the union of intervals (busy time)."""
     if not len(start):
@@ -308,13 +321,3 @@ def grouped_union_length(group: Int, start: Int, end: Int, group_count: int) -> 
         before = np.r_[s[0], reach[:-1]]
         result[sorted_group[edges[a:b]]] = np.add.reduceat(np.maximum(0, e - np.maximum(s, before)), first)
     return result
-
-
-def gaps(start: Int, end: Int) -> tuple[Int, Int]:
-    """Idle stretches between intervals: (gap starts, gap ends), ascending, all of positive length."""
-    if not len(start):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order = np.argsort(start, kind="stable")
-    s, reach = start[order], np.maximum.accumulate(end[order])
-    idle = s[1:] > reach[:-1]
-    return reach[:-1][idle], s[1:][idle]

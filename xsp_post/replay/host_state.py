@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import Keys, cut, distinct, inside, overlaps
-from xsp_post.arrays.intervals import Nesting, nest
+from xsp_post.arrays.intervals import Nesting, nest, union
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.replay.calls import CallClass, are_communication, call_classes
 
@@ -150,7 +150,7 @@ class HostState:
         if rows is None or not long.any():
             return overhead, empty.assign(name=""), empty, empty.assign(name="")
         asked = np.unique(thread[long])
-        span = _union(start[long], end[long])
+        span = union(start[long], end[long])
         known = rows.os_calls(asked, *span)
         return overhead, known, rows.descheduled(asked, *span), rows.samples(asked, *span)
 
@@ -311,12 +311,3 @@ def _innermost(source: _Source, at: Stretch) -> np.ndarray:
 def _frame_innermost(frame: pd.DataFrame, at: Stretch) -> np.ndarray:
     thread, start, end = (frame[column].to_numpy().astype(np.int64) for column in _INTERVAL)
     return _innermost(_Source(thread, start, end, np.arange(len(frame))), at)
-
-
-def _union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The union of intervals as ascending, disjoint ones."""
-    order = np.argsort(start, kind="stable")
-    s, reach = start[order], np.maximum.accumulate(end[order])
-    first = np.r_[True, s[1:] > reach[:-1]]
-    last = np.r_[first[1:], True]
-    return s[first], reach[last]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import cut
+from xsp_post.arrays.intervals import union
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
@@ -130,7 +131,7 @@ def _covered(
     tree: Tree, runs: tuple[np.ndarray, np.ndarray], process: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> np.ndarray:
     """Length of the union of intervals within each scope."""
-    low, high = _union(start, end)
+    low, high = union(start, end)
     run_start, run_end = runs
     result = np.zeros(len(SCOPES), np.int64)
     mine = np.isin(tree.iterations["process_index"].to_numpy(), process) if len(run_start) else None
@@ -143,24 +144,12 @@ def _covered(
     found = np.full(len(low), SCOPES.index(OUTSIDE))
     # a moment of both counts as measured
     for one in (SCOPES.index(WARMUP), SCOPES.index(EXECUTION)):
-        s, e = _union(run_start[scope == one], run_end[scope == one])
+        s, e = union(run_start[scope == one], run_end[scope == one])
         if len(s):
             at = np.searchsorted(s, low, side="right") - 1
             found[(at >= 0) & (e[np.maximum(at, 0)] >= high)] = one
     np.add.at(result, found, high - low)
     return result
-
-
-def _union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if not len(start):
-        return start, end
-    if (start[1:] < start[:-1]).any():
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], end[order]
-    reach = np.maximum.accumulate(end)
-    first = np.r_[True, start[1:] > reach[:-1]]
-    last = np.r_[first[1:], True]
-    return start[first], reach[last]
 
 
 def _kernel_facts(tree: Tree, rows: np.ndarray, family: np.ndarray) -> dict[str, object]:
