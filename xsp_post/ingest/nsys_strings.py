@@ -108,6 +108,8 @@ class Interner:
 
     def _different(self, values: pa.Array) -> np.ndarray:
         """String ids of binary texts, none of them twice; −1 for the empty one."""
+        if not pc.any(pc.greater(pc.binary_length(values), 0)).as_py():  # a column without texts: nothing to look up
+            return np.full(max(1, len(values)), -1, np.int32)
         try:
             decoded = values.cast(pa.string())
         except pa.ArrowInvalid:
