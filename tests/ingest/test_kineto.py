@@ -20,7 +20,7 @@ from xsp_post.ingest import trace_events
 from xsp_post.ingest.interning import short_kernel_name
 from xsp_post.ingest.kineto import read_kineto, sniff_kineto
 from xsp_post.ingest.kineto_columns import Collector
-from xsp_post.ingest.kineto_events import EventDecoder
+from xsp_post.ingest.kineto_events import Event, EventDecoder
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.names import range_text
 
@@ -284,6 +284,19 @@ def test_pieces_give_what_the_whole_gives(tmp_path: Path, monkeypatch: pytest.Mo
     assert [e for piece in pieces for e in piece] == whole
     assert len(pieces) > 20 and len(whole) == 200
     assert metadata["baseTimeNanoseconds"] == 5
+
+
+@pytest.mark.parametrize("piece_bytes", [700, 5_000, 1 << 20])
+def test_lists_of_objects_within_events_and_behind_them(tmp_path: Path, monkeypatch, piece_bytes: int) -> None:
+    objects = [{"id": number, "name": f"GPU {number}"} for number in range(12)]
+    events = [event("cpu_op", f"op{i}", i, 0.5, **({"x": objects} if i % 3 == 0 else {})) for i in range(40)]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps({"traceEvents": events, "deviceProperties": objects}))
+    monkeypatch.setattr(trace_events, "_PIECE_BYTES", piece_bytes)
+    found: list[Event] = []
+    metadata = trace_events.read_events(path, found.extend)
+    assert [one.name for one in found] == [f"op{i}" for i in range(40)]
+    assert metadata["deviceProperties"] == objects
 
 
 @pytest.mark.parametrize("name", ["bert_small_h100", "torch_compile_triton"])

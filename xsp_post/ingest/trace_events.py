@@ -71,15 +71,11 @@ def _read_stream(
     header, rest = _find_events(path, stream)
     text = bytearray(b"[") + rest
     while True:
-        cut = _last_boundary(text)
+        events, cut = _complete_events(decoder, typed, text)
         if cut:
-            comma = text.index(b",", cut)
-            text[cut] = ord("]")  # where the comma was, or white space before it
-            piece = memoryview(text)[: cut + 1]
-            events = typed.decode(piece)
-            on_piece(typed.of_values(_decode(decoder, _in_characters(piece))) if events is None else events)
-            text = bytearray(b"[") + text[comma + 1 :]
-            del events, piece
+            on_piece(events)
+            text = bytearray(b"[") + text[text.index(b",", cut) + 1 :]
+            del events
         elif len(text) > limits.EVENT_CHARACTERS and not limits.are_lifted():
             raise _too_long(path, "one event of the trace")
         whole = _with_next(text, stream)
@@ -93,6 +89,30 @@ def _read_stream(
         raise _truncated(path, f"the JSON ends or breaks in the event list: {error.msg}") from error
     on_piece(typed.of_values(values))
     return _decode_rest(decoder, _in_characters(header), last[end:])
+
+
+def _complete_events(decoder: Decoder, typed: EventDecoder, text: bytearray) -> tuple[list[Event], int]:
+    """The events before the last place where the text can be cut, and that place; 0: nowhere.
+
+    What looks like one may lie in a list within an event, or in a list of objects behind the events.
+    """
+    end, step = len(text), 1
+    while cut := _last_boundary(text, end):
+        held, text[cut] = text[cut], ord("]")  # where the comma is, or white space before it
+        piece = memoryview(text)[: cut + 1]
+        try:
+            events = typed.decode(piece)
+            if events is None:
+                events = typed.of_values(decoder.decode(_in_characters(piece)))
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data" and error.pos < len(error.doc) - 1:
+                raise _damaged(decoder.path, error) from error
+            end, step = min(cut - step, error.pos), 2 * step
+        else:
+            return events, cut
+        finally:
+            text[cut] = held
+    return [], 0
 
 
 def _with_next(text: bytearray, stream: RawIOBase) -> bytearray:
@@ -139,11 +159,11 @@ def _find_events(path: Path, stream: RawIOBase) -> tuple[bytes, bytes]:
     raise CaptureError(f"{path}: is JSON without a list traceEvents.", code="trace-without-events")
 
 
-def _last_boundary(text: bytearray) -> int:
-    """Index just behind the last event that is certainly complete, 0 when none is."""
-    start = len(text)
+def _last_boundary(text: bytearray, limit: int) -> int:
+    """Index just behind what is most likely the last complete event before `limit`, 0 when none is."""
+    start = limit
     while start > 0:
-        end = min(len(text), start + 256)  # a boundary may begin just before the last window
+        end = min(limit, start + 256)  # a boundary may begin just before the last window
         start = max(0, start - (1 << 14))
         last = None
         for last in _BOUNDARY.finditer(text, start, end):  # noqa: B007
@@ -153,15 +173,12 @@ def _last_boundary(text: bytearray) -> int:
     return 0
 
 
-def _decode(decoder: Decoder, text: str) -> list[Any]:
-    try:
-        return decoder.decode(text)
-    except json.JSONDecodeError as error:
-        raise CaptureError(
-            f"{decoder.path}: the JSON is damaged in the event list ({error.msg}).",
-            code="trace-not-json",
-            hint="Export the trace again; a trace written while the program was killed is often cut.",
-        ) from error
+def _damaged(path: Path, error: json.JSONDecodeError) -> CaptureError:
+    return CaptureError(
+        f"{path}: the JSON is damaged in the event list ({error.msg}).",
+        code="trace-not-json",
+        hint="Export the trace again; a trace written while the program was killed is often cut.",
+    )
 
 
 def _decode_rest(decoder: Decoder, header: str, rest: str) -> dict[str, Any]:
