@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import pandas as pd
 
+from xsp_post.arrays.repeats import summed
 from xsp_post.model.results import WORKLESS, Results, frame_or_empty
 
 # A group with this share of the time is the limit, unless the next one has a quarter of it and half as much.
@@ -149,9 +150,8 @@ def group_times(windows: pd.DataFrame, causes: pd.DataFrame) -> dict[str, int]:
         COMMUNICATION: int(windows["communication_ns"].sum()),
         COPY: int(windows["copy_busy_ns"].sum()),
     }
-    by_cause = causes.groupby(["cause", "detail"], sort=False, observed=True, dropna=False)["idle_ns"].sum()
-    summed = by_cause.reset_index()
-    for group, time in summed.groupby(groups_of(summed), sort=False)["idle_ns"].sum().items():
+    by_cause = summed(causes, ["cause", "detail"], {"idle_ns": "sum"})
+    for group, time in by_cause.groupby(groups_of(by_cause), sort=False)["idle_ns"].sum().items():
         result[str(group)] = result.get(str(group), 0) + int(time)
     return result
 
@@ -241,19 +241,14 @@ def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str
     if layer:
         causes = causes[_matching(causes["layer_path"], layer)]
     keys = ["cause", "call_name", "detail", "owner", *(["layer_path"] if layer else [])]
-    summed = _summed(causes, keys)
-    if summed["detail"].eq(FIRST_LAUNCH).any():
-        summed = _summed(summed.assign(owner=_with_others(summed)), keys)
-    rows = summed.nlargest(count, "idle_ns").to_dict("records")
+    amounts = {"idle_ns": "sum", "piece_count": "sum", "longest_ns": "max"}
+    found = summed(causes, keys, amounts)
+    if found["detail"].eq(FIRST_LAUNCH).any():
+        found = summed(found.assign(owner=_with_others(found)), keys, amounts)
+    rows = found.nlargest(count, "idle_ns").to_dict("records")
     window = max(limit.window_ns, 1)
     return [CauseRow(**{"layer_path": "", **{str(k): v for k, v in row.items()}}, ratio=row["idle_ns"] / window)
             for row in rows]  # fmt: skip
-
-
-def _summed(causes: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Idle time, its pieces and the longest of them for each combination of some columns."""
-    amounts = {"idle_ns": "sum", "piece_count": "sum", "longest_ns": "max"}
-    return causes.groupby(keys, sort=False, observed=True).agg(amounts).reset_index()
 
 
 def lead_in(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from xsp_post.arrays.rollup import sums_per_node
 
@@ -14,7 +14,6 @@ SUMMED = (
     "self_device_ns", "self_kernel_ns", "self_kernel_count", "memory_bytes", "call_count", "duration_ns",
     "projection_ns", "gap_ns", "idle_ns",
 )  # fmt: skip
-_DIGITS = re.compile(r"\d+")
 
 
 def fold_with_targets(paths: pd.DataFrame, minimum: int = 3) -> tuple[pd.DataFrame, pd.Series]:
@@ -29,37 +28,82 @@ def fold_with_targets(paths: pd.DataFrame, minimum: int = 3) -> tuple[pd.DataFra
             repeat_count=np.zeros(0, np.int64), shown_name=paths["name"], is_folded=np.zeros(0, np.bool_)
         )
         return nothing, pd.Series(dtype="int64")
-    paths = paths.sort_values("path_id", kind="stable").reset_index(drop=True)
-    position = pd.Series(np.arange(len(paths)), index=paths["path_id"].to_numpy())
-    parent = position.reindex(paths["parent_path_id"].to_numpy()).fillna(-1).to_numpy(np.int64)
-    names = paths["name"].astype(str).to_numpy(object)
-    erased = np.array([_DIGITS.sub("#", name) for name in names.tolist()], object)
-    shape = _shapes(parent, erased, paths["call_count"].to_numpy())
-    key = pd.factorize(pd.MultiIndex.from_arrays([parent, shape]))[0]
-    size = np.bincount(key)
+    ids = paths["path_id"].to_numpy()
+    if (np.diff(ids) < 0).any():
+        paths = paths.sort_values("path_id", kind="stable")
+        ids = paths["path_id"].to_numpy()
+    above = paths["parent_path_id"].to_numpy()
+    place = np.minimum(np.searchsorted(ids, above), len(ids) - 1)
+    parent = np.where(ids[place] == above, place, -1)
+    text, has_number = without_numbers(paths["name"])
+    own = pair_numbers(text, pd.factorize(paths["call_count"].to_numpy())[0])
+    may_fold = has_number & paths["span_kind"].ne("rank").to_numpy()
+    if not (may_fold & _are_many(pair_numbers(parent, own), minimum)).any():
+        same = paths.assign(repeat_count=1, shown_name=paths["name"], is_folded=False).reset_index(drop=True)
+        return same, pd.Series(ids, index=ids)
+    shape = _shapes(parent, own)
+    key = pair_numbers(parent, shape)
     target = np.arange(len(paths))
-    first_of_key = np.full(len(size), -1, np.int64)
-    first_of_key[key[::-1]] = np.arange(len(paths))[::-1]
-    folds = (size[key] >= minimum) & (names != erased) & (paths["span_kind"].astype(str) != "rank").to_numpy()
+    first_of_key = np.full(key.max() + 1, -1, np.int64)
+    first_of_key[key[::-1]] = target[::-1]
+    folds = may_fold & _are_many(key, minimum)
     target[folds] = first_of_key[key[folds]]
     # a folded sibling's children fold onto the children of the one that stays: equal shapes, equal order
     target = _carry_down(parent, target, shape, np.asarray(paths["first_start_ns"]))
     repeat = np.bincount(target, minlength=len(paths))
     keep = np.flatnonzero(target == np.arange(len(paths)))
     summed = {column: _summed(target, paths[column].to_numpy())[keep] for column in SUMMED if column in paths}
-    own_fold = folds[keep] & (size[key][keep] >= minimum)
     result = paths.iloc[keep].assign(
         **summed,
-        repeat_count=np.where(own_fold, repeat[keep], 1),
-        parent_path_id=np.where(
-            parent[keep] >= 0, paths["path_id"].to_numpy()[target[np.maximum(parent[keep], 0)]], -1
-        ),
+        repeat_count=np.where(folds[keep], repeat[keep], 1),
+        parent_path_id=np.where(parent[keep] >= 0, ids[target[np.maximum(parent[keep], 0)]], -1),
     )
     # a row inside folded siblings sums over all of them too: the name of the first one alone would be wrong
     result["is_folded"] = repeat[keep] > 1
-    result["shown_name"] = np.where(result["is_folded"], _ranges(names, target, keep), names[keep])
-    ids = paths["path_id"].to_numpy()
+    result["shown_name"] = _ranges(paths["name"], target, keep)
     return result.reset_index(drop=True), pd.Series(ids[target], index=ids)
+
+
+def pair_numbers(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """A number per row, equal where both numbers (from −1 up) are equal, in the order in which they are met."""
+    other = other.astype(np.int64) + 1
+    return pd.factorize((one.astype(np.int64) + 1) * (other.max(initial=0) + 1) + other)[0]
+
+
+def numbered(rows: pd.DataFrame, columns: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """A number per row, equal where some columns are, in the order in which they are met; and where each is first."""
+    number = np.zeros(len(rows), np.int64)
+    for column in columns:
+        values = rows[column]
+        codes = values.cat.codes.to_numpy() if values.dtype == "category" else pd.factorize(values)[0]
+        if (codes != codes[:1]).any():
+            number = pair_numbers(number, codes)
+    return number, np.flatnonzero(np.diff(np.maximum.accumulate(number), prepend=-1))
+
+
+def summed(rows: pd.DataFrame, keys: list[str], amounts: dict[str, str]) -> pd.DataFrame:
+    """One row for each combination of some columns, in the order in which they are met, with sums (``sum``) and the
+    largest (``max``) of others, which are whole numbers."""
+    number, first = numbered(rows, keys)
+    values = {name: rows[name].to_numpy(np.int64) for name in amounts}
+    found = {name: np.full(len(first), np.iinfo(np.int64).min) for name, how in amounts.items() if how == "max"}
+    for name, largest in found.items():
+        np.maximum.at(largest, number, values[name])
+    sums = {name: sums_per_node(number, one, len(first)) for name, one in values.items() if name not in found}
+    return rows[keys].iloc[first].reset_index(drop=True).assign(**{name: {**sums, **found}[name] for name in amounts})
+
+
+def without_numbers(names: pd.Series) -> tuple[np.ndarray, np.ndarray]:
+    """A number per text, equal where texts differ in their digits only; and which texts have digits."""
+    texts = pa.array(names.astype("str"))
+    erased = pc.replace_substring_regex(texts, r"\p{Nd}+", "#")
+    codes = erased.dictionary_encode().indices.to_numpy()
+    return codes, pc.not_equal(erased, texts).to_numpy(zero_copy_only=False)
+
+
+def _are_many(key: np.ndarray, minimum: int) -> np.ndarray:
+    """Which rows share their key with so many. Shape kept."""
+    return np.bincount(key)[key] >= minimum
 
 
 def _summed(target: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -80,10 +124,9 @@ class _Children:
         return self._rows[self._edges[row + 1] : self._edges[row + 2]]
 
 
-def _shapes(parent: np.ndarray, erased: np.ndarray, calls: np.ndarray) -> np.ndarray:
-    """A number per path: equal for equal texts (numbers erased), calls and insides. Rows with nothing inside, nearly
-    all of a large tree, at once; the others deepest first."""
-    own = pd.MultiIndex.from_arrays([erased, calls]).factorize()[0]
+def _shapes(parent: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """A number per path: equal for equal numbers of their own (text without numbers, calls) and equal insides. Rows
+    with nothing inside, nearly all of a large tree, have their own; the others follow deepest first."""
     inner = np.unique(parent[parent >= 0])
     children = _Children(parent)
     shape = own.astype(np.int64)
@@ -110,8 +153,9 @@ def _carry_down(parent: np.ndarray, target: np.ndarray, shape: np.ndarray, start
     return result
 
 
-def _ranges(names: np.ndarray, target: np.ndarray, keep: np.ndarray) -> np.ndarray:
+def _ranges(names: pd.Series, target: np.ndarray, keep: np.ndarray) -> np.ndarray:
     """`blocks.0` … `blocks.23` as one text."""
-    last = np.full(len(names), -1, np.int64)
-    np.maximum.at(last, target, np.arange(len(names)))
-    return np.array([f"{names[k]} … {names[last[k]]}" if last[k] != k else names[k] for k in keep.tolist()], object)
+    last = np.zeros(len(names), np.int64)
+    last[target] = np.arange(len(names))  # of several rows with one target the last one's stays
+    pairs = zip(names.iloc[keep].tolist(), names.iloc[last[keep]].tolist(), (last[keep] != keep).tolist())
+    return np.array([f"{first} … {end}" if is_range else first for first, end, is_range in pairs], object)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.repeats import pair_numbers
+from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.facts import device_of
+from xsp_post.reports.pick import of_capture
+from xsp_post.reports.text import are_plain
 from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _MOST_PARTS = 4
@@ -20,20 +25,11 @@ def critical_path_line(results: Results, capture_id: int) -> str:
     steps = frame_or_empty(
         results, "critical_path", ["capture_id", "iteration_index", "kind", "layer_index", "duration_ns"]
     )
-    steps = steps[steps["capture_id"] == capture_id]
+    steps = of_capture(steps, capture_id)
     total = int(steps["duration_ns"].sum())
     if not total:
         return ""
-    layers = frame_or_empty(results, "layers", ["capture_id", "layer_index", "layer_path", "layer_type"])
-    layers = layers[layers["capture_id"] == capture_id].drop_duplicates("layer_index")
-    device = _DEVICE | {"kernel": device_of(results).work}
-    part = steps["kind"].astype(object)
-    works = part.isin(list(device))
-    layer_of = steps.loc[works, "layer_index"]
-    owner = layer_of.map(_owners(layers[layers["layer_index"].isin(layer_of)])).astype(object).fillna("no layer")
-    part[works] = part[works].map(device) + " of " + owner
-    shares = steps["duration_ns"].groupby(part.to_numpy()).sum().sort_values(ascending=False, kind="stable") / total
-    named = shares[shares >= _LEAST_RATIO].head(_MOST_PARTS)
+    named = _large_parts(results, steps, total)
     texts = [f"{format_ratio_percent(ratio)} {name}" for name, ratio in named.items()]
     if (rest := 1 - float(named.sum())) >= 0.005:
         texts.append(f"{format_ratio_percent(rest)} other")
@@ -45,9 +41,32 @@ def critical_path_line(results: Results, capture_id: int) -> str:
     return f"Critical path of {what}, {format_ns(total)}: {', '.join(texts)}"
 
 
-def _owners(layers: pd.DataFrame) -> dict[int, str]:
-    """By layer: its type where it has one, else its path; layers of one type count as one part."""
-    kinds, paths = layers["layer_type"].astype(str), layers["layer_path"].astype(str)
-    names = kinds.where(kinds != "", paths).tolist()
-    texts = {name: shown(name, _LONGEST_NAME) for name in set(names)}
-    return dict(zip(layers["layer_index"].tolist(), map(texts.__getitem__, names)))
+def _large_parts(results: Results, steps: pd.DataFrame, total_ns: int) -> pd.Series:
+    """The largest shares of a path's time by what they go to, largest first."""
+    owner, owners = _owners(results, int(steps["capture_id"].iloc[0]))
+    device = _DEVICE | {"kernel": device_of(results).work}
+    kind, kinds = pd.factorize(steps["kind"].astype(object))
+    works = np.isin(kinds.astype(str), list(device))[kind]
+    owned = np.where(works, steps["layer_index"].map(owner).fillna(len(owners)).to_numpy(np.int64), -1)
+    number = pair_numbers(owned, kind)
+    first = np.unique(number, return_index=True)[1]
+    ratio = sums_per_node(number, steps["duration_ns"].to_numpy(), len(first)) / total_ns
+    shares, texts = {}, [*owners, "no layer"]
+    for row, of in zip(first[ratio >= _LEAST_RATIO].tolist(), ratio[ratio >= _LEAST_RATIO].tolist()):
+        part = kinds[kind[row]]
+        shares[f"{device[part]} of {texts[owned[row]]}" if works[row] else part] = of
+    return pd.Series(shares, dtype="float64").sort_index().sort_values(ascending=False, kind="stable").head(_MOST_PARTS)
+
+
+def _owners(results: Results, capture_id: int) -> tuple[pd.Series, list[str]]:
+    """By layer the number of its text, and the texts: its type where it has one, else its path; layers of one type
+    count as one part."""
+    layers = frame_or_empty(results, "layers", ["capture_id", "layer_index", "layer_path", "layer_type"])
+    layers = of_capture(layers, capture_id).drop_duplicates("layer_index")
+    kinds = layers["layer_type"].astype(object)
+    codes, distinct = pd.factorize(kinds.where(kinds.ne(""), layers["layer_path"].astype(object)))
+    names = [str(name) for name in distinct]
+    if are_plain(names, _LONGEST_NAME):
+        return pd.Series(codes, index=layers["layer_index"].to_numpy()), names
+    number, texts = pd.factorize(np.array([shown(name, _LONGEST_NAME) for name in names], object))
+    return pd.Series(number[codes], index=layers["layer_index"].to_numpy()), texts.tolist()

@@ -25,6 +25,12 @@ class Window:
     left_out_count: int = 0  # events of lanes that are not drawn
 
 
+def of_capture(frame: pd.DataFrame, capture_id: int) -> pd.DataFrame:
+    """The rows of one capture; the frame itself where it holds no other."""
+    is_mine = frame["capture_id"].eq(capture_id).to_numpy()
+    return frame if is_mine.all() else frame[is_mine]
+
+
 def deepest_capture(results: Results) -> int:
     """capture_id of the capture that shows most of the stack: with kernels, of level M/L/G, most kernels; −1 none."""
     captures = frame_or_empty(results, "captures")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
+from xsp_post.arrays.repeats import summed
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import cases
 from xsp_post.reports.blocks import Block, Exhibit, Note, Section, Table, present
 from xsp_post.reports.path_line import critical_path_line
-from xsp_post.reports.pick import deepest_capture
+from xsp_post.reports.pick import deepest_capture, of_capture
 from xsp_post.reports.text import short_kernels, visible
 from xsp_post.reports.verdict import main_limit
 from xsp_post.reports.why import gain_of
@@ -27,10 +28,10 @@ def phase_data(results: Results, case: cases.Case | None) -> pd.DataFrame:
 
 def path_data(results: Results, capture_id: int) -> pd.DataFrame:
     """The critical path of a capture by kind and name, longest first."""
-    frame = frame_or_empty(results, "critical_path")
-    mine = frame[frame["capture_id"].eq(capture_id)].astype({"kind": object, "name": object})
-    summed = mine.groupby(["kind", "name"], sort=False)[["operation_count", "duration_ns"]].sum().reset_index()
-    return summed.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
+    columns = ["capture_id", "kind", "name", "operation_count", "duration_ns"]
+    mine = of_capture(frame_or_empty(results, "critical_path", columns), capture_id)
+    found = summed(mine, ["kind", "name"], {"operation_count": "sum", "duration_ns": "sum"})
+    return found.sort_values("duration_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def _make_phases(results: Results, case: cases.Case | None) -> Section | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
+import numpy as np
 import pandas as pd
 
 from xsp_post.base.text_safety import INVISIBLE
@@ -40,8 +42,25 @@ def visible(text: object, length: int = FULL_LENGTH) -> str:
 def visible_series(names: pd.Series, length: int = FULL_LENGTH) -> pd.Series:
     """`visible` over a column, called once per distinct value. Shape kept, dtype object of str."""
     codes, values = pd.factorize(names, use_na_sentinel=True)
-    shown = pd.Series([*(visible(value, length) for value in values), ""], dtype=object)
-    return pd.Series(shown.to_numpy()[codes], index=names.index, dtype=object)
+    return _spread(_visible_texts(values.tolist(), length), codes, names.index)
+
+
+def _visible_texts(texts: list[str], length: int) -> list[str]:
+    return texts if are_plain(texts, length) else [visible(text, length) for text in texts]
+
+
+def are_plain(texts: list[str], length: int) -> bool:
+    """Whether all texts can be shown as they are: nearly always, and seen at once. None of them is longer then."""
+    if set(map(type, texts)) != {str} or max(map(len, texts)) > length:
+        return False
+    joined = "".join(texts)
+    return joined.isascii() and joined.isprintable()
+
+
+def _spread(texts: list[str], codes: np.ndarray, index: pd.Index) -> pd.Series:
+    """A column of texts by their number; −1 is ''."""
+    known = np.array([*texts, ""], dtype=object)
+    return pd.Series(known[codes], index=index, dtype=object)
 
 
 def shorten(text: str, length: int = SHORT_LENGTH) -> str:
@@ -66,6 +85,7 @@ _TOKENS = re.compile(r"[A-Za-z0-9]+")
 _MOST_TOKENS = 2
 
 
+@lru_cache(maxsize=1 << 18)  # the same names are in the tree, the timeline and the path of a page
 def short_kernel(name: str, length: int = SHORT_LENGTH) -> str:
     """A kernel's demangled name without return type, arguments and namespaces; of the template list, the functor.
 
@@ -84,7 +104,9 @@ def short_kernel(name: str, length: int = SHORT_LENGTH) -> str:
 
 def _functor(template: str, bare: str) -> str:
     """The functor in a template list that does the work: the innermost of those that only wrap another."""
-    found = _FUNCTOR.findall(template)
+    found = _functors(template)
+    if not found:
+        return _owner_of_lambda(template)
     inner = [one for one in found if one.lower() not in _WRAPPERS and one not in (*_WITH_A_SCALAR, bare)]
     outer = next((one for one in found if one in _WITH_A_SCALAR), "")
     if outer and inner:
@@ -93,6 +115,12 @@ def _functor(template: str, bare: str) -> str:
     return inner[0] if inner else outer or (rest[-1] if rest else _owner_of_lambda(template))
 
 
+@lru_cache(maxsize=1 << 12)  # many kernels differ in their names only
+def _functors(template: str) -> tuple[str, ...]:
+    return tuple(_FUNCTOR.findall(template))
+
+
+@lru_cache(maxsize=1 << 12)
 def _owner_of_lambda(template: str) -> str:
     """``PdV_kernel`` of ``PdV_kernel(int, …)::[lambda(int) (instance 1)]>``: the function whose lambda runs, or ""."""
     found = _LAMBDA_OWNER.match(template)
@@ -102,14 +130,15 @@ def _owner_of_lambda(template: str) -> str:
 def short_kernels(names: pd.Series, length: int = SHORT_LENGTH) -> pd.Series:
     """`short_kernel` over a column, once per distinct name; different names stay different (`make_distinct`)."""
     codes, values = pd.factorize(names, use_na_sentinel=True)
-    full = [visible(value, 2000) for value in values]
-    short = [*make_distinct([short_kernel(name, length) for name in full], full), ""]
-    return pd.Series(pd.Series(short, dtype=object).to_numpy()[codes], index=names.index, dtype=object)
+    full = _visible_texts(values.tolist(), 2000)
+    return _spread(make_distinct([short_kernel(name, length) for name in full], full), codes, names.index)
 
 
 def make_distinct(short: Sequence[str], full: Sequence[str]) -> list[str]:
     """Short names made different where shortening made them equal: by the first parts of the full name that the
     others do not have, and by a number where there are none."""
+    if len(set(short)) == len(set(full)):
+        return list(short)
     alike: dict[str, list[int]] = {}
     for row, name in enumerate(short):
         alike.setdefault(name, []).append(row)

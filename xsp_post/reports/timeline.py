@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.limits import groups_of
+from xsp_post.arrays.repeats import numbered
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import pick
 from xsp_post.reports.blocks import Drawing, Exhibit, Note, Section
@@ -256,19 +257,10 @@ def _worded(
     rows: pd.DataFrame, columns: list[str], words: Callable[[pd.DataFrame], dict[str, pd.Series]]
 ) -> dict[str, pd.Series]:
     """Texts of rows by the column they are for, made once for all rows that are equal in some columns."""
-    number, first = _numbered(rows, columns)
+    number, first = numbered(rows, columns)
     distinct = rows[columns].iloc[first]
     texts = {name: said.to_numpy(object) for name, said in words(distinct).items()}
     return {name: pd.Series(said[number], index=rows.index, dtype=object) for name, said in texts.items()}
-
-
-def _numbered(rows: pd.DataFrame, columns: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """A number per row, equal where some columns are, in the order in which they are met; and where each is first."""
-    number = np.zeros(len(rows), np.int64)
-    for column in columns:
-        codes, known = pd.factorize(rows[column])
-        number = pd.factorize(number * (len(known) + 1) + codes)[0]
-    return number, np.flatnonzero(np.diff(np.maximum.accumulate(number), prepend=-1))
 
 
 def _thread(rows: pd.DataFrame) -> dict[str, pd.Series]:
@@ -325,11 +317,11 @@ def _thin(events: pd.DataFrame, limit: int, start_ns: int, length_ns: int) -> pd
         return _complete(events)
     is_single = _longest((events["end_ns"] - events["start_ns"]).to_numpy(), limit // 2)
     small = events[~is_single]
-    lane, first = _numbered(small, [key for key in ("lane_key", "sub") if key in small])
+    lane, first = numbered(small, [key for key in ("lane_key", "sub") if key in small])
     bins = max(min(BIN_COUNT, limit // (2 * len(first))), 20)
     place = (small["start_ns"] - start_ns) * bins // max(length_ns, 1)
     kinds = [key for key in ("kind", "is_inferred") if key in small]
-    number, first = _numbered(small[kinds].assign(lane=lane, bin=place), ["lane", *kinds, "bin"])
+    number, first = numbered(small[kinds].assign(lane=lane, bin=place), ["lane", *kinds, "bin"])
     times = small[["start_ns", "end_ns"]].groupby(number).agg({"start_ns": "min", "end_ns": "max"})
     joined = small.iloc[first].reset_index(drop=True)
     joined = joined.drop(columns=[c for c in _UNSET if c in joined and c not in ("sub", "is_inferred")])

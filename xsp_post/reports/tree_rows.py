@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.repeats import fold_with_targets
+from xsp_post.arrays.repeats import fold_with_targets, summed
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.pick import of_capture
 from xsp_post.schemas.units import format_bytes, format_bytes_per_s
 
 Row = dict[Any, Any]  # a row of the tree, by column
@@ -19,6 +21,7 @@ Columns = dict[str, np.ndarray]
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
 _TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns", "idle_ns")
 _WORK = ["kind", "name", "direction", "memory_kind"]  # what tells one kind of device work from another
+_WORK_SUMS = ("operation_count", "device_ns", "bytes")
 STRUCTURELESS = ("unattributed", "no_launch")  # kinds of nodes: not a range
 _LEAF_SHARE, _LEAF_TOP = 0.1, 3  # of a range with nothing inside and this share of the capture: its kernels
 _WORK_SHARE = 0.02  # copies of a range with less are in its sum only
@@ -44,8 +47,10 @@ def tree_rows(
     """
     work = frame_or_empty(results, "operations")
     parts = []
-    for capture, paths in results.frame("paths").groupby("capture_id", sort=True):
-        tree = _Rows(paths.drop(columns="capture_id"), work[work["capture_id"] == capture], top)
+    paths = results.frame("paths")
+    for capture in np.unique(paths["capture_id"]).tolist():
+        mine = of_capture(paths, capture).drop(columns="capture_id")
+        tree = _Rows(mine, of_capture(work, capture), top)
         roots = tree.roots(layer, rank)
         listed = tree.listed(DEPTH if depth is None else depth, roots)
         if depth is None and len(listed) > _MANY_LINES:
@@ -74,23 +79,22 @@ class _Rows:
         is_rank = (folded["span_kind"].astype(str) == "rank").to_numpy()
         # ranks stand in their order, everything else by weight
         order = np.where(is_rank, -folded["path_id"], folded[self.weight])
-        self.rows = folded.assign(is_work=False, is_rank=is_rank, order=order).sort_values(
-            ["parent_path_id", "is_rank", "order", "duration_ns"],
-            ascending=[True, False, False, False],
-            kind="stable",
-        )
-        self.parents = self.rows["parent_path_id"].to_numpy()
-        self.columns = {str(column): self.rows[column].to_numpy() for column in self.rows}
-        work = work.assign(path_id=work["path_id"].map(target)).astype(dict.fromkeys(_WORK, object))
-        summed = work.groupby(["path_id", *_WORK], sort=False)[["operation_count", "device_ns", "bytes"]].sum()
-        self.work = _work_columns(
-            summed.reset_index().sort_values(["path_id", "device_ns"], ascending=[True, False], kind="stable")
-        )
+        folded = folded.assign(is_work=False, is_rank=is_rank)
+        parents = folded["parent_path_id"].to_numpy()
+        self.order = np.lexsort((-folded["duration_ns"], -order, ~is_rank, parents))
+        self.parents = parents[self.order]
+        self.columns = {str(column): folded[column].to_numpy() for column in folded}
+        self.work = _work_columns(_summed_work(work, target))
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """All rows, children of one parent beside each other and heaviest first."""
+        return pd.DataFrame({name: values[self.order] for name, values in self.columns.items()})
 
     def roots(self, layer: str, rank: int | None) -> list[Row]:
         """The rows that a listing begins with: the capture, or the outermost ranges that are asked for."""
         if not layer and rank is None:
-            return [self.rows.iloc[0].to_dict()]
+            return _records(self.columns, self.order[:1])
         chosen = np.ones(len(self.rows), bool)
         if rank is not None:
             chosen &= self._below(self.rows["name"].astype(str).eq(f"rank {rank}").to_numpy())
@@ -121,14 +125,14 @@ class _Rows:
             if row["path_id"] < 0 or indent >= depth or row[self.weight] < least * self.total:
                 continue
             stack += [(_repeated(record, row), indent + 1) for record in self._inside(row)[::-1]]
-        frame = pd.DataFrame(rows, columns=None if rows else [*self.rows.columns, "indent"])
+        frame = pd.DataFrame(rows, columns=None if rows else [*self.columns, "indent"])
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
         return frame
 
     def _inside(self, row: Row) -> list[Row]:
         """Ranges inside a range, and the work that was launched in it and in none of them, so that the lines add
         up; heaviest first, and those that are too many as one line."""
-        ranges = np.arange(*np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1]))
+        ranges = self.order[slice(*np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1]))]
         device = self.columns["device_ns"][ranges]
         lines: list[Row] = []
         own, is_own = ranges[:0], False
@@ -224,11 +228,18 @@ def _records(columns: Columns, rows: np.ndarray) -> list[Row]:
     return [dict(zip(columns, row)) for row in zip(*values)]
 
 
+def _summed_work(work: pd.DataFrame, target: pd.Series) -> pd.DataFrame:
+    """Device work by the row of the tree that it is in, each kind in one row, heaviest first."""
+    work = work.assign(path_id=work["path_id"].map(target))
+    work = work[work["path_id"].notna()] if work["path_id"].hasnans else work
+    found = summed(work.astype({"path_id": np.int64}), ["path_id", *_WORK], dict.fromkeys(_WORK_SUMS, "sum"))
+    return found.iloc[np.lexsort((-found["device_ns"], found["path_id"]))]
+
+
 def _work_columns(work: pd.DataFrame) -> Columns:
     """Device work as rows of the tree; their names are made where they are printed (`_work_records`)."""
-    kind, count, device = work["kind"].to_numpy(object), work["operation_count"].to_numpy(np.int64), work["device_ns"]
-    is_kernel, is_copy = kind == "kernel", np.isin(kind.astype(str), ["memcpy", "memset"])
-    time = device.to_numpy(np.int64)
+    kind, count, time = (work[name].to_numpy() for name in ("kind", "operation_count", "device_ns"))
+    is_kernel, is_copy = (work["kind"].isin(kinds).to_numpy() for kinds in (["kernel"], ["memcpy", "memset"]))
     constant = {"repeat_count": 1, "is_folded": False, "is_inferred": False, "is_work": True,
                 **dict.fromkeys(_TIMES, np.nan)}  # fmt: skip
     return {

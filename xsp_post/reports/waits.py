@@ -9,6 +9,7 @@ import pandas as pd
 
 from xsp_post.analyses.advice import advise
 from xsp_post.analyses.limits import Limit, in_scope
+from xsp_post.arrays.repeats import summed
 from xsp_post.model.results import Results
 from xsp_post.reports import theme, verdict
 from xsp_post.reports import why as report
@@ -27,10 +28,8 @@ def data(results: Results, limit: Limit) -> pd.DataFrame:
         return pd.DataFrame(columns=list(view_of("idle_causes")))
     causes = in_scope(results, limit)
     keys = ["cause", "call_name", "detail", "owner", "layer_path"]
-    summed = causes.groupby(keys, sort=False, observed=True).agg(
-        idle_ns=("idle_ns", "sum"), piece_count=("piece_count", "sum"), longest_ns=("longest_ns", "max")
-    )  # fmt: skip
-    frame = summed.reset_index().sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)
+    frame = summed(causes, keys, {"idle_ns": "sum", "piece_count": "sum", "longest_ns": "max"})
+    frame = frame.sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)
     return frame.assign(cause=frame["cause"].astype(object).map(verdict.CAUSES))
 
 
