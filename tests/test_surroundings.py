@@ -203,6 +203,8 @@ def test_a_folder_for_the_time_of_a_command_is_gone_at_its_end():
         (OSError(errno.ENOSPC, "x", "a.sqlite"), OutputError, "output-full"),
         (OSError(errno.EFBIG, "x"), OutputError, "output-failed"),
         (MemoryError(), CaptureError, "out-of-memory"),
+        (RuntimeError("can't start new thread"), CaptureError, "out-of-memory"),
+        (sqlite3.OperationalError("x.so: failed to map segment from shared object"), CaptureError, "out-of-memory"),
         (ValueError("hunter2"), ToolError, "defect-internal"),
     ],
 )

@@ -79,7 +79,7 @@ def main() -> None:
     """Entry point: every failure a user can understand is one sentence and its exit code."""
     streams.prepare()
     stops = Stops()
-    if sys.argv[1:2] in _ALONE:
+    if sys.argv[1:2] in (*_ALONE, ["batch"]):
         _spare_start()
     try:
         code = _complained(_run)

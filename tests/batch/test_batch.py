@@ -329,6 +329,58 @@ def test_defect_is_a_row_and_the_rest_goes_on(monkeypatch, tmp_path, plain_conte
     assert "xsp-post failed (RuntimeError)" in rows["c0"]["message"]  # its text may quote the capture
 
 
+def _says_where(job, folder, options):
+    return work.Outcome({"status": "done", "capture_name": job.name, "process": os.getpid()})
+
+
+def _needs_much(job, folder, options):
+    raise MemoryError
+
+
+@pytest.mark.parametrize("error", [EOFError, BrokenPipeError, ConnectionRefusedError, MemoryError, RuntimeError])
+def test_without_workers_the_jobs_are_done_here(monkeypatch, tmp_path, plain_context, error):
+    first = engines.ProcessPoolExecutor.submit
+
+    def submit(pool, work, job):  # the server of workers ends once two of them run
+        if job.name == "c2":
+            raise error
+        return first(pool, work, job)
+
+    monkeypatch.setattr(engines.ProcessPoolExecutor, "submit", submit)
+    rows = _outcomes(monkeypatch, _says_where, tmp_path)
+    assert {row["status"] for row in rows.values()} == {"done"}
+    assert all(rows[name]["process"] == os.getpid() for name in ("c2", "c3", "c4"))
+
+
+def test_under_a_limit_of_addresses_the_jobs_are_done_here(monkeypatch, tmp_path):
+    limit = engines._ADDRESSES_BYTES - 1
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, resource.RLIM_INFINITY))
+    rows = _outcomes(monkeypatch, _says_where, tmp_path)
+    assert {row["process"] for row in rows.values()} == {os.getpid()}
+    rows = _outcomes(monkeypatch, _needs_much, tmp_path, count=2)
+    assert {row["code"] for row in rows.values()} == {"out-of-memory"}
+
+
+def test_pool_that_nobody_waits_for_is_given_up(monkeypatch, tmp_path, plain_context):
+    """As where no thread can be started any more: its jobs would never end."""
+    monkeypatch.setattr(engines, "_LOOK_S", 0.02)
+    monkeypatch.setattr(engines, "_is_served", lambda pool: False)
+    monkeypatch.setattr(engines.ProcessPoolExecutor, "submit", lambda pool, work, job: engines.Future())
+    rows = _outcomes(monkeypatch, _says_where, tmp_path)
+    assert {row["code"] for row in rows.values()} == {"batch-worker-died"}
+
+
+def test_batch_under_a_limit_of_addresses_ends_in_a_sentence(tmp_path):
+    write_capture(tmp_path / "c0.sqlite")
+    command = [*CLI, "batch", str(tmp_path / "c0.sqlite"), "-o", str(tmp_path / "out"), "--no-report"]
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (320 << 20, 320 << 20))
+
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit, timeout=120, check=False)
+    assert done.returncode == 4 and "[out-of-memory]" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_interrupted_batch_goes_on_where_it_was(tmp_path):
     for k in range(30):  # many, so that it is not done before this process sees the second
         write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=20 + k)

@@ -74,7 +74,8 @@ class OutputError(XspPostError):
 
 
 _NO_ROOM = {errno.ENOSPC: "full", errno.EDQUOT: "full", errno.EROFS: "denied", errno.EFBIG: "failed"}
-_NOT_LOADED = "failed to map segment"  # a library, for want of memory
+# of a library that is loaded, a file that is mapped, a thread
+_WITHOUT_MEMORY = ("failed to map segment", "Cannot allocate memory", "can't start new thread")
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -82,7 +83,7 @@ def in_words(error: BaseException) -> XspPostError:
     """Any error as one that has a sentence. The text of a foreign one may quote a capture: it is left out."""
     if isinstance(error, XspPostError):
         return error
-    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _NOT_LOADED in str(error)):
+    if isinstance(error, MemoryError) or any(text in str(error) for text in _WITHOUT_MEMORY):
         return CaptureError(
             "There is not enough memory for this.",
             code="out-of-memory",

@@ -42,6 +42,8 @@ class Stops:
         if hasattr(signal, "setitimer"):
             signal.signal(signal.SIGALRM, self._stop_again)
             sys.unraisablehook = self._unraisable
+        if not os.environ.get("XSP_POST_DEBUG"):
+            threading.excepthook = lambda failed: None  # who waits for a thread sees that it ended, and says so
         if hasattr(os, "pipe2"):
             self._watch()
 

@@ -2,7 +2,8 @@
 
 Both engines are `concurrent.futures` executors, so that the code is the same. A job whose worker died is tried
 again: on the pool alone in a fresh process, to find the one that kills; on a cluster by the scheduler, which
-hands it to another worker. Nothing else is lost by it.
+hands it to another worker. Nothing else is lost by it. Where the system gives no worker (too little memory, too many
+processes), the jobs are done one after another in this process.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from xsp_post.base import stops
@@ -29,6 +31,11 @@ from xsp_post.model.options import Options
 _CLUSTER_RETRIES = 3
 _CONNECT_TIMEOUT_S = 20
 _GRACE_S = 1.0  # for workers to clear away what is half-written
+_LOOK_S = 5.0
+# Below this limit of a process (ulimit -v) there are no workers: each needs 1.5 GB of addresses before it has begun.
+_ADDRESSES_BYTES = 4 << 30
+# What starting a worker raises: it, its server or a thread was not to be had, or ended at once.
+_NO_WORKER = (EOFError, MemoryError, OSError, RuntimeError)
 Work = Callable[[Job], Outcome]
 
 
@@ -46,7 +53,7 @@ def outcomes(
         with _cluster(scheduler) as (executor, width):
             yield from _on(executor, work, jobs, width * 2)
         return
-    yield from _on_pool(work, jobs, workers)
+    yield from _on_pool(work, jobs, workers) if _has_room_for_workers() else _here(work, jobs)
 
 
 def _on(executor: Executor, work: Work, jobs: Sequence[Job], window: int) -> Iterator[tuple[Job, Outcome]]:
@@ -58,7 +65,9 @@ def _on(executor: Executor, work: Work, jobs: Sequence[Job], window: int) -> Ite
             job = waiting.pop()
             with stops.held():  # it may start a worker, which must be known to be ended
                 running[executor.submit(work, job)] = job
-        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        done, _ = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+        if not done and not _is_served(executor):
+            raise BrokenProcessPool("nobody waits for the workers")
         for future in done:
             # a broken pool breaks all its futures: those that had finished are handed on first
             if not isinstance(future.exception(), BrokenProcessPool):
@@ -66,6 +75,12 @@ def _on(executor: Executor, work: Work, jobs: Sequence[Job], window: int) -> Ite
                 yield job, _outcome(job, future)
         if any(isinstance(future.exception(), BrokenProcessPool) for future in done & running.keys()):
             raise BrokenProcessPool("a worker died")
+
+
+def _is_served(executor: Executor) -> bool:
+    """Whether a pool still has the thread that hands on what its workers did; true of what is no pool."""
+    thread = getattr(executor, "_executor_manager_thread", None)
+    return thread is None or thread.is_alive()
 
 
 def _outcome(job: Job, future: Future[Outcome]) -> Outcome:
@@ -82,8 +97,12 @@ def _outcome(job: Job, future: Future[Outcome]) -> Outcome:
         return failure(job, in_words(error))
     # by its name, so that distributed need not be imported where it is not used
     died = type(error).__name__ in ("KilledWorker", "CancelledError", "FutureCancelledError")
-    if died or isinstance(error, MemoryError):
+    if died:
         return _died(job)
+    known = in_words(error)
+    if known.code == "out-of-memory":
+        known.message = f"{job.sources[0]}: there is not enough memory for this"
+        return failure(job, known)
     sentence = f"{job.sources[0]}: xsp-post failed ({defect(error)})"
     return failure(job, ToolError(sentence, code="batch-defect"))
 
@@ -103,28 +122,56 @@ def _on_pool(work: Work, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Jo
         if suspects:
             yield _alone(work, suspects.pop(0))
             continue
-        pool = _pool(min(workers, len(left)))
         # one more than workers: a worker that finishes finds the next job waiting
         window = workers + 1
+        pool = None
         try:
+            pool = _pool(min(workers, len(left)))
             for job, outcome in _on(pool, work, list(left), window):
                 left.remove(job)
                 yield job, outcome
         except BrokenProcessPool:
             suspects, left = left[:window], left[window:]
+        except _NO_WORKER:
+            break
         finally:
             _stop(pool)
+    yield from _here(work, left)
 
 
 def _alone(work: Work, job: Job) -> tuple[Job, Outcome]:
     """A job that may have killed its worker, in a process of its own."""
-    pool = _pool(1)
+    pool = None
     try:
+        pool = _pool(1)
         return next(iter(_on(pool, work, [job], 1)))
-    except BrokenProcessPool:
+    except _NO_WORKER:  # a broken pool too; it is not tried in this process, which it might kill
         return job, _died(job)
     finally:
         _stop(pool)
+
+
+def _has_room_for_workers() -> bool:
+    """Whether the addresses that a process may use suffice for workers."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return True
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return limit == resource.RLIM_INFINITY or limit >= _ADDRESSES_BYTES
+
+
+def _here(work: Work, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
+    """The jobs one after another in this process. Raises at once what keeps it from analysing anything."""
+    if jobs:
+        import_module("xsp_post.batch.warm")
+    for job in jobs:
+        future: Future[Outcome] = Future()
+        try:
+            future.set_result(work(job))
+        except Exception as error:
+            future.set_exception(error)
+        yield job, _outcome(job, future)
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
@@ -143,14 +190,31 @@ def _context() -> multiprocessing.context.BaseContext:
     context.set_forkserver_preload(["__main__", "xsp_post.batch.warm"])
     from multiprocessing import forkserver, resource_tracker
 
-    resource_tracker.ensure_running()
     # Ctrl-C reaches every process of the terminal: the server and all it forks never see it
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        forkserver.ensure_running()
+        with _silent():
+            resource_tracker.ensure_running()
+            forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     return context
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Processes started here, and what they start, have nobody to speak to: that they ended says enough."""
+    if os.environ.get("XSP_POST_DEBUG"):
+        yield
+        return
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def _begin_worker() -> None:
@@ -177,8 +241,10 @@ def _leave(signal_number: int, frame: object) -> None:
     os._exit(128 + signal_number)
 
 
-def _stop(pool: ProcessPoolExecutor) -> None:
+def _stop(pool: ProcessPoolExecutor | None) -> None:
     """End a pool at once when there is unfinished work (an interrupt, an error), else let it go."""
+    if pool is None:
+        return
     unfinished = bool(getattr(pool, "_pending_work_items", None))
     processes = list((getattr(pool, "_processes", None) or {}).values())
     pool.shutdown(wait=not unfinished, cancel_futures=True)

@@ -24,7 +24,7 @@ def up() -> None:
     for name in _NEEDED:
         try:
             importlib.import_module(name)
-        except ImportError:
+        except ModuleNotFoundError:
             continue
 
 
