@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsp_post.names import families as families_module
 from xsp_post.names.families import FAMILIES, RULES, families, matches, normalise_kernel_name, rule_index
 
 NAMES = [
@@ -55,6 +56,15 @@ NAMES = [
 @pytest.mark.parametrize(("family", "name"), NAMES)
 def test_family_of_a_real_name(family, name):
     assert families([name]).tolist() == [family]
+
+
+def test_many_names_are_searched_for_all_rules_together(monkeypatch):
+    names = [name for _, name in NAMES] + ["matmul_scatter_gather_x", "abmm", "é nccl", "g" * 3000 + "gemm"]
+    one_by_one = rule_index(names)
+    monkeypatch.setattr(families_module, "_FEW", 0)
+    monkeypatch.setattr(families_module.patterns, "_FEW", 0)
+    families_module._first_rules.cache_clear()
+    assert rule_index(names).tolist() == one_by_one.tolist()
 
 
 def test_every_rule_has_a_name_it_decides_and_a_reason():

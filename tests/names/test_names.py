@@ -17,6 +17,7 @@ from properties import examples
 from xsp_post.names import (
     COLUMNS,
     parse_names,
+    patterns,
     range_text,
 )
 from xsp_post.names.markers import step_sizes
@@ -291,6 +292,18 @@ def test_hostile_texts():
     frame = parse_names(texts)
     assert len(frame) == len(texts) and not frame.isna().any().any()
     assert frame["sequence"].iloc[8] == 1 and frame["folded_name"].iloc[8] == "x\ny"
+
+
+def test_many_texts_are_searched_for_all_patterns_together(monkeypatch):
+    texts = array(*(line.split("|")[0] for line in TABLE.splitlines()), "Encoder", "loss", "forward_backward", "rank 3")
+    one_by_one = parse_names(texts)
+    monkeypatch.setattr(patterns, "_FEW", 0)
+    pd.testing.assert_frame_equal(parse_names(texts), one_by_one)
+    assert parse_names(array("a range", "b range"))["folded_name"].tolist() == ["a range", "b range"]
+
+
+def test_a_lone_surrogate_that_a_dict_spells():
+    assert parse("{'Module': 'a\\ud800b'}")["folded_name"] == "a?b"
 
 
 def test_no_texts():

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xsp_post import names
 from xsp_post.names import suffixes
 
 PARTS = ["aten::mm", "a,b", ", seq = 3", ", op_id = 77", ", seq = 0012", ", sizes = [[1, 2]]", ", op_id = -4", "é",
@@ -26,7 +25,7 @@ def columns(cut):
 @given(TEXTS)
 def test_the_same_as_by_pattern(texts):
     array = pa.array(texts, pa.large_string())
-    assert columns(names._cut_suffix(array)) == columns(names._cut_by_pattern(array))
+    assert columns(suffixes.cut_suffix(array)) == columns(suffixes.cut_by_pattern(array))
 
 
 def test_many_texts_are_cut_in_pieces(monkeypatch):

@@ -8,13 +8,16 @@ stands where it stands, and tests/names/test_families.py holds one real name for
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from itertools import compress
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+
+from xsp_post.names import patterns
 
 FAMILIES = (
     "gemm",
@@ -135,7 +138,7 @@ def rule_index(names: Iterable[str]) -> np.ndarray:
 
     Patterns run over the unique names only.
     """
-    codes, uniques = pd.factorize(np.asarray(list(names), dtype=object))
+    codes, uniques = pd.factorize(_objects(names))
     found = _first_rules(tuple(map(str, uniques)))
     return found[codes] if len(found) else np.empty(0, dtype=np.int16)
 
@@ -156,14 +159,14 @@ def is_of_family(names: pd.Series, family: str) -> np.ndarray:
 
 def matches(names: Iterable[str], pattern: str) -> np.ndarray:
     """Whether the pattern is found in each name, ignoring case; bool, shape (n,)."""
-    codes, uniques = pd.factorize(np.asarray(list(names), dtype=object))
-    if not len(uniques):
-        return np.empty(0, dtype=bool)
-    texts = [str(name)[:_LONGEST] for name in uniques]
-    if _is_for_re2(texts):
-        return _found(_arrow(texts), pattern)[codes]
+    codes, uniques = pd.factorize(_objects(names))
     compiled = re.compile(pattern, re.IGNORECASE)
-    return np.array([compiled.search(text) is not None for text in texts], dtype=bool)[codes]
+    found = _looked_at(
+        tuple(map(str, uniques)),
+        lambda texts, _: patterns.matches(texts, pattern, ignore_case=True),
+        lambda name: compiled.search(name) is not None,
+    )
+    return found.astype(bool)[codes]
 
 
 _SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
@@ -187,7 +190,6 @@ _FEW = 1000  # names
 
 @lru_cache(1 << 14)
 def _first_rule(name: str) -> int:
-    name = name[:_LONGEST]
     for index, pattern in enumerate(_COMPILED):
         if pattern.search(name):
             return index
@@ -197,36 +199,37 @@ def _first_rule(name: str) -> int:
 @lru_cache(1)  # the kernels of one capture are asked for several times
 def _first_rules(names: Sequence[str]) -> np.ndarray:
     """`_first_rule` of different names."""
-    if not _is_for_re2(names):
-        return np.array([_first_rule(name) for name in names], dtype=np.int16)
+    return _looked_at(names, _first_rules_by_re2, _first_rule)
+
+
+def _first_rules_by_re2(texts: pa.Array, names: Sequence[str]) -> np.ndarray:
+    def is_found(index: int, rows: np.ndarray) -> np.ndarray:
+        if _WITHOUT_LOOKBEHIND[index] == RULES[index].pattern:
+            return np.ones(len(rows), bool)
+        return np.array([_COMPILED[index].search(names[row]) is not None for row in rows.tolist()], bool)
+
+    return patterns.first_match(texts, _WITHOUT_LOOKBEHIND, ignore_case=True, confirm=is_found)
+
+
+def _looked_at(
+    names: Sequence[str], many: Callable[[pa.Array, Sequence[str]], np.ndarray], one: Callable[[str], int]
+) -> np.ndarray:
+    """A number for each of different names: of many by RE2, all at once, where they are of ASCII (of other letters the
+    two libraries differ in upper and lower case); int16."""
     names = [name[:_LONGEST] for name in names]
-    found, left, texts = np.full(len(names), -1, np.int16), np.arange(len(names)), _arrow(names)
-    for index, pattern in enumerate(_WITHOUT_LOOKBEHIND):
-        hit = _found(texts, pattern)
-        if pattern != RULES[index].pattern:
-            rows = np.flatnonzero(hit)
-            hit[rows] = [_COMPILED[index].search(names[row]) is not None for row in left[rows].tolist()]
-        found[left[hit]] = index
-        left, texts = left[~hit], texts.filter(~hit)
+    is_plain = np.fromiter(map(str.isascii, names), bool, len(names))
+    if is_plain.sum() <= _FEW:
+        is_plain[:] = False
+    found = np.empty(len(names), np.int16)
+    if is_plain.any():
+        plain = list(compress(names, is_plain))
+        found[is_plain] = many(patterns.to_arrow(plain), plain)
+    found[~is_plain] = [one(name) for name in compress(names, ~is_plain)]
     return found
 
 
-def _is_for_re2(names: Sequence[str]) -> bool:
-    """Many names, of ASCII: of other letters the two libraries differ in upper and lower case."""
-    return len(names) > _FEW and all(map(str.isascii, names))
-
-
-def _arrow(texts: list[str]) -> Any:
-    import pyarrow as pa  # here: names are looked at where no capture is read, too
-
-    return pa.array(texts, pa.string())
-
-
-def _found(texts: Any, pattern: str) -> np.ndarray:
-    import pyarrow.compute as pc
-
-    found = pc.match_substring_regex(texts, pattern, ignore_case=True).to_numpy(zero_copy_only=False)
-    return np.array(found, dtype=bool)
+def _objects(names: Iterable[str]) -> np.ndarray:
+    return names if isinstance(names, np.ndarray) and names.dtype == object else np.asarray(list(names), dtype=object)
 
 
 # ---------------------------------------------------------------- names without what varies
@@ -259,7 +262,7 @@ def normalise_kernel_name(
     alignments of cuBLAS, cutlass and xmma kernels, so that one product counts as one on another GPU.
     A name never becomes empty: if nothing would be left, it stays.
     """
-    codes, uniques = pd.factorize(np.asarray(list(names), dtype=object))
+    codes, uniques = pd.factorize(_objects(names))
     done = np.array(
         [_normalise(str(name), drop_template_arguments, drop_suffix_numbers, drop_tile_sizes) for name in uniques],
         dtype=object,

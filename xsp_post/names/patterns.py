@@ -1,0 +1,95 @@
+"""Patterns over many texts at once (Arrow's RE2): one pass of all patterns together rules out most texts for all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_FEW = 2000  # texts; to search them takes less than to make one pattern of many
+_NAMED_GROUP = re.compile(r"\(\?P<\w+>")
+
+
+def to_arrow(texts: Any) -> pa.Array:
+    """Texts as one Arrow array; lone surrogates (bytes that were not UTF-8) become replacement marks."""
+    try:
+        array = pa.array(texts, type=pa.large_string())
+    except (UnicodeEncodeError, pa.ArrowInvalid):
+        clean = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
+        array = pa.array(clean, type=pa.large_string())
+    return one_chunk(array)
+
+
+def one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The same as one array."""
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def matches(array: pa.Array, pattern: str, *, ignore_case: bool = False) -> np.ndarray:
+    """In which texts the pattern is found; bool."""
+    return np.asarray(pc.match_substring_regex(array, pattern, ignore_case=ignore_case))
+
+
+def groups(array: pa.Array, pattern: str) -> dict[str, pa.Array]:
+    """Named groups of a pattern, '' where absent."""
+    extracted = one_chunk(pc.extract_regex(array, pattern))
+    names = [extracted.type.field(i).name for i in range(extracted.type.num_fields)]
+    return {name: pc.fill_null(pc.struct_field(extracted, [i]), "") for i, name in enumerate(names)}
+
+
+def any_of(patterns: Sequence[str]) -> str:
+    """A pattern that is found where one of these is."""
+    return "|".join(f"(?:{_NAMED_GROUP.sub('(?:', pattern)})" for pattern in patterns)
+
+
+def possible(array: pa.Array, patterns: Sequence[str], *, ignore_case: bool = False) -> np.ndarray:
+    """The rows that match one of the patterns, without a search all rows."""
+    if len(array) < _FEW:
+        return np.arange(len(array))
+    return np.flatnonzero(matches(array, any_of(patterns), ignore_case=ignore_case))
+
+
+def first_match(
+    array: pa.Array,
+    patterns: Sequence[str],
+    *,
+    ignore_case: bool = False,
+    confirm: Callable[[int, np.ndarray], np.ndarray] | None = None,
+) -> np.ndarray:
+    """Index of the first pattern that is found in each text, −1 for none; int16.
+
+    Many texts are searched for all patterns together, then for each half of them in what is left. ``confirm(index,
+    rows)`` says in which of the rows a pattern is found by a stricter reading.
+    """
+    found = np.full(len(array), -1, np.int16)
+    parts = [(0, len(patterns), np.arange(len(array)))]
+    while parts:
+        first, stop, rows = parts.pop()
+        rows = rows[found[rows] < 0]
+        if not len(rows):
+            continue
+        texts = array if len(rows) == len(array) else array.take(pa.array(rows))
+        if stop - first > 1:
+            rows, middle = rows[possible(texts, patterns[first:stop], ignore_case=ignore_case)], (first + stop) // 2
+            parts += [(middle, stop, rows), (first, middle, rows)]
+            continue
+        rows = rows[matches(texts, patterns[first], ignore_case=ignore_case)]
+        found[rows if confirm is None else rows[confirm(first, rows)]] = first
+    return found
+
+
+def digits_in(array: pa.Array) -> np.ndarray:
+    """Which texts hold one of 0…9; bool."""
+    data = array.buffers()[2]
+    if data is None or not (np.frombuffer(data, np.uint8) - np.uint8(ord("0")) <= 9).any():
+        return np.zeros(len(array), bool)
+    return matches(array, "[0-9]")
+
+
+def numbers(array: pa.Array) -> np.ndarray:
+    """Digits as int64, −1 for ''."""
+    return pc.cast(pc.if_else(pc.equal(array, ""), "-1", array), pa.int64()).to_numpy(zero_copy_only=False)

@@ -1,0 +1,235 @@
+"""Heads of range texts → columns: one rule for each convention, in the order in which they are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xsp_post.names import dialects, markers, plain
+from xsp_post.names.heads import WORDS, Heads, Words
+from xsp_post.names.patterns import groups, matches, numbers, possible
+
+_Fill = Callable[[Heads, np.ndarray, pa.Array, str], None]
+
+
+class Rule(NamedTuple):
+    """Texts that match ``pattern``, and ``only`` and not ``unless`` where those are given, are taken: ``fill`` sets the
+    columns of their rows from the texts and the pattern."""
+
+    pattern: str
+    fill: _Fill
+    only: str = ""
+    unless: str = ""
+
+
+def parse_heads(texts: pa.Array, has_suffix: np.ndarray) -> Heads:
+    """What the rules read in different texts; ``has_suffix``: PyTorch gave a range of this text a number."""
+    heads = Heads(texts, has_suffix)
+    rows = possible(texts, [rule.pattern for rule in RULES])
+    for rule in RULES:
+        taken = heads.matching(rows, rule.pattern)
+        taken = heads.matching(taken, rule.only) if rule.only else taken
+        if rule.unless and len(taken):
+            taken = taken[~matches(heads.take(taken), rule.unless)]
+        if len(taken):
+            heads.is_open[taken] = False
+            rule.fill(heads, taken, heads.take(taken), rule.pattern)
+            rows = rows[heads.is_open[rows]]
+    _plain(heads)
+    _mark_warmup(heads)
+    return heads
+
+
+# --- what rules fill in ----------------------------------------------------------------------------------
+
+
+def _named(dialect: str, role: str, **said: Any) -> _Fill:
+    """The text is the name of what runs."""
+
+    def fill(heads: Heads, rows: np.ndarray, texts: pa.Array, _: str) -> None:
+        heads.put(rows, dialect=dialect, role=role, folded_name=texts, base_name=texts, layer_type=texts, **said)
+
+    return fill
+
+
+def _each(parse: Callable[[str], dialects.Parsed]) -> _Fill:
+    """For texts too irregular for a pattern: each different head once."""
+
+    def fill(heads: Heads, rows: np.ndarray, texts: pa.Array, _: str) -> None:
+        columns: dict[str, Any] = dict(zip(dialects.Parsed._fields, zip(*map(parse, texts.to_pylist()))))
+        words = {name: Words.of(columns.pop(name)) for name in WORDS}
+        heads.put(rows, **words, **columns)
+
+    return fill
+
+
+def _step(parse: Callable[[str], markers.StepText]) -> _Fill:
+    """Steps of serving and benchmark programs that say what they are (`markers`)."""
+
+    def fill(heads: Heads, rows: np.ndarray, texts: pa.Array, _: str) -> None:
+        parsed = [parse(text) for text in texts.to_pylist()]
+        folded = [one.folded_name for one in parsed]
+        phases = [one.phase for one in parsed]
+        heads.put(rows, dialect="step", role="iteration", folded_name=folded, base_name=folded, phase=Words.of(phases),
+                  is_backward=[phase == "backward" for phase in phases])  # fmt: skip
+
+    return fill
+
+
+def _own_model(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
+    g = groups(texts, pattern)
+    phase = g["phase"].dictionary_encode()
+    heads.put(
+        rows,
+        dialect="xsp",
+        role="iteration",
+        folded_name=_joined(g["kind"], ":", g["phase"]),
+        base_name=g["kind"],
+        phase=Words(phase.dictionary.to_pylist(), np.asarray(phase.indices)),
+        is_warmup=np.asarray(pc.equal(g["kind"], "warmup")),
+        step_index=numbers(g["k"]),
+        is_backward=np.asarray(pc.equal(g["phase"], "backward")),
+    )
+
+
+def _own_shape(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
+    shape = groups(texts, pattern)["shape"]
+    heads.put(rows, dialect="xsp", role="mark", folded_name="shape", base_name="shape", shape_text=shape)
+
+
+def _own_layer(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
+    g = groups(texts, pattern)
+    call = numbers(g["k"])
+    numbered = (call >= 0).astype(np.int8)
+    heads.put(
+        rows,
+        dialect=Words(["plain", "xsp"], numbered),
+        role=Words(["module", "layer"], numbered),
+        folded_name=_joined(g["path"], ":", g["type"]),
+        base_name=g["type"],
+        layer_type=g["type"],
+        module_path=g["path"],
+        call_index=call,
+    )
+
+
+def _in_shapes(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
+    """What stands before the shapes is a text like any other."""
+    g = groups(texts, pattern)
+    heads.put_all(rows, parse_heads(g["head"], np.zeros(len(rows), bool)))
+    heads.put(rows, dialect="in_shapes", shape_text=g["shape"])
+    heads.put(rows[heads.says("role", "")[rows]], role="module")
+
+
+def _autograd_engine(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
+    name = groups(texts, pattern)["name"]
+    heads.put(rows, dialect="autograd", role="operator", folded_name=texts, base_name=name, layer_type=name,
+              phase="backward", is_backward=True)  # fmt: skip
+
+
+def _profiled_module(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
+    kind = groups(texts, pattern)["type"]
+    path = pc.replace_substring_regex(texts, r"^nn\.Module: ", "")
+    heads.put(rows, dialect="pytorch", role="module", folded_name=texts, base_name=kind, layer_type=kind,
+              module_path=path)  # fmt: skip
+
+
+def _module_path(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
+    """Dotted paths with a number in them (`layers.17.mlp`), and PyProf's `layer:name` notes: numbers stay."""
+    g = groups(texts, pattern)
+    path = pc.if_else(pc.equal(g["path"], ""), g["other"], g["path"])
+    last = [dialects.last_word(p) for p in path.to_pylist()]
+    heads.put(rows, dialect="plain", role="module", folded_name=texts, base_name=last, layer_type=last,
+              module_path=path)  # fmt: skip
+
+
+def _joined(one: pa.Array, separator: str, other: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(one, other, pa.scalar(separator, one.type))
+
+
+RULES: tuple[Rule, ...] = (
+    # our own domain (`range_text`)
+    Rule(r"^(?:xsp/)?(?P<kind>model|warmup):(?P<phase>[a-z][a-z0-9_]*)#(?P<k>\d{1,18})$", _own_model),
+    Rule(r"^(?:xsp/)?shape:(?P<shape>[\[(].*)$", _own_shape),
+    Rule(
+        r"^(?:xsp/)?(?P<path>[^:/@#\s]*):(?P<type>[^:/@#\s]+)(?:#(?P<k>\d{1,18}))?$",
+        _own_layer,
+        only=r"^[\w.\-]*:_?[A-Z]\w*$|:[^:/@#\s]+#\d+$",
+        unless=r"^layer:[^#]*$",  # PyProf, below
+    ),
+    Rule(r"""(?s)^\s*\{\s*['"][^'"]*['"]\s*:""", _each(dialects.parse_dict)),
+    Rule(markers.STEP_MODE, _step(markers.parse_step_mode)),
+    Rule(markers.PARAM_PASS, _step(markers.parse_param_pass)),
+    Rule(r"(?s)^(?P<head>.*?) (?:in|in_shapes|inputs?)=(?P<shape>[\[({].*)$", _in_shapes),
+    Rule(r"(?s)^[^#]*#\w+=.*#$", _each(dialects.parse_xla)),
+    # TensorRT
+    Rule(r"^ExecutionContext::(?:execute|enqueue)", _named("tensorrt", "model")),
+    Rule(
+        r"^(?:trt|IExecutionContext|ICudaEngine|ExecutionContext|IBuilder)\w*::|^myelin\w* *$",
+        _named("tensorrt", "library"),
+    ),
+    Rule(
+        r"^(?:/[\w.\-]+)*/[A-Z]\w*$|^PWN\(|^Reformatting CopyNode |^\{ForeignNode\[|^\(Unnamed Layer\* "
+        r"|^__myl_|^/[^ ]* (?:\+|\|\|) [^ ]|^[A-Za-z][^ /\d]*[/\d][^ ]* (?:\+|\|\|) [^ ]"
+        r"|^/[^ ]+ copy$|^[^ ]+ \+ \(Unnamed ",
+        _each(dialects.parse_tensorrt),
+        unless=r"^/[\w.]+\.[A-Z]\w*/\w+$",  # gRPC methods look alike: /package.Service/Method
+    ),
+    # FSDP, Megatron and Transformer Engine, torch.compile
+    Rule(r"^(?:FSDP\d?::|FullyShardedDataParallel\.)", _each(dialects.parse_fsdp)),
+    Rule(r"^(?:megatron|transformer_engine|nemo)\.[\w.]+$", _each(dialects.parse_megatron)),
+    Rule(
+        r"^(?:Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|TorchDynamo |"
+        r"Pregraph bytecode|AOTDispatcher |Inductor|triton_\w+_fused_)",
+        _each(dialects.parse_torch_compile),
+    ),
+    # PyTorch operators and autograd nodes: with a namespace, with a suffix, or by their name
+    Rule(r"^(?P<engine>autograd::engine::evaluate_function: ?)(?P<name>.*)$", _autograd_engine),
+    Rule(
+        r"^(?:torch::autograd::\w+|[\w:.<>]*[a-zA-Z\d]Backward\d*|[\w:]+::AccumulateGrad)$",
+        _named("autograd", "operator", phase="backward", is_backward=True),
+    ),
+    Rule(r"^Optimizer\.\w+#", _named("pytorch", "phase", phase="optimizer")),
+    Rule(r"^nn\.Module: (?P<type>.*?)(?:_\d+)?$", _profiled_module),
+    Rule(r"^(?:nccl|c10d)\w*(?:::|:)\w+", _named("pytorch", "operator")),
+    Rule(
+        r"^(?:aten|prims|prim|torch|torchvision|quantized|_C\w*|vllm|sgl_kernel|xformers|flash_attn\w*"
+        r"|triton|inductor|mkldnn|fbgemm)::\w",
+        _named("pytorch", "operator"),
+    ),
+    Rule(
+        r"^(?:cublas|cudnn|cusparse|cusolver|cufft|curand|cutensor|nccl|nvshmem|nvjpeg)(?:Lt)?"
+        r"[A-Z_]\w*(?:\(.*\))?$",
+        _named("plain", "library"),
+    ),
+    Rule(
+        r"^(?:layer:)?(?P<path>[A-Za-z_][\w\-]*(?:\.[\w\-]+)*\.\d+(?:\.[\w\-]+)*)$|^layer:(?P<other>.+)$",
+        _module_path,
+    ),
+)
+
+
+# --- what is left ----------------------------------------------------------------------------------------
+
+
+def _plain(heads: Heads) -> None:
+    """Everything else: fold numbers that count steps, ranks, addresses; find phases and markers."""
+    rows = np.flatnonzero(heads.is_open)
+    if not len(rows):
+        return
+    heads.put(rows, **plain.parse_plain(heads.take(rows)))
+    # what PyTorch gave a number is one of its operators, unless it marks a step or a phase
+    heads.put(rows[heads.has_suffix[rows] & heads.says("role", "")[rows]], dialect="pytorch", role="operator")
+
+
+def _mark_warmup(heads: Heads) -> None:
+    # an operator's or our own layer's name says nothing about warm-up
+    rows = np.flatnonzero(~heads.says("role", "operator", "layer") & ~heads.says("dialect", "dict"))
+    is_warmup = heads.columns["is_warmup"]
+    is_warmup[heads.matching(rows, plain.WARMUP)] = True
+    warm = np.flatnonzero(is_warmup & heads.says("phase", ""))
+    heads.put(heads.matching(warm, plain.WARMUP_WORD), phase="warmup")
