@@ -29,13 +29,14 @@ def _rows(rng: np.random.Generator, first_id: int, count: int = ROWS) -> pa.Tabl
         "most": pa.array(rng.integers(0, 9, count), mask=~few),
         "none": pa.array(np.zeros(count, np.int64), mask=np.ones(count, bool)),
     }
+    numbers["whole"] = pa.array(rng.integers(-500, 500, count).astype(float), mask=half)
+    numbers["large"] = rng.integers(0, 1 << 60, count).astype(float)
+    numbers.update({f"wide{i}": rng.integers(0, 1 << 62, count) for i in range(8)})  # lengths of one byte and of two
     lengths = rng.choice([0, 1, 56, 57, 58, 300], count)
     texts = pa.array(
         [None if n == 300 and i % 2 else "ö" * (n % 2) + "x" * (n - n % 2 * 2) for i, n in enumerate(lengths.tolist())]
     )
-    numbers |= {"text": texts, "same": pa.array(["one"] * count), "blank": pa.nulls(count, pa.string())}
-    numbers.update({f"wide{i}": rng.integers(0, 1 << 62, count) for i in range(8)})  # lengths of one byte and of two
-    return pa.table(numbers)
+    return pa.table(numbers | {"text": texts})
 
 
 def _empty(path: Path, rows: pa.Table, page_bytes: int = 16384) -> tuple[sqlite3.Connection, int]:
@@ -69,6 +70,9 @@ def test_what_is_laid_out_is_what_sqlite_reads_and_changes(tmp_path, first_id, p
     assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     read = database.execute("SELECT * FROM numbers").fetchall()
     assert read == list(zip(*(column.to_pylist() for column in rows.columns)))
+    assert database.execute(
+        "SELECT DISTINCT typeof(real), typeof(whole), typeof(large) FROM numbers WHERE some"
+    ).fetchall() == [("real",) * 3]
     few = {row[0] for row in read if row[9] == 3}
     assert {row[0] for row in database.execute("SELECT id FROM numbers INDEXED BY by_most WHERE most = 3")} == few
     last = first_id + (ROWS - 1) * 7
@@ -106,4 +110,5 @@ def test_what_cannot_be_laid_out_is_left_to_sqlite(tmp_path):
 def test_the_page_of_the_lock_byte_stays_free(tmp_path):
     with (tmp_path / "large").open("wb") as file:
         pages = _Pages(file, 16384, (1 << 30) // 16384 - 1)
-        assert [pages.append(b"") for _ in range(3)] == [65536, 65538, 65539]
+        assert pages.append(bytes(3 * 16384)) == [65536, 65538, 65539]
+        assert (pages.append(bytes(16384)), pages.count) == ([65540], 65540)

@@ -71,16 +71,17 @@ def test_only_integers_are_optional():
 def test_what_is_the_same_for_all_rows_stands_once_and_is_read_as_before(tmp_path, monkeypatch):
     analysis = small_analysis()
     write_store(analysis, tmp_path / "rows.xsp.sqlite")
-    monkeypatch.setattr("xsp_post.store.layout._FEW", 0)
+    monkeypatch.setattr("xsp_post.store.layout.LEAST_ROWS", 1)
     write_store(analysis, tmp_path / "once.xsp.sqlite")
     rows, once = (open_store(tmp_path / f"{name}.xsp.sqlite") for name in ("rows", "once"))
-    for name in ("nodes", "kernels"):
-        pd.testing.assert_frame_equal(once.frame(name), rows.frame(name))
-    views = []
-    for name in ("rows", "once"):
-        with sqlite3.connect(tmp_path / f"{name}.xsp.sqlite") as database:
-            views.append(database.execute("SELECT * FROM nodes").fetchall())
-            columns = {row[1] for row in database.execute("PRAGMA table_info(node_rows)")}
-        database.close()
-    assert views[0] == views[1]
+    assert once.tables() == rows.tables()
+    for name in rows.tables():
+        pd.testing.assert_frame_equal(once.frame(name).astype(object), rows.frame(name).astype(object))
+    with sqlite3.connect(rows.path) as plain, sqlite3.connect(once.path) as split:
+        for name in rows.tables():
+            assert (
+                split.execute(f"SELECT * FROM {name}").fetchall() == plain.execute(f"SELECT * FROM {name}").fetchall()
+            )
+        columns = {row[1] for row in split.execute("PRAGMA table_info(node_rows)")}
+    plain.close(), split.close()
     assert "graph_ns" not in columns and "start_ns" in columns

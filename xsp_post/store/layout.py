@@ -1,8 +1,8 @@
 """Analysis → store: the layout of large tables, by which a million rows are written and read in a second.
 
-Of a large table every text stands once, in ``strings``; what is the same for many rows (a kernel's name, launch
-dimensions, stream; a node's path, domain, thread) or for all of them stands once, in ``<table>_kinds``; and the rows
-hold numbers only. A view with the table's name shows it as one.
+Of a large table every text stands once, in ``strings``; what is the same for all rows, and in some tables for many (a
+kernel's name, launch dimensions, stream; a node's path, domain, thread), stands once, in ``<table>_kinds``; and the
+rows hold numbers only. A view with the table's name shows it as one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post.schemas import optional_columns
+from xsp_post.store.pages import LEAST_ROWS
 
-_FEW = 10_000  # rows: of fewer, a column that is the same for all stays where it is
+_READ_FIRST = "captures"  # the table of the sources: read by itself
 _AT_ONCE = 10_000  # texts looked through together
 SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
 STRING = "_string_id"
@@ -27,28 +28,37 @@ STRING = "_string_id"
 
 @dataclass(frozen=True)
 class Layout:
-    """One large table: its row table, key, columns that repeat, and columns the view computes (SQL over ``r``)."""
+    """One large table: what its parts are called, key, columns that repeat, and columns the view computes (SQL over
+    ``r``)."""
 
-    rows: str
-    kinds: str = ""
+    stem: str
     key: str = ""
     repeated: tuple[str, ...] = ()
     computed: tuple[tuple[str, str], ...] = ()
 
     @property
+    def rows(self) -> str:
+        return f"{self.stem}_rows"
+
+    @property
+    def kinds(self) -> str:
+        return f"{self.stem}_kinds"
+
+    @property
     def kind_id(self) -> str:
-        return f"{self.kinds[:-1]}_id"
+        return f"{self.stem}_kind_id"
 
 
+# What always is a large table; others are one where they have many rows
 LAYOUTS: dict[str, Layout] = {
     "nodes": Layout(
-        "node_rows", "node_kinds", "node_id",
+        "node", "node_id",
         ("capture_id", "depth", "level", "folded_name", "path_id", "domain", "process_id", "thread_id", "layer_type",
          "dialect", "is_inferred", "is_open", "span_kind"),
         (("duration_ns", "r.end_ns - r.start_ns"), ("device_ns", "r.kernel_ns + r.copy_ns + r.graph_ns")),
     ),
     "kernels": Layout(
-        "kernel_rows", "kernel_kinds", "kernel_id",
+        "kernel", "kernel_id",
         ("capture_id", "name", "short_name", "process_id", "device_id", "stream_id", "launch_thread_id", "attribution",
          "layer_attribution", "graph_node_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
          "registers_per_thread", "static_shared_memory_bytes", "dynamic_shared_memory_bytes"),
@@ -57,13 +67,28 @@ LAYOUTS: dict[str, Layout] = {
             ("queue_delay_ns", "r.start_ns - r.launch_start_ns"),
         ),
     ),
-    "memory_operations": Layout("memory_operation_rows", key="activity_id"),
-    "layers": Layout("layer_rows"),
-    "idle": Layout("idle_rows", "idle_kinds", "", ("capture_id", "device_id", "cause", "call_name", "detail")),
-    "operations": Layout("operation_rows"),
-    "memory_timeline": Layout("memory_timeline_rows"),
+    "memory_operations": Layout("memory_operation", "activity_id"),
+    "layers": Layout("layer"),
+    "idle": Layout("idle", "", ("capture_id", "device_id", "cause", "call_name", "detail")),
+    "operations": Layout("operation"),
+    "memory_timeline": Layout("memory_timeline"),
 }  # fmt: skip
-HIDDEN = frozenset({"strings", "xsp_meta", *(t for one in LAYOUTS.values() for t in (one.rows, one.kinds))})
+
+
+def layout_of(name: str) -> Layout:
+    """How a large table of this name is laid out."""
+    return LAYOUTS.get(name) or Layout(name.removesuffix("s"))
+
+
+def is_split(name: str, frame: pd.DataFrame) -> bool:
+    """Whether a table is laid out as a large one: some always are, others where they have many rows and texts."""
+    is_large = len(frame) >= LEAST_ROWS and name != _READ_FIRST
+    return name in LAYOUTS or (is_large and any(_is_text(frame[c]) for c in frame.columns))
+
+
+def is_part(table: str) -> bool:
+    """Whether a table of the file is a part of others, or says what wrote it."""
+    return table in ("strings", "xsp_meta") or table.endswith(("_rows", "_kinds"))
 
 
 @dataclass
@@ -80,13 +105,33 @@ class Strings:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self._index: dict[str, int] = {}
+        # of the texts of a column their ids; the same ones stand in many columns, and are looked up once
+        self._known: dict[tuple[int, Any, Any], list[tuple[pd.Index, np.ndarray]]] = {}
 
-    def column(self, series: pd.Series) -> np.ndarray:
-        """String ids of a text column (int32)."""
-        codes, categories = text_codes(series)
-        texts = list(map(str, categories))
-        if not texts:
-            return np.zeros(len(codes), np.int32)
+    def column(self, series: pd.Series, *, missing: str | None = None) -> np.ndarray:
+        """String ids of a text column (int32); of a missing text that of ``missing``, without it −1."""
+        if isinstance(series.dtype, pd.CategoricalDtype):
+            codes, texts = series.cat.codes.to_numpy(), series.cat.categories
+        else:
+            codes, texts = pd.factorize(series)
+            texts = pd.Index(texts)
+        ids = np.append(self._ids(texts), np.int32(-1))
+        if missing is not None and len(codes) and codes.min() < 0:
+            ids[-1] = self._ids(pd.Index([missing]))[0]
+        return ids[codes]
+
+    def _ids(self, index: pd.Index) -> np.ndarray:
+        """String ids of different texts."""
+        if index.empty:
+            return np.zeros(0, np.int32)
+        alike = self._known.setdefault((len(index), index[0], index[-1]), [])
+        for other, ids in alike:
+            if other is index or bool((other.to_numpy(object) == index.to_numpy(object)).all()):
+                return ids
+        alike.append((index, self._number(list(map(str, index.tolist())))))
+        return alike[-1][1]
+
+    def _number(self, texts: list[str]) -> np.ndarray:
         found = np.fromiter(map(self._index.get, texts, repeat(-1)), np.int32, len(texts))
         missing = np.flatnonzero(found < 0)
         fresh = texts if len(missing) == len(texts) else [texts[i] for i in missing.tolist()]
@@ -97,57 +142,69 @@ class Strings:
             some = fresh[at : at + _AT_ONCE]
             together = "".join(some)
             self.texts += some if together.isascii() and "\x00" not in together else map(storable, some)
-        return found[codes]
+        return found
 
 
 def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
     """Split a large table into rows, kinds and texts."""
-    layout = LAYOUTS[name]
+    layout = layout_of(name)
+    missing = "" if name in LAYOUTS else None
     frame = frame.drop(columns=[c for c, _ in layout.computed if c in frame])
-    repeated = [c for c in layout.repeated if c in frame]
     optional = optional_columns(name)
     parts = []
-    kind = None
+    repeated = [c for c in layout.repeated if c in frame]
+    found = _kinds(frame, repeated) if repeated else None
+    kind, first = found or (np.zeros(len(frame), np.int8), np.zeros(1, np.int64))
+    if found is None:
+        repeated = []
+    if len(frame) >= LEAST_ROWS:
+        repeated += [c for c in frame.columns if c not in (*repeated, layout.key) and _is_constant(frame[c])]
+    rows = {c: _values(frame[c], strings, missing) for c in frame.columns if c not in repeated}
     if repeated:
-        kind, first = _kinds(frame, repeated)
-        if len(first) * 3 > len(frame) + 3000:  # hardly any row repeats: kinds would cost more than they save
-            kind, repeated = None, []
-        elif len(frame) > _FEW:
-            repeated += [c for c in frame.columns if c not in (*repeated, layout.key) and _is_constant(frame[c])]
-    rows = {c: _values(frame[c], strings) for c in frame.columns if c not in repeated}
-    if kind is not None:
         kinds = {layout.kind_id: np.arange(len(first))}
         some = frame[repeated].iloc[first]
-        kinds.update({c: _values(some[c], strings) for c in repeated})
+        kinds.update({c: _values(some[c], strings, missing) for c in repeated})
         parts.append(_part(layout.kinds, some, kinds, optional))
-        rows[layout.kind_id] = kind.astype(np.int32)
+        rows[layout.kind_id] = kind
     parts.append(_part(layout.rows, frame, rows, optional))
     return SplitTable(parts, _view(name, layout, list(frame.columns), frame, repeated))
 
 
-def _kinds(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Number the different combinations of some columns: number per row, and a first row per number."""
+def _kinds(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Number the different combinations of some columns: number per row, and a first row per number. None where hardly
+    any row repeats: kinds would cost more than they save."""
     from xsp_post.analyses.frames import dense
 
+    most = (len(frame) + 3000) // 3
     keys: list[Any] = []
     for column in columns:
-        values = frame[column]
-        own = values.cat.codes.to_numpy() if isinstance(values.dtype, pd.CategoricalDtype) else values.to_numpy()
-        keys.append(own if own.dtype.kind in "iu" else pd.factorize(own, use_na_sentinel=False)[0])
-    return dense(*keys)
+        values = _numbers(frame[column])
+        if values.dtype.kind not in "iu":
+            values = pd.factorize(values, use_na_sentinel=False)[0]
+        elif _is_text(frame[column]) and np.count_nonzero(np.bincount(values.astype(np.int64) + 1)) > most:
+            return None
+        keys.append(values)
+    kind, first = dense(*keys)
+    return (kind.astype(np.int32), first) if len(first) <= most else None
 
 
 def _is_constant(series: pd.Series) -> bool:
-    values = series.cat.codes.to_numpy() if isinstance(series.dtype, pd.CategoricalDtype) else series.to_numpy()
+    values = _numbers(series)
+    if values.dtype.kind == "f":
+        values = values.view(f"i{values.itemsize}")  # unknown is the same as unknown
     return bool(values[0] == values[-1] and (values == values[0]).all())
+
+
+def _numbers(series: pd.Series) -> np.ndarray:
+    return series.cat.codes.to_numpy() if isinstance(series.dtype, pd.CategoricalDtype) else series.to_numpy()
 
 
 def _is_text(series: pd.Series) -> bool:
     return isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind not in SQL_TYPES
 
 
-def _values(series: pd.Series, strings: Strings) -> np.ndarray:
-    return strings.column(series) if _is_text(series) else series.to_numpy()
+def _values(series: pd.Series, strings: Strings, missing: str | None) -> np.ndarray:
+    return strings.column(series, missing=missing) if _is_text(series) else series.to_numpy()
 
 
 def _part(
@@ -159,7 +216,7 @@ def _part(
         text = name in frame and _is_text(frame[name])
         stored = name + STRING if text else name
         types[stored] = SQL_TYPES[values.dtype.kind]
-        arrays[stored] = number_array(values, name in optional)
+        arrays[stored] = number_array(values, text or name in optional)
     return table, types, pa.table(arrays)
 
 
@@ -179,20 +236,6 @@ def _view(name: str, layout: Layout, columns: list[str], frame: pd.DataFrame, re
         owned = re.sub(r"\br\.(\w+)", lambda name: f'{"k" if name[1] in repeated else "r"}."{name[1]}"', sql)
         select.append(f'{owned} AS "{column}"')
     return f'CREATE VIEW "{name}" AS SELECT ' + ",\n  ".join(select) + f'\nFROM "{layout.rows}" r\n' + "\n".join(joins)
-
-
-def text_codes(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
-    """Codes and the texts they stand for, each once; missing values are ''."""
-    if isinstance(series.dtype, pd.CategoricalDtype):
-        codes = series.cat.codes.to_numpy()
-        categories = series.cat.categories.tolist()
-        if (codes < 0).any():
-            if "" not in categories:
-                categories.append("")
-            codes = np.where(codes < 0, categories.index(""), codes)
-        return codes, categories
-    codes, unique = pd.factorize(series.fillna("").to_numpy(object))
-    return codes, list(unique)
 
 
 def storable(text: str) -> str:
@@ -232,6 +275,8 @@ def plain_table(frame: pd.DataFrame, optional: frozenset[str]) -> pa.Table:
 def _text_array(series: pd.Series | pd.Index) -> pa.Array | pa.ChunkedArray:
     """Texts as Arrow; missing values are NULL."""
     if isinstance(series, pd.Series) and isinstance(series.dtype, pd.CategoricalDtype):
+        if len(series) < len(series.cat.categories):
+            series = series.cat.remove_unused_categories()
         codes = series.cat.codes.to_numpy()
         return _text_array(series.cat.categories).take(pa.array(codes, mask=codes < 0))
     try:

@@ -10,7 +10,8 @@ written by Arrow, everything else with sqlite-utils.
    idle, idle_causes, device_windows: why devices waited; unknown integers are NULL, not -1;
    memory, memory_devices, memory_timeline: who allocated what, what was live when;
    gpu_samples, gpu_timeline: sampled metrics of the GPU;
-   fleet has memory_peak_bytes and memory_reserved_bytes
+   fleet has memory_peak_bytes and memory_reserved_bytes;
+   a table of 10,000 rows or more is a view over its rows and strings (one that is a table is read as well)
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES, optional_columns
 from xsp_post.schemas.words import QUESTIONS
 from xsp_post.store.layout import (
-    HIDDEN,
-    LAYOUTS,
     STRING,
-    Layout,
     Strings,
+    is_part,
+    is_split,
+    layout_of,
     plain_table,
     split_table,
     sql_type,
@@ -148,7 +149,7 @@ class StoreWriter:
         bulk: list[tuple[str, pa.Table]] = []
         with self._open() as database:
             for name, frame in frames.items():
-                if name not in LAYOUTS:
+                if not is_split(name, frame):
                     plain = {str(c): sql_type(frame[c]) for c in frame.columns}
                     _create(database, name, name, plain, _PRIMARY_KEYS.get(name))
                     self._columns[name] = list(plain)
@@ -156,7 +157,8 @@ class StoreWriter:
                     continue
                 split = split_table(name, frame, self._strings)
                 for table, types, rows in split.parts:
-                    key = LAYOUTS[name].key if table == LAYOUTS[name].rows else LAYOUTS[name].kind_id
+                    layout = layout_of(name)
+                    key = layout.key if table == layout.rows else layout.kind_id
                     _create(database, table, name, types, key)
                     self._columns[table] = list(types)
                     bulk.append((table, rows))
@@ -320,20 +322,22 @@ class Store(Results):
         return [name for name in dict.fromkeys(names) if name][:20]
 
     def tables(self) -> list[str]:
-        names = {n for n in self._tables.tables() if n not in HIDDEN and not n.startswith("sqlite_")}
-        return sorted(names | {view for view, layout in LAYOUTS.items() if layout.rows in self._tables.tables()})
+        there = self._tables.tables()
+        names = {name for name in there if not is_part(name) and not name.startswith("sqlite_")}
+        return sorted(names | {view for view in TABLES if layout_of(view).rows in there})
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         if name not in self.tables():
             raise _OfABatch(self.path, name) if "fleet" in self._tables.tables() else KeyError(name)
-        layout = LAYOUTS.get(name, Layout(name))
+        layout = layout_of(name)
         computed = {c for c, _ in layout.computed}
         asked = None if columns is None else set(columns)
         needed = asked
         if asked is not None and asked & computed:
             needed = asked | {"start_ns", "end_ns", "launch_start_ns"}
             needed |= {"kernel_ns", "copy_ns", "graph_ns"} if "device_ns" in asked & computed else set()
-        frame = self._part(layout.rows, needed, layout.kind_id if layout.kinds else "")
+        # a small table is not split
+        frame = self._part(layout.rows if layout.rows in self._tables.tables() else name, needed, layout.kind_id)
         if layout.kinds in self._tables.tables() and layout.kind_id in frame:
             kinds = self._part(layout.kinds, needed, layout.kind_id)
             kind = frame.pop(layout.kind_id).to_numpy()
@@ -369,12 +373,12 @@ class Store(Results):
 
         wants, texts, plain = [], set(), set()
         for column, kind in self._declared(table):
-            shown = column.removesuffix(STRING) if table in HIDDEN else column
+            shown = column.removesuffix(STRING) if is_part(table) else column
             if needed is not None and shown not in needed and column != kind_id:
                 continue
             if shown != column:
                 texts.add(shown)
-                wants.append(WantedColumn(column, shown, 0, is_narrow=True))
+                wants.append(WantedColumn(column, shown, -1, is_narrow=True))
             elif kind == "TEXT":
                 plain.add(shown)
                 wants.append(WantedColumn(column, shown, b""))
@@ -433,8 +437,9 @@ class Store(Results):
             from xsp_post.ingest.tables import Request, WantedColumn
 
             table = self._tables.read([Request("strings", (WantedColumn("text", "text", b""),))])[0]
-            self._strings = np.array([v.decode("utf-8", "replace") for v in table.column("text").to_pylist()], object)
-        self._require_range(ids, len(self._strings), "strings")
+            texts = [v.decode("utf-8", "replace") for v in table.column("text").to_pylist()]
+            self._strings = np.array([*texts, ""], object)  # the last: of −1, which is a missing text
+        self._require_range(ids[ids != -1], len(self._strings) - 1, "strings")
         codes, used = pd.factorize(ids)
         again, texts = pd.factorize(self._strings[used])  # an edited store may hold a text twice
         return pd.Categorical.from_codes(

@@ -1,0 +1,81 @@
+"""A table of many rows is stored in parts, and reads as one of few rows does."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from xsp_post.model.results import Analysis, empty_table
+from xsp_post.store.pages import LEAST_ROWS
+from xsp_post.store.store import open_store, write_store
+
+
+def _paths(count: int) -> pd.DataFrame:
+    numbers = np.arange(count)
+    frame = empty_table("paths").reindex(range(count))
+    names = pd.Index([f"rän\x00ge {i}" for i in range(count)])
+    causes = np.where(numbers % 3 > 0, numbers % 3 - 1, -1)
+    columns = {
+        "capture_id": np.zeros(count, np.int64),
+        "path_id": numbers,
+        "parent_path_id": np.where(numbers % 2 > 0, numbers // 2, -1),
+        "level": pd.Categorical(["layer"] * count, ["model", "layer"]),
+        "name": pd.Categorical.from_codes(numbers[::-1], names),
+        "idle_cause": pd.Categorical.from_codes(causes, ["launch latency", "host"]),
+        "confidence": np.full(count, "", object),
+        "idle_ns": np.where(numbers % 5 > 0, numbers * 1.0, np.nan),
+        "busy_ns": np.full(count, np.nan),
+        "gap_ns": numbers + 0.5,
+        "is_inferred": np.ones(count, bool),
+    }
+    whole = {c: np.full(count, 7) for c in frame.columns if c.endswith(("_count", "_ns", "_bytes"))}
+    return frame.assign(**{"depth": 1, "span_kind": "nvtx", **whole, **columns})[list(frame.columns)]
+
+
+@pytest.fixture
+def stores(tmp_path):
+    """The store of many rows, and that of as many as are not split."""
+    for name, count in (("large", LEAST_ROWS), ("small", LEAST_ROWS - 1)):
+        frames = {"captures": empty_table("captures"), "findings": empty_table("findings"), "paths": _paths(count)}
+        write_store(Analysis(frames, []), tmp_path / name)
+    return tmp_path / "large", tmp_path / "small"
+
+
+def test_a_view_shows_what_a_table_of_fewer_rows_holds(stores):
+    shown = []
+    for path in stores:
+        with closing(sqlite3.connect(path)) as database:
+            columns = [row[1] for row in database.execute("PRAGMA table_info(paths)")]
+            rows = database.execute("SELECT * FROM paths ORDER BY path_id").fetchmany(LEAST_ROWS - 1)
+            kinds = dict(database.execute("SELECT name, type FROM sqlite_master").fetchall())
+            shown.append((columns, [{**dict(zip(columns, row)), "name": ""} for row in rows], kinds["paths"]))
+    assert (shown[0][2], shown[1][2]) == ("view", "table")
+    assert shown[0][:2] == shown[1][:2]
+    first, second = shown[0][1][:2]
+    assert (first["idle_cause"], second["idle_cause"], first["confidence"]) == (None, "launch latency", "")
+    assert (first["busy_ns"], first["idle_ns"], second["idle_ns"], second["gap_ns"]) == (None, None, 1.0, 1.5)
+
+
+def test_a_large_table_is_read_as_it_was_written(stores):
+    large, small = (open_store(path) for path in stores)
+    assert large.tables() == small.tables() == ["captures", "findings", "paths"]
+    read, few = large.frame("paths"), small.frame("paths")
+    assert list(read) == list(few)
+    for column in few.columns.drop("name"):
+        assert read[column].head(len(few)).astype(few[column].dtype).equals(few[column]), column
+    assert read["name"].tolist()[:2] == [f"rän\u2400ge {LEAST_ROWS - 1}", f"rän\u2400ge {LEAST_ROWS - 2}"]
+    assert large.frame("paths", ["idle_cause", "level"]).iloc[0].tolist() == ["", "layer"]
+
+
+def test_same_texts_of_several_columns_are_stored_once(stores):
+    with closing(sqlite3.connect(stores[0])) as database:
+        assert (
+            database.execute("SELECT count(*), count(DISTINCT text) FROM strings").fetchone() == (LEAST_ROWS + 6,) * 2
+        )
+        constants = [row[1] for row in database.execute("PRAGMA table_info(path_kinds)")]
+        assert {"level_string_id", "busy_ns", "copy_count"} < set(constants)
+        assert "name_string_id" not in constants
