@@ -55,6 +55,17 @@ def inside(point: np.ndarray, region_start: np.ndarray, region_end: np.ndarray) 
     return (at >= 0) & (region_end[np.maximum(at, 0)] > point)
 
 
+def in_order(values: np.ndarray) -> np.ndarray:
+    """The stable order of whole numbers: value and row are sorted as one number, several times as fast, if they fit."""
+    count = len(values)
+    low, high = (int(values.min()), int(values.max())) if count else (0, 0)
+    if not count or (high - low + 1) * count > np.iinfo(np.int64).max:
+        return np.argsort(values, kind="stable")
+    key = (values - low) * np.int64(count) + np.arange(count)
+    key.sort()
+    return key % count
+
+
 def distinct(values: np.ndarray) -> np.ndarray:
     """The different values, ascending. Sorts in place; of millions of numbers faster than a table of hashes."""
     values.sort()

@@ -12,7 +12,7 @@ import pandas as pd
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.attention import unfused_attention
-from xsp_post.names.families import families
+from xsp_post.names.families import is_of_family
 from xsp_post.replay.calls import LONG_HOST_NS, loads_code
 from xsp_post.replay.edges import DEVICE_WAIT, WAITS
 from xsp_post.replay.executions import Executions
@@ -165,7 +165,7 @@ def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> 
     """Which operations a change is about; bool."""
     operations = graph.recording.operations
     is_kernel = operations.kind == OperationKind.KERNEL
-    talks = is_kernel & (families(operations.name) == "communication")
+    talks = is_kernel & is_of_family(pd.Series(operations.name), "communication")
     if change.subject == "layer":
         assert change.pattern is not None
         return np.isin(operations.layer, _layers(change.pattern, results, capture_id))
@@ -208,7 +208,7 @@ def _roof_factors(
         if not len(known):
             continue
         values = known.assign(**{key: known[key].astype(object)}).groupby(key)["roof_ratio"].median()
-        asked = pd.Series((operations.name if key == "name" else operations.layer)[rows])
+        asked = pd.Series((np.asarray(operations.name, object) if key == "name" else operations.layer)[rows])
         found = asked.map(values).to_numpy(float)
         ratio = np.where(np.isnan(ratio), found, ratio)
     known_rows = ~np.isnan(ratio)

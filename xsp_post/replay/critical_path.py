@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.names.families import families
+from xsp_post.names.families import is_of_family
 from xsp_post.replay.executions import Clock
 from xsp_post.replay.graph import ARRIVAL, CALL, OPERATION, ORDER, RECORD, RETURN, ROOM, Graph, Steps, steps_of
 from xsp_post.replay.recording import OperationKind, Operations
@@ -26,7 +26,15 @@ HOST, LAUNCH, LATENCY, STREAM_GAP, SYNCHRONISATION = (
 COMMUNICATION = "communication"
 KINDS = (*(kind.name.lower() for kind in OperationKind), COMMUNICATION, HOST, LAUNCH, LATENCY, STREAM_GAP,
          SYNCHRONISATION)  # fmt: skip
-COLUMNS = ("kind", "name", "layer_index", "operation_index", "start_ns", "end_ns")
+COLUMNS = ("kind", "layer_index", "operation_index", "start_ns", "end_ns")
+_WORDS = pd.Index(KINDS, dtype=object)
+_NUMBER = {word: number for number, word in enumerate(KINDS)}
+# By kind of step what lies before it, unless it is an operation that waited for its launch (of `ARRIVAL` the other
+# ranks had not arrived), and whether the step is one of the host.
+_BEFORE_STEP = {CALL: HOST, OPERATION: STREAM_GAP, RETURN: SYNCHRONISATION, ROOM: LAUNCH, RECORD: STREAM_GAP,
+                ORDER: STREAM_GAP, ARRIVAL: COMMUNICATION}  # fmt: skip
+_BEFORE = np.array([_NUMBER[_BEFORE_STEP[step]] for step in sorted(_BEFORE_STEP)], np.int8)
+_IS_HOST = np.array([step in (CALL, ROOM, RETURN) for step in sorted(_BEFORE_STEP)])
 
 
 def critical_path(
@@ -88,8 +96,9 @@ def _decisive(steps: Steps, at: np.ndarray) -> np.ndarray:
     """For each step the one it waited for last; −1: none before it. ``at`` is made exact for calls that wait for
     several streams (in place)."""
     program = steps.program
-    first = _writer(program.target, program.first, program.register_count)
-    second = _writer(program.target, program.second, program.register_count)
+    count = len(program.target)
+    written = np.sort(program.target * count + np.arange(count))
+    first, second = _writer(written, program.first), _writer(written, program.second)
     second[program.second_ns == NEVER] = -1
     ready_second = np.where(second >= 0, at[np.maximum(second, 0)] + program.second_ns, NEVER)
     rows = np.flatnonzero(steps.kind == RETURN)
@@ -100,13 +109,13 @@ def _decisive(steps: Steps, at: np.ndarray) -> np.ndarray:
     return np.where(ready_second > ready_first, second, first)
 
 
-def _writer(target: np.ndarray, source: np.ndarray, register_count: int) -> np.ndarray:
-    """The step that wrote the source register of each step last; −1 none."""
-    count = len(target)
-    key = np.sort(target * count + np.arange(count))
-    place = np.searchsorted(key, source * count + np.arange(count), side="left") - 1
-    found = key[np.maximum(place, 0)]
-    return np.where((place >= 0) & (found // max(count, 1) == source), found % max(count, 1), -1)
+def _writer(written: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """The step that wrote the source register of each step last; −1 none. ``written``: by register and step, the
+    register times the number of steps, plus the step."""
+    count = len(source)
+    place = np.searchsorted(written, source * count + np.arange(count), side="left") - 1
+    step = written[np.maximum(place, 0)] - source * count
+    return np.where((place >= 0) & (step >= 0), step, -1)
 
 
 def _chain(before: np.ndarray, last: int) -> np.ndarray:
@@ -141,40 +150,38 @@ def _frame(
     if len(clock.call_start_ns):
         began = np.where(is_call, clock.call_start_ns[np.maximum(call, 0)], began)
     began = np.clip(began, came, done)
-    from_launch = np.zeros(count, bool)
-    from_launch[1:] = np.isin(kind[:-1], (CALL, ROOM, RETURN))
-    before = np.select(
-        [is_operation & from_launch, is_operation, is_call], [LATENCY, STREAM_GAP, HOST], SYNCHRONISATION
-    )
-    before = np.where(np.isin(kind, (RECORD, ORDER)), STREAM_GAP, before)
-    before = np.where(kind == ARRIVAL, COMMUNICATION, before)  # the other ranks had not arrived
-    before = np.where(room, LAUNCH, before).astype(object)
-    own = np.full(count, LAUNCH, object)
+    before = _BEFORE[kind]
+    before[1:][is_operation[1:] & _IS_HOST[kind[:-1]]] = _NUMBER[LATENCY]
+    own = np.full(count, _NUMBER[LAUNCH], np.int8)
     first_operation = _first_operation(operations, len(clock.call_start_ns))
     waits = graph.recording.calls.wait >= 0
-    own[is_call] = np.where(waits[call[is_call]], SYNCHRONISATION, LAUNCH)
-    words = np.array([kind.name.lower() for kind in OperationKind], object)[operations.kind[operation[is_operation]]]
-    talks = families(operations.name[operation[is_operation]]) == "communication"
-    own[is_operation] = np.where(talks, COMMUNICATION, words)
+    own[is_call] = np.where(waits[call[is_call]], _NUMBER[SYNCHRONISATION], _NUMBER[LAUNCH])
+    ran = operation[is_operation]
+    talks = is_of_family(pd.Series(operations.name[ran]), "communication")
+    own[is_operation] = np.where(talks, _NUMBER[COMMUNICATION], operations.kind[ran])
     about = np.where(is_operation, operation, first_operation[np.maximum(call, 0)] if len(first_operation) else -1)
     about = np.where((call < 0) & ~is_operation, -1, about)
     layer = np.where(about >= 0, operations.layer[np.maximum(about, 0)], -1) if len(operations) else about
-    name = np.full(count, "", object)
-    name[is_operation] = operations.name[operation[is_operation]]
-    parts = []
-    for k, (low, high, label) in enumerate(((came, began, before), (began, done, own))):
-        parts.append(pd.DataFrame({
-            "kind": label, "name": name if k else np.full(count, "", object), "layer_index": layer,
-            "operation_index": np.where(k == 1, operation, -1), "start_ns": low, "end_ns": high,
-            "order": np.arange(count) * 2 + k,
-        }))  # fmt: skip
-    frame = pd.concat(parts, ignore_index=True).sort_values("order", kind="stable")
+    low, high = _in_turn(came, began), _in_turn(began, done)
+    kept = np.flatnonzero(high > low)
+    step = kept // 2
+    columns: tuple[np.ndarray, ...] = (
+        _in_turn(before, own)[kept],
+        layer[step],
+        np.where(kept % 2, operation[step], -1),
+        low[kept],
+        high[kept],
+    )
     rest = int(done[-1]) if count else begin_ns
     if rest < end_ns:  # the host went on after its last call
-        tail = {"kind": HOST, "name": "", "layer_index": -1, "operation_index": -1, "start_ns": rest, "end_ns": end_ns}
-        frame = pd.concat([frame, pd.DataFrame([tail])], ignore_index=True)
-    frame = frame[frame["end_ns"] > frame["start_ns"]]
-    return frame[list(COLUMNS)].reset_index(drop=True)
+        columns = tuple(np.append(of, last) for of, last in zip(columns, (_NUMBER[HOST], -1, -1, rest, end_ns)))
+    kinds = pd.Categorical.from_codes(columns[0], _WORDS)
+    return pd.DataFrame(dict(zip(COLUMNS, (kinds, *columns[1:]))), copy=False)
+
+
+def _in_turn(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """One of the first, one of the second, the next of the first …"""
+    return np.stack([first, second], axis=1).ravel()
 
 
 def _first_operation(operations: Operations, call_count: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import cut
+from xsp_post.arrays.cutting import cut, in_order
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import loads_code
@@ -362,8 +362,8 @@ def _first_launches(tree: Tree) -> np.ndarray:
 
 
 def _coalesced(pieces: pd.DataFrame) -> pd.DataFrame:
-    """In order of device and time, neighbours of one gap that differ in nothing made one."""
-    order = np.lexsort((pieces["start_ns"].to_numpy(), pieces["device"].to_numpy()))
+    """Of one device in order of time, neighbours of one gap that differ in nothing made one."""
+    order = in_order(pieces["start_ns"].to_numpy())
     same = np.ones(max(len(pieces) - 1, 0), bool)
     for column in ("gap", "cause", "call_id", "node_id", "iteration_index", "layer_node_id", "detail_id"):
         values = pieces[column].to_numpy()[order]
@@ -371,6 +371,5 @@ def _coalesced(pieces: pd.DataFrame) -> pd.DataFrame:
     first = np.flatnonzero(np.r_[True, ~same][: len(pieces)])
     last = np.r_[first[1:] - 1, len(pieces) - 1][: len(first)]
     end = pieces["end_ns"].to_numpy()[order[last]]
-    merged = pieces.take(order[first]).reset_index(drop=True)
-    merged["end_ns"] = end
-    return merged
+    rows = order[first]
+    return pd.DataFrame({str(name): pieces[name].to_numpy()[rows] for name in pieces} | {"end_ns": end}, copy=False)

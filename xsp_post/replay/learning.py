@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.names.families import families, normalise_kernel_name
+from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.replay.edges import EVENT_WAIT, WAITS
 from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, OperationKind, Recording
 
@@ -268,7 +268,10 @@ def meetings_of(recording: Recording) -> np.ndarray:
     """The operations of each collective that several processes of a capture took part in: the k-th of a name on each,
     where all have equally many and in the same order. Shape (meetings, ranks)."""
     operations = recording.operations
-    talks = np.flatnonzero((operations.kind == OperationKind.KERNEL) & (families(operations.name) == "communication"))
+    if (operations.process == operations.process[:1]).all():
+        return np.zeros((0, 1), np.int64)
+    of_family = is_of_family(pd.Series(operations.name), "communication")
+    talks = np.flatnonzero((operations.kind == OperationKind.KERNEL) & of_family)
     processes = np.unique(operations.process[talks])
     if len(processes) < 2:
         return np.zeros((0, 1), np.int64)

@@ -53,7 +53,7 @@ class Operations:
     place: np.ndarray  # position among the calls where it is enqueued: `call`, or that of the next of its stream
     iteration: np.ndarray  # −1 none
     layer: np.ndarray  # layers.layer_index, −1 none
-    name: np.ndarray  # object
+    name: pd.Categorical
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -85,7 +85,7 @@ class Recording:
 
 def read_recording(results: Results, capture_id: int) -> Recording:
     """The calls and operations of one capture, from a store or an analysis in memory."""
-    rows = _operations(results, capture_id)
+    rows, name = _operations(results, capture_id)
     edges = frame_or_empty(results, "dependencies")
     edges = edges[edges["capture_id"] == capture_id] if len(edges) else edges
     waits = edges[edges["kind"].isin(WAITS)]
@@ -97,11 +97,11 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     place = _place(stream, rows["start_ns"].to_numpy(), call_of_row, len(calls))
     order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
     taken = {name: rows[name].to_numpy()[order] for name in
-             ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "name")}  # fmt: skip
+             ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index")}  # fmt: skip
     operations = Operations(
         kind=taken["kind"], process=taken["process"], stream=stream[order], start_ns=taken["start_ns"],
         end_ns=taken["end_ns"], call=call_of_row[order], place=place[order], iteration=taken["iteration_index"],
-        layer=taken["layer_index"], name=taken["name"],
+        layer=taken["layer_index"], name=name[order],
     )  # fmt: skip
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
@@ -115,7 +115,8 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     )  # fmt: skip
 
 
-def _operations(results: Results, capture_id: int) -> pd.DataFrame:
+def _operations(results: Results, capture_id: int) -> tuple[pd.DataFrame, pd.Categorical]:
+    """Kernels and other device operations of a capture, and their names."""
     kernels = results.frame("kernels", [*_OPERATION_COLUMNS, "layer_index"])
     kernels = kernels[kernels["capture_id"].to_numpy() == capture_id]
     kernels = kernels.assign(kind=int(OperationKind.KERNEL))
@@ -123,14 +124,20 @@ def _operations(results: Results, capture_id: int) -> pd.DataFrame:
     memory = memory[memory["capture_id"].to_numpy() == capture_id]
     codes = {kind.name.lower(): int(kind) for kind in OperationKind}
     memory = memory.assign(kind=memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64), layer_index=-1)
-    rows = pd.concat(
-        [frame.assign(name=frame["name"].astype(object)) for frame in (kernels, memory) if len(frame)] or [kernels],
-        ignore_index=True,
-    )
+    parts = [frame for frame in (kernels, memory) if len(frame)] or [kernels]
+    names = [frame.pop("name") for frame in parts]
+    rows = pd.concat(parts, ignore_index=True)
     whole = ["iteration_index", "layer_index", "process_id", "device_id", "stream_id", "launch_start_ns",
              "launch_end_ns", "launch_thread_id", "start_ns", "end_ns", "kind"]  # fmt: skip
     filled = {name: pd.to_numeric(rows[name]).fillna(-1).astype(np.int64) for name in whole}
-    return rows.assign(**filled)
+    return rows.assign(**filled), _numbered(names)
+
+
+def _numbered(names: list[pd.Series]) -> pd.Categorical:
+    if len(names) == 1 and isinstance(names[0].dtype, pd.CategoricalDtype):
+        return pd.Categorical(names[0])
+    codes, texts = pd.factorize(np.concatenate([name.to_numpy(object) for name in names]))
+    return pd.Categorical.from_codes(codes, pd.Index(texts, dtype=object))
 
 
 def _streams(rows: pd.DataFrame) -> tuple[np.ndarray, list[tuple[int, int, int]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.categories import categorical
 from xsp_post.model.results import Results
 from xsp_post.replay.executions import recorded_clock
 from xsp_post.replay.fidelity import Identity, identity_of
@@ -26,7 +27,8 @@ def replay_frames(results: Results) -> dict[str, pd.DataFrame]:
             continue
         rows.append(replay_row(int(capture_id), identity))
         paths.append(path_rows(int(capture_id), identity))
-    path = pd.concat(paths, ignore_index=True) if paths else pd.DataFrame(columns=column_names("critical_path"))
+    paths = paths or [pd.DataFrame(columns=column_names("critical_path"))]
+    path = pd.concat(paths, ignore_index=True) if len(paths) > 1 else paths[0]
     return {"replays": pd.DataFrame(rows, columns=column_names("replays")), "critical_path": path}
 
 
@@ -53,32 +55,27 @@ def path_rows(capture_id: int, identity: Identity) -> pd.DataFrame:
     )
     if path.empty:  # an execution without any host call or device work
         return pd.DataFrame(columns=column_names("critical_path"))
-    alike = np.zeros(len(path), bool)
-    for name in ("kind", "name", "layer_index"):
-        values = path[name].to_numpy()
-        same = values[1:] == values[:-1]
-        alike[1:] = same if name == "kind" else alike[1:] & same
-    group = np.cumsum(~alike) - 1
-    first = np.flatnonzero(~alike)
+    operation, layer = path["operation_index"].to_numpy(), path["layer_index"].to_numpy()
+    names, kind = graph.recording.operations.name, path["kind"].array
+    name = np.where(operation >= 0, names.codes[operation], -1)
+    is_new = np.append(True, np.zeros(len(path) - 1, bool))
+    for of in (kind.codes, name, layer):
+        is_new[1:] |= of[1:] != of[:-1]
+    group, first = np.cumsum(is_new) - 1, np.flatnonzero(is_new)
     last = np.append(first[1:], len(path)) - 1
-    counts = np.bincount(group, weights=path["operation_index"].to_numpy() >= 0, minlength=len(first))
-    zero = graph.begin_ns
-    rows = path.iloc[first]
-    layer = rows["layer_index"].to_numpy(float)
-    start, end = rows["start_ns"].to_numpy() + zero, path["end_ns"].to_numpy()[last] + zero
+    start = path["start_ns"].to_numpy()[first] + graph.begin_ns
+    end = path["end_ns"].to_numpy()[last] + graph.begin_ns
     index = int(executions.index[which])
-    frame = pd.DataFrame(
-        {
-            "capture_id": np.full(len(first), capture_id, np.int64),
-            "iteration_index": np.full(len(first), np.nan if index < 0 else index, float),
-            "step_index": np.arange(len(first), dtype=np.int64),
-            "kind": rows["kind"].to_numpy(object),
-            "name": rows["name"].to_numpy(object),
-            "layer_index": np.where(layer < 0, np.nan, layer),
-            "operation_count": counts.astype(np.int64),
-            "start_ns": start.astype(np.int64),
-            "end_ns": end.astype(np.int64),
-            "duration_ns": (end - start).astype(np.int64),
-        }
-    )
-    return frame[column_names("critical_path")]
+    columns = {
+        "capture_id": np.full(len(first), capture_id, np.int64),
+        "iteration_index": np.full(len(first), np.nan if index < 0 else index, float),
+        "step_index": np.arange(len(first), dtype=np.int64),
+        "kind": kind[first],
+        "name": categorical(name[first], names.categories.to_numpy(object)),
+        "layer_index": np.where(layer[first] < 0, np.nan, layer[first]),
+        "operation_count": np.bincount(group[operation >= 0], minlength=len(first)),
+        "start_ns": start,
+        "end_ns": end,
+        "duration_ns": end - start,
+    }
+    return pd.DataFrame({column: columns[column] for column in column_names("critical_path")}, copy=False)

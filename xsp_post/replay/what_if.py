@@ -234,7 +234,7 @@ def _path(
 ) -> pd.DataFrame:
     """The critical path of the middle execution, summed up by layer and kind, longest first."""
     path = path_of_execution(graph, executions, clock, measured, middle_execution(measured), steps)
-    path["duration_ns"] = path["end_ns"] - path["start_ns"]
+    path = path.assign(kind=path["kind"].astype("str"), duration_ns=path["end_ns"] - path["start_ns"])
     summed = path.groupby(["layer_index", "kind"])["duration_ns"].sum().reset_index()
     layers = frame_or_empty(results, "layers", ["layer_index", "layer_name"]).drop_duplicates("layer_index")
     names = layers.set_index("layer_index")["layer_name"].astype(str)

@@ -6,6 +6,8 @@ sum to the busy time.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
@@ -14,14 +16,15 @@ from xsp_post.arrays.intervals import union
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
-from xsp_post.names.families import FAMILIES, families, matches, without_tensor_cores
+from xsp_post.names.families import FAMILIES, OTHER, RULES, matches, rule_index, without_tensor_cores
 from xsp_post.replay.gaps import device_codes, different, execution_intervals, rows_of
 
 # Where a piece of time lies.
 EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT = "execution", "warm-up", "outside", "lead-in", "lead-out"
 SCOPES = (EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT)
 _MATRIX = [FAMILIES.index(family) for family in ("gemm", "convolution", "attention")]
-_COMMUNICATION, _ELEMENTWISE, _OTHER = (FAMILIES.index(family) for family in ("communication", "elementwise", "other"))
+_COMMUNICATION, _ELEMENTWISE, _OTHER = (FAMILIES.index(family) for family in ("communication", "elementwise", OTHER))
+_OF_RULE = np.array([FAMILIES.index(family) for family in (*(rule.family for rule in RULES), OTHER)], np.int8)
 _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
 
 
@@ -49,10 +52,11 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
     """
     codes, _ = device_codes(tree)
     of_activity = scope_of_iterations(tree).astype(np.int8)[tree.activities["iteration_index"].to_numpy()]
-    family = _families(tree)
+    activity_names = _names_of(tree)
+    family = activity_names.family[activity_names.code]
     runs = execution_intervals(tree)
-    names = _gpu_names(tree)
-    device_of_cause, scope_of_cause = causes["device_id"].to_numpy(), causes["scope"].to_numpy(object)
+    gpu_names = _gpu_names(tree)
+    device_of_cause, scope_of_cause = causes["device_id"].to_numpy(), causes["scope"].cat.codes.to_numpy()
     idle_of_cause = causes["idle_ns"].to_numpy()
     rows = []
     for number, device in enumerate(devices.to_dict("records")):  # a handful of devices
@@ -61,7 +65,7 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
         inside = of_activity[mine]
         for index, name in enumerate(SCOPES):
             parts = busy[index]
-            idle = int(idle_of_cause[(device_of_cause == device["device_id"]) & (scope_of_cause == name)].sum())
+            idle = int(idle_of_cause[(device_of_cause == device["device_id"]) & (scope_of_cause == index)].sum())
             if not idle and not parts.any():
                 continue
             chosen = np.flatnonzero(inside == index)
@@ -70,7 +74,7 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
             rows.append(
                 {
                     "device_id": int(device["device_id"]),
-                    "gpu_name": names.get(int(device["device_id"]), ""),
+                    "gpu_name": gpu_names.get(int(device["device_id"]), ""),
                     "scope": name,
                     "window_ns": int(parts.sum()) + idle,
                     "busy_ns": int(parts.sum()),
@@ -79,19 +83,31 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
                     "communication_ns": int(parts[1]),
                     "copy_busy_ns": int(parts[2]),
                     "graph_busy_ns": int(parts[3]),
-                    **_kernel_facts(tree, chosen, family[chosen]),
+                    **_kernel_facts(tree, chosen, activity_names),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def _families(tree: Tree) -> np.ndarray:
-    """Family of every activity by its name, as index into `FAMILIES`; int8."""
-    ids = tree.activities["name_id"].to_numpy()
-    codes, used = pd.factorize(ids)
-    texts = [str(tree.strings[name]) if name >= 0 else "" for name in used.tolist()]
-    number = {family: index for index, family in enumerate(FAMILIES)}
-    return np.array([number[family] for family in [*families(texts), "other"]], np.int8)[codes]
+@dataclass
+class _Names:
+    """What the names of activities say, once for each different one."""
+
+    code: np.ndarray  # of each activity, into the others
+    texts: np.ndarray  # object, '' for none
+    family: np.ndarray  # index into `FAMILIES`; int8
+    is_layout: np.ndarray
+    is_simt: np.ndarray  # a matrix product without tensor cores
+
+
+def _names_of(tree: Tree) -> _Names:
+    code, used = pd.factorize(tree.activities["name_id"].to_numpy())
+    texts = np.append(tree.strings, "").astype(object)[used]
+    family = _OF_RULE[rule_index(texts)]
+    matrix = np.flatnonzero(np.isin(family, _MATRIX))
+    is_simt = np.zeros(len(texts), bool)
+    is_simt[matrix] = without_tensor_cores(texts[matrix])
+    return _Names(code, texts, family, matches(texts, _LAYOUT), is_simt)
 
 
 def _gpu_names(tree: Tree) -> dict[int, str]:
@@ -152,30 +168,24 @@ def _covered(
     return result
 
 
-def _kernel_facts(tree: Tree, rows: np.ndarray, family: np.ndarray) -> dict[str, object]:
+def _kernel_facts(tree: Tree, rows: np.ndarray, names: _Names) -> dict[str, object]:
     """Sums of kernel durations that a verdict needs: by what kernels do, and the heaviest name."""
     activities = tree.activities
-    is_kernel = activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL
-    rows, family = rows[is_kernel], family[is_kernel]
+    rows = rows[activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL]
     duration = activities["end_ns"].to_numpy()[rows] - activities["start_ns"].to_numpy()[rows]
-    codes, used = pd.factorize(activities["name_id"].to_numpy()[rows])
-    by_name, count = sums_per_node(codes, duration, len(used)), np.bincount(codes, minlength=len(used))
-    texts = [str(tree.strings[name]) if name >= 0 else "" for name in used.tolist()]
-    of_name = np.zeros(len(used), family.dtype)  # the family hangs on the name alone
-    of_name[codes] = family
-    is_matrix = np.isin(of_name, _MATRIX)
-    layout = matches(texts, _LAYOUT) if texts else np.zeros(0, bool)
-    is_simt = is_matrix & without_tensor_cores(texts) if texts else is_matrix
-    top = int(by_name.argmax()) if len(by_name) else -1
+    codes = names.code[rows]
+    by_name = sums_per_node(codes, duration, len(names.texts))
+    is_matrix = np.isin(names.family, _MATRIX)
+    top = int(codes[by_name[codes].argmax()]) if len(codes) else -1  # of equal sums the first that ran
     return {
         "kernel_count": len(rows),
         "kernel_ns": int(by_name.sum()),
         "matrix_ns": int(by_name[is_matrix].sum()),
-        "matrix_count": int(count[is_matrix].sum()),
-        "simt_matrix_ns": int(by_name[is_simt].sum()),
-        "elementwise_ns": int(by_name[of_name == _ELEMENTWISE].sum()),
-        "layout_ns": int(by_name[layout].sum()),
-        "other_kernel_ns": int(by_name[of_name == _OTHER].sum()),
-        "top_kernel": texts[top] if top >= 0 else "",
+        "matrix_count": int(is_matrix[codes].sum()),
+        "simt_matrix_ns": int(by_name[names.is_simt].sum()),
+        "elementwise_ns": int(by_name[names.family == _ELEMENTWISE].sum()),
+        "layout_ns": int(by_name[names.is_layout].sum()),
+        "other_kernel_ns": int(by_name[names.family == _OTHER].sum()),
+        "top_kernel": names.texts[top] if top >= 0 else "",
         "top_kernel_ns": int(by_name[top]) if top >= 0 else 0,
     }

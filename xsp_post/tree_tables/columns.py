@@ -45,16 +45,6 @@ def empty_table(name: str) -> pd.DataFrame:
     return pd.DataFrame({c.name: pd.Series(dtype="object" if c.dtype == "str" else c.dtype) for c in columns})
 
 
-def categorical(codes: np.ndarray, texts: np.ndarray) -> pd.Categorical:
-    """Texts by number as a categorical that holds only the texts in use; −1 becomes ''."""
-    rows, unique = pd.factorize(codes)
-    values = pd.Index([str(texts[u]) if u >= 0 else "" for u in unique.tolist()], dtype=object)
-    if not values.is_unique:
-        row_of_value, distinct = values.factorize()
-        rows, values = row_of_value[rows], pd.Index(distinct)
-    return pd.Categorical.from_codes(rows, values)
-
-
 def named(codes: np.ndarray, members: type[IntEnum]) -> pd.Categorical[str]:
     return pd.Categorical.from_codes(codes, pd.Index([m.name.lower() for m in members]))
 

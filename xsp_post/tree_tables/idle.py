@@ -2,56 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.categories import categorical
+from xsp_post.arrays.cutting import in_order
 from xsp_post.arrays.rollup import add_up
 from xsp_post.model.tree import Tree
 from xsp_post.replay.host_state import Cause
 from xsp_post.replay.idle import Idle, IdleBlocks
 from xsp_post.replay.windows import SCOPES, device_windows, scope_of_pieces
 from xsp_post.schemas import column_names
-from xsp_post.tree_tables.columns import categorical
+
+_Columns = dict[str, np.ndarray]
 
 CAUSES = pd.Index([cause.name.lower() for cause in Cause])
 _MOST_CODES = 1 << 62
+_OF_PIECES = ("device", "start_ns", "end_ns", "cause", "call_id", "detail_id", "node_id", "layer_index",
+              "iteration_index")  # fmt: skip
+_CAUSE_COLUMNS = [name for name in column_names("idle_causes") if name != "capture_id"]
 
 
 def idle_frames(tree: Tree, paths: pd.DataFrame, *, with_pieces: bool = True) -> dict[str, pd.DataFrame]:
     """The tables of idle time without their capture. ``paths`` gets its columns about waiting in place. Without
     ``with_pieces`` there is no table of them."""
     blocks = IdleBlocks(tree)
-    sums: list[pd.DataFrame] = []
-    kept: list[pd.DataFrame] = []
+    sums: list[_Columns] = []
+    kept: list[_Columns] = []
     for pieces in blocks.pieces():
+        pieces["layer_index"] = _layer_index(tree, pieces)
         sums.append(_summed(tree, pieces))
         if with_pieces:
-            kept.append(pieces)
+            kept.append({name: pieces[name].to_numpy() for name in _OF_PIECES})
     causes = _named(tree, sums, blocks.devices, blocks.strings())
     give_paths_their_waits(paths, causes)
     windows = device_windows(tree, blocks.devices, causes)
     wanted = [name for name in column_names("device_windows") if name != "capture_id"]
     frames = {"idle_causes": causes, "device_windows": windows.reindex(columns=wanted)}
     if with_pieces:
-        frames["idle"] = idle_frame(tree, Idle(pd.concat(kept, ignore_index=True), blocks.devices, blocks.strings()))
+        frames["idle"] = _idle_frame(_joined(kept), blocks.devices, blocks.strings())
     return frames
 
 
-def idle_frame(tree: Tree, idle: Idle) -> pd.DataFrame:
+def _idle_frame(pieces: _Columns, devices: pd.DataFrame, strings: np.ndarray) -> pd.DataFrame:
     """One row per piece, in order of device and time."""
-    pieces = idle.pieces
-    number = np.append(idle.devices["device_id"].to_numpy(), -1)
+    number = np.append(devices["device_id"].to_numpy(), -1)
     return pd.DataFrame(
         {
-            "device_id": number[pieces["device"].to_numpy()],
-            "start_ns": pieces["start_ns"].to_numpy(),
-            "end_ns": pieces["end_ns"].to_numpy(),
-            "cause": pd.Categorical.from_codes(pieces["cause"].to_numpy(), CAUSES),
-            "call_name": categorical(pieces["call_id"].to_numpy(), idle.strings),
-            "detail": categorical(pieces["detail_id"].to_numpy(), idle.strings),
-            "node_id": pieces["node_id"].to_numpy(),
-            "layer_index": _layer_index(tree, pieces),
-            "iteration_index": pieces["iteration_index"].to_numpy(),
+            "device_id": number[pieces["device"]],
+            "start_ns": pieces["start_ns"],
+            "end_ns": pieces["end_ns"],
+            "cause": pd.Categorical.from_codes(pieces["cause"], CAUSES),
+            "call_name": categorical(pieces["call_id"], strings),
+            "detail": categorical(pieces["detail_id"], strings),
+            "node_id": pieces["node_id"],
+            "layer_index": pieces["layer_index"],
+            "iteration_index": pieces["iteration_index"],
         },
         copy=False,
     )
@@ -67,64 +75,69 @@ def _layer_index(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
 
 def idle_causes_frame(tree: Tree, idle: Idle) -> pd.DataFrame:
     """The pieces summed by device, scope, cause, call, detail, range and layer; longest sums first."""
-    return _named(tree, [_summed(tree, idle.pieces)], idle.devices, idle.strings)
+    pieces = idle.pieces.assign(layer_index=_layer_index(tree, idle.pieces))
+    return _named(tree, [_summed(tree, pieces)], idle.devices, idle.strings)
 
 
-def _summed(tree: Tree, pieces: pd.DataFrame) -> pd.DataFrame:
+def _summed(tree: Tree, pieces: pd.DataFrame) -> _Columns:
     """One row per combination of `_KEYS` in order of first appearance, with the node of its first piece."""
     node = pieces["node_id"].to_numpy()
-    rows = {
-        "device": pieces["device"].to_numpy(),
-        "scope": scope_of_pieces(tree, pieces),
-        "cause": pieces["cause"].to_numpy(),
-        "call_id": pieces["call_id"].to_numpy(),
-        "detail_id": pieces["detail_id"].to_numpy(),
-        "path_id": np.where(node >= 0, tree.nodes["path_id"].to_numpy()[np.maximum(node, 0)], -1),
-        "layer_index": _layer_index(tree, pieces),
-        "node_id": node,
-    }
     length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
-    return _combined(rows, length, np.ones(len(node), np.int64), length)
+    columns = {name: pieces[name].to_numpy() for name in ("device", "cause", "call_id", "detail_id", "layer_index")}
+    return _combined(
+        columns
+        | {
+            "scope": scope_of_pieces(tree, pieces),
+            "path_id": np.where(node >= 0, tree.nodes["path_id"].to_numpy()[np.maximum(node, 0)], -1),
+            "node_id": node,
+            "idle_ns": length,
+            "piece_count": np.ones(len(node), np.int64),
+            "longest_ns": length,
+        }
+    )
+
+
+def _joined(parts: list[_Columns]) -> _Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 _KEYS = ("device", "scope", "cause", "call_id", "detail_id", "path_id", "layer_index")
 
 
-def _combined(rows: dict[str, np.ndarray], idle: np.ndarray, pieces: np.ndarray, longest: np.ndarray) -> pd.DataFrame:
-    group, first = _groups([rows[key] for key in _KEYS], len(idle))
-    sums = {name: np.zeros(len(first), np.int64) for name in ("idle_ns", "piece_count", "longest_ns")}
-    np.add.at(sums["idle_ns"], group, idle)
-    np.add.at(sums["piece_count"], group, pieces)
-    np.maximum.at(sums["longest_ns"], group, longest)
-    return pd.DataFrame({name: values[first] for name, values in rows.items()} | sums)
+def _combined(rows: _Columns) -> _Columns:
+    order, begin = _groups([rows[key] for key in _KEYS], len(rows["node_id"]))
+    if len(begin) == len(order):  # nothing to sum
+        return rows
+    first = np.minimum.reduceat(order, begin)
+    appeared = np.argsort(first)
+    result = {name: values[first[appeared]] for name, values in rows.items()}
+    for name, put in (("idle_ns", np.add), ("piece_count", np.add), ("longest_ns", np.maximum)):
+        result[name] = put.reduceat(rows[name][order], begin)[appeared]
+    return result
 
 
-def _named(tree: Tree, sums: list[pd.DataFrame], devices: pd.DataFrame, strings: np.ndarray) -> pd.DataFrame:
+def _named(tree: Tree, sums: list[_Columns], devices: pd.DataFrame, strings: np.ndarray) -> pd.DataFrame:
     """``idle_causes`` of the sums of all blocks."""
-    summed = sums[0]
-    if len(sums) > 1:
-        every = pd.concat(sums, ignore_index=True)
-        amounts = (every.pop(name).to_numpy() for name in ("idle_ns", "piece_count", "longest_ns"))
-        summed = _combined({str(name): values.to_numpy() for name, values in every.items()}, *amounts)
+    summed = _combined(_joined(sums)) if len(sums) > 1 else sums[0]
     number = np.append(devices["device_id"].to_numpy(), -1)
-    node, path, layer = (summed[name].to_numpy() for name in ("node_id", "path_id", "layer_index"))
+    node, path = summed["node_id"], summed["path_id"]
     owner = tree.nodes["folded_id"].to_numpy()[np.maximum(node, 0)]
     is_owned = (node > 0) & (path >= 0)
-    frame = pd.DataFrame(
-        {
-            "device_id": number[summed["device"].to_numpy()],
-            "scope": pd.Categorical.from_codes(summed["scope"].to_numpy(), pd.Index(SCOPES)),
-            "cause": pd.Categorical.from_codes(summed["cause"].to_numpy(), CAUSES),
-            "call_name": categorical(summed["call_id"].to_numpy(), strings),
-            "detail": categorical(summed["detail_id"].to_numpy(), strings),
-            "path_id": path,
-            "owner": categorical(np.where(is_owned, owner, -1), np.asarray(tree.names.folded_names, object)),
-            "layer_index": layer,
-            "layer_path": categorical(layer - 1, _layer_paths(tree)),
-            **{name: summed[name].to_numpy() for name in ("idle_ns", "piece_count", "longest_ns")},
-        }
-    )
-    return frame.sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)
+    order = in_order(-summed["idle_ns"])
+    texts = {
+        "call_name": categorical(summed["call_id"], strings),
+        "detail": categorical(summed["detail_id"], strings),
+        "owner": categorical(np.where(is_owned, owner, -1), np.asarray(tree.names.folded_names, object)),
+        "layer_path": categorical(summed["layer_index"] - 1, _layer_paths(tree)),
+    }
+    columns: dict[str, Any] = {
+        "device_id": number[summed["device"]],
+        "scope": pd.Categorical.from_codes(summed["scope"], pd.Index(SCOPES)),
+        "cause": pd.Categorical.from_codes(summed["cause"], CAUSES),
+        **texts,
+        **{name: summed[name] for name in ("path_id", "layer_index", "idle_ns", "piece_count", "longest_ns")},
+    }
+    return pd.DataFrame({name: columns[name][order] for name in _CAUSE_COLUMNS}, copy=False)
 
 
 def _layer_paths(tree: Tree) -> np.ndarray:
@@ -133,7 +146,8 @@ def _layer_paths(tree: Tree) -> np.ndarray:
 
 
 def _groups(keys: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Number the different combinations: group of every row, and the first row of every group."""
+    """The rows in an order in which those with the same keys follow one another, ascending, and where each such group
+    begins."""
     code, size = np.zeros(count, np.int64), 1
     for values in keys if count else ():
         low = int(values.min())
@@ -143,10 +157,10 @@ def _groups(keys: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]
             size = len(used)
         code = code * spread + (values - low)
         size *= spread
-    code, _ = pd.factorize(code)
-    first = np.zeros(int(code.max(initial=-1)) + 1, np.int64)
-    first[code[::-1]] = np.arange(count)[::-1]
-    return code, first
+    order = np.argsort(code)
+    code = code[order]
+    begin = np.flatnonzero(np.r_[True, code[1:] != code[:-1]][:count])
+    return order, begin
 
 
 def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:

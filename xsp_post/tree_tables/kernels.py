@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.categories import categorical
 from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind
 from xsp_post.model.tree import Attribution, LayerAttribution, Tree
-from xsp_post.tree_tables.columns import Launches, Threads, categorical, named
+from xsp_post.tree_tables.columns import Launches, Threads, named
 from xsp_post.tree_tables.operations import copy_directions, memory_kind, memory_kind_names
 
 

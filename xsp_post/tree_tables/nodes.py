@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.categories import categorical
 from xsp_post.model.levels import Level
 from xsp_post.model.tree import Tree
-from xsp_post.tree_tables.columns import Threads, categorical, span_kinds
+from xsp_post.tree_tables.columns import Threads, span_kinds
 
 
 def nodes_frame(tree: Tree, threads: Threads) -> pd.DataFrame:

@@ -6,10 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.categories import categorical
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind, MemoryKind
 from xsp_post.model.tree import Tree
-from xsp_post.tree_tables.columns import categorical, named
+from xsp_post.tree_tables.columns import named
 
 _DIRECTIONS = pd.Index(dict.fromkeys(COPY_DIRECTIONS))
 _MEMORY = pd.Index(["" if kind is MemoryKind.UNKNOWN else kind.name.lower().replace("_", " ") for kind in MemoryKind])
