@@ -19,6 +19,7 @@ from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.model.tree import Attribution, LayerAttribution, balance
 from xsp_post.reports.terminal import balance_line
+from xsp_post.tree_steps.attribution import _lookup
 from xsp_post.tree_tables import core_frames
 
 
@@ -71,6 +72,13 @@ def test_correlation_ids_that_collide_between_processes(tmp_path):
     rows = owners(tree_of(builder, tmp_path))
     assert rows["one"][0] == "work one" and rows["two"][0] == "work two"
     assert len(rows) == 2
+
+
+@pytest.mark.parametrize("low", [-(2**40), 2**40, 2**63 - 2, -(2**63)])
+def test_correlation_ids_of_kernels_are_32_bits_and_those_of_launches_64(low):
+    keys, of_kernels = np.array([low, low + 1]), np.array([5, 2**31 - 1], np.int32)
+    for wanted, found in ((of_kernels, [-1, -1]), (of_kernels[:0], []), (keys[::-1], [1, 0])):
+        assert _lookup(keys, np.zeros(2, bool), wanted).tolist() == found
 
 
 def test_a_driver_row_and_a_backtrace_row_never_double_a_kernel(tmp_path):

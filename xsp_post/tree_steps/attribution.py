@@ -60,9 +60,9 @@ def _rows(mask: np.ndarray) -> np.ndarray | slice:
 def _lookup(keys: np.ndarray, is_driver: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Position in ``keys`` of every wanted key, −1 none. Of several equal keys: runtime rows before driver
     rows (the call the program made, not the one inside it), the first of those."""
-    low, high = int(keys.min()), int(keys.max())
+    low, high = np.int64(keys.min()), np.int64(keys.max())  # either side may be int32
     inside = (wanted >= low) & (wanted <= high)
-    if high - low < 8 * len(keys) + 1024:
+    if int(high) - int(low) < 8 * len(keys) + 1024:
         # written backwards, the first of equals is the last to be written and stays
         table = np.full(high - low + 1, -1, np.int32)
         if is_driver.any():
