@@ -16,7 +16,7 @@ from properties import examples
 
 from xsp_post import pipeline
 from xsp_post.base.errors import CaptureError
-from xsp_post.ingest import trace_events
+from xsp_post.ingest import json_times, trace_events
 from xsp_post.ingest.interning import short_kernel_name
 from xsp_post.ingest.kineto import read_kineto, sniff_kineto
 from xsp_post.ingest.kineto_columns import Collector
@@ -277,10 +277,10 @@ def test_pieces_give_what_the_whole_gives(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "t.json"
     path.write_text('{"schemaVersion": 1, "traceEvents": [' + body + '], "baseTimeNanoseconds": 5}')
     whole: list[dict] = []
-    trace_events.read_events(path, whole.extend)
+    trace_events.read_events(path, lambda events, times_of: not whole.extend(events))
     monkeypatch.setattr(trace_events, "_PIECE_BYTES", 700)
     pieces: list[list[dict]] = []
-    metadata = trace_events.read_events(path, pieces.append)
+    metadata = trace_events.read_events(path, lambda events, times_of: not pieces.append(events))
     assert [e for piece in pieces for e in piece] == whole
     assert len(pieces) > 20 and len(whole) == 200
     assert metadata["baseTimeNanoseconds"] == 5
@@ -294,16 +294,39 @@ def test_lists_of_objects_within_events_and_behind_them(tmp_path: Path, monkeypa
     path.write_text(json.dumps({"traceEvents": events, "deviceProperties": objects}))
     monkeypatch.setattr(trace_events, "_PIECE_BYTES", piece_bytes)
     found: list[Event] = []
-    metadata = trace_events.read_events(path, found.extend)
+    metadata = trace_events.read_events(path, lambda events, times_of: not found.extend(events))
     assert [one.name for one in found] == [f"op{i}" for i in range(40)]
     assert metadata["deviceProperties"] == objects
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ("6520430095554.925", "7775999999999.999"),  # counted from the start of a session
+        ("1.5", "1712195495541300.987"),  # a float holds the first, not the second
+        ('"1.5"', '"1712195495541300.987"'),
+        ("0.1000000000000000055", "1712195495541300"),
+    ],
+)
+@pytest.mark.parametrize("piece_bytes", [300, 1 << 21])
+def test_times_are_exact_however_they_are_written(tmp_path, monkeypatch, first: str, last: str, piece_bytes) -> None:
+    """Large times, and texts, follow after a piece that was read with its times as floats."""
+    path, key = tmp_path / "t.json", '"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1'
+    times = [first] * 6 + [last] * 6
+    body = ",".join(f'{{{key}, "name": "op{row}", "ts": {at}, "dur": 0.123}}' for row, at in enumerate(times))
+    path.write_text(f'{{"schemaVersion": 1, "traceEvents": [{body}]}}')
+    monkeypatch.setattr(trace_events, "_PIECE_BYTES", piece_bytes)
+    spans = read_kineto(path).spans
+    expected = [round(Decimal(at.strip('"')) * 1000) for at in times]
+    assert spans["start_ns"].tolist() == expected
+    assert (spans["end_ns"] - spans["start_ns"]).eq(123).all()
 
 
 @pytest.mark.parametrize("name", ["bert_small_h100", "torch_compile_triton"])
 def test_pieces_decoded_by_type_give_what_plain_json_gives(captures: Path, monkeypatch, name: str) -> None:
     path = captures / "kineto" / f"{name}.pt.trace.json.gz"
     typed = read_kineto(path)
-    monkeypatch.setattr(EventDecoder, "decode", lambda self, text: None)
+    monkeypatch.setattr(EventDecoder, "readings", lambda self, text: iter(()))
     plain = read_kineto(path)
     assert typed.strings.tolist() == plain.strings.tolist()
     for frame in ("spans", "launches", "activities", "attributes", "synchronizations", "python_frames", "allocations"):
@@ -365,7 +388,7 @@ def test_a_file_cut_anywhere_never_leaves_a_foreign_exception(captures: Path, tm
 
 @given(st.decimals(min_value=-(10**14), max_value=10**14, places=6))
 def test_nanoseconds_are_exact(value: Decimal) -> None:
-    ns, readable = trace_events.nanoseconds([format(value, "f"), "1"])
+    ns, readable = json_times.nanoseconds([format(value, "f"), "1"])
     # four digits are looked at: enough for the nearest nanosecond but for a tie in the fifth
     expected = int((abs(value).quantize(Decimal("0.0001"), rounding="ROUND_DOWN") * 1000).quantize(1, ROUND_HALF_UP))
     assert readable.all() and ns[1] == 1000
@@ -373,9 +396,9 @@ def test_nanoseconds_are_exact(value: Decimal) -> None:
 
 
 def test_odd_numbers_of_time() -> None:
-    assert trace_events.nanoseconds([10**17, 5])[1].tolist() == [False, True]
+    assert json_times.nanoseconds([10**17, 5])[1].tolist() == [False, True]
     values = ["1.5e3", 2, "x", None, "1695835542514261.123", float("nan"), "-0.5", "9" * 17]
-    ns, readable = trace_events.nanoseconds(values)
+    ns, readable = json_times.nanoseconds(values)
     assert readable.tolist() == [True, True, False, False, True, False, True, False]
     assert ns[readable].tolist() == [1_500_000, 2000, 1695835542514261123, -500]
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import clock_offset, interning, json_text, trace_events
+from xsp_post.ingest import clock_offset, interning, json_text, json_times
 from xsp_post.ingest.interning import StringTable, int_column, short_kernel_name
 from xsp_post.model.counters import ACTION_DTYPES, CounterReport
 from xsp_post.model.levels import Level
@@ -133,8 +133,8 @@ class _Assembly:
     def __init__(self, spans: pd.DataFrame) -> None:
         self.findings: list[Finding] = []
         self.strings = StringTable()
-        start_ns, readable = trace_events.nanoseconds(spans["start_us"].tolist())
-        duration_ns, also_readable = trace_events.nanoseconds(spans["duration_us"].tolist())
+        start_ns, readable = json_times.nanoseconds(spans["start_us"].tolist())
+        duration_ns, also_readable = json_times.nanoseconds(spans["duration_us"].tolist())
         # our own exporter keeps nanoseconds in tags: Jaeger itself knows whole microseconds
         start_ns = int_column([tags.get("start_ns", start) for tags, start in zip(spans["tags"], start_ns.tolist())])
         duration_ns = int_column([t.get("duration_ns", d) for t, d in zip(spans["tags"], duration_ns.tolist())])

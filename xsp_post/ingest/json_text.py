@@ -65,6 +65,14 @@ def whole_characters(text: str) -> str:
     return _SURROGATES.sub(lambda match: match[0] if match[1] else "\\ufffd", text)
 
 
+def value_of(text: Any) -> Any:
+    """The value that the bytes are, numbers with a fraction as text; None for nothing and for damaged text."""
+    try:
+        return json.loads(whole_characters(bytes(text).decode("utf-8", "replace")), parse_float=str)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _number(digits: str) -> int | str:
     return int(digits) if len(digits) <= _DIGITS else digits
 

@@ -11,16 +11,16 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, filterfalse
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from msgspec import Raw
 
-from xsp_post.ingest import trace_events
 from xsp_post.ingest.allocations import addresses
 from xsp_post.ingest.interning import Codes, StringTable, int_column, short_kernel_name
+from xsp_post.ingest.json_text import value_of
 from xsp_post.ingest.kineto_categories import (
     ACTIVITY_KINDS,
     ANNOTATION_PREFIXES,
@@ -32,10 +32,9 @@ from xsp_post.ingest.kineto_events import (
     ABSENT,
     NO_ARGUMENTS,
     NO_DETAILED_ARGUMENTS,
-    NO_DURATION,
     DetailedArguments,
     Event,
-    value_of,
+    TimesOf,
 )
 from xsp_post.ingest.kineto_waits import frame_text
 from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds
@@ -47,6 +46,7 @@ _MEMORY_KINDS = {kind.name.replace("_", " "): int(kind) for kind in MemoryKind}
 _SIDES = re.compile(r"\((.+) -> (.+)\)")
 MODULE_PREFIX = "nn.Module: "
 _NO_CORRELATION = 0
+_CATEGORY, _NAME = attrgetter("cat"), attrgetter("name")
 
 # column of an activity → where it stands in the arguments; the first are all that the printed tree wants
 _ACTIVITY_COLUMNS = {
@@ -102,30 +102,35 @@ class Collector:
             "overhead": self._add_overheads,
         }
 
-    def add(self, events: list[Event]) -> None:
-        """Take over one piece of the event list."""
+    def add(self, events: list[Event], times_of: TimesOf) -> bool:
+        """Take over one piece of the event list; nothing of it, and False, where its times cannot be found."""
         categories = Codes()
-        codes = categories.of([event.cat or event.ph or "" for event in events])
+        codes = categories.of(list(map(_CATEGORY, events)))
+        for nothing in filterfalse(None, list(categories)):  # the phase stands for a category that is not there
+            rows = np.flatnonzero(codes == categories[nothing])
+            codes[rows] = categories.of([events[row].ph or "" for row in rows.tolist()])
         names = categories.texts()
         kinds = [name if name == "M" else canonical(name) for name in names]
-        rows = np.argsort(codes, kind="stable")  # category by category
+        rows = np.argsort(codes.astype(np.min_scalar_type(len(names))), kind="stable")  # category by category
         ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()
-        wanted = []
-        for kind, name, start, end in zip(kinds, names, [0, *ends], ends):
-            if kind in self._takers:
-                wanted.append((kind, rows[start:end]))
-            elif kind == "M":
-                self._add_labels([events[row] for row in rows[start:end].tolist()])
-            else:
-                (self.left_out if kind else self.not_understood)[name] += end - start
+        parts = [part for part in zip(kinds, names, [0, *ends], ends) if part[2] < part[3]]
+        wanted = [(kind, rows[start:end]) for kind, _, start, end in parts if kind in self._takers]
         if wanted:
-            rows = np.concatenate([part for _, part in wanted])
-            group = self._timed([events[row] for row in rows.tolist()], rows + self._row)
+            rows_wanted = np.concatenate([part for _, part in wanted])
+            group = self._timed([events[row] for row in rows_wanted.tolist()], rows_wanted + self._row, times_of)
+            if group is None:
+                return False
             end = 0
             for kind, part in wanted:
                 start, end = end, end + len(part)
                 self._takers[kind](kind, group.part(slice(start, end)))
+        for kind, name, start, end in parts:
+            if kind == "M":
+                self._add_labels([events[row] for row in rows[start:end].tolist()])
+            elif kind not in self._takers:
+                (self.left_out if kind else self.not_understood)[name] += end - start
         self._row += len(events)
+        return True
 
     def _add_labels(self, events: list[Event]) -> None:
         """Names of processes (tid −1) and threads; the first of each stays."""
@@ -233,22 +238,13 @@ class Collector:
         of_event, names = _names(group.events)
         self._keep(self.frames, self._named(group, (of_event, [frame_text(name) for name in names])))
 
-    def _timed(self, events: list[Event], rows: np.ndarray) -> _Group:
+    def _timed(self, events: list[Event], rows: np.ndarray, times_of: TimesOf) -> _Group | None:
         """Events with process, thread, start and end; `is_readable` marks those with usable times."""
-        count = len(events)
-        durations = [event.dur for event in events]
-        is_open = np.array([duration is NO_DURATION for duration in durations], bool)
-        times, is_time = trace_events.nanoseconds_of([event.ts for event in events] + durations)
-        start_ns, end_ns = times[:count], times[:count] + times[count:]
-        return _Group(events, {
-            "process_id": _numbers(events, "pid"),
-            "thread_id": _numbers(events, "tid"),
-            "start_ns": start_ns,
-            "end_ns": end_ns,
-            "source_row_id": rows,
-            "is_open": is_open,
-            "is_readable": is_time[:count] & is_time[count:] & (end_ns >= start_ns),
-        })  # fmt: skip
+        times = times_of(events)
+        if times is None:
+            return None
+        numbers = {"process_id": _numbers(events, "pid"), "thread_id": _numbers(events, "tid")}
+        return _Group(events, {**numbers, "source_row_id": rows, **times._asdict()})
 
     def _named(self, group: _Group, names: Names | None = None) -> Columns:
         of_event, texts = _names(group.events) if names is None else names
@@ -278,7 +274,7 @@ Names = tuple[np.ndarray, list[str]]
 def _names(events: list[Event]) -> Names:
     """Number of each event's name, and the different names."""
     codes = Codes()
-    return codes.of([event.name for event in events]), codes.texts()
+    return codes.of(list(map(_NAME, events))), codes.texts()
 
 
 def _begins_with(prefixes: tuple[str, ...], of_event: np.ndarray, names: list[str]) -> np.ndarray:

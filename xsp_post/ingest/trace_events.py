@@ -1,8 +1,7 @@
 """Helper of ``ingest`` (a capture → ``Trace``): Chrome trace-event JSON, read in pieces.
 
 PyTorch traces of a gigabyte exist (pytorch/kineto#760). The file is cut at boundaries between events and
-each piece decoded by itself, so that memory holds one piece, never the document; numbers with a fraction
-stay text until `nanoseconds` turns them into int64 without passing through binary floating point.
+each piece decoded by itself, so that memory holds one piece, never the document.
 """
 
 from __future__ import annotations
@@ -18,16 +17,10 @@ from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
-from msgspec import Raw
-
 from xsp_post.base import limits
 from xsp_post.base.errors import CaptureError
 from xsp_post.ingest.json_text import Decoder, open_bytes, whole_characters
-from xsp_post.ingest.kineto_events import Event, EventDecoder, value_of
+from xsp_post.ingest.kineto_events import Event, EventDecoder, TimesOf
 
 _PIECE_BYTES = 1 << 21
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -35,16 +28,14 @@ _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
 # Between two events: a quote right after the brace cannot stand inside a string (it would be escaped), and
 # the key with its colon rules out a string that ends there.
 _BOUNDARY = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|id|pid|tid|ts|dur|args|s|bp)"\s*:')
-_NO_US = 2**61 // 1000  # differences of such times, in nanoseconds, stay inside int64
-_MOST_NS = _NO_US * 1000
-_SCALES = np.array([1000, 100, 10, 1])  # by digits behind the point
-_MOST_DIGITS = 19  # of numbers that fit int64
-_DECIMAL = r"^-?\d+(\.\d*)?$"
+
+OnPiece = Callable[[list[Event], TimesOf], bool]
 
 
-def read_events(path: Path, on_piece: Callable[[list[Event]], None], *, detail: bool = True) -> dict[str, Any]:
+def read_events(path: Path, on_piece: OnPiece, *, detail: bool = True) -> dict[str, Any]:
     """Decode a trace-event file, hand every piece of events to `on_piece`, return the other top-level keys.
 
+    ``on_piece`` gets events and how to find their times; where those are not found, it takes nothing and says False.
     ``detail``: whether events have `DetailedArguments`.
     Accepts ``{"traceEvents": [...], ...}`` and a bare ``[...]``, gzipped or not.
     Raises CaptureError (`trace-not-json`, `trace-truncated`, `trace-without-events`).
@@ -64,18 +55,14 @@ def read_events(path: Path, on_piece: Callable[[list[Event]], None], *, detail: 
         ) from error
 
 
-def _read_stream(
-    path: Path, stream: RawIOBase, on_piece: Callable[[list[Event]], None], typed: EventDecoder
-) -> dict[str, Any]:
+def _read_stream(path: Path, stream: RawIOBase, on_piece: OnPiece, typed: EventDecoder) -> dict[str, Any]:
     decoder = Decoder(path, keep_fractions=True)
     header, rest = _find_events(path, stream)
     text = bytearray(b"[") + rest
     while True:
-        events, cut = _complete_events(decoder, typed, text)
+        cut = _hand_over(decoder, typed, text, on_piece)
         if cut:
-            on_piece(events)
             text = bytearray(b"[") + text[text.index(b",", cut) + 1 :]
-            del events
         elif len(text) > limits.EVENT_CHARACTERS and not limits.are_lifted():
             raise _too_long(path, "one event of the trace")
         whole = _with_next(text, stream)
@@ -87,12 +74,12 @@ def _read_stream(
         values, end = decoder.first(last)
     except json.JSONDecodeError as error:
         raise _truncated(path, f"the JSON ends or breaks in the event list: {error.msg}") from error
-    on_piece(typed.of_values(values))
+    on_piece(*typed.of_values(values))
     return _decode_rest(decoder, _in_characters(header), last[end:])
 
 
-def _complete_events(decoder: Decoder, typed: EventDecoder, text: bytearray) -> tuple[list[Event], int]:
-    """The events before the last place where the text can be cut, and that place; 0: nowhere.
+def _hand_over(decoder: Decoder, typed: EventDecoder, text: bytearray, on_piece: OnPiece) -> int:
+    """Hand over the events before the last place where the text can be cut, and say that place; 0: nowhere.
 
     What looks like one may lie in a list within an event, or in a list of objects behind the events.
     """
@@ -101,18 +88,17 @@ def _complete_events(decoder: Decoder, typed: EventDecoder, text: bytearray) -> 
         held, text[cut] = text[cut], ord("]")  # where the comma is, or white space before it
         piece = memoryview(text)[: cut + 1]
         try:
-            events = typed.decode(piece)
-            if events is None:
-                events = typed.of_values(decoder.decode(_in_characters(piece)))
+            if not any(on_piece(*reading) for reading in typed.readings(piece)):
+                on_piece(*typed.of_values(decoder.decode(_in_characters(piece))))
         except json.JSONDecodeError as error:
             if error.msg != "Extra data" and error.pos < len(error.doc) - 1:
                 raise _damaged(decoder.path, error) from error
             end, step = min(cut - step, error.pos), 2 * step
         else:
-            return events, cut
+            return cut
         finally:
             text[cut] = held
-    return [], 0
+    return 0
 
 
 def _with_next(text: bytearray, stream: RawIOBase) -> bytearray:
@@ -210,67 +196,3 @@ def _collector_paused() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-def nanoseconds_of(times: list[Raw]) -> tuple[np.ndarray, np.ndarray]:
-    """`nanoseconds` of times as they are in the file."""
-    plain = _plain_nanoseconds(times)
-    return nanoseconds([value_of(time) for time in times]) if plain is None else (plain, np.ones(len(plain), bool))
-
-
-def _plain_nanoseconds(times: list[Raw]) -> np.ndarray | None:
-    """Digits with at most three behind the point, in int64; None where a time is anything else."""
-    text = b"\n".join([*times, b""])
-    digits, data = text.translate(None, b".\n"), np.frombuffer(text, np.uint8)
-    ends, points = np.flatnonzero(data == ord("\n")), np.flatnonzero(data == ord("."))
-    if len(ends) != len(times) or not digits.isdigit():
-        return None
-    number = np.searchsorted(ends, points)
-    fraction, width = np.zeros(len(ends), np.int64), np.diff(ends, prepend=-1) - 1
-    fraction[number] = ends[number] - points - 1
-    width[number] -= 1
-    if width.min() < 1 or width.max() > _MOST_DIGITS or fraction.max() > 3 or not np.diff(number).all():
-        return None
-    offsets = np.zeros(len(ends) + 1, np.int32)
-    np.cumsum(width, out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
-    try:
-        values = pa.Array.from_buffers(pa.string(), len(ends), buffers).cast(pa.int64()).to_numpy()
-    except pa.ArrowInvalid:  # beyond int64
-        return None
-    return None if (values > _MOST_NS // _SCALES[fraction]).any() else values * _SCALES[fraction]
-
-
-def nanoseconds(microseconds: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """JSON microseconds (int, or text such as "12.345") → (int64 ns rounded to nearest, bool readable).
-
-    Exact for any number of digits before the point; rows that are not finite numbers give 0 and False.
-    """
-    if all(type(value) is int for value in microseconds):
-        try:
-            whole = np.asarray(microseconds, dtype=np.int64)
-            fits = np.abs(whole) < _NO_US
-            return np.where(fits, whole, 0) * 1000, fits
-        except OverflowError:
-            pass
-    text = pa.array([str(value) if isinstance(value, (int, float, str)) else "" for value in microseconds], pa.string())
-    plain = pc.match_substring_regex(text, _DECIMAL).to_numpy(zero_copy_only=False)
-    parts = pc.if_else(pa.array(plain), text, "0")
-    negative = pc.starts_with(parts, "-").to_numpy(zero_copy_only=False)
-    digits = pc.utf8_ltrim(parts, "-")
-    whole = pc.replace_substring_regex(digits, r"\..*$", "")
-    fraction = pc.replace_substring_regex(digits, r"^\d*\.?", "")
-    fraction = pc.utf8_slice_codeunits(pc.utf8_rpad(fraction, 4, "0"), 0, 4)
-    whole_us = pc.cast(pc.if_else(pc.less_equal(pc.utf8_length(whole), 18), whole, str(_NO_US)), pa.int64()).to_numpy()
-    fits = whole_us < _NO_US
-    ten_thousandths = pc.cast(fraction, pa.int64()).to_numpy()
-    result = np.where(fits, whole_us, 0) * 1000 + (ten_thousandths + 5) // 10
-    result = np.where(negative, -result, result)
-    exact = plain & fits
-    if exact.all():
-        return result, exact
-    # Exponents and the like: rare, through floating point.
-    others = pd.to_numeric(pd.Series(text.to_pylist()).where(~exact, "0"), errors="coerce").to_numpy(dtype=float)
-    readable = exact | (np.abs(others) < _NO_US)
-    others = np.where(readable, others, 0) * 1000
-    return np.where(exact, result, others.round().astype(np.int64)), readable
