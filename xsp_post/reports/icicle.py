@@ -110,14 +110,11 @@ def _folded_siblings(results: Results, capture_id: int) -> tuple[pd.Series, pd.S
     if paths.empty:
         return pd.Series(dtype="int64"), pd.Series(dtype=object)
     folded, target = fold_with_targets(paths)
-    count = folded["repeat_count"].to_numpy()
-    names = [
-        (f"{n} × " if n > 1 else "") + starred(first, last or first)
-        for n, (first, _, last) in zip(count, (name.partition(" … ") for name in folded["shown_name"].astype(str)))
-    ]
-    is_folded = folded["is_folded"].to_numpy(dtype=bool)
-    named = np.where(is_folded, np.array(names, dtype=object), folded["shown_name"].to_numpy(dtype=object))
-    return target, pd.Series(named, index=folded["path_id"].to_numpy())
+    names, counts = np.array(folded["shown_name"], dtype=object), folded["repeat_count"].to_numpy()
+    for row in np.flatnonzero(folded["is_folded"].to_numpy(bool)).tolist():
+        first, _, last = str(names[row]).partition(" … ")
+        names[row] = (f"{counts[row]} × " if counts[row] > 1 else "") + starred(first, last or first)
+    return target, pd.Series(names, index=folded["path_id"].to_numpy())
 
 
 def _fold_paths(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -185,12 +182,12 @@ def _fold_kernels(results: Results, nodes: pd.DataFrame, capture_id: int) -> pd.
         )
         .reset_index()
     )
-    full = pd.Series(np.asarray(names, dtype=object)[leaves["code"].to_numpy()])
+    code, full = leaves["code"].to_numpy(), pd.Series(np.asarray(names, dtype=object))
     return pd.DataFrame(
         {
             "parent_path": leaves["parent_path"],
-            "full_name": visible_series(full),
-            "name": short_kernels(full),
+            "full_name": visible_series(full).to_numpy()[code],
+            "name": short_kernels(full).to_numpy()[code],
             "level": "KERNEL",
             "call_count": leaves["call_count"],
             "host_ns": 0,

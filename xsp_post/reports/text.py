@@ -93,7 +93,9 @@ def short_kernel(name: str, length: int = SHORT_LENGTH) -> str:
     becomes ``vectorized_elementwise_kernel<CUDAFunctor_add>``. Generated names (cuBLAS, CUTLASS, Triton)
     have no such parts and are only cut.
     """
-    text = _ANONYMOUS.sub("", _RETURN_TYPE.sub("", name.strip()))
+    text = _RETURN_TYPE.sub("", name.strip())
+    if "(anonymous" in text or "<unnamed>" in text or "{lambda" in text:
+        text = _ANONYMOUS.sub("", text)
     head, bracket, rest = text.partition("<")
     if "(" in head:  # the arguments come first: there is no template list
         head, bracket = head.partition("(")[0], ""

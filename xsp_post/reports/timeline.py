@@ -28,46 +28,16 @@ LANE_LIMIT = 12  # threads, launching threads and streams: of each the busiest
 DEPTH_LIMIT = 14  # ranges inside ranges
 
 _KERNEL_COLUMNS = [
-    "capture_id",
-    "iteration_index",
-    "layer_index",
-    "name",
-    "process_id",
-    "device_id",
-    "stream_id",
-    "start_ns",
-    "end_ns",
-    "launch_start_ns",
-    "launch_end_ns",
-    "launch_thread_id",
-    "queue_delay_ns",
-]
+    "capture_id", "iteration_index", "layer_index", "name", "process_id", "device_id", "stream_id", "start_ns",
+    "end_ns", "launch_start_ns", "launch_end_ns", "launch_thread_id", "queue_delay_ns",
+]  # fmt: skip
 _RANGE_COLUMNS = [
-    "capture_id",
-    "iteration_index",
-    "node_id",
-    "parent_id",
-    "depth",
-    "level",
-    "name",
-    "process_id",
-    "thread_id",
-    "start_ns",
-    "end_ns",
-    "layer_node_id",
-    "is_inferred",
-]
+    "capture_id", "iteration_index", "node_id", "parent_id", "depth", "level", "name", "process_id", "thread_id",
+    "start_ns", "end_ns", "layer_node_id", "is_inferred",
+]  # fmt: skip
 _IDLE_COLUMNS = [
-    "capture_id",
-    "device_id",
-    "iteration_index",
-    "layer_index",
-    "cause",
-    "call_name",
-    "detail",
-    "start_ns",
-    "end_ns",
-]
+    "capture_id", "device_id", "iteration_index", "layer_index", "cause", "call_name", "detail", "start_ns", "end_ns",
+]  # fmt: skip
 _PATH_COLUMNS = ["capture_id", "iteration_index", "kind", "name", "layer_index", "start_ns", "end_ns"]
 # Kinds of the path whose time is not on the way to the device.
 _PATH_KINDS = {
@@ -75,17 +45,14 @@ _PATH_KINDS = {
     "host": "HOST", "synchronisation": "HOST",
 }  # fmt: skip
 _MEMORY_COLUMNS = [
-    "capture_id",
-    "iteration_index",
-    "kind",
-    "name",
-    "process_id",
-    "device_id",
-    "stream_id",
-    "start_ns",
-    "end_ns",
+    "capture_id", "iteration_index", "kind", "name", "process_id", "device_id", "stream_id", "start_ns", "end_ns",
     "bytes",
-]
+]  # fmt: skip
+
+Names = tuple[np.ndarray, np.ndarray]  # names and full names
+Texts = Callable[[np.ndarray], Names]  # of some events, by the numbers in their column `text`
+# The events of a group of lanes, and how they are called: of many events few are drawn by themselves.
+Group = tuple[pd.DataFrame, Texts]
 
 
 def data(results: Results, limit: int = EVENT_LIMIT) -> tuple[pick.Window, pd.DataFrame] | None:
@@ -97,18 +64,18 @@ def data(results: Results, limit: int = EVENT_LIMIT) -> tuple[pick.Window, pd.Da
     groups = _events(results, capture_id, index)
     if not groups:
         return None
-    start = min(int(events["start_ns"].min()) for events in groups.values())
-    end = max(int(events["end_ns"].max()) for events in groups.values())
+    start = min(int(events["start_ns"].min()) for events, _ in groups.values())
+    end = max(int(events["end_ns"].max()) for events, _ in groups.values())
     if iteration is None:
         title = "the whole capture"
     else:
         start = min(start, int(iteration["start_ns"]))
         title = f"iteration {index} ({visible(iteration['phase'], 60)})"
     parts, left_out = [], 0
-    for group, events in groups.items():  # one after the other: all of them together are large
+    for group, (events, texts) in groups.items():  # one after the other: all of them together are large
         is_drawn = _is_drawable(events)
         left_out += int((~is_drawn).sum())
-        thin = _thin(events if is_drawn.all() else events[is_drawn], limit, start, end - start)
+        thin = _thin(events if is_drawn.all() else events[is_drawn], texts, limit, start, end - start)
         parts.append(_from(thin, start).assign(group=group))
     return pick.Window(capture_id, index, start, end, title, left_out), pd.concat(parts, ignore_index=True)
 
@@ -124,65 +91,86 @@ def _from(events: pd.DataFrame, start_ns: int) -> pd.DataFrame:
 
 
 def _select(results: Results, table: str, columns: list[str], capture_id: int, iteration: int) -> pd.DataFrame:
-    frame = frame_or_empty(results, table, columns)
-    mask = frame["capture_id"].eq(capture_id)
-    if iteration >= 0:
-        mask &= frame["iteration_index"].eq(iteration)
-    return frame[mask].reset_index(drop=True)
+    frame = pick.of_capture(frame_or_empty(results, table, columns), capture_id)
+    return (frame[frame["iteration_index"].eq(iteration)] if iteration >= 0 else frame).reset_index(drop=True)
 
 
-def _events(results: Results, capture_id: int, iteration: int) -> dict[str, pd.DataFrame]:
+def _events(results: Results, capture_id: int, iteration: int) -> dict[str, Group]:
     """The events of each group of lanes that has any; what all events of a group lack is no column."""
     launches, kernels = _kernels(results, capture_id, iteration)
-    memory = _memory(results, capture_id, iteration)
-    both = len(kernels) and len(memory)
     groups = {
         "ranges": _ranges(results, capture_id, iteration),
         "launches": launches,
-        "streams": pd.concat([_complete(kernels), _complete(memory)]) if both else kernels if len(kernels) else memory,
+        "streams": _joined(kernels, _memory(results, capture_id, iteration)),
         "idle": _idle(results, capture_id, iteration),
         "path": _path(results, capture_id, iteration),
     }
-    return {group: events for group, events in groups.items() if len(events)}
+    return {group: (events, texts) for group, (events, texts) in groups.items() if len(events)}
 
 
-def _ranges(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
+def _joined(one: Group, other: Group) -> Group:
+    """Two groups as one."""
+    if one[0].empty or other[0].empty:
+        return other if one[0].empty else one
+    count = int(one[0]["text"].max()) + 1
+    events = pd.concat([_complete(one[0]), _complete(other[0].assign(text=other[0]["text"] + count))])
+
+    def texts(numbers: np.ndarray) -> Names:
+        of_one = numbers < count
+        names = [np.empty(len(numbers), object) for _ in range(2)]
+        for found, mine, theirs in zip(names, one[1](numbers[of_one]), other[1](numbers[~of_one] - count)):
+            found[of_one], found[~of_one] = mine, theirs
+        return names[0], names[1]
+
+    return events, texts
+
+
+def _ranges(results: Results, capture_id: int, iteration: int) -> Group:
     nodes = _select(results, "nodes", _RANGE_COLUMNS, capture_id, iteration)
     nodes = nodes[nodes["level"].ne("CAPTURE") & nodes["end_ns"].gt(nodes["start_ns"])].reset_index(drop=True)
     if nodes.empty:
-        return nodes
+        return nodes, _no_texts
     thread = _worded(nodes, ["process_id", "thread_id"], _thread)
-    depth = nodes["depth"] - nodes.groupby(thread["lane_key"])["depth"].transform("min")
+    depth = nodes["depth"] - nodes.groupby(thread["lane_key"].codes)["depth"].transform("min")
     layers = frame_or_empty(results, "layers", ["capture_id", "node_id", "layer_index"])
-    layer_of = (
-        layers[layers["capture_id"].eq(capture_id)].drop_duplicates("node_id").set_index("node_id")["layer_index"]
-    )
-    full = visible_series(nodes["name"])
-    return _frame(
+    layer_of = pick.of_capture(layers, capture_id).drop_duplicates("node_id").set_index("node_id")["layer_index"]
+    text, names = pd.factorize(nodes["name"])
+
+    def texts(numbers: np.ndarray) -> Names:
+        full = visible_series(pd.Series(names.take(numbers))).to_numpy()
+        return full, full
+
+    events = _frame(
         nodes["start_ns"],
         nodes["end_ns"],
         **thread,
-        name=full,
-        full_name=full,
-        kind=nodes["level"].astype(object),
+        text=text,
+        kind=nodes["level"],
         sub=depth,
         layer_index=nodes["layer_node_id"].map(layer_of).fillna(-1).astype("int64"),
         is_inferred=nodes["is_inferred"].astype(bool),
     )
+    return events, texts
 
 
-def _kernels(results: Results, capture_id: int, iteration: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _kernels(results: Results, capture_id: int, iteration: int) -> tuple[Group, Group]:
     """Launches, and what they launched."""
     kernels = _select(results, "kernels", _KERNEL_COLUMNS, capture_id, iteration)
     if kernels.empty:
-        return kernels, kernels
-    names = {"name": short_kernels(kernels["name"]), "full_name": visible_series(kernels["name"])}
+        return (kernels, _no_texts), (kernels, _no_texts)
+    text, names = pd.factorize(kernels["name"])
+    full = pd.Series(names)
+    short = short_kernels(full).to_numpy()
+
+    def texts(numbers: np.ndarray) -> Names:
+        return short[numbers], visible_series(full.iloc[numbers]).to_numpy()
+
     launching = ["process_id", "launch_thread_id"]
     executed = _frame(
         kernels["start_ns"],
         kernels["end_ns"],
         **_worded(kernels, _STREAM, _stream),
-        **names,
+        text=text,
         kind="KERNEL",
         layer_index=kernels["layer_index"],
         queue_delay_ns=kernels["queue_delay_ns"],
@@ -192,75 +180,96 @@ def _kernels(results: Results, capture_id: int, iteration: int) -> tuple[pd.Data
     )
     launched = kernels["launch_start_ns"].ge(0).to_numpy()
     some = kernels[launched]
-    thread = _worded(some, launching, _thread)
     launches = _frame(
         some["launch_start_ns"],
         some["launch_end_ns"],
-        lane="launches of " + thread["lane"],
-        lane_key=thread["lane_key"],
-        **{name: texts[launched] for name, texts in names.items()},
+        **_worded(some, launching, lambda rows: {**(said := _thread(rows)), "lane": "launches of " + said["lane"]}),
+        text=text[launched],
         kind="LAUNCH",
         layer_index=some["layer_index"],
     )
     # one graph launch starts many kernels: it is one call
-    return launches.drop_duplicates(["lane_key", "start_ns", "end_ns"]), executed
+    return (launches.drop_duplicates(["lane_key", "start_ns", "end_ns"]), texts), (executed, texts)
 
 
-def _memory(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
+def _memory(results: Results, capture_id: int, iteration: int) -> Group:
     copies = _select(results, "memory_operations", _MEMORY_COLUMNS, capture_id, iteration)
     if copies.empty:
-        return copies
-    full = visible_series(copies["name"]) + " · " + copies["bytes"].map(units.format_bytes)
-    return _frame(copies["start_ns"], copies["end_ns"], **_worded(copies, _STREAM, _stream),
-                  name=full, full_name=full, kind="MEMORY")  # fmt: skip
+        return copies, _no_texts
+    text, first = numbered(copies, ["name", "bytes"])
+    distinct = copies[["name", "bytes"]].iloc[first]
+
+    def texts(numbers: np.ndarray) -> Names:
+        rows = distinct.iloc[numbers]
+        full = (visible_series(rows["name"]) + " · " + rows["bytes"].map(units.format_bytes)).to_numpy(object)
+        return full, full
+
+    lanes = _worded(copies, _STREAM, _stream)
+    return _frame(copies["start_ns"], copies["end_ns"], **lanes, text=text, kind="MEMORY"), texts
 
 
-def _idle(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
+def _idle(results: Results, capture_id: int, iteration: int) -> Group:
     """Why each device waited, as a lane of its own below the streams; the kind names the group of the cause."""
 
     def words(idle: pd.DataFrame) -> dict[str, pd.Series]:
-        cause = idle["cause"].astype(str).map(CAUSES)
-        call, detail = visible_series(idle["call_name"]), visible_series(idle["detail"])
-        full = cause + (" (" + call + ")").where(call.ne(""), "") + (", " + detail).where(detail.ne(""), "")
         lane = "GPU " + idle["device_id"].astype(str) + " waits for"
-        return {"lane": lane, "lane_key": lane, "name": cause, "full_name": full, "kind": "IDLE-" + groups_of(idle)}
+        return {"lane": lane, "lane_key": lane, "kind": "IDLE-" + groups_of(idle)}
+
+    def texts(numbers: np.ndarray) -> Names:
+        rows = distinct.iloc[numbers]
+        cause = rows["cause"].astype(str).map(CAUSES)
+        call, detail = visible_series(rows["call_name"]), visible_series(rows["detail"])
+        full = cause + (" (" + call + ")").where(call.ne(""), "") + (", " + detail).where(detail.ne(""), "")
+        return cause.to_numpy(object), full.to_numpy(object)
 
     idle = _select(results, "idle", _IDLE_COLUMNS, capture_id, iteration)
     if idle.empty:
-        return idle
-    said = _worded(idle, ["device_id", "cause", "call_name", "detail"], words)
-    return _frame(idle["start_ns"], idle["end_ns"], **said, layer_index=idle["layer_index"])
+        return idle, texts
+    keys = ["device_id", "cause", "call_name", "detail"]
+    text, first = numbered(idle, keys)
+    distinct = idle[keys].iloc[first]
+    said = _spread(words(distinct), text)
+    return _frame(idle["start_ns"], idle["end_ns"], **said, text=text, layer_index=idle["layer_index"]), texts
 
 
-def _path(results: Results, capture_id: int, iteration: int) -> pd.DataFrame:
+def _path(results: Results, capture_id: int, iteration: int) -> Group:
     """The critical path, as a lane of its own above the others, where it is known of this execution."""
 
-    def words(path: pd.DataFrame) -> dict[str, pd.Series]:
-        word, name = path["kind"].astype(str), path["name"]
-        is_named = name.astype(str).ne("")
-        return {
-            "name": word + (": " + short_kernels(name)).where(is_named, ""),
-            "full_name": word + (": " + visible_series(name)).where(is_named, ""),
-            "kind": "PATH-" + word.map(_PATH_KINDS).fillna("LAUNCH"),
-        }
+    def texts(numbers: np.ndarray) -> Names:
+        rows, name = distinct.iloc[numbers], short.iloc[numbers]
+        word, is_named = rows["kind"].astype(str), rows["name"].astype(str).ne("")
+        said = [word + (": " + one).where(is_named, "") for one in (name, visible_series(rows["name"]))]
+        return said[0].to_numpy(object), said[1].to_numpy(object)
 
     path = _select(results, "critical_path", _PATH_COLUMNS, capture_id, iteration)
     path = path[path["end_ns"].gt(path["start_ns"])]
     if path.empty:
-        return path
+        return path, texts
+    text, first = numbered(path, ["kind", "name"])
+    distinct = path[["kind", "name"]].iloc[first]
+    short = short_kernels(distinct["name"])
+    kinds = _worded(path, ["kind"], lambda rows: {"kind": "PATH-" + rows["kind"].map(_PATH_KINDS).fillna("LAUNCH")})
     layer = path["layer_index"].fillna(-1).astype("int64")
     return _frame(path["start_ns"], path["end_ns"], lane="critical path", lane_key="path",
-                  **_worded(path, ["kind", "name"], words), layer_index=layer)  # fmt: skip
+                  **kinds, text=text, layer_index=layer), texts  # fmt: skip
+
+
+def _no_texts(numbers: np.ndarray) -> Names:
+    return np.empty(len(numbers), object), np.empty(len(numbers), object)
 
 
 def _worded(
     rows: pd.DataFrame, columns: list[str], words: Callable[[pd.DataFrame], dict[str, pd.Series]]
-) -> dict[str, pd.Series]:
+) -> dict[str, pd.Categorical]:
     """Texts of rows by the column they are for, made once for all rows that are equal in some columns."""
     number, first = numbered(rows, columns)
-    distinct = rows[columns].iloc[first]
-    texts = {name: said.to_numpy(object) for name, said in words(distinct).items()}
-    return {name: pd.Series(said[number], index=rows.index, dtype=object) for name, said in texts.items()}
+    return _spread(words(rows[columns].iloc[first]), number)
+
+
+def _spread(said: dict[str, pd.Series], number: np.ndarray) -> dict[str, pd.Categorical]:
+    """Texts by number, for each row."""
+    known = {name: pd.factorize(texts.astype(object)) for name, texts in said.items()}
+    return {name: pd.Categorical.from_codes(codes[number], texts) for name, (codes, texts) in known.items()}
 
 
 def _thread(rows: pd.DataFrame) -> dict[str, pd.Series]:
@@ -302,6 +311,11 @@ def _complete(events: pd.DataFrame) -> pd.DataFrame:
     return events.assign(**{column: value for column, value in _UNSET.items() if column not in events})
 
 
+def _named(events: pd.DataFrame, texts: Texts) -> pd.DataFrame:
+    name, full = texts(events["text"].to_numpy())
+    return events.drop(columns="text").assign(name=name, full_name=full)
+
+
 def _is_drawable(events: pd.DataFrame) -> np.ndarray:
     """Which events of a group are in its busiest lanes, and not below a readable depth. Shape (events,)."""
     lane = pd.factorize(events["lane_key"])[0]
@@ -311,10 +325,10 @@ def _is_drawable(events: pd.DataFrame) -> np.ndarray:
     return is_drawn & (events["sub"].to_numpy() < DEPTH_LIMIT) if "sub" in events else is_drawn
 
 
-def _thin(events: pd.DataFrame, limit: int, start_ns: int, length_ns: int) -> pd.DataFrame:
+def _thin(events: pd.DataFrame, texts: Texts, limit: int, start_ns: int, length_ns: int) -> pd.DataFrame:
     """At most about ``limit`` rows: the longest single, the others joined per lane and bin of time."""
     if len(events) <= limit:
-        return _complete(events)
+        return _complete(_named(events, texts))
     is_single = _longest((events["end_ns"] - events["start_ns"]).to_numpy(), limit // 2)
     small = events[~is_single]
     lane, first = numbered(small, [key for key in ("lane_key", "sub") if key in small])
@@ -325,12 +339,12 @@ def _thin(events: pd.DataFrame, limit: int, start_ns: int, length_ns: int) -> pd
     times = small[["start_ns", "end_ns"]].groupby(number).agg({"start_ns": "min", "end_ns": "max"})
     joined = small.iloc[first].reset_index(drop=True)
     joined = joined.drop(columns=[c for c in _UNSET if c in joined and c not in ("sub", "is_inferred")])
-    joined = joined.assign(**times, event_count=np.bincount(number))
+    joined = _named(joined, texts).assign(**times, event_count=np.bincount(number))
     several = joined["event_count"].gt(1)
     label = joined["event_count"].map(units.format_count) + " short " + joined["kind"].str.lower() + " events"
     joined["name"] = joined["name"].where(~several, label)
     joined["full_name"] = joined["full_name"].where(~several, label)
-    return pd.concat([_complete(events[is_single]), _complete(joined)], ignore_index=True)
+    return pd.concat([_complete(_named(events[is_single], texts)), _complete(joined)], ignore_index=True)
 
 
 def _longest(length: np.ndarray, count: int) -> np.ndarray:
@@ -373,13 +387,8 @@ def _make(results: Results, case: Case | None) -> Section | None:
                 "folded",
             )
         )
-    return Section(
-        "timeline",
-        "Timeline of one iteration" if window.iteration_index >= 0 else "Timeline",
-        "Which work waits for which?",
-        tuple(blocks),
-        "Tree",
-    )
+    name = "Timeline of one iteration" if window.iteration_index >= 0 else "Timeline"
+    return Section("timeline", name, "Which work waits for which?", tuple(blocks), "Tree")
 
 
 EXHIBIT = Exhibit(
