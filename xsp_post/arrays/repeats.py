@@ -96,6 +96,8 @@ def summed(rows: pd.DataFrame, keys: list[str], amounts: dict[str, str]) -> pd.D
 def without_numbers(names: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     """A number per text, equal where texts differ in their digits only; and which texts have digits."""
     texts = pa.array(names.astype("str"))
+    if isinstance(texts, pa.ChunkedArray):  # of columns that were put together
+        texts = texts.combine_chunks()
     erased = pc.replace_substring_regex(texts, r"\p{Nd}+", "#")
     codes = erased.dictionary_encode().indices.to_numpy()
     return codes, pc.not_equal(erased, texts).to_numpy(zero_copy_only=False)
