@@ -8,10 +8,9 @@ stands where it stands, and tests/names/test_families.py holds one real name for
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import compress
 
 import numpy as np
 import pandas as pd
@@ -160,13 +159,7 @@ def is_of_family(names: pd.Series, family: str) -> np.ndarray:
 def matches(names: Iterable[str], pattern: str) -> np.ndarray:
     """Whether the pattern is found in each name, ignoring case; bool, shape (n,)."""
     codes, uniques = pd.factorize(_objects(names))
-    compiled = re.compile(pattern, re.IGNORECASE)
-    found = _looked_at(
-        tuple(map(str, uniques)),
-        lambda texts, _: patterns.matches(texts, pattern, ignore_case=True),
-        lambda name: compiled.search(name) is not None,
-    )
-    return found.astype(bool)[codes]
+    return patterns.found_in([str(name)[:_LONGEST] for name in uniques], f"(?i){pattern}")[codes]
 
 
 _SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
@@ -185,7 +178,6 @@ _COMPILED = tuple(re.compile(rule.pattern, re.IGNORECASE) for rule in RULES)
 
 # For RE2, which searches many names at once and knows no lookbehind: what is found without it is looked at again.
 _WITHOUT_LOOKBEHIND = tuple(re.sub(r"\(\?<![^)]*\)", "", rule.pattern) for rule in RULES)
-_FEW = 1000  # names
 
 
 @lru_cache(1 << 14)
@@ -199,7 +191,7 @@ def _first_rule(name: str) -> int:
 @lru_cache(1)  # the kernels of one capture are asked for several times
 def _first_rules(names: Sequence[str]) -> np.ndarray:
     """`_first_rule` of different names."""
-    return _looked_at(names, _first_rules_by_re2, _first_rule)
+    return patterns.looked_at([name[:_LONGEST] for name in names], _first_rules_by_re2, _first_rule)
 
 
 def _first_rules_by_re2(texts: pa.Array, names: Sequence[str]) -> np.ndarray:
@@ -209,23 +201,6 @@ def _first_rules_by_re2(texts: pa.Array, names: Sequence[str]) -> np.ndarray:
         return np.array([_COMPILED[index].search(names[row]) is not None for row in rows.tolist()], bool)
 
     return patterns.first_match(texts, _WITHOUT_LOOKBEHIND, ignore_case=True, confirm=is_found)
-
-
-def _looked_at(
-    names: Sequence[str], many: Callable[[pa.Array, Sequence[str]], np.ndarray], one: Callable[[str], int]
-) -> np.ndarray:
-    """A number for each of different names: of many by RE2, all at once, where they are of ASCII (of other letters the
-    two libraries differ in upper and lower case); int16."""
-    names = [name[:_LONGEST] for name in names]
-    is_plain = np.fromiter(map(str.isascii, names), bool, len(names))
-    if is_plain.sum() <= _FEW:
-        is_plain[:] = False
-    found = np.empty(len(names), np.int16)
-    if is_plain.any():
-        plain = list(compress(names, is_plain))
-        found[is_plain] = many(patterns.to_arrow(plain), plain)
-    found[~is_plain] = [one(name) for name in compress(names, ~is_plain)]
-    return found
 
 
 def _objects(names: Iterable[str]) -> np.ndarray:

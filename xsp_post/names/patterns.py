@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,29 @@ def first_match(
         rows = rows[matches(texts, patterns[first], ignore_case=ignore_case)]
         found[rows if confirm is None else rows[confirm(first, rows)]] = first
     return found
+
+
+def looked_at(
+    texts: Sequence[str] | np.ndarray, many: Callable[[pa.Array, Sequence[str]], np.ndarray], one: Callable[[str], int]
+) -> np.ndarray:
+    """A number for each text, int16: of many at once by RE2, where they are of ASCII (of other letters Python and RE2
+    differ in upper and lower case, and in what a digit is), else of one after the other."""
+    is_plain = np.fromiter(map(str.isascii, texts), bool, len(texts))
+    if is_plain.sum() < _FEW:
+        is_plain[:] = False
+    found = np.empty(len(texts), np.int16)
+    if is_plain.any():
+        plain = list(compress(texts, is_plain))
+        found[is_plain] = many(to_arrow(plain), plain)
+    found[~is_plain] = [one(text) for text in compress(texts, ~is_plain)]
+    return found
+
+
+def found_in(texts: Sequence[str] | np.ndarray, pattern: str) -> np.ndarray:
+    """In which texts Python finds the pattern, which RE2 can read, too; bool."""
+    compiled = re.compile(pattern)
+    found = looked_at(texts, lambda array, _: matches(array, pattern), lambda text: compiled.search(text) is not None)
+    return found.astype(bool)
 
 
 def digits_in(array: pa.Array) -> np.ndarray:

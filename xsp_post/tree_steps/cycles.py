@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-_FEWEST_TURNS = 3
+FEWEST_TURNS = 3
 _FEWEST_NAMES = 2
 # Turns that must have the order of the most frequent one.
 _ALIKE = 0.8
@@ -68,7 +68,7 @@ def _sibling_rows(
         is_large[large] = True
         children = np.flatnonzero(taken & is_large[parent])
         sets += [children[parent[children] == one] for one in large.tolist()]
-    return [rows for rows in sets if len(rows) >= _FEWEST_TURNS * _FEWEST_NAMES]
+    return [rows for rows in sets if len(rows) >= FEWEST_TURNS * _FEWEST_NAMES]
 
 
 def _cycle_of(rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.ndarray) -> Cycle | None:
@@ -95,7 +95,7 @@ def _cycle_of(rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.
         np.add.at(content, turn[member], words.astype(np.uint64))
     kinds, alike = np.unique(content, return_counts=True)
     usual = np.flatnonzero(content == kinds[np.argmax(alike)])
-    if turns < _FEWEST_TURNS or len(usual) < max(_FEWEST_TURNS, _ALIKE * turns):
+    if turns < FEWEST_TURNS or len(usual) < max(FEWEST_TURNS, _ALIKE * turns):
         return None
     typical = member[turn[member] == usual[0]]
     if len(np.unique(symbol[typical])) < _FEWEST_NAMES:
@@ -127,7 +127,7 @@ def _is_clear(typical: np.ndarray, longest: int, first: int) -> bool:
 def _turn_count(often: np.ndarray, weight: np.ndarray) -> int:
     """How often the turn repeats: the count that the names with most of the weight share; 0 for none."""
     best, best_weight = 0, 0.0
-    for count in np.unique(often[often >= _FEWEST_TURNS]).tolist():
+    for count in np.unique(often[often >= FEWEST_TURNS]).tolist():
         near = np.abs(often - count) <= max(1, count // 20)
         total = float(weight[near].sum())
         if int(near.sum()) >= _FEWEST_NAMES and total > best_weight:

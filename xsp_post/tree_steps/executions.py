@@ -16,6 +16,7 @@ import numpy as np
 
 from xsp_post.arrays import rollup
 from xsp_post.model.trace import SpanKind
+from xsp_post.names.patterns import found_in
 from xsp_post.tree_steps import kinds, layering
 from xsp_post.tree_steps.candidates import (
     COUNTED,
@@ -27,7 +28,7 @@ from xsp_post.tree_steps.candidates import (
     Candidate,
     wanted_candidate,
 )  # fmt: skip
-from xsp_post.tree_steps.cycles import Cycle, find_cycle
+from xsp_post.tree_steps.cycles import FEWEST_TURNS, Cycle, find_cycle
 from xsp_post.tree_steps.execution_work import Times
 from xsp_post.tree_steps.ranges import Ranges
 from xsp_post.tree_steps.training_turns import training_turns
@@ -37,7 +38,7 @@ HOLDS = 0.9
 _FEWEST_COUNTED = 2
 
 # Parts of a layer, not distinguished by a number: their cycle is that of the layers, not of the executions.
-_PART_OF_LAYER = re.compile(
+_PART_OF_LAYER = (
     r"(?i)^\D*(?:attention|attn|softmax|qkv|(?:^|[^a-z])(?:mlp|ffn?|moe|(?:layer|batch|rms)?_?norm|linear|conv|matmul|gemm"
     r"|embed(?:ding)?s?|dropout|experts?|residual|layer|block)(?:[^a-z]|$))\D*$"
 )
@@ -303,9 +304,8 @@ class _Finder:
         if roots is None or not self.training.any():
             return None
         ranges, times = self.ranges, self.times
-        texts = np.char.lower(ranges.folded_texts.astype(str))
-        is_zero = (np.char.find(texts, "zero") >= 0)[ranges.folded_id]
-        is_optimizer = np.char.startswith(texts, "opt")[ranges.folded_id] & times.is_training & ~is_zero
+        is_zero = found_in(ranges.folded_texts, "(?i)zero")[ranges.folded_id]
+        is_optimizer = found_in(ranges.folded_texts, "(?i)^opt")[ranges.folded_id] & times.is_training & ~is_zero
         is_root = np.zeros(len(ranges.parent), bool)
         is_root[roots.spans] = True
         trains = times.is_training & ~ranges.inside(is_root)
@@ -348,9 +348,9 @@ class _Finder:
         """Sibling ranges that follow one another in the same order, again and again."""
         ranges, times = self.ranges, self.times
         taken = ~self.library & ~self.is_operator & ~ranges.has_role("mark")
-        taken &= ~np.array([bool(_PART_OF_LAYER.search(text)) for text in ranges.folded_texts.astype(str)])[
-            ranges.folded_id
-        ]
+        if np.bincount(ranges.folded_id[taken]).max(initial=0) < FEWEST_TURNS:
+            return None  # no text of them occurs often enough
+        taken &= ~found_in(ranges.folded_texts, _PART_OF_LAYER)[ranges.folded_id]
         found: Cycle | None = find_cycle(
             ranges.parent,
             ranges.folded_id,

@@ -3,10 +3,11 @@ cover; and the warning where much of a model counts for none of them."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.statistics import medians
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.confidence import confidence_words
 from xsp_post.model.levels import Level
@@ -45,62 +46,77 @@ def layer_evidence(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNam
     if not len(layers):
         return "", findings
     held = np.bincount(home[is_layer], weights=duration[is_layer].astype(float), minlength=len(nodes))[layers]
-    frame = _kinds(nodes, layers, held, names)
     is_all = total >= _ALL * int(duration.sum())
-    return _sentence(frame, total, "device time" if is_all else "the executions' device time"), findings
+    kinds = _kinds(nodes, layers, names)
+    return _sentence(
+        nodes, layers, kinds, held, total, "device time" if is_all else "the executions' device time"
+    ), findings
 
 
-def _kinds(nodes: pd.DataFrame, layers: np.ndarray, held: np.ndarray, names: NodeNames) -> pd.DataFrame:
-    """Layers by what they are called: how many an execution holds, and their device time; heaviest first."""
-    folded, which = np.unique(nodes["folded_id"].to_numpy()[layers], return_inverse=True)
-    first = np.zeros(len(folded), np.int64)
-    first[which[::-1]] = np.arange(len(layers))[::-1]
-    kind = names.node_text("layer_type", layers[first])
-    inferred = nodes["is_inferred"].to_numpy()[layers[first]]
-    texts = names.folded_names[folded]
-    hooked = nodes["kind"].to_numpy()[layers[first]] == int(NodeKind.HOOK_PAIR)
-    texts = np.where(hooked, pd.Series(texts, dtype=object).str.replace(r"\d+", "*", regex=True), texts)
-    called, kinds = pd.factorize(np.where((kind == "") | inferred, texts, kind))
-    # one column per execution of a process; what is outside executions counts per process
+class _Kinds(NamedTuple):
+    """What layers are called: the texts, and of each layer the number of its folded text and that of its kind."""
+
+    called: np.ndarray
+    text_of: np.ndarray
+    kind_of: np.ndarray
+    is_inferred: np.ndarray  # per kind
+
+
+def _kinds(nodes: pd.DataFrame, layers: np.ndarray, names: NodeNames) -> _Kinds:
+    """Layers by what they are called: their type, else their text."""
+    folded = nodes["folded_id"].to_numpy()[layers]
+    first = np.full(len(names.folded_names), -1, np.int64)
+    first[folded[::-1]] = layers[::-1]  # written backwards, the first stays
+    used = np.flatnonzero(first >= 0)
+    text_of = (np.cumsum(first >= 0) - 1)[folded]
+    first = first[used]
+    kind = names.node_text("layer_type", first)
+    inferred = nodes["is_inferred"].to_numpy()[first]
+    texts = names.folded_names[used]
+    hooked = nodes["kind"].to_numpy()[first] == int(NodeKind.HOOK_PAIR)
+    if hooked.any():
+        texts = np.where(hooked, pd.Series(texts, dtype=object).str.replace(r"\d+", "*", regex=True), texts)
+    kind_of_text, called = pd.factorize(np.where((kind == "") | inferred, texts, kind))
+    is_inferred = np.zeros(len(called), bool)
+    is_inferred[kind_of_text[inferred]] = True
+    return _Kinds(called, text_of, kind_of_text[text_of], is_inferred)
+
+
+def _usual_count(nodes: pd.DataFrame, layers: np.ndarray, text_of: np.ndarray, iteration_count: int) -> int:
+    """How many layers of one kind an execution holds; of each layer the number of its text is given."""
+    # one place per execution; what is outside executions counts per process
     iteration = nodes["iteration_index"].to_numpy()[layers].astype(np.int64)
     process = nodes["process_index"].to_numpy()[layers].astype(np.int64)
-    place = np.where(iteration >= 0, iteration, iteration.max(initial=-1) + 1 + np.maximum(process, 0))
-    width = int(place.max()) + 1
-    counts = np.bincount(called[which] * width + place, minlength=len(kinds) * width).reshape(len(kinds), width)
-    # the same layer again (a second pass that nothing marks) is not counted again
-    several = np.bincount(called) > 1
-    seen = np.unique(which * width + place)
-    distinct = np.bincount(called[seen // width] * width + seen % width, minlength=counts.size).reshape(counts.shape)
-    outside = np.arange(width) > iteration.max(initial=-1)
-    counts = np.where(several[:, None] & outside, distinct, counts)
-    if (iteration >= 0).any():
-        inside = counts[:, : int(iteration.max()) + 1]
-        counts = np.where(
-            inside.any(axis=1, keepdims=True), np.pad(inside, ((0, 0), (0, width - inside.shape[1]))), counts
-        )
-    sure = np.ones(len(kinds))
-    np.minimum.at(sure, called[which], nodes["confidence_ratio"].to_numpy()[layers])
-    is_inferred = np.zeros(len(kinds), bool)
-    is_inferred[called[inferred]] = True
-    row, column = np.nonzero(counts)
-    frame = pd.DataFrame({
-        "called": kinds, "how": np.where(is_inferred, confidence_words(sure), ""),
-        "count": np.nan_to_num(medians(counts[row, column], row, len(kinds))).astype(int),
-        "held": np.bincount(called[which], weights=held, minlength=len(kinds)),
-    })  # fmt: skip
-    return frame.sort_values("held", ascending=False, kind="stable").set_index("called")
+    inside = iteration >= 0
+    place = np.where(inside, iteration, iteration_count + np.maximum(process, 0))
+    if inside.any():
+        place = place[inside]
+    elif (text_of != text_of[0]).any():
+        # the same layer again (a second pass that nothing marks) is not counted again
+        place = pd.DataFrame({"text": text_of, "place": place}).drop_duplicates()["place"].to_numpy()
+    counts = np.bincount(place)
+    return int(np.median(counts[counts > 0]))
 
 
-def _sentence(frame: pd.DataFrame, total: int, of_what: str) -> str:
-    leading = frame.head(_MOST_NAMED) if not total else frame[frame["held"] >= 0.1 * total].head(_MOST_NAMED)
-    leading = leading if len(leading) else frame.head(1)
+def _sentence(
+    nodes: pd.DataFrame, layers: np.ndarray, kinds: _Kinds, held: np.ndarray, total: int, of_what: str
+) -> str:
+    held_ns = np.bincount(kinds.kind_of, weights=held, minlength=len(kinds.called))
+    heaviest = np.argsort(-held_ns, kind="stable")
+    leading = heaviest[:_MOST_NAMED]
+    leading = leading[held_ns[leading] >= 0.1 * total] if total else leading
+    leading = leading if len(leading) else heaviest[:1]
+    iteration_count = int(nodes["iteration_index"].to_numpy()[layers].max(initial=-1)) + 1
     parts = []
-    for called, row in leading.iterrows():  # at most two
-        share = f", {100 * row['held'] / total:.0f} % of {of_what}" if total else ""
-        word = f" (inferred, {row['how']} confidence)" if row["how"] else ""
-        parts.append(f"`{called}` ×{int(row['count'])}{word}{share}")
-    rest = frame.iloc[len(leading) :] if len(frame) > len(leading) else frame.iloc[:0]
-    if len(rest):
-        share = f", {rest['held'].sum() / total * 100:.0f} %" if total else ""
-        parts.append(f"{len(rest)} other{'s' if len(rest) > 1 else ''}{share}")
+    for number in leading.tolist():  # at most two
+        mine = np.flatnonzero(kinds.kind_of == number)
+        count = _usual_count(nodes, layers[mine], kinds.text_of[mine], iteration_count)
+        share = f", {100 * held_ns[number] / total:.0f} % of {of_what}" if total else ""
+        sure = nodes["confidence_ratio"].to_numpy()[layers[mine]].min()
+        word = f" (inferred, {confidence_words(sure).item()} confidence)" if kinds.is_inferred[number] else ""
+        parts.append(f"`{kinds.called[number]}` ×{count}{word}{share}")
+    rest = len(heaviest) - len(leading)
+    if rest:
+        share = f", {held_ns[heaviest[len(leading) :]].sum() / total * 100:.0f} %" if total else ""
+        parts.append(f"{rest} other{'s' if rest > 1 else ''}{share}")
     return "layers: " + "; ".join(parts)

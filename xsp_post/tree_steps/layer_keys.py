@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.levels import Level
+from xsp_post.names.patterns import found_in
 from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.other_threads import is_of_other_thread
@@ -21,16 +22,15 @@ def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeName
     parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
     folded = _phase_folded(nodes, names)
     # our own texts hold the whole module path: what stands around them (containers on or off) must not matter
-    own = (names.node_text("dialect") == "xsp") & (names.node_text("role") == "layer")
+    own = names.node_is("dialect", "xsp") & names.node_is("role", "layer")
     # a path begins below the model, so that it is the same on the model's thread and on any other one
     is_model = level == int(Level.MODEL)
     restart = is_model | is_model[parent] | (parent <= 0) | own | is_of_other_thread(nodes)
     relative, paths = layering.path_ids(parent, depth, folded, restart)
-    holders = np.unique(activities["layer_node_id"].to_numpy())
-    holders = holders[holders >= 0]
+    layer_node = activities["layer_node_id"].to_numpy()
     is_layer = level == int(Level.LAYER)
     is_self = np.zeros(len(nodes), bool)
-    is_self[holders] = True
+    is_self[layer_node[layer_node >= 0]] = True
     is_self &= ~is_layer
     rows = np.flatnonzero(is_layer | is_self)
 
@@ -46,13 +46,12 @@ def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeName
     group = (codes * (int(iteration.max(initial=0)) + 2) + iteration + 1) * (int(thread.max(initial=0)) + 1) + thread
     call = layering.occurrence(group, np.argsort(start, kind="stable"))
     # gradients are accumulated once per parameter: that is one row, not one per parameter
-    accumulates = np.array(["AccumulateGrad" in text for text in names.folded_names.tolist()], bool)
+    accumulates = found_in(names.folded_names, "AccumulateGrad")
     call[(iteration < 0) | accumulates[nodes["folded_id"].to_numpy()[rows]]] = 0
     key, first_row = _in_execution_order(codes * (int(call.max(initial=0)) + 1) + call, iteration, start, nodes)
     key_of_node = np.full(len(nodes), -1, np.int32)
     key_of_node[rows] = key
     nodes["layer_key"] = key_of_node
-    layer_node = activities["layer_node_id"].to_numpy()
     activities["layer_key"] = np.where(layer_node >= 0, key_of_node[np.maximum(layer_node, 0)], -1)
     representative = rows[first_row]
     return _describe_layers(nodes, names, paths, relative, representative, call[first_row], is_self)
@@ -66,15 +65,15 @@ def _calls(nodes: pd.DataFrame, path: np.ndarray) -> np.ndarray:
 
 def _phase_folded(nodes: pd.DataFrame, names: NodeNames) -> np.ndarray:
     """Folded text per node, with warm-up and measured model ranges of one phase folded together."""
-    folded = nodes["folded_id"].to_numpy().copy()
-    text = names.folded_names
-    known = {t: i for i, t in enumerate(text)}
-    for identity, name in enumerate(text.tolist()):
-        if name.startswith("warmup:"):
-            twin = known.get("model:" + name.removeprefix("warmup:"))
-            if twin is not None:
-                folded[folded == identity] = twin
-    return folded
+    folded = nodes["folded_id"].to_numpy()
+    warm = np.flatnonzero(found_in(names.folded_names, "^warmup:"))
+    if not len(warm):
+        return folded
+    known = {text: number for number, text in enumerate(names.folded_names.tolist())}
+    same = np.arange(len(names.folded_names), dtype=folded.dtype)
+    for number in warm.tolist():
+        same[number] = known.get(names.folded_names[number].replace("warmup:", "model:", 1), number)
+    return same[folded]
 
 
 def _model_folded(nodes: pd.DataFrame, folded: np.ndarray) -> np.ndarray:
@@ -140,31 +139,35 @@ def _describe_layers(
     call: np.ndarray,
     is_self: np.ndarray,
 ) -> pd.DataFrame:
-    chains = layering.path_chains(paths, np.unique(relative[representative]))
-    text_of_path = names.folded_names[paths["folded_id"].to_numpy()]
-    level = nodes["level"].to_numpy()
-    parts, last = [], []
-    for node in representative.tolist():
-        chain = chains[int(relative[node])]
-        texts = [str(text_of_path[p]) for p in chain]
-        if is_self[node]:
-            texts = [*([] if level[node] == int(Level.MODEL) else texts), layering.SELF]
-        parts.append(layering.SEPARATOR.join(texts))
-        last.append(texts[-1] if not is_self[node] or len(texts) == 1 else f"{texts[-2]} {layering.SELF}")
+    path, selves = relative[representative], is_self[representative]
+    name, whole = _path_texts(paths, names.folded_names, path)
+    of_model = selves & (nodes["level"].to_numpy()[representative] == int(Level.MODEL))
+    for texts, separator in ((name, " "), (whole, layering.SEPARATOR)):
+        texts[selves] += f"{separator}{layering.SELF}"
+        texts[of_model] = layering.SELF
     layer_type = names.node_text("layer_type", representative)
     shape = names.node_text("shape_text", representative)
-    selves = is_self[representative]
     return pd.DataFrame(
         {
             "layer_index": np.arange(1, len(representative) + 1),
             "node_id": representative,
-            "layer_path": np.array(parts, object),
-            "layer_name": np.array(last, object),
-            "layer_type": np.where(
-                selves, layering.SELF, np.where(layer_type == "", np.array(last, object), layer_type)
-            ),
+            "layer_path": whole,
+            "layer_name": name,
+            "layer_type": np.where(selves, layering.SELF, np.where(layer_type == "", name, layer_type)),
             "shape_text": np.where(selves, "", shape),
             "call_index": call,
             "is_self": selves,
         }
     )
+
+
+def _path_texts(paths: pd.DataFrame, texts: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The last text of each wanted path, and all of them joined."""
+    of_path = texts[paths["folded_id"].to_numpy()]
+    last, above = of_path[wanted], paths["parent_path"].to_numpy()[wanted]
+    whole, inner = last.copy(), np.flatnonzero(above >= 0)
+    codes, parents = pd.factorize(above[inner])  # many layers have one parent
+    chains = layering.path_chains(paths, parents)
+    begin = [layering.SEPARATOR.join([*of_path[chains[parent]].tolist(), ""]) for parent in parents.tolist()]
+    whole[inner] = np.array(begin, object)[codes] + last[inner]
+    return last, whole

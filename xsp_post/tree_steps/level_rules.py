@@ -22,6 +22,7 @@ from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.model.trace import SpanKind
 from xsp_post.model.tree import NodeKind
+from xsp_post.names.patterns import found_in
 from xsp_post.names.range_text import DOMAIN
 from xsp_post.tree_steps import layer_rules
 from xsp_post.tree_steps.candidates import LEAST_COVERAGE, MARKERS, OUTERMOST, Candidate
@@ -208,8 +209,7 @@ def _around_layers(ranges: Ranges, layer: np.ndarray, library: np.ndarray) -> np
     execution is."""
     plain = ranges.has_role("") & ~library & (ranges.kind != SpanKind.OPERATOR) & ranges.around(layer)
     # what is captured into a graph does not run
-    texts = ranges.folded_texts.astype(str)
-    captures = np.array(["captur" in text.lower() for text in texts] or [False])[ranges.folded_id]
+    captures = found_in(ranges.folded_texts, "(?i)captur")[ranges.folded_id]
     model = plain & (ranges.depth == 0) & ~captures
     found = described(ranges, model, OUTERMOST)
     return model if found is not None and found.coverage_ratio >= LEAST_COVERAGE else np.zeros(len(model), bool)

@@ -29,8 +29,9 @@ class NodeNames:
         self.parsed = parse_names(texts.astype(object, copy=False)).drop(columns=["op_id", "call_index"])
         self._strings, self._text_id = trace.strings, used
         folded = self.parsed["folded_name"]
-        self.folded_names = np.array([*folded.cat.categories.astype(str), *SYNTHETIC.values()], object)
-        self._first_synthetic = len(folded.cat.categories)
+        self._folded_texts = folded.cat.categories
+        self.folded_names = np.append(self._folded_texts.to_numpy(object), np.array([*SYNTHETIC.values()], object))
+        self._first_synthetic = len(self._folded_texts)
         self.folded = folded.cat.codes.to_numpy().astype(np.int32)[codes]
         self._span_count = len(codes)
         self._row_of_node = np.empty(len(codes) + 1, np.int32)
@@ -89,9 +90,11 @@ class NodeNames:
         """A parsed text per node (object, '' for synthetic nodes; an inferred node has its guessed layer_type)."""
         row = self._row_of_node if nodes is None else self._row_of_node[nodes]
         values = self.parsed[column].cat
+        # the texts that are folded names, too, are in memory once
+        texts = self.folded_names if values.categories is self._folded_texts else values.categories.to_numpy(object)
         result = np.full(len(row), "", object)
         has = row >= 0
-        result[has] = values.categories.to_numpy(object)[values.codes.to_numpy()[row[has]]]
+        result[has] = texts[values.codes.to_numpy()[row[has]]]
         if column == "layer_type" and len(self._guessed_type):
             guessed = row <= -2
             result[guessed] = self._guessed_type[-2 - row[guessed]]
