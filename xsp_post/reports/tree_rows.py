@@ -108,12 +108,11 @@ class _Rows:
 
     def _below(self, chosen: np.ndarray) -> np.ndarray:
         """The chosen rows and all rows inside them."""
-        ids = self.rows["path_id"].to_numpy()
-        while True:  # once per level of the tree
-            inside = pd.Series(chosen, index=ids).reindex(self.parents, fill_value=False).to_numpy(bool)
-            if not (inside & ~chosen).any():
-                return chosen
-            chosen = chosen | inside
+        above = pd.Index(self.rows["path_id"]).get_indexer(self.parents)
+        above = np.where(above < 0, np.arange(len(above)), above)
+        for _ in range(len(above).bit_length()):  # rows up to 1, 3, 7, … levels below
+            chosen, above = chosen | chosen[above], above[above]
+        return chosen
 
     def listed(self, depth: int, roots: list[Row], least: float = 0.0) -> pd.DataFrame:
         """The rows to print. ``least``: what is inside a range with less than this share is not listed."""
