@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.frames import FloatArray, IntArray, divide, group_sum, shaped
+from xsp_post.analyses.frames import FloatArray, IntArray, divide, group_sum, picked, shaped, text_codes
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.layer_tables import STAGES, layers_only, measured_layers, stages
 from xsp_post.analyses.model_tables import captured, kernel_counts
@@ -17,7 +17,7 @@ from xsp_post.hardware.peaks import PIPES
 _MILLISECOND_NS = 1_000_000
 # The paper counts TensorFlow's Conv2D and DepthwiseConv2dNative; torch has Conv1d … ConvTranspose3d, aten::conv2d
 # and cudnn_convolution. BatchNorm and the like have no "conv" in their name.
-_CONVOLUTION = r"(?i)conv"
+_CONVOLUTION = "conv"
 
 
 def cases_table(inputs: Inputs) -> pd.DataFrame:
@@ -39,9 +39,10 @@ def cases_table(inputs: Inputs) -> pd.DataFrame:
 def workload_summary(inputs: Inputs) -> pd.DataFrame:
     """Counts and shares that the paper states in its text, one row per case."""
     frame, count = inputs.cases.frame, len(inputs.cases)
-    layers = inputs.layers.frame.iloc[measured_layers(inputs)]
+    layers = picked(inputs.layers.frame, measured_layers(inputs))
     case, latency = layers["case_index"].to_numpy(np.int64), layers["latency_ns"].to_numpy()
-    is_convolution = layers["layer_type"].astype("object").str.contains(_CONVOLUTION, regex=True).to_numpy(bool)
+    code, types = text_codes(layers["layer_type"])
+    is_convolution = np.array([_CONVOLUTION in str(text).lower() for text in types], bool)[code]
     kernels = inputs.kernels.frame
     kernel_case = kernels["case_index"].to_numpy(np.int64)
     is_short = kernels["latency_ns"].to_numpy() < _MILLISECOND_NS
@@ -81,7 +82,7 @@ def stages_table(inputs: Inputs) -> pd.DataFrame:
     """Latency, allocation, flop and DRAM traffic of each third of the layers, and which third dominates."""
     rows = measured_layers(inputs)
     rows = rows[layers_only(inputs, rows)]
-    layers = inputs.layers.frame.iloc[rows]
+    layers = picked(inputs.layers.frame, rows)
     case = layers["case_index"].to_numpy(np.int64)
     present = np.unique(case)
     group = np.searchsorted(present, case) * 3 + stages(case)

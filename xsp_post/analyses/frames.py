@@ -42,7 +42,7 @@ def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:
     Text may be a categorical, an array or one value for all rows; categoricals stay categoricals.
     """
     schema = TABLES[table].columns
-    frame = pd.DataFrame({column.name: columns[column.name] for column in schema})
+    frame = pd.DataFrame({column.name: columns[column.name] for column in schema}, copy=False)
     for column, made in zip(schema, frame.dtypes.tolist()):
         if column.dtype != "str" and str(made) != column.dtype:
             frame[column.name] = frame[column.name].to_numpy().astype(column.dtype)
@@ -107,6 +107,16 @@ def _factorize(values: IntArray) -> tuple[IntArray, IntArray]:
     return codes.astype(np.int64, copy=False), np.asarray(unique, dtype=np.int64)
 
 
+def is_every(rows: IntArray, count: int) -> bool:
+    """Whether these are all ``count`` rows in their order: then there is nothing to pick."""
+    return len(rows) == count and bool((rows == np.arange(count)).all())
+
+
+def picked(frame: pd.DataFrame, rows: IntArray) -> pd.DataFrame:
+    """Some rows of a frame, numbered from 0."""
+    return frame if is_every(rows, len(frame)) else frame.iloc[rows].reset_index(drop=True)
+
+
 def occurrence(group: IntArray) -> IntArray:
     """How many earlier rows have the same group number: 0 for the first. Shape (n,)."""
     order = np.argsort(group, kind="stable")
@@ -139,8 +149,12 @@ def lookup(keys: IntArray, values: IntArray, wanted: IntArray, missing: int = -1
 def group_sum(group: IntArray, values: FloatArray, count: int) -> FloatArray:
     """Sum per group; NaN values are left out, a group without any known value is NaN. Shape (count,)."""
     known = ~np.isnan(values)
-    total = np.bincount(group[known], weights=values[known], minlength=count).astype(np.float64)
-    return np.where(np.bincount(group[known], minlength=count) > 0, total, np.nan)
+    if not known.any():
+        return np.full(count, np.nan)
+    if not known.all():
+        group, values = group[known], values[known]
+    total = np.bincount(group, weights=values, minlength=count).astype(np.float64)
+    return np.where(np.bincount(group, minlength=count) > 0, total, np.nan)
 
 
 def divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> FloatArray:

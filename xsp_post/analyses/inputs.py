@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.cases import Cases, find_cases
-from xsp_post.analyses.frames import IntArray, core_frame, divide
+from xsp_post.analyses.frames import IntArray, core_frame, dense, divide, text_codes
 from xsp_post.analyses.kernel_rows import KernelRows, kernel_rows
 from xsp_post.analyses.layer_rows import LayerRows, layer_rows
 from xsp_post.analyses.options import Options
@@ -62,7 +62,13 @@ class Inputs:
         latency = np.nan_to_num(self.kernels.frame["latency_ns"].to_numpy())
         return np.bincount(case, weights=latency, minlength=len(self.cases))
 
-    @property
+    @cached_property
+    def kernels_by_name(self) -> tuple[IntArray, IntArray]:
+        """Group of each kernel row, by case and name, and each group's first row."""
+        frame = self.kernels.frame
+        return dense(frame["case_index"].to_numpy(np.int64), text_codes(frame["name"])[0])
+
+    @cached_property
     def has_kernels(self) -> np.ndarray:
         """Which cases have kernels captured: bool (cases,)."""
         return np.bincount(self.kernels.frame["case_index"].to_numpy(np.int64), minlength=len(self.cases)) > 0
@@ -144,6 +150,8 @@ class Inputs:
         case = self.kernels.frame["case_index"].to_numpy(np.int64)
         case_has_phases = np.bincount(case, weights=self.kernels.phase > 0, minlength=len(self.cases)) > 0
         latency, columns = self.kernels.frame["latency_ns"].to_numpy(), {}
+        if not case_has_phases.any():
+            return {f"{name}_kernel_ns": np.full(count, np.nan) for name in PHASES[1:4]}
         known = (group >= 0) & case_has_phases[case] if len(case) else np.zeros(0, bool)
         has_phases = np.bincount(group[known], minlength=count) > 0
         for code, name in enumerate(PHASES):

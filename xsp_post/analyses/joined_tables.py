@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.frames import divide, shaped, text_codes
+from xsp_post.analyses.frames import divide, picked, shaped, text_codes
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.kernel_tables import coverage_columns, say_above_roof
 from xsp_post.analyses.layer_rows import DEVICE_SOURCES
@@ -27,14 +27,14 @@ from xsp_post.base.findings import finding
 def _cases_with_kernels(inputs: Inputs) -> np.ndarray:
     """Rows of layers.frame in cases that have kernels at all."""
     case = inputs.layers.frame["case_index"].to_numpy(np.int64)
-    return np.flatnonzero(np.isin(case, np.unique(inputs.kernels.frame["case_index"])))
+    return np.flatnonzero(inputs.has_kernels[case])
 
 
 def a11(inputs: Inputs) -> pd.DataFrame:
     """A11: kernels summed per layer. A layer without kernels has kernel latency 0 and no intensity."""
     rows = _cases_with_kernels(inputs)
     total, covered = (work.take(rows) for work in inputs.by_layer)
-    chosen = inputs.layers.frame.iloc[rows]
+    chosen = picked(inputs.layers.frame, rows)
     kernels = inputs.layer_of_kernel
     count = np.bincount(kernels[kernels >= 0], minlength=len(inputs.layers.frame))[rows]
     columns = intensity_columns(covered, inputs.peaks, inputs.options)
@@ -90,11 +90,11 @@ def a13(inputs: Inputs) -> pd.DataFrame:
     """A13: what of each layer's latency was not kernels, by sum (the paper's) and by union; may be negative."""
     rows = _cases_with_kernels(inputs)
     rows = rows[inputs.layers.frame["sample_count"].to_numpy()[rows] > 0]
-    chosen = inputs.layers.frame.iloc[rows]
+    chosen = picked(inputs.layers.frame, rows)
     latency = chosen["latency_ns"].to_numpy()
     kernel, busy = inputs.by_layer[0].latency_ns[rows], chosen["busy_ns"].to_numpy()
     # a projection is device time already: none of it is known to be host time
-    is_host = ~chosen["latency_source"].astype(object).isin(DEVICE_SOURCES).to_numpy(bool)
+    is_host = ~chosen["latency_source"].isin(DEVICE_SOURCES).to_numpy(bool)
     whole = np.where(is_host, latency, np.nan)
     is_negative = (whole < kernel) | (whole < busy)
     if is_negative.any():
@@ -160,13 +160,15 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     is_analytic &= ~is_forward_only
     is_found_by_sizes = inputs.analytic_cases[layers["case_index"].to_numpy(np.int64)]  # a view has no kernels
     _say_forward_only(inputs, is_forward_only & ~is_found_by_sizes)
+    if not is_analytic.any():
+        return covered, is_analytic
     kernel = inputs.by_layer[0].latency_ns
     latency = np.where(kernel > 0, kernel, layers["latency_ns"].to_numpy())
 
     def choose(analytic: np.ndarray | float, measured: np.ndarray) -> np.ndarray:
         return np.where(is_analytic, analytic, measured)
 
-    guessed = _guessed_pipes(inputs) if is_analytic.any() else np.full(len(layers), "fp32", dtype=object)
+    guessed = _guessed_pipes(inputs)
     by_pipe = {
         pipe: choose(np.where(guessed == pipe, flop, 0.0), covered.flop_by_pipe.get(pipe, np.zeros(len(flop))))
         for pipe in sorted({*covered.flop_by_pipe, *guessed[is_analytic]} - {"fp32"})

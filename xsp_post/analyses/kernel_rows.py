@@ -161,7 +161,8 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
             "queue_delay_ns": _queue_delay(kernels, np.where(is_measured, launch, -1), len(at)),
             "theoretical_occupancy_ratio": theoretical,
             "metric_source": source,
-        }
+        },
+        copy=False,
     )
     parts = (case[is_measured], row[is_measured], duration[is_measured])
     total = trimmed_totals(parts[2], *parts[:2], len(cases), options.trim_ratio)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.frames import IntArray, dense, divide, shaped, text_codes, texts_of
+from xsp_post.analyses.frames import IntArray, divide, picked, shaped, text_codes, texts_of
 from xsp_post.analyses.inputs import Inputs
 from xsp_post.analyses.layer_tables import share, statistics_columns
 from xsp_post.analyses.roofline import ANALYTIC, COUNTER_SOURCES, COUNTERS, NO_COUNTERS, aggregate, intensity_columns
@@ -21,7 +21,7 @@ def a08(inputs: Inputs) -> pd.DataFrame:
     rows = inputs.shown_kernels
     if len(rows) < len(inputs.kernels.frame):
         inputs.findings.append(finding("kernel-table-cut", count=len(inputs.kernels.frame) - len(rows)))
-    chosen = inputs.kernels.frame.iloc[rows]
+    chosen = picked(inputs.kernels.frame, rows)
     work = inputs.kernels.work.take(rows)
     return shaped(
         "a08",
@@ -42,7 +42,7 @@ def a08(inputs: Inputs) -> pd.DataFrame:
             },
             "shape_text": _of_layer(inputs, rows, "shape_text"),
             "latency_ns": chosen["latency_ns"].to_numpy(),
-            **statistics_columns(inputs.kernels.summary.iloc[rows]),
+            **statistics_columns(picked(inputs.kernels.summary, rows)),
             **work.quantities(),
             **intensity_columns(work, inputs.peaks, inputs.options),
         },
@@ -92,11 +92,8 @@ def say_above_roof(inputs: Inputs, roof_ratio: np.ndarray, names: pd.Series, has
 def a10(inputs: Inputs) -> pd.DataFrame:
     """A10: launches of equal demangled name, longest total first; the number of rows is that of unique kernels."""
     frame = inputs.kernels.frame
-    case = frame["case_index"].to_numpy(np.int64)
-    name, names = text_codes(frame["name"])
-    short, shorts = text_codes(frame["short_name"])
-    group, first = dense(case, name)
-    owner = case[first]
+    group, first = inputs.kernels_by_name
+    owner = frame["case_index"].to_numpy(np.int64)[first]
     total, covered = aggregate(inputs.kernels.work, group, len(first), owner)
     order = np.lexsort((-total.latency_ns, owner))
     total, covered, first, owner = total.take(order), covered.take(order), first[order], owner[order]
@@ -104,8 +101,7 @@ def a10(inputs: Inputs) -> pd.DataFrame:
         "a10",
         {
             **inputs.case_columns(owner),
-            "name": pd.Categorical.from_codes(name[first], categories=names),
-            "short_name": pd.Categorical.from_codes(short[first], categories=shorts),
+            **{name: frame[name].array.take(first) for name in ("name", "short_name")},
             "kernel_count": np.bincount(group, minlength=len(first))[order],
             "latency_ns": total.latency_ns,
             "latency_ratio": divide(total.latency_ns, inputs.model_latency_ns[owner]),

@@ -20,6 +20,7 @@ from xsp_post.analyses.frames import (
     core_frame,
     dense,
     lookup,
+    picked,
     text_codes,
     texts_of,
 )
@@ -135,14 +136,16 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     )
     frame = _frame(layers, group, first, case, number, is_source, is_kernel, trim_ratio)
     hidden = _is_host_among_device(frame)
-    summary.loc[hidden, [name for name in summary.columns if name not in ("count", "interval_over")]] = np.nan
-    summary.loc[hidden, "interval_over"] = ""
+    if hidden.any():
+        summary.loc[hidden, [name for name in summary.columns if name not in ("count", "interval_over")]] = np.nan
+        summary.loc[hidden, "interval_over"] = ""
     frame["latency_ns"], frame["sample_count"] = summary["trimmed_mean"], summary["count"]
 
     seen = np.bincount(group[is_measured], minlength=len(first)) > 0  # a layer of warm-up only is not a layer
     ordered = np.flatnonzero(seen)
     ordered = ordered[np.lexsort((number[ordered], case[first][ordered]))]
-    findings = _findings(frame.iloc[ordered])
+    frame, summary = picked(frame, ordered), picked(summary, ordered)
+    findings = _findings(frame)
     width = int(own.max(initial=0)) + 1
     is_own = bool((number[group] == own).all()) and bool(seen.all())
     keys, position = np.unique(row * width + own, return_index=True)
@@ -152,8 +155,8 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     shown = is_source & ~hidden[group] if len(group) else is_source
     samples = (in_frame[group[shown]], row[shown], layers["latency_ns"].to_numpy(np.float64)[shown])
     return LayerRows(
-        frame.iloc[ordered].reset_index(drop=True),
-        summary.iloc[ordered].reset_index(drop=True),
+        frame,
+        summary,
         findings,
         samples,
         trim_ratio,
@@ -167,7 +170,7 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
 def _is_host_among_device(frame: pd.DataFrame) -> BoolArray:
     """Layers without device work in a case whose other layers have the latency of the device: their host time is
     another quantity, and is not set among those latencies (`host_ns` tells it)."""
-    is_host = ~frame["latency_source"].astype(object).isin(DEVICE_SOURCES).to_numpy(bool)
+    is_host = ~frame["latency_source"].isin(DEVICE_SOURCES).to_numpy(bool)
     case = frame["case_index"].to_numpy(np.int64)
     on_device = np.bincount(case, weights=~is_host, minlength=int(case.max(initial=-1)) + 1) > 0
     return is_host & on_device[case] if len(case) else is_host
@@ -209,10 +212,12 @@ def _frame(
         values = np.where(values < least, np.nan, values)
         return summarise_groups(values, np.where(rows, group, -1), len(first), trim_ratio)["trimmed_mean"].to_numpy()
 
+    is_one_run = bool((is_source == is_kernel).all())
+
     def from_either(name: str) -> FloatArray:
         """The layer run's value; where it has none (M/L without facts), the kernel run's."""
         source = over(name, is_source)
-        return np.where(np.isnan(source), over(name, is_kernel), source)
+        return source if is_one_run else np.where(np.isnan(source), over(name, is_kernel), source)
 
     names = ("layer_path", "layer_name", "layer_type", "shape_text", "latency_source")
     return pd.DataFrame(
@@ -228,7 +233,8 @@ def _frame(
             "allocated_bytes": from_either("allocated_bytes"),
             "analytic_flop": from_either("analytic_flop"),
             "analytic_bytes": from_either("analytic_bytes"),
-        }
+        },
+        copy=False,
     )
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from xsp_post.analyses.frames import FloatArray, IntArray, dense, divide, group_sum, shaped, text_codes
+from xsp_post.analyses.frames import FloatArray, IntArray, dense, divide, group_sum, picked, shaped, text_codes
 from xsp_post.analyses.inputs import Inputs
-from xsp_post.arrays.processes import CAPTURES, WITHIN_PROCESS
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.model.results import empty_table
 
@@ -24,8 +23,7 @@ def statistics_columns(summary: pd.DataFrame) -> dict[str, Any]:
     }
     # no latency is below 0: that end of a wide interval (few repeats, noisy machine) says nothing
     columns["ci_low_latency_ns"] = np.maximum(columns["ci_low_latency_ns"], 0.0)
-    over = pd.Categorical(summary["interval_over"], categories=["", WITHIN_PROCESS, CAPTURES])
-    return {**columns, "interval_over": over, "sample_count": summary["count"].to_numpy()}
+    return {**columns, "interval_over": summary["interval_over"].array, "sample_count": summary["count"].to_numpy()}
 
 
 def measured_layers(inputs: Inputs) -> IntArray:
@@ -35,7 +33,7 @@ def measured_layers(inputs: Inputs) -> IntArray:
 
 def layer_columns(inputs: Inputs, rows: IntArray) -> dict[str, Any]:
     """Case and layer columns of rows of layers.frame."""
-    chosen = inputs.layers.frame.iloc[rows]
+    chosen = picked(inputs.layers.frame, rows)
     case = chosen["case_index"].to_numpy(np.int64)
     return {
         **inputs.case_columns(case),
@@ -68,7 +66,7 @@ def share(values: FloatArray, case: IntArray) -> FloatArray:
 def a02(inputs: Inputs) -> pd.DataFrame:
     """A2: the layers of each case in execution order; "top k" is a sort by ``latency_ns``."""
     rows = measured_layers(inputs)
-    chosen = inputs.layers.frame.iloc[rows]
+    chosen = picked(inputs.layers.frame, rows)
     case = chosen["case_index"].to_numpy(np.int64)
     latency = chosen["latency_ns"].to_numpy()
     return shaped(
@@ -93,7 +91,7 @@ def a02(inputs: Inputs) -> pd.DataFrame:
 def a03(inputs: Inputs) -> pd.DataFrame:
     """A3: layer latency in execution order, with what a box plot over the iterations needs."""
     rows = measured_layers(inputs)
-    summary = inputs.layers.summary.iloc[rows]
+    summary = picked(inputs.layers.summary, rows)
     return shaped(
         "a03",
         {
@@ -169,7 +167,7 @@ def _stage_names(inputs: Inputs, rows: IntArray) -> pd.Categorical:
 
 def layers_only(inputs: Inputs, rows: IntArray) -> np.ndarray:
     """Which rows of layers.frame are layers, not the [self] of a model. Shape (rows,) of bool."""
-    return inputs.layers.frame["layer_name"].iloc[rows].astype(str).ne("[self]").to_numpy()
+    return picked(inputs.layers.frame, rows)["layer_name"].ne("[self]").to_numpy(bool)
 
 
 def _with_allocation(inputs: Inputs) -> IntArray:
@@ -187,7 +185,7 @@ def _by_type(
     ``others``, which are one value per row of layers.frame."""
     if not len(rows):
         return None
-    chosen = inputs.layers.frame.iloc[rows]
+    chosen = picked(inputs.layers.frame, rows)
     case = chosen["case_index"].to_numpy(np.int64)
     code, texts = text_codes(chosen["layer_type"])
     group, first = dense(case, code)

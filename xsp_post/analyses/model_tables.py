@@ -180,8 +180,7 @@ def model_roofline(inputs: Inputs) -> pd.DataFrame:
 def kernel_counts(inputs: Inputs) -> dict[str, IntArray]:
     """kernel_count and unique_kernel_count per case; −1 where no kernels were captured."""
     case = inputs.kernels.frame["case_index"].to_numpy(np.int64)
-    name, _ = text_codes(inputs.kernels.frame["name"])
-    _, first = dense(case, name)
+    _, first = inputs.kernels_by_name
     count = len(inputs.cases)
     return {
         "kernel_count": captured(np.bincount(case, minlength=count), inputs.has_kernels),
@@ -198,7 +197,7 @@ def _cases_with_work(inputs: Inputs) -> IntArray:
     """Cases that have kernels, or layers whose flop and bytes are known from the model."""
     layers = inputs.layers.frame
     analytic = layers["case_index"][layers["analytic_flop"].notna() & layers["analytic_bytes"].notna()]
-    return np.union1d(inputs.kernels.frame["case_index"], analytic).astype(np.int64)
+    return np.union1d(np.flatnonzero(inputs.has_kernels), analytic).astype(np.int64)
 
 
 def _model_work(inputs: Inputs) -> tuple[Work, np.ndarray]:

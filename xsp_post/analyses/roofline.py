@@ -16,13 +16,14 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.frames import BoolArray, FloatArray, IntArray, divide, group_sum
+from xsp_post.analyses.frames import BoolArray, FloatArray, IntArray, divide, group_sum, is_every
 from xsp_post.analyses.options import ROOF_AUTO, Options
 from xsp_post.hardware.gpus import Peaks
 from xsp_post.hardware.peaks import PIPES
 
 MEMORY, COMPUTE, LATENCY, UNKNOWN = "memory", "compute", "latency", "unknown"
 BOUNDS = (MEMORY, COMPUTE, LATENCY, UNKNOWN)
+_MEMORY, _COMPUTE, _LATENCY, _UNKNOWN = range(len(BOUNDS))
 COUNTERS, ANALYTIC, NO_COUNTERS = "counters", "analytic", "none"
 COUNTER_SOURCES = (COUNTERS, ANALYTIC, NO_COUNTERS)
 _PIPE_TEXTS = (*PIPES, "")
@@ -67,6 +68,8 @@ class Work:
 
     def take(self, rows: IntArray) -> Work:
         """The same for some of the rows."""
+        if is_every(rows, len(self.case)):
+            return self
         return Work(
             self.case[rows],
             self.latency_ns[rows],
@@ -89,8 +92,9 @@ def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[
     Returns the sums, and the sums over the rows that have flop and DRAM counters only: intensity, throughput
     and bound are computed from the latter, so that a kernel without counters cannot dilute them.
     """
-    kept = np.flatnonzero(group >= 0)
-    work, group = work.take(kept), group[kept]
+    if len(group) and group.min() < 0:
+        kept = np.flatnonzero(group >= 0)
+        work, group = work.take(kept), group[kept]
     covered = ~(np.isnan(work.flop) | np.isnan(work.dram_bytes))
     latency = np.bincount(group, weights=work.latency_ns, minlength=count).astype(np.float64)
     covered_latency = np.bincount(group[covered], weights=work.latency_ns[covered], minlength=count)
@@ -158,9 +162,9 @@ def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Op
     reached = divide(needed_s, seconds)
     is_known = ~(np.isnan(compute_s) | np.isnan(memory_s) | np.isnan(flop))
     is_known &= work.coverage_ratio >= options.least_coverage
-    bound = np.where(memory_s > compute_s, MEMORY, COMPUTE)
+    bound = np.where(memory_s > compute_s, _MEMORY, _COMPUTE)
     if options.roof == ROOF_AUTO:
-        bound = np.where(reached < options.latency_bound_ratio, LATENCY, bound)
+        bound = np.where(reached < options.latency_bound_ratio, _LATENCY, bound)
     # Neither flop nor traffic: nothing to compare. Only the share of the roof that was reached says something.
     is_known &= (needed_s > 0) | ((options.roof == ROOF_AUTO) & (seconds > 0))
     said = _speed_of_light(work, options)
@@ -169,10 +173,9 @@ def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Op
         "arithmetic_intensity_flop_per_byte": divide(flop, dram),
         "arithmetic_throughput_flop_per_s": divide(flop, seconds),
         "pipe": pd.Categorical.from_codes(pipe, categories=pd.Index(_PIPE_TEXTS)),
-        "bound": pd.Categorical(bound, categories=pd.Index(BOUNDS)),
-        "bound_source": pd.Categorical(
-            np.select([is_known, said != UNKNOWN], [BOUND_SOURCES[0], BOUND_SOURCES[1]], ""),
-            categories=pd.Index([*BOUND_SOURCES, ""]),
+        "bound": pd.Categorical.from_codes(bound, categories=pd.Index(BOUNDS)),
+        "bound_source": pd.Categorical.from_codes(
+            np.where(is_known, 0, np.where(said != _UNKNOWN, 1, 2)), categories=pd.Index([*BOUND_SOURCES, ""])
         ),
         "roof_ratio": reached,
         "roof_flop_per_s": np.where(flop == 0, 0.0, divide(flop, needed_s)),
@@ -183,6 +186,8 @@ def _at_measured_clock(
     work: Work, peaks: Mapping[int, Peaks | None], compute_s: FloatArray, memory_s: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Least times at the clocks that the counter tool held the GPU at, where the latency is from its run, too."""
+    if not work.conditions.keys() & set(MEASURED_PEAKS):
+        return compute_s, memory_s
     nothing = np.full(len(work.case), np.nan)
     fp32 = work.conditions.get("peak_fp32_flop_per_s", nothing) / _peak_per_row(work.case, peaks, "fp32")
     known = {case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()}
@@ -191,14 +196,15 @@ def _at_measured_clock(
     return compute_s / slower[0], memory_s / slower[1]
 
 
-def _speed_of_light(work: Work, options: Options) -> FloatArray:
-    """Nsight Compute's own shares of its peaks as a bound, by its rule: below 60 % of both, latency."""
-    nothing = np.full(len(work.case), np.nan)
-    compute, memory = (work.conditions.get(name, nothing) for name in ("compute_speed_ratio", "memory_speed_ratio"))
-    bound = np.where(memory > compute, MEMORY, COMPUTE)
-    bound = np.where(np.fmax(compute, memory) < LATENCY_BOUND_SPEED, LATENCY, bound)
-    is_known = ~(np.isnan(compute) | np.isnan(memory)) & (options.roof == ROOF_AUTO)
-    return np.where(is_known, bound, UNKNOWN)
+def _speed_of_light(work: Work, options: Options) -> IntArray:
+    """Nsight Compute's own shares of its peaks as a bound (index in `BOUNDS`), by its rule: below 60 % of both,
+    latency."""
+    compute, memory = (work.conditions.get(name) for name in ("compute_speed_ratio", "memory_speed_ratio"))
+    if compute is None or memory is None or options.roof != ROOF_AUTO:
+        return np.full(len(work.case), _UNKNOWN)
+    bound = np.where(memory > compute, _MEMORY, _COMPUTE)
+    bound = np.where(np.fmax(compute, memory) < LATENCY_BOUND_SPEED, _LATENCY, bound)
+    return np.where(np.isnan(compute) | np.isnan(memory), _UNKNOWN, bound)
 
 
 def utilisation(work: Work, pipe: object, time_ns: FloatArray, peaks: Mapping[int, Peaks | None]) -> FloatArray:

@@ -62,9 +62,8 @@ def summarise_repeats(
             summary["trimmed_mean"] - half_width,
             summary["trimmed_mean"] + half_width,
         )
-    summary["interval_over"] = np.where(
-        summary["ci_low"].isna(), "", np.where(several, CAPTURES, WITHIN_PROCESS)
-    ).astype(object)
+    over = np.where(summary["ci_low"].isna(), 0, np.where(several, 2, 1))
+    summary["interval_over"] = pd.Categorical.from_codes(over, pd.Index(["", WITHIN_PROCESS, CAPTURES]))
     return summary
 
 

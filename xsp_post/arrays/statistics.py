@@ -162,11 +162,11 @@ def _singletons(value: FloatArray, group: npt.NDArray[np.int64], n: npt.NDArray[
     """Groups of at most one value: the common case of a capture without iterations, in no time."""
     only = np.full(n.size, np.nan)
     only[group] = value
-    nothing = np.full(n.size, np.nan)
-    columns: dict[str, npt.NDArray[np.generic]] = dict.fromkeys(SUMMARY_COLUMNS, only)
-    columns |= dict.fromkeys(("std", "standard_error", "ci_low", "ci_high"), nothing)
-    columns |= {"count": n, "degrees_of_freedom": np.where(n > 0, 0.0, np.nan)}
-    return pd.DataFrame(columns)
+    # series, so that columns which are the same are copied when one of them is changed
+    columns = dict.fromkeys(SUMMARY_COLUMNS, pd.Series(only))
+    columns |= dict.fromkeys(("std", "standard_error", "ci_low", "ci_high"), pd.Series(np.full(n.size, np.nan)))
+    columns |= {"count": pd.Series(n), "degrees_of_freedom": pd.Series(np.where(n > 0, 0.0, np.nan))}
+    return pd.DataFrame(columns, copy=False)
 
 
 def _clean(values: npt.ArrayLike) -> FloatArray:
