@@ -98,7 +98,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
         return None
     blocks: list[Block] = []
     if len(by_name):
-        top = by_name.iloc[0]
+        top = by_name.head(1).to_dict("records")[0]
         blocks.append(
             Note(
                 f"{format_count(by_name['kernel_count'].sum())} launches of {format_count(len(by_name))} "

@@ -12,7 +12,7 @@ import pandas as pd
 
 from xsp_post.model.results import Results
 from xsp_post.reports import cases, theme
-from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
+from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present, rows_of
 from xsp_post.reports.facts import counted
 from xsp_post.reports.layer_axis import MAX_BARS, bars_over_layers, binned, layer_label
 from xsp_post.reports.summary import is_outside, layer_name
@@ -93,7 +93,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
         return None
     blocks: list[Block] = []
     no_layer = is_outside(table)
-    real, outside = table[~no_layer], table[no_layer]
+    real, outside = table[~no_layer] if no_layer.any() else table, table[no_layer]
     inferred = bool(table["is_inferred"].astype(bool).any()) if "is_inferred" in table else False
     blocks.append(
         Note(
@@ -149,10 +149,10 @@ def _lead(layers: pd.DataFrame, outside: pd.DataFrame, where: str) -> str:
     """How many layers, the slowest, and what the model does outside of them (``outside``: none or one row of A2)."""
     said = "The model has no range that is a layer."
     if len(layers):
-        under, top = int((layers["latency_ns"] < 1_000_000).sum()), layers.iloc[0]
+        under, top = int((layers["latency_ns"] < 1_000_000).sum()), rows_of(layers.head(1))[0]
         said = (
             f"{counted(len(layers), 'layer', 'layers')}{where}, {format_count(under)} of them under 1 ms. The slowest "
-            f"is layer {top['layer_index']}, {layer_name(top['layer_name'])} ({format_ns(top['latency_ns'])})."
+            f"is layer {top.layer_index}, {layer_name(top.layer_name)} ({format_ns(top.latency_ns)})."
         )
     if len(outside):
         said += f" Outside of its layers the model takes {format_ns(outside['latency_ns'].iloc[0])} ([self])."

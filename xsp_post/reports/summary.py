@@ -123,7 +123,7 @@ def layer_name(name: object) -> str:
 
 def is_outside(layers: pd.DataFrame) -> pd.Series:
     """Which rows of A2 are not a layer, but what the model does outside of them. Shape (rows,)."""
-    return layers["layer_name"].astype(str).eq(MODEL_SELF)
+    return layers["layer_name"].eq(MODEL_SELF)
 
 
 def _top_layers(results: Results, case: cases.Case | None) -> tuple[list[TopRow], TopRow | None]:
@@ -133,9 +133,9 @@ def _top_layers(results: Results, case: cases.Case | None) -> tuple[list[TopRow]
         return [], None
     launches = cases.rows(results, "a08", case, ["layer_index", "name", "latency_ns"])
     no_layer = is_outside(layers)
-    real = layers[~no_layer].reset_index(drop=True)
+    real = layers[~no_layer].reset_index(drop=True) if no_layer.any() else layers
     details = _Details(results, case, launches)
-    groups = layer_groups(real, launches).head(TOP)
+    groups = layer_groups(real, launches, TOP)
     slowest = rows_of(real.iloc[groups["first"]])
     rows = [details.group(row, group) for row, group in zip(slowest, rows_of(groups))]
     outside = [details.outside(row) for row in rows_of(layers[no_layer].nlargest(1, "latency_ns"))]
@@ -217,7 +217,8 @@ def _sureness(row: Any, spreads: pd.DataFrame) -> str:
 
 def longest_names(launches: pd.DataFrame, limit: int) -> pd.DataFrame:
     """Launches joined by kernel name, heaviest first: name, latency_ns (sum), count."""
-    by_name = launches.groupby("name", observed=True, sort=False)["latency_ns"].agg(["sum", "size"]).reset_index()
+    launches = launches.astype({"name": object})  # of all the kernels there are, these are few
+    by_name = launches.groupby("name", sort=False)["latency_ns"].agg(["sum", "size"]).reset_index()
     by_name.columns = pd.Index(["name", "latency_ns", "count"])
     return by_name.nlargest(limit, "latency_ns")
 

@@ -10,7 +10,7 @@ import pandas as pd
 from xsp_post.model.results import Results
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
-from xsp_post.reports.text import shorten, visible
+from xsp_post.reports.text import shorten, visible, visible_series
 from xsp_post.schemas.units import format_ratio_percent
 from xsp_post.schemas.views import view_of
 
@@ -38,7 +38,10 @@ def data(results: Results, case: cases.Case | None = None) -> pd.DataFrame:
 
 def chart(frame: pd.DataFrame) -> Any:
     """One bar of 100 % for layers, latency and memory, cut by layer type."""
-    types = frame["layer_type"].astype(str).map(lambda name: shorten(visible(name) or "(no type)", 34))
+    texts = visible_series(frame["layer_type"])
+    types = pd.Series(
+        [text if 0 < len(text) <= 34 else shorten(text or "(no type)", 34) for text in texts], dtype=object
+    )
     top = list(dict.fromkeys(types.head(TYPE_LIMIT)))
     parts = []
     for _, ratio, label in _SOURCES:
@@ -97,7 +100,7 @@ def _make(results: Results, case: cases.Case | None) -> Section | None:
     frame = data(results, case)
     if frame.empty:
         return None
-    top = frame.iloc[0]
+    top = frame.head(1).to_dict("records")[0]
     blocks: list[Block] = []
     if "latency_ratio" in frame and top["latency_ratio"] == top["latency_ratio"]:
         name = visible(top["layer_type"], 80)
