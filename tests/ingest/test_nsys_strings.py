@@ -20,7 +20,7 @@ def test_a_text_has_one_number_wherever_it_comes_from():
     assert inline(texts, b"x, op_id = 1", b"relu", b"", b"x, op_id = 2", b"x, op_id = 1") == [2, 0, -1, 3, 2]
     assert inline(texts, b"gemm", b"x, op_id = 2", b"y") == [1, 3, 4]
     assert [texts.text("y"), texts.text("new"), texts.text("x, op_id = 1")] == [4, 5, 2]
-    assert texts.array().tolist() == ["relu", "gemm", "x, op_id = 1", "x, op_id = 2", "y", "new"]
+    assert list(texts.texts) == ["relu", "gemm", "x, op_id = 1", "x, op_id = 2", "y", "new"]
 
 
 def test_bytes_that_are_no_text_may_be_the_same_text():

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.texts import Strings
 
-def categorical(codes: np.ndarray, texts: np.ndarray) -> pd.Categorical[str]:
+
+def categorical(codes: np.ndarray, texts: Strings) -> pd.Categorical[str]:
     """Texts by number as a categorical that holds only the texts in use; −1 becomes ''."""
     rows, unique = pd.factorize(codes)
     used = texts[np.maximum(unique, 0)] if len(texts) else np.full(len(unique), "", object)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
 from xsp_post.inference.assemble import Sequence, nodes_of
 from xsp_post.inference.blocks import tandem_repeats
@@ -66,7 +67,7 @@ class Inference:
         return self.nodes[self.nodes["kind"] == "iteration"]
 
 
-def infer(launches: pd.DataFrame, names: np.ndarray, *, hints: pd.DataFrame | None = None) -> Inference:
+def infer(launches: pd.DataFrame, names: Strings, *, hints: pd.DataFrame | None = None) -> Inference:
     """Iterations and blocks of a capture from its launch sequence alone; near-linear in the launches.
 
     launches  one row per kernel execution or opaque graph launch, any order: process_index, thread_index,
@@ -74,7 +75,7 @@ def infer(launches: pd.DataFrame, names: np.ndarray, *, hints: pd.DataFrame | No
               (device), all integer; optional device_id, context_id, stream_id, grid_x … block_z, graph_id, and
               is_covered (bool: a recorded range accounts for it: it helps to find what repeats, but gets no
               inferred node)
-    names     object array of kernel names that name_id indexes
+    names     kernel names that name_id indexes
     hints     optional: process_index, start_ns of synchronisations and copies on the host
     """
     covered = launches["is_covered"].to_numpy() if "is_covered" in launches else np.zeros(len(launches), bool)

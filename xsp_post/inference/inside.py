@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.texts import Strings
 from xsp_post.inference.assemble import Sequence, nodes_of
 from xsp_post.inference.blocks import class_numbers
 from xsp_post.inference.build import Inference, symbols_of
@@ -18,7 +19,7 @@ from xsp_post.inference.turns import Iterations, same_content
 
 
 def infer_inside(
-    launches: pd.DataFrame, names: np.ndarray, owner: np.ndarray, series: np.ndarray, phases: list[str]
+    launches: pd.DataFrame, names: Strings, owner: np.ndarray, series: np.ndarray, phases: list[str]
 ) -> tuple[Inference, np.ndarray]:
     """Blocks inside ranges that were recorded.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xsp_post.arrays.texts import Strings
 from xsp_post.names.families import BACKWARD_PATTERN, FAMILIES, OPTIMISER_PATTERN, families, matches
 
 FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
@@ -42,8 +43,8 @@ class Traits:
     is_framework: np.ndarray
 
     @classmethod
-    def of_names(cls, names: np.ndarray, name_id: np.ndarray) -> Traits:
-        """names: object array of str; name_id int64 (n,) indexes it. Each name is looked at once."""
+    def of_names(cls, names: Strings, name_id: np.ndarray) -> Traits:
+        """names: the texts; name_id int64 (n,) indexes it. Each name is looked at once."""
         used, code = np.unique(name_id, return_inverse=True)
         texts = [str(names[identity]) if identity >= 0 else "" for identity in used.tolist()]
         family = np.array([_CODE[f] for f in families(texts)], dtype=np.int8)

@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.nsys_waits import kinds_of, launch_of
 from xsp_post.model.trace import (
     FRAME_DTYPES,
@@ -33,7 +34,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _FOLDERS = re.compile(r"^(?:[A-Za-z]:)?[\\/].*[\\/](?=[^\\/]+\(\d+\))")
 
 
-def synchronizations(events: pd.DataFrame, launches: pd.DataFrame, texts: np.ndarray) -> pd.DataFrame:
+def synchronizations(events: pd.DataFrame, launches: pd.DataFrame, texts: Strings) -> pd.DataFrame:
     """``Trace.synchronizations``: who called is known by the correlation id, as for kernels."""
     if events.empty or "stream_id" not in events:
         return empty_frame(SYNCHRONIZATION_DTYPES)
@@ -53,7 +54,7 @@ def synchronizations(events: pd.DataFrame, launches: pd.DataFrame, texts: np.nda
         "thread_index": called("thread_index"),
         "launch_id": launch,
         "name_id": name,
-        "kind": np.where(has, kinds_of(name, list(texts)), said),
+        "kind": np.where(has, kinds_of(name, texts), said),
         "device_id": events["device_id"].to_numpy(),
         "context_id": events["context_id"].to_numpy(),
         "stream_id": np.where((stream == _NONE_32) | (stream > np.iinfo(np.int32).max), -1, stream),

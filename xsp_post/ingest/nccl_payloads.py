@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import Request, TableSource, WantedColumn, whole
 
@@ -26,7 +27,7 @@ _START, _END, _PAIRS = "ncclGroupStart", "ncclGroupEnd", ("ncclSend", "ncclRecv"
 
 
 def nccl_attributes(
-    source: TableSource, table: Callable[[str], str], spans: pd.DataFrame, strings: np.ndarray
+    source: TableSource, table: Callable[[str], str], spans: pd.DataFrame, strings: Strings
 ) -> pd.DataFrame:
     """`COLUMNS` of the ranges that a message size is known of, by span id; calls between a group's start and end count
     for the end, which launches them."""
@@ -90,7 +91,7 @@ def _has_payload(batch: pa.RecordBatch) -> np.ndarray:
     return pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False) > 0
 
 
-def _groups(spans: pd.DataFrame, strings: np.ndarray, calls: pd.DataFrame) -> pd.DataFrame:
+def _groups(spans: pd.DataFrame, strings: Strings, calls: pd.DataFrame) -> pd.DataFrame:
     """`COLUMNS` of the ranges that end a group: of sends and receives the larger side, of calls of one name the sum."""
     ids = {str(strings[one]): one for one in pd.unique(spans["name_id"]).tolist() if one >= 0}
     ends = np.flatnonzero(spans["name_id"].to_numpy() == ids.get(_END, -2))

@@ -198,7 +198,7 @@ class _Reader:
             self.findings.append(finding("non-utf8-text", count=self.strings.bad_bytes_count))
         return Trace(
             provenance=provenance,
-            strings=self.strings.array(),
+            strings=self.strings.texts,
             spans=spans,
             launches=launches,
             activities=activities,
@@ -260,7 +260,8 @@ class _Reader:
         """StringIds numbers → text, without keeping the text in the trace's strings."""
         aside = Interner(self.strings.ids, self.strings.values)
         codes = aside.by_number(numbers)
-        return np.array([aside.texts[c] if c >= 0 else "" for c in codes], object)
+        texts = np.append(aside.texts, np.array([""], object))
+        return texts[codes]
 
     def _launches(self, table: pa.Table) -> pd.DataFrame:
         api_class = numbers(table, "api_class", np.int32)
@@ -288,7 +289,7 @@ class _Reader:
         attributes = span_attributes(spans, self.strings.texts)
         if not self.detail:
             return attributes
-        sizes = nccl_attributes(self.source, self._table, spans, self.strings.array())
+        sizes = nccl_attributes(self.source, self._table, spans, self.strings.texts)
         return attributes.combine_first(sizes) if len(sizes) else attributes
 
     def _module_loading(self, overhead: pa.Table, launches: pd.DataFrame) -> None:
@@ -303,7 +304,8 @@ class _Reader:
             self.findings.append(finding("module-loading", count=int(loading.sum()), example=example))
             return
         codes, used = pd.factorize(launches["name_id"].to_numpy())
-        texts = [str(self.strings.texts[name]) if name >= 0 else "" for name in used.tolist()]
+        names = self.strings.texts
+        texts = [names[name] if name >= 0 else "" for name in used.tolist()]
         loads = np.array([*(text.startswith(_MODULE_LOADING_CALLS) for text in texts), False])
         self.module_loading_ns = launches["start_ns"].to_numpy()[loads[codes]]
 

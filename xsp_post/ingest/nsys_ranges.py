@@ -111,7 +111,9 @@ class RangeReader:
         missing = (texts < 0) & (text_number != NULL)
         if missing.any():
             texts[missing] = self.strings.by_number(text_number[missing])
-        is_shape = np.array([c >= 0 and self.strings.texts[c].startswith("shape:") for c in texts.tolist()], bool)
+        codes, used = pd.factorize(texts)
+        known = self.strings.texts
+        is_shape = np.array([one >= 0 and known[one].startswith("shape:") for one in used.tolist()], bool)[codes]
         if not is_shape.any():
             return spans
         thread = self.numbering.thread_index(numbers(marks, "global_tid"))[is_shape].astype(np.int64)
@@ -163,10 +165,10 @@ class RangeReader:
             aside = Interner(self.strings.ids, self.strings.values)
             text = aside.inline(rows.column("text"))
             by_number = aside.by_number(numbers(rows, "text_number"))
-            text = np.where(text < 0, by_number, text)
+            text, known = np.where(text < 0, by_number, text), aside.texts
             for g, d, c in zip(gpid[created].tolist(), domain[created].tolist(), text.tolist()):
                 if c >= 0:
-                    named[g, d] = aside.texts[c]
+                    named[g, d] = known[c]
         used = (domain != 0) & _is_one_of(event_type, (*_PUSH_POP, *_START_END))
         keys = sorted(set(zip(gpid[used].tolist(), domain[used].tolist())))
         names = [named.get(key, f"domain-{key[1]}") for key in keys]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xsp_post.arrays.texts import Texts
 from xsp_post.ingest.tables import NULL
 
 
@@ -48,28 +48,34 @@ def interner(table: pa.Table) -> Interner:
     return Interner(ids, values)
 
 
-@dataclass
 class Interner:
     """Collects StringIds numbers and inline texts and hands out dense string ids at the end."""
 
-    ids: np.ndarray  # StringIds.id, ascending
-    values: pa.Array  # binary
-    texts: list[str] = field(default_factory=list)
-    index: dict[str, int] = field(default_factory=dict)
-    bad_bytes_count: int = 0
+    def __init__(self, ids: np.ndarray, values: pa.Array) -> None:
+        self.ids = ids  # StringIds.id, ascending
+        self.values = values  # binary
+        self.bad_bytes_count = 0
+        self._parts: list[pa.Array] = []  # texts that came together
+        self._since: list[str] = []  # and one by one since then
+        self._count = 0
+        self._numbers: dict[str, int] = {}  # of all texts, once one is looked up
 
-    def array(self) -> np.ndarray:
-        """All texts as an object array; index = string id."""
-        result = np.empty(len(self.texts), object)
-        result[:] = self.texts
-        return result
+    @property
+    def texts(self) -> Texts:
+        """All texts so far; index = string id."""
+        if self._since or len(self._parts) != 1:
+            self._parts = [pa.concat_arrays([*self._parts, pa.array(self._since, pa.large_string())])]
+            self._since = []
+        return Texts(self._parts[0])
 
     def text(self, value: str) -> int:
-        self._complete_index()
-        found = self.index.get(value)
+        if len(self._numbers) < self._count:
+            self._numbers = {text: number for number, text in enumerate(self.texts)}
+        found = self._numbers.get(value)
         if found is None:
-            found = self.index[value] = len(self.texts)
-            self.texts.append(value)
+            found = self._numbers[value] = self._count
+            self._since.append(value)
+            self._count += 1
         return found
 
     def by_number(self, numbers: np.ndarray, transform: Callable[[str], str] | None = None) -> np.ndarray:
@@ -108,27 +114,22 @@ class Interner:
 
     def _different(self, values: pa.Array) -> np.ndarray:
         """String ids of binary texts, none of them twice; −1 for the empty one."""
-        if not pc.any(pc.greater(pc.binary_length(values), 0)).as_py():  # a column without texts: nothing to look up
+        filled = pc.binary_length(values).to_numpy(zero_copy_only=False) > 0
+        if not filled.any():  # a column without texts: nothing to look up
             return np.full(max(1, len(values)), -1, np.int32)
         try:
-            decoded = values.cast(pa.string())
+            decoded = values.cast(pa.string()).cast(pa.large_string())
         except pa.ArrowInvalid:
             texts = [self._decode(value) for value in values.to_pylist()]
             return np.array([self.text(text) if text else -1 for text in texts] or [-1], np.int32)
         # only what was known before can be there twice: a million texts are not looked up one by one
-        self._complete_index()
-        at = pc.index_in(decoded, value_set=pa.array(list(self.index), pa.string())).fill_null(-1).to_numpy()
-        result = np.array([*self.index.values(), -1], np.int32)[at]
-        fresh = np.flatnonzero((result < 0) & (pc.binary_length(decoded).to_numpy(zero_copy_only=False) > 0))
-        result[fresh] = np.arange(len(self.texts), len(self.texts) + len(fresh), dtype=np.int32)
-        self.texts += (decoded if len(fresh) == len(decoded) else decoded.take(pa.array(fresh))).to_pylist()
+        result = pc.index_in(decoded, value_set=self.texts.array).fill_null(-1).to_numpy(zero_copy_only=False).copy()
+        result[~filled] = -1
+        fresh = np.flatnonzero((result < 0) & filled)
+        result[fresh] = np.arange(self._count, self._count + len(fresh), dtype=np.int32)
+        self._parts.append(decoded if len(fresh) == len(decoded) else decoded.take(pa.array(fresh)))
+        self._count += len(fresh)
         return result
-
-    def _complete_index(self) -> None:
-        """Texts that came all at once are put into the index when the next one is looked up."""
-        missing = range(len(self.index), len(self.texts))
-        if missing:
-            self.index.update(zip(self.texts[missing.start :], missing))
 
     def _decode(self, value: bytes | None) -> str:
         try:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL
 from xsp_post.model.trace import CUDA_EVENT_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, empty_frame
@@ -32,7 +33,7 @@ def sync_kind(name: str) -> SyncKind:
     return next((kind for part, kind in _KINDS if part in name), SyncKind.OTHER)
 
 
-def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFrame, texts: list[str]) -> pd.DataFrame:
+def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFrame, texts: Strings) -> pd.DataFrame:
     """The frame ``Trace.synchronizations``; ``process`` is the process index of every row."""
     if not table.num_rows:
         return empty_frame(SYNCHRONIZATION_DTYPES)
@@ -97,7 +98,7 @@ def launch_of(process: np.ndarray, correlation: np.ndarray, launches: pd.DataFra
     return found
 
 
-def kinds_of(name_id: np.ndarray, texts: list[str]) -> np.ndarray:
+def kinds_of(name_id: np.ndarray, texts: Strings) -> np.ndarray:
     """The kind of each call by its name's string id."""
     codes, used = pd.factorize(name_id)
     kinds = [int(sync_kind(texts[name])) if name >= 0 else int(SyncKind.OTHER) for name in used.tolist()]

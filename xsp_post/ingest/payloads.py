@@ -7,12 +7,12 @@ looked for by name, whatever stands around them; a payload that says nothing kno
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.json_text import whole_characters
 from xsp_post.names import range_text
 
@@ -20,13 +20,13 @@ COLUMNS = ("shape_text", "layer_type", "tactic_name")
 _LONGEST = 200_000  # characters of one payload that are looked at
 
 
-def span_attributes(spans: pd.DataFrame, strings: Sequence[str]) -> pd.DataFrame:
+def span_attributes(spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     """`payload_attributes` and `mark_attributes` in one frame, indexed by span id; the marks win."""
     payloads, marks = payload_attributes(spans, strings), mark_attributes(spans, strings)
     return marks.combine_first(payloads) if len(marks) else payloads
 
 
-def mark_attributes(spans: pd.DataFrame, strings: Sequence[str]) -> pd.DataFrame:
+def mark_attributes(spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     """shape_text, flop_count and least_bytes (NaN unknown) of the spans with a mark of ours, by span id.
 
     Each different text is parsed once; ``spans.shape_text_id`` is the text of the mark, −1 none.
@@ -45,7 +45,7 @@ def mark_attributes(spans: pd.DataFrame, strings: Sequence[str]) -> pd.DataFrame
     return table.iloc[codes[rows]].set_axis(rows).replace({"flop_count": {-1: np.nan}, "least_bytes": {-1: np.nan}})
 
 
-def payload_attributes(spans: pd.DataFrame, strings: Sequence[str]) -> pd.DataFrame:
+def payload_attributes(spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     """Columns `COLUMNS` for the spans with a JSON payload, indexed by span id ('' where it does not say).
 
     Each different payload is parsed once.

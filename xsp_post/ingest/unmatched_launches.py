@@ -4,11 +4,11 @@ cause."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import INFO
 from xsp_post.model.trace import ActivityKind
@@ -20,9 +20,7 @@ _MOST_RATIO = 0.9
 _DENSE_PER_ROW = 64  # a table of ids is made where they are this dense, else they are sorted
 
 
-def unmatched_launches(
-    launches: pd.DataFrame, activities: pd.DataFrame, texts: Sequence[str] | np.ndarray
-) -> list[Finding]:
+def unmatched_launches(launches: pd.DataFrame, activities: pd.DataFrame, texts: Strings) -> list[Finding]:
     """The findings, none where every launch of a kernel has one. Launches that a CUDA graph recorded run later, under
     the graph's own launch: they are a finding of their own."""
     names = launches["name_id"].to_numpy()
@@ -44,7 +42,7 @@ def unmatched_launches(
     return [*found, finding("launches-without-kernel", count=len(lost), example=example, severity=severity)]
 
 
-def _named(names: np.ndarray, texts: Sequence[str] | np.ndarray, pattern: re.Pattern[str]) -> np.ndarray:
+def _named(names: np.ndarray, texts: Strings, pattern: re.Pattern[str]) -> np.ndarray:
     codes, used = pd.factorize(names)
     matches = [name >= 0 and pattern.search(str(texts[name])) is not None for name in used.tolist()]
     return np.array([*matches, False], bool)[codes]
@@ -73,9 +71,7 @@ def _is_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
     return table[np.where((ids < low) | (ids > high), span + 1, ids - low)]
 
 
-def _inside_capture(
-    launches: pd.DataFrame, names: np.ndarray, texts: Sequence[str] | np.ndarray, rows: np.ndarray
-) -> np.ndarray:
+def _inside_capture(launches: pd.DataFrame, names: np.ndarray, texts: Strings, rows: np.ndarray) -> np.ndarray:
     """Whether each launch lies between the begin and the end of a stream capture of its thread."""
     inside = np.zeros(len(rows), bool)
     if not len(rows):

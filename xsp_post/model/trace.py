@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding
 from xsp_post.schemas.frames import TRACE_FRAMES, dtypes
 
@@ -144,7 +145,7 @@ class Trace:
     """
 
     provenance: Provenance
-    strings: np.ndarray  # object array of str, unique
+    strings: Strings  # unique
     spans: pd.DataFrame
     processes: pd.DataFrame
     threads: pd.DataFrame

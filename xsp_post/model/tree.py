@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.rollup import sums_per_node
+from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
@@ -81,7 +82,7 @@ class Tree:
     trace: Trace
     nodes: pd.DataFrame
     activities: pd.DataFrame
-    strings: np.ndarray
+    strings: Strings
     iterations: pd.DataFrame
     layer_keys: pd.DataFrame
     level_rule: str = ""

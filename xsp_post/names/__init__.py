@@ -39,7 +39,7 @@ COLUMNS = (
 _MANY = 100_000
 
 
-def parse_names(texts: np.ndarray) -> pd.DataFrame:
+def parse_names(texts: np.ndarray | pa.Array) -> pd.DataFrame:
     """Columns of range texts: object array of n str → n rows in the same order.
 
     ``dialect`` xsp, pytorch, autograd, dict, in_shapes, tensorrt, fsdp, megatron, torch_compile, xla, step,

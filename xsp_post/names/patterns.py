@@ -17,6 +17,8 @@ _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 
 def to_arrow(texts: Any) -> pa.Array:
     """Texts as one Arrow array; lone surrogates (bytes that were not UTF-8) become replacement marks."""
+    if isinstance(texts, pa.Array):
+        return texts
     try:
         array = pa.array(texts, type=pa.large_string())
     except (UnicodeEncodeError, pa.ArrowInvalid):

@@ -9,6 +9,7 @@ from enum import IntEnum
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.texts import Strings
 from xsp_post.names.families import matches
 
 
@@ -57,7 +58,7 @@ def call_class(name: str) -> CallClass:
     return next((kind for kind, pattern in _COMPILED if pattern.search(name)), CallClass.OTHER)
 
 
-def call_classes(name_id: np.ndarray, strings: np.ndarray) -> np.ndarray:
+def call_classes(name_id: np.ndarray, strings: Strings) -> np.ndarray:
     """The class of every call by its name's string id; int8, shape (n,)."""
     codes, used = pd.factorize(name_id)
     kinds = [int(call_class(str(strings[name]))) if name >= 0 else 0 for name in used.tolist()]

@@ -15,6 +15,7 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import Keys, cut, distinct, inside, overlaps
 from xsp_post.arrays.intervals import Nesting, nest, union
+from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.replay.calls import CallClass, are_communication, call_classes
 
@@ -92,9 +93,9 @@ class HostState:
             self.texts.append(text)
         return self._text_ids[text]
 
-    def strings(self) -> np.ndarray:
+    def strings(self) -> Strings:
         """The texts that `Pieces.call` numbers."""
-        return np.concatenate([np.asarray(self.tree.strings, object), np.array(self.texts, object)])
+        return with_more(self.tree.strings, self.texts)
 
     def pieces(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> Pieces:
         """What the threads did in these stretches, which are disjoint for each thread."""

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import cut, in_order
+from xsp_post.arrays.texts import Strings
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import loads_code
@@ -42,7 +43,7 @@ class Idle:
 
     pieces: pd.DataFrame
     devices: pd.DataFrame
-    strings: np.ndarray
+    strings: Strings
 
 
 class IdleBlocks:
@@ -54,7 +55,7 @@ class IdleBlocks:
         self._state = HostState(tree)
         self.devices = self._gaps.devices
 
-    def strings(self) -> np.ndarray:
+    def strings(self) -> Strings:
         """The texts that the pieces number; known when all blocks are made."""
         return self._state.strings()
 

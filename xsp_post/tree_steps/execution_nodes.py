@@ -11,6 +11,7 @@ import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
+from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import SpanKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
@@ -22,8 +23,8 @@ _FEWEST_REPLAYS = 3
 
 
 def add_turns(
-    nodes: pd.DataFrame, strings: np.ndarray, names: NodeNames, turn: np.ndarray, name: str
-) -> tuple[pd.DataFrame, np.ndarray, pd.DataFrame]:
+    nodes: pd.DataFrame, strings: Strings, names: NodeNames, turn: np.ndarray, name: str
+) -> tuple[pd.DataFrame, Strings, pd.DataFrame]:
     """One MODEL node per turn of a cycle, around the siblings that belong to it. ``turn`` holds the number of the turn
     of each span, −1 none. Returns nodes, strings, and what `Tree.inferred` says of the new nodes."""
     members = np.flatnonzero(turn >= 0) + 1  # span k is node k + 1
@@ -56,7 +57,7 @@ def add_turns(
     parent[sibling[inside]] = len(nodes) + position[inside]
     known = _known_inferred(len(nodes) + np.arange(count))
     joined = joined_nodes(nodes.assign(parent_id=parent), fresh)
-    return joined, np.concatenate([strings, np.array([name], object)]), known
+    return joined, with_more(strings, [name]), known
 
 
 def take_loose_work(
@@ -103,7 +104,7 @@ def graph_replays(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
 
 
 def new_nodes(
-    nodes: pd.DataFrame, names: NodeNames, strings: np.ndarray, given: dict[str, np.ndarray], name: str
+    nodes: pd.DataFrame, names: NodeNames, strings: Strings, given: dict[str, np.ndarray], name: str
 ) -> dict[str, np.ndarray]:
     """Columns of MODEL nodes that were found, not recorded; their one name becomes the next string."""
     count = len(given["start_ns"])

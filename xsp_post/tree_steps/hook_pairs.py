@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
+from xsp_post.arrays.texts import with_more
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree_steps.node_names import NodeNames
@@ -109,7 +110,7 @@ def _extended(trace: Trace, pairs: pd.DataFrame) -> Trace:
             if attributes[name].dtype != dtype:
                 filler: float | str = -1 if dtype.kind in "iu" else np.nan if dtype.kind == "f" else ""
                 attributes[name] = attributes[name].fillna(filler).astype(dtype)
-    strings = np.concatenate([trace.strings, np.asarray(paths, object)])
+    strings = with_more(trace.strings, paths)
     return replace(trace, spans=pd.DataFrame(columns), strings=strings, attributes=attributes)
 
 

@@ -8,6 +8,7 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
+from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.base.findings import Finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
@@ -19,8 +20,8 @@ _HINT_WORDS = ("Synchronize", "Memcpy")
 
 
 def infer_rest(
-    trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, strings: np.ndarray
-) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray, pd.DataFrame, list[Finding]]:
+    trace: Trace, names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, strings: Strings
+) -> tuple[pd.DataFrame, pd.DataFrame, Strings, pd.DataFrame, list[Finding]]:
     """Iterations and blocks for launches outside every range, below [unattributed] and marked inferred.
 
     Such launches keep their attribution ``none``: no range was recorded around them, whatever repeats. Returns the
@@ -165,8 +166,8 @@ def with_new_nodes(
     nodes: pd.DataFrame,
     found: pd.DataFrame,
     home: int | np.ndarray,
-    texts_before: np.ndarray | None = None,
-) -> tuple[pd.DataFrame, np.ndarray]:
+    texts_before: Strings | None = None,
+) -> tuple[pd.DataFrame, Strings]:
     """The nodes followed by those in ``found`` (columns of `Inference.nodes`), and the texts of all of them.
 
     home: the node that those without a parent hang below, one for all or one each. texts_before: the texts of the
@@ -207,4 +208,4 @@ def with_new_nodes(
     for name in nodes.columns:
         values = nodes[name].to_numpy()
         joined[name] = np.concatenate([values, columns[name].astype(values.dtype, copy=False)])
-    return pd.DataFrame(joined, copy=False), np.concatenate([strings, np.asarray(texts, object)])
+    return pd.DataFrame(joined, copy=False), with_more(strings, texts)

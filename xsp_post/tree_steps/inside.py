@@ -16,6 +16,7 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths, nest
+from xsp_post.arrays.texts import Strings
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
@@ -44,7 +45,7 @@ class Inside:
 
     nodes: pd.DataFrame
     activities: pd.DataFrame
-    strings: np.ndarray
+    strings: Strings
     known: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
 
 
@@ -53,7 +54,7 @@ def infer_inside_ranges(
     names: NodeNames,
     nodes: pd.DataFrame,
     activities: pd.DataFrame,
-    strings: np.ndarray,
+    strings: Strings,
     turns: np.ndarray,
 ) -> Inside:
     """Blocks inside the ranges, and the ``turns`` of ranges (nodes), that hold much device work and no layers."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.texts import taken
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import NodeKind
 from xsp_post.names import parse_names
@@ -23,10 +24,8 @@ class NodeNames:
     def __init__(self, trace: Trace) -> None:
         name_id = trace.spans["name_id"].to_numpy()
         codes, used = pd.factorize(name_id)
-        texts = trace.strings[np.maximum(used, 0)] if len(trace.strings) else np.full(len(used), "", object)
-        if (used < 0).any():
-            texts = np.where(used >= 0, texts, "[unnamed]")
-        self.parsed = parse_names(texts.astype(object, copy=False)).drop(columns=["op_id", "call_index"])
+        texts = taken(trace.strings, used, "[unnamed]")
+        self.parsed = parse_names(texts).drop(columns=["op_id", "call_index"])
         self._strings, self._text_id = trace.strings, used
         folded = self.parsed["folded_name"]
         self._folded_texts = folded.cat.categories

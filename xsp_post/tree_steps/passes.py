@@ -16,6 +16,7 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
+from xsp_post.arrays.texts import Strings
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS
@@ -43,7 +44,7 @@ class Passes:
 
     nodes: pd.DataFrame
     activities: pd.DataFrame
-    strings: np.ndarray
+    strings: Strings
     known: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
     count: int = 0
     around: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # nodes that were opened
@@ -78,7 +79,7 @@ def open_ranges(
     names: NodeNames,
     nodes: pd.DataFrame,
     activities: pd.DataFrame,
-    strings: np.ndarray,
+    strings: Strings,
     opened: np.ndarray,
 ) -> Passes:
     """Look for passes inside the ``opened`` nodes (bool per node, none inside another)."""

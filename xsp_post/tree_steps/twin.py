@@ -16,6 +16,7 @@ from xsp_post.arrays import rollup
 from xsp_post.arrays.alignment import align
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths, nest
+from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
@@ -143,9 +144,9 @@ def carry_over(
     names: NodeNames,
     nodes: pd.DataFrame,
     activities: pd.DataFrame,
-    strings: np.ndarray,
+    strings: Strings,
     twin: Twin,
-) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray, pd.DataFrame, list[Finding]]:
+) -> tuple[pd.DataFrame, pd.DataFrame, Strings, pd.DataFrame, list[Finding]]:
     """Ranges of a twin for the kernels that no layer of the capture itself holds.
 
     Returns nodes, activities and strings of the tree, what is known of the new nodes (`tree.INFERRED_COLUMNS`) and

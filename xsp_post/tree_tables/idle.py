@@ -10,6 +10,7 @@ import pandas as pd
 from xsp_post.arrays.categories import categorical
 from xsp_post.arrays.cutting import in_order
 from xsp_post.arrays.rollup import add_up
+from xsp_post.arrays.texts import Strings
 from xsp_post.model.tree import Tree
 from xsp_post.replay.host_state import Cause
 from xsp_post.replay.idle import Idle, IdleBlocks
@@ -46,7 +47,7 @@ def idle_frames(tree: Tree, paths: pd.DataFrame, *, with_pieces: bool = True) ->
     return frames
 
 
-def _idle_frame(pieces: _Columns, devices: pd.DataFrame, strings: np.ndarray) -> pd.DataFrame:
+def _idle_frame(pieces: _Columns, devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     """One row per piece, in order of device and time."""
     number = np.append(devices["device_id"].to_numpy(), -1)
     return pd.DataFrame(
@@ -116,7 +117,7 @@ def _combined(rows: _Columns) -> _Columns:
     return result
 
 
-def _named(tree: Tree, sums: list[_Columns], devices: pd.DataFrame, strings: np.ndarray) -> pd.DataFrame:
+def _named(tree: Tree, sums: list[_Columns], devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     """``idle_causes`` of the sums of all blocks."""
     summed = _combined(_joined(sums)) if len(sums) > 1 else sums[0]
     number = np.append(devices["device_id"].to_numpy(), -1)
