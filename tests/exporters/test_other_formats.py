@@ -10,8 +10,9 @@ import pyarrow.parquet
 import pytest
 from helpers import small_analysis
 
-from xsp_post.base.errors import OutputError, UsageError
-from xsp_post.exporters import FORMATS, default_path, export, spans, speedscope, tables
+from xsp_post.base import limits
+from xsp_post.base.errors import CaptureError, OutputError, UsageError
+from xsp_post.exporters import FORMATS, default_path, export, nvtx_gpu_proj_trace, spans, speedscope, tables
 from xsp_post.model.results import for_people
 from xsp_post.schemas import column_names
 
@@ -124,6 +125,33 @@ def test_speedscope_adds_up(tmp_path):
     mine = nodes[(nodes["capture_id"] == 2) & (nodes["span_kind"] == "push_pop")]
     assert sum(host["weights"]) == mine["self_ns"].sum()
     assert all(0 <= i < len(frames) for profile in document["profiles"] for s in profile["samples"] for i in s)
+
+
+def test_speedscope_joins_what_is_nested_very_deep(tmp_path, monkeypatch):
+    analysis = small_analysis(iterations=4)
+    speedscope.write(analysis, tmp_path / "whole.json")
+    monkeypatch.setattr(speedscope, "_DEEPEST", 2)
+    speedscope.write(analysis, tmp_path / "cut.json")
+    whole, cut = (json.loads((tmp_path / name).read_text()) for name in ("whole.json", "cut.json"))
+    frames = [frame["name"] for frame in cut["shared"]["frames"]]
+    for before, after in zip(whole["profiles"], cut["profiles"]):
+        assert sum(after["weights"]) == after["endValue"] == before["endValue"]
+        assert max(map(len, after["samples"])) <= 4 and len(after["samples"]) <= len(before["samples"])
+    assert ["small.sqlite", "model:forward", "[deeper ranges]", "implicit_gemm_128x64"] in [
+        [frames[i] for i in sample] for sample in cut["profiles"][0]["samples"]
+    ]
+
+
+def test_stacks_of_ids_have_a_limit_that_can_be_lifted(tmp_path, monkeypatch):
+    analysis = small_analysis()
+    monkeypatch.setattr(nvtx_gpu_proj_trace, "_MOST_IDS", 3)
+    with pytest.raises(CaptureError, match="RangeStack") as caught:
+        export(analysis, "nvtx_gpu_proj_trace", tmp_path / "t.csv")
+    assert caught.value.code == "capture-over-limit" and limits.VARIABLE in caught.value.hint
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv(limits.VARIABLE, "1")
+    export(analysis, "nvtx_gpu_proj_trace", tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").stat().st_size
 
 
 def test_every_format_writes_and_refuses(tmp_path):

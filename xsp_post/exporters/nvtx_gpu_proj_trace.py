@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from xsp_post.arrays.intervals import nest
-from xsp_post.base import text_safety
+from xsp_post.base import limits, text_safety
 from xsp_post.base.findings import finding
 from xsp_post.base.output import atomic_output
 from xsp_post.exporters.base import Selection, Written, select
@@ -33,6 +33,7 @@ STYLES = {
 }
 # The report in nanoseconds; `nsys stats` prints the unit behind the name, the recipe's Parquet does not.
 _IN_NS = ("Projected Start", "Projected Duration", "Orig Start", "Orig Duration")
+_MOST_IDS = 20_000_000  # in all stacks; they grow with the square of the depth
 # Types of the recipe's Parquet file: numbers that a row may lack are doubles there.
 PARQUET_SCHEMA = pa.schema(
     [
@@ -246,6 +247,12 @@ def _project_one_by_one(
 
 def _stacks(range_id: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """``:id:id:…`` from the root to each range, one pass per depth."""
+    if int(depth.sum()) > _MOST_IDS and not limits.are_lifted():
+        raise limits.over_limit(
+            Path("nvtx_gpu_proj_trace"),
+            f"its column RangeStack names all ranges around each one, {int(depth.sum()):,} in all",
+            f"{_MOST_IDS:,}",
+        )
     stack = np.char.add(":", range_id.astype("U20")).astype(object)
     for level in range(1, int(depth.max(initial=0)) + 1):
         rows = np.flatnonzero(depth == level)

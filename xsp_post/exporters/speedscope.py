@@ -2,6 +2,7 @@
 
 Two profiles: device time (kernels by the path of the range that launched them, kernel name as the leaf) and host
 time (what each range spent outside its children). Format: speedscope's file-format-schema.json, ``sampled``.
+Each stack is written whole, so that ranges nested thousands deep are one frame below `_DEEPEST`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from xsp_post.exporters.base import Selection, Written, select
 from xsp_post.model.results import Results
 
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+_DEEPEST = 1000  # frames; real programs nest some tens deep
+_DEEPER = "[deeper ranges]"
 
 
 def write(
@@ -41,8 +44,8 @@ def data(selection: Selection) -> dict[str, Any]:
     """The document: weights are nanoseconds and add up to the capture's kernel time and recorded host time."""
     frames = _Frames()
     paths = _paths(selection.nodes)
-    stacks = _stacks(paths, frames)
-    of_node = pd.Series(selection.nodes["path_id"].to_numpy(), index=selection.nodes["node_id"].to_numpy())
+    stacks, shown = _stacks(paths, frames)
+    of_node = pd.Series(selection.nodes["path_id"].map(shown).to_numpy(), index=selection.nodes["node_id"].to_numpy())
 
     kernels = selection.kernels
     duration = kernels["end_ns"].to_numpy() - kernels["start_ns"].to_numpy()
@@ -64,7 +67,7 @@ def data(selection: Selection) -> dict[str, Any]:
     ]
 
     # synthetic nodes have no host time of their own
-    own = selection.ranges.groupby("path_id", sort=False)["self_ns"].sum()
+    own = selection.ranges.groupby(selection.ranges["path_id"].map(shown), sort=False)["self_ns"].sum()
     host = [(stacks[path], weight) for path, weight in zip(own.index.tolist(), own.tolist()) if weight > 0]
     name = str(selection.capture.get("workload_name") or selection.capture.get("source_name") or "capture")
     return {
@@ -102,20 +105,27 @@ def _paths(nodes: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _stacks(paths: pd.DataFrame, frames: _Frames) -> dict[int, list[int]]:
-    """Frame numbers from the root to each path."""
+def _stacks(paths: pd.DataFrame, frames: _Frames) -> tuple[dict[int, list[int]], dict[int, int]]:
+    """Frame numbers from the root to each path that has a stack of its own; and by path the one that it is shown as."""
     above = dict(zip(paths.index.tolist(), paths["above"].tolist()))
     number = {path: frames.number(name) for path, name in zip(paths.index.tolist(), paths["name"])}
     stacks: dict[int, list[int]] = {}
+    shown: dict[int, int] = {}
     for path in above:
-        chain: list[int] = []
+        chain: dict[int, None] = {}  # as an ordered set
         at = path
-        while at in above and at not in stacks and at not in chain:
-            chain.append(at)
+        while at in above and at not in shown and at not in chain:
+            chain[at] = None
             at = above[at]
         for step in reversed(chain):
-            stacks[step] = [*stacks.get(above[step], []), number[step]]
-    return stacks
+            around = shown.get(above[step], -1)
+            stack = stacks.get(around, [])
+            if len(stack) > _DEEPEST:
+                shown[step] = around
+            else:
+                stacks[step] = [*stack, number[step] if len(stack) < _DEEPEST else frames.number(_DEEPER)]
+                shown[step] = step
+    return stacks, shown
 
 
 def _profile(name: str, samples: list[tuple[list[int], int]]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import nest
+from xsp_post.arrays.rollup import rows_by_depth
 from xsp_post.arrays.statistics import medians
 from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import CaptureError
@@ -199,8 +200,7 @@ class _Assembly:
         is_leaf[parent[has_parent]] = False
         works |= is_leaf
         is_covered = np.zeros(len(operators), dtype=bool)
-        for depth in range(1, int(nesting.depth.max(initial=0)) + 1):
-            rows = np.flatnonzero(nesting.depth == depth)
+        for rows in rows_by_depth(nesting.depth)[1:]:
             is_covered[rows] = is_covered[parent[rows]] | works[parent[rows]]
         return works & ~is_covered
 
