@@ -80,7 +80,7 @@ def test_every_schema_gives_the_same_tree(tmp_path, schema):
         ("ANALYSIS_DETAILS", "duration"), ("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("value", ["'text'", "x'00ff'", "1.5", "NULL", "9e999"])
+@pytest.mark.parametrize("value", ["'text'", "x'00ff'", "1.5", "NULL", "9e999", "9223372036854775806"])
 def test_side_tables_with_foreign_values_cost_no_kernel(tmp_path, table, column, value):
     builder = steps().thread(101, "worker")
     builder.row("ANALYSIS_DETAILS", globalVid=1, duration=10, startTime=0, stopTime=10)

@@ -40,6 +40,8 @@ def device_frame(source: TableSource, table: Callable[[str], str], processes: pd
     for index, pid in enumerate(processes["process_id"].tolist()):
         mine = {cuda: gpu for (p, cuda), gpu in of_process.items() if p == pid} or {g: g for g in gpus}
         for cuda, gpu in sorted(mine.items()):
+            if max(cuda, gpu) >= 2**31:  # a damaged export: numbers of devices are int32
+                continue
             facts = gpus.get(gpu, {})
             major, minor = facts.get("computeMajor"), facts.get("computeMinor")
             rows.append((
