@@ -7,7 +7,7 @@ import json
 import os
 import random
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,13 +15,17 @@ from builders import ExportBuilder
 
 CANARY = "xsp-canary-fuzz"
 SURROUNDINGS = ("fault", "signal")  # a whole export, the command in trouble (`fuzzing.surroundings`)
-KINDS = ("export_sql", "export_bytes", "json", "jaeger", "ncu", "store_sql", "store_bytes", *SURROUNDINGS)
-SHARES = (37, 14, 20, 8, 1, 10, 6, 2, 2)  # how often each kind comes, of a hundred
+KINDS = (
+    "export_sql", "export_bytes", "json", "jaeger", "ncu", "store_sql", "store_bytes", *SURROUNDINGS, "export_form",
+)  # fmt: skip
+SHARES = (30, 14, 20, 8, 1, 10, 6, 2, 2, 7)  # how often each kind comes, of a hundred
 
 _SQL_VALUES = (
     "NULL", "0", "-1", "1", "4294967295", "9223372036854775807", "-9223372036854775808", "1e308", "9e999", "1.5",
     "'text'", f"'{CANARY}'", "''", "x''", "x'ff00fe'", "zeroblob(70000)", "'\x1b[31m'", "abs(random())", "rowid",
 )  # fmt: skip
+_ENCODINGS = ("UTF-8", "UTF-16le", "UTF-16be")
+_LARGE = 3 * ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "StringIds")
 _JSON_TOKENS = (
     "null", "true", "-1", "0", "1e400", "-0.0", "9" * 30, "9" * 5000, "1.5e-9", '""', '"\\ud800"', '"\\u0000"', "[]",
     "{}", "[[1]]", '{"a":{"b":[]}}', "[" * 2000, '"x', "}", "]", ",", ":", "\\", '"xsp/layer#1"', "9223372036854775808",
@@ -33,7 +37,7 @@ def made(kind: str, seed: int, folder: Path) -> Path:
     source = random.Random(f"{kind}:{seed}")
     return {
         "export_sql": _export_sql, "export_bytes": _export_bytes, "json": _json, "jaeger": _jaeger, "ncu": _ncu,
-        "store_sql": _store_sql, "store_bytes": _store_bytes,
+        "store_sql": _store_sql, "store_bytes": _store_bytes, "export_form": _export_form,
     }[kind](source, folder)  # fmt: skip
 
 
@@ -169,6 +173,75 @@ def _statement(source: random.Random, table: str, column: str) -> str:
         f'ALTER TABLE "{table}" RENAME TO kept; CREATE VIEW "{table}" AS SELECT * FROM kept;',
         f'CREATE TABLE "{table}_V2" AS SELECT * FROM "{table}"',
     ))  # fmt: skip
+
+
+def _export_form(source: random.Random, folder: Path) -> Path:
+    """Pages, encodings, kinds of tables and values that SQLite allows and nsys does not write; overflow pages cut."""
+    (folder / "whole").write_bytes(_some_export(source))
+    path = folder / "a.sqlite"
+    with closing(sqlite3.connect(folder / "whole")) as whole, closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            f"PRAGMA page_size = {source.choice((512, 1024, 4096, 65536))}; PRAGMA synchronous = OFF; "
+            f"PRAGMA auto_vacuum = {source.randrange(3)}; PRAGMA encoding = '{source.choice(_ENCODINGS)}'"
+        )
+        connection.executescript("\n".join(whole.iterdump()))
+        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for _ in range(source.randint(1, 3)):
+            table = source.choice((*(name for name in tables if not name.startswith("sqlite_")), *_LARGE))
+            columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')]
+            try:
+                connection.executescript(_form(source, table, columns))
+            except (sqlite3.Error, sqlite3.Warning, IndexError):
+                connection.rollback()
+        connection.commit()
+    (folder / "whole").unlink()
+    if source.random() < 0.3:
+        _cut_overflow(source, path)
+    return path
+
+
+def _form(source: random.Random, table: str, columns: list[str]) -> str:
+    kinds = ("", "TEXT", "REAL", "BLOB", "INTEGER", "INTEGER PRIMARY KEY")
+    # of most columns the type they have anyway
+    declared = ", ".join(f'"{c}" {source.choice(kinds) if source.random() < 0.3 else ""}' for c in columns)
+    names, column = ", ".join(f'"{c}"' for c in columns), source.choice(columns)
+    copied = f'INSERT OR IGNORE INTO fuzz ({names}) SELECT {names} FROM "{table}"; DROP TABLE "{table}";'
+    renamed = f'ALTER TABLE fuzz RENAME TO "{table}";'
+    extreme = source.choice(("9223372036854775807 - rowid", "-9223372036854775808 + rowid", "-1 - rowid", "1"))
+    text = source.choice((
+        "'a' || char(0) || text", "CAST(x'c328eda080' AS TEXT) || text", "hex(zeroblob(30000)) || text",
+        "char(27) || '[2J' || char(8238) || text", "''", "NULL",
+    ))  # fmt: skip
+    return source.choice((
+        f"CREATE TABLE fuzz ({declared}); {copied} {renamed}",
+        f'CREATE TABLE fuzz ({names}, PRIMARY KEY ("{column}")) WITHOUT ROWID; {copied} {renamed}',
+        f'ALTER TABLE "{table}" ADD COLUMN fuzz AS ("{column}"); CREATE INDEX i1 ON "{table}" ("{column}") WHERE fuzz;',
+        f'ALTER TABLE "{table}" DROP COLUMN "{column}"; '
+        f'ALTER TABLE "{table}" ADD COLUMN "{column}" INTEGER NOT NULL DEFAULT 7;',
+        f'UPDATE "{table}" SET "{column}" = {extreme};', f'UPDATE "{table}" SET start = "end", "end" = start;',
+        f'UPDATE "{table}" SET start = start + 9223372036854770000;', f'UPDATE "{table}" SET start = 7, "end" = 7;',
+        f"UPDATE StringIds SET value = {text.replace('text', 'value')} WHERE id % {source.randint(1, 4)} = 0;",
+        f"UPDATE NVTX_EVENTS SET text = {text} WHERE rowid % {source.randint(1, 4)} = 0;",
+        f'CREATE TABLE fuzz AS SELECT * FROM "{table}" UNION ALL SELECT * FROM "{table}"; '
+        f'DROP TABLE "{table}"; {renamed}',
+        f'DELETE FROM "{table}" WHERE rowid % 2; CREATE TRIGGER t1 BEFORE DELETE ON "{table}" BEGIN SELECT 1; END;',
+    ))  # fmt: skip
+
+
+def _cut_overflow(source: random.Random, path: Path) -> None:
+    """The chain of pages of a long text ends early, or goes on elsewhere."""
+    with closing(sqlite3.connect(path)) as connection:
+        with suppress(sqlite3.Error):
+            connection.execute("UPDATE StringIds SET value = hex(zeroblob(60000)) WHERE id % 2")
+        connection.commit()
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+    data = bytearray(path.read_bytes())
+    # a page of such a text: four bytes that name the next one, then zeros as digits
+    pages = [at for at in range(size, len(data), size) if data[at + 4 : at + 36].strip(b"0\0") == b""]
+    for at in source.sample(pages, min(len(pages), 2)):
+        following = source.choice((0, 1, at // size + 1, len(data), source.randrange(1, len(data) // size)))
+        data[at : at + 4] = following.to_bytes(4, "big")
+    path.write_bytes(data)
 
 
 def _export_bytes(source: random.Random, folder: Path) -> Path:
