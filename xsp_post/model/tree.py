@@ -96,8 +96,9 @@ class Tree:
 
     @property
     def kernels(self) -> pd.DataFrame:
-        """The activities that are kernels."""
-        return self.activities[self.activities["kind"].to_numpy() == ActivityKind.KERNEL]
+        """The activities that are kernels; not to be altered."""
+        is_kernel = self.activities["kind"].to_numpy() == ActivityKind.KERNEL
+        return self.activities if is_kernel.all() else self.activities[is_kernel]
 
 
 def balance(tree: Tree) -> pd.DataFrame:

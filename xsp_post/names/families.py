@@ -137,8 +137,8 @@ def rule_index(names: Iterable[str]) -> np.ndarray:
 
     Patterns run over the unique names only.
     """
-    codes, uniques = pd.factorize(_objects(names))
-    found = _first_rules(tuple(map(str, uniques)))
+    codes, different = _different(names)
+    found = _first_rules(different)
     return found[codes] if len(found) else np.empty(0, dtype=np.int16)
 
 
@@ -152,14 +152,14 @@ def is_of_family(names: pd.Series, family: str) -> np.ndarray:
     """Which names are of one family; bool, shape (n,). Of a categorical column only the texts in use are looked at."""
     if not isinstance(names.dtype, pd.CategoricalDtype):
         return families(names.astype(object)) == family
-    found = families(names.cat.categories.astype(object)) == family
+    found = families(names.cat.categories) == family
     return np.append(found, False)[names.cat.codes.to_numpy()]
 
 
 def matches(names: Iterable[str], pattern: str) -> np.ndarray:
     """Whether the pattern is found in each name, ignoring case; bool, shape (n,)."""
-    codes, uniques = pd.factorize(_objects(names))
-    return patterns.found_in([str(name)[:_LONGEST] for name in uniques], f"(?i){pattern}")[codes]
+    codes, different = _different(names)
+    return patterns.found_in([name[:_LONGEST] for name in different], f"(?i){pattern}")[codes]
 
 
 _SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
@@ -203,8 +203,13 @@ def _first_rules_by_re2(texts: pa.Array, names: Sequence[str]) -> np.ndarray:
     return patterns.first_match(texts, _WITHOUT_LOOKBEHIND, ignore_case=True, confirm=is_found)
 
 
-def _objects(names: Iterable[str]) -> np.ndarray:
-    return names if isinstance(names, np.ndarray) and names.dtype == object else np.asarray(list(names), dtype=object)
+def _different(names: Iterable[str]) -> tuple[np.ndarray | slice, tuple[str, ...]]:
+    """The different names, and which of them each is; categories differ, and know it."""
+    if isinstance(names, pd.Index) and names.is_unique:
+        return slice(None), tuple(map(str, names.tolist()))
+    array = names if isinstance(names, np.ndarray) else np.array(list(names), object)
+    codes, different = pd.factorize(array.astype(object, copy=False))
+    return codes, tuple(map(str, different))
 
 
 # ---------------------------------------------------------------- names without what varies
@@ -237,7 +242,7 @@ def normalise_kernel_name(
     alignments of cuBLAS, cutlass and xmma kernels, so that one product counts as one on another GPU.
     A name never becomes empty: if nothing would be left, it stays.
     """
-    codes, uniques = pd.factorize(_objects(names))
+    codes, uniques = _different(names)
     done = np.array(
         [_normalise(str(name), drop_template_arguments, drop_suffix_numbers, drop_tile_sizes) for name in uniques],
         dtype=object,

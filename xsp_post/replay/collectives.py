@@ -68,8 +68,9 @@ def collectives_frame(
         frame["message_bytes"] = message_bytes[chosen]
     if group_size is not None:
         frame["group_size"] = group_size[chosen]
-    compute = kernels.iloc[np.setdiff1d(np.arange(len(kernels)), chosen)]
-    frame["overlapped_ns"] = _overlap(frame, compute)
+    is_compute = np.ones(len(kernels), bool)
+    is_compute[chosen] = False
+    frame["overlapped_ns"] = _overlap(frame, kernels, is_compute)
     return frame
 
 
@@ -81,13 +82,14 @@ def _empty(count: int) -> pd.DataFrame:
     )
 
 
-def _overlap(frame: pd.DataFrame, compute: pd.DataFrame) -> np.ndarray:
+def _overlap(frame: pd.DataFrame, kernels: pd.DataFrame, is_compute: np.ndarray) -> np.ndarray:
     """How much of each collective other kernels of its device ran beside it."""
     hidden = np.zeros(len(frame))
     for rows in frame.groupby(["process_id", "device_id"]).indices.values():
         process, device = frame[["process_id", "device_id"]].to_numpy()[rows[0]]
-        mine = compute[(compute["process_id"] == process) & (compute["device_id"] == device)]
-        start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
+        beside = is_compute & (kernels["process_id"].to_numpy() == process)
+        beside &= kernels["device_id"].to_numpy() == device
+        start, end = (kernels[name].to_numpy()[beside] for name in ("start_ns", "end_ns"))
         order = np.argsort(start, kind="stable")
         start, reach = start[order], np.maximum.accumulate(end[order]) if len(order) else end
         low = frame["start_ns"].to_numpy()[rows]

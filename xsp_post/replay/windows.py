@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.categories import texts_of
 from xsp_post.arrays.cutting import cut
 from xsp_post.arrays.intervals import union
 from xsp_post.arrays.rollup import sums_per_node
@@ -94,7 +95,7 @@ class _Names:
     """What the names of activities say, once for each different one."""
 
     code: np.ndarray  # of each activity, into the others
-    texts: np.ndarray  # object, '' for none
+    texts: pd.Index[str]  # '' for none
     family: np.ndarray  # index into `FAMILIES`; int8
     is_layout: np.ndarray
     is_simt: np.ndarray  # a matrix product without tensor cores
@@ -102,11 +103,11 @@ class _Names:
 
 def _names_of(tree: Tree) -> _Names:
     code, used = pd.factorize(tree.activities["name_id"].to_numpy())
-    texts = np.append(tree.strings, "").astype(object)[used]
+    texts = pd.Index(texts_of(used, tree.strings), dtype=object)
     family = _OF_RULE[rule_index(texts)]
     matrix = np.flatnonzero(np.isin(family, _MATRIX))
     is_simt = np.zeros(len(texts), bool)
-    is_simt[matrix] = without_tensor_cores(texts[matrix])
+    is_simt[matrix] = without_tensor_cores(texts[matrix].tolist())
     return _Names(code, texts, family, matches(texts, _LAYOUT), is_simt)
 
 

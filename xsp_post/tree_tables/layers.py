@@ -12,6 +12,8 @@ from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.tree_tables.columns import on_one_gpu
 
+_SOURCES = pd.Index(["host", "busy", "projection"], dtype=object)
+
 
 def layers_frame(tree: Tree) -> pd.DataFrame:
     """One row per layer and iteration (schemas: layers). Host time comes from the layer's ranges, device time
@@ -39,23 +41,22 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
             "process_id": places.process_id(place),
             "layer_index": key + 1,
             "node_id": first_node,
-            "layer_path": pd.Categorical.from_codes(*_codes(keys["layer_path"], key)),
-            "layer_name": pd.Categorical.from_codes(*_codes(keys["layer_name"], key)),
-            "layer_type": pd.Categorical.from_codes(*_codes(keys["layer_type"], key)),
+            **{name: _texts(keys[name], key) for name in ("layer_path", "layer_name", "layer_type")},
             "call_index": keys["call_index"].to_numpy()[key],
             "call_count": np.bincount(of_node, minlength=count).astype(np.int64),
             "shape_text": _shapes(tree, first_node, is_self),
             "duration_ns": sums_per_node(of_node, _host_times(nodes, rows, is_self[of_node]), count),
             "projection_ns": projected,
             **_device_amounts(activities, chosen, of_activity, count),
-        }
+        },
+        copy=False,
     )
     busy, elsewhere = _busy(nodes, activities, (rows, chosen), (of_node, of_activity), is_self)
     frame["busy_ns"] = on_one_gpu(busy, of_activity, activities["gpu_index"].to_numpy()[chosen])
     device = np.where(projected > 0, projected + elsewhere, busy)
     has_device = device > 0
     frame["latency_ns"] = np.where(has_device, device, frame["duration_ns"].to_numpy())
-    frame["latency_source"] = np.where(projected > 0, "projection", np.where(has_device, "busy", "host"))
+    frame["latency_source"] = pd.Categorical.from_codes(np.where(projected > 0, 2, has_device), _SOURCES)
     _add_attributes(tree, frame, rows, of_node)
     frame["is_inferred"] = nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
     return frame
@@ -187,9 +188,13 @@ def _shapes(tree: Tree, first_node: np.ndarray, is_self: np.ndarray) -> pd.Categ
     return pd.Categorical(shapes)
 
 
-def _codes(values: pd.Series, key: np.ndarray) -> tuple[np.ndarray, pd.Index]:
-    codes, categories = pd.factorize(values.to_numpy(object))
-    return codes[key], pd.Index(categories, dtype=object)
+def _texts(values: pd.Series, key: np.ndarray) -> pd.Categorical:
+    """The texts of the layers as a categorical of rows."""
+    texts = pd.Index(values.to_numpy(object), dtype=object)
+    if not texts.is_unique:
+        codes, different = pd.factorize(texts)
+        texts, key = pd.Index(different, dtype=object), codes[key]
+    return pd.Categorical.from_codes(key, texts)
 
 
 def _add_attributes(tree: Tree, frame: pd.DataFrame, rows: np.ndarray, of_node: np.ndarray) -> None:
@@ -213,7 +218,7 @@ def _add_attributes(tree: Tree, frame: pd.DataFrame, rows: np.ndarray, of_node: 
     shape = None
     if "shape_text" in attributes:
         shape = attributes["shape_text"].astype(object).reindex(span[known]).fillna("").to_numpy(object)
-    if shape is not None and len(shape):
+    if shape is not None and (shape != "").any():
         best = np.full(count, "", object)
         filled = shape != ""
         best[of_node[known][filled]] = shape[filled]

@@ -14,13 +14,11 @@ from xsp_post.tree_tables.columns import Threads, span_kinds
 def nodes_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     nodes, names, trace = tree.nodes, tree.names, tree.trace
     count = len(nodes)
-    texts = np.append(tree.strings, "").astype(object) if len(tree.strings) else np.array([""], object)
     folded = np.asarray(names.folded_names, object)
     name_id = nodes["name_id"].to_numpy()
     own_name = name_id < 0
     # nodes without a text of their own (synthetic ones) go by their folded name
-    combined = np.concatenate([texts, folded])
-    code = np.where(own_name, nodes["folded_id"].to_numpy() + len(texts), name_id)
+    code = np.where(own_name, nodes["folded_id"].to_numpy() + len(tree.strings), name_id)
     domain = np.append(trace.domains["name"].to_numpy(object), "")
     start, end = nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy()
     layer_key = nodes["layer_key"].to_numpy()
@@ -29,7 +27,7 @@ def nodes_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
         "parent_id": nodes["parent_id"].to_numpy(),
         "depth": nodes["depth"].to_numpy(),
         "level": pd.Categorical.from_codes(nodes["level"].to_numpy(), pd.Index([m.name for m in Level])),
-        "name": categorical(code, combined),
+        "name": categorical(code, tree.strings, folded),
         "folded_name": categorical(nodes["folded_id"].to_numpy(), folded),
         "path_id": nodes["path_id"].to_numpy(),
         "domain": categorical(nodes["domain_index"].to_numpy(), domain),

@@ -13,6 +13,7 @@ from xsp_post.model.tree import Tree
 from xsp_post.tree_tables.columns import named
 
 _DIRECTIONS = pd.Index(dict.fromkeys(COPY_DIRECTIONS))
+_OF_COPY_KIND = _DIRECTIONS.get_indexer(pd.Index(COPY_DIRECTIONS))
 _MEMORY = pd.Index(["" if kind is MemoryKind.UNKNOWN else kind.name.lower().replace("_", " ") for kind in MemoryKind])
 
 
@@ -61,7 +62,7 @@ def memory_kind(activities: pd.DataFrame) -> np.ndarray:
 
 def copy_directions(copy_kind: np.ndarray) -> pd.Categorical[str]:
     """From where to where, '' for what is not a copy."""
-    return pd.Categorical.from_codes(_DIRECTIONS.get_indexer(np.array(COPY_DIRECTIONS, object)[copy_kind]), _DIRECTIONS)
+    return pd.Categorical.from_codes(_OF_COPY_KIND[copy_kind], _DIRECTIONS)
 
 
 def memory_kind_names(kind: np.ndarray) -> pd.Categorical[str]:
