@@ -18,7 +18,7 @@ from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.ingest.files import require_readable
-from xsp_post.ingest.formats import KINETO, STORE
+from xsp_post.ingest.formats import JAEGER, NCU_REPORT, STORE
 from xsp_post.ingest.sources import Loaded, expand, load, sniff
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model.capture import FLEET_STORE
@@ -200,7 +200,8 @@ def summarize(paths: list[Path], options: Options | None = None, reading: Sqlite
     from xsp_post.tree_tables.operators import says_sizes
 
     options = options or DEFAULTS
-    detail = reading is None and not (options.layers_from is None and _are_long_traces(expand(paths)))
+    # counters are joined to all that there is; without them what few captures need is read when they need it
+    detail = reading is None and any(sniff(path) in (NCU_REPORT, JAEGER) for path in expand(paths))
     loaded = _loaded(paths, reading, detail=detail)
     if any(one.counters is not None for one in loaded):
         return analyze_loaded(loaded, options)
@@ -215,19 +216,10 @@ def summarize(paths: list[Path], options: Options | None = None, reading: Sqlite
     if summary.frames["captures"]["kernel_count"].sum() > MOST_KERNELS_COUNTED:
         frames = {UNCOUNTED: pd.DataFrame({"capture_id": list(limit.captures)})}
     else:
-        counted = (analyze_loaded(loaded, options) if detail else analyze(paths, options)).frames
+        del trees, loaded
+        counted = analyze(paths, options).frames
         frames = {name: counted[name] for name in ("a15", "cases")}
     return Analysis({**summary.frames, **frames}, summary.findings)
-
-
-_LONG_TRACE_BYTES = 8 << 20  # a few hundred thousand events: more kernels, mostly, than are counted
-
-
-def _are_long_traces(paths: list[Path]) -> bool:
-    """Whether all are PyTorch traces and one is long: its summary does without what operators were given."""
-    return any(os.path.isfile(path) and path.stat().st_size > _LONG_TRACE_BYTES for path in paths) and all(
-        sniff(path) == KINETO for path in paths
-    )
 
 
 def _side_by_side(parts: list[Analysis]) -> Analysis:

@@ -15,8 +15,8 @@ from properties import examples
 from xsp_post.base.errors import CaptureError
 from xsp_post.counters.quantities import quantities
 from xsp_post.ingest.clock_offset import estimate
-from xsp_post.ingest.jaeger import read_jaeger_with_counters, sniff_jaeger
-from xsp_post.ingest.kineto import sniff_kineto
+from xsp_post.ingest.jaeger import read_jaeger_with_counters
+from xsp_post.ingest.recognition import sniff_jaeger, sniff_kineto
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 
 TRACE = "mlmodelscope_mxnet_alexnet_all_levels_2019-03.jaeger.json"

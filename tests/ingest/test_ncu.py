@@ -17,9 +17,10 @@ from xsp_post.base import messages
 from xsp_post.base.errors import CaptureError, ToolError
 from xsp_post.counters.quantities import quantities
 from xsp_post.ingest import ncu, ncu_actions, ncu_blocks
-from xsp_post.ingest.ncu import read_ncu, sniff_ncu
+from xsp_post.ingest.ncu import read_ncu
 from xsp_post.ingest.ncu_actions import read_actions
 from xsp_post.ingest.ncu_csv import read_ncu_csv
+from xsp_post.ingest.recognition import sniff_ncu
 from xsp_post.model.counters import QUANTITIES, CounterReport
 
 REAL = {

@@ -9,7 +9,8 @@ import pytest
 
 from xsp_post.base.errors import CaptureError, ContradictionError
 from xsp_post.ingest import sources
-from xsp_post.ingest.clock import read_clock, sniff_clock
+from xsp_post.ingest.clock import read_clock
+from xsp_post.ingest.recognition import sniff_clock
 from xsp_post.model import capture
 from xsp_post.model.capture import Capture
 

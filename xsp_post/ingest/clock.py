@@ -15,20 +15,11 @@ import pandas as pd
 from xsp_post.base.errors import CaptureError
 from xsp_post.ingest import interning
 from xsp_post.ingest.json_text import Decoder
+from xsp_post.ingest.recognition import CLOCK_FORMAT
 from xsp_post.model.trace import Provenance, SpanKind, Trace
 from xsp_post.names import range_text
 
-_FORMAT = "xsp-spans"
 _VERSION = 1  # the newest that is understood; history in workload.measure
-
-
-def sniff_clock(path: Path) -> bool:
-    """Whether a file is clock readings of ours. Reads its first bytes."""
-    try:
-        with path.open("rb") as stream:
-            return stream.read(64).startswith(b'{"format": "' + _FORMAT.encode())
-    except OSError:
-        return False
 
 
 def read_source(path: Path, *, detail: bool) -> tuple[Trace, None]:
@@ -63,7 +54,7 @@ def read_clock(path: Path) -> Trace:
 
 
 def _spans(values: dict[str, Any], text_count: int) -> pd.DataFrame:
-    if values["format"] != _FORMAT or not 1 <= int(values["version"]) <= _VERSION:
+    if values["format"] != CLOCK_FORMAT or not 1 <= int(values["version"]) <= _VERSION:
         raise ValueError(f"version {values['version']} is not known here")
     columns = {name: np.asarray(values[name], dtype=np.int64) for name in ("text_indexes", "start_ns", "end_ns")}
     index, start_ns, end_ns = columns.values()

@@ -64,15 +64,15 @@ FORMATS: tuple[SourceFormat, ...] = (
     SourceFormat(
         NSYS_REPORT, "nsys", ".nsys-rep", (".nsys-rep", ".qdrep"), "nsys_report:has_report_name", "nsys:read_report"
     ),
-    SourceFormat(NCU_REPORT, "ncu", ".ncu-rep", (".ncu-rep",), "ncu:sniff_ncu", "ncu:read_source"),
-    SourceFormat(CLOCK, "xsp-post", "", (), "clock:sniff_clock", "clock:read_source"),
+    SourceFormat(NCU_REPORT, "ncu", ".ncu-rep", (".ncu-rep",), "recognition:sniff_ncu", "ncu:read_source"),
+    SourceFormat(CLOCK, "xsp-post", "", (), "recognition:sniff_clock", "clock:read_source"),
     SourceFormat(
         JAEGER, "jaeger", "Jaeger trace", (".jaeger.json.gz", ".jaeger.json"),
-        "jaeger:sniff_jaeger", "jaeger:read_source",
+        "recognition:sniff_jaeger", "jaeger:read_source",
     ),
     SourceFormat(
         KINETO, "torch", "PyTorch trace", (".pt.trace.json.gz", ".pt.trace.json"),
-        "kineto:sniff_kineto", "kineto:read_source", common_suffixes=(".json.gz", ".json"),
+        "recognition:sniff_kineto", "kineto:read_source", common_suffixes=(".json.gz", ".json"),
     ),
 )  # fmt: skip
 BY_KEY = {one.key: one for one in FORMATS}

@@ -37,12 +37,6 @@ _NO_CORRELATION = 0
 _METRIC_NAME = re.compile(r"[a-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+|[a-z]+__[\w.]+")
 
 
-def sniff_jaeger(path: Path) -> bool:
-    """Whether the file looks like Jaeger's JSON of a trace. Reads 64 KiB."""
-    start = json_text.head(path).lstrip("\ufeff \t\r\n")
-    return start[:1] == "{" and '"data"' in start and ('"spans"' in start or '"traceID"' in start)
-
-
 def read_source(path: Path, *, detail: bool) -> tuple[Trace, CounterReport | None]:
     """The reader's form for `formats`: a timeline and the counters that its launches carry."""
     return read_jaeger_with_counters(path)

@@ -17,39 +17,19 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import nest
-from xsp_post.arrays.rollup import rows_by_depth
-from xsp_post.arrays.statistics import medians
 from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import allocations, interning, json_text, kineto_threads, kineto_waits, trace_events
+from xsp_post.ingest import allocations, interning, kineto_threads, kineto_waits, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, Columns
+from xsp_post.ingest.kineto_operators import is_lowest
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.names import range_text
 
 _HOST_TYPE = 0  # "Device Type" of a [memory] event: c10::DeviceType::CPU
 _CPU_DEVICE = -1
-_WRAPPERS = ("autograd::engine::evaluate_function", "torch::autograd::")  # the engine around the operator
-# operators that make or re-shape tensors and compute nothing
-_BOOKKEEPING = frozenset(f"aten::{name}" for name in (
-    "alias", "as_strided", "as_strided_", "chunk", "detach", "empty", "empty_like", "empty_strided", "expand",
-    "flatten", "narrow", "permute", "reshape", "resize_", "resolve_conj", "resolve_neg", "select", "slice", "split",
-    "squeeze", "t", "transpose", "unsqueeze", "view", "_reshape_alias", "_unsafe_view",
-))  # fmt: skip
-_WORKING_SHARE = 0.75  # far from both kinds: who works has above 0.85 of its time in itself, who passes on below 0.55
-
-
-def sniff_kineto(path: Path) -> bool:
-    """Whether the file looks like a PyTorch trace: JSON with events, and no Jaeger spans. Reads 64 KiB."""
-    start = json_text.head(path).lstrip("\ufeff \t\r\n")
-    if start[:1] == "[":
-        return '"ph"' in start
-    if start[:1] != "{" or '"operationName"' in start:
-        return False
-    keys = ('"traceEvents"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"traceName"')
-    return any(key in start for key in keys)
 
 
 def read_source(path: Path, *, detail: bool) -> tuple[Trace, None]:
@@ -154,7 +134,7 @@ class _Assembly:
         operators = self.spans[self.spans["kind"] == int(SpanKind.OPERATOR)]
         if operators.empty:
             return
-        leaves = operators[self._is_lowest(operators)]
+        leaves = operators[is_lowest(operators, self.strings.array())]
         leaves = leaves.sort_values("start_ns", kind="stable").reset_index(drop=True)
         correlation_ids = np.arange(1, len(leaves) + 1)
         times = leaves[["name_id", "start_ns", "end_ns", "process_id"]]
@@ -169,40 +149,6 @@ class _Assembly:
         self.is_cpu_only = True
         example = str(self.strings.array()[leaves["name_id"].iloc[0]])
         self.findings.append(finding("cpu-operators-as-kernels", count=len(leaves), example=example))
-
-    def _is_lowest(self, operators: pd.DataFrame) -> np.ndarray:
-        """Operators that do the work: leaves, operators that call nothing but bookkeeping, and operators that
-        over the whole trace spend most of their time in themselves (``aten::addmm`` calls ``aten::copy_``, but
-        multiplies itself).
-
-        Decided per operator name and by times only where names do not tell, so that noise cannot make two runs
-        of one program differ in their kernels; none lies within another, so their times add up.
-        """
-        start_ns, end_ns = operators["start_ns"].to_numpy(), operators["end_ns"].to_numpy()
-        nesting = nest(
-            operators["thread_index"].to_numpy().astype(np.int64), start_ns, end_ns,
-            operators["source_row_id"].to_numpy(),
-        )  # fmt: skip
-        parent, has_parent = nesting.parent, nesting.parent >= 0
-        duration_ns = end_ns - start_ns
-        self_ns = duration_ns.copy()
-        np.subtract.at(self_ns, parent[has_parent], duration_ns[has_parent])
-        names, name = np.unique(operators["name_id"].to_numpy(), return_inverse=True)
-        # the typical call's share: one call that the machine interrupted must not make a worker of who passes on
-        share = medians(self_ns / np.maximum(duration_ns, 1), name, len(names))
-        texts = [str(text) for text in self.strings.array()[names]]
-        is_wrapper = np.array([text.startswith(_WRAPPERS) for text in texts], dtype=bool)
-        is_work = np.array([text not in _BOOKKEEPING for text in texts], dtype=bool)
-        calls_work = np.zeros(len(names), dtype=bool)
-        calls_work[name[parent[has_parent]][is_work[name[has_parent]]]] = True
-        works = ((~calls_work | (share >= _WORKING_SHARE)) & ~is_wrapper)[name]
-        is_leaf = np.ones(len(operators), dtype=bool)
-        is_leaf[parent[has_parent]] = False
-        works |= is_leaf
-        is_covered = np.zeros(len(operators), dtype=bool)
-        for rows in rows_by_depth(nesting.depth)[1:]:
-            is_covered[rows] = is_covered[parent[rows]] | works[parent[rows]]
-        return works & ~is_covered
 
     def _give_activities_a_process(self) -> None:
         """Kineto gives device rows the device as process: the launch with the same correlation id owns them."""

@@ -19,16 +19,19 @@ def index(hosts: list[pd.DataFrame], others: list[pd.DataFrame]) -> pd.DataFrame
         np.concatenate([frame[column].to_numpy() for frame in hosts]) if hosts else np.array([-1])
         for column in ("process_id", "thread_id")
     )
+    first, _ = _runs(process_id, thread_id)
+    lengths = np.diff(first, append=len(process_id))
+    process_id, thread_id = process_id[first], thread_id[first]
     processes, numbers = pd.Index(pd.unique(process_id)), pd.Index(pd.unique(thread_id))
 
     def pairs(process_id: Any, thread_id: Any) -> np.ndarray:
         process, number = processes.get_indexer(process_id), numbers.get_indexer(thread_id)
         return np.where((process >= 0) & (number >= 0), process * len(numbers) + number, -1)
 
-    of_row, used = pd.factorize(pairs(process_id, thread_id))
+    of_run, used = pd.factorize(pairs(process_id, thread_id))
     threads = pd.DataFrame({
         "process_id": processes[used // len(numbers)], "thread_id": numbers[used % len(numbers)], "pair": used,
-        "count": np.bincount(of_row),
+        "count": np.bincount(of_run, lengths).astype(np.int64),
     })  # fmt: skip
     # The process with most host rows is the profiled one: index 0, which owns what names no process.
     process_ids = threads.groupby("process_id")["count"].sum().sort_values(ascending=False, kind="stable").index
@@ -36,10 +39,19 @@ def index(hosts: list[pd.DataFrame], others: list[pd.DataFrame]) -> pd.DataFrame
     threads = threads.sort_values(["process_index", "thread_id"], ignore_index=True)
     known = pd.Index(threads["pair"])
     for frame in (*hosts, *others):
-        of_frame = pd.Index(frame["process_id"])
-        frame["thread_index"] = known.get_indexer(pd.Index(pairs(of_frame, frame["thread_id"]))).astype(np.int32)
-        frame["process_index"] = process_ids.get_indexer(of_frame).astype(np.int32)
+        process_id, thread_id = (frame[column].to_numpy() for column in ("process_id", "thread_id"))
+        first, of_row = _runs(process_id, thread_id)
+        pair = pd.Index(pairs(process_id[first], thread_id[first]))
+        frame["thread_index"] = known.get_indexer(pair).astype(np.int32)[of_row]
+        frame["process_index"] = process_ids.get_indexer(pd.Index(process_id[first])).astype(np.int32)[of_row]
     return threads
+
+
+def _runs(process_id: np.ndarray, thread_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows one behind the other that are alike, of which there are many: the first of each run, and each row's run."""
+    is_first = np.ones(len(process_id), bool)
+    is_first[1:] = (np.diff(process_id) != 0) | (np.diff(thread_id) != 0)
+    return np.flatnonzero(is_first), np.cumsum(is_first) - 1
 
 
 def named(threads: pd.DataFrame, labels: Labels, metadata: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:

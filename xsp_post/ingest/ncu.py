@@ -17,19 +17,8 @@ from xsp_post.base.errors import CaptureError, ToolError
 from xsp_post.hardware import tools
 from xsp_post.ingest import ncu_child
 from xsp_post.ingest.ncu_csv import read_ncu_csv
+from xsp_post.ingest.recognition import sniff_ncu
 from xsp_post.model.counters import CounterReport
-
-
-def sniff_ncu(path: Path) -> bool:
-    """Whether the file looks like an .ncu-rep (its first bytes) or the CSV of the raw page."""
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(4096)
-    except OSError:
-        return False
-    if start[:4] == b"NVR\x00":
-        return True
-    return b'"Kernel Name"' in start and b'"ID"' in start
 
 
 def read_source(path: Path, *, detail: bool) -> tuple[None, CounterReport]:

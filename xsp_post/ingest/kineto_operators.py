@@ -1,0 +1,54 @@
+"""Helper of ``ingest.kineto`` (a PyTorch trace → ``Trace``): which operators of a CPU run do the work."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.intervals import nest
+from xsp_post.arrays.rollup import rows_by_depth
+from xsp_post.arrays.statistics import medians
+
+_WRAPPERS = ("autograd::engine::evaluate_function", "torch::autograd::")  # the engine around the operator
+# operators that make or re-shape tensors and compute nothing
+_BOOKKEEPING = frozenset(f"aten::{name}" for name in (
+    "alias", "as_strided", "as_strided_", "chunk", "detach", "empty", "empty_like", "empty_strided", "expand",
+    "flatten", "narrow", "permute", "reshape", "resize_", "resolve_conj", "resolve_neg", "select", "slice", "split",
+    "squeeze", "t", "transpose", "unsqueeze", "view", "_reshape_alias", "_unsafe_view",
+))  # fmt: skip
+_WORKING_SHARE = 0.75  # far from both kinds: who works has above 0.85 of its time in itself, who passes on below 0.55
+
+
+def is_lowest(operators: pd.DataFrame, texts_by_id: np.ndarray) -> np.ndarray:
+    """Operators that do the work: leaves, operators that call nothing but bookkeeping, and operators that
+    over the whole trace spend most of their time in themselves (``aten::addmm`` calls ``aten::copy_``, but
+    multiplies itself).
+
+    Decided per operator name and by times only where names do not tell, so that noise cannot make two runs
+    of one program differ in their kernels; none lies within another, so their times add up.
+    """
+    start_ns, end_ns = operators["start_ns"].to_numpy(), operators["end_ns"].to_numpy()
+    nesting = nest(
+        operators["thread_index"].to_numpy().astype(np.int64), start_ns, end_ns,
+        operators["source_row_id"].to_numpy(),
+    )  # fmt: skip
+    parent, has_parent = nesting.parent, nesting.parent >= 0
+    duration_ns = end_ns - start_ns
+    self_ns = duration_ns.copy()
+    np.subtract.at(self_ns, parent[has_parent], duration_ns[has_parent])
+    names, name = np.unique(operators["name_id"].to_numpy(), return_inverse=True)
+    # the typical call's share: one call that the machine interrupted must not make a worker of who passes on
+    share = medians(self_ns / np.maximum(duration_ns, 1), name, len(names))
+    texts = [str(text) for text in texts_by_id[names]]
+    is_wrapper = np.array([text.startswith(_WRAPPERS) for text in texts], dtype=bool)
+    is_work = np.array([text not in _BOOKKEEPING for text in texts], dtype=bool)
+    calls_work = np.zeros(len(names), dtype=bool)
+    calls_work[name[parent[has_parent]][is_work[name[has_parent]]]] = True
+    works = ((~calls_work | (share >= _WORKING_SHARE)) & ~is_wrapper)[name]
+    is_leaf = np.ones(len(operators), dtype=bool)
+    is_leaf[parent[has_parent]] = False
+    works |= is_leaf
+    is_covered = np.zeros(len(operators), dtype=bool)
+    for rows in rows_by_depth(nesting.depth)[1:]:
+        is_covered[rows] = is_covered[parent[rows]] | works[parent[rows]]
+    return works & ~is_covered

@@ -1,0 +1,50 @@
+"""Captures in: first bytes of a file → whether it is of a format that is no database.
+
+Apart from the readers: asking imports none of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xsp_post.ingest.json_text import head
+
+CLOCK_FORMAT = "xsp-spans"
+
+
+def sniff_ncu(path: Path) -> bool:
+    """Whether the file looks like an .ncu-rep (its first bytes) or the CSV of the raw page."""
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(4096)
+    except OSError:
+        return False
+    if start[:4] == b"NVR\x00":
+        return True
+    return b'"Kernel Name"' in start and b'"ID"' in start
+
+
+def sniff_clock(path: Path) -> bool:
+    """Whether a file is clock readings of ours. Reads its first bytes."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(64).startswith(b'{"format": "' + CLOCK_FORMAT.encode())
+    except OSError:
+        return False
+
+
+def sniff_jaeger(path: Path) -> bool:
+    """Whether the file looks like Jaeger's JSON of a trace. Reads 64 KiB."""
+    start = head(path).lstrip("\ufeff \t\r\n")
+    return start[:1] == "{" and '"data"' in start and ('"spans"' in start or '"traceID"' in start)
+
+
+def sniff_kineto(path: Path) -> bool:
+    """Whether the file looks like a PyTorch trace: JSON with events, and no Jaeger spans. Reads 64 KiB."""
+    start = head(path).lstrip("\ufeff \t\r\n")
+    if start[:1] == "[":
+        return '"ph"' in start
+    if start[:1] != "{" or '"operationName"' in start:
+        return False
+    keys = ('"traceEvents"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"traceName"')
+    return any(key in start for key in keys)
