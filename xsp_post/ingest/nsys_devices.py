@@ -45,14 +45,20 @@ def device_frame(source: TableSource, table: Callable[[str], str], processes: pd
             facts = gpus.get(gpu, {})
             major, minor = facts.get("computeMajor"), facts.get("computeMinor")
             rows.append((
-                index, cuda, gpu, str(facts.get("name") or ""), whole(facts.get("smCount")) or -1,
+                index, cuda, gpu, str(facts.get("name") or ""), _amount(facts.get("smCount")),
                 real(facts.get("clockRate")) or np.nan, real(facts.get("memoryBandwidth")) or np.nan,
-                whole(facts.get("totalMemory")) or -1, whole(facts.get("l2CacheSize")) or -1,
+                _amount(facts.get("totalMemory")), _amount(facts.get("l2CacheSize")),
                 f"{major}.{minor}" if major is not None else "",
             ))  # fmt: skip
     columns = ["process_index", "device_id", "gpu_index", "gpu_name", "sm_count", "clock_hz",
                "memory_bandwidth_bytes_per_s", "memory_bytes", "l2_bytes", "compute_capability"]  # fmt: skip
     return pd.DataFrame(rows, columns=columns)
+
+
+def _amount(value: object) -> int:
+    """A fact of a GPU, −1 unknown: NULL, 0, text, or more than a float holds exactly, as no GPU has."""
+    number = whole(value)
+    return number if 0 < number < 2**53 else -1
 
 
 def _physical(gpus: dict[int, dict[str, Any]]) -> dict[int, int]:
