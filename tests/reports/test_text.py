@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from xsp_post.reports.text import (
     StringTable,
+    are_plain,
     distinct,
     make_distinct,
     short_kernel,
@@ -61,6 +62,14 @@ def test_long_text_says_what_was_left_out():
 def test_a_column_is_made_visible_once_per_value():
     names = pd.Series(pd.Categorical(["a\x00", "b", "a\x00"]))
     assert visible_series(names).tolist() == ["a⟨U+0000⟩", "b", "a⟨U+0000⟩"]
+
+
+def test_one_text_that_cannot_be_shown_is_replaced_among_many_that_can():
+    assert are_plain(["gemm", "x" * 20], 20)
+    assert not any(are_plain(["gemm", odd], 20) for odd in ("\u202e", "\x1b", "é", "x" * 21, None, 3))
+    assert visible_series(pd.Series(["gemm", "\u202egemm", None, "x" * 9]), 8).tolist() == [
+        "gemm", "⟨U+202E⟩gemm", "", "x" * 8 + "… [1 more characters]",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
