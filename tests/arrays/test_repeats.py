@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,15 @@ def test_codes_of_eight_bits_do_not_overflow():
 def test_no_rows():
     frame = pd.DataFrame({"a": np.zeros(0, object), "time_ns": np.zeros(0, np.int64)})
     assert summed(frame, ["a"], {"time_ns": "sum"}).empty
+
+
+@pytest.mark.parametrize("dtype", ["str", "object", "category"])
+def test_texts_that_differ_in_digits_share_a_number(dtype):
+    names = pd.Series(["layer 1", "layer 22", "loss", "layer x"], dtype=dtype)
+    together = pd.concat([names[:2], names[2:]])  # Arrow keeps the parts apart
+    for texts in (names, together, together.astype("str")):
+        codes, has_number = without_numbers(texts)
+        assert codes.tolist() == [0, 0, 1, 2] and has_number.tolist() == [True, True, False, False]
 
 
 def test_digits_of_any_script_are_digits():
