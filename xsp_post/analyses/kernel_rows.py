@@ -122,14 +122,14 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     name, names = text_codes(kernels["name"])
     reference = _choose_reference(cases, row[is_measured])
     is_reference = np.isin(row, reference)
-    if is_reference.all():  # one execution per case: nothing to match
-        launch, at = np.arange(len(row)), np.arange(len(row))
-    else:
+    at = np.flatnonzero(is_reference)
+    launch = _same_place(row, case, at, layer, name)
+    if launch is None:
         of_kind, _ = dense(row, layer, name)
         kind, _ = dense(case, layer, name)
         group, _ = dense(kind, occurrence(of_kind))
-        at = np.flatnonzero(is_reference)
         launch = lookup(group[at], np.arange(len(at)), group)
+    if not is_reference.all():
         findings += _unmatched(launch, is_measured, case[at], cases, kernels)
     duration = kernels["duration_ns"].to_numpy(np.float64)
     summary = summarise_repeats(
@@ -238,6 +238,25 @@ def _choose_reference(cases: Cases, measured_row: IntArray) -> IntArray:
     chosen = table["row"].to_numpy(np.int64)
     cases.frame.loc[table["case"], "reference_iteration_index"] = iterations["iteration_index"].to_numpy()[chosen]
     return np.sort(chosen)
+
+
+def _same_place(row: IntArray, case: IntArray, at: IntArray, layer: IntArray, name: IntArray) -> IntArray | None:
+    """Launch of each kernel where all executions of a case launch the same kernels in the same order as its reference,
+    whose kernels are ``at``; None where they do not. Executions ``row`` ascend, and so do cases."""
+    starts, counts = _runs(row)
+    first, count = _runs(case[at])
+    of_case = np.searchsorted(case[at[first]], case[starts])
+    if not len(at) or of_case.max() == len(first) or (counts != count[of_case]).any():
+        return None
+    launch = np.repeat(first[of_case] - starts, counts) + np.arange(len(row))
+    is_same = (name[at][launch] == name).all() and (layer[at][launch] == layer).all()
+    return launch if is_same and (case[at][launch] == case).all() else None
+
+
+def _runs(values: IntArray) -> tuple[IntArray, IntArray]:
+    """Where each run of equal values starts, and how long it is."""
+    starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]])) if len(values) else np.zeros(0, int)
+    return starts, np.diff(np.append(starts, len(values)))
 
 
 def _queue_delay(kernels: pd.DataFrame, group: IntArray, count: int) -> FloatArray:
