@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.texts import Strings
+from xsp_post.arrays.texts import Strings, Texts
+
+# Of texts that Arrow holds, those asked for last: several tables have a column of the same names.
+_KNOWN: WeakKeyDictionary[Texts, list[tuple[np.ndarray, pd.Index[str]]]] = WeakKeyDictionary()
+_MOST_KNOWN = 3
 
 
 def categorical(codes: np.ndarray, *texts: Strings) -> pd.Categorical[str]:
     """Texts by number as a categorical that holds only the texts in use; −1 becomes ''. ``texts``: arrays, the numbers
     of each going on where those of the one before end."""
     rows, unique = pd.factorize(codes)
-    values: pd.Index[str] = pd.Index(texts_of(unique, *texts), dtype=object)
+    values = index_of(unique, *texts)
     if not values.is_unique:
         row_of_value, different = pd.factorize(values)
         rows, values = row_of_value[rows], pd.Index(different)
     return pd.Categorical.from_codes(rows, values)
 
 
-def texts_of(numbers: np.ndarray, *texts: Strings) -> np.ndarray:
-    """The texts of these numbers, '' for −1; object."""
+def index_of(numbers: np.ndarray, *texts: Strings) -> pd.Index[str]:
+    """The texts of these numbers, '' for −1."""
+    alone = texts[0] if len(texts) == 1 else None
+    known = _KNOWN.setdefault(alone, []) if isinstance(alone, Texts) else []
+    for asked, index in known:
+        if np.array_equal(asked, numbers):
+            return index
+    made: pd.Index[str] = pd.Index(_texts_of(numbers, *texts), dtype=object)
+    known[:] = [*known, (numbers, made)][-_MOST_KNOWN:]
+    return made
+
+
+def _texts_of(numbers: np.ndarray, *texts: Strings) -> np.ndarray:
     result, first = np.full(len(numbers), "", object), 0
     for some in texts:
         mine = (numbers >= first) & (numbers < first + len(some))

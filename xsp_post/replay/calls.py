@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.texts import Strings
-from xsp_post.names.families import matches
+from xsp_post.names.patterns import found_in
 
 
 class CallClass(IntEnum):
@@ -82,4 +82,4 @@ def loads_code(start_ns: np.ndarray, end_ns: np.ndarray, kernel: np.ndarray) -> 
 
 def are_communication(texts: Iterable[str]) -> np.ndarray:
     """Whether ranges of these texts are such in which ranks talk to one another; bool per text."""
-    return matches([text[:500] for text in texts], _COMMUNICATION)
+    return found_in([text[:500] for text in texts], f"(?i){_COMMUNICATION}")

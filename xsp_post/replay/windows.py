@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.categories import texts_of
+from xsp_post.arrays.categories import index_of
 from xsp_post.arrays.cutting import cut
 from xsp_post.arrays.intervals import union
 from xsp_post.arrays.rollup import sums_per_node
@@ -103,7 +103,7 @@ class _Names:
 
 def _names_of(tree: Tree) -> _Names:
     code, used = pd.factorize(tree.activities["name_id"].to_numpy())
-    texts = pd.Index(texts_of(used, tree.strings), dtype=object)
+    texts = index_of(used, tree.strings)
     family = _OF_RULE[rule_index(texts)]
     matrix = np.flatnonzero(np.isin(family, _MATRIX))
     is_simt = np.zeros(len(texts), bool)

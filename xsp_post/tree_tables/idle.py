@@ -37,13 +37,14 @@ def idle_frames(tree: Tree, paths: pd.DataFrame, *, with_pieces: bool = True) ->
         sums.append(_summed(tree, pieces))
         if with_pieces:
             kept.append({name: pieces[name].to_numpy() for name in _OF_PIECES})
-    causes = _named(tree, sums, blocks.devices, blocks.strings())
+    strings = blocks.strings()
+    causes = _named(tree, sums, blocks.devices, strings)
     give_paths_their_waits(paths, causes)
     windows = device_windows(tree, blocks.devices, causes)
     wanted = [name for name in column_names("device_windows") if name != "capture_id"]
     frames = {"idle_causes": causes, "device_windows": windows.reindex(columns=wanted)}
     if with_pieces:
-        frames["idle"] = _idle_frame(_joined(kept), blocks.devices, blocks.strings())
+        frames["idle"] = _idle_frame(_joined(kept), blocks.devices, strings)
     return frames
 
 
@@ -111,10 +112,12 @@ def _combined(rows: _Columns) -> _Columns:
         return rows
     first = np.minimum.reduceat(order, begin)
     appeared = np.argsort(first)
-    result = {name: values[first[appeared]] for name, values in rows.items()}
-    for name, put in (("idle_ns", np.add), ("piece_count", np.add), ("longest_ns", np.maximum)):
-        result[name] = put.reduceat(rows[name][order], begin)[appeared]
-    return result
+    first = first[appeared]
+    sums = {
+        name: put.reduceat(rows[name][order], begin)[appeared]
+        for name, put in (("idle_ns", np.add), ("piece_count", np.add), ("longest_ns", np.maximum))
+    }
+    return {name: values[first] for name, values in rows.items() if name not in sums} | sums
 
 
 def _named(tree: Tree, sums: list[_Columns], devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
