@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from xsp_post.names.heads import FLAGS, NUMBERS, Heads
+from xsp_post.names.heads import FLAGS, NUMBERS, TEXTS, WORDS, Heads
 from xsp_post.names.patterns import one_chunk, to_arrow
 from xsp_post.names.rules import parse_heads
-from xsp_post.names.suffixes import cut_suffix
+from xsp_post.names.suffixes import Parts, cut_suffix
 
 COLUMNS = (
     "dialect",
@@ -51,6 +52,11 @@ def parse_names(texts: np.ndarray | pa.Array) -> pd.DataFrame:
     warmup | mixed | the phase our own range names; ``is_warmup``: warm-up, compilation or autotuning by its
     text; ``is_backward``. Text columns are categoricals. Never raises on any text.
     """
+    return read_names(texts).frame()
+
+
+def read_names(texts: np.ndarray | pa.Array) -> Parsed:
+    """The same columns, those of texts put together when they are asked for."""
     array = to_arrow(texts)
     cut = cut_suffix(array)
     # a head that had a suffix anywhere is an operator everywhere (`FlashAttnFunc` with and without seq)
@@ -58,23 +64,55 @@ def parse_names(texts: np.ndarray | pa.Array) -> pd.DataFrame:
     codes = None if len(encoded.dictionary) == len(array) else np.asarray(encoded.indices)  # all different
     head_has_suffix = np.zeros(len(encoded.dictionary), dtype=bool)
     head_has_suffix[cut.has_suffix if codes is None else codes[cut.has_suffix]] = True
-    heads = parse_heads(encoded.dictionary, head_has_suffix)
-
-    columns: dict[str, Any] = {}
-    for name in COLUMNS:
-        if name == "shape_text" and cut.sizes is not None:
-            columns[name] = _shape_column(cut.sizes, heads, codes)
-        elif name in NUMBERS or name in FLAGS:
-            columns[name] = _spread(heads.columns[name], codes)
-        else:
-            columns[name] = heads.category(name, codes)
-    for name, values in (("sequence", cut.sequence), ("op_id", cut.op_id)):  # dict texts carry them inside
-        if (values >= 0).any():
-            columns[name] = np.where(values >= 0, values, columns[name])
+    parsed = Parsed(parse_heads(encoded.dictionary, head_has_suffix), codes, cut)
     if len(array) > _MANY:  # Arrow keeps what a million texts needed meanwhile
         del array, cut, encoded
         pa.default_memory_pool().release_unused()
-    return pd.DataFrame(columns, copy=False)
+    return parsed
+
+
+class Parsed:
+    """What range texts say, a row each (columns: `parse_names`). ``numbers`` holds the numbers and flags."""
+
+    def __init__(self, heads: Heads, codes: np.ndarray | None, cut: Parts) -> None:
+        self._heads, self._head_of = heads, codes
+        self.numbers = {name: _spread(heads.columns[name], codes) for name in (*NUMBERS, *FLAGS)}
+        for name, values in (("sequence", cut.sequence), ("op_id", cut.op_id)):  # dict texts carry them inside
+            if (values >= 0).any():
+                self.numbers[name] = np.where(values >= 0, values, self.numbers[name])
+        self._encoded: dict[str, tuple[np.ndarray, pa.Array]] = {}
+        if cut.sizes is not None:
+            self._encoded["shape_text"] = _shapes(cut.sizes, heads, codes)
+
+    def __len__(self) -> int:
+        return len(self.numbers["is_warmup"])
+
+    def encoded(self, column: str) -> tuple[np.ndarray, pa.Array]:
+        """A column of texts: codes, and the different texts they stand for."""
+        if column not in self._encoded:
+            codes, different = self._heads.encoded(column)
+            self._encoded[column] = codes if self._head_of is None else codes[self._head_of], different
+        return self._encoded[column]
+
+    def says(self, column: str, *texts: str) -> np.ndarray:
+        """Where a column holds one of these texts; bool."""
+        codes, different = self.encoded(column)
+        return np.asarray(pc.is_in(different, to_arrow(list(texts))))[codes]
+
+    def texts(self, column: str, rows: np.ndarray) -> list[str]:
+        """A column's texts in some rows."""
+        if not len(rows):
+            return []
+        codes, different = self.encoded(column)
+        return different.take(pa.array(codes[rows])).to_pylist()
+
+    def frame(self) -> pd.DataFrame:
+        """All columns, those of texts as categoricals."""
+        columns: dict[str, Any] = dict(self.numbers)
+        for name in (*WORDS, *TEXTS):
+            codes, different = self.encoded(name)
+            columns[name] = pd.Categorical.from_codes(codes, pd.Index(different, dtype=str))
+        return pd.DataFrame({name: columns[name] for name in COLUMNS}, copy=False)
 
 
 def _spread(values: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
@@ -84,16 +122,15 @@ def _spread(values: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
     return values if codes is None else values[codes]
 
 
-def _shape_column(sizes: pa.Array, heads: Heads, codes: np.ndarray | None) -> pd.Categorical:
+def _shapes(sizes: pa.Array, heads: Heads, head_of: np.ndarray | None) -> tuple[np.ndarray, pa.Array]:
     """Sizes of the suffix; else what the head itself says."""
     own = one_chunk(sizes.dictionary_encode())
-    values = own.dictionary.to_numpy(zero_copy_only=False).astype(object)
-    row_codes = np.asarray(own.indices).astype(np.int64)
-    of_heads = heads.texts_of("shape_text").dictionary_encode()
-    head_codes, head_values = np.asarray(of_heads.indices), of_heads.dictionary.to_numpy(zero_copy_only=False)
-    from_head = np.isin(row_codes, np.flatnonzero(values == ""))
-    both_codes, categories = pd.factorize(np.concatenate([values, head_values.astype(object)]))
-    row = both_codes[row_codes]
-    head_of_row = head_codes if codes is None else head_codes[codes]
-    row[from_head] = both_codes[len(values) + head_of_row[from_head]]
-    return pd.Categorical.from_codes(row, pd.Index(categories, dtype=str))
+    codes, of_heads = heads.encoded("shape_text")
+    both = pa.concat_arrays([own.dictionary, of_heads]).dictionary_encode()
+    both_codes = np.asarray(both.indices)
+    row = np.asarray(own.indices)
+    from_head = np.asarray(pc.equal(own.dictionary, ""))[row]
+    head_codes = (codes if head_of is None else codes[head_of])[from_head]
+    result = both_codes[row]
+    result[from_head] = both_codes[len(own.dictionary) + head_codes]
+    return result, both.dictionary

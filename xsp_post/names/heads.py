@@ -43,7 +43,7 @@ class Heads:
         self.columns |= {name: np.full(n, -1, np.int64) for name in NUMBERS}
         self.columns |= {name: np.zeros(n, bool) for name in FLAGS}
         self._pieces: dict[str, list[tuple[np.ndarray, pa.Array]]] = {name: [] for name in TEXTS}
-        self._encoded: list[tuple[pa.Array, np.ndarray, pd.Index]] = []
+        self._encoded: list[tuple[pa.Array, np.ndarray, pa.Array]] = []
 
     def take(self, rows: np.ndarray) -> pa.Array:
         """The texts of these rows."""
@@ -91,27 +91,24 @@ class Heads:
             count += len(values)
         return pa.concat_arrays(parts).take(pa.array(number))
 
-    def category(self, column: str, codes: np.ndarray | None) -> pd.Categorical:
-        """A column of words or texts as a categorical, a row for each of ``codes`` (None: for each head)."""
-        categories: Any
+    def encoded(self, column: str) -> tuple[np.ndarray, pa.Array]:
+        """A column of words or texts as codes and what they stand for; columns that are the same texts share them."""
         if column in WORDS:
-            own, used = pd.factorize(self.columns[column])
-            categories = pd.Index(list(self._words), dtype=str).take(used)
-        else:
-            own, categories = self._encode(self.texts_of(column))
-        own = own.astype(np.min_scalar_type(-max(len(categories), 1)), copy=False)  # before there are a million
-        return pd.Categorical.from_codes(own if codes is None else own[codes], categories)
-
-    def _encode(self, texts: pa.Array) -> tuple[np.ndarray, pd.Index]:
-        """Codes and categories; columns that are the same texts share them."""
-        for known, codes, categories in self._encoded:
+            codes, used = pd.factorize(self.columns[column])
+            return _small(codes, len(used)), to_arrow(list(self._words)).take(pa.array(used))
+        texts = self.texts_of(column)
+        for known, codes, different in self._encoded:
             if known is texts:
-                return codes, categories
+                return codes, different
         if texts is self.texts:  # different already
-            codes, values = np.arange(len(texts)), texts
+            codes, different = np.arange(len(texts)), texts
         else:
-            encoded = texts.dictionary_encode()
-            codes, values = np.asarray(encoded.indices), encoded.dictionary
-        categories = pd.Index(values, dtype=str)
-        self._encoded.append((texts, codes, categories))
-        return codes, categories
+            dictionary = texts.dictionary_encode()
+            codes, different = np.asarray(dictionary.indices), dictionary.dictionary
+        self._encoded.append((texts, _small(codes, len(different)), different))
+        return self._encoded[-1][1:]
+
+
+def _small(codes: np.ndarray, count: int) -> np.ndarray:
+    """Codes in the smallest type, before there are a million."""
+    return codes.astype(np.min_scalar_type(-max(count, 1)), copy=False)

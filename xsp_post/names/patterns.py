@@ -110,8 +110,11 @@ def found_in(texts: Sequence[str] | np.ndarray, pattern: str) -> np.ndarray:
 
 def digits_in(array: pa.Array) -> np.ndarray:
     """Which texts hold one of 0…9; bool."""
-    data = array.buffers()[2]
-    if data is None or not (np.frombuffer(data, np.uint8) - np.uint8(ord("0")) <= 9).any():
+    _, offsets, data = array.buffers()
+    if data is None:
+        return np.zeros(len(array), bool)
+    at = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]  # it may be a part of others
+    if not (np.frombuffer(data, np.uint8)[at[0] : at[-1]] - np.uint8(ord("0")) <= 9).any():
         return np.zeros(len(array), bool)
     return matches(array, "[0-9]")
 

@@ -60,7 +60,7 @@ def times_of(trace: Trace, names: NodeNames, parent: np.ndarray, owners: pd.Data
         child = np.flatnonzero(parent >= 0)
         own = np.maximum(0, length - rollup.sums_per_node(parent[child], length[child], len(spans)))
         work = Work(np.arange(len(spans)), process, start, own, int(own.sum()))
-    trains = (names.parsed["is_backward"] | names.parsed["phase"].isin(["backward", "optimizer"])).to_numpy()
+    trains = names.parsed.numbers["is_backward"] | names.parsed.says("phase", "backward", "optimizer")
     return Times(
         process, spans["thread_index"].to_numpy(), start, end,
         trains[names.row], names.span("step_index") >= 0, work,

@@ -40,11 +40,11 @@ def with_hook_pairs(trace: Trace, names: NodeNames) -> Trace:
 def _hooks(trace: Trace, names: NodeNames) -> pd.DataFrame:
     """Hook spans by thread and start: thread, start_ns, end_ns, side, path."""
     parsed = names.parsed
-    fsdp = np.flatnonzero((parsed["dialect"] == "fsdp").to_numpy())  # different texts of hooks, not spans
+    fsdp = np.flatnonzero(parsed.says("dialect", "fsdp"))  # different texts of hooks, not spans
     path = np.full(len(parsed), "", object)
-    path[fsdp] = parsed["module_path"].iloc[fsdp].astype(str)
+    path[fsdp] = parsed.texts("module_path", fsdp)
     side = np.full(len(parsed) + 1, -1, np.int8)
-    for row, base in zip(fsdp.tolist(), parsed["base_name"].iloc[fsdp].astype(str).tolist()):
+    for row, base in zip(fsdp.tolist(), parsed.texts("base_name", fsdp)):
         match = _HOOK.match(base)
         if match and path[row]:
             side[row] = _PRE if match.group(1) == "pre" else _POST

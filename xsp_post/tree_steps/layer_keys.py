@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.levels import Level
-from xsp_post.names.patterns import found_in
+from xsp_post.names.patterns import to_arrow
 from xsp_post.tree_steps import layering
 from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.other_threads import is_of_other_thread
@@ -46,7 +46,7 @@ def number_layers(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeName
     group = (codes * (int(iteration.max(initial=0)) + 2) + iteration + 1) * (int(thread.max(initial=0)) + 1) + thread
     call = layering.occurrence(group, np.argsort(start, kind="stable"))
     # gradients are accumulated once per parameter: that is one row, not one per parameter
-    accumulates = found_in(names.folded_names, "AccumulateGrad")
+    accumulates = names.folded_with("AccumulateGrad")
     call[(iteration < 0) | accumulates[nodes["folded_id"].to_numpy()[rows]]] = 0
     key, first_row = _in_execution_order(codes * (int(call.max(initial=0)) + 1) + call, iteration, start, nodes)
     key_of_node = np.full(len(nodes), -1, np.int32)
@@ -66,7 +66,7 @@ def _calls(nodes: pd.DataFrame, path: np.ndarray) -> np.ndarray:
 def _phase_folded(nodes: pd.DataFrame, names: NodeNames) -> np.ndarray:
     """Folded text per node, with warm-up and measured model ranges of one phase folded together."""
     folded = nodes["folded_id"].to_numpy()
-    warm = np.flatnonzero(found_in(names.folded_names, "^warmup:"))
+    warm = np.flatnonzero(names.folded_with("^warmup:"))
     if not len(warm):
         return folded
     known = {text: number for number, text in enumerate(names.folded_names.tolist())}
@@ -142,19 +142,22 @@ def _describe_layers(
     path, selves = relative[representative], is_self[representative]
     name, whole = _path_texts(paths, names.folded_names, path)
     of_model = selves & (nodes["level"].to_numpy()[representative] == int(Level.MODEL))
-    for texts, separator in ((name, " "), (whole, layering.SEPARATOR)):
-        texts[selves] += f"{separator}{layering.SELF}"
-        texts[of_model] = layering.SELF
+    for called, separator in ((name, " "), (whole, layering.SEPARATOR)):
+        called[selves] += f"{separator}{layering.SELF}"
+        called[of_model] = layering.SELF
     layer_type = names.node_text("layer_type", representative)
     shape = names.node_text("shape_text", representative)
+    texts = {
+        "layer_path": whole,
+        "layer_name": name,
+        "layer_type": np.where(selves, layering.SELF, np.where(layer_type == "", name, layer_type)),
+        "shape_text": np.where(selves, "", shape),
+    }
     return pd.DataFrame(
         {
             "layer_index": np.arange(1, len(representative) + 1),
             "node_id": representative,
-            "layer_path": whole,
-            "layer_name": name,
-            "layer_type": np.where(selves, layering.SELF, np.where(layer_type == "", name, layer_type)),
-            "shape_text": np.where(selves, "", shape),
+            **{column: to_arrow(values).to_pandas() for column, values in texts.items()},
             "call_index": call,
             "is_self": selves,
         }

@@ -82,8 +82,8 @@ def module_layers(ranges: Ranges, module: np.ndarray) -> tuple[np.ndarray, str]:
 def _modules(ranges: Ranges, module: np.ndarray) -> _Modules:
     """Ranges by class of module: their class name, or their text with a star for each number in it."""
     codes, used = pd.factorize(ranges.name_id[module], sort=True)
-    layer_type = ranges.parsed["layer_type"].iloc[used].astype(object)
-    texts = [class_text(str(one), ranges.text(u)) for one, u in zip(layer_type, used.tolist())]
+    layer_type = ranges.parsed.texts("layer_type", used)
+    texts = [class_text(one, ranges.text(u)) for one, u in zip(layer_type, used.tolist())]
     numbers, names = pd.factorize(np.array(texts, dtype=object))
     class_of = np.full(len(module), -1, np.int64)
     class_of[module] = numbers[codes]

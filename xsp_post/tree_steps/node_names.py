@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from xsp_post.arrays.texts import taken
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import NodeKind
-from xsp_post.names import parse_names
+from xsp_post.names import read_names
+from xsp_post.names.patterns import matches, to_arrow
 
 SYNTHETIC = {
     NodeKind.ROOT: "[capture]",
@@ -25,13 +27,12 @@ class NodeNames:
         name_id = trace.spans["name_id"].to_numpy()
         codes, used = pd.factorize(name_id)
         texts = taken(trace.strings, used, "[unnamed]")
-        self.parsed = parse_names(texts).drop(columns=["op_id", "call_index"])
+        self.parsed = read_names(texts)
         self._strings, self._text_id = trace.strings, used
-        folded = self.parsed["folded_name"]
-        self._folded_texts = folded.cat.categories
-        self.folded_names = np.append(self._folded_texts.to_numpy(object), np.array([*SYNTHETIC.values()], object))
-        self._first_synthetic = len(self._folded_texts)
-        self.folded = folded.cat.codes.to_numpy().astype(np.int32)[codes]
+        folded, different = self.parsed.encoded("folded_name")
+        self.folded_names = np.append(_objects(different), np.array([*SYNTHETIC.values()], object))
+        self._first_synthetic = len(different)
+        self.folded = folded.astype(np.int32)[codes]
         self._span_count = len(codes)
         self._row_of_node = np.empty(len(codes) + 1, np.int32)
         self._row_of_node[0], self._row_of_node[1:] = -1, codes
@@ -44,7 +45,7 @@ class NodeNames:
 
     def span(self, column: str) -> np.ndarray:
         """A parsed number or flag per span."""
-        return self.parsed[column].to_numpy().take(self.row)
+        return self.parsed.numbers[column].take(self.row)
 
     def sequence(self, trace: Trace) -> np.ndarray:
         """Autograd sequence number per span, −1 none; PyTorch traces keep it beside the name."""
@@ -57,6 +58,14 @@ class NodeNames:
         """The text that a row of `parsed` is about; '' for none."""
         name = self._text_id[row] if row >= 0 and len(self._strings) else -1
         return str(self._strings[name]) if name >= 0 else ""
+
+    def folded_with(self, pattern: str) -> np.ndarray:
+        """Which folded names hold a pattern of RE2; bool."""
+        return matches(self._folded_texts(), pattern)
+
+    def _folded_texts(self) -> pa.Array:
+        different = self.parsed.encoded("folded_name")[1]
+        return pa.concat_arrays([different, to_arrow(self.folded_names[len(different) :])])
 
     def synthetic(self, kind: NodeKind) -> int:
         """Folded id of a synthetic node's name."""
@@ -80,7 +89,7 @@ class NodeNames:
 
     def node_is(self, column: str, *values: str) -> np.ndarray:
         """Which nodes' parsed text is one of these; bool per node, false for nodes without a text of their own."""
-        table = np.append(self.parsed[column].isin(values).to_numpy(), False)  # the last: no text of its own
+        table = np.append(self.parsed.says(column, *values), False)  # the last: no text of its own
         if not table.any():
             return np.zeros(len(self._row_of_node), bool)
         return table.take(np.maximum(self._row_of_node, -1))
@@ -88,12 +97,12 @@ class NodeNames:
     def node_text(self, column: str, nodes: np.ndarray | None = None) -> np.ndarray:
         """A parsed text per node (object, '' for synthetic nodes; an inferred node has its guessed layer_type)."""
         row = self._row_of_node if nodes is None else self._row_of_node[nodes]
-        values = self.parsed[column].cat
+        codes, different = self.parsed.encoded(column)
         # the texts that are folded names, too, are in memory once
-        texts = self.folded_names if values.categories is self._folded_texts else values.categories.to_numpy(object)
+        is_folded = different is self.parsed.encoded("folded_name")[1]
         result = np.full(len(row), "", object)
         has = row >= 0
-        result[has] = texts[values.codes.to_numpy()[row[has]]]
+        result[has] = (self.folded_names if is_folded else _objects(different))[codes[row[has]]]
         if column == "layer_type" and len(self._guessed_type):
             guessed = row <= -2
             result[guessed] = self._guessed_type[-2 - row[guessed]]
@@ -101,8 +110,8 @@ class NodeNames:
 
     def node_category(self, column: str) -> pd.Categorical:
         """The same as a categorical, for large frames."""
-        values = self.parsed[column]
-        categories = values.cat.categories.astype(str).tolist()
+        own_codes, different = self.parsed.encoded(column)
+        categories = different.to_pylist()
         code_of = {text: code for code, text in enumerate(categories)}
         guessed = self._guessed_type if column == "layer_type" else np.full(len(self._guessed_type), "", object)
         for text in ["", *pd.unique(guessed).tolist()]:
@@ -111,8 +120,12 @@ class NodeNames:
                 categories.append(text)
         row = self._row_of_node
         codes = np.full(len(row), code_of[""], np.int32)
-        codes[row >= 0] = values.cat.codes.to_numpy()[row[row >= 0]]
+        codes[row >= 0] = own_codes[row[row >= 0]]
         inferred = row <= -2
         if inferred.any():
             codes[inferred] = np.array([code_of[t] for t in guessed.tolist()], np.int64)[-2 - row[inferred]]
         return pd.Categorical.from_codes(codes, pd.Index(categories, dtype=object))
+
+
+def _objects(texts: pa.Array) -> np.ndarray:
+    return texts.to_numpy(zero_copy_only=False)

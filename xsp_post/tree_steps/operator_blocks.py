@@ -33,7 +33,7 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
     if (layer & ~is_operator & (held > 0)).any():
         return nothing
     outermost = is_operator & ~forest_of(parent).inside(is_operator)
-    is_convolution = np.array(["conv" in str(text).lower() for text in names.folded_names], bool)
+    is_convolution = names.folded_with("(?i)conv")
     convolution = is_convolution[nodes["folded_id"].to_numpy()[outermost]]
     total = int(held[outermost].sum())
     if not total or held[outermost][convolution].sum() >= _CONVOLUTION_SHARE * total:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
+from xsp_post.names import Parsed
 from xsp_post.tree_steps.execution_work import Times
 
 
@@ -26,7 +26,7 @@ class Ranges:
     domain_index: np.ndarray  # −1 default domain
     domain_names: np.ndarray  # lower-case name per domain index
     has_device_work: np.ndarray  # something launched inside
-    parsed: pd.DataFrame  # what `names.parse_names` says of each different text
+    parsed: Parsed  # of each different text
     text: Callable[[int], str]  # by row of it
     folded_texts: np.ndarray  # per folded id
     times: Times
@@ -65,7 +65,7 @@ class Ranges:
         return self._says("dialect", dialect)
 
     def _says(self, column: str, *values: str) -> np.ndarray:
-        texts = self.parsed[column].isin(values).to_numpy()
+        texts = self.parsed.says(column, *values)
         return texts.take(self.name_id) if texts.any() else np.zeros(len(self.name_id), bool)
 
     def in_domains(self, names: frozenset[str]) -> np.ndarray:

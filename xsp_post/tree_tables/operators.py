@@ -49,7 +49,7 @@ def says_sizes(tree: Tree) -> bool:
     """Whether the capture says the sizes of what operators were given."""
     if "arguments_id" in tree.trace.attributes or "arguments" in tree.inferred:
         return True
-    return any(str(one).startswith("[[") for one in tree.names.parsed["shape_text"].cat.categories)
+    return any(str(one).startswith("[[") for one in tree.names.parsed.encoded("shape_text")[1])
 
 
 def says_work(tree: Tree) -> bool:
