@@ -79,6 +79,9 @@ def main() -> None:
     """Entry point: every failure a user can understand is one sentence and its exit code."""
     streams.prepare()
     stops = Stops()
+    if sys.argv[1:2] != ["run"]:  # what is measured keeps its own
+        # Arrow's allocator reserves a gigabyte of addresses: under a limit of these too few are left for threads
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if sys.argv[1:2] in (*_ALONE, ["batch"]):
         _spare_start()
     try:
