@@ -97,6 +97,14 @@ def test_bars_of_huge_models_are_joined_and_add_up():
     assert rows["latency_ns"].sum() == frame["latency_ns"].sum()
 
 
+def test_ratios_of_joined_layers_are_not_summed():
+    ratio = np.linspace(0.1, 0.9, 2 * MAX_BARS)
+    frame = pd.DataFrame({"layer_index": np.arange(len(ratio)), "occupancy_ratio": ratio, "dram_read_bytes": 1.0})
+    rows, size = binned(frame, "occupancy_ratio")
+    assert size == 2 and rows["occupancy_ratio"].tolist() == ratio[1::2].tolist()
+    assert binned(frame, "dram_read_bytes")[0]["dram_read_bytes"].eq(2.0).all()
+
+
 def test_kernels_by_name_keep_the_rest_as_other(results):
     frame = kernels.data(results)
     wide = pd.concat([frame.assign(name=frame["name"].astype(str) + str(i)) for i in range(10)], ignore_index=True)

@@ -26,14 +26,16 @@ def layer_label(frame: pd.DataFrame) -> list[str]:
 
 
 def binned(frame: pd.DataFrame, value: str | None = None) -> tuple[pd.DataFrame, int]:
-    """At most MAX_BARS rows: sums over runs of consecutive layers, each named by its heaviest; and the run's length."""
+    """At most MAX_BARS rows: sums over runs of consecutive layers, each named by its heaviest; and the run's length.
+    A ratio is that of the heaviest: ratios have no sum."""
     size = -(-len(frame) // MAX_BARS) if len(frame) else 1
     if size <= 1 or value is None:
         return frame, max(size, 1)
     group = np.arange(len(frame)) // size
     heaviest = frame[value].fillna(-np.inf).groupby(group).idxmax()
     result = frame.loc[heaviest].copy()
-    result[value] = frame[value].groupby(group).sum(min_count=1).to_numpy()
+    if not value.endswith("_ratio"):
+        result[value] = frame[value].groupby(group).sum(min_count=1).to_numpy()
     return result.reset_index(drop=True), size
 
 

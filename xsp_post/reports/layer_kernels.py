@@ -61,7 +61,8 @@ def chart(frame: pd.DataFrame) -> Any:
             "gpu": [f"{format_ns(a)} ({format_ratio_percent(b)})" for a, b in zip(rows["kernel_latency_ns"], ratio)],
             "rest": [format_ns(v) for v in rows["non_gpu_by_sum_ns"]],
             "union": [format_ratio_percent(v) for v in rows["gpu_by_union_ratio"]],
-            "whole": [format_ns(v) for v in rows["layer_latency_ns"]],
+            # of the named layer, as the others; `layer_latency_ns` is a sum where bars join layers
+            "whole": [format_ns(a + b) for a, b in zip(rows["kernel_latency_ns"], rows["non_gpu_by_sum_ns"])],
         }
     ).dropna(subset=["ratio"])
     low, high = float(frame["layer_index"].min() - 0.6), float(frame["layer_index"].max() + 0.6)
