@@ -129,6 +129,7 @@ class StoreWriter:
         assert not changed, changed
         self._write({name: analysis.frames[name] for name in analysis.tables() if name not in self._early})
         texts = pa.array(self._strings.texts, pa.string())
+        self._strings = Strings()  # what follows can use the memory
         with self._open() as database:
             database.execute("CREATE TABLE strings (string_id INTEGER PRIMARY KEY, text TEXT) -- texts of large tables")
             held = json.dumps({**self._columns, "strings": ["string_id", "text"]}, separators=(",", ":"))
