@@ -68,7 +68,7 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, names: NodeNames) -> _Kinds:
     first = np.full(len(names.folded_names), -1, np.int64)
     first[folded[::-1]] = layers[::-1]  # written backwards, the first stays
     used = np.flatnonzero(first >= 0)
-    text_of = (np.cumsum(first >= 0) - 1)[folded]
+    text_of = (np.cumsum(first >= 0) - 1).astype(np.int32)[folded]
     first = first[used]
     kind = names.node_text("layer_type", first)
     inferred = nodes["is_inferred"].to_numpy()[first]
@@ -79,21 +79,20 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, names: NodeNames) -> _Kinds:
     kind_of_text, called = pd.factorize(np.where((kind == "") | inferred, texts, kind))
     is_inferred = np.zeros(len(called), bool)
     is_inferred[kind_of_text[inferred]] = True
-    return _Kinds(called, text_of, kind_of_text[text_of], is_inferred)
+    return _Kinds(called, text_of, kind_of_text.astype(np.int32)[text_of], is_inferred)
 
 
-def _usual_count(nodes: pd.DataFrame, layers: np.ndarray, text_of: np.ndarray, iteration_count: int) -> int:
+def _usual_count(nodes: pd.DataFrame, layers: np.ndarray, text_of: np.ndarray) -> int:
     """How many layers of one kind an execution holds; of each layer the number of its text is given."""
-    # one place per execution; what is outside executions counts per process
-    iteration = nodes["iteration_index"].to_numpy()[layers].astype(np.int64)
-    process = nodes["process_index"].to_numpy()[layers].astype(np.int64)
-    inside = iteration >= 0
-    place = np.where(inside, iteration, iteration_count + np.maximum(process, 0))
+    place = nodes["iteration_index"].to_numpy()[layers]
+    inside = place >= 0
     if inside.any():
         place = place[inside]
-    elif (text_of != text_of[0]).any():
-        # the same layer again (a second pass that nothing marks) is not counted again
-        place = pd.DataFrame({"text": text_of, "place": place}).drop_duplicates()["place"].to_numpy()
+    else:  # what is outside executions counts per process
+        place = np.maximum(nodes["process_index"].to_numpy()[layers], 0)
+        if (text_of != text_of[0]).any():
+            # the same layer again (a second pass that nothing marks) is not counted again
+            place = pd.DataFrame({"text": text_of, "place": place}).drop_duplicates()["place"].to_numpy()
     counts = np.bincount(place)
     return int(np.median(counts[counts > 0]))
 
@@ -106,13 +105,13 @@ def _sentence(
     leading = heaviest[:_MOST_NAMED]
     leading = leading[held_ns[leading] >= 0.1 * total] if total else leading
     leading = leading if len(leading) else heaviest[:1]
-    iteration_count = int(nodes["iteration_index"].to_numpy()[layers].max(initial=-1)) + 1
     parts = []
     for number in leading.tolist():  # at most two
         mine = np.flatnonzero(kinds.kind_of == number)
-        count = _usual_count(nodes, layers[mine], kinds.text_of[mine], iteration_count)
+        text_of, mine = kinds.text_of[mine], layers[mine]
+        count = _usual_count(nodes, mine, text_of)
         share = f", {100 * held_ns[number] / total:.0f} % of {of_what}" if total else ""
-        sure = nodes["confidence_ratio"].to_numpy()[layers[mine]].min()
+        sure = nodes["confidence_ratio"].to_numpy()[mine].min()
         word = f" (inferred, {confidence_words(sure).item()} confidence)" if kinds.is_inferred[number] else ""
         parts.append(f"`{kinds.called[number]}` ×{count}{word}{share}")
     rest = len(heaviest) - len(leading)
