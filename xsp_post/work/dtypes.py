@@ -53,7 +53,7 @@ def kind_in_kernel_name(kernel_name: str) -> str:
 
 
 # Matrix products and convolutions that name their tensor instruction or tensor-op tile: cuBLAS, cuDNN, CUTLASS.
-_TENSOR_NAME = re.compile(r"tensorop|xmma|[a-z]*(?:16816|1688|884|16832|8816)|[hq]gmma|wgmma|utcmma|tf32|dmma", re.I)
+_TENSOR_NAME = re.compile(r"tensorop|xmma|16816|1688|884|16832|8816|[hq]gmma|wgmma|utcmma|tf32|dmma", re.I)
 
 
 def pipe_of(kind: str, kernel_name: str) -> str:
