@@ -295,7 +295,7 @@ def _named_pipe(text: str) -> str:
 
 # Matrix products and convolutions that name their tensor instruction or tensor-op tile: cuBLAS, cuDNN, CUTLASS.
 _TENSOR_NAME = re.compile(
-    r"tensorop|xmma|[a-z]*(?:16816|1688|884|16832|8816)|hgmma|qgmma|igmma|utcmma|wgmma|tf32|hmma", re.IGNORECASE
+    r"tensorop|xmma|16816|1688|884|16832|8816|hgmma|qgmma|igmma|utcmma|wgmma|tf32|hmma", re.IGNORECASE
 )
 
 
