@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.rollup import rows_by_depth
 from xsp_post.base.errors import UsageError
 from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
@@ -185,9 +186,8 @@ def _with_ancestors(nodes: pd.DataFrame, chosen: np.ndarray) -> pd.DataFrame:
     """The chosen nodes and all above them; the root is always there."""
     position = pd.Index(nodes["node_id"]).get_indexer(pd.Index(nodes["parent_id"]))
     kept = chosen | (position < 0)
-    for depth in range(int(nodes["depth"].to_numpy().max(initial=0)), 0, -1):
-        rows = np.flatnonzero(kept & (nodes["depth"].to_numpy() == depth) & (position >= 0))
-        kept[position[rows]] = True
+    for rows in reversed(rows_by_depth(nodes["depth"].to_numpy())):
+        kept[position[rows[kept[rows] & (position[rows] >= 0)]]] = True
     return nodes[kept]
 
 
