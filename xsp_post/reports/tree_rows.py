@@ -16,7 +16,7 @@ from xsp_post.reports.pick import of_capture
 from xsp_post.schemas.units import format_bytes, format_bytes_per_s
 
 Row = dict[Any, Any]  # a row of the tree, by column
-Columns = dict[str, np.ndarray]
+Columns = dict[str, Any]  # arrays; of texts categoricals, which few rows are made into texts from
 
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
 _TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns", "idle_ns")
@@ -83,13 +83,13 @@ class _Rows:
         parents = folded["parent_path_id"].to_numpy()
         self.order = np.lexsort((-folded["duration_ns"], -order, ~is_rank, parents))
         self.parents = parents[self.order]
-        self.columns = {str(column): folded[column].to_numpy() for column in folded}
+        self.columns: Columns = {str(column): _held(folded[column]) for column in folded}
         self.work = _work_columns(_summed_work(work, target))
 
     @cached_property
     def rows(self) -> pd.DataFrame:
         """All rows, children of one parent beside each other and heaviest first."""
-        return pd.DataFrame({name: values[self.order] for name, values in self.columns.items()})
+        return pd.DataFrame({name: np.asarray(values[self.order]) for name, values in self.columns.items()})
 
     def roots(self, layer: str, rank: int | None) -> list[Row]:
         """The rows that a listing begins with: the capture, or the outermost ranges that are asked for."""
@@ -218,6 +218,10 @@ def _one_row(line: Row) -> Columns:
     return {name: np.array([line[name]]) for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
 
 
+def _held(series: pd.Series) -> np.ndarray | pd.Categorical:
+    return series.array if isinstance(series.array, pd.Categorical) else series.to_numpy()
+
+
 def _length(columns: Columns) -> int:
     return len(columns["is_work"])
 
@@ -237,13 +241,13 @@ def _summed_work(work: pd.DataFrame, target: pd.Series) -> pd.DataFrame:
 
 def _work_columns(work: pd.DataFrame) -> Columns:
     """Device work as rows of the tree; their names are made where they are printed (`_work_records`)."""
-    kind, count, time = (work[name].to_numpy() for name in ("kind", "operation_count", "device_ns"))
+    kind, count, time = (_held(work[name]) for name in ("kind", "operation_count", "device_ns"))
     is_kernel, is_copy = (work["kind"].isin(kinds).to_numpy() for kinds in (["kernel"], ["memcpy", "memset"]))
     constant = {"repeat_count": 1, "is_folded": False, "is_inferred": False, "is_work": True,
                 **dict.fromkeys(_TIMES, np.nan)}  # fmt: skip
     return {
-        **{column: work[column].to_numpy() for column in ("path_id", *_WORK, "bytes")},
-        "level": np.where(is_kernel, "KERNEL", "").astype(object), "span_kind": kind,
+        **{column: _held(work[column]) for column in ("path_id", *_WORK, "bytes")},
+        "level": pd.Categorical.from_codes(is_kernel.astype(np.int8), pd.Index(["", "KERNEL"])), "span_kind": kind,
         "call_count": count, "kernel_count": np.where(is_kernel, count, 0), "device_ns": time,
         "kernel_ns": np.where(is_kernel, time, 0), "copy_ns": np.where(is_copy, time, 0),
         "graph_ns": np.where(is_kernel | is_copy, 0, time),

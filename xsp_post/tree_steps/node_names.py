@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xsp_post.arrays.texts import taken
 from xsp_post.model.trace import Trace
@@ -111,13 +112,13 @@ class NodeNames:
     def node_category(self, column: str) -> pd.Categorical:
         """The same as a categorical, for large frames."""
         own_codes, different = self.parsed.encoded(column)
-        categories = different.to_pylist()
-        code_of = {text: code for code, text in enumerate(categories)}
         guessed = self._guessed_type if column == "layer_type" else np.full(len(self._guessed_type), "", object)
-        for text in ["", *pd.unique(guessed).tolist()]:
-            if text not in code_of:
-                code_of[text] = len(categories)
-                categories.append(text)
+        added = dict.fromkeys(["", *pd.unique(guessed).tolist()])
+        found = pc.index_in(to_arrow(list(added)), value_set=different).to_pylist()
+        fresh = [text for text, code in zip(added, found) if code is None]
+        categories = np.append(_objects(different), np.array(fresh, object))
+        numbers = iter(range(len(different), len(categories)))
+        code_of = {text: next(numbers) if code is None else code for text, code in zip(added, found)}
         row = self._row_of_node
         codes = np.full(len(row), code_of[""], np.int32)
         codes[row >= 0] = own_codes[row[row >= 0]]

@@ -41,7 +41,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
             "process_id": places.process_id(place),
             "layer_index": key + 1,
             "node_id": first_node,
-            **{name: _texts(keys[name], key) for name in ("layer_path", "layer_name", "layer_type")},
+            **_texts(keys[["layer_path", "layer_name", "layer_type"]], key),
             "call_index": keys["call_index"].to_numpy()[key],
             "call_count": np.bincount(of_node, minlength=count).astype(np.int64),
             "shape_text": _shapes(tree, first_node, is_self),
@@ -188,13 +188,22 @@ def _shapes(tree: Tree, first_node: np.ndarray, is_self: np.ndarray) -> pd.Categ
     return pd.Categorical(shapes)
 
 
-def _texts(values: pd.Series, key: np.ndarray) -> pd.Categorical:
-    """The texts of the layers as a categorical of rows."""
-    texts = pd.Index(values.to_numpy(object), dtype=object)
-    if not texts.is_unique:
-        codes, different = pd.factorize(texts)
-        texts, key = pd.Index(different, dtype=object), codes[key]
-    return pd.Categorical.from_codes(key, texts)
+def _texts(keys: pd.DataFrame, key: np.ndarray) -> dict[str, pd.Categorical]:
+    """The texts of the layers as categoricals of rows; columns that are equal share one."""
+    made: list[tuple[np.ndarray, pd.Categorical]] = []
+    columns: dict[str, pd.Categorical] = {}
+    for name, column in keys.items():
+        values = column.to_numpy(object)
+        alike = next((index for other, index in made if (other == values).all()), None)
+        if alike is None:
+            texts, codes = pd.Index(values, dtype=object), key
+            if not texts.is_unique:
+                code_of_layer, different = pd.factorize(values)
+                texts, codes = pd.Index(different, dtype=object), code_of_layer[key]
+            alike = pd.Categorical.from_codes(codes, texts)
+            made.append((values, alike))
+        columns[str(name)] = alike
+    return columns
 
 
 def _add_attributes(tree: Tree, frame: pd.DataFrame, rows: np.ndarray, of_node: np.ndarray) -> None:
@@ -204,6 +213,8 @@ def _add_attributes(tree: Tree, frame: pd.DataFrame, rows: np.ndarray, of_node: 
     frame["allocated_bytes"] = np.full(count, -1, np.int64)
     frame["analytic_flop"] = np.full(count, np.nan)
     frame["analytic_bytes"] = np.full(count, np.nan)
+    if not len(attributes):
+        return
     span = rows - 1
     known = (span >= 0) & (span < len(tree.trace.spans))
     recorded = {"allocated_bytes": "allocated_bytes", "analytic_flop": "flop_count", "analytic_bytes": "least_bytes"}
