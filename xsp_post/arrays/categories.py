@@ -17,7 +17,8 @@ _MOST_KNOWN = 3
 def categorical(codes: np.ndarray, *texts: Strings) -> pd.Categorical[str]:
     """Texts by number as a categorical that holds only the texts in use; −1 becomes ''. ``texts``: arrays, the numbers
     of each going on where those of the one before end."""
-    rows, unique = pd.factorize(codes)
+    is_each_once = bool((codes[1:] > codes[:-1]).all())
+    rows, unique = (np.arange(len(codes), dtype=np.int32), codes) if is_each_once else pd.factorize(codes)
     values = index_of(unique, *texts)
     if not values.is_unique:
         row_of_value, different = pd.factorize(values)
