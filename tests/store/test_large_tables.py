@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from xsp_post.base.errors import CaptureError
 from xsp_post.model.results import Analysis, empty_table
 from xsp_post.store.pages import LEAST_ROWS
 from xsp_post.store.store import open_store, write_store
@@ -36,13 +38,14 @@ def _paths(count: int) -> pd.DataFrame:
     return frame.assign(**{"depth": 1, "span_kind": "nvtx", **whole, **columns})[list(frame.columns)]
 
 
-@pytest.fixture
-def stores(tmp_path):
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
     """The store of many rows, and that of as many as are not split."""
+    folder = tmp_path_factory.mktemp("stores")
     for name, count in (("large", LEAST_ROWS), ("small", LEAST_ROWS - 1)):
         frames = {"captures": empty_table("captures"), "findings": empty_table("findings"), "paths": _paths(count)}
-        write_store(Analysis(frames, []), tmp_path / name)
-    return tmp_path / "large", tmp_path / "small"
+        write_store(Analysis(frames, []), folder / name)
+    return folder / "large", folder / "small"
 
 
 def test_a_view_shows_what_a_table_of_fewer_rows_holds(stores):
@@ -79,3 +82,52 @@ def test_same_texts_of_several_columns_are_stored_once(stores):
         constants = [row[1] for row in database.execute("PRAGMA table_info(path_kinds)")]
         assert {"level_string_id", "busy_ns", "copy_count"} < set(constants)
         assert "name_string_id" not in constants
+
+
+@pytest.mark.parametrize(
+    "view", ["SELECT 1 AS name", "WITH RECURSIVE n AS (SELECT 1 UNION ALL SELECT * FROM n) SELECT * FROM n"]
+)
+def test_what_a_replaced_view_shows_does_not_matter(stores, tmp_path, view):
+    path = _changed(stores[0], tmp_path, f"DROP VIEW paths; CREATE VIEW paths AS {view}")
+    assert open_store(path).frame("paths", ["path_id"])["path_id"].sum() == LEAST_ROWS * (LEAST_ROWS - 1) // 2
+
+
+_UNLISTED = "UPDATE xsp_meta SET value = '{}' WHERE key = 'tables'; DROP TABLE"
+
+
+@pytest.mark.parametrize(("change", "code", "said"), [
+    ("DROP TABLE path_kinds", "store-table-missing", "table path_kinds"),
+    ("DELETE FROM xsp_meta WHERE key = 'tables'", "store-table-missing", "list of tables"),
+    (f"{_UNLISTED} path_kinds", "store-table-missing", "table path_kinds"),
+    (f"{_UNLISTED} path_rows; DROP VIEW paths; CREATE VIEW path_rows AS SELECT * FROM paths; "
+     "CREATE VIEW paths AS SELECT * FROM path_rows", "capture-view", "path_rows is a view"),
+    ("DELETE FROM strings WHERE string_id = 3", "store-damaged", "strings"),
+    ("UPDATE path_kinds SET path_kind_id = 1", "store-damaged", "path_kinds"),
+    ("UPDATE path_rows SET name_string_id = 1000000", "store-damaged", "strings"),
+    ("UPDATE path_rows SET path_kind_id = NULL", "store-damaged", "path_rows"),
+    ("ALTER TABLE path_rows ADD COLUMN name", "store-damaged", "path_rows"),
+])  # fmt: skip
+def test_parts_that_do_not_fit_together_are_named(stores, tmp_path, change, code, said):
+    path = _changed(stores[0], tmp_path, change)
+    with pytest.raises(CaptureError) as refused:
+        open_store(path).frame("paths")
+    assert refused.value.code == code and said in refused.value.message
+
+
+def _changed(store, folder, change):
+    shutil.copy(store, folder / "changed")
+    with closing(sqlite3.connect(folder / "changed")) as database:
+        # an edit need not leave views that still make sense
+        database.executescript(f"PRAGMA writable_schema = ON; {change}")
+    return folder / "changed"
+
+
+def test_metrics_of_a_kernel_are_found_by_an_index(tmp_path):
+    frame = empty_table("kernel_metrics").reindex(range(LEAST_ROWS))
+    frame = frame.assign(capture_id=0, kernel_id=frame.index // 40, metric_name="m", value=1.5, unit="", source="ncu")
+    tables = {name: empty_table(name) for name in ("captures", "findings")}
+    write_store(Analysis({**tables, "kernel_metrics": frame}, []), tmp_path / "store")
+    with closing(sqlite3.connect(tmp_path / "store")) as database:
+        plan = database.execute("EXPLAIN QUERY PLAN SELECT value FROM kernel_metrics WHERE kernel_id = 7").fetchall()
+        assert database.execute("SELECT sum(value) FROM kernel_metrics WHERE kernel_id = 7").fetchone() == (60.0,)
+    assert any("idx_kernel_metric_rows_kernel_id" in step[3] for step in plan)

@@ -66,6 +66,7 @@ _INDEXES = {
     "kernel_rows": ("layer_index",),
     "layer_rows": ("layer_index",),
     "kernel_metrics": ("kernel_id",),
+    "kernel_metric_rows": ("kernel_id",),
 }
 _WRITTEN_EARLY = ("kernels", "nodes")  # the two that take time: written while the analyses are computed
 
@@ -286,7 +287,7 @@ class Store(Results):
     def _require_what_was_written(self) -> None:
         """Raise `CaptureError` naming the first table or column that was written and is not there any more."""
         try:
-            held = json.loads(str(self.meta.get(_HELD) or "{}"))
+            held = json.loads(str(self.meta.get(_HELD)))
             written = {str(table): [str(column) for column in columns] for table, columns in held.items()}
         except (ValueError, TypeError, AttributeError, RecursionError):
             raise self._incomplete("list of tables") from None
@@ -339,8 +340,9 @@ class Store(Results):
             needed |= {"kernel_ns", "copy_ns", "graph_ns"} if "device_ns" in asked & computed else set()
         # a small table is not split
         frame = self._part(layout.rows if layout.rows in self._tables.tables() else name, needed, layout.kind_id)
-        if layout.kinds in self._tables.tables() and layout.kind_id in frame:
+        if layout.kind_id in frame:
             kinds = self._part(layout.kinds, needed, layout.kind_id)
+            self._require_order(kinds[layout.kind_id], layout.kinds)
             kind = frame.pop(layout.kind_id).to_numpy()
             for column in kinds.columns:
                 if column != layout.kind_id:
@@ -385,6 +387,8 @@ class Store(Results):
                 wants.append(WantedColumn(column, shown, b""))
             else:
                 wants.append(WantedColumn(column, shown, float("nan") if kind == "FLOAT" else -1))
+        if len({want.alias for want in wants}) < len(wants):
+            raise self._damaged(f"a text column of {table} is there twice")
         rows = self._tables.read([Request(table, tuple(wants))])[0]
         data: dict[str, object] = {}
         for want in wants:
@@ -401,6 +405,11 @@ class Store(Results):
         """Raise `CaptureError` where a row points to a row that is not there."""
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < count:
             raise self._damaged(f"rows of {table} point to rows that are not there")
+
+    def _require_order(self, numbers: pd.Series | np.ndarray, table: str) -> None:
+        """Raise `CaptureError` where rows that others point to by number are not numbered from 0 on."""
+        if (numbers != np.arange(len(numbers))).any():
+            raise self._damaged(f"rows of {table} are missing or have other numbers")
 
     def _require_unique(self, name: str, frame: pd.DataFrame) -> None:
         """Raise `CaptureError` where two rows are the same path of a capture."""
@@ -427,6 +436,8 @@ class Store(Results):
         )
 
     def _declared(self, table: str) -> list[tuple[str, str]]:
+        if not self._tables.columns(table):  # of a view SQLite may know none
+            raise self._incomplete(f"table {table}")
         connection = self._tables.connect()
         try:
             return [(row[1], row[2]) for row in connection.execute(f'PRAGMA table_info("{table}")')]
@@ -437,7 +448,9 @@ class Store(Results):
         if self._strings is None:
             from xsp_post.ingest.tables import Request, WantedColumn
 
-            table = self._tables.read([Request("strings", (WantedColumn("text", "text", b""),))])[0]
+            wants = WantedColumn("string_id", "string_id"), WantedColumn("text", "text", b"")
+            table = self._tables.read([Request("strings", wants)])[0]
+            self._require_order(table.column("string_id").to_numpy(), "strings")
             texts = [v.decode("utf-8", "replace") for v in table.column("text").to_pylist()]
             self._strings = np.array([*texts, ""], object)  # the last: of −1, which is a missing text
         self._require_range(ids[ids != -1], len(self._strings) - 1, "strings")
