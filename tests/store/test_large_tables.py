@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from xsp_post.base.errors import CaptureError
+from xsp_post.exporters.tables import write_csv
 from xsp_post.model.results import Analysis, empty_table
 from xsp_post.store.pages import LEAST_ROWS
 from xsp_post.store.store import open_store, write_store
@@ -112,6 +113,15 @@ def test_parts_that_do_not_fit_together_are_named(stores, tmp_path, change, code
     with pytest.raises(CaptureError) as refused:
         open_store(path).frame("paths")
     assert refused.value.code == code and said in refused.value.message
+
+
+def test_tables_that_somebody_else_added_are_left_out(stores, tmp_path):
+    tables = 'CREATE TABLE "../outside" (x); CREATE TABLE "a""b" (x);'
+    views = "CREATE VIEW a AS SELECT * FROM b; CREATE VIEW b AS SELECT * FROM a"
+    path = _changed(stores[0], tmp_path, tables + views)
+    assert open_store(path).tables() == ["captures", "findings", "paths"]
+    write_csv(open_store(path), tmp_path / "csv")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["changed", "csv"]
 
 
 def _changed(store, folder, change):

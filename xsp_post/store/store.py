@@ -324,9 +324,9 @@ class Store(Results):
         return [name for name in dict.fromkeys(names) if name][:20]
 
     def tables(self) -> list[str]:
+        """Names of the tables that xsp-post writes; one that somebody added may be called anything, also a path."""
         there = self._tables.tables()
-        names = {name for name in there if not is_part(name) and not name.startswith("sqlite_")}
-        return sorted(names | {view for view in TABLES if layout_of(view).rows in there})
+        return sorted(name for name in TABLES if there & {name, layout_of(name).rows})
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         if name not in self.tables():
