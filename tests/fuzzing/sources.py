@@ -7,9 +7,11 @@ import json
 import os
 import random
 import sqlite3
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from functools import lru_cache
 from pathlib import Path
+from unittest.mock import patch
 
 from builders import ExportBuilder
 
@@ -110,14 +112,18 @@ def _whole_jaeger() -> str:
     )
 
 
-@lru_cache(1)
-def _whole_store() -> bytes:
+@lru_cache(2)
+def whole_store(is_large: bool) -> bytes:
+    """``is_large``: every table is laid out as one of many rows."""
     from xsp_post.pipeline import analyze
-    from xsp_post.store.store import write_store
+    from xsp_post.store import layout, store
 
     scratch = Path(os.environ["FUZZ_SCRATCH"])
     (scratch / "for_store.sqlite").write_bytes(whole_export(0))
-    write_store(analyze([scratch / "for_store.sqlite"]), scratch / "whole.xsp.sqlite", force=True)
+    with ExitStack() as limits:
+        for module in (layout, store) if is_large else ():
+            limits.enter_context(patch.object(module, "LEAST_ROWS", 1))
+        store.write_store(analyze([scratch / "for_store.sqlite"]), scratch / "whole.xsp.sqlite", force=True)
     return (scratch / "whole.xsp.sqlite").read_bytes()
 
 
@@ -133,13 +139,13 @@ def _export_sql(source: random.Random, folder: Path) -> Path:
 
 def _store_sql(source: random.Random, folder: Path) -> Path:
     path = folder / "a.xsp.sqlite"
-    path.write_bytes(_whole_store())
-    _edit(source, path)
+    path.write_bytes(whole_store(source.random() < 0.7))
+    _edit(source, path, _store_statement)
     return path
 
 
-def _edit(source: random.Random, path: Path) -> None:
-    """One to four statements; what SQLite refuses is left out."""
+def _edit(source: random.Random, path: Path, other: Callable[..., str] | None = None) -> None:
+    """One to four statements, some of them ``other`` ones; what SQLite refuses is left out."""
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript("PRAGMA writable_schema = ON; PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY")
         for _ in range(source.randint(1, 4)):
@@ -149,8 +155,9 @@ def _edit(source: random.Random, path: Path) -> None:
                 break
             table = source.choice(tables)
             columns = [row[1] for row in connection.execute(f'PRAGMA table_info("{table}")')] or ["x"]
+            make = other if other and source.random() < 0.5 else _statement
             try:
-                connection.executescript(_statement(source, table, source.choice(columns)))
+                connection.executescript(make(source, table, source.choice(columns)))
             except (sqlite3.Error, sqlite3.Warning):
                 connection.rollback()
         connection.commit()
@@ -172,6 +179,29 @@ def _statement(source: random.Random, table: str, column: str) -> str:
         f'UPDATE OR IGNORE "{table}" SET rowid = {source.choice(("-rowid", "rowid * 1000003", "rowid + 9e15"))}',
         f'ALTER TABLE "{table}" RENAME TO kept; CREATE VIEW "{table}" AS SELECT * FROM kept;',
         f'CREATE TABLE "{table}_V2" AS SELECT * FROM "{table}"',
+    ))  # fmt: skip
+
+
+def _store_statement(source: random.Random, table: str, column: str) -> str:
+    """What only the tables of a store can suffer: parts that do not fit together, views that are others."""
+    shown = source.choice(("paths", "nodes", "kernels", "idle", "findings", table))
+    part = source.choice((f"{shown.removesuffix('s')}_rows", f"{shown.removesuffix('s')}_kinds", "strings", table))
+    number = source.choice(("rowid", "2", "-1", "-2", "4000000000", "1e300", "1.5", "NULL", "'text'", "x'00'"))
+    query = source.choice((
+        f"SELECT * FROM {part}", "SELECT 1",
+        "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i FROM n) SELECT i AS name FROM n",
+        "SELECT * FROM fuzz2", f"SELECT abs(-9223372036854775807 - 1) AS {column}",
+    ))  # fmt: skip
+    viewed = f"CREATE VIEW fuzz2 AS SELECT * FROM {shown}; CREATE VIEW {shown} AS {query};"
+    kind = f"{part.removesuffix('_rows')}_kind_id"
+    return source.choice((
+        f"DROP VIEW {shown}; {viewed}", f"DROP VIEW {shown}; CREATE TABLE {shown} AS SELECT 7 AS {column};",
+        f"DROP VIEW {shown}", f"DROP TABLE {part}; CREATE VIEW {part} AS {query};", f"DROP TABLE {part}",
+        f"UPDATE {part} SET {kind} = {number} WHERE rowid % {source.randint(1, 7)} = 0",
+        f"UPDATE {table} SET {column} = {number}", f"DELETE FROM {part} WHERE rowid % {source.randint(1, 7)} = 1",
+        f"UPDATE OR IGNORE {part} SET rowid = rowid + 1 + {source.randint(0, 9)}", f"UPDATE {part} SET rowid = -rowid",
+        "DELETE FROM xsp_meta WHERE key = 'tables'", f"DELETE FROM xsp_meta WHERE key = 'tables'; DROP TABLE {part}",
+        f"DELETE FROM xsp_meta WHERE key = 'tables'; ALTER TABLE {part} DROP COLUMN {kind}",
     ))  # fmt: skip
 
 
@@ -252,7 +282,7 @@ def _export_bytes(source: random.Random, folder: Path) -> Path:
 
 def _store_bytes(source: random.Random, folder: Path) -> Path:
     path = folder / "a.xsp.sqlite"
-    path.write_bytes(_bytes_damaged(source, _whole_store()))
+    path.write_bytes(_bytes_damaged(source, whole_store(source.random() < 0.7)))
     return path
 
 
