@@ -20,9 +20,9 @@ _SUFFIX = (
 )
 # the same without sizes, of a head without a comma: what most texts are, and faster by half
 _PLAIN_SUFFIX = r"^(?P<head>[^,]*)(?:, seq = (?P<seq>-?\d{1,18}))?(?:, op_id = (?P<op>-?\d{1,18}))?(?P<sizes>)$"
-_AT_ONCE = 65_536  # so many texts fit into the processor's cache
-_MOST_DIGITS = 18
-_SEQUENCE, _OPERATOR = b", seq = ", b", op_id = "
+_AT_ONCE = 16_384  # so many texts fit into the processor's cache
+_SEQUENCE, _OPERATOR = b", seq = ", b", op_id = "  # at least eight bytes
+_U64, _ZERO = np.uint64, np.uint8(ord("0"))
 
 
 class Parts(NamedTuple):
@@ -109,7 +109,8 @@ class Cut(NamedTuple):
 
 
 def cut_plain(array: pa.Array) -> Cut:
-    """Cut the texts (Arrow's large strings, none of them null) whose head has no comma; all others stay whole."""
+    """Cut the texts (Arrow's large strings, none of them null) whose head has no comma and whose numbers have no more
+    than 16 digits; all others stay whole."""
     if len(array) <= _AT_ONCE:
         return _cut(array)
     parts = [_cut(array.slice(first, _AT_ONCE)) for first in range(0, len(array), _AT_ONCE)]
@@ -125,41 +126,62 @@ def _cut(array: pa.Array) -> Cut:
     begin, whole = offset[:-1], offset[1:]
     end, op_id = _number_at_end(text, begin, whole, _OPERATOR)
     end, sequence = _number_at_end(text, begin, end, _SEQUENCE)
-    comma = np.append(np.flatnonzero(text == ord(",")), len(text))
-    is_cut = (end < whole) & (comma[np.searchsorted(comma, begin)] >= end)
-    for values in (op_id, sequence):
-        values[~is_cut] = -1
-    return Cut(_beginnings(text, begin, np.where(is_cut, end, whole)), is_cut, sequence, op_id)
+    is_cut, is_comma = end < whole, text == ord(",")
+    if np.count_nonzero(is_comma) > np.count_nonzero(op_id >= 0) + np.count_nonzero(sequence >= 0):  # one in each key
+        comma = np.append(np.flatnonzero(is_comma), len(text))
+        is_cut &= comma[np.searchsorted(comma, begin)] >= end
+        for values in (op_id, sequence):
+            values[~is_cut] = -1
+    return Cut(_beginnings(text, offset, np.where(is_cut, end, whole)), is_cut, sequence, op_id)
 
 
 def _number_at_end(text: np.ndarray, begin: np.ndarray, end: np.ndarray, key: bytes) -> tuple[np.ndarray, np.ndarray]:
     """Where the key and number that a text ends in begin (else its end), and the number (else −1)."""
-    at, value, scale = end.copy(), np.zeros(len(end), np.int64), 1
-    goes_on = end - begin > len(key)
-    for _ in range(_MOST_DIGITS):
-        if not goes_on.any():
-            break
-        digit = text[at - 1] - np.uint8(ord("0"))  # of anything but a digit more than 9
-        goes_on &= (digit <= 9) & (at > begin)
-        value += digit * (goes_on * scale)
-        at -= goes_on
-        scale *= 10
-    found = np.flatnonzero((at < end) & (at - begin >= len(key)))
-    for place, byte in enumerate(reversed(key), start=1):
-        found = found[text[at[found] - place] == byte]
     number, first = np.full(len(end), -1, np.int64), end.copy()
-    number[found], first[found] = value[found], at[found] - len(key)
+    rows = np.flatnonzero(end - begin > len(key))
+    rows = rows[text[end[rows] - 1] - _ZERO <= 9]
+    if not len(rows):
+        return first, number
+    words = np.ndarray((len(text) - 7,), "<u8", text, strides=(1,))  # the eight bytes from each place on
+    value, count = _digits_at_end(words[end[rows] - 8])
+    at = end[rows] - count
+    long = np.flatnonzero((count == 8) & (at - begin[rows] >= 8))
+    if len(long):
+        higher, count = _digits_at_end(words[at[long] - 8])
+        value[long] += higher * 10**8
+        at[long] -= count
+    found = np.flatnonzero((at < end[rows]) & (at - begin[rows] >= len(key)))
+    for place, part in ((8, key[-8:]), (len(key), key[:8])):
+        found = found[words[at[found] - place] == int.from_bytes(part, "little")]
+    number[rows[found]], first[rows[found]] = value[found], at[found] - len(key)
     return first, number
 
 
-def _beginnings(text: np.ndarray, begin: np.ndarray, end: np.ndarray) -> pa.Array:
-    """The texts between these places, which ascend."""
-    step = np.zeros(len(text) + 1, np.int8)
-    filled = end > begin
-    step[begin[filled]] += 1
-    step[end[filled]] -= 1
-    kept = text[np.cumsum(step, dtype=np.int8, out=step)[:-1].view(bool)]
-    offsets = np.zeros(len(begin) + 1, np.int64)
-    np.cumsum(end - begin, out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(kept)]
-    return pa.Array.from_buffers(pa.large_string(), len(begin), buffers)
+def _digits_at_end(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The number that eight bytes end in, and its count of digits; all bytes of a word at once, the last the highest."""
+    bits = words ^ _each(int(_ZERO))
+    is_other = (((bits & _each(0x7F)) + _each(0x7F - 9)) | bits) & _each(
+        0x80
+    )  # the high bit of bytes that are no digit
+    skipped = np.frexp(is_other.astype(np.float64))[1].astype(np.uint64)  # bits up to the last of them
+    pairs = bits >> skipped << skipped
+    pairs = (pairs * _U64(10) + (pairs >> _U64(8))) & _U64(0x00FF00FF00FF00FF)
+    fours = (pairs * _U64(100) + (pairs >> _U64(16))) & _U64(0x0000FFFF0000FFFF)
+    value = (fours * _U64(10_000) + (fours >> _U64(32))) & _U64(0xFFFFFFFF)
+    return value.astype(np.int64), 8 - (skipped >> _U64(3)).astype(np.int64)
+
+
+def _each(byte: int) -> np.uint64:
+    """A word of eight such bytes."""
+    return _U64(byte * 0x0101010101010101)
+
+
+def _beginnings(text: np.ndarray, offset: np.ndarray, end: np.ndarray) -> pa.Array:
+    """The texts that begin at these offsets, each up to its end."""
+    length = end - offset[:-1]
+    kept_and_not = np.stack([length, offset[1:] - end], axis=1).ravel()
+    is_kept = np.repeat(np.tile(np.array([True, False]), len(end)), kept_and_not)
+    offsets = np.zeros(len(offset), np.int64)
+    np.cumsum(length, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text[is_kept])]
+    return pa.Array.from_buffers(pa.large_string(), len(end), buffers)
