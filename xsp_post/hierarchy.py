@@ -17,6 +17,7 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forget_forests
 from xsp_post.arrays.intervals import Nesting, nest
+from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.checks import check_trace, check_tree
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL, Level
@@ -124,6 +125,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     nodes, activities = remainders_per_rank(nodes, activities, names, ranks)
     nodes["path_id"] = paths_per_rank(nodes, ranks)
     keys = number_layers(nodes, activities, names) if options.with_layers else pd.DataFrame()
+    give_back_memory()  # the pieces between what stays: the roll-up makes whole columns
     nodes = roll_up(nodes, activities)
     if options.with_layers:
         nodes["device_operation_count"] = distinct_operations(nodes, activities)

@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xsp_post.names.heads import FLAGS, NUMBERS, TEXTS, WORDS, Heads
+from xsp_post.names.heads import FLAGS, NUMBERS, TEXTS, WORDS, Heads, small
 from xsp_post.names.patterns import one_chunk, to_arrow
 from xsp_post.names.rules import parse_heads
 from xsp_post.names.suffixes import Parts, cut_suffix
@@ -61,8 +61,9 @@ def read_names(texts: np.ndarray | pa.Array) -> Parsed:
     cut = cut_suffix(array)
     # a head that had a suffix anywhere is an operator everywhere (`FlashAttnFunc` with and without seq)
     encoded = one_chunk(cut.heads.dictionary_encode())
-    codes = None if len(encoded.dictionary) == len(array) else np.asarray(encoded.indices)  # all different
-    head_has_suffix = np.zeros(len(encoded.dictionary), dtype=bool)
+    count = len(encoded.dictionary)
+    codes = None if count == len(array) else small(np.asarray(encoded.indices), count)  # none: all different
+    head_has_suffix = np.zeros(count, dtype=bool)
     head_has_suffix[cut.has_suffix if codes is None else codes[cut.has_suffix]] = True
     parsed = Parsed(parse_heads(encoded.dictionary, head_has_suffix), codes, cut)
     if len(array) > _MANY:  # Arrow keeps what a million texts needed meanwhile
@@ -72,14 +73,15 @@ def read_names(texts: np.ndarray | pa.Array) -> Parsed:
 
 
 class Parsed:
-    """What range texts say, a row each (columns: `parse_names`). ``numbers`` holds the numbers and flags."""
+    """What range texts say, a row each (columns: `parse_names`). ``numbers`` holds the numbers (int32 where that is
+    enough) and flags."""
 
     def __init__(self, heads: Heads, codes: np.ndarray | None, cut: Parts) -> None:
         self._heads, self._head_of = heads, codes
         self.numbers = {name: _spread(heads.columns[name], codes) for name in (*NUMBERS, *FLAGS)}
         for name, values in (("sequence", cut.sequence), ("op_id", cut.op_id)):  # dict texts carry them inside
             if (values >= 0).any():
-                self.numbers[name] = np.where(values >= 0, values, self.numbers[name])
+                self.numbers[name] = _narrow(np.where(values >= 0, values, self.numbers[name]))
         self._encoded: dict[str, tuple[np.ndarray, pa.Array]] = {}
         if cut.sizes is not None:
             self._encoded["shape_text"] = _shapes(cut.sizes, heads, codes)
@@ -108,7 +110,7 @@ class Parsed:
 
     def frame(self) -> pd.DataFrame:
         """All columns, those of texts as categoricals."""
-        columns: dict[str, Any] = dict(self.numbers)
+        columns: dict[str, Any] = self.numbers | {name: self.numbers[name].astype(np.int64) for name in NUMBERS}
         for name in (*WORDS, *TEXTS):
             codes, different = self.encoded(name)
             columns[name] = pd.Categorical.from_codes(codes, pd.Index(different, dtype=str))
@@ -119,7 +121,15 @@ def _spread(values: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
     """Numbers or flags per head → per row; where no head has a number, one that is read as many times."""
     if values.dtype != bool and not (values >= 0).any():
         return np.broadcast_to(np.int64(-1), (len(values if codes is None else codes),))
+    values = values if values.dtype == bool else _narrow(values)
     return values if codes is None else values[codes]
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    """Numbers as int32, where each of them fits."""
+    limits = np.iinfo(np.int32)
+    fits = values.min(initial=-1) >= limits.min and values.max(initial=-1) <= limits.max
+    return values.astype(np.int32) if fits else values
 
 
 def _shapes(sizes: pa.Array, heads: Heads, head_of: np.ndarray | None) -> tuple[np.ndarray, pa.Array]:

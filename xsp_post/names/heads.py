@@ -95,7 +95,7 @@ class Heads:
         """A column of words or texts as codes and what they stand for; columns that are the same texts share them."""
         if column in WORDS:
             codes, used = pd.factorize(self.columns[column])
-            return _small(codes, len(used)), to_arrow(list(self._words)).take(pa.array(used))
+            return small(codes, len(used)), to_arrow(list(self._words)).take(pa.array(used))
         texts = self.texts_of(column)
         for known, codes, different in self._encoded:
             if known is texts:
@@ -105,10 +105,10 @@ class Heads:
         else:
             dictionary = texts.dictionary_encode()
             codes, different = np.asarray(dictionary.indices), dictionary.dictionary
-        self._encoded.append((texts, _small(codes, len(different)), different))
+        self._encoded.append((texts, small(codes, len(different)), different))
         return self._encoded[-1][1:]
 
 
-def _small(codes: np.ndarray, count: int) -> np.ndarray:
+def small(codes: np.ndarray, count: int) -> np.ndarray:
     """Codes in the smallest type, before there are a million."""
     return codes.astype(np.min_scalar_type(-max(count, 1)), copy=False)

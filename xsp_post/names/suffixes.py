@@ -158,11 +158,10 @@ def _number_at_end(text: np.ndarray, begin: np.ndarray, end: np.ndarray, key: by
 
 
 def _digits_at_end(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The number that eight bytes end in, and its count of digits; all bytes of a word at once, the last the highest."""
+    """The number that eight bytes end in, and its count of digits; all bytes of a word at once, the last is highest."""
     bits = words ^ _each(int(_ZERO))
-    is_other = (((bits & _each(0x7F)) + _each(0x7F - 9)) | bits) & _each(
-        0x80
-    )  # the high bit of bytes that are no digit
+    # of bytes that are no digit the high bit
+    is_other = (((bits & _each(0x7F)) + _each(0x7F - 9)) | bits) & _each(0x80)
     skipped = np.frexp(is_other.astype(np.float64))[1].astype(np.uint64)  # bits up to the last of them
     pairs = bits >> skipped << skipped
     pairs = (pairs * _U64(10) + (pairs >> _U64(8))) & _U64(0x00FF00FF00FF00FF)

@@ -45,8 +45,12 @@ class NodeNames:
         return self._row_of_node[1 : self._span_count + 1]
 
     def span(self, column: str) -> np.ndarray:
-        """A parsed number or flag per span."""
-        return self.parsed.numbers[column].take(self.row)
+        """A parsed number or flag per span; of one that all texts share, one value that is read as many times."""
+        values = self.parsed.numbers[column]
+        wide = values.dtype if values.dtype == bool else np.dtype(np.int64)
+        if len(values) and not values.strides[0]:
+            return np.broadcast_to(values[0].astype(wide), (self._span_count,))
+        return values.take(self.row).astype(wide, copy=False)
 
     def sequence(self, trace: Trace) -> np.ndarray:
         """Autograd sequence number per span, −1 none; PyTorch traces keep it beside the name."""

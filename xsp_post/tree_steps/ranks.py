@@ -15,7 +15,7 @@ _PER_RANK = (NodeKind.UNATTRIBUTED, NodeKind.NO_LAUNCH)  # one of each is made f
 
 def gpu_of_activities(trace: Trace) -> np.ndarray:
     """The physical GPU of every activity (`devices.gpu_index`); where the capture does not say which GPU a process
-    means by a device number, the number. int32, shape (activities,)."""
+    means by a device number, the number. int32, shape (activities,); of one GPU, one number read as many times."""
     device = trace.activities["device_id"].to_numpy()
     process = trace.activities["process_index"].to_numpy()
     result = device.astype(np.int32)
@@ -23,7 +23,7 @@ def gpu_of_activities(trace: Trace) -> np.ndarray:
     for p, d, gpu in zip(*(known[c].tolist() for c in ("process_index", "device_id", "gpu_index"))):
         if d != gpu:  # a handful of devices, never rows
             result[(process == p) & (device == d)] = gpu
-    return result
+    return np.broadcast_to(result[0], result.shape) if len(result) and (result == result[0]).all() else result
 
 
 def rank_frame(trace: Trace, gpu: np.ndarray) -> pd.DataFrame:
