@@ -31,7 +31,7 @@ from xsp_post.tree_steps.execution_evidence import candidates_frame, coverage_fi
 from xsp_post.tree_steps.execution_evidence import sentence as execution_sentence
 from xsp_post.tree_steps.execution_nodes import add_turns, graph_replays, take_loose_work
 from xsp_post.tree_steps.execution_work import times_of
-from xsp_post.tree_steps.frames import make_frames
+from xsp_post.tree_steps.frames import make_frames, with_columns
 from xsp_post.tree_steps.hook_pairs import with_hook_pairs
 from xsp_post.tree_steps.inferred import infer_rest
 from xsp_post.tree_steps.inside import infer_inside_ranges
@@ -120,7 +120,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     layers_found, raised = layer_evidence(nodes, activities, names)
     findings += raised
     nodes = under_their_step(nodes, names)
-    activities["gpu_index"] = gpu_of_activities(trace)
+    activities = with_columns(activities, {"gpu_index": gpu_of_activities(trace)})
     ranks = rank_frame(trace, activities["gpu_index"].to_numpy())
     nodes, activities = remainders_per_rank(nodes, activities, names, ranks)
     nodes["path_id"] = paths_per_rank(nodes, ranks)

@@ -15,8 +15,6 @@ def roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> pd.DataFrame:
     """The nodes with their inclusive and own device time. Unions and sums one after the other: side by side a tree of a
     million kernels needs 90 MB more."""
     columns = {**_unions(nodes, activities), **_sums(nodes, activities)}
-    if np.array_equal(columns["busy_ns"], columns["device_ns"]):  # no two at a time: kept once
-        columns["busy_ns"] = columns["device_ns"]
     columns["gpu_count"] = _gpu_counts(nodes["parent_id"].to_numpy(), columns, activities)
     return with_columns(nodes, columns)
 
