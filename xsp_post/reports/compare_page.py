@@ -302,4 +302,4 @@ def _chart(frame: pd.DataFrame, label: str) -> Any:
         )
     )
     zero = alt.Chart(pd.DataFrame({"zero": [0]})).mark_rule(strokeDash=[4, 3]).encode(x=alt.X("zero:Q"))
-    return alt.layer(zero, interval, mark, width=theme.CHART_WIDTH - 320, height=22 * len(points))
+    return theme.overlay(zero, interval, mark, width=theme.CHART_WIDTH - 320, height=22 * len(points))

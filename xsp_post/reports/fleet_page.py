@@ -422,7 +422,7 @@ def _roofline(frame: pd.DataFrame) -> Any:
         .mark_tick(thickness=2, color=theme.color("roof"))
         .encode(x=x, y=alt.Y("roof:Q"))
     )
-    return alt.layer(roofs, points, width=theme.CHART_WIDTH, height=320)
+    return theme.overlay(roofs, points, width=theme.CHART_WIDTH, height=320)
 
 
 def _heatmap(frame: pd.DataFrame) -> Any:
@@ -441,7 +441,7 @@ def _heatmap(frame: pd.DataFrame) -> Any:
         text=alt.Text("speedup_ratio:Q", format=".2f"),
         color=alt.condition(f"datum.speedup_ratio > {bright}", alt.value("#fffffe"), alt.value("#10161d")),
     )
-    return alt.layer(cells, texts).properties(width=theme.CHART_WIDTH - 320, height=max(24 * len(first), 60))
+    return theme.overlay(cells, texts).properties(width=theme.CHART_WIDTH - 320, height=max(24 * len(first), 60))
 
 
 def _lines(frame: pd.DataFrame) -> Any:

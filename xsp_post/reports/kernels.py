@@ -79,7 +79,7 @@ def chart(frame: pd.DataFrame) -> Any:
         color=theme.either(alt.ColorValue, "datum.part === 'kernel'", theme.color("kernel"), theme.color("unknown")),
     )
     labels = base.mark_text(align="left", dx=4, fontSize=11).encode(x=alt.X("value:Q"), text=alt.Text("share:N"))
-    return alt.layer(bars, labels, width=theme.CHART_WIDTH, height=21 * len(shown) + 10)
+    return theme.overlay(bars, labels, width=theme.CHART_WIDTH, height=21 * len(shown) + 10)
 
 
 _LABEL = 46  # characters of a name beside its bar

@@ -110,7 +110,7 @@ def chart(frame: pd.DataFrame, device: pd.Series) -> Any:
                              "text": [format_bytes(device["reserved_bytes"])]})  # fmt: skip
         tip = [alt.Tooltip("text:N", title="most reserved")]
         layers.append(alt.Chart(line).mark_rule(strokeDash=[5, 4]).encode(y=alt.Y("live:Q"), tooltip=tip))
-    return alt.layer(*layers, width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT + 40)
+    return theme.overlay(*layers, width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT + 40)
 
 
 def _make(results: Results, case: Case | None) -> Section | None:

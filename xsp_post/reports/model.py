@@ -63,7 +63,7 @@ def chart(frame: pd.DataFrame) -> Any:
         .mark_text(dy=-9, fontWeight=600)
         .encode(y=y, text=alt.TextValue("optimal"))
     )
-    return alt.layer(bars, marks, width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT)
+    return theme.overlay(bars, marks, width=theme.CHART_WIDTH, height=theme.CHART_HEIGHT)
 
 
 def latency_chart(frame: pd.DataFrame) -> Any:
@@ -94,7 +94,7 @@ def latency_chart(frame: pd.DataFrame) -> Any:
         ],
     )
     title = theme.axis_title("batch latency", unit)
-    return alt.layer(
+    return theme.overlay(
         base.mark_bar(size=34).encode(y=alt.Y("value:Q", title=title)),
         base.mark_rule(strokeWidth=2.2, color=theme.color("roof")).encode(
             y=alt.Y("low:Q", title=title), y2=alt.Y2("high:Q")

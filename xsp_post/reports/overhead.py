@@ -131,7 +131,7 @@ def chart(frame: pd.DataFrame) -> Any:
         .mark_text(align="left", dx=6, fontSize=12)
         .encode(y=y, x=alt.X("at:Q"), text=alt.Text("text:N"))
     )
-    return alt.layer(bars, labels, width=theme.CHART_WIDTH, height=46 * len(levels) + 8)
+    return theme.overlay(bars, labels, width=theme.CHART_WIDTH, height=46 * len(levels) + 8)
 
 
 def _label(row: Any) -> str:

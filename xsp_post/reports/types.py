@@ -93,7 +93,7 @@ def chart(frame: pd.DataFrame) -> Any:
         )
         for text in dict.fromkeys(on_fill.values())
     ]
-    return alt.layer(bars, *labels, width=theme.CHART_WIDTH, height=46 * shown["of"].nunique() + 10)
+    return theme.overlay(bars, *labels, width=theme.CHART_WIDTH, height=46 * shown["of"].nunique() + 10)
 
 
 def _make(results: Results, case: cases.Case | None) -> Section | None:

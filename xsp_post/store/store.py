@@ -197,16 +197,26 @@ class StoreWriter:
 
     def _ingest(self, bulk: list[tuple[str, pa.Table]]) -> None:
         """Append Arrow tables to the tables that are there."""
-        import adbc_driver_sqlite.dbapi as adbc
+        import adbc_driver_manager as adbc
+        import adbc_driver_sqlite
 
+        # without `dbapi`, which imports data sets and file systems of Arrow
         uri = f"file:{quote(os.fsencode(self._path))}"
         try:
-            with adbc.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
-                cursor.execute("PRAGMA journal_mode = OFF")
-                cursor.execute("PRAGMA synchronous = OFF")
+            with adbc_driver_sqlite.connect(uri) as driver, adbc.AdbcConnection(driver) as connection:
+                for pragma in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF"):
+                    with adbc.AdbcStatement(connection) as statement:
+                        statement.set_sql_query(pragma)
+                        statement.execute_update()
                 for table, rows in bulk:
                     if rows.num_rows:
-                        cursor.adbc_ingest(table, rows, mode="append")
+                        with adbc.AdbcStatement(connection) as statement:
+                            statement.set_options(**{
+                                adbc.INGEST_OPTION_TARGET_TABLE: table,
+                                adbc.INGEST_OPTION_MODE: adbc.INGEST_OPTION_MODE_APPEND,
+                            })  # fmt: skip
+                            statement.bind_stream(rows)
+                            statement.execute_update()
         except adbc.Error as error:
             # the owner of outputs knows SQLite's own errors (disk full, no permission)
             raise sqlite3.OperationalError(str(error)) from error
