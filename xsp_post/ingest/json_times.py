@@ -41,24 +41,47 @@ def of_text(times: list[Raw]) -> tuple[np.ndarray, np.ndarray]:
 def _plain_nanoseconds(times: list[Raw]) -> np.ndarray | None:
     """Digits, also in quotes, with at most three behind the point, in int64; None where a time is anything else."""
     text = b"\n".join([*times, b""]).replace(b'"', b"")
-    digits, data = text.translate(None, b".\n"), np.frombuffer(text, np.uint8)
-    ends, points = np.flatnonzero(data == ord("\n")), np.flatnonzero(data == ord("."))
-    if len(ends) != len(times) or not digits.isdigit():
+    digits = text.translate(None, b".\n")
+    if not digits.isdigit():
         return None
-    number = np.searchsorted(ends, points)
-    fraction, width = np.zeros(len(ends), np.int64), np.diff(ends, prepend=-1) - 1
-    fraction[number] = ends[number] - points - 1
-    width[number] -= 1
-    if width.min() < 1 or width.max() > _MOST_DIGITS or fraction.max() > 3 or not np.diff(number).all():
+    found = _alike(text, len(digits), len(times)) or _different(text, len(times))
+    if found is None:
         return None
-    offsets = np.zeros(len(ends) + 1, np.int32)
-    np.cumsum(width, out=offsets[1:])
+    width, fraction = found
+    if np.min(width) < 1 or np.max(width) > _MOST_DIGITS or np.max(fraction) > 3:
+        return None
+    offsets = np.zeros(len(times) + 1, np.int32)
+    np.cumsum(np.broadcast_to(width, len(times)), out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
     try:
-        values = pa.Array.from_buffers(pa.string(), len(ends), buffers).cast(pa.int64()).to_numpy()
+        values = pa.Array.from_buffers(pa.string(), len(times), buffers).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid:  # beyond int64
         return None
     return None if (values > _MOST_NS // _SCALES[fraction]).any() else values * _SCALES[fraction]
+
+
+def _alike(text: bytes, digit_count: int, count: int) -> tuple[Any, Any] | None:
+    """Digits of each line, and behind its point, where all lines have the same and a point; else None."""
+    length, point = text.find(b"\n") + 1, text.find(b".")
+    if not 0 <= point < length or len(text) != count * length or digit_count != count * (length - 2):
+        return None
+    lines = np.frombuffer(text, np.uint8).reshape(count, length)
+    if (lines[:, point] != ord(".")).any() or (lines[:, -1] != ord("\n")).any():
+        return None
+    return length - 2, length - 2 - point
+
+
+def _different(text: bytes, count: int) -> tuple[Any, Any] | None:
+    """The same of lines of any lengths, by line; None where there are more or fewer, or one has several points."""
+    data = np.frombuffer(text, np.uint8)
+    ends, points = np.flatnonzero(data == ord("\n")), np.flatnonzero(data == ord("."))
+    if len(ends) != count:
+        return None
+    number = np.searchsorted(ends, points)
+    fraction, width = np.zeros(count, np.int64), np.diff(ends, prepend=-1) - 1
+    fraction[number] = ends[number] - points - 1
+    width[number] -= 1
+    return (width, fraction) if np.diff(number).all() else None
 
 
 def nanoseconds(microseconds: list[Any]) -> tuple[np.ndarray, np.ndarray]:

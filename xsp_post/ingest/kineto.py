@@ -175,7 +175,7 @@ class _Assembly:
         """Annotations ``xsp/<text>`` become push/pop ranges <text> of the domain xsp, per process."""
         self.spans["domain_index"] = np.int32(-1)
         columns = {"process_index": np.zeros(0, np.int32), "name": np.zeros(0, object)}
-        if self.spans.empty:
+        if self.spans.empty or not any(text.startswith(range_text.PREFIX) for text in self.strings.array()):
             return pd.DataFrame(columns)
         unique, inverse = np.unique(self.spans["name_id"].to_numpy(), return_inverse=True)
         texts = self.strings.array()[unique]

@@ -19,8 +19,7 @@ def index(hosts: list[pd.DataFrame], others: list[pd.DataFrame]) -> pd.DataFrame
         np.concatenate([frame[column].to_numpy() for frame in hosts]) if hosts else np.array([-1])
         for column in ("process_id", "thread_id")
     )
-    first, _ = _runs(process_id, thread_id)
-    lengths = np.diff(first, append=len(process_id))
+    first, lengths = _runs(process_id, thread_id)
     process_id, thread_id = process_id[first], thread_id[first]
     processes, numbers = pd.Index(pd.unique(process_id)), pd.Index(pd.unique(thread_id))
 
@@ -40,18 +39,20 @@ def index(hosts: list[pd.DataFrame], others: list[pd.DataFrame]) -> pd.DataFrame
     known = pd.Index(threads["pair"])
     for frame in (*hosts, *others):
         process_id, thread_id = (frame[column].to_numpy() for column in ("process_id", "thread_id"))
-        first, of_row = _runs(process_id, thread_id)
+        first, lengths = _runs(process_id, thread_id)
         pair = pd.Index(pairs(process_id[first], thread_id[first]))
-        frame["thread_index"] = known.get_indexer(pair).astype(np.int32)[of_row]
-        frame["process_index"] = process_ids.get_indexer(pd.Index(process_id[first])).astype(np.int32)[of_row]
+        process_index = process_ids.get_indexer(pd.Index(process_id[first]))
+        frame["thread_index"] = np.repeat(known.get_indexer(pair).astype(np.int32), lengths)
+        frame["process_index"] = np.repeat(process_index.astype(np.int32), lengths)
     return threads
 
 
 def _runs(process_id: np.ndarray, thread_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows one behind the other that are alike, of which there are many: the first of each run, and each row's run."""
+    """Rows one behind the other that are alike, of which there are many: the first row of each run, and its length."""
     is_first = np.ones(len(process_id), bool)
-    is_first[1:] = (np.diff(process_id) != 0) | (np.diff(thread_id) != 0)
-    return np.flatnonzero(is_first), np.cumsum(is_first) - 1
+    is_first[1:] = (process_id[1:] != process_id[:-1]) | (thread_id[1:] != thread_id[:-1])
+    first = np.flatnonzero(is_first)
+    return first, np.diff(first, append=len(process_id))
 
 
 def named(threads: pd.DataFrame, labels: Labels, metadata: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
