@@ -105,9 +105,8 @@ class NodeNames:
         codes, different = self.parsed.encoded(column)
         # the texts that are folded names, too, are in memory once
         is_folded = different is self.parsed.encoded("folded_name")[1]
-        result = np.full(len(row), "", object)
-        has = row >= 0
-        result[has] = (self.folded_names if is_folded else _objects(different))[codes[row[has]]]
+        texts = np.append(self.folded_names[: len(different)] if is_folded else _objects(different), "")
+        result = texts.take(np.append(codes, np.int32(len(different))).take(np.maximum(row, -1)))  # the last: no text
         if column == "layer_type" and len(self._guessed_type):
             guessed = row <= -2
             result[guessed] = self._guessed_type[-2 - row[guessed]]
@@ -124,8 +123,7 @@ class NodeNames:
         numbers = iter(range(len(different), len(categories)))
         code_of = {text: next(numbers) if code is None else code for text, code in zip(added, found)}
         row = self._row_of_node
-        codes = np.full(len(row), code_of[""], np.int32)
-        codes[row >= 0] = own_codes[row[row >= 0]]
+        codes = np.append(own_codes, np.int32(code_of[""])).astype(np.int32, copy=False).take(np.maximum(row, -1))
         inferred = row <= -2
         if inferred.any():
             codes[inferred] = np.array([code_of[t] for t in guessed.tolist()], np.int64)[-2 - row[inferred]]
