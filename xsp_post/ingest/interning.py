@@ -126,7 +126,7 @@ def conform(frame: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:
             data[name] = values.astype(dtype)
         else:
             data[name] = np.full(len(frame), missing, dtype=dtype)
-    return pd.DataFrame(data, index=pd.RangeIndex(len(frame)))
+    return pd.DataFrame(data, index=pd.RangeIndex(len(frame)), copy=False)
 
 
 _SMALL = 1 << 30  # whose differences, too, fit into int32
