@@ -11,7 +11,7 @@ from builders import ExportBuilder
 from typer.testing import CliRunner
 
 from xsp_post.analyses.advice import _pieces, advise, why_none
-from xsp_post.analyses.limits import Limit, find_limit
+from xsp_post.analyses.limits import CauseRow, Limit, find_limit
 from xsp_post.cli import app
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze, results_of
@@ -241,3 +241,8 @@ def test_a_verdict_that_leaves_out_most_of_the_work_says_so(tmp_path):
     said = RUNNER.invoke(app, ["why", str(builder.write(tmp_path / "report.sqlite"))]).stdout
     assert "The verdict leaves out most of the work" in said
     assert "leaves out" not in RUNNER.invoke(app, ["why", str(program(tmp_path))]).stdout
+
+
+def test_idle_time_without_a_known_cause_is_of_the_unknown_group():
+    groups = [CauseRow(cause, "", "", "", "", 5, 1, 5, 0.1).group for cause in ("", "copy_call")]
+    assert groups == ["unknown", "copy"]

@@ -132,9 +132,16 @@ def _changed(store, folder, change):
     return folder / "changed"
 
 
+def test_columns_that_somebody_else_added_are_left_out(stores, tmp_path):
+    written = open_store(stores[0]).frame("paths")
+    for part in ("path_rows", "path_kinds"):
+        path = _changed(stores[0], tmp_path, f'ALTER TABLE {part} ADD COLUMN "=cmd\x1b[31m<script>" DEFAULT 5')
+        assert open_store(path).frame("paths").equals(written)
+
+
 def test_metrics_of_a_kernel_are_found_by_an_index(tmp_path):
     frame = empty_table("kernel_metrics").reindex(range(LEAST_ROWS))
-    frame = frame.assign(capture_id=0, kernel_id=frame.index // 40, metric_name="m", value=1.5, unit="", source="ncu")
+    frame = frame.assign(kernel_id=frame.index // 40, metric_name="m", value=1.5, unit="", source="ncu")
     tables = {name: empty_table(name) for name in ("captures", "findings")}
     write_store(Analysis({**tables, "kernel_metrics": frame}, []), tmp_path / "store")
     with closing(sqlite3.connect(tmp_path / "store")) as database:

@@ -230,7 +230,8 @@ class CauseRow:
     def group(self) -> str:
         if self.detail == FIRST_LAUNCH:
             return HOST
-        return UNKNOWN if self.detail == NOT_RECORDED else GROUP_OF_CAUSE[self.cause]
+        # an edited store may name no cause
+        return UNKNOWN if self.detail == NOT_RECORDED else GROUP_OF_CAUSE.get(self.cause, UNKNOWN)
 
 
 def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str = "") -> list[CauseRow]:

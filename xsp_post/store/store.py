@@ -343,9 +343,10 @@ class Store(Results):
             raise _OfABatch(self.path, name) if "fleet" in self._tables.tables() else KeyError(name)
         layout = layout_of(name)
         computed = {c for c, _ in layout.computed}
-        asked = None if columns is None else set(columns)
-        needed = asked
-        if asked is not None and asked & computed:
+        declared = [c.name for c in TABLES[name].columns]
+        # as with tables: a column that somebody added may be called anything
+        needed = asked = set(declared if columns is None else columns)
+        if asked & computed:
             needed = asked | {"start_ns", "end_ns", "launch_start_ns"}
             needed |= {"kernel_ns", "copy_ns", "graph_ns"} if "device_ns" in asked & computed else set()
         # a small table is not split
@@ -358,17 +359,13 @@ class Store(Results):
                 if column != layout.kind_id:
                     self._require_range(kind, len(kinds), layout.rows)
                     frame[column] = kinds[column].take(kind).array
-        for column in [c.name for c in TABLES[name].columns if c.dtype == "bool"] if name in TABLES else []:
+        for column in [c.name for c in TABLES[name].columns if c.dtype == "bool"]:
             if column in frame:
                 frame[column] = frame[column].to_numpy() == 1
         self._require_unique(name, frame)
         self._require_totals(name, frame)
-        self._compute(frame, computed if asked is None else computed & asked)
-        return frame[self._order(name, frame)] if columns is None else frame[list(columns)]
-
-    def _order(self, name: str, frame: pd.DataFrame) -> list[str]:
-        known = [c.name for c in TABLES[name].columns if c.name in frame] if name in TABLES else []
-        return known + [c for c in frame.columns if c not in known]
+        self._compute(frame, computed & asked)
+        return frame[[c for c in declared if c in frame] if columns is None else list(columns)]
 
     @staticmethod
     def _compute(frame: pd.DataFrame, wanted: set[str]) -> None:
@@ -380,14 +377,14 @@ class Store(Results):
             launch = frame["launch_start_ns"].to_numpy()
             frame["queue_delay_ns"] = np.where(launch == -1, -1, frame["start_ns"].to_numpy() - launch)
 
-    def _part(self, table: str, needed: set[str] | None, kind_id: str) -> pd.DataFrame:
+    def _part(self, table: str, needed: set[str], kind_id: str) -> pd.DataFrame:
         """The wanted columns of one table of the file."""
         from xsp_post.ingest.tables import Request, WantedColumn, floats
 
         wants, texts, plain = [], set(), set()
         for column, kind in self._declared(table):
             shown = column.removesuffix(STRING) if is_part(table) else column
-            if needed is not None and shown not in needed and column != kind_id:
+            if shown not in needed and column != kind_id:
                 continue
             if shown != column:
                 texts.add(shown)
