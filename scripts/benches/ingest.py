@@ -102,9 +102,9 @@ OPERATORS = {
     "ingest": Bar(cpu_ratio=4.0, megabytes=800),
 }
 OP_IDS = {
-    "tree": Bar(cpu_ratio=3.9, megabytes=700),
-    "why": Bar(cpu_ratio=3.9, megabytes=770),
-    "ingest": Bar(cpu_ratio=7.3, megabytes=1250),
+    "tree": Bar(cpu_ratio=3.6, megabytes=620),
+    "why": Bar(cpu_ratio=3.0, megabytes=700),
+    "ingest": Bar(cpu_ratio=5.5, megabytes=1200),
 }
 
 
