@@ -80,7 +80,9 @@ def _name(row: Row, room: int) -> Text:
     if row["repeat_count"] > 1:
         name.append(f"{row['repeat_count']} × ", style="bold")
     left = room - name.cell_len - len(mark)
-    name.append(_fitting(shown(_label(row)), left), style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
+    label = shown(_label(row))
+    fitting = _fitting_copy(label, left) if row["span_kind"] in ("memcpy", "memset") else _fitting(label, left)
+    name.append(fitting, style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
     return name.append(mark, style="italic dim")
 
 
@@ -97,6 +99,13 @@ def _fitting(label: str, room: int) -> str:
         cut.truncate(room, overflow="ellipsis")
         return cut.plain
     return shorten(label, room)
+
+
+def _fitting_copy(label: str, room: int) -> str:
+    """The same for a copy, whose amount stays whole: it is what the line is there for."""
+    what, separator, amount = label.rpartition(" · ")
+    left = room - cell_len(separator + amount)
+    return _fitting(what, left) + separator + amount if left >= 6 else _fitting(label, room)
 
 
 def _mark(row: Row) -> str:
