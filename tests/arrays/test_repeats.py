@@ -32,6 +32,8 @@ def test_codes_of_eight_bits_do_not_overflow():
 
 
 def test_no_rows():
+    number, first = numbered(pd.DataFrame({"a": np.zeros(0, object), "b": np.zeros(0, np.int64)}), ["a", "b"])
+    assert len(number) == len(first) == 0
     frame = pd.DataFrame({"a": np.zeros(0, object), "time_ns": np.zeros(0, np.int64)})
     assert summed(frame, ["a"], {"time_ns": "sum"}).empty
 

@@ -11,6 +11,7 @@ from properties import examples
 from recorded import analyzed
 
 from xsp_post.replay.collectives import across_ranks, bus_factor, collective_kind, collectives_frame
+from xsp_post.schemas import column_names
 
 NAME = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -51,6 +52,12 @@ def test_a_late_launch_is_skew_and_late_work_is_waiting():
     late_work = job(arrivals, 10_000, [0, 0], [[900_000] * 3, [900_000] * 3])
     assert late_work.iloc[0]["waiting_ns"] == 60_000
     assert late_work.iloc[0]["launch_skew_ns"] == 0
+
+
+def test_a_program_without_communication_has_an_empty_table():
+    none = collectives_frame(kernels_of(100, [("ampere_sgemm_128x64_tn", 0, 1_000, 2_000)])).assign(capture_id=0)
+    frame = across_ranks(none)
+    assert frame.empty and frame.columns.tolist() == column_names("collectives")
 
 
 @examples(50)

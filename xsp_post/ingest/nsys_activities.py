@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.arrays.repeats import numbered
 from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, NO_MEMORY_KIND
 from xsp_post.ingest.nsys_strings import Interner, numbers
 from xsp_post.ingest.nsys_threads import Numbering
@@ -108,11 +109,10 @@ def _operation_names(table: pa.Table, kind: ActivityKind, strings: Interner) -> 
         codes, unique = pd.factorize(numbers(table, "copy_kind"))
         names = [strings.text(_COPY_KINDS.get(int(u), f"[CUDA memcpy kind {int(u)}]")) for u in unique]
         return np.array([*names, -1], np.int32)[codes]
-    if not table.num_rows:
-        return np.zeros(0, np.int32)
-    graph, execution = numbers(table, "graph_id"), numbers(table, "graph_exec_id")
-    codes, launched = pd.factorize(pd.MultiIndex.from_arrays([graph, execution]))
-    names = [strings.text(f"CUDA graph {g} exec {x}") for g, x in launched]
+    columns = ["graph_id", "graph_exec_id"]
+    graphs = pd.DataFrame({name: numbers(table, name) for name in columns}, copy=False)
+    codes, first = numbered(graphs, columns)
+    names = [strings.text(f"CUDA graph {g} exec {x}") for g, x in graphs.to_numpy()[first]]
     return np.array([*names, -1], np.int32)[codes]
 
 

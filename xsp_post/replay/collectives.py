@@ -12,6 +12,7 @@ import re
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.repeats import numbered
 from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.schemas import TABLES, column_names
 
@@ -115,8 +116,8 @@ def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:
     """The table of all captures with what only several ranks together tell. Sums close: on each rank
     ``transfer + waiting + launch_skew = duration`` where the collective was matched."""
     frame = frame.reset_index(drop=True)
-    rank, ranks = pd.factorize(pd.MultiIndex.from_frame(frame[_RANK]))
-    count = len(ranks)
+    rank, first = numbered(frame, _RANK)
+    count = len(first)
     frame["rank_count"] = frame["group_size"]
     if count >= 2:
         frame = _matched(frame, rank, count)
@@ -137,7 +138,7 @@ def _matched(frame: pd.DataFrame, rank: np.ndarray, count: int) -> pd.DataFrame:
     rows = np.flatnonzero(usable & frame["name"].isin(alike).to_numpy())
     if not len(rows):
         return frame
-    meeting = pd.factorize(pd.MultiIndex.from_frame(frame.loc[rows, ["name", "order_index"]]))[0]
+    meeting, _ = numbered(frame.loc[rows], ["name", "order_index"])
     order = np.lexsort((rank[rows], meeting))
     meetings = rows[order].reshape(-1, count)  # (meetings, ranks)
     start, end = frame["start_ns"].to_numpy(float)[meetings], frame["end_ns"].to_numpy(float)[meetings]
