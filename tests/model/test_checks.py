@@ -32,10 +32,10 @@ def tree(trace):
 def undeclared_columns(trace) -> list[str]:
     """Columns that a reader made and `schemas.frames` does not know: ``frame.column``."""
     return [
-        f"{declared.name}.{column}"
-        for declared in TRACE_FRAMES
-        for column in getattr(trace, declared.name)
-        if column not in {c.name for c in (*declared.columns, *declared.optional)}
+        f"{name}.{column}"
+        for name, declared in TRACE_FRAMES.items()
+        for column in getattr(trace, name)
+        if column not in {c.name for c in (*declared.columns, *declared.may_lack)}
     ]
 
 
@@ -54,7 +54,7 @@ def test_real_captures_pass_and_have_no_undeclared_column(captures, name):
 
 def test_what_the_store_makes_of_a_dtype_is_what_its_tables_declare():
     declared = {column.name: column.dtype for column in TABLES["nodes"].columns}
-    for column in (*TREE_FRAMES[0].columns, *TREE_FRAMES[0].optional):
+    for column in (*TREE_FRAMES["nodes"].columns, *TREE_FRAMES["nodes"].may_lack):
         if column.name in declared and column.name != "level":
             assert STORE_DTYPES[column.dtype] == declared[column.name], column.name
 

@@ -22,7 +22,7 @@ _JOINED = {
 }
 
 
-@pytest.mark.parametrize("table", VIEWS)
+@pytest.mark.parametrize("table", [name for name in VIEWS if not name.startswith("*")])
 def test_a_view_shows_columns_of_its_table(table):
     names = {column.name for column in TABLES[table].columns}
     assert set(VIEWS[table].columns) - names - _JOINED.get(table, set()) == set()

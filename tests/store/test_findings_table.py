@@ -49,7 +49,7 @@ def test_the_store_says_what_the_capture_says(both, monkeypatch):
 def test_the_texts_come_from_the_store_not_from_the_catalogue(both, monkeypatch):
     _, path = both
     before = FINDINGS["orphan-kernels"]
-    monkeypatch.delitem(FINDINGS, "orphan-kernels")
+    monkeypatch.delitem(FINDINGS._entries, "orphan-kernels")
     found = {one.code: one for one in shown_findings(open_store(path))}["orphan-kernels"]
     assert (found.title, found.cause, found.cure) == (before.title, before.cause, before.cure)
     assert before.title in printed(open_store(path))

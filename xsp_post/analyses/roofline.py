@@ -147,7 +147,7 @@ def timed_where(is_timed: BoolArray, work: Work) -> Work:
 
 
 def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Options) -> dict[str, object]:
-    """The columns of `schemas.analyses` called intensity, and ``roof_flop_per_s``, for every row of ``work``.
+    """The columns `*intensity` of `schemas/columns.txt`, and ``roof_flop_per_s``, for every row of ``work``.
 
     ``peaks`` holds each case's GPU (None: unknown). ``bound`` and ``pipe`` are categoricals.
     """

@@ -157,7 +157,7 @@ def _write_fleet(folder: Path, found: Sequence[Outcome], page: bool) -> None:
 
 
 def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
-    """The tables of a fleet store (schemas.fleet) from the outcomes in order; failures are rows of `fleet`."""
+    """The tables of a fleet store (`fleet_…`) from the outcomes in order; failures are rows of `fleet`."""
     import numpy as np
 
     from xsp_post.analyses import fleet

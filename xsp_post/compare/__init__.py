@@ -2,7 +2,7 @@
 
 `matching` pairs cases, layers and kernels; `differences` tests every pair with one correction over all of
 them; `structure` says in what the two captures differ beside time (kernels, ranges, system); `bars` are the
-conditions of ``--fail-if``. The comparison is `Results` again: tables `compare_…` (schemas.fleet).
+conditions of ``--fail-if``. The comparison is `Results` again: tables `compare_…`.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def find_peaks(
 
 
 def peaks_of_device(device: Mapping[str, Any], overrides: Mapping[str, Peaks] | None = None) -> Peaks | None:
-    """`find_peaks` for a row of the ``devices`` table (schemas.results.DEVICES); unknown columns may lack."""
+    """`find_peaks` for a row of the ``devices`` table; unknown columns may lack."""
     return find_peaks(
         str(device.get("gpu_name") or ""),
         sm_count=device.get("sm_count"),

@@ -106,9 +106,9 @@ def typed(columns: dict[str, tuple[Any, str]], length: int) -> pd.DataFrame:
     return pd.DataFrame(data, index=pd.RangeIndex(length))
 
 
-SPAN_DTYPES = dtypes(TRACE_FRAMES, "spans")
-LAUNCH_DTYPES = dtypes(TRACE_FRAMES, "launches")
-ACTIVITY_DTYPES = dtypes(TRACE_FRAMES, "activities", with_optional=True)
+SPAN_DTYPES = dtypes(TRACE_FRAMES["spans"])
+LAUNCH_DTYPES = dtypes(TRACE_FRAMES["launches"])
+ACTIVITY_DTYPES = dtypes(TRACE_FRAMES["activities"], with_optional=True)
 
 
 def conform(frame: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:

@@ -10,7 +10,8 @@ from xsp_post.base.errors import ContradictionError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
 from xsp_post.model.tree import NodeKind, Tree
-from xsp_post.schemas.frames import ANY_INTEGER, TRACE_FRAMES, TREE_FRAMES, Frame
+from xsp_post.schemas import Table
+from xsp_post.schemas.frames import ANY_INTEGER, TRACE_FRAMES, TREE_FRAMES
 
 _PARTS = tuple(DEVICE_PARTS)
 _PART_OF_KIND = np.array([next(i for i, kinds in enumerate(DEVICE_PARTS.values()) if k in kinds) for k in ActivityKind])
@@ -30,20 +31,20 @@ def check_trace(trace: Trace) -> None:
     """Raise `ContradictionError` where a frame lacks a declared column, has another dtype, or an index points
     outside the frame it refers to."""
     source = trace.provenance.source_name
-    for declared in TRACE_FRAMES:
-        _check_frame(getattr(trace, declared.name), declared, f"{source}: trace.{declared.name}")
+    for name, declared in TRACE_FRAMES.items():
+        _check_frame(getattr(trace, name), declared, f"{source}: {declared.name}")
     sizes = {
         "name_id": len(trace.strings), "short_name_id": len(trace.strings), "payload_text_id": len(trace.strings),
         "process_index": len(trace.processes), "thread_index": len(trace.threads), "domain_index": len(trace.domains),
         "launch_id": len(trace.launches),
     }  # fmt: skip
-    for declared in TRACE_FRAMES:
-        frame = getattr(trace, declared.name)
+    for name in TRACE_FRAMES:
+        frame = getattr(trace, name)
         for column in frame.columns.intersection(list(sizes)) if len(frame) else ():
-            _check_range(frame[column].to_numpy(), -1, sizes[column], f"{source}: trace.{declared.name}.{column}")
+            _check_range(frame[column].to_numpy(), -1, sizes[column], f"{source}: trace.{name}.{column}")
 
 
-def _check_frame(frame: pd.DataFrame, declared: Frame, where: str) -> None:
+def _check_frame(frame: pd.DataFrame, declared: Table, where: str) -> None:
     for column in declared.columns:
         if column.name not in frame:
             raise _malformed(f"{where} lacks the column {column.name}")
@@ -51,7 +52,7 @@ def _check_frame(frame: pd.DataFrame, declared: Frame, where: str) -> None:
         return
     if not (isinstance(frame.index, pd.RangeIndex) and frame.index[0] == 0 and frame.index.step == 1):
         raise _malformed(f"{where} is not indexed 0…{len(frame) - 1}")
-    for column in (*declared.columns, *declared.optional):
+    for column in (*declared.columns, *declared.may_lack):
         if column.name in frame and not _is_of(frame[column.name].dtype, column.dtype):
             raise _malformed(f"{where}.{column.name} is {frame[column.name].dtype}, declared is {column.dtype}")
 
@@ -83,8 +84,8 @@ def check_tree(tree: Tree) -> list[Finding]:
     or a join changed the number of rows (5). Rows read are those that the file counts (6), where a reader counts them.
     """
     source = tree.trace.provenance.source_name
-    _check_frame(tree.nodes, TREE_FRAMES[0], f"{source}: tree.nodes")
-    _check_frame(tree.activities, TREE_FRAMES[1], f"{source}: tree.activities")
+    _check_frame(tree.nodes, TREE_FRAMES["nodes"], f"{source}: tree.nodes")
+    _check_frame(tree.activities, TREE_FRAMES["activities"], f"{source}: tree.activities")
     _check_rows(tree)
     _check_forest(tree)
     _check_nothing_lost(tree)

@@ -2,7 +2,7 @@
 
 All times are int64 nanoseconds on the capture's own clock. Texts are interned: a column ``*_name_id``
 or ``*_text_id`` indexes ``Trace.strings`` (−1: none). Processes, threads and domains are dense indexes
-into their frames, so that every join is an array lookup. Columns are declared in `schemas.frames`.
+into their frames, so that every join is an array lookup. Columns are declared in `schemas/frames.txt`.
 """
 
 from __future__ import annotations
@@ -117,12 +117,12 @@ class Provenance:
     options: dict[str, str] = field(default_factory=dict)  # graph trace mode, traced classes …
 
 
-SYNCHRONIZATION_DTYPES = dtypes(TRACE_FRAMES, "synchronizations")
-CUDA_EVENT_DTYPES = dtypes(TRACE_FRAMES, "cuda_events")
-OVERHEAD_DTYPES = dtypes(TRACE_FRAMES, "profiler_overhead")
-FRAME_DTYPES = dtypes(TRACE_FRAMES, "python_frames")
-ALLOCATION_DTYPES = dtypes(TRACE_FRAMES, "allocations")
-GPU_SAMPLE_DTYPES = dtypes(TRACE_FRAMES, "gpu_samples")
+SYNCHRONIZATION_DTYPES = dtypes(TRACE_FRAMES["synchronizations"])
+CUDA_EVENT_DTYPES = dtypes(TRACE_FRAMES["cuda_events"])
+OVERHEAD_DTYPES = dtypes(TRACE_FRAMES["profiler_overhead"])
+FRAME_DTYPES = dtypes(TRACE_FRAMES["python_frames"])
+ALLOCATION_DTYPES = dtypes(TRACE_FRAMES["allocations"])
+GPU_SAMPLE_DTYPES = dtypes(TRACE_FRAMES["gpu_samples"])
 
 
 def empty_frame(dtypes: dict[str, str]) -> pd.DataFrame:
@@ -132,7 +132,7 @@ def empty_frame(dtypes: dict[str, str]) -> pd.DataFrame:
 
 def _no_rows(name: str, *, with_optional: bool = False) -> Callable[[], pd.DataFrame]:
     """What makes the frame of that name without rows."""
-    return lambda: empty_frame(dtypes(TRACE_FRAMES, name, with_optional=with_optional))
+    return lambda: empty_frame(dtypes(TRACE_FRAMES[name], with_optional=with_optional))
 
 
 @dataclass

@@ -41,7 +41,7 @@ class Device:
 
 
 def device_of(results: Results) -> Device:
-    """The words for the device; operators of a CPU have device −1 (`schemas.results`)."""
+    """The words for the device; operators of a CPU have device −1 (`schemas/columns.txt`)."""
     devices = frame_or_empty(results, "devices", ["device_id"])
     if len(devices) and devices["device_id"].lt(0).all():
         return Device("CPU", "operators", False)

@@ -31,7 +31,7 @@ def write_fleet_page(results: Results, path: str | os.PathLike[str], *, force: b
 
 
 def render(results: Results) -> str:
-    """The page of a fleet (tables of `schemas.fleet`) as text."""
+    """The page of a fleet (tables `fleet_…`) as text."""
     fleet = results.frame("fleet")
     done = fleet[fleet["status"] == "done"]
     failed = fleet[fleet["status"] != "done"]

@@ -12,7 +12,7 @@ from xsp_post.arrays.samples import Shares, means, merged, shares
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.tree import Tree
 from xsp_post.schemas import column_names
-from xsp_post.schemas.gpu_samples import METRIC_COLUMNS
+from xsp_post.schemas.frames import METRIC_COLUMNS
 from xsp_post.schemas.units import format_hz, format_ratio_percent
 from xsp_post.tree_tables.columns import empty_table
 

@@ -1,0 +1,68 @@
+"""Files of text in the package (columns, labels, messages) → their entries, read when the first one is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+Entry = TypeVar("Entry")
+
+
+class TextTable(Mapping[str, Entry]):
+    """Name → entry, in the order of the file. Nothing is read before the first access."""
+
+    def __init__(self, read: Callable[[], dict[str, Entry]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _entries(self) -> dict[str, Entry]:
+        return self._read()
+
+    def __getitem__(self, name: str) -> Entry:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+@dataclass
+class Block:
+    """A line in brackets, what stands behind them, and the lines below it; lines with their numbers in the file."""
+
+    path: Path
+    number: int
+    name: str
+    title: str
+    lines: list[tuple[int, str]]
+
+    def refuse(self, reason: str, number: int = 0) -> NoReturn:
+        """Text that cannot be read is a defect of the package: ValueError with file and line."""
+        raise ValueError(f"{self.path.name}, line {number or self.number}: {reason}")
+
+
+def read_blocks(path: Path) -> list[Block]:
+    """The blocks of a file; ``[name] title`` starts one. Empty lines and comments (#) are left out.
+
+    Raises:
+        ValueError: a line above the first block, or a name that stands twice; with file and line.
+    """
+    blocks: dict[str, Block] = {}
+    block: Block | None = None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("["):
+            name, _, title = line[1:].partition("]")
+            block = Block(path, number, name, title.strip(), [])
+            if name in blocks:
+                block.refuse(f"[{name}] stands twice")
+            blocks[name] = block
+        elif line and not line.startswith("#"):
+            if block is None:
+                raise ValueError(f"{path.name}, line {number}: stands above the first [name]")
+            block.lines.append((number, line))
+    return list(blocks.values())
