@@ -202,7 +202,6 @@ def test_overrides_round_trip(tmp_path):
 
 
 def test_overrides_in_toml_and_for_every_gpu(tmp_path):
-    pytest.importorskip("tomllib")
     path = tmp_path / "peaks.toml"
     path.write_text('[[gpus]]\ngpu_name = "*"\nfp32_flop_per_s = 1e12\nmemory_bandwidth_bytes_per_s = 1e11\n')
     peaks = hardware.find_peaks("whatever", overrides=hardware.load_overrides(path))

@@ -75,6 +75,13 @@ def test_a_gap_is_cut_into_host_code_launch_call_and_latency(tmp_path):
     assert pieces["call"].tolist() == ["", "cudaLaunchKernel", "cudaLaunchKernel"]
 
 
+def test_times_of_a_long_recording_stay_whole_numbers(tmp_path):
+    later = 5_000_000  # in µs: beyond 32 bits in nanoseconds
+    pieces = explained(after(start(), (later, later + 10), later + 20), tmp_path)
+    assert pieces["start"].dtype == pieces["end"].dtype == np.int64
+    assert rows(pieces, "start", "end")[-1] == (later + 10, later + 20)
+
+
 @pytest.mark.parametrize(
     ("call", "cause"),
     [

@@ -54,13 +54,11 @@ def option_name(one: Any) -> str:
 
 
 def _values(path: Path) -> dict[str, Any]:
+    from xsp_post.base import toml
+
     try:
-        import tomllib
-    except ImportError as error:  # Python 3.10
-        raise _wrong(path, "needs Python 3.11 to be read") from error
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return toml.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, toml.TOMLDecodeError) as error:
         raise _wrong(path, f"cannot be read: {error}") from error
 
 

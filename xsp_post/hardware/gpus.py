@@ -237,13 +237,11 @@ def _read(path: Path) -> Any:
             return json.loads(text)
         except json.JSONDecodeError as error:
             raise _bad_file(path, f"is not JSON (line {error.lineno}: {error.msg})") from error
+    from xsp_post.base import toml
+
     try:
-        import tomllib
-    except ImportError as error:  # Python 3.10
-        raise _bad_file(path, "is TOML, which needs Python 3.11; write it as JSON") from error
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return toml.loads(text)
+    except toml.TOMLDecodeError as error:
         raise _bad_file(path, f"is not TOML ({error})") from error
 
 

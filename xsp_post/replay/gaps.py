@@ -119,7 +119,9 @@ def _gaps_of(
     last = raised[np.searchsorted(raised, at, side="right") - 1]
     none = np.full(1, -1, np.int32)
     previous, following = np.concatenate([none, last, raised[-1:]]), np.concatenate([none + 1, at + 1, none])
-    gap_start, gap_end = np.r_[window[0], reach[at], reach[-1]], np.r_[start[0], start[at + 1], window[1]]
+    # not np.r_: before NumPy 2 that makes floats of a Python int above 2³² and a scalar
+    gap_start = np.concatenate([[window[0]], reach[at], reach[-1:]])
+    gap_end = np.concatenate([start[:1], start[at + 1], [window[1]]])
     idle = np.flatnonzero(gap_end > gap_start)
     edges = [
         place if isinstance(rows, slice) else np.where(place >= 0, rows[place], -1).astype(np.int32)

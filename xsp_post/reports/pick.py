@@ -39,7 +39,7 @@ def deepest_capture(results: Results) -> int:
     ranked = pd.DataFrame(
         {
             "empty": captures["kernel_count"].eq(0),
-            "depth": captures["level"].map(_DEPTH).fillna(1),
+            "depth": captures["level"].astype(object).map(_DEPTH).fillna(1),
             "kernels": -captures["kernel_count"],
             "id": captures["capture_id"],
         }
