@@ -27,6 +27,7 @@ class Dialect:
     is_kineto: bool = False
     has_gradients: bool = False  # ranges of the autograd engine, with sequence numbers
     phases: dict[str, str] = field(default_factory=dict)
+    only: tuple[str, ...] = ()  # parts that are marked; none: all
     optional: tuple[str, ...] = ()  # levels that a program may leave out
 
 
@@ -120,16 +121,50 @@ DIALECTS: dict[str, Dialect] = {
         {},
         ("root", "module", "part"),
     ),
+    "attention": Dialect(
+        "",
+        "",
+        "",
+        "scaled dot product attention",
+        only=("attn", "self_attn", "attention.self", "layer.0.SelfAttention"),
+    ),
     "tokens": _own("token_{k}_processing", "layer_{i}_token", ""),
     "decode_steps": _own("decode_token", "decoder_layer_{i}", "{what}"),
 }
+KINETO = frozenset(name for name, dialect in DIALECTS.items() if dialect.is_kineto)
+
+# What programs that mark themselves write: a word and a number, in one of these forms.
+_STEP_WORDS = (
+    "iteration", "iter", "step", "batch", "token", "frame", "sample", "request", "image", "Step", "denoise_step", "run",
+    "inference", "time_step", "decode", "generation", "minibatch",
+)  # fmt: skip
+_STEP_FORMS = (
+    "{word} {{k}}", "{word}_{{k}}", "{word}-{{k}}", "{word}{{k}}", "{word}#{{k}}", "{word}[{{k}}]", "[{{k}}] {word}",
+    "{word}_{{k}}_processing", "{word} {{k}}/50", "{word}: {{k}}", "process_{word}_{{k}}", "{word}",
+    "model {word} {{k}}",
+)  # fmt: skip
+_LAYER_WORDS = ("layer", "block", "encoder_layer", "decoder layer", "transformer_block", "Layer", "resblock", "h")
+_LAYER_FORMS = (
+    "{word}_{{i}}", "{word} {{i}}", "{word}.{{i}}", "{word}[{{i}}]", "{word}{{i}}", "{word}_{{i}}_token", "{word}",
+    "forward {word} {{i}}", "{{kind}} {{i}}", "{word}_{{i}} (forward)",
+)  # fmt: skip
+
+
+def _free(rng: Random) -> Dialect:
+    """Texts as somebody may have chosen them."""
+    step = rng.choice(_STEP_FORMS).format(word=rng.choice(_STEP_WORDS))
+    layer = rng.choice(_LAYER_FORMS).format(word=rng.choice(_LAYER_WORDS))
+    part = rng.choice(("", "", "{what}", "{what}_forward"))
+    return Dialect(step, "", layer, part, optional=("module", "part"))
+
+
 INFERENCE = (
     "none", "emit_nvtx_steps", "kineto", "kineto_operators", "kineto_annotations", "hooks", "pyprof", "counters",
-    "iteration", "bare", "batches", "xsp_like",
+    "iteration", "bare", "batches", "xsp_like", "attention", "free", "free", "free", "free",
 )  # fmt: skip
 TRAINING = (
     "none", "emit_nvtx", "emit_nvtx_steps", "kineto", "kineto_operators", "kineto_annotations", "iteration", "bare",
-    "megatron", "hooks",
+    "megatron", "hooks", "free",
 )  # fmt: skip
 
 
@@ -142,7 +177,8 @@ class Writer:
     """Writes the ranges of one program. ``shown``: the levels that it marks."""
 
     def __init__(self, recorder: Recorder, name: str, rng: Random) -> None:
-        self.recorder, self.name, self.dialect = recorder, name, DIALECTS[name]
+        self.recorder, self.name = recorder, name
+        self.dialect = _free(rng) if name == "free" else DIALECTS[name]
         dialect = self.dialect
         gone = {level for level in dialect.optional if rng.random() < 0.3}
         if gone >= {"step", "root", "module"} & set(dialect.optional):
@@ -156,6 +192,11 @@ class Writer:
     def marks_layers(self) -> bool:
         """Whether a range says where a block begins and ends."""
         return "module" in self.shown
+
+    @property
+    def marks_parts_only(self) -> bool:
+        """Whether ranges name modules inside blocks, and none the blocks: which of them are layers is open."""
+        return "part" in self.shown and "module" not in self.shown and not self.dialect.only
 
     def step(self, number: int, **fields: object) -> AbstractContextManager[None]:
         """Around one model execution."""
@@ -193,7 +234,7 @@ class Writer:
     @contextmanager
     def parts(self, block: str, number: int, path: str, kind: str, classes: dict[str, str]) -> Iterator[None]:
         """Around one module inside a block: the modules that hold it, and itself."""
-        if "part" not in self.shown or not path:
+        if "part" not in self.shown or not path or self.dialect.only:
             yield
             return
         with ExitStack() as stack:
@@ -203,7 +244,7 @@ class Writer:
 
     def holder(self, block: str, number: int, path: str, kind: str) -> AbstractContextManager[None]:
         """Around the modules that one module holds."""
-        if "part" not in self.shown:
+        if "part" not in self.shown or (self.dialect.only and path not in self.dialect.only):
             return nullcontext()
         return self._module(self.dialect.part, f"{block}.{path}", kind, number)
 

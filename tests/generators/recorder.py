@@ -65,7 +65,7 @@ class Recorder:
         self.sequences: list[int] = []
         self.launches: list[tuple[Any, ...]] = []
         self.work: list[tuple[Any, ...]] = []
-        self.truth: list[tuple[int, int, int]] = []  # execution, layer, part of a layer (forward or backward)
+        self.truth: list[tuple[int, int, int, int]] = []  # execution, layer, part of it (1: backward), whether aside
         self.kinds: list[str] = []
         self.warmups: list[bool | None] = []
         self.threads: list[_Thread] = []
@@ -76,6 +76,7 @@ class Recorder:
         self.seen: set[str] = set()
         self.layer_count = self.correlation = self.graph_node = 0
         self.now_in = (NOTHING, NOT_JUDGED, 0)
+        self.is_judged, self.is_aside, self.stream_shift = True, False, 0
         self.launch_ns, self.host_ns = rng.randint(2_500, 6_000), rng.randint(1_000, 12_000)
         self.process("python3")
 
@@ -141,6 +142,20 @@ class Recorder:
         self.now_in = (before[0], number, part)
         yield number
         self.now_in = before
+
+    @contextmanager
+    def not_judged(self) -> Iterator[None]:
+        """What is launched inside may be in any group."""
+        before, self.is_judged = self.is_judged, False
+        yield
+        self.is_judged = before
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What is launched inside stands beside the call of the model: an execution may leave it out."""
+        before, self.is_aside = self.is_aside, True
+        yield
+        self.is_aside = before
 
     @contextmanager
     def labelled(self, execution: int | None = None, layer: int | None = None) -> Iterator[None]:
@@ -223,6 +238,7 @@ class Recorder:
         copy_kind: int = 0, bytes_: int = 0, node: int = 0, graph: int = 0, truth: tuple[int, int, int] | None = None,
     ) -> None:  # fmt: skip
         """Device work of the last call."""
+        stream += self.stream_shift
         key = (self.here.process, stream)
         begin = max(self.free.get(key, 0) + 700, ready + 1_800)
         end = begin + max(int(ns * (0.97 + 0.06 * self.rng.random())), 900)
@@ -230,7 +246,8 @@ class Recorder:
         number = self.text(name) if name else -1
         self.work.append((int(kind), self.here.process, self.here.process, stream, self.correlation, number, number,
                           begin, end, bytes_, copy_kind, node, graph, 1, grid, 1, 1, block, 1, 1))  # fmt: skip
-        self.truth.append(self.now_in if truth is None else truth)
+        truth = self.now_in if truth is None else truth
+        self.truth.append((*(truth if self.is_judged else (NOT_JUDGED, NOT_JUDGED, 0)), int(self.is_aside)))
 
     def copy(self, bytes_: int, *, to_host: bool = False, stream: int = 7) -> None:
         """A copy between host and device."""
@@ -249,7 +266,7 @@ class Recorder:
         self.run(ActivityKind.MEMSET, "Memset (Device)" if self.kineto else "", self.here.now, 900, stream,
                  bytes_=bytes_)  # fmt: skip
 
-    def graph_launch(self, graph: Graph, *, opaque: bool, stream: int = 7) -> None:
+    def graph_launch(self, graph: Graph, *, opaque: bool, stream: int = 7, first_layer: int | None = None) -> None:
         """A replay of a graph: its kernels, or one row for all."""
         begin = self.here.now
         self.here.now += 12_000
@@ -259,7 +276,7 @@ class Recorder:
             self.run(ActivityKind.GRAPH, "", self.here.now, total, stream, graph=graph.number,
                      truth=(self.now_in[0], NOT_JUDGED, 0))  # fmt: skip
             return
-        first_layer = self.layer_count
+        first_layer = self.layer_count if first_layer is None else first_layer
         for place, (name, ns, grid, block, layer) in enumerate(graph.nodes):
             truth = (self.now_in[0], NOT_JUDGED if layer < 0 else first_layer + layer, 0)
             self.layer_count = max(self.layer_count, truth[1] + 1)
@@ -269,7 +286,7 @@ class Recorder:
     # -- the recording -------------------------------------------------------------------------------------
 
     def trace(self, name: str = "program") -> tuple[Trace, np.ndarray]:
-        """The recording, and per activity (execution, layer, part)."""
+        """The recording, and per activity (execution, layer, part, aside)."""
         order = sorted(range(len(self.work)), key=lambda k: self.work[k][7])
         span_order = sorted(range(len(self.spans)), key=lambda k: (self.spans[k][5], k))
         spans = _frame("spans", [self.spans[k] for k in span_order])
@@ -303,7 +320,7 @@ class Recorder:
             }),
             attributes=attributes,
         )  # fmt: skip
-        return trace, np.array([self.truth[k] for k in order], np.int64).reshape(len(order), 3)
+        return trace, np.array([self.truth[k] for k in order], np.int64).reshape(len(order), 4)
 
 
 @dataclass

@@ -98,9 +98,10 @@ class Model:
 
     def sample(self) -> None:
         """The next token is chosen, and the host reads it."""
-        for kernel in self.stack.forward("argmax", "sample"):
-            self.recorder.kernel(kernel.name, kernel.ns, grid=1, block=kernel.block)
-        self.recorder.copy(4, to_host=True)
+        with self.recorder.aside():
+            for kernel in self.stack.forward("argmax", "sample"):
+                self.recorder.kernel(kernel.name, kernel.ns, grid=1, block=kernel.block)
+            self.recorder.copy(4, to_host=True)
         self.recorder.synchronize()
 
     def load_batch(self, *, stream: int = 7) -> None:
