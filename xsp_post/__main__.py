@@ -1,5 +1,10 @@
 """`python -m xsp_post`: the command line."""
 
+from xsp_post.base.module_path import leave_current_folder
+
+if __name__ == "__main__":
+    leave_current_folder()  # before any other import: `python -m` looks there first
+
 import signal
 
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -6,16 +6,20 @@ Commands live in `commands/`, one module each, and import what is heavy inside t
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
-from pathlib import Path
 
-if Path(sys.argv[0]).name == "xsp-post" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is reached: no traceback out of an import
+from xsp_post.base.module_path import leave_current_folder
+
+if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "xsp-post":  # else another program imports this
+    leave_current_folder()
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `main` is reached: no traceback out of an import
 
 import gc
 import importlib
-import os
 from collections.abc import Callable
 from typing import Annotated
 
@@ -63,7 +67,7 @@ def _root(
 
 def _register() -> None:
     """All commands; from the command line only the one asked for, which saves importing the others."""
-    is_ours = Path(sys.argv[0]).name in ("xsp-post", "__main__.py")
+    is_ours = os.path.basename(sys.argv[0]) in ("xsp-post", "__main__.py")
     asked = [row for row in _COMMANDS if is_ours and sys.argv[1:2] == [row[1].replace("_", "-")]]
     for module, function in asked or _COMMANDS:
         command = getattr(importlib.import_module(f"xsp_post.commands.{module}"), function)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from xsp_post import collectors
+from xsp_post.base.children import START
 from xsp_post.base.errors import OutputError, ToolError, UsageError
 from xsp_post.collectors import base
 from xsp_post.collectors.nsys import NsysCollector, profile_flags
@@ -64,7 +65,7 @@ def test_nsys_is_called_as_documented_and_its_export_kept(fake, tmp_path):
             "--capture-range-end=stop", "--kill=none", "--sample=none", "--cpuctxsw=none",
             "--cuda-graph-trace=node"} <= set(flags)  # fmt: skip
     child = profile[profile.index(sys.executable) :]
-    assert child[1:3] == ["-m", "xsp_post.workload"] and "cuda" in child
+    assert child[1:4] == ["-c", START, "xsp_post.workload"] and "cuda" in child
     loaded = capture.load_capture(made.directory)
     assert loaded == made and loaded.settings["tool_version"] == "2025.1.1.110"
 
@@ -292,7 +293,8 @@ def test_the_child_is_asked_for_what_the_plan_says(tmp_path):
                         seed=7, warmup_count=1, iteration_count=4, layer_depth=2, layer_kinds=("Conv2d", "Linear"),
                         is_serialized=False, is_launch_blocking=True, thread_count=3)  # fmt: skip
     the_plan = CapturePlan(workload, RUN_LAYER, 16, 2, "clock", tmp_path)
-    options = vars(_parser().parse_args(base.child_command(the_plan, "none")[3:]))
+    command = base.child_command(the_plan, "none")
+    options = vars(_parser().parse_args(command[command.index("xsp_post.workload") + 1 :]))
     assert Workload(**{name: options[name] for name in vars(workload)}) == workload
     assert (options["batch_size"], options["repeat"]) == (16, 2)
     assert (options["level"], options["output"]) == ([RUN_LAYER], [str(tmp_path)])

@@ -128,9 +128,9 @@ def test_notebook_runs_on_what_the_recipe_writes(one_by_one, monkeypatch):
 
 def test_recipe_asks_an_interpreter_that_has_xsp_post(module):
     command, environment = module.XspTree._interpreter()
-    code = "import xsp_post; print(xsp_post.__version__)"
-    done = subprocess.run([*command, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    called = [*command, "xsp_post", "--version"]
+    done = subprocess.run(called, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "xsp-post" in done.stdout, done.stderr
     assert "PYTHONHOME" not in environment
 
 

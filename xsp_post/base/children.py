@@ -1,4 +1,5 @@
-"""Child processes end with the command that started them, also where that is killed (Linux)."""
+"""Child processes: they import nothing from the current folder or from a capture's, and end with the command that
+started them, also where that is killed (Linux)."""
 
 from __future__ import annotations
 
@@ -8,11 +9,50 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from xsp_post.base.module_path import trusted
+
+# Python puts '' on the module path of a program given by -c: the current folder. `sys` is part of the interpreter.
+START = (
+    "import sys; sys.path = [folder for folder in sys.path if folder]; "
+    "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+_WITHOUT_MODULES = Path(__file__).parents[1] / "reports" / "assets"  # a folder of this package with no Python in it
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module as a program; with `environment`."""
+    return [sys.executable, "-c", START, module, *arguments]
+
+
+def environment(*folders: str) -> dict[str, str]:
+    """This process's environment, with its module path but for the current folder and these folders."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(trusted(*folders))}
+
+
+@contextmanager
+def apart(*folders: str) -> Iterator[None]:
+    """While `multiprocessing` starts processes: this process stands in a folder without modules, and its module path is
+    without the folder that was current and without these folders."""
+    kept_path, kept_variable = list(sys.path), os.environ.get("PYTHONPATH")
+    here = os.open(".", os.O_RDONLY)
+    sys.path[:] = trusted(*folders)
+    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
+    try:
+        os.chdir(_WITHOUT_MODULES)
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
+        sys.path[:] = kept_path
+        if kept_variable is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = kept_variable
 
 
 def end_with_parent() -> Callable[[], object] | None:

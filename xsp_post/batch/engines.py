@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
 
-from xsp_post.base import stops
+from xsp_post.base import children, stops
 from xsp_post.base.errors import OutputError, ToolError, XspPostError, defect, in_words
 from xsp_post.base.messages import ERRORS
 from xsp_post.batch.jobs import Job
@@ -37,6 +38,7 @@ _ADDRESSES_BYTES = 4 << 30
 # What starting a worker raises: it, its server or a thread was not to be had, or ended at once.
 _NO_WORKER = (EOFError, MemoryError, OSError, RuntimeError)
 Work = Callable[[Job], Outcome]
+Apart = Callable[[], AbstractContextManager[None]]
 
 
 def outcomes(
@@ -46,6 +48,8 @@ def outcomes(
 
     Raises `ToolError` (no cluster) and `OutputError` (the output folder cannot be written: every job would fail).
     """
+    if options.layers_from is not None:  # workers have another current folder
+        options = replace(options, layers_from=options.layers_from.absolute())
     work = partial(process, folder=folder, options=options)
     if not jobs:
         return
@@ -56,14 +60,16 @@ def outcomes(
     yield from _on_pool(work, jobs, workers) if _has_room_for_workers() else _here(work, jobs)
 
 
-def _on(executor: Executor, work: Work, jobs: Sequence[Job], window: int) -> Iterator[tuple[Job, Outcome]]:
+def _on(
+    executor: Executor, work: Work, jobs: Sequence[Job], window: int, apart: Apart = nullcontext
+) -> Iterator[tuple[Job, Outcome]]:
     """At most ``window`` jobs are submitted at a time. Raises `BrokenProcessPool` when a worker of a pool died."""
     waiting = list(reversed(jobs))
     running: dict[Future[Outcome], Job] = {}
     while waiting or running:
         while waiting and len(running) < window:
             job = waiting.pop()
-            with stops.held():  # it may start a worker, which must be known to be ended
+            with stops.held(), apart():  # it may start a worker, which must be known to be ended
                 running[executor.submit(work, job)] = job
         done, _ = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
         if not done and not _is_served(executor):
@@ -118,16 +124,17 @@ def _on_pool(work: Work, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Jo
     """A process pool; after a death its unfinished jobs go on, those that may have caused it one at a time."""
     left = list(jobs)
     suspects: list[Job] = []
+    apart = partial(children.apart, *{os.path.dirname(source) for job in jobs for source in job.sources})
     while left or suspects:
         if suspects:
-            yield _alone(work, suspects.pop(0))
+            yield _alone(work, suspects.pop(0), apart)
             continue
         # one more than workers: a worker that finishes finds the next job waiting
         window = workers + 1
         pool = None
         try:
-            pool = _pool(min(workers, len(left)))
-            for job, outcome in _on(pool, work, list(left), window):
+            pool = _pool(min(workers, len(left)), apart)
+            for job, outcome in _on(pool, work, list(left), window, apart):
                 left.remove(job)
                 yield job, outcome
         except BrokenProcessPool:
@@ -139,12 +146,12 @@ def _on_pool(work: Work, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Jo
     yield from _here(work, left)
 
 
-def _alone(work: Work, job: Job) -> tuple[Job, Outcome]:
+def _alone(work: Work, job: Job, apart: Apart) -> tuple[Job, Outcome]:
     """A job that may have killed its worker, in a process of its own."""
     pool = None
     try:
-        pool = _pool(1)
-        return next(iter(_on(pool, work, [job], 1)))
+        pool = _pool(1, apart)
+        return next(iter(_on(pool, work, [job], 1, apart)))
     except _NO_WORKER:  # a broken pool too; it is not tried in this process, which it might kill
         return job, _died(job)
     finally:
@@ -174,12 +181,9 @@ def _here(work: Work, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
         yield job, _outcome(job, future)
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
-    try:
-        os.getcwd()
-    except OSError:  # deleted: workers need a working directory, though every path of a job is absolute
-        os.chdir("/")
-    return ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin_worker)
+def _pool(workers: int, apart: Apart) -> ProcessPoolExecutor:
+    with apart():
+        return ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin_worker)
 
 
 def _context() -> multiprocessing.context.BaseContext:

@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import xsp_post
-from xsp_post.base import errors, stops
-from xsp_post.base.children import end_with_parent
+from xsp_post.base import children, errors, stops
 from xsp_post.base.errors import ToolError, XspPostError
 from xsp_post.hardware import machine
-from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, read_json
+from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload, read_json
 from xsp_post.model.levels import RUN_MODEL
 
 STDOUT, STDERR, FACTS, FAILURE = "stdout.log", "stderr.log", "facts.json", "failure.json"
@@ -76,10 +75,10 @@ class Ended:
 
 
 def child_command(plan: CapturePlan, profiler: str, *others: tuple[CapturePlan, str]) -> list[str]:
-    """``python -m xsp_post.workload …`` for one capture, or several in one process; ``profiler`` as in
-    ``workload.recorder.Recording``."""
+    """The child for one capture, or several in one process; ``profiler`` as in ``workload.recorder.Recording``."""
     workload = plan.workload
-    command = [sys.executable, "-m", "xsp_post.workload"]
+    is_users = _is_users(workload)
+    command = [sys.executable, "-m", "xsp_post.workload"] if is_users else children.python("xsp_post.workload")
     for one, its_profiler in ((plan, profiler), *others):
         command += ["--level", one.level, "--profiler", its_profiler, "--output", str(one.directory)]
     command += [
@@ -120,7 +119,7 @@ def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mappi
         ):
             process = subprocess.Popen(
                 list(command), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
-                env=_environment(plan, more_environment), start_new_session=True, preexec_fn=end_with_parent(),
+                env=_environment(plan, more_environment), start_new_session=True, preexec_fn=children.end_with_parent(),
             )  # fmt: skip
     except OSError as error:
         raise ToolError(
@@ -159,11 +158,16 @@ def _end_group(process: subprocess.Popen[bytes], grace_s: float) -> None:
         process.wait()
 
 
+def _is_users(workload: Workload) -> bool:
+    """Whether the child runs a file of the user, which imports what lies in the current folder as any program does."""
+    return workload.model.rpartition(":")[0].endswith(".py")
+
+
 def _environment(plan: CapturePlan, more: Mapping[str, str] | None) -> dict[str, str]:
-    environment = dict(os.environ)
-    package = str(Path(xsp_post.__file__).resolve().parent.parent)
-    paths = [package, *filter(None, [environment.get("PYTHONPATH", "")])]
-    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    environment = children.environment()
+    if _is_users(plan.workload):
+        package = str(Path(xsp_post.__file__).resolve().parent.parent)
+        environment["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH", "")])])
     environment.setdefault("KINETO_LOG_LEVEL", "5")
     if plan.workload.is_launch_blocking and plan.level != RUN_MODEL:
         environment["CUDA_LAUNCH_BLOCKING"] = "1"

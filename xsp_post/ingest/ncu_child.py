@@ -15,8 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import xsp_post
-from xsp_post.base.children import end_with_parent
+from xsp_post.base import children
 from xsp_post.base.errors import CaptureError, XspPostError
 from xsp_post.model.counters import CounterReport
 
@@ -24,11 +23,10 @@ from xsp_post.model.counters import CounterReport
 def read(path: Path, metrics: Sequence[str] | None) -> CounterReport:
     """The report as a child process reads it. CaptureError where the child does not end well."""
     wanted = json.dumps([os.fspath(path), None if metrics is None else list(metrics)])
-    places = [str(Path(xsp_post.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, "-m", "xsp_post.ingest.ncu_child", wanted],
+        children.python("xsp_post.ingest.ncu_child", wanted),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(places)}, preexec_fn=end_with_parent(),
+        env=children.environment(os.path.dirname(path)), preexec_fn=children.end_with_parent(),
     )  # fmt: skip
     if done.returncode:
         how = f"signal {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"exit {done.returncode}"

@@ -1,8 +1,8 @@
 """Inside Nsight: a recipe folder for ``NSYS_RECIPE_PATH``, so that ``nsys recipe xsp_tree --input …`` works.
 
 A recipe runs in the Python that comes with Nsight Systems, whose packages are not ours. So the recipe itself
-needs only what every recipe has (pandas), and asks *our* interpreter for the tables (`tables_of`, started as
-``python -m xsp_post.recipes``). Which interpreter that is `install` writes beside the recipe.
+needs only what every recipe has (pandas), and asks *our* interpreter for the tables (`tables_of`). Which interpreter
+that is, and how it is started, `install` writes beside the recipe.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from xsp_post.base import children
 from xsp_post.base.errors import OutputError
 from xsp_post.base.messages import ERRORS
 from xsp_post.base.output import atomic_output
@@ -35,6 +36,7 @@ def install(folder: Path | None = None) -> Path:
     Raises `OutputError`.
     """
     target = folder or default_folder()
+    known = {"python": sys.executable, "path": _import_path(), "start": children.START}
     for name in RECIPES:
         place = target / name
         try:
@@ -48,7 +50,7 @@ def install(folder: Path | None = None) -> Path:
         for source in sorted((_HERE / name).iterdir()):
             if source.suffix in (".py", ".json", ".ipynb"):
                 _put(place / source.name, source.read_text(encoding="utf-8"))
-        _put(place / INTERPRETER, json.dumps({"python": sys.executable, "path": _import_path()}) + "\n")
+        _put(place / INTERPRETER, json.dumps(known) + "\n")
     return target.resolve()
 
 

@@ -1,4 +1,4 @@
-"""``python -m xsp_post.recipes REPORT FOLDER NAME...``: called by the recipe in this Python."""
+"""``xsp_post.recipes REPORT FOLDER NAME...``: called by the recipe in this Python."""
 
 from __future__ import annotations
 

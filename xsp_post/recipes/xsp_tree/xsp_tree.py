@@ -30,7 +30,7 @@ class XspTree(recipe.Recipe):
         with tempfile.TemporaryDirectory(prefix="xsp-tree-") as folder:
             command, environment = XspTree._interpreter()
             done = subprocess.run(
-                [*command, "-m", "xsp_post.recipes", str(report_path), folder, *TABLES],
+                [*command, "xsp_post.recipes", str(report_path), folder, *TABLES],
                 env=environment,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -44,15 +44,13 @@ class XspTree(recipe.Recipe):
 
     @staticmethod
     def _interpreter() -> tuple[list[str], dict[str, str]]:
-        """The command of an interpreter that has xsp-post, and the environment to start it in."""
-        known = {"python": sys.executable, "path": ""}
-        written = Path(__file__).with_name("interpreter.json")
-        if written.is_file():
-            known = json.loads(written.read_text(encoding="utf-8"))
+        """The command that runs a module in an interpreter that has xsp-post, and its environment. It does not look for
+        modules in the current folder."""
+        known = json.loads(Path(__file__).with_name("interpreter.json").read_text(encoding="utf-8"))
         environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH")}
         if known["path"]:
             environment["PYTHONPATH"] = known["path"]
-        return [os.environ.get("XSP_POST_PYTHON") or known["python"]], environment
+        return [os.environ.get("XSP_POST_PYTHON") or known["python"], "-c", known["start"]], environment
 
     @staticmethod
     def _read(path: Path) -> pd.DataFrame:
