@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xsp_post.arrays.texts import Strings
-from xsp_post.names.families import BACKWARD_PATTERN, FAMILIES, OPTIMISER_PATTERN, families, matches
+from xsp_post.names.families import BACKWARD_PATTERN, FAMILIES, families, matches
 
 FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
 _CODE = {family: code for code, family in enumerate(FAMILIES)}
@@ -47,10 +47,10 @@ class Traits:
         """names: the texts; name_id int64 (n,) indexes it. Each name is looked at once."""
         used, code = np.unique(name_id, return_inverse=True)
         texts = [str(names[identity]) if identity >= 0 else "" for identity in used.tolist()]
-        family = np.array([_CODE[f] for f in families(texts)], dtype=np.int8)
+        family = np.array([_CODE[f] for f in families(texts, broad=True)], dtype=np.int8)
         return cls(
             family[code],
-            matches(texts, OPTIMISER_PATTERN)[code],
+            (families(texts) == "optimiser")[code],
             matches(texts, BACKWARD_PATTERN)[code],
             matches(texts, r"exp_kernel|soft_?max")[code],
             matches(texts, _FRAMEWORK_PATTERN)[code],

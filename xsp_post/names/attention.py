@@ -20,7 +20,7 @@ def unfused_attention(names: Iterable[str], stream: np.ndarray, start_ns: np.nda
     kernels and copies; bool, shape (n,). And how often that is so."""
     texts, stream = np.asarray(list(names), object), np.asarray(stream)
     order = np.lexsort((np.asarray(start_ns), stream))
-    family, stream = families(texts)[order], stream[order]
+    family, stream = families(texts, broad=True)[order], stream[order]
     between = np.isin(family, _BETWEEN)
     mask, count = _between_products(family, stream, family == "softmax", between)
     written = matches(texts, _EXPONENTIAL)[order]

@@ -1,8 +1,8 @@
 """Kernel name → its family, and the name without parts that differ between builds.
 
-The table `RULES` is tried from top to bottom, the first pattern found in the name decides. It looks at
-names only, so a family is a guess: a kernel that hides its purpose is ``other``. Every rule says why it
-stands where it stands, and tests/names/test_families.py holds one real name for each.
+The rules are lines of families.txt, tried from top to bottom: the first pattern found in the name decides. They look at
+names only, so a family is a guess: a kernel that hides its purpose is ``other``. tests/names/kernel_names.tsv holds
+names with the family that is right.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib.resources import files
 
 import numpy as np
 import pandas as pd
@@ -18,122 +19,70 @@ import pyarrow as pa
 
 from xsp_post.names import patterns
 
-FAMILIES = (
-    "gemm",
-    "convolution",
-    "attention",
-    "normalisation",
-    "softmax",
-    "elementwise",
-    "reduction",
-    "embedding",
-    "pooling",
-    "communication",
-    "memory",
-    "other",
-)
+OTHER = "other"
+# Family → the broad family that it is a part of, for questions that need no finer answer.
+BROAD = {
+    "gemm": "gemm",
+    "expert_gemm": "gemm",
+    "convolution": "convolution",
+    "attention": "attention",
+    "state_space": "state_space",
+    "normalisation": "normalisation",
+    "softmax": "softmax",
+    "activation": "elementwise",
+    "rope": "elementwise",
+    "elementwise": "elementwise",
+    "quantisation": "elementwise",
+    "optimiser": "elementwise",
+    "reduction": "reduction",
+    "embedding": "embedding",
+    "pooling": "pooling",
+    "routing": "routing",
+    "dispatch": "memory",
+    "sampling": "sampling",
+    "cache": "memory",
+    "communication": "communication",
+    "memory": "memory",
+    "page_migration": "memory",
+    "waiting": "waiting",
+    OTHER: OTHER,
+}
+FAMILIES = tuple(BROAD)
+# Families whose time is arithmetic of matrix products.
+PRODUCTS = ("gemm", "expert_gemm", "convolution", "attention", "state_space")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One line of the table: the family, the pattern (case-insensitive, searched anywhere), and why."""
+    """One line of families.txt: the family, the pattern (any case, searched anywhere), and why."""
 
     family: str
     pattern: str
     why: str
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "communication",
-        r"nccl|nvshmem|rccl|msccl|cross_device_reduce|(?:multimem|one_shot|two_shot)_all_?(?:reduce|gather)",
-        "collectives first: their names contain 'Reduce' and 'Copy', which later rules would take",
-    ),
-    Rule(
-        "memory",
-        r"^\[?cuda mem(?:cpy|set)|reshape_and_cache|cache_kernel",
-        "copies and sets that a capture lists beside kernels; writes into a key-value cache",
-    ),
-    Rule(
-        "attention",
-        r"flash_?(?:fwd|bwd|attn|attention|infer)|fmha|fused_?attention|multi_?head_?attention|sdpa|"
-        r"paged_attention|unified_attention|(?:batch|single)(?:prefill|decode)with|attention_kernel|"
-        r"memory_?efficient_?attention|flex_attention|\battn_(?:fwd|bwd)|_attn_(?:fwd|bwd)|masked_multihead",
-        "fused attention is built from cutlass or xmma matrix products: before gemm",
-    ),
-    Rule("normalisation", r"^triton_.*(?:_norm|rsqrt)", "inductor's fusion around a norm: it is named after its parts"),
-    Rule("softmax", r"^triton_.*softmax", "inductor's fusion around a softmax"),
-    Rule("embedding", r"^triton_.*embedding", "inductor's fusion around a lookup"),
-    Rule("elementwise", r"^triton_poi", "'poi' means pointwise; the name lists neighbours such as convolution"),
-    Rule("reduction", r"^triton_(?:red|per)", "'red' and 'per' (persistent) are inductor's reductions"),
-    Rule(
-        "convolution",
-        r"conv(?:olution|olve|[123]d|_?fprop|_?dgrad|_?wgrad|_?depthwise|_fwd|_bwd)|scudnn|hcudnn|cask_cudnn|"
-        r"winograd|fprop|dgrad|wgrad|fft2d_[rc]2[rc]|im2col|col2im|depthwise_?conv|nchwToNhwc|nhwcToNchw|"
-        r"kern_precompute_indices",
-        "implicit-gemm convolutions carry 'gemm' in their names too; layout changes around cuDNN count for it",
-    ),
-    Rule(
-        "normalisation",
-        r"layer_?norm|batch_?norm|group_?norm|instance_?norm|rms_?norm|\bbn_(?:fw|bw)|GammaBeta|"
-        r"RowwiseMoments|ComputeFusedParams|local_response_norm|\bLRN",
-        "before reduction and elementwise, which the generic parts of these names would match",
-    ),
-    Rule("softmax", r"soft_?max", "before reduction; log-softmax and its losses belong here"),
-    Rule("elementwise", r"rotary|\brope_", "a rotation of each element, though called 'rotary embedding'"),
-    Rule(
-        "embedding",
-        r"embedding|index_?select|gpu_index_kernel|indexing_backward|index_elementwise|vectorized_gather|"
-        r"gather_kernel|(?<!matmul_)scatter_gather|scatter_add|index_put",
-        "lookups by index: before elementwise, which is in the names of PyTorch's index kernels",
-    ),
-    Rule("pooling", r"pool(?:ing)?(?:_|[123]d|fw|bw|\b|[(<])", "maximum, average, adaptive pooling"),
-    Rule(
-        "gemm",
-        r"gemm|gemv|^triton_(?:tem|mm|bmm)|(?<![a-z])(?:addmm|bmm|matmul)|trsm|trmm|syrk|cublas|splitK_?reduce|"
-        r"cutlass.*(?:tensorop|simt)|cutlass::(?:Kernel|device_kernel)|nvjet|xmma_|dot_kernel|marlin|machete|"
-        r"wgmma|^ampere_[a-z]+_\d+x\d+|_mm_kernel|^Cijk_",
-        "matrix products of cuBLAS, cutlass, nvjet (Hopper and later), Triton, Tensile; split-K sums are theirs",
-    ),
-    Rule(
-        "memory",
-        r"memcpy|memset|CatArrayBatchedCopy|direct_copy_kernel|copy_device_to_device|FillFunctor|fill_kernel|"
-        r"transpose_?kernel|copy_kernel|contiguous_kernel|clone_kernel|permute(?:_|Kernel)|roll_cuda_kernel|"
-        r"flip_kernel|concat_kernel|slice_kernel",
-        "moves and fills bytes, computes nothing; before elementwise, which is in PyTorch's copy kernels",
-    ),
-    Rule(
-        "reduction",
-        r"reduce_kernel|reduction|Device(?:Segmented)?Reduce|par_reduce|ReduceOp|_reduce|argmax|argmin|cumsum|"
-        r"cumprod|DeviceScan|scan_(?:inner|outer)|topk|nll_loss|multi_tensor_apply.*Norm|\breduce|"
-        r"(?-i:Reduce[A-Z(<])|l2norm|lpnorm|\bsum_|_sum_",
-        "sums, maxima, scans, norms of gradients",
-    ),
-    Rule(
-        "elementwise",
-        r"elementwise|multi_tensor_apply|pointwise|^triton_|distribution_.*kernel|dropout|OpTensor|op_tensor|"
-        r"(?:relu|gelu|silu|swish|swiglu|sigmoid|tanh|add|mul|sub|div|exp|bias_act|act_and_mul)_?"
-        r"(?:forward|backward|fwd|bwd)?_?kernel|activation|vectorAdd|binary_op|unary_op|where_kernel|"
-        r"cast_kernel|quantize|adam|sgd_",
-        "one output per input element, optimiser updates included; random fills count here",
-    ),
-    Rule(
-        "memory",
-        r"sort|radix|unique|compact|copy|fill|transpose|shuffle|permut",
-        "re-orders data; last, because these words are parts of many other names",
-    ),
-)
+@cache
+def rules() -> tuple[Rule, ...]:
+    """The rules of families.txt in order."""
+    text = files(__package__).joinpath("families.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return tuple(Rule(*(part.strip(" ") for part in (*line.split(" | ", 1)[:1], *_tail(line)))) for line in lines)
 
-OTHER = "other"
-# Updates of weights: PyTorch's foreach and fused optimisers, apex, DeepSpeed.
-OPTIMISER_PATTERN = (
-    r"multi_tensor_apply|multi_tensor_(?:adam|sgd|lamb)|fused_?(?:adam|sgd|lamb|adagrad)|adamw?_|_adamw?\b|lamb_"
-)
+
+def _tail(line: str) -> list[str]:
+    return line.split(" | ", 1)[1].rsplit(" | ", 1)
+
+
+@cache
+def _compiled() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(rule.pattern, re.IGNORECASE) for rule in rules())
+
+
 BACKWARD_PATTERN = r"backward|dgrad|wgrad|_bwd|bwd_|_grad_|grad_(?:input|weight|bias)|bw_(?:tr|1C)"
 
 
 def rule_index(names: Iterable[str]) -> np.ndarray:
-    """Index into `RULES` of the rule that decides each name, −1 for none. int16, shape (n,).
+    """Index into `rules` of the rule that decides each name, −1 for none. int16, shape (n,).
 
     Patterns run over the unique names only.
     """
@@ -142,10 +91,16 @@ def rule_index(names: Iterable[str]) -> np.ndarray:
     return found[codes] if len(found) else np.empty(0, dtype=np.int16)
 
 
-def families(names: Iterable[str]) -> np.ndarray:
-    """The family of each kernel name: object array of members of `FAMILIES`, shape (n,)."""
-    table = np.array([rule.family for rule in RULES] + [OTHER], dtype=object)
+def family_index(names: Iterable[str]) -> np.ndarray:
+    """The family of each kernel name as an index into `FAMILIES`: int8, shape (n,)."""
+    table = np.array([FAMILIES.index(name) for name in (*(rule.family for rule in rules()), OTHER)], np.int8)
     return table[rule_index(names)]
+
+
+def families(names: Iterable[str], *, broad: bool = False) -> np.ndarray:
+    """The family of each kernel name, or its broad family: object array of texts, shape (n,)."""
+    table = np.array([BROAD[name] if broad else name for name in FAMILIES], dtype=object)
+    return table[family_index(names)]
 
 
 def is_of_family(names: pd.Series, family: str) -> np.ndarray:
@@ -173,16 +128,11 @@ def without_tensor_cores(names: Sequence[str]) -> np.ndarray:
 
 # A name longer than this says what it is in its first part; hostile names must not cost time.
 _LONGEST = 2000
-_COMPILED = tuple(re.compile(rule.pattern, re.IGNORECASE) for rule in RULES)
-
-
-# For RE2, which searches many names at once and knows no lookbehind: what is found without it is looked at again.
-_WITHOUT_LOOKBEHIND = tuple(re.sub(r"\(\?<![^)]*\)", "", rule.pattern) for rule in RULES)
 
 
 @lru_cache(1 << 14)
 def _first_rule(name: str) -> int:
-    for index, pattern in enumerate(_COMPILED):
+    for index, pattern in enumerate(_compiled()):
         if pattern.search(name):
             return index
     return -1
@@ -195,12 +145,7 @@ def _first_rules(names: Sequence[str]) -> np.ndarray:
 
 
 def _first_rules_by_re2(texts: pa.Array, names: Sequence[str]) -> np.ndarray:
-    def is_found(index: int, rows: np.ndarray) -> np.ndarray:
-        if _WITHOUT_LOOKBEHIND[index] == RULES[index].pattern:
-            return np.ones(len(rows), bool)
-        return np.array([_COMPILED[index].search(names[row]) is not None for row in rows.tolist()], bool)
-
-    return patterns.first_match(texts, _WITHOUT_LOOKBEHIND, ignore_case=True, confirm=is_found)
+    return patterns.first_match(texts, [rule.pattern for rule in rules()], ignore_case=True)
 
 
 def _different(names: Iterable[str]) -> tuple[np.ndarray | slice, tuple[str, ...]]:

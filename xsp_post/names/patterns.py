@@ -61,12 +61,10 @@ def first_match(
     patterns: Sequence[str],
     *,
     ignore_case: bool = False,
-    confirm: Callable[[int, np.ndarray], np.ndarray] | None = None,
 ) -> np.ndarray:
     """Index of the first pattern that is found in each text, −1 for none; int16.
 
-    Many texts are searched for all patterns together, then for each half of them in what is left. ``confirm(index,
-    rows)`` says in which of the rows a pattern is found by a stricter reading.
+    Many texts are searched for all patterns together, then for each half of them in what is left.
     """
     found = np.full(len(array), -1, np.int16)
     parts = [(0, len(patterns), np.arange(len(array)))]
@@ -81,7 +79,7 @@ def first_match(
             parts += [(middle, stop, rows), (first, middle, rows)]
             continue
         rows = rows[matches(texts, patterns[first], ignore_case=ignore_case)]
-        found[rows if confirm is None else rows[confirm(first, rows)]] = first
+        found[rows] = first
     return found
 
 

@@ -17,15 +17,15 @@ from xsp_post.arrays.intervals import union
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
-from xsp_post.names.families import FAMILIES, OTHER, RULES, matches, rule_index, without_tensor_cores
+from xsp_post.names.families import BROAD, FAMILIES, OTHER, PRODUCTS, family_index, matches, without_tensor_cores
 from xsp_post.replay.gaps import device_codes, different, execution_intervals, rows_of
 
 # Where a piece of time lies.
 EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT = "execution", "warm-up", "outside", "lead-in", "lead-out"
 SCOPES = (EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT)
-_MATRIX = [FAMILIES.index(family) for family in ("gemm", "convolution", "attention")]
-_COMMUNICATION, _ELEMENTWISE, _OTHER = (FAMILIES.index(family) for family in ("communication", "elementwise", OTHER))
-_OF_RULE = np.array([FAMILIES.index(family) for family in (*(rule.family for rule in RULES), OTHER)], np.int8)
+_MATRIX = [FAMILIES.index(family) for family in PRODUCTS]
+_COMMUNICATION, _OTHER = FAMILIES.index("communication"), FAMILIES.index(OTHER)
+_ELEMENTWISE = [FAMILIES.index(family) for family, broad in BROAD.items() if broad == "elementwise"]
 _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
 
 
@@ -104,7 +104,7 @@ class _Names:
 def _names_of(tree: Tree) -> _Names:
     code, used = pd.factorize(tree.activities["name_id"].to_numpy())
     texts = index_of(used, tree.strings)
-    family = _OF_RULE[rule_index(texts)]
+    family = family_index(texts)
     matrix = np.flatnonzero(np.isin(family, _MATRIX))
     is_simt = np.zeros(len(texts), bool)
     is_simt[matrix] = without_tensor_cores(texts[matrix].tolist())
@@ -184,7 +184,7 @@ def _kernel_facts(tree: Tree, rows: np.ndarray, names: _Names) -> dict[str, obje
         "matrix_ns": int(by_name[is_matrix].sum()),
         "matrix_count": int(is_matrix[codes].sum()),
         "simt_matrix_ns": int(by_name[names.is_simt].sum()),
-        "elementwise_ns": int(by_name[names.family == _ELEMENTWISE].sum()),
+        "elementwise_ns": int(by_name[np.isin(names.family, _ELEMENTWISE)].sum()),
         "layout_ns": int(by_name[names.is_layout].sum()),
         "other_kernel_ns": int(by_name[names.family == _OTHER].sum()),
         "top_kernel": names.texts[top] if top >= 0 else "",

@@ -475,7 +475,7 @@ def _shares(frame: pd.DataFrame) -> Any:
     label = dict(zip(names, _unlike(pd.Series([shorten(visible(n, 200), 48) for n in names]))))
     found = list(dict.fromkeys(shown["family"].astype(str)))
     present = [f for f in FAMILIES if f in found] + [f for f in found if f not in FAMILIES]
-    colors = dict(zip((*FAMILIES, *present), theme.category_colors((*FAMILIES, *present))))
+    colors = dict(zip(present, theme.category_colors(present)))
     shown = pd.DataFrame(
         {
             "capture": shown["capture_name"].map(label),
