@@ -122,10 +122,9 @@ def test_the_timeline_holds_every_sample_with_the_time_it_stands_for(analysis):
     assert timeline["sm_active_ratio"].between(0, 1).all() and timeline["sys_clock_hz"].isna().all()
 
 
-def test_tree_reads_no_samples(tmp_path):
-    path = sampled(program()).write(tmp_path / "a.sqlite")
-    assert load(path, detail=False).trace.gpu_samples.empty
-    assert len(load(path).trace.gpu_samples) == len(TIMES)
+def test_samples_are_read_when_they_are_asked_for(tmp_path):
+    trace = load(sampled(program()).write(tmp_path / "a.sqlite")).trace
+    assert len(trace.gpu_samples()) == len(TIMES)
 
 
 def test_samples_of_another_gpu_are_not_of_this_ones_work(tmp_path):

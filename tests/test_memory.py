@@ -108,12 +108,6 @@ def test_layers_of_a_real_trace_hold_what_they_allocated(captures):
     assert kept["change_bytes"].sum() == 2_325_442_560
 
 
-def test_tree_reads_no_allocations(captures):
-    path = captures / "kineto" / "bert_small_h100.pt.trace.json.gz"
-    assert read_kineto(path, detail=False).allocations.empty
-    assert len(read_kineto(path).allocations) == 236
-
-
 # -- exports --------------------------------------------------------------------------------------------------
 
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"

@@ -283,5 +283,5 @@ def test_only_for_a_very_large_export_freed_memory_is_kept(tmp_path, monkeypatch
     for limit, times in ((shared._LARGE_BYTES, 0), (0, 1)):
         monkeypatch.setattr(shared, "_LARGE_BYTES", limit)
         with pytest.raises(CaptureError):
-            shared.begin_reading([tmp_path / "a.txt"], detail=False)
+            shared.begin_reading([tmp_path / "a.txt"])
         assert len(kept) == times

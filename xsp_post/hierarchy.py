@@ -124,11 +124,10 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     ranks = rank_frame(trace, activities["gpu_index"].to_numpy())
     nodes, activities = remainders_per_rank(nodes, activities, names, ranks)
     nodes["path_id"] = paths_per_rank(nodes, ranks)
-    keys = number_layers(nodes, activities, names) if options.with_layers else pd.DataFrame()
+    keys = number_layers(nodes, activities, names)
     give_back_memory()  # the pieces between what stays: the roll-up makes whole columns
     nodes = roll_up(nodes, activities)
-    if options.with_layers:
-        nodes["device_operation_count"] = distinct_operations(nodes, activities)
+    nodes["device_operation_count"] = distinct_operations(nodes, activities)
     if len(overlapping):
         nodes = nodes.assign(**project_overlapping(trace, nodes, activities, overlapping))
     tree = Tree(trace, nodes, activities, strings, frame, keys, rule, names, findings, inferred)

@@ -18,7 +18,7 @@ from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.ingest.files import require_readable
-from xsp_post.ingest.formats import JAEGER, NCU_REPORT, STORE
+from xsp_post.ingest.formats import STORE
 from xsp_post.ingest.sources import Loaded, expand, load, sniff
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model.capture import FLEET_STORE
@@ -55,7 +55,7 @@ def results_of(
         opened = open_store(store)
         return opened if options is None or options.is_default(ROOFS) else reanalyze(opened, options)
     if is_on_demand:
-        return analyze_on_demand(_loaded(paths, reading, detail=True), options or DEFAULTS)
+        return analyze_on_demand(_loaded(paths, reading), options or DEFAULTS)
     return summarize(paths, options, reading) if is_summary else analyze(paths, options, reading)
 
 
@@ -97,7 +97,7 @@ def analyze(
 
     ``on_rows`` is called with the tables of nodes and kernels as soon as they do not change any more.
     """
-    return analyze_loaded(_loaded(paths, reading, detail=True), options or DEFAULTS, on_rows)
+    return analyze_loaded(_loaded(paths, reading), options or DEFAULTS, on_rows)
 
 
 def analyze_loaded(
@@ -184,7 +184,7 @@ def _twin(options: Options) -> Twin | None:
             code="twin-without-launches",
             hint=ERRORS["twin-without-launches"].cure,
         )
-    return twin_of(build_tree(loaded.trace, replace(options, layers_from=None, with_layers=True)))
+    return twin_of(build_tree(loaded.trace, replace(options, layers_from=None)))
 
 
 # A capture with more kernels than this keeps to its summary: what their work is bound by is `why`'s to say.
@@ -200,13 +200,11 @@ def summarize(paths: list[Path], options: Options | None = None, reading: Sqlite
     from xsp_post.tree_tables.operators import says_sizes
 
     options = options or DEFAULTS
-    # counters are joined to all that there is; without them what few captures need is read when they need it
-    detail = reading is None and any(sniff(path) in (NCU_REPORT, JAEGER) for path in expand(paths))
-    loaded = _loaded(paths, reading, detail=detail)
+    loaded = _loaded(paths, reading)
     if any(one.counters is not None for one in loaded):
         return analyze_loaded(loaded, options)
     twin = _twin(options)
-    trees = [build_tree(trace, replace(options, with_layers=False), twin) for trace in _traces(loaded)]
+    trees = [build_tree(trace, options, twin) for trace in _traces(loaded)]
     summary = _side_by_side([summary_frames(tree, capture_id) for capture_id, tree in enumerate(trees)])
     # `run` records the flop of layers beside its own ranges
     says_work = any(tree.level_rule.startswith("own ranges") or says_sizes(tree) for tree in trees)
@@ -228,14 +226,11 @@ def _side_by_side(parts: list[Analysis]) -> Analysis:
     return with_findings(frames, [f for part in parts for f in part.findings])
 
 
-def _loaded(paths: list[Path], reading: SqliteTables | None, *, detail: bool) -> list[Loaded]:
+def _loaded(paths: list[Path], reading: SqliteTables | None) -> list[Loaded]:
     """Every source, read."""
     if reading is not None:
-        return [
-            load(paths[0], detail=detail, reading=reading),
-            *(load(path, detail=detail) for path in expand(paths[1:])),
-        ]
-    return [load(path, detail=detail) for path in expand(paths)]
+        return [load(paths[0], reading=reading), *(load(path) for path in expand(paths[1:]))]
+    return [load(path) for path in expand(paths)]
 
 
 def _traces(loaded: list[Loaded]) -> list[Trace]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from xsp_post.ingest.nsys_requests import requests
 from xsp_post.ingest.sqlite_tables import SqliteTables
 tables = SqliteTables(Path(sys.argv[1]))
-asked = requests(tables, detail=sys.argv[2] != "tree").values()
+asked = requests(tables).values()
 print(json.dumps({r.table: [w.column for w in r.wants if w.column in tables.columns(r.table)] for r in asked}))
 """
 TEXTS = ("text", "jsonText", "value")  # looked at by their length; of numbers every value is added up

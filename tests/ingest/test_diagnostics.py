@@ -54,7 +54,7 @@ def test_folders_stay_out():
 
 @pytest.mark.parametrize("name", ["transformer_2.7b_a100_nvtx", "cloverleaf_a100", "nvfuser_h200"])
 def test_permission_notes_head_no_real_capture(captures, name):
-    for one in load(captures / "nsys" / f"{name}.sqlite", detail=False).trace.findings:
+    for one in load(captures / "nsys" / f"{name}.sqlite").trace.findings:
         assert one.severity == "info" or "sampl" not in one.example
 
 
@@ -108,7 +108,7 @@ def test_launches_that_a_graph_recorded_are_not_counted(tmp_path):
 
 
 def test_a_window_of_a_longer_recording(captures):
-    trace = load(captures / "nsys" / "t5_offload_2gpu_h100.sqlite", detail=False).trace
+    trace = load(captures / "nsys" / "t5_offload_2gpu_h100.sqlite").trace
     (one,) = [f for f in trace.findings if f.code == "launches-without-kernel"]
     assert one.count == 1714 and "part of a longer recording" in one.example
 

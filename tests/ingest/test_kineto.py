@@ -14,12 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from xsp_post import pipeline
 from xsp_post.base.errors import CaptureError
 from xsp_post.ingest import json_times, trace_events
 from xsp_post.ingest.interning import short_kernel_name
 from xsp_post.ingest.kineto import read_kineto
-from xsp_post.ingest.kineto_columns import Collector
 from xsp_post.ingest.kineto_events import Event, EventDecoder
 from xsp_post.ingest.recognition import sniff_kineto
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
@@ -332,19 +330,6 @@ def test_pieces_decoded_by_type_give_what_plain_json_gives(captures: Path, monke
     assert typed.strings.tolist() == plain.strings.tolist()
     for frame in ("spans", "launches", "activities", "attributes", "synchronizations", "python_frames", "allocations"):
         pd.testing.assert_frame_equal(getattr(typed, frame), getattr(plain, frame))
-
-
-def test_a_summary_says_the_same_without_what_operators_were_given(captures: Path, monkeypatch) -> None:
-    path = captures / "kineto" / "vllm_decode_cuda_graph.pt.trace.json.gz"
-    monkeypatch.setattr(pipeline, "MOST_KERNELS_COUNTED", 0)
-    with monkeypatch.context() as patch:
-        patch.setattr(Collector, "_add_arguments", None)
-        lean = pipeline.summarize([path])
-    monkeypatch.setattr(pipeline, "sniff", lambda path: pipeline.JAEGER)  # a source that is always read whole
-    whole = pipeline.summarize([path])
-    assert whole.findings == lean.findings and whole.frames.keys() == lean.frames.keys()
-    for name, frame in whole.frames.items():
-        pd.testing.assert_frame_equal(lean.frames[name], frame)
 
 
 def test_a_bare_list_and_gzip_are_traces_too(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def summary(captures):
         if name not in known:
             kineto = captures / "kineto" / f"{name}.pt.trace.json.gz"
             path = kineto if kineto.exists() else captures / "nsys" / f"{name}.sqlite"
-            known[name] = summary_frames(build_tree(load(path, detail=False).trace), 0)
+            known[name] = summary_frames(build_tree(load(path).trace), 0)
         return known[name]
 
     return of

@@ -34,7 +34,7 @@ def undeclared_columns(trace) -> list[str]:
     return [
         f"{name}.{column}"
         for name, declared in TRACE_FRAMES.items()
-        for column in getattr(trace, name)
+        for column in (trace.gpu_samples() if name == "gpu_samples" else getattr(trace, name))
         if column not in {c.name for c in (*declared.columns, *declared.may_lack)}
     ]
 

@@ -119,7 +119,7 @@ def test_the_operator_around_a_launch_says_the_size():
     from xsp_post.ingest.kineto_events import EventDecoder
 
     def args_of(given):
-        return EventDecoder(detail=True).of_values([{"args": given}])[0][0].args
+        return EventDecoder().of_values([{"args": given}])[0][0].args
 
     args = args_of({"In msg nelems": 2049000, "Out msg nelems": 2049000, "dtype": "Float", "Group size": 8})
     assert _message(args) == (8196000.0, 8.0)

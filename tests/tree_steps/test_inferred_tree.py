@@ -134,6 +134,6 @@ def test_the_three_lines_are_printed_as_lines_and_once(captures):
 def test_a_printed_tree_says_the_same_level_as_the_store(captures):
     capture = captures / "nsys" / "tensorrt_nvtx_only_titanrtx.sqlite"
     trace = trace_of(capture)
-    quick = summary_frames(build_tree(trace, Options(with_layers=False)))
+    quick = summary_frames(build_tree(trace))
     assert quick.frame("captures")["level"].tolist() == ["M/L"]
     assert analyzed(capture).frame("captures")["level"].tolist() == ["M/L"]

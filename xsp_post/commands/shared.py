@@ -87,7 +87,7 @@ def command(*words: object) -> str:
     return shell_command(words)
 
 
-def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
+def begin_reading(paths: list[Path]) -> SqliteTables | None:
     """Begin to read a single nsys export before anything heavy is imported; None for every other source."""
     from xsp_post.ingest.sources import begin
 
@@ -96,7 +96,7 @@ def begin_reading(paths: list[Path], *, detail: bool) -> SqliteTables | None:
     allocation.share_freed_memory()
     if os.path.getsize(paths[0]) > _LARGE_BYTES:
         allocation.keep_freed_memory(is_large=True)
-    return begin(paths[0], detail=detail)
+    return begin(paths[0])
 
 
 _LARGE_BYTES = 500_000_000

@@ -30,7 +30,7 @@ def tree(
     as_json: shared.AsJson = False,
 ) -> None:
     """Print the model → layer → kernel tree with calls, kernel time, busy time and gaps, heaviest first."""
-    reading = shared.begin_reading(sources, detail=options.is_part)
+    reading = shared.begin_reading(sources)
     results = shared.results_of(sources, options, is_summary=True, reading=reading)
     if as_json:
         from xsp_post.model.results import for_people

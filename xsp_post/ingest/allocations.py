@@ -25,7 +25,7 @@ def addresses(values: list[Any]) -> np.ndarray:
 
 
 def of_kineto(events: pd.DataFrame) -> pd.DataFrame:
-    """``[memory]`` events as collected by `kineto_columns.Collector`; a trace read without detail has none."""
+    """``[memory]`` events as collected by `kineto_columns.Collector`."""
     if "address" not in events or events.empty:
         return empty_frame(ALLOCATION_DTYPES)
     events = events[(events["bytes"] != 0) & (events["address"] >= 0)]

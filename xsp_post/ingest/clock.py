@@ -22,7 +22,7 @@ from xsp_post.names import range_text
 _VERSION = 1  # the newest that is understood; history in workload.measure
 
 
-def read_source(path: Path, *, detail: bool) -> tuple[Trace, None]:
+def read_source(path: Path) -> tuple[Trace, None]:
     """The reader's form for `formats`."""
     return read_clock(path), None
 

@@ -26,7 +26,7 @@ class SourceFormat:
     """One row.
 
     ``recognise``: ``module:function`` of this package, path → bool; asked in the order of the rows. ``read``: the
-    same for (path, detail) → (trace or None, counters or None). ``suffixes`` are what a file name ends with, and
+    same for path → (trace or None, counters or None). ``suffixes`` are what a file name ends with, and
     what is cut off for the stem; a file that is named by hand is recognised whatever it is called.
     """
 
@@ -46,9 +46,9 @@ class SourceFormat:
         answer: bool = _function(self.recognise)(path)
         return answer
 
-    def load(self, path: Path, *, detail: bool) -> tuple[Trace | None, CounterReport | None]:
+    def load(self, path: Path) -> tuple[Trace | None, CounterReport | None]:
         """Read one source. Raises `CaptureError` and other errors of xsp-post."""
-        trace, counters = _function(self.read)(path, detail=detail)
+        trace, counters = _function(self.read)(path)
         return trace, counters
 
 

@@ -37,7 +37,7 @@ _NO_CORRELATION = 0
 _METRIC_NAME = re.compile(r"[a-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+|[a-z]+__[\w.]+")
 
 
-def read_source(path: Path, *, detail: bool) -> tuple[Trace, CounterReport | None]:
+def read_source(path: Path) -> tuple[Trace, CounterReport | None]:
     """The reader's form for `formats`: a timeline and the counters that its launches carry."""
     return read_jaeger_with_counters(path)
 

@@ -65,10 +65,13 @@ def whole_characters(text: str) -> str:
     return _SURROGATES.sub(lambda match: match[0] if match[1] else "\\ufffd", text)
 
 
+_VALUES = json.JSONDecoder(parse_float=str)
+
+
 def value_of(text: Any) -> Any:
     """The value that the bytes are, numbers with a fraction as text; None for nothing and for damaged text."""
     try:
-        return json.loads(whole_characters(bytes(text).decode("utf-8", "replace")), parse_float=str)
+        return _VALUES.decode(whole_characters(bytes(text).decode("utf-8", "replace")))
     except (ValueError, RecursionError):
         return None
 

@@ -32,22 +32,21 @@ _HOST_TYPE = 0  # "Device Type" of a [memory] event: c10::DeviceType::CPU
 _CPU_DEVICE = -1
 
 
-def read_source(path: Path, *, detail: bool) -> tuple[Trace, None]:
+def read_source(path: Path) -> tuple[Trace, None]:
     """The reader's form for `formats`."""
-    return read_kineto(path, detail=detail), None
+    return read_kineto(path), None
 
 
-def read_kineto(path: Path, *, detail: bool = True) -> Trace:
+def read_kineto(path: Path) -> Trace:
     """Read one PyTorch trace; times are its own clock in ns (Kineto writes µs), texts interned.
 
     ``attributes`` has shape_text, layer_type, sequence, arguments_id (what an operator was given: `work.signature`) and
     allocated_bytes per span. ``dynamic_shared_memory_bytes`` is the total per block (the format does not tell static
-    from dynamic). Without ``detail`` what operators were given, allocations, sizes of messages and launch dimensions
-    are left out (the printed `tree` of a large trace needs none).
+    from dynamic).
     Raises CaptureError when the file is damaged or holds no event of a PyTorch profiler.
     """
-    collector = Collector(detail=detail)
-    metadata = trace_events.read_events(path, collector.add, detail=detail)
+    collector = Collector()
+    metadata = trace_events.read_events(path, collector.add)
     if not (collector.spans or collector.launches or collector.activities):
         found = _counted(collector.not_understood)
         raise CaptureError(
@@ -71,7 +70,6 @@ class _Assembly:
 
     def __init__(self, collector: Collector, metadata: dict[str, Any]) -> None:
         self.strings = collector.strings
-        self.detail = collector.detail
         self.metadata = metadata
         self.labels = collector.labels
         self.spans = _concatenated(collector.spans)
@@ -215,18 +213,17 @@ class _Assembly:
         self.spans = self.spans[~is_mark]
 
     def _attributes(self) -> pd.DataFrame:
-        """Extras per span (index = span id); −1 and '' where the trace has none or they were not asked for."""
+        """Extras per span (index = span id); −1 and '' where the trace has none."""
         spans = self.spans
 
         def numbers(column: str) -> np.ndarray:
             values = spans[column] if column in spans.columns else pd.Series(-1, index=spans.index)
             return values.fillna(-1).to_numpy().astype(np.int64)
 
-        columns: dict[str, Any] = {"sequence": numbers("sequence"), "arguments_id": numbers("arguments_id")}
-        if not self.detail:
-            return pd.DataFrame(columns, index=spans.index)
-        columns["shape_text"] = self._shapes(numbers("shape_id"))
-        columns["layer_type"] = self._module_classes()
+        columns: dict[str, Any] = {
+            "sequence": numbers("sequence"), "arguments_id": numbers("arguments_id"),
+            "shape_text": self._shapes(numbers("shape_id")), "layer_type": self._module_classes(),
+        }  # fmt: skip
         if len(self.allocations) and len(spans):
             columns["allocated_bytes"] = self._allocated_bytes()
         for name in ("message_bytes", "group_size"):

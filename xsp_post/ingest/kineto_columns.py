@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import compress, filterfalse
 from operator import attrgetter
 from typing import Any
@@ -31,8 +32,7 @@ from xsp_post.ingest.kineto_categories import (
 from xsp_post.ingest.kineto_events import (
     ABSENT,
     NO_ARGUMENTS,
-    NO_DETAILED_ARGUMENTS,
-    DetailedArguments,
+    Arguments,
     Event,
     TimesOf,
 )
@@ -48,13 +48,12 @@ MODULE_PREFIX = "nn.Module: "
 _NO_CORRELATION = 0
 _CATEGORY, _NAME = attrgetter("cat"), attrgetter("name")
 
-# column of an activity → where it stands in the arguments; the first are all that the printed tree wants
+# column of an activity → where it stands in the arguments
 _ACTIVITY_COLUMNS = {
     "device_id": "device", "stream_id": "stream", "bytes": "bytes", "graph_id": "graph_id",
     "graph_node_id": "graph_node_id", "context_id": "context", "registers_per_thread": "registers",
     "dynamic_shared_memory_bytes": "shared_memory",
 }  # fmt: skip
-_FEWER_ACTIVITY_COLUMNS = dict(list(_ACTIVITY_COLUMNS.items())[:5])
 
 Columns = dict[str, np.ndarray]
 
@@ -77,9 +76,8 @@ class _Group:
 class Collector:
     """Columns of the wanted events, piece by piece; the events themselves are dropped with their piece."""
 
-    def __init__(self, *, detail: bool = True) -> None:
+    def __init__(self) -> None:
         self.strings = StringTable()
-        self.detail = detail
         self.synchronizations: list[Columns] = []
         self.overheads: list[Columns] = []
         self.frames: list[Columns] = []
@@ -92,7 +90,6 @@ class Collector:
         self.not_understood: Counter[str] = Counter()  # by category
         self.unreadable_count = 0
         self._row = 0
-        self._no_arguments = NO_DETAILED_ARGUMENTS if detail else NO_ARGUMENTS
         self._takers: dict[str, Callable[[str, _Group], None]] = {
             **dict.fromkeys(SPAN_KINDS, self._add_spans),
             **dict.fromkeys(LAUNCH_CLASSES, self._add_launches),
@@ -154,9 +151,8 @@ class Collector:
         if category == "cpu_op":
             args = self._arguments(group.events)
             frame["sequence"] = _numbers(args, "sequence")
-            if self.detail:
-                self._add_arguments(frame, args)
-            if self.detail and _COMMUNICATION in names[1]:
+            self._add_arguments(frame, args)
+            if _COMMUNICATION in names[1]:
                 sizes = np.full((len(args), 2), np.nan)
                 for k in np.flatnonzero(names[0] == names[1].index(_COMMUNICATION)).tolist():
                     sizes[k] = _message(args[k])
@@ -193,9 +189,9 @@ class Collector:
         shorts = self.strings.numbers([short_kernel_name(name) for name in names]) if is_kernel else None
         frame["short_name_id"] = frame["name_id"] if shorts is None else shorts[of_event]
         frame["correlation_id"] = _numbers(args, "correlation", _NO_CORRELATION)
-        for column, key in (_ACTIVITY_COLUMNS if self.detail else _FEWER_ACTIVITY_COLUMNS).items():
+        for column, key in _ACTIVITY_COLUMNS.items():
             frame[column] = _numbers(args, key, 0)
-        if is_kernel and self.detail:
+        if is_kernel:
             for key in ("grid", "block"):
                 codes = Codes()
                 of_size = codes.of([bytes(sizes) for sizes in map(attrgetter(key), args)])
@@ -212,9 +208,6 @@ class Collector:
         is_memory = np.array([event.name == "[memory]" for event in group.events], dtype=bool)
         self.left_out[category] += int((~is_memory).sum())
         group = group if is_memory.all() else group.where(is_memory)
-        if not self.detail:
-            self._keep([], group.columns)
-            return
         args = self._arguments(group.events)
         frame = group.columns | {"bytes": _numbers(args, "allocated", 0)}
         frame["address"] = addresses([one.address for one in args])
@@ -251,7 +244,7 @@ class Collector:
         return {"name_id": self.strings.numbers(texts)[of_event], **group.columns}
 
     def _arguments(self, events: list[Event]) -> list[Any]:
-        return [event.args or self._no_arguments for event in events]
+        return [event.args or NO_ARGUMENTS for event in events]
 
     def _keep(self, parts: list[Columns], columns: Columns) -> None:
         readable = columns.pop("is_readable")
@@ -308,13 +301,26 @@ _LONGEST_ARGUMENTS = 20_000  # characters; equal ones are kept once, different o
 
 def _arguments_text(given: tuple[Raw, ...]) -> str | None:
     """What the operator was given, as `work.signature` reads it; None where sizes were not recorded."""
-    lists, rest = given[:4], given[4:-1]
-    message = {key: value_of(text) for key, text in zip(_MESSAGE, rest) if text}
-    if not message and not isinstance(value_of(lists[0]), list):
+    message = {key: value_of(text) for key, text in zip(_MESSAGE, given[4:-1]) if text}
+    lists = [_compact(text) if text else "[]" for text in map(bytes, given[:4])]
+    if not message and not (given[0] and lists[0].startswith("[")):
         return None
-    record: list[Any] = [value_of(text) if text else [] for text in lists]
-    text = json.dumps([*record, message] if message else record, separators=(",", ":"))
+    text = f"[{','.join([*lists, json.dumps(message, separators=_CLOSE)] if message else lists)}]"
     return text if len(text) <= _LONGEST_ARGUMENTS else None
+
+
+_CLOSE = (",", ":")
+_SHORT = 200  # bytes of a list that is decoded once for all operators
+
+
+def _compact(text: bytes) -> str:
+    """The JSON without spaces, numbers with a fraction as text."""
+    return _compact_short(text) if len(text) <= _SHORT else json.dumps(value_of(text), separators=_CLOSE)
+
+
+@lru_cache(1 << 14)
+def _compact_short(text: bytes) -> str:
+    return json.dumps(value_of(text), separators=_CLOSE)
 
 
 _COMMUNICATION = "record_param_comms"  # the operator around the launch of a collective
@@ -324,7 +330,7 @@ _ELEMENT_BYTES = {
 }  # fmt: skip
 
 
-def _message(args: DetailedArguments) -> tuple[float, float]:
+def _message(args: Arguments) -> tuple[float, float]:
     """Bytes of a collective's message (the larger side) and ranks of its group; NaN where the event has none."""
     unknown = float("nan")
     counts = [value_of(count) for count in (args.in_count, args.out_count)]

@@ -38,24 +38,6 @@ class Arguments(Struct, gc=False):
     name: Any = None
     event_id: Any = field(default=ABSENT, name="wait_on_cuda_event_id")
     event_record_correlation_id: Any = field(default=ABSENT, name="wait_on_cuda_event_record_corr_id")
-
-
-class Event(Struct, gc=False):
-    """One event, its times in microseconds; NaN: it has none, or was still open."""
-
-    ph: Any = None
-    cat: Any = None
-    name: Any = None
-    pid: Any = None
-    tid: Any = None
-    ts: float = NO_TIME
-    dur: float = NO_TIME
-    args: Arguments | None = None
-
-
-class DetailedArguments(Arguments, gc=False):
-    """With what tables want and the printed tree does not."""
-
     concrete: Raw = field(default=_NOTHING, name="Concrete Inputs")
     types: Raw = field(default=_NOTHING, name="Input type")
     strides: Raw = field(default=_NOTHING, name="Input Strides")
@@ -78,7 +60,20 @@ class DetailedArguments(Arguments, gc=False):
     group_size: Raw = field(default=_NOTHING, name="Group size")
 
 
-NO_ARGUMENTS, NO_DETAILED_ARGUMENTS = Arguments(), DetailedArguments()
+class Event(Struct, gc=False):
+    """One event, its times in microseconds; NaN: it has none, or was still open."""
+
+    ph: Any = None
+    cat: Any = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: float = NO_TIME
+    dur: float = NO_TIME
+    args: Arguments | None = None
+
+
+NO_ARGUMENTS = Arguments()
 _Kind = TypeVar("_Kind", bound=Struct)
 _START, _DURATION = attrgetter("ts"), attrgetter("dur")
 
@@ -102,12 +97,10 @@ class EventDecoder:
     file (`Raw`), so that none is rounded.
     """
 
-    def __init__(self, *, detail: bool) -> None:
-        arguments = DetailedArguments if detail else Arguments
-        self._arguments = arguments
+    def __init__(self) -> None:
         self._ways: list[tuple[msgspec.json.Decoder[list[Event]], TimesOf]] = [
-            (_decoder(arguments, float, float), _times_of_floats),
-            (_decoder(arguments, Raw, float | str), _times_of_text),
+            (_decoder(float, float), _times_of_floats),
+            (_decoder(Raw, float | str), _times_of_text),
         ]
 
     def readings(self, text: bytes | memoryview) -> Iterator[tuple[list[Event], TimesOf]]:
@@ -131,15 +124,15 @@ class EventDecoder:
             if isinstance(value, dict):
                 args = value.get("args")
                 event = _filled(Event, {**value, "args": None})
-                event.args = _filled(self._arguments, args) if isinstance(args, dict) else None
+                event.args = _filled(Arguments, args) if isinstance(args, dict) else None
                 events.append(event)
         return events, _times_of_values
 
 
 @cache
-def _decoder(arguments: type[Arguments], start: Any, duration: Any) -> msgspec.json.Decoder[list[Event]]:
+def _decoder(start: Any, duration: Any) -> msgspec.json.Decoder[list[Event]]:
     no_start = _NOTHING if start is Raw else NO_TIME
-    fields = [("ts", start, no_start), ("dur", duration, NO_TIME), ("args", arguments | None, None)]
+    fields = [("ts", start, no_start), ("dur", duration, NO_TIME), ("args", Arguments | None, None)]
     kind = msgspec.defstruct("Event", fields, bases=(Event,), gc=False)
     return msgspec.json.Decoder(list[kind], float_hook=str)  # type: ignore[valid-type]
 

@@ -21,7 +21,7 @@ from xsp_post.ingest.recognition import sniff_ncu
 from xsp_post.model.counters import CounterReport
 
 
-def read_source(path: Path, *, detail: bool) -> tuple[None, CounterReport]:
+def read_source(path: Path) -> tuple[None, CounterReport]:
     """The reader's form for `formats`: counters, no timeline."""
     return None, read_ncu(path)
 

@@ -8,6 +8,7 @@ Private values (environment, command line, output, user, host) are never read.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -61,27 +62,27 @@ _MODULE_LOADING_TYPES = (2, 6, 7)  # driver JIT, runtime-triggered module loadin
 _MODULE_LOADING_CALLS = ("cuLibraryLoad", "cuModuleLoad")
 
 
-def read_sqlite(path: Path, *, detail: bool) -> tuple[Trace, None]:
+def read_sqlite(path: Path) -> tuple[Trace, None]:
     """Read a SQLite export."""
-    return read_trace(SqliteTables(path), detail=detail), None
+    return read_trace(SqliteTables(path)), None
 
 
-def read_folder(path: Path, *, detail: bool) -> tuple[Trace, None]:
+def read_folder(path: Path) -> tuple[Trace, None]:
     """Read a ``parquetdir`` or ``arrowdir`` export."""
-    return read_trace(FolderTables(path), detail=detail), None
+    return read_trace(FolderTables(path)), None
 
 
-def read_report(path: Path, *, detail: bool) -> tuple[Trace, None]:
+def read_report(path: Path) -> tuple[Trace, None]:
     """Read a ``.nsys-rep`` by way of the export that nsys makes of it."""
     from xsp_post.ingest.nsys_report import exported
 
-    trace = read_trace(SqliteTables(exported(path)), detail=detail)
+    trace = read_trace(SqliteTables(exported(path)))
     trace.provenance.source_name = path.name
     return trace, None
 
 
-def read_trace(source: TableSource, *, detail: bool = True) -> Trace:
-    """Read an export. Without ``detail`` launch dimensions and payloads are left out (what `tree` needs).
+def read_trace(source: TableSource) -> Trace:
+    """Read an export.
 
     Raises `CaptureError` when the tables are not an nsys export or a column holds values of a foreign type.
     """
@@ -99,15 +100,14 @@ def read_trace(source: TableSource, *, detail: bool = True) -> Trace:
             code="capture-no-export",
             hint="give the output of: nsys export -t sqlite REPORT.nsys-rep",
         )
-    return _Reader(source, detail).trace()
+    return _Reader(source).trace()
 
 
 class _Reader:
     """One pass over one export: request all wanted columns at once, then shape them."""
 
-    def __init__(self, source: TableSource, detail: bool) -> None:
+    def __init__(self, source: TableSource) -> None:
         self.source = source
-        self.detail = detail
         self.findings: list[Finding] = []
         self.meta, self.options = self._metadata()
 
@@ -170,16 +170,16 @@ class _Reader:
     # -- shaping --------------------------------------------------------------------------------
 
     def trace(self) -> Trace:
-        wanted = requests(self.source, detail=self.detail)
+        wanted = requests(self.source)
         tables = dict(zip(wanted, self.source.read(list(wanted.values()))))
         self._require_columns(wanted, tables)
         self.strings = interner(tables["strings"])
         self._number_processes_and_threads(tables)
         provenance = self._provenance()
-        activities = compact(nsys_activities.activities(tables, self.strings, self.numbering, detail=self.detail))
+        activities = compact(nsys_activities.activities(tables, self.strings, self.numbering))
         self._diagnostics(activities)
         launches = compact(self._launches(tables.pop("api")))
-        ranges = RangeReader(self.strings, self.numbering, detail=self.detail)
+        ranges = RangeReader(self.strings, self.numbering)
         spans, domains = ranges.spans(tables.pop("nvtx"), tables["cudnn"], tables["cublas"])
         spans = compact(spans)
         launches, repaired = close_and_repair(spans, launches, activities, ranges.last_ns)
@@ -210,6 +210,7 @@ class _Reader:
             attributes=self._attributes(spans),
             findings=self.findings,
             module_loading_ns=self.module_loading_ns,
+            gpu_samples=partial(gpu_samples, self.source),
             host_rows=NsysHostRows(self.source, self.numbering.gtids),
             **waits,
         )
@@ -287,8 +288,6 @@ class _Reader:
 
     def _attributes(self, spans: pd.DataFrame) -> pd.DataFrame:
         attributes = span_attributes(spans, self.strings.texts)
-        if not self.detail:
-            return attributes
         sizes = nccl_attributes(self.source, self._table, spans, self.strings.texts)
         return attributes.combine_first(sizes) if len(sizes) else attributes
 
@@ -312,14 +311,12 @@ class _Reader:
     def _waits(self, tables: dict[str, pa.Table], launches: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """The optional frames: what was waited for, memory, samples, and the profiler's own overhead."""
         frames = {"profiler_overhead": self._profiler_overhead(tables["overhead"])}
-        if "synchronization" in tables:
-            table, process = self._of_known_processes(tables.pop("synchronization"))
-            frames["synchronizations"] = nsys_waits.synchronizations(table, process, launches, self.strings.texts)
-            table, process = self._of_known_processes(tables.pop("cuda_event"))
-            frames["cuda_events"] = nsys_waits.cuda_events(table, process, launches)
-            table, process = self._of_known_processes(tables.pop("memory"))
-            frames["allocations"] = allocations.of_nsys(table, process, launches)
-            frames["gpu_samples"] = gpu_samples(self.source)
+        table, process = self._of_known_processes(tables.pop("synchronization"))
+        frames["synchronizations"] = nsys_waits.synchronizations(table, process, launches, self.strings.texts)
+        table, process = self._of_known_processes(tables.pop("cuda_event"))
+        frames["cuda_events"] = nsys_waits.cuda_events(table, process, launches)
+        table, process = self._of_known_processes(tables.pop("memory"))
+        frames["allocations"] = allocations.of_nsys(table, process, launches)
         return frames
 
     def _of_known_processes(self, table: pa.Table) -> tuple[pa.Table, np.ndarray]:

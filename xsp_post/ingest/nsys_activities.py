@@ -32,13 +32,13 @@ _COPY_KINDS = {
 }
 
 
-def activities(tables: dict[str, pa.Table], strings: Interner, numbering: Numbering, *, detail: bool) -> pd.DataFrame:
+def activities(tables: dict[str, pa.Table], strings: Interner, numbering: Numbering) -> pd.DataFrame:
     """Kernels, copies, sets and opaque graph executions, one row each. Takes their rows out of ``tables``."""
     parts = [
-        _device_rows(tables.pop("kernel"), ActivityKind.KERNEL, strings, numbering, detail),
-        _device_rows(tables.pop("memcpy"), ActivityKind.MEMCPY, strings, numbering, detail),
-        _device_rows(tables.pop("memset"), ActivityKind.MEMSET, strings, numbering, detail),
-        _device_rows(tables.pop("graph"), ActivityKind.GRAPH, strings, numbering, detail),
+        _device_rows(tables.pop("kernel"), ActivityKind.KERNEL, strings, numbering),
+        _device_rows(tables.pop("memcpy"), ActivityKind.MEMCPY, strings, numbering),
+        _device_rows(tables.pop("memset"), ActivityKind.MEMSET, strings, numbering),
+        _device_rows(tables.pop("graph"), ActivityKind.GRAPH, strings, numbering),
     ]
     filled = [p for p in parts if len(p)] or parts[:1]
     if len(filled) == 1:
@@ -56,21 +56,18 @@ def activities(tables: dict[str, pa.Table], strings: Interner, numbering: Number
     return pd.DataFrame(columns, copy=False)
 
 
-def _device_rows(
-    table: pa.Table, kind: ActivityKind, strings: Interner, numbering: Numbering, detail: bool
-) -> pd.DataFrame:
+def _device_rows(table: pa.Table, kind: ActivityKind, strings: Interner, numbering: Numbering) -> pd.DataFrame:
     count = table.num_rows
     columns: dict[str, np.ndarray] = {
         "kind": np.full(count, int(kind), np.int8),
         "process_index": numbering.process_index(numbers(table, "global_pid")),
         "device_id": numbers(table, "device_id", np.int32),
+        "context_id": numbers(table, "context_id", np.int32),
         "stream_id": np.maximum(numbers(table, "stream_id", np.int32), -1),
         "correlation_id": numbers(table, "correlation_id"),
         "start_ns": numbers(table, "start_ns"),
         "end_ns": numbers(table, "end_ns"),
     }
-    if detail:
-        columns["context_id"] = numbers(table, "context_id", np.int32)
     if kind is ActivityKind.KERNEL:
         columns["name_id"] = strings.by_number(numbers(table, "name", np.int32))
         columns["short_name_id"] = columns["name_id"]
@@ -78,9 +75,8 @@ def _device_rows(
             columns["short_name_id"] = strings.by_number(numbers(table, "short_name", np.int32))
             missing = columns["name_id"] < 0
             columns["name_id"][missing] = columns["short_name_id"][missing]
-        if detail:
-            for ours in LAUNCH_DETAIL.values():
-                columns[ours] = numbers(table, ours, np.int32)
+        for ours in LAUNCH_DETAIL.values():
+            columns[ours] = numbers(table, ours, np.int32)
     else:
         columns["name_id"] = columns["short_name_id"] = _operation_names(table, kind, strings)
     if kind is not ActivityKind.GRAPH:

@@ -31,8 +31,8 @@ def _is_one_of(values: np.ndarray, few: tuple[int, ...]) -> np.ndarray:
 class RangeReader:
     """Shapes the ranges of one export. ``last_ns``: the last time in its NVTX rows."""
 
-    def __init__(self, strings: Interner, numbering: Numbering, *, detail: bool) -> None:
-        self.strings, self.numbering, self.detail = strings, numbering, detail
+    def __init__(self, strings: Interner, numbering: Numbering) -> None:
+        self.strings, self.numbering = strings, numbering
         self.findings: list[Finding] = []
         self.last_ns = 0
 
@@ -54,7 +54,7 @@ class RangeReader:
         libraries = [self._library_rows(t, n) for t, n in ((cudnn, "cuDNN"), (cublas, "cuBLAS")) if t.num_rows]
         if libraries:
             spans = pd.concat([spans, *libraries], ignore_index=True)
-        if marks is not None and self.detail:
+        if marks is not None:
             spans = self._shapes_from_marks(spans, marks)
         return spans, domains
 
@@ -75,7 +75,7 @@ class RangeReader:
                 "name_id": name,
                 "start_ns": numbers(nvtx, "start_ns"),
                 "end_ns": end,
-                "source_row_id": numbers(nvtx, "source_row_id") if self.detail else none(len(end), np.int64),
+                "source_row_id": numbers(nvtx, "source_row_id"),
                 "is_open": end == NULL,
                 "is_cross_thread": (closer != NULL) & (closer != 0) & (closer != numbers(nvtx, "global_tid")),
                 "payload_text_id": self._payload(nvtx),
@@ -86,7 +86,7 @@ class RangeReader:
 
     def _payload(self, nvtx: pa.Table) -> np.ndarray:
         count = nvtx.num_rows
-        if not self.detail or not count:
+        if not count:
             return none(count)
         payload = self.strings.inline(nvtx.column("json_text"))
         json_number = numbers(nvtx, "json_number")

@@ -30,9 +30,8 @@ class _Tables:
         return resolve(self._names, wanted)
 
 
-def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
-    """One request per table of an export, by our name for it; without ``detail`` launch dimensions and payloads
-    are left out.
+def requests(source: TableSource) -> dict[str, Request]:
+    """One request per table of an export, by our name for it.
 
     Required is what every nsys since 2019 writes and no tree can be made without.
     """
@@ -48,15 +47,18 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         WantedColumn("streamId", "stream_id", is_narrow=True, is_required=True),
         WantedColumn("correlationId", "correlation_id", -1, is_required=True),
         WantedColumn("globalPid", "global_pid"),  # see `nsys`: needed where there are several processes
+        WantedColumn("contextId", "context_id", is_narrow=True),
     )
     name = WantedColumn(
         "demangledName", "name", -1, is_narrow=True, is_required=True, alternatives=("shortName", "mangledName")
     )
-    kernel: tuple[WantedColumn, ...] = (*device, *graph, name)
-    if detail:
-        context = WantedColumn("contextId", "context_id", is_narrow=True)
-        device += (context,)
-        kernel += (context, WantedColumn("shortName", "short_name", -1, is_narrow=True))
+    kernel = (
+        *device, *graph, name, WantedColumn("shortName", "short_name", -1, is_narrow=True),
+        *(
+            WantedColumn(raw, ours, is_narrow=True, when_missing=f"{raw} of launches is not known")
+            for raw, ours in LAUNCH_DETAIL.items()
+        ),
+    )  # fmt: skip
     size = WantedColumn("bytes", "bytes", when_missing="sizes and bandwidths are not known")
     kind = WantedColumn("copyKind", "copy_kind", is_narrow=True, when_missing="directions of copies are not known")
     sides = tuple(
@@ -81,27 +83,20 @@ def requests(source: TableSource, *, detail: bool) -> dict[str, Request]:
         WantedColumn("text", "text", b""),
         WantedColumn("textId", "text_number", NULL),
         WantedColumn("domainId", "domain", is_narrow=True, when_missing="domains of ranges are not known"),
+        WantedColumn("ROWID", "source_row_id"),
+        WantedColumn("jsonText", "json_text", b""),
+        WantedColumn("jsonTextId", "json_number", NULL),
+        WantedColumn("int64Value", "int64_value", NULL),
+        WantedColumn("uint64Value", "uint64_value", NULL),
     )
-    if detail:
-        kernel += tuple(
-            WantedColumn(raw, ours, is_narrow=True, when_missing=f"{raw} of launches is not known")
-            for raw, ours in LAUNCH_DETAIL.items()
-        )
-        nvtx += (
-            WantedColumn("ROWID", "source_row_id"),
-            WantedColumn("jsonText", "json_text", b""),
-            WantedColumn("jsonTextId", "json_number", NULL),
-            WantedColumn("int64Value", "int64_value", NULL),
-            WantedColumn("uint64Value", "uint64_value", NULL),
-        )
     library = (
         *times,
         WantedColumn("globalTid", "global_tid", is_required=True),
         WantedColumn("nameId", "name", -1, is_narrow=True, is_required=True),
     )
-    waits = {**_wait_requests(table), "memory": _memory_request(table)} if detail else {}
     return {
-        **waits,
+        **_wait_requests(table),
+        "memory": _memory_request(table),
         "strings": Request(
             table("StringIds"),
             (WantedColumn("id", "id", is_required=True), WantedColumn("value", "value", b"", is_required=True)),

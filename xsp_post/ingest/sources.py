@@ -81,7 +81,7 @@ def expand(paths: list[Path]) -> list[Path]:
     return expanded
 
 
-def begin(path: Path, *, detail: bool) -> SqliteTables | None:
+def begin(path: Path) -> SqliteTables | None:
     """Begin to read a SQLite export in the background (None for every other source); hand it to `load`.
 
     Needs neither pandas nor the rest of the program, which can be imported meanwhile. Raises as `sniff` does.
@@ -91,18 +91,18 @@ def begin(path: Path, *, detail: bool) -> SqliteTables | None:
     from xsp_post.ingest.nsys_requests import requests
 
     tables = SqliteTables(path)
-    tables.read_ahead(list(requests(tables, detail=detail).values()))
+    tables.read_ahead(list(requests(tables).values()))
     return tables
 
 
-def load(path: Path, *, detail: bool = True, reading: SqliteTables | None = None) -> Loaded:
-    """Read one source. Without ``detail`` nsys exports are read without launch dimensions and payloads.
+def load(path: Path, *, reading: SqliteTables | None = None) -> Loaded:
+    """Read one source.
 
     A recording that `xsp-post run` made also gets what the run knows of it (level, batch size, layer facts).
     """
     from xsp_post.ingest import run_facts
 
-    loaded = _load(path, detail, reading)
+    loaded = _load(path, reading)
     if loaded.trace is not None:
         loaded.trace = run_facts.apply(loaded.trace, path)
         _with_stated_rank(loaded.trace, path.name)
@@ -128,11 +128,11 @@ def _with_stated_rank(trace: Trace, name: str) -> None:
     trace.processes = trace.processes.assign(rank=ranks)
 
 
-def _load(path: Path, detail: bool, reading: SqliteTables | None) -> Loaded:
+def _load(path: Path, reading: SqliteTables | None) -> Loaded:
     if reading is not None:
         from xsp_post.ingest import nsys
 
-        return Loaded(path, NSYS_SQLITE, trace=nsys.read_trace(reading, detail=detail))
+        return Loaded(path, NSYS_SQLITE, trace=nsys.read_trace(reading))
     kind = sniff(path)
-    trace, counters = BY_KEY[kind].load(path, detail=detail)
+    trace, counters = BY_KEY[kind].load(path)
     return Loaded(path, kind, trace=trace, counters=counters)

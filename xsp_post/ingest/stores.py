@@ -20,7 +20,7 @@ def is_store(path: Path) -> bool:
         return False
 
 
-def refuse(path: Path, *, detail: bool) -> NoReturn:
+def refuse(path: Path) -> NoReturn:
     """Raise `CaptureError`: a store is what captures become."""
     raise CaptureError(
         f"{path}: is a store made by xsp-post, not a capture",

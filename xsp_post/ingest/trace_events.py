@@ -32,17 +32,16 @@ _BOUNDARY = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|cat|name|id|pid|tid|ts|dur|args|s
 OnPiece = Callable[[list[Event], TimesOf], bool]
 
 
-def read_events(path: Path, on_piece: OnPiece, *, detail: bool = True) -> dict[str, Any]:
+def read_events(path: Path, on_piece: OnPiece) -> dict[str, Any]:
     """Decode a trace-event file, hand every piece of events to `on_piece`, return the other top-level keys.
 
     ``on_piece`` gets events and how to find their times; where those are not found, it takes nothing and says False.
-    ``detail``: whether events have `DetailedArguments`.
     Accepts ``{"traceEvents": [...], ...}`` and a bare ``[...]``, gzipped or not.
     Raises CaptureError (`trace-not-json`, `trace-truncated`, `trace-without-events`).
     """
     try:
         with _collector_paused(), open_bytes(path) as stream:
-            return _read_stream(path, stream, on_piece, EventDecoder(detail=detail))
+            return _read_stream(path, stream, on_piece, EventDecoder())
     except EOFError as error:
         raise _truncated(path, "the compressed data end too early") from error
     except (zlib.error, gzip.BadGzipFile) as error:

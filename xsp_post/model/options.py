@@ -80,8 +80,6 @@ class Options:
         None, PART, "Only what starts before this time of the recording.", flag="--until", value_type=str,
         metavar="TIME",
     )  # fmt: skip
-    # Not a choice of the user: false leaves out what the printed tree does not need (layer keys, call numbers).
-    with_layers: bool = True
 
     def __post_init__(self) -> None:
         if self.layer_depth < 0:

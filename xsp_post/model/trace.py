@@ -141,7 +141,7 @@ class Trace:
 
     ``attributes`` holds what is known of spans besides, one row a span: shape_text, layer_type, batch_size,
     allocated_bytes, flop_count, least_bytes, sequence … (a column that is not there: unknown). The frames from
-    ``synchronizations`` on have no rows where the capture has none, or where they were not asked for (``detail``).
+    ``synchronizations`` on have no rows where the capture has none; ``gpu_samples`` are read when they are called for.
     """
 
     provenance: Provenance
@@ -163,5 +163,6 @@ class Trace:
     profiler_overhead: pd.DataFrame = field(default_factory=_no_rows("profiler_overhead"))
     python_frames: pd.DataFrame = field(default_factory=_no_rows("python_frames"))
     allocations: pd.DataFrame = field(default_factory=_no_rows("allocations"))
-    gpu_samples: pd.DataFrame = field(default_factory=_no_rows("gpu_samples"))
+    # samples of the GPU may be too many to be read whole where nobody asks for them
+    gpu_samples: Callable[[], pd.DataFrame] = field(default_factory=lambda: _no_rows("gpu_samples"))
     host_rows: HostRows | None = None  # operating-system calls, scheduling, samples: read around gaps

@@ -25,7 +25,7 @@ _SCOPES = ("capture", "execution", "layer")
 
 def gpu_sample_frames(tree: Tree) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
     """Both tables, without rows where nothing was sampled; and where a clock fell, or samples were too few."""
-    samples = tree.trace.gpu_samples
+    samples = tree.trace.gpu_samples()
     if samples.empty:
         return {name: empty_table(name) for name in ("gpu_samples", "gpu_timeline")}, []
     found: list[Finding] = []

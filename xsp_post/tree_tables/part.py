@@ -172,7 +172,7 @@ def _of_capture(results: Results, capture_id: int, options: Options) -> dict[str
 def _samples(window: _Window, tree: Tree, rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The samples that share time with the part, and their means over the device work that is in it."""
     rows = rows[(rows["end_ns"] > window.low) & (rows["start_ns"] < window.high)]
-    tree.trace.gpu_samples = rows.drop(columns=["capture_id"]).reset_index(drop=True)
+    tree.trace.gpu_samples = rows.drop(columns=["capture_id"]).reset_index(drop=True).copy
     made, _ = gpu_sample_frames(tree)
     for frame in made.values():
         frame.insert(0, "capture_id", np.full(len(frame), window.capture_id, np.int64))
