@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 from generators.recorder import NOT_JUDGED, NOTHING, Truth
 
 from xsp_post.model.levels import Level
@@ -116,3 +117,13 @@ def _warmup(tree: Tree, execution: np.ndarray, truth: Truth, work: np.ndarray) -
     said = tree.iterations["is_warmup"].to_numpy(bool)[pairs[0]]
     is_right = said == np.array(truth.is_warmup, object)[pairs[1]].astype(bool)
     return Answer(float(is_right.mean()), 1, 1)
+
+
+def layers_of_executions(layers: pd.DataFrame, pattern: str) -> list[int]:
+    """How many layers each execution of a result holds whose type or name matches; only executions that hold any.
+
+    ``layers``: that table of a result.
+    """
+    layers = layers[layers["iteration_index"].ge(0)]
+    named = [layers[column].astype(str).str.contains(pattern) for column in ("layer_name", "layer_type")]
+    return layers[np.logical_or.reduce(named)].groupby("iteration_index", observed=True).size().tolist()
