@@ -48,8 +48,8 @@ def main(options: argparse.Namespace) -> int:
         missed = small(folder, options.repeat)
         if not options.small:
             missed += million(folder, options.kernels, options.repeat)
-            for op_ids in (False, True):
-                missed += operators(folder, options.kernels, options.repeat, op_ids=op_ids)
+            for name in OPERATOR_SHAPES:
+                missed += operators(folder, options.kernels, options.repeat, name)
         if options.growth and not options.small:
             missed += growth(folder, options.kernels)
     return finish(missed, check=options.check)
@@ -108,6 +108,18 @@ OP_IDS = {
 }
 
 
+GAPS = {
+    "tree": Bar(cpu_ratio=3.0, megabytes=620),
+    "why": Bar(cpu_ratio=2.7, megabytes=650),
+    "ingest": Bar(cpu_ratio=4.0, megabytes=950),
+}
+OPERATOR_SHAPES = {
+    "a range per kernel": (OPERATORS, ("--shape", "operators")),
+    "no two texts alike": (OP_IDS, ("--shape", "operators", "--op-ids")),
+    "a range and a gap per kernel": (GAPS, ("--shape", "gaps")),
+}
+
+
 def limits_of(bars: dict[str, Bar], kernels: int) -> dict[str, Bar]:
     """With another count than a million only the ratios are held."""
     return bars if kernels == MILLION else {name: Bar(cpu_ratio=bar.cpu_ratio) for name, bar in bars.items()}
@@ -129,12 +141,12 @@ def pandas_alone(repeat: int) -> Measured:
     return measure("pandas imported", [sys.executable, "-c", "import pandas"], repeat=repeat)
 
 
-def operators(folder: Path, kernels: int, repeat: int, *, op_ids: bool) -> list[str]:
+def operators(folder: Path, kernels: int, repeat: int, name: str) -> list[str]:
     """Every kernel in a range of its own."""
-    source = export(folder, kernels, "--shape", "operators", *(["--op-ids"] if op_ids else []))
-    print(f"{kernels:,} kernels, {'no two texts alike' if op_ids else 'a range per kernel'}")
-    bars = limits_of(OP_IDS if op_ids else OPERATORS, kernels)
-    return against_the_scan(source, folder / "operators.xsp.sqlite", repeat, bars)
+    bars, words = OPERATOR_SHAPES[name]
+    source = export(folder, kernels, *words)
+    print(f"{kernels:,} kernels, {name}")
+    return against_the_scan(source, folder / "operators.xsp.sqlite", repeat, limits_of(bars, kernels))
 
 
 def small(folder: Path, repeat: int) -> list[str]:

@@ -7,7 +7,8 @@ closed; 300 other API calls an iteration; no indexes, as in real exports. All nu
 
 The shape `operators`: each kernel has a range of its own inside its layer and step, as PyTorch's `emit_nvtx`
 makes them: 551 ranges an iteration, three deep, and no call but the launches. With `op_ids` its texts hold
-`op_id = N`, so that no two are equal.
+`op_id = N`, so that no two are equal. The shape `gaps` is `operators` with kernels so short that every one has ended
+before the next one starts: the device waits after each.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ KERNEL_NAMES = 20
 LAUNCH_STEP_NS, LAUNCH_NS = 6_000, 4_000  # one launch every 6 µs, of which 4 µs are the call
 MARGIN_NS = 1_000  # host time between a range's edge and what it holds
 MEAN_KERNEL_NS = 27_350  # × 500 / 4 streams = 3.42 ms: a little less than the 3.6 ms of host time
+SHORT_KERNEL_NS = 3_000  # in the shape `gaps`: with its launch's delay less than a step of the launches
 CHUNK_ITERATIONS = 500
 FIRST_PID = 1000
 
@@ -62,7 +64,8 @@ def write_big_export(
     `kernels` is rounded up to whole iterations, shared out over the processes, whose correlation ids
     collide: each counts from 1. Truth: totals and, per layer text, kernels and their summed time (ns).
     """
-    path, is_operators = Path(path), shape == "operators"
+    path, is_operators = Path(path), shape in ("operators", "gaps")
+    mean_ns = SHORT_KERNEL_NS if shape == "gaps" else MEAN_KERNEL_NS
     counts = _share(-(-kernels // KERNELS_PER_ITERATION), processes)
     builder = ExportBuilder()
     names = [f"void kernel_{i:02d}<float, {2 ** (i % 8)}>(float*, float const*, int)" for i in range(KERNEL_NAMES)]
@@ -85,7 +88,7 @@ def write_big_export(
         for process, iterations in enumerate(counts):
             rng = np.random.default_rng([seed, process])
             ready_ns = np.zeros(len(STREAMS), np.int64)
-            for part in _parts(rng, iterations):
+            for part in _parts(rng, iterations, mean_ns):
                 start_ns, ready_ns = _execute(part, ready_ns)
                 starts_late += int((start_ns > _operation_end(part, is_operators)).sum())
                 layer_ns += part.duration_ns.reshape(len(part.launch_ns), LAYERS, -1).sum(axis=(0, 2))
@@ -129,7 +132,7 @@ def _share(iterations: int, processes: int) -> list[int]:
     return [iterations // processes + (i < iterations % processes) for i in range(processes)]
 
 
-def _parts(rng: np.random.Generator, iterations: int) -> Iterator[_Iterations]:
+def _parts(rng: np.random.Generator, iterations: int, mean_ns: int) -> Iterator[_Iterations]:
     """The host side of a process's iterations, some at a time."""
     per_kernel_operation = np.repeat(np.arange(LAYERS * OPERATIONS), np.tile(KERNELS_PER_OPERATION, LAYERS))
     gaps = LAUNCH_STEP_NS * np.ones(KERNELS_PER_ITERATION, np.int64)
@@ -138,7 +141,7 @@ def _parts(rng: np.random.Generator, iterations: int) -> Iterator[_Iterations]:
     first = np.flatnonzero(np.diff(per_kernel_operation, prepend=-1))
     last = np.append(first[1:], KERNELS_PER_ITERATION) - 1
     length = int(within[-1]) + LAUNCH_STEP_NS + 12 * MARGIN_NS
-    base_ns = rng.integers(600, 1400, (KERNELS_PER_ITERATION,)) / 1000 * MEAN_KERNEL_NS
+    base_ns = rng.integers(600, 1400, (KERNELS_PER_ITERATION,)) / 1000 * mean_ns
     name = rng.integers(0, KERNEL_NAMES, KERNELS_PER_ITERATION)
     for begin in range(0, iterations, CHUNK_ITERATIONS):
         count = min(CHUNK_ITERATIONS, iterations - begin)
