@@ -6,17 +6,22 @@ import numpy as np
 
 
 class Keys:
-    """One ascending number for (group, time), so that one search serves all groups."""
+    """One ascending number for (group, time), so that one search serves all groups; of a single group the time."""
 
     def __init__(self, low: int, high: int, group_count: int) -> None:
-        self.low = low
-        self.stride = max(high - low, 0) + 2
+        self._low, self._stride = (low, max(high - low, 0) + 2) if group_count > 1 else (0, 0)
         # a stride that leaves no room for the groups would wrap: 10³ threads and 100 days fit
-        assert group_count * self.stride < np.iinfo(np.int64).max, "times or threads beyond what 64 bits hold"
+        assert group_count * self._stride < np.iinfo(np.int64).max, "times or threads beyond what 64 bits hold"
 
     def of(self, group: np.ndarray, time: np.ndarray) -> np.ndarray:
-        """Times outside the range given count as its ends."""
-        return group.astype(np.int64) * self.stride + np.clip(time - self.low, 0, self.stride - 1)
+        """Times of several groups that are outside the range given count as its ends."""
+        if not self._stride:
+            return time
+        return group.astype(np.int64) * self._stride + np.clip(time - self._low, 0, self._stride - 1)
+
+    def time(self, group: np.ndarray, key: np.ndarray) -> np.ndarray:
+        """The time that a key stands for."""
+        return key - (group.astype(np.int64) * self._stride - self._low) if self._stride else key
 
 
 def cut(start: np.ndarray, end: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -30,11 +35,9 @@ def cut(start: np.ndarray, end: np.ndarray, points: np.ndarray) -> tuple[np.ndar
         return np.arange(len(start)), start, end
     row = np.repeat(np.arange(len(start)), count + 1)
     first = np.cumsum(count + 1) - (count + 1)
-    position = np.arange(len(row)) - first[row]
-    at = low[row] + position
-    last = position == count[row]
-    piece_start = np.where(position == 0, start[row], points[np.maximum(at - 1, 0)])
-    piece_end = np.where(last, end[row], points[np.minimum(at, len(points) - 1)])
+    after = np.arange(len(row)) + (low - first)[row]  # the point that ends each piece but the last of an interval
+    piece_start, piece_end = points[after - 1], points[np.minimum(after, len(points) - 1)]
+    piece_start[first], piece_end[first + count] = start, end
     return row, piece_start, piece_end
 
 
@@ -45,14 +48,6 @@ def overlaps(start: np.ndarray, end: np.ndarray, region_start: np.ndarray, regio
     nearest = np.searchsorted(region_end, start, side="right")
     inside = nearest < len(region_start)
     return inside & (region_start[np.minimum(nearest, len(region_start) - 1)] < end)
-
-
-def inside(point: np.ndarray, region_start: np.ndarray, region_end: np.ndarray) -> np.ndarray:
-    """Whether each point lies strictly inside one of the regions, which are ascending and disjoint."""
-    if not len(region_start):
-        return np.zeros(len(point), bool)
-    at = np.searchsorted(region_start, point, side="left") - 1
-    return (at >= 0) & (region_end[np.maximum(at, 0)] > point)
 
 
 def in_order(values: np.ndarray) -> np.ndarray:

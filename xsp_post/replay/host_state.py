@@ -1,7 +1,8 @@
 """Trace → what a host thread did at any time: its calls, ranges, and other recorded events.
 
-`HostState.pieces` cuts stretches of a thread's time where its state changes, and says of each piece the cause it
-would be of a wait, the call, and the innermost range.
+`HostState.watch` merges what was recorded of some threads into one line of times at which their state changes, and
+nests calls and ranges once. `HostState.pieces` cuts stretches of these threads' time along it, and says of each piece
+the cause it would be of a wait, the call, and the innermost range.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import Keys, cut, distinct, inside, overlaps
+from xsp_post.arrays.cutting import Keys, cut, distinct, in_order, overlaps
 from xsp_post.arrays.intervals import Nesting, nest, union
 from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.tree import NodeKind, Tree
@@ -28,6 +30,8 @@ _OVERHEADS = (
     "CUPTI", "dlopen", "TLS allocation", "Chunk Allocation", "Lazy", "Runtime Triggered Module Loading",
     "Module loading", "Instrumentation", "Activity Buffer", "Buffer Flush", "Command Buffer Full", "Overhead",
 )  # fmt: skip
+_LATEST = np.iinfo(np.int64).max
+_FEW = 4  # intervals a stretch: to look for those that overlap one costs more than it saves
 LONG_NS = 10_000  # operating-system, scheduler and sample rows are looked at in stretches longer than this
 
 
@@ -67,13 +71,53 @@ class Pieces:
 
 
 @dataclass
-class _Source:
-    """Intervals of host threads: what of them overlaps the stretches asked for."""
+class Stretch:
+    """Pieces of host time."""
 
     thread: np.ndarray
     start: np.ndarray
     end: np.ndarray
-    row: np.ndarray  # row in the frame they come from
+
+
+@dataclass
+class _Source(Stretch):
+    """Intervals of the watched threads, in any order; the last entry of ``row`` stands for none."""
+
+    row: np.ndarray  # row in the frame they come from, and −1
+
+    @cached_property
+    def nesting(self) -> Nesting:
+        return nest(self.thread, self.start, self.end)
+
+    def innermost(self, at: Stretch) -> np.ndarray:
+        """Position of the shortest interval around each piece, −1 for none."""
+        if len(self.row) == 1:
+            return np.full(len(at.start), -1, np.int32)
+        return self.nesting.innermost(at.thread, at.start, at.end)
+
+
+@dataclass
+class _Calls:
+    """API calls, and what each says of a wait; the last entry of each stands for no call."""
+
+    source: _Source
+    name: np.ndarray  # text id, −1 none
+    cause: np.ndarray  # `Cause`
+    yields: np.ndarray  # to the loss of the processor, which explains it better
+
+
+class _Watched:
+    """What was recorded of the watched threads in the time that will be asked about."""
+
+    calls: _Calls
+    ranges: _Source
+    overhead: _Source
+    os_calls: _Source
+    os_names: np.ndarray  # text ids, −1 last
+    descheduled: _Source
+    python: _Source
+    samples: tuple[np.ndarray, np.ndarray]  # keys of thread and time, ascending; text id of each sample's frame
+    edges: np.ndarray  # keys of thread and time at which any state changes, ascending
 
 
 class HostState:
@@ -97,39 +141,64 @@ class HostState:
         """The texts that `Pieces.call` numbers."""
         return with_more(self.tree.strings, self.texts)
 
-    def pieces(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> Pieces:
-        """What the threads did in these stretches, which are disjoint for each thread."""
-        if not len(start):
-            none = np.zeros(0, np.int64)
-            return Pieces(none, none, none, none.astype(np.int8), none, none, none.astype(bool))
-        self._since, self._until = int(start.min()), int(end.max())
-        keys = Keys(self._since, self._until, self._thread_count)
-        order = np.argsort(keys.of(thread, start), kind="stable")
-        self._regions = keys.of(thread, start)[order], keys.of(thread, end)[order]
-        self._keys = keys
-        calls, ranges = self._calls(), self._ranges()
-        overhead, os_calls, descheduled, samples = self._rest(thread, start, end)
-        points = self._points(calls, ranges, overhead, os_calls, descheduled)
-        row, low, high = cut(*self._regions, points)
-        row = order[row]
-        base = thread[row].astype(np.int64) * keys.stride - keys.low
-        at = Stretch(thread[row].astype(np.int64), low - base, high - base)
-        return self._label(row, at, calls, ranges, overhead, os_calls, descheduled, samples)
+    def watch(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+        """Get ready for questions about these stretches, which may overlap."""
+        is_watched = np.zeros(self._thread_count, bool)
+        is_watched[thread] = True
+        self._is_watched, self._number = is_watched, np.cumsum(is_watched, dtype=np.int32) - 1
+        self._since, self._until = int(start.min(initial=_LATEST)), int(end.max(initial=-_LATEST))
+        self._keys = keys = Keys(self._since, self._until, int(is_watched.sum()))
+        low = keys.of(self._number[thread], start)
+        order = in_order(low)
+        self._regions = union(low[order], keys.of(self._number[thread], end)[order])
+        seen = self._watched = _Watched()
+        seen.calls, seen.ranges = self._calls(), self._ranges()
+        seen.overhead, seen.python = (
+            self._chosen(frame) for frame in (self.tree.trace.profiler_overhead, self.tree.trace.python_frames)
+        )
+        self._take_rest(thread, start, end)
+        sources = (seen.calls.source, seen.ranges, seen.overhead, seen.os_calls, seen.descheduled)
+        edges = [keys.of(one.thread, times) for one in sources for times in (one.start, one.end)]
+        seen.edges = distinct(np.concatenate(edges))
 
-    # -- what there is in the stretches ----------------------------------------------------------
+    def pieces(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> Pieces:
+        """What the threads did in these stretches, all of which are watched."""
+        keys, thread = self._keys, self._number[thread]
+        row, low, high = cut(keys.of(thread, start), keys.of(thread, end), self._watched.edges)
+        of = thread[row]
+        at = Stretch(of, keys.time(of, low), keys.time(of, high))
+        return Pieces(row, at.start, at.end, *self._states(at))
+
+    # -- what there is in the watched time -------------------------------------------------------
 
     def _chosen(self, frame: pd.DataFrame, wanted: Callable[[np.ndarray], np.ndarray] | None = None) -> _Source:
-        """The intervals of a frame that overlap the stretches."""
+        """The intervals of a frame that overlap the watched time, of which ``wanted`` says that they count."""
         t, s, e = (frame[column].to_numpy() for column in _INTERVAL)
         near = np.flatnonzero((s < self._until) & (e > self._since))  # few, of a long recording
+        near = near[self._is_watched[t[near]] & (t[near] >= 0)]
         if wanted is not None:
             near = near[wanted(near)]
-        t, s, e = t[near].astype(np.int64), s[near], e[near]
-        hit = np.flatnonzero(overlaps(self._keys.of(t, s), self._keys.of(t, e), *self._regions))
-        return _Source(t[hit], s[hit], e[hit], near[hit])
+        t, s, e = self._number[t[near]], s[near], e[near]
+        if len(near) > _FEW * len(self._regions[0]):
+            hit = np.flatnonzero(overlaps(self._keys.of(t, s), self._keys.of(t, e), *self._regions))
+            t, s, e, near = t[hit], s[hit], e[hit], near[hit]
+        return _Source(t, s, e, np.append(near.astype(np.int32), np.int32(-1)))
 
-    def _calls(self) -> _Source:
-        return self._chosen(self.tree.trace.launches)
+    def _calls(self) -> _Calls:
+        """A call inside another that says nothing of itself counts as the outer one."""
+        launches = self.tree.trace.launches
+        source = self._chosen(launches.iloc[:0] if self._is_cpu_only() else launches)
+        name = np.append(launches["name_id"].to_numpy()[source.row[:-1]], np.int32(-1))
+        kind = call_classes(name[:-1].astype(np.int64), self.tree.strings)
+        parent = source.nesting.parent
+        counts = np.arange(len(kind) + 1)
+        inner = np.flatnonzero((parent >= 0) & (kind == int(CallClass.OTHER)))
+        while len(inner):  # as often as calls are nested
+            counts[inner] = parent[counts[inner]]
+            inner = inner[(parent[counts[inner]] >= 0) & (kind[counts[inner]] == int(CallClass.OTHER))]
+        kind, name = np.append(kind, np.int8(CallClass.OTHER))[counts], name[counts]
+        yields = (kind == int(CallClass.OTHER)) | (kind == int(CallClass.LAUNCH))
+        return _Calls(source, name, _OF_CALL[kind], yields)
 
     def _ranges(self) -> _Source:
         nodes = self.tree.nodes
@@ -141,91 +210,59 @@ class HostState:
 
         return self._chosen(nodes, is_range)
 
-    def _rest(
-        self, thread: np.ndarray, start: np.ndarray, end: np.ndarray
-    ) -> tuple[_Source, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-        overhead = self._chosen(self.tree.trace.profiler_overhead)
-        empty = pd.DataFrame({column: np.zeros(0, np.int64) for column in _INTERVAL})
-        long = end - start > LONG_NS
-        rows = self.tree.trace.host_rows
-        if rows is None or not long.any():
-            return overhead, empty.assign(name=""), empty, empty.assign(name="")
-        asked = np.unique(thread[long])
-        span = union(start[long], end[long])
-        known = rows.os_calls(asked, *span)
-        return overhead, known, rows.descheduled(asked, *span), rows.samples(asked, *span)
+    def _take_rest(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+        """Calls of the operating system, time without a processor, and samples around the long stretches."""
+        seen, rows = self._watched, self.tree.trace.host_rows
+        long = np.flatnonzero(end - start > LONG_NS)
+        known = samples = descheduled = pd.DataFrame({name: np.zeros(0, np.int64) for name in (*_INTERVAL, "name")})
+        if rows is not None and len(long):
+            asked = np.unique(thread[long])
+            order = in_order(start[long])
+            span = union(start[long][order], end[long][order])
+            known, descheduled, samples = (one(asked, *span) for one in (rows.os_calls, rows.descheduled, rows.samples))
+        seen.os_calls, seen.descheduled = (self._chosen(frame) for frame in (known, descheduled))
+        seen.os_names = np.append(self._ids_of(known["name"].to_numpy(object))[seen.os_calls.row[:-1]], -1)
+        of = samples["thread_index"].to_numpy()
+        mine = np.flatnonzero((of >= 0) & self._is_watched[of])
+        when = self._keys.of(self._number[of[mine]], samples["start_ns"].to_numpy()[mine])
+        order = in_order(when)
+        seen.samples = when[order], self._ids_of(samples["name"].to_numpy(object))[mine[order]]
 
-    def _points(self, calls: _Source, ranges: _Source, overhead: _Source, *frames: pd.DataFrame) -> np.ndarray:
-        """Where the state of a thread may change, ascending; only those inside the stretches."""
-        edges = [self._keys.of(s.thread, t) for s in (calls, ranges, overhead) for t in (s.start, s.end)]
-        for frame in frames:
-            of = frame["thread_index"].to_numpy()
-            edges += [self._keys.of(of, frame[c].to_numpy()) for c in ("start_ns", "end_ns")]
-        return distinct(np.concatenate([edge[inside(edge, *self._regions)] for edge in edges]))
+    # -- the state of a piece --------------------------------------------------------------------
 
-    # -- what a piece is -------------------------------------------------------------------------
+    def _states(self, at: Stretch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Cause, call, node and is_bare of pieces in which none changes (`Pieces`)."""
+        seen = self._watched
+        node = seen.ranges.row[seen.ranges.innermost(at)]
+        of_call = seen.calls.source.innermost(at)
+        cause, call = seen.calls.cause[of_call], seen.calls.name[of_call]
+        is_bare = (node < 0) & (call < 0)
+        if len(seen.os_calls.start) or len(seen.descheduled.start):
+            self._ask_system(at, cause, call, seen.calls.yields[of_call])
+        self._paint_overhead(at, cause, call)
+        bare = np.flatnonzero(is_bare)
+        is_bare[bare] = np.isin(cause[bare], (int(Cause.HOST_CODE), int(Cause.OS_CALL)))
+        self._name_host_code(at, cause, call)
+        return cause, call, node, is_bare
 
-    def _label(
-        self,
-        row: np.ndarray,
-        at: Stretch,
-        calls: _Source,
-        ranges: _Source,
-        overhead: _Source,
-        os_calls: pd.DataFrame,
-        descheduled: pd.DataFrame,
-        samples: pd.DataFrame,
-    ) -> Pieces:
-        count = len(row)
-        node = _innermost(ranges, at)
-        node = np.where(node >= 0, ranges.row[np.maximum(node, 0)], -1) if len(ranges.row) else node
-        cause = np.full(count, int(Cause.HOST_CODE), np.int8)
-        call = np.full(count, -1, np.int64)
-        found = _frame_innermost(descheduled, at)
-        cause[found >= 0] = int(Cause.DESCHEDULED)
-        found = _frame_innermost(os_calls, at)
-        hit = found >= 0
-        cause[hit] = int(Cause.OS_CALL)
-        if hit.any():
-            call[hit] = self._ids_of(os_calls["name"].to_numpy(object))[found[hit]]
-        in_call, name = self._in_call(calls, at)
-        is_host = in_call == int(CallClass.OTHER)
-        # a launch that took long because the thread lost its processor is explained by that
-        takes_over = (name >= 0) & ~((cause == int(Cause.DESCHEDULED)) & (is_host | (in_call == int(CallClass.LAUNCH))))
-        cause[takes_over] = _OF_CALL[in_call[takes_over]]
-        call[takes_over] = name[takes_over]
-        self._paint_overhead(overhead, at, cause, call)
-        is_bare = (node < 0) & (name < 0) & np.isin(cause, (int(Cause.HOST_CODE), int(Cause.OS_CALL)))
-        self._name_host_code(at, cause, call, samples)
-        return Pieces(row, at.start, at.end, cause, call, node, is_bare)
-
-    def _in_call(self, calls: _Source, at: Stretch) -> tuple[np.ndarray, np.ndarray]:
-        """Class and name of the call around each piece (name −1: none). A call inside another that says nothing of
-        itself counts as the outer one."""
-        none = np.zeros(len(at.start), np.int8), np.full(len(at.start), -1, np.int64)
-        if not len(calls.row) or self._is_cpu_only():
-            return none
-        launches = self.tree.trace.launches
-        name = launches["name_id"].to_numpy()[calls.row].astype(np.int64)
-        kind = call_classes(name, self.tree.strings)
-        nesting = nest(calls.thread, calls.start, calls.end)
-        found = nesting.innermost(at.thread, at.start, at.end)
-        for _ in range(int(nesting.depth.max(initial=0))):
-            outer = np.where(found >= 0, nesting.parent[np.maximum(found, 0)], -1)
-            climb = (outer >= 0) & (kind[np.maximum(found, 0)] == int(CallClass.OTHER))
-            if not climb.any():
-                break
-            found = np.where(climb, outer, found)
-        hit = found >= 0
-        return np.where(hit, kind[np.maximum(found, 0)], 0), np.where(hit, name[np.maximum(found, 0)], -1)
+    def _ask_system(self, at: Stretch, cause: np.ndarray, call: np.ndarray, yields: np.ndarray) -> None:
+        """What the operating system knows of pieces outside API calls; a call that ``yields`` and took long because the
+        thread lost its processor is explained by that, too."""
+        seen, is_free = self._watched, call < 0
+        in_system = seen.os_calls.innermost(at)
+        lost = (seen.descheduled.innermost(at) >= 0) & (in_system < 0) & (is_free | yields)
+        cause[lost], call[lost] = int(Cause.DESCHEDULED), -1
+        known = np.flatnonzero(is_free & (in_system >= 0))
+        cause[known], call[known] = int(Cause.OS_CALL), seen.os_names[in_system[known]]
 
     def _is_cpu_only(self) -> bool:
         """Operators of the CPU stand for calls and for kernels at once: they are not calls that one waits in."""
         devices = self.tree.trace.devices
         return bool(len(devices)) and "device_id" in devices and bool((devices["device_id"] < 0).all())
 
-    def _paint_overhead(self, overhead: _Source, at: Stretch, cause: np.ndarray, call: np.ndarray) -> None:
-        found = _innermost(overhead, at)
+    def _paint_overhead(self, at: Stretch, cause: np.ndarray, call: np.ndarray) -> None:
+        overhead = self._watched.overhead
+        found = overhead.innermost(at)
         hit = found >= 0
         if not hit.any():
             return
@@ -245,34 +282,35 @@ class HostState:
                 ids[name] = self.text_id(next((kind for kind in _OVERHEADS if text.startswith(kind)), "profiler"))
         return ids
 
-    def _name_host_code(self, at: Stretch, cause: np.ndarray, call: np.ndarray, samples: pd.DataFrame) -> None:
+    # -- host code, by the frame it was spent in -------------------------------------------------
+
+    def _name_host_code(self, at: Stretch, cause: np.ndarray, call: np.ndarray) -> None:
         """Long pieces of host code get the frame in which most of them was spent, where frames are known."""
         wanted = np.flatnonzero((cause == int(Cause.HOST_CODE)) & (call < 0) & (at.end - at.start > LONG_NS))
-        if not len(wanted):
-            return
-        call[wanted] = self._python_frame(Stretch(at.thread[wanted], at.start[wanted], at.end[wanted]))
-        if not len(samples):
-            return
-        of, when = samples["thread_index"].to_numpy(), samples["start_ns"].to_numpy()
-        first = self._keys.of(at.thread[wanted], at.start[wanted])
-        order = np.argsort(first)
-        position = np.searchsorted(first[order], self._keys.of(of, when), side="right") - 1
-        piece = wanted[order[np.maximum(position, 0)]]
-        hit = (position >= 0) & (at.thread[piece] == of) & (at.end[piece] > when)
-        if hit.any():
-            names = self._ids_of(samples["name"].to_numpy(object))[hit]
-            seen = pd.DataFrame({"piece": piece[hit], "name": names}).value_counts(sort=True).reset_index()
-            most = seen.drop_duplicates("piece")
-            call[most["piece"].to_numpy()] = most["name"].to_numpy()
+        long = Stretch(at.thread[wanted], at.start[wanted], at.end[wanted])
+        if len(self._watched.python.start):
+            call[wanted] = self._python_frame(long)
+        piece, name = self._most_sampled(long)
+        call[wanted[piece]] = name
+
+    def _most_sampled(self, at: Stretch) -> tuple[np.ndarray, np.ndarray]:
+        """Which stretches hold samples, and the frame that most of them are of; of equals the first one."""
+        when, names = self._watched.samples
+        low, high = (np.searchsorted(when, self._keys.of(at.thread, time)) for time in (at.start, at.end))
+        count = high - low
+        piece = np.repeat(np.arange(len(count)), count)
+        sample = np.arange(len(piece)) + np.repeat(low - (np.cumsum(count) - count), count)
+        width = max(len(self.tree.strings) + len(self.texts), 1) + 1
+        pair, begun, times = np.unique(piece * width + names[sample] + 1, return_index=True, return_counts=True)
+        order = np.lexsort((begun, -times, pair // width))
+        piece, name = pair[order] // width, pair[order] % width - 1
+        first = np.flatnonzero(np.diff(piece, prepend=-1))
+        return piece[first], name[first]
 
     def _python_frame(self, at: Stretch) -> np.ndarray:
         """Text id of the innermost Python frame that fills at least half of each piece, −1 none."""
-        frame = self.tree.trace.python_frames
-        result = np.full(len(at.start), -1, np.int64)
-        if not len(frame):
-            return result
-        near = self._chosen(frame)
-        nesting = nest(near.thread, near.start, near.end)
+        near = self._watched.python
+        nesting = near.nesting
         middle = (at.start + at.end) // 2  # what fills half of a piece holds its middle
         found = nesting.innermost(at.thread, middle, middle)
         for _ in range(int(nesting.depth.max(initial=-1)) + 1):
@@ -282,33 +320,12 @@ class HostState:
             if not short.any():
                 break
             found[short] = nesting.parent[found[short]]
+        result = np.full(len(at.start), -1, np.int64)
         hit = found >= 0
-        result[hit] = frame["name_id"].to_numpy()[near.row[found[hit]]]
+        result[hit] = self.tree.trace.python_frames["name_id"].to_numpy()[near.row[found[hit]]]
         return result
 
     def _ids_of(self, names: np.ndarray) -> np.ndarray:
         codes, used = pd.factorize(names)
         ids = np.array([*(self.text_id(str(text)) if text else -1 for text in used), -1], np.int64)
         return ids[codes]
-
-
-@dataclass
-class Stretch:
-    """Pieces of host time."""
-
-    thread: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-
-
-def _innermost(source: _Source, at: Stretch) -> np.ndarray:
-    """Position in ``source`` of the shortest interval around each piece, −1 for none."""
-    if not len(source.row):
-        return np.full(len(at.start), -1, np.int64)
-    nesting: Nesting = nest(source.thread, source.start, source.end)
-    return nesting.innermost(at.thread, at.start, at.end)
-
-
-def _frame_innermost(frame: pd.DataFrame, at: Stretch) -> np.ndarray:
-    thread, start, end = (frame[column].to_numpy().astype(np.int64) for column in _INTERVAL)
-    return _innermost(_Source(thread, start, end, np.arange(len(frame))), at)

@@ -8,7 +8,7 @@ nanosecond.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
@@ -22,8 +22,7 @@ from xsp_post.replay.gaps import Gaps, different, find_gaps, rows_of
 from xsp_post.replay.host_state import Cause, HostState, Pieces
 
 _NO_LAYER = -1
-# Gaps: what is needed beside them grows with their number; each block looks at all calls and ranges once.
-_AT_ONCE, _MOST_BLOCKS = 25_000, 16
+_AT_ONCE = 120_000  # gaps: what is made of them at once grows with their number
 # From the return of a launch call to the start on an idle device: what takes longer has waited for something.
 LATENCY_LIMIT_NS = 100_000
 FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
@@ -46,8 +45,30 @@ class Idle:
     strings: Strings
 
 
+@dataclass
+class _Launched:
+    """Of each gap the call that ended it, and of what ended before; −1 where it was not recorded."""
+
+    call: np.ndarray  # row of trace.launches: of the operation that ended the gap, of the last one after the last
+    thread: np.ndarray
+    returned: np.ndarray  # when the call was over; the gap's end after the last operation
+    thread_before: np.ndarray  # that launched the operation before
+
+
+@dataclass
+class _Parts:
+    """Pieces of gaps, in any order; ``at``: the row of the stretch that each is of."""
+
+    at: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    cause: np.ndarray
+    call: np.ndarray
+    node: np.ndarray
+
+
 class IdleBlocks:
-    """The gaps of every device, cut by cause, some hundred thousand at a time: memory holds one block."""
+    """The gaps of every device, cut by cause, some ten thousand at a time: memory holds one block."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -65,8 +86,10 @@ class IdleBlocks:
         edges = np.unique(np.concatenate(gaps.runs))
         runs = _runs_of_devices(tree, gaps)
         first_launches = _first_launches(tree)
+        launched = _launched(tree, gaps)
         for some in _blocks(gaps.device):
-            pieces = _explain(tree, state, gaps, *_cut_at_executions(tree, gaps, some, edges, runs))
+            _watch(state, gaps, launched, some)
+            pieces = _explain(tree, state, gaps, launched, *_cut_at_executions(tree, gaps, some, edges, runs))
             pieces["layer_node_id"] = _layers(tree, pieces)
             pieces["detail_id"] = _details(tree, state, pieces, first_launches)
             yield _coalesced(pieces)
@@ -81,11 +104,10 @@ def explain_idle(tree: Tree) -> Idle:
 
 def _blocks(device: np.ndarray) -> Iterator[slice]:
     """Stretches of gaps of one device: those of one thread are disjoint within a device only."""
-    at_once = max(_AT_ONCE, len(device) // _MOST_BLOCKS)
     begins = np.append(np.flatnonzero(np.diff(device, prepend=-1)), len(device))
     for first, last in zip(begins[:-1].tolist(), begins[1:].tolist()):
-        for low in range(first, last, at_once):
-            yield slice(low, min(low + at_once, last))
+        for low in range(first, last, _AT_ONCE):
+            yield slice(low, min(low + _AT_ONCE, last))
     if not len(device):
         yield slice(0, 0)
 
@@ -147,72 +169,65 @@ def _last_started(
     return found
 
 
+def _launched(tree: Tree, gaps: Gaps) -> _Launched:
+    launches, launch_id = tree.trace.launches, tree.activities["launch_id"].to_numpy()
+    is_tail = gaps.next < 0
+    # after the last operation it is the thread that launched that one
+    asked = np.where(is_tail, gaps.previous, gaps.next)
+    call, before = (np.where(rows >= 0, launch_id[rows], -1).astype(np.int32) for rows in (asked, gaps.previous))
+    if not len(launches):
+        return _Launched(call, call, gaps.end, call)
+    thread = np.append(launches["thread_index"].to_numpy(), np.int32(-1))
+    returned = np.where(is_tail | (call < 0), gaps.end, launches["end_ns"].to_numpy()[call])
+    return _Launched(call, thread[call], returned, thread[before])
+
+
+def _watch(state: HostState, gaps: Gaps, launched: _Launched, some: slice) -> None:
+    """Get ready what the threads did before each launch: the one that launched, and the one that launched before."""
+    start, thread, before = gaps.start[some], launched.thread[some], launched.thread_before[some]
+    middle = np.clip(launched.returned[some], start, gaps.end[some])
+    own = np.flatnonzero((launched.call[some] >= 0) & (middle > start))
+    other = own[(before[own] >= 0) & (before[own] != thread[own])]
+    rows = np.concatenate([own, other])
+    state.watch(np.concatenate([thread[own], before[other]]), start[rows], middle[rows])
+
+
 def _explain(
     tree: Tree,
     state: HostState,
     gaps: Gaps,
+    launched: _Launched,
     row: np.ndarray,
     start: np.ndarray,
     end: np.ndarray,
     iteration: np.ndarray,
 ) -> pd.DataFrame:
     """Pieces of one device: the host's part by its state, the rest by the way to the device."""
-    launches, launch_id = tree.trace.launches, tree.activities["launch_id"].to_numpy()
-    following, previous = gaps.next[row], gaps.previous[row]
-    is_tail = following < 0
-    # after the last operation it is the thread that launched that one
-    asked = np.where(is_tail, previous, following)
-    launch = np.where(asked >= 0, launch_id[asked], -1)
-    has = launch >= 0
-    safe = np.maximum(launch, 0)
-    if len(launches):
-        thread = np.where(has, launches["thread_index"].to_numpy()[safe], -1).astype(np.int64)
-        returned = np.where(is_tail, end, launches["end_ns"].to_numpy()[safe])
-    else:
-        thread, returned = np.full(len(row), -1, np.int64), end
-    middle = np.clip(returned, start, end)
-
+    has = launched.call[row] >= 0
+    middle = np.clip(launched.returned[row], start, end)
     host = np.flatnonzero(has & (middle > start))
+    thread = launched.thread[row]
     pieces = state.pieces(thread[host], start[host], middle[host])
     pieces.row = host[pieces.row]
-    parts = [_frame(pieces.row, pieces, gaps, row, iteration)]
-    if pieces.is_bare.any():
-        parts = _ask_previous_thread(tree, state, gaps, pieces, row, iteration, launch_id, thread)
+    parts = _ask_previous_thread(state, pieces, thread, launched.thread_before[row])
     _mark_communication(tree, state.talks, parts)
     late = np.flatnonzero(has & (end > middle))
-    parts.append(_on_the_way(tree, late, middle[late], end[late], gaps, row, iteration, launch))
+    parts.append(_on_the_way(tree, gaps, launched, late, middle[late], end[late], row[late]))
     lost = np.flatnonzero(~has)
-    parts.append(_piece_frame(lost, start[lost], end[lost], int(Cause.UNKNOWN), -1, -1, gaps, row, iteration))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _frame(at: np.ndarray, pieces: Pieces, gaps: Gaps, row: np.ndarray, iteration: np.ndarray) -> pd.DataFrame:
-    return _piece_frame(at, pieces.start, pieces.end, pieces.cause, pieces.call, pieces.node, gaps, row, iteration)
-
-
-def _piece_frame(
-    at: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-    cause: np.ndarray | int,
-    call: np.ndarray | int,
-    node: np.ndarray | int,
-    gaps: Gaps,
-    row: np.ndarray,
-    iteration: np.ndarray,
-) -> pd.DataFrame:
-    gap = row[at]
-    count = len(at)
+    unknown, none = np.full(len(lost), int(Cause.UNKNOWN), np.int8), np.full(len(lost), -1, np.int32)
+    parts.append(_Parts(lost, start[lost], end[lost], unknown, none, none))
+    whole = _Parts(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(_Parts)))
+    gap = row[whole.at]
     return pd.DataFrame(
         {
             "device": gaps.device[gap].astype(np.int16),
             "gap": gap.astype(np.int32),
-            "start_ns": start,
-            "end_ns": end,
-            "cause": np.broadcast_to(cause, count).astype(np.int8),
-            "call_id": np.broadcast_to(call, count).astype(np.int32),
-            "node_id": np.broadcast_to(node, count).astype(np.int32),
-            "iteration_index": iteration[at].astype(np.int32),
+            "start_ns": whole.start,
+            "end_ns": whole.end,
+            "cause": whole.cause,
+            "call_id": whole.call.astype(np.int32),
+            "node_id": whole.node.astype(np.int32),
+            "iteration_index": iteration[whole.at].astype(np.int32),
             "next_activity": gaps.next[gap].astype(np.int32),
             "previous_activity": gaps.previous[gap].astype(np.int32),
         },
@@ -220,46 +235,29 @@ def _piece_frame(
     )
 
 
-def _no_pieces() -> pd.DataFrame:
-    names = ("device", "gap", "start_ns", "end_ns", "cause", "call_id", "node_id", "iteration_index", "next_activity",
-             "previous_activity")  # fmt: skip
-    return pd.DataFrame({name: np.zeros(0, np.int64) for name in names})
-
-
-def _ask_previous_thread(
-    tree: Tree,
-    state: HostState,
-    gaps: Gaps,
-    pieces: Pieces,
-    row: np.ndarray,
-    iteration: np.ndarray,
-    launch_id: np.ndarray,
-    thread: np.ndarray,
-) -> list[pd.DataFrame]:
+def _ask_previous_thread(state: HostState, pieces: Pieces, thread: np.ndarray, before: np.ndarray) -> list[_Parts]:
     """Where the launching thread did nothing that was recorded, the work was still with the thread that launched
     the operation before (an autograd thread waits for the main thread): what that one did explains the wait."""
-    previous = gaps.previous[row[pieces.row]]
-    launch = np.where(previous >= 0, launch_id[previous], -1)
-    of_launch = tree.trace.launches["thread_index"].to_numpy()
-    other = np.where(launch >= 0, of_launch[np.maximum(launch, 0)], -1).astype(np.int64)
-    asked = np.flatnonzero(pieces.is_bare & (other >= 0) & (other != thread[pieces.row]))
-    kept = np.ones(len(pieces.row), bool)
+    own, other = thread[pieces.row], before[pieces.row]
+    asked = np.flatnonzero(pieces.is_bare & (other >= 0) & (other != own))
     if not len(asked):
-        return [_frame(pieces.row, pieces, gaps, row, iteration)]
+        return [_parts(pieces)]
     second = state.pieces(other[asked], pieces.start[asked], pieces.end[asked])
     # where that thread says nothing either, the first answer stays
     silent = np.bincount(second.row, weights=~second.is_bare, minlength=len(asked)) == 0
+    kept = np.ones(len(pieces.row), bool)
     kept[asked[~silent]] = False
     chosen = ~silent[second.row]
-    better = Pieces(*(getattr(second, name)[chosen] for name in second.__dataclass_fields__))
-    first = Pieces(*(getattr(pieces, name)[kept] for name in pieces.__dataclass_fields__))
-    return [
-        _frame(first.row, first, gaps, row, iteration),
-        _frame(pieces.row[asked[better.row]], better, gaps, row, iteration),
-    ]
+    second.row = pieces.row[asked[second.row]]
+    return [_parts(pieces, kept), _parts(second, chosen)]
 
 
-def _mark_communication(tree: Tree, talks: np.ndarray, parts: list[pd.DataFrame]) -> None:
+def _parts(pieces: Pieces, kept: np.ndarray | slice = slice(None)) -> _Parts:
+    columns = (pieces.row, pieces.start, pieces.end, pieces.cause, pieces.call, pieces.node)
+    return _Parts(*(values[kept] for values in columns))
+
+
+def _mark_communication(tree: Tree, talks: np.ndarray, parts: list[_Parts]) -> None:
     """Waiting inside a range in which ranks talk to one another (``talks``, by folded name) is communication (column in
     place)."""
     if not talks.any():
@@ -267,44 +265,39 @@ def _mark_communication(tree: Tree, talks: np.ndarray, parts: list[pd.DataFrame]
     folded, parent = tree.nodes["folded_id"].to_numpy(), tree.nodes["parent_id"].to_numpy()
     waits = (int(Cause.HOST_CODE), int(Cause.OS_CALL), int(Cause.SYNCHRONIZATION), int(Cause.DESCHEDULED))
     for part in parts:
-        node = part["node_id"].to_numpy().copy()
-        found = np.zeros(len(part), bool)
-        active = np.flatnonzero((node > 0) & np.isin(part["cause"].to_numpy(), waits))
+        node = part.node.copy()
+        found = np.zeros(len(node), bool)
+        active = np.flatnonzero((node > 0) & np.isin(part.cause, waits))
         while len(active):
             found[active] = talks[folded[node[active]]]
             active = active[~found[active]]
             node[active] = parent[node[active]]
             active = active[node[active] > 0]
-        part.loc[found, "cause"] = int(Cause.COMMUNICATION)
+        part.cause[found] = int(Cause.COMMUNICATION)
 
 
 def _on_the_way(
-    tree: Tree,
-    at: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-    gaps: Gaps,
-    row: np.ndarray,
-    iteration: np.ndarray,
-    launch: np.ndarray,
-) -> pd.DataFrame:
+    tree: Tree, gaps: Gaps, launched: _Launched, at: np.ndarray, start: np.ndarray, end: np.ndarray, gap: np.ndarray
+) -> _Parts:
     """From the launch call's return to the start on the device: latency; or the operation was launched while another
     one ran, on another stream or by the copy engine, and started only after that one had ended."""
     activities = tree.activities
-    following, previous = gaps.next[row[at]], gaps.previous[row[at]]
+    following, previous = gaps.next[gap], gaps.previous[gap]
     stream, kind = activities["stream_id"].to_numpy(), activities["kind"].to_numpy()
-    is_copy = (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
     has_previous = previous >= 0
     before = np.maximum(previous, 0)
-    differs = (stream[following] != stream[before]) | (is_copy[following] != is_copy[before])
-    launches = tree.trace.launches
-    returned = launches["end_ns"].to_numpy()[launch[at]]
-    queued = has_previous & differs & (returned <= gaps.start[row[at]])
+    differs = (stream[following] != stream[before]) | (_is_copy(kind[following]) != _is_copy(kind[before]))
+    returned = launched.returned[gap]
+    queued = has_previous & differs & (returned <= gaps.start[gap])
     queued |= end - np.maximum(start, returned) > LATENCY_LIMIT_NS
     cause = np.where(queued, int(Cause.QUEUED), int(Cause.LAUNCH_LATENCY)).astype(np.int8)
-    call = launches["name_id"].to_numpy()[launch[at]].astype(np.int64)
+    call = tree.trace.launches["name_id"].to_numpy()[launched.call[gap]]
     node = activities["node_id"].to_numpy()[following]
-    return _piece_frame(at, start, end, cause, call, node, gaps, row, iteration)
+    return _Parts(at, start, end, cause, call, node)
+
+
+def _is_copy(kind: np.ndarray) -> np.ndarray:
+    return (kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET)
 
 
 def _layers(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
