@@ -20,7 +20,7 @@ from xsp_post.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, NOT_REC
 from xsp_post.base.errors import XspPostError
 from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.names.families import without_tensor_cores
+from xsp_post.names.number_types import without_tensor_cores
 from xsp_post.replay.calls import LONG_HOST_NS
 from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.tables import MOST_OPERATIONS

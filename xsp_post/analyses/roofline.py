@@ -20,6 +20,7 @@ from xsp_post.analyses.frames import BoolArray, FloatArray, IntArray, divide, gr
 from xsp_post.analyses.options import ROOF_AUTO, Options
 from xsp_post.hardware.gpus import Peaks
 from xsp_post.hardware.peaks import PIPES
+from xsp_post.names.number_types import operand_kind, runs_on_tensor_cores
 
 MEMORY, COMPUTE, LATENCY, UNKNOWN = "memory", "compute", "latency", "unknown"
 BOUNDS = (MEMORY, COMPUTE, LATENCY, UNKNOWN)
@@ -275,13 +276,11 @@ def tensor_pipe(metric_source: str, kernel_name: str, known: Mapping[str, float]
     the most common. ``known`` are the GPU's peaks: a board without a separate fp16-accumulate peak uses
     fp16's, one without a bf16 peak is left unknown.
     """
-    for text in (metric_source.lower(), kernel_name.lower()):
-        pipe = _named_pipe(text)
-        if pipe == "fp16_tensor_fp16_accumulate" and known is not None and pipe not in known:
-            return "fp16_tensor"
-        if pipe:
-            return pipe
-    return "fp16_tensor"
+    pipe = _named_pipe(metric_source.lower())
+    if pipe == "fp16_tensor_fp16_accumulate" and known is not None and pipe not in known:
+        return "fp16_tensor"
+    kind = operand_kind(kernel_name)
+    return pipe or f"{kind if kind not in ('', 'fp32') else 'fp16'}_tensor"
 
 
 def _named_pipe(text: str) -> str:
@@ -293,16 +292,10 @@ def _named_pipe(text: str) -> str:
     return found[0] if len(kinds) == 1 else ""
 
 
-# Matrix products and convolutions that name their tensor instruction or tensor-op tile: cuBLAS, cuDNN, CUTLASS.
-_TENSOR_NAME = re.compile(
-    r"tensorop|xmma|16816|1688|884|16832|8816|hgmma|qgmma|igmma|utcmma|wgmma|tf32|hmma", re.IGNORECASE
-)
-
-
 @lru_cache(1 << 18)
 def pipe_of_name(kernel_name: str) -> str:
     """Which pipe a kernel's arithmetic goes through, from its name alone, for flop that were never counted.
 
     fp32 unless the name says tensor core: a guess that is only used where no counter is there to tell.
     """
-    return tensor_pipe("", kernel_name) if _TENSOR_NAME.search(kernel_name) else "fp32"
+    return tensor_pipe("", kernel_name) if runs_on_tensor_cores(kernel_name) else "fp32"

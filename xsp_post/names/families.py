@@ -117,15 +117,6 @@ def matches(names: Iterable[str], pattern: str) -> np.ndarray:
     return patterns.found_in([name[:_LONGEST] for name in different], f"(?i){pattern}")[codes]
 
 
-_SIMT = r"sgemm|simt|_fp32_|scudnn|gemv.*float"
-_TENSOR = r"tensorop|tf32|s1688|s16816|h1688|h16816|wgmma|xmma|nvjet|bf16"
-
-
-def without_tensor_cores(names: Sequence[str]) -> np.ndarray:
-    """Which names of matrix kernels are of kernels that use no tensor cores; shapes (n,) → (n,)."""
-    return matches(names, _SIMT) & ~matches(names, _TENSOR)
-
-
 # A name longer than this says what it is in its first part; hostile names must not cost time.
 _LONGEST = 2000
 

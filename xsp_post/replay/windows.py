@@ -17,7 +17,8 @@ from xsp_post.arrays.intervals import union
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
-from xsp_post.names.families import BROAD, FAMILIES, OTHER, PRODUCTS, family_index, matches, without_tensor_cores
+from xsp_post.names.families import BROAD, FAMILIES, OTHER, PRODUCTS, family_index, matches
+from xsp_post.names.number_types import without_tensor_cores
 from xsp_post.replay.gaps import device_codes, different, execution_intervals, rows_of
 
 # Where a piece of time lies.

@@ -9,11 +9,12 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.model.tree import Attribution, NodeKind, Tree
+from xsp_post.names.number_types import operand_kind
 from xsp_post.tree_steps.expert_products import OPERATOR, expert_arguments
 from xsp_post.tree_steps.layering import inherit
 from xsp_post.work.amounts import Amounts
 from xsp_post.work.catalogue import is_known, is_wrapper, takes_step, work_of
-from xsp_post.work.dtypes import kind_in_kernel_name, kind_of, pipe_of
+from xsp_post.work.dtypes import kind_of, pipe_of
 from xsp_post.work.signature import read_signature
 from xsp_post.work.steps import Step, read_step
 
@@ -178,7 +179,7 @@ def _kinds(
     """The different calls and the number of each call among them. All arrays are one value per call."""
     of_step = np.where(np.array([takes_step(one) for one in names] + [False])[name], step, -1)
     kernel_code, kernel_texts = pd.factorize(kernel_names)
-    kind_code, kernel_kinds = pd.factorize(np.array([kind_in_kernel_name(one) for one in kernel_texts], object))
+    kind_code, kernel_kinds = pd.factorize(np.array([operand_kind(one) for one in kernel_texts], object))
     pipes, pipe_texts = pd.factorize(np.array([pipe_of("fp32", one) for one in kernel_texts], object))
     columns = [name, text, of_step]
     columns += [kind_code[kernel_code], pipes[kernel_code]] if len(kernel_texts) else [np.zeros(0, np.int64)] * 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from xsp_post.names.number_types import runs_on_tensor_cores
+
 # Kineto writes C++ names; framework and Triton names stand beside them.
 _BITS = {
     "double": 64, "float64": 64, "long int": 64, "long": 64, "int64": 64, "c10::complex<float>": 64,
@@ -23,13 +25,6 @@ _FLOATING = {
     "c10::float4_e2m1fn_x2": "fp4", "fp4": "fp4",
 }  # fmt: skip
 _INTEGER = ("signed char", "char", "int8", "i8", "c10::qint8", "c10::quint8", "unsigned char", "uint8", "byte")
-_IN_KERNEL_NAME = (
-    ("bf16", r"bf16|bfloat16|__nv_bfloat16|_bbs_|b16b16"),
-    ("fp8", r"e4m3|e5m2|float8|fp8"),
-    ("fp16", r"c10::half|__half|_half|fp16|h16816|h1688|h884|f16f16|_f16_|s16816|hgemm|_hhs_|(?<![a-z])half"),
-    ("fp64", r"dgemm|double|f64|d884"),
-    ("fp32", r"sgemm|float|f32|_sss_"),
-)
 
 
 def element_bytes(dtype: str) -> float | None:
@@ -46,20 +41,10 @@ def kind_of(dtype: str) -> str:
     return _FLOATING.get(name, "int8" if name in _INTEGER else "")
 
 
-def kind_in_kernel_name(kernel_name: str) -> str:
-    """The element type a kernel's name tells; '' where it tells none. A mixed name gives the narrower operand."""
-    lower = kernel_name.lower()
-    return next((kind for kind, words in _IN_KERNEL_NAME if re.search(words, lower)), "")
-
-
-# Matrix products and convolutions that name their tensor instruction or tensor-op tile: cuBLAS, cuDNN, CUTLASS.
-_TENSOR_NAME = re.compile(r"tensorop|xmma|16816|1688|884|16832|8816|[hq]gmma|wgmma|utcmma|tf32|dmma", re.I)
-
-
 def pipe_of(kind: str, kernel_name: str) -> str:
     """The pipe that products of an element type go through. fp32 and fp64 use tensor cores where the kernel says so."""
     if kind == "fp32":
-        return "tf32_tensor" if _TENSOR_NAME.search(kernel_name) else "fp32"
+        return "tf32_tensor" if runs_on_tensor_cores(kernel_name) else "fp32"
     if kind == "fp64":
         return "fp64_tensor" if re.search(r"dmma|d884|tensorop", kernel_name, re.I) else "fp64"
     return f"{kind}_tensor" if kind in ("fp16", "bf16", "fp8", "fp4", "int8") else ""
