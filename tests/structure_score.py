@@ -53,15 +53,18 @@ class Score:
     warmup: Answer
 
 
+def found_groups(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
+    """The execution and the layer of each activity, negative for none; shape (activities,) each."""
+    home = tree.activities["layer_node_id"].to_numpy()
+    is_layer = (home >= 0) & (tree.nodes["level"].to_numpy()[np.maximum(home, 0)] == int(Level.LAYER))
+    return tree.activities["iteration_index"].to_numpy(), np.where(is_layer, home, NOTHING)
+
+
 def score(tree: Tree, truth: Truth) -> Score:
     """Judge a tree by the truth of its program."""
-    activities = tree.activities
-    kinds = activities["kind"].to_numpy()
+    kinds = tree.activities["kind"].to_numpy()
     work = np.flatnonzero((kinds == ActivityKind.KERNEL) | (kinds == ActivityKind.GRAPH))
-    execution = activities["iteration_index"].to_numpy()[work]
-    home = activities["layer_node_id"].to_numpy()[work]
-    is_layer = tree.nodes["level"].to_numpy()[np.maximum(home, 0)] == int(Level.LAYER)
-    layer = np.where((home >= 0) & is_layer, home, NOTHING)
+    execution, layer = (group[work] for group in found_groups(tree))
     return Score(
         best(execution, [one[work] for one in truth.executions], is_counted=True),
         best(layer, [one[work] for one in truth.layers]),
