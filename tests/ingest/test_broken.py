@@ -23,6 +23,7 @@ from xsp_post.ingest import ncu_child, sqlite_tables, trace_events
 from xsp_post.ingest.sources import load
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import Request, WantedColumn, whole
+from xsp_post.model.trace import ActivityKind
 from xsp_post.tree_tables.devices import devices_frame
 
 
@@ -50,6 +51,14 @@ def test_a_private_value_stays_out_of_the_sentence(broken):
     assert error.code == "capture-bad-column" and "CUPTI_ACTIVITY_KIND_MEMCPY.end" in error.message
 
 
+def test_what_stands_for_a_row_number_is_for_sqlite_to_say(broken):
+    """INTEGER PRIMARY KEY, a newline, DESC: the durations once were row numbers."""
+    trace = load(broken / "decode_pk_newline_desc.sqlite").trace
+    kernels = trace.activities[trace.activities["kind"] == int(ActivityKind.KERNEL)]
+    assert (len(kernels), int((kernels["end_ns"] - kernels["start_ns"]).sum())) == (59, 589_147)
+    assert "decoded-otherwise" not in finding_codes(broken / "decode_pk_newline_desc.sqlite")
+
+
 @pytest.mark.parametrize(("name", "table"), [("infview", KERNEL), ("infview_meta", "META_DATA_CAPTURE")])
 def test_an_endless_view_is_refused_by_name(broken, name, table):
     error = refused(broken / f"{name}.sqlite")
@@ -65,6 +74,18 @@ def test_a_write_ahead_log_is_not_ignored_and_nothing_stays_beside_it(broken, tm
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     assert refused(folder / "w2.sqlite").code == "capture-unmerged"
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_a_version_of_thousands_of_digits(broken):
+    loaded = load(broken / "export_meta_5000_digits.sqlite").trace
+    assert "unknown-schema" in {one.code for one in loaded.findings} and len(loaded.provenance.schema_version) <= 100
+    assert (loaded.activities["kind"] == int(ActivityKind.KERNEL)).sum() == 59
+
+
+def test_times_that_lie_years_apart(broken):
+    with pytest.raises(CaptureError) as caught:
+        build_tree(load(broken / "kineto_times_beyond_64_bits.pt.trace.json.gz").trace)
+    assert caught.value.code == "capture-times-apart" and "53.4 years apart" in caught.value.message
 
 
 # -- made here ------------------------------------------------------------------------------------------

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from xsp_post.base.errors import CaptureError
-from xsp_post.ingest import sqlite_pages
+from xsp_post.ingest import sqlite_pages, sqlite_tables
 from xsp_post.ingest.nsys_strings import numbers
+from xsp_post.ingest.sqlite_pages.asked import quoted
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import NULL, Request, WantedColumn
 
@@ -98,7 +101,7 @@ def test_what_is_unusual_is_left_to_sqlite(tmp_path, change):
     "columns",
     [
         "id INTEGER PRIMARY KEY, big INTEGER, skipped, small, text TEXT, last) WITHOUT ROWID --",
-        "id INTEGER PRIMARY KEY DESC, big INTEGER, skipped, small, text TEXT, last",
+        "id INTEGER PRIMARY KEY, big INTEGER, skipped, small, text TEXT, last) WITHOUT\n  ROWID --",
         "id INTEGER PRIMARY KEY, big INTEGER, skipped, small, text TEXT, last, twice AS (2 * id)) --",
     ],
 )
@@ -146,3 +149,120 @@ def test_a_column_of_one_value_takes_no_memory_until_a_row_differs(tmp_path):
     assert [(values[0], values[-1], len(values)) for values in columns.values()] == [
         (-5, -5, count), (7, 8, count), (1 << 40, 1 << 40, count), (-1, -1, count), (0, count - 1, count),
     ]  # fmt: skip
+
+
+# -- tables of any kind -------------------------------------------------------------------------------------
+
+KEYS = ["INTEGER PRIMARY KEY", "INTEGER PRIMARY KEY\nDESC", "INTEGER /* a */ PRIMARY  KEY ASC",
+        "integer primary key --", "INT PRIMARY KEY", "INTEGER UNIQUE", "BIGINT PRIMARY KEY",
+        "INTEGER CONSTRAINT DESC PRIMARY KEY NOT NULL",
+        "INTEGER PRIMARY KEY AUTOINCREMENT", "INTEGER DEFAULT 7", "INTEGER NOT NULL"]  # fmt: skip
+OTHERS = ["INTEGER", "", "BLOB", "REAL", "TEXT", "NUMERIC", "INTEGER NOT NULL", "INTEGER DEFAULT 4 UNIQUE"]
+NAMES = ["big", "text", "rowid", "ROWID", "_rowid_", "oid", "small", "last", "a b", 'q"', "DESC"]
+
+
+def drawn(path, seed):
+    """A database whose table ``t`` has a schema, a history and rows drawn at random; its columns."""
+    draw = random.Random(seed)
+    names = {"id": None, **{name.lower(): name for name in draw.sample(NAMES, draw.randint(2, 8))}}
+    columns = [f"id {draw.choice(KEYS)}\n"]
+    columns += [f'"{name.replace(chr(34), chr(34) * 2)}" {draw.choice(OTHERS)}' for name in list(names.values())[1:]]
+    kinds = [
+        lambda: draw.randint(-300, 300),
+        lambda: draw.choice((0, 1, None)),
+        lambda: draw.randint(-(2**63), 2**63 - 1),
+    ]
+    if draw.random() < 0.4:
+        kinds += [
+            lambda: "ä" * draw.randint(0, 200),
+            lambda: draw.randint(0, 99) / 8,
+            lambda: b"x" * draw.randint(0, 900),
+        ]
+    table_end = draw.choice(["", "", "", "WITHOUT  ROWID", "without\nrowid"]) if "PRIMARY" in columns[0].upper() else ""
+    if draw.random() < 0.1:
+        columns.append("made AS (id + 1)" + draw.choice((" STORED", "")))
+    columns.insert(0, columns.pop(0)) if draw.random() < 0.7 else columns.append(columns.pop(0))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA page_size={draw.choice((512, 1024, 4096, 65536))}")
+        connection.execute(f"PRAGMA encoding='{draw.choice(('UTF-8', 'UTF-8', 'UTF-8', 'UTF-16'))}'")
+        connection.execute(f"PRAGMA auto_vacuum={draw.choice((0, 0, 1))}")
+        try:
+            connection.execute(f"CREATE TABLE t ({', '.join(columns)}) {table_end}")
+        except sqlite3.OperationalError:  # AUTOINCREMENT and WITHOUT ROWID, two names for one column
+            return None
+        stored = [row[1] for row in connection.execute("PRAGMA table_xinfo(t)") if not row[6]]
+        marks = f"INSERT OR IGNORE INTO t ({', '.join(map(quoted, stored))}) VALUES ({', '.join('?' * len(stored))})"
+        for _ in range(draw.choice((0, 1, 40, 400))):
+            row = [draw.randint(-500, 10**12) if name == "id" else draw.choice(kinds)() for name in stored]
+            try:
+                connection.execute(marks, row)
+            except sqlite3.IntegrityError:  # a text as row number
+                continue
+        if draw.random() < 0.3:
+            connection.execute("DELETE FROM t WHERE id % 3 = 0")
+        if draw.random() < 0.2:
+            connection.execute(
+                f"ALTER TABLE t ADD COLUMN added {draw.choice(('INTEGER', 'TEXT', 'INTEGER DEFAULT 4'))}"
+            )
+        connection.commit()
+        if draw.random() < 0.2:
+            connection.execute("VACUUM")
+        return [row[1] for row in connection.execute("PRAGMA table_xinfo(t)")]
+
+
+def test_tables_drawn_at_random_are_read_as_sqlite_reads_them(tmp_path):
+    decoded_count = read_count = 0
+    for seed in range(90):
+        path = tmp_path / f"{seed}.sqlite"
+        columns = drawn(path, seed)
+        if columns is None:
+            continue
+        for name in sorted({*columns} - {"ROWID"}):  # which asks for the number of the row
+            as_text = seed % 4 == 0
+            request = Request("t", (WantedColumn(name, "x", b"" if as_text else NULL), WantedColumn("ROWID", "row")))
+            tables = SqliteTables(path)
+            tables.columns("t")
+            found = tables._decode(request)
+            assert tables.findings == []
+            with closing(sqlite3.connect(path)) as connection:
+                said = [value for (value,) in connection.execute(f"SELECT {quoted(name)} FROM t")]
+            if as_text and any(isinstance(value, (float, bytes)) for value in said):
+                continue  # how a float is written depends on the version of SQLite
+            said = [("" if as_text else NULL) if value is None else value for value in said]
+            said = sorted([str(value).encode() for value in said] if as_text else said, key=repr)
+            read_count += 1
+            if found is not None:
+                decoded_count += 1
+                assert sorted(found.column("x").to_pylist(), key=repr) == said, (seed, name)
+                continue
+            try:
+                whole = tables.read([request])[0].column("x").to_pylist()
+            except CaptureError as error:
+                assert error.code == "capture-bad-column" and not as_text
+            else:
+                numbers_said = said if as_text else map(int, said)  # a text of digits is a number too
+                assert sorted(whole, key=repr) == sorted(numbers_said, key=repr), (seed, name)
+    assert decoded_count > read_count / 6
+
+
+@pytest.mark.parametrize("change", ["row_number", "columns"])
+def test_a_table_decoded_wrongly_is_read_by_sqlite_and_said(tmp_path, monkeypatch, change):
+    path = make(tmp_path / "a.sqlite", rows_of_all_sizes(300))
+    right = sqlite_tables.asked.stored
+
+    def wrong(*arguments):
+        stored = right(*arguments)
+        changed = (
+            {"row_number": "small"}
+            if change == "row_number"
+            else {"columns": ("id", "big", "skipped", "last", "text", "small")}
+        )
+        return replace(stored, **changed)
+
+    monkeypatch.setattr(sqlite_tables.asked, "stored", wrong)
+    request = Request("t", (WantedColumn("id", "id"), WantedColumn("small", "small")))
+    tables = SqliteTables(path)
+    found = tables.read([request])[0]
+    assert [(one.code, one.count, one.example) for one in tables.findings] == [("decoded-otherwise", 300, "t")]
+    with closing(sqlite3.connect(path)) as connection:
+        assert list(zip(*found.to_pydict().values())) == connection.execute("SELECT id, small FROM t").fetchall()

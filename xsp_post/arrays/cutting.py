@@ -6,12 +6,11 @@ import numpy as np
 
 
 class Keys:
-    """One ascending number for (group, time), so that one search serves all groups; of a single group the time."""
+    """One ascending number for (group, time), so that one search serves all groups; of a single group the time.
+    `checks.check_trace` refuses times and threads for which 64 bits do not suffice."""
 
     def __init__(self, low: int, high: int, group_count: int) -> None:
         self._low, self._stride = (low, max(high - low, 0) + 2) if group_count > 1 else (0, 0)
-        # a stride that leaves no room for the groups would wrap: 10³ threads and 100 days fit
-        assert group_count * self._stride < np.iinfo(np.int64).max, "times or threads beyond what 64 bits hold"
 
     def of(self, group: np.ndarray, time: np.ndarray) -> np.ndarray:
         """Times of several groups that are outside the range given count as its ends."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xsp_post.base.errors import CaptureError
+from xsp_post.base.findings import Finding
 from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_table
 
 
@@ -33,6 +34,7 @@ class FolderTables:
         self._files = {file.stem: file for file in inside if file.suffix in self._suffixes and file.is_file()}
         self._schemas: dict[str, pa.Schema] = {}
         self.row_counts: dict[str, int] = {}  # by table
+        self.findings: list[Finding] = []
 
     def tables(self) -> frozenset[str]:
         return frozenset(self._files)

@@ -59,6 +59,7 @@ _NVPROF_TABLES = {"StringTable", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"}
 _EXPORT_KEYS = ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 _PARTIAL_KEYS = ("EXPORT_PARAM_TABLES_TO_EXPORT", "EXPORT_PARAM_TIMES_TO_EXPORT", "EXPORT_PARAM_TIME_SHIFT")
 _MODULE_LOADING_TYPES = (2, 6, 7)  # driver JIT, runtime-triggered module loading, lazy function loading
+_LONGEST_VERSION = 100  # characters
 _MODULE_LOADING_CALLS = ("cuLibraryLoad", "cuModuleLoad")
 
 
@@ -142,7 +143,7 @@ class _Reader:
             shown = "; ".join(f"{k.removeprefix('EXPORT_PARAM_')}={self.meta[k]}" for k in partial)
             self.findings.append(finding("partial-export", count=len(partial), example=shown))
         major = version.split(".")[0]
-        if major.isdigit() and int(major) > 3:
+        if major.isdecimal() and int(major[:9]) > 3:  # Python converts no number of thousands of digits
             self.findings.append(finding("unknown-schema", example=version))
         start = self.source.rows(self._table("TARGET_INFO_SESSION_START_TIME"), ("utcEpochNs",))
         driver = [
@@ -154,7 +155,7 @@ class _Reader:
             source_name=self.source.path.name,
             collector="nsys",
             tool_version=self._product(),
-            schema_version=version,
+            schema_version=version[:_LONGEST_VERSION],
             session_start_utc_ns=whole(start[0][0]) if start else -1,
             is_partial=bool(partial),
             file_operation_count=sum(self.source.row_counts.get(self._table(t), 0) for t in _DEVICE_TABLES.values()),
@@ -172,6 +173,7 @@ class _Reader:
     def trace(self) -> Trace:
         wanted = requests(self.source)
         tables = dict(zip(wanted, self.source.read(list(wanted.values()))))
+        self.findings += self.source.findings
         self._require_columns(wanted, tables)
         self.strings = interner(tables["strings"])
         self._number_processes_and_threads(tables)

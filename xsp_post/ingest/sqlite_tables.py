@@ -1,6 +1,7 @@
 """Captures in: the tables of one SQLite file as Arrow columns, read-only.
 
-Ordinary tables are decoded from the file's pages (`sqlite_pages`). All others, and what looks damaged, are read through
+Ordinary tables are decoded from the file's pages (`sqlite_pages`), and SQLite is asked for some of their rows. All
+others, what looks damaged, and a table of which SQLite says otherwise are read through
 ADBC in slices of row numbers on two threads (the driver releases the GIL); every expression is given one type with
 COALESCE, because the driver infers a column's type from its first rows. The rows read are compared with SQLite's own
 count, since slices miss rows of a b-tree whose row numbers are out of order.
@@ -21,7 +22,10 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from xsp_post.base.errors import CaptureError
+from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import files, sqlite_pages
+from xsp_post.ingest.sqlite_pages import asked
+from xsp_post.ingest.sqlite_pages.asked import quoted
 from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_table, unexpected_type
 
 _SLICE_ROWS = 262_144
@@ -40,7 +44,7 @@ class _Held:
 
     columns: frozenset[str]
     never_null: frozenset[str]
-    has_row_numbers: bool
+    row_number: str  # the name of a row's number in a query, '' where rows have none
     kind: str = "table"
     stored: sqlite_pages.Stored | None = None  # where its rows lie; None: only SQLite knows
 
@@ -52,8 +56,10 @@ class SqliteTables:
         self.path = path
         self._uri = self._readable_uri()
         self._schema: dict[str, _Held] = {}
+        self._is_utf8 = True
         self._ahead: tuple[list[Request], Future[list[pa.Table]]] | None = None
         self.row_counts: dict[str, int] = {}  # by table: what SQLite counts in the file
+        self.findings: list[Finding] = []
 
     # -- opening ------------------------------------------------------------------------------------
 
@@ -116,10 +122,11 @@ class SqliteTables:
             try:
                 with closing(self.connect()) as connection:
                     names = connection.execute(
-                        "SELECT name, type, sql, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
+                        "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
                     ).fetchall()
-                    for name, kind, sql, root_page in names:
-                        self._schema[name] = _held(connection, name, kind, (sql or "").upper(), root_page)
+                    self._is_utf8 = connection.execute("PRAGMA encoding").fetchone()[0] == "UTF-8"
+                    for name, kind, root_page in names:
+                        self._schema[name] = _held(connection, name, kind, root_page)
             except _DAMAGE as error:
                 raise self._damaged(error) from error
         return frozenset(self._schema)
@@ -195,9 +202,15 @@ class SqliteTables:
             with closing(self.connect()) as connection, closing(sqlite_pages.PageFile(self.path)) as file:
                 connection.execute("BEGIN")
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on nobody may write
-                return sqlite_pages.read_table(file, stored, request, count)
+                places = asked.sample(count)
+                table, row_numbers = sqlite_pages.read_table(file, stored, request, count, places)
+                query = f"{self._select(request)} WHERE {self._schema[request.table].row_number} = ?"
+                if asked.is_confirmed(connection, query, request, table.take(pa.array(places)), row_numbers):
+                    return table
         except (sqlite_pages.Unusual, IndexError, OSError, *_DAMAGE):  # IndexError: beyond the page
             return None
+        self.findings.append(finding("decoded-otherwise", count=count, example=request.table))
+        return None
 
     def _read_in_one_scan(self, request: Request) -> pa.Table:
         """All rows from first to last page. CaptureError when even so fewer come than SQLite counts."""
@@ -221,20 +234,22 @@ class SqliteTables:
 
     def _select(self, request: Request) -> str:
         held = self._schema[request.table]
-        row_number = "rowid" if held.has_row_numbers else "row_number() OVER ()"
-        select = ", ".join(f"{_expression(w, held, row_number)} AS {quoted(w.alias)}" for w in request.wants)
+        row_number = held.row_number or "row_number() OVER ()"
+        select = ", ".join(
+            f"{_expression(w, held, row_number, self._is_utf8)} AS {quoted(w.alias)}" for w in request.wants
+        )
         return f"SELECT {select} FROM {quoted(request.table)}"
 
     def _queries(self, request: Request) -> list[str]:
-        query = self._select(request)
-        if not self._schema[request.table].has_row_numbers:
+        query, row = self._select(request), self._schema[request.table].row_number
+        if not row:
             return [query]
         try:
             with closing(self.connect()) as connection:
                 # two sub-queries: each is answered from the edge of the tree, both at once would scan
                 table = quoted(request.table)
                 low, high = connection.execute(
-                    f"SELECT (SELECT min(rowid) FROM {table}), (SELECT max(rowid) FROM {table})"
+                    f"SELECT (SELECT min({row}) FROM {table}), (SELECT max({row}) FROM {table})"
                 ).fetchone()
         except _DAMAGE as error:
             raise self._damaged(error) from error
@@ -243,7 +258,7 @@ class SqliteTables:
         if high - low > 50 * 1_000_000:  # sparse or enormous row numbers: one scan
             return [query]
         return [
-            f"{query} WHERE rowid BETWEEN {first} AND {min(first + _SLICE_ROWS - 1, high)}"
+            f"{query} WHERE {row} BETWEEN {first} AND {min(first + _SLICE_ROWS - 1, high)}"
             for first in range(low, high + 1, _SLICE_ROWS)
         ]
 
@@ -267,29 +282,19 @@ class SqliteTables:
             raise self._damaged(error) from error
 
 
-def _held(connection: sqlite3.Connection, name: str, kind: str, sql: str, root_page: int) -> _Held:
+def _held(connection: sqlite3.Connection, name: str, kind: str, root_page: int) -> _Held:
     """A view is not looked into; neither is a virtual table, whose module may be any program."""
-    if kind == "table" and sql.startswith("CREATE VIRTUAL"):
+    if kind == "table" and not root_page:
         kind = "virtual table"
     if kind != "table":
-        return _Held(frozenset(), frozenset(), False, kind)
-    info = connection.execute(f"PRAGMA table_info({quoted(name)})").fetchall()
-    return _Held(
-        frozenset(row[1] for row in info),
-        frozenset(row[1] for row in info if row[3]),
-        "WITHOUT ROWID" not in sql,
-        stored=_stored(connection, name, sql, root_page),
-    )
-
-
-def _stored(connection: sqlite3.Connection, name: str, sql: str, root_page: int) -> sqlite_pages.Stored | None:
-    """Where the rows lie, unless values are computed or the row number may stand in a column of another name."""
+        return _Held(frozenset(), frozenset(), "", kind)
     info = connection.execute(f"PRAGMA table_xinfo({quoted(name)})").fetchall()
-    if "WITHOUT ROWID" in sql or " DESC" in sql or any(row[6] for row in info):
-        return None
-    keys = [row for row in info if row[5]]
-    is_number = len(keys) == 1 and keys[0][2].upper() == "INTEGER"
-    return sqlite_pages.Stored(root_page, tuple(row[1] for row in info), keys[0][1] if is_number else "")
+    columns = frozenset(row[1] for row in info)
+    row_number = asked.row_number_name(connection, name, columns)
+    return _Held(
+        columns, frozenset(row[1] for row in info if row[3]), row_number,
+        stored=asked.stored(connection, name, info, root_page) if row_number else None,
+    )  # fmt: skip
 
 
 def _typed(path: Path, request: Request, batches: pa.RecordBatchReader) -> tuple[pa.Table, int]:
@@ -319,11 +324,7 @@ def _place_of(request: Request, error: pa.ArrowException) -> str:
     return f"{request.table}.{column}" if column else request.table
 
 
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _expression(want: WantedColumn, held: _Held, row_number: str) -> str:
+def _expression(want: WantedColumn, held: _Held, row_number: str, is_utf8: bool) -> str:
     literal = "x''" if isinstance(want.default, bytes) else repr(want.default)
     if want.column == "ROWID":
         return row_number
@@ -331,7 +332,8 @@ def _expression(want: WantedColumn, held: _Held, row_number: str) -> str:
     if not column:
         return literal
     if isinstance(want.default, bytes):
-        return f"COALESCE(CAST({quoted(column)} AS BLOB), x'')"
+        # of UTF-8 the bytes, which need not be text; other encodings SQLite translates
+        return f"CAST(COALESCE({quoted(column)}, '') AS {'BLOB' if is_utf8 else 'TEXT'})"
     if isinstance(want.default, float):
         # NaN cannot be written in SQL: −∞ stands for it and for NULL (see `floats`)
         return f"COALESCE(CAST({quoted(column)} AS REAL), -9e999)"

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xsp_post.base.errors import CaptureError
+from xsp_post.base.findings import Finding
 
 NULL = np.iinfo(np.int64).min  # stands for SQL NULL where NULL differs from every value
 
@@ -71,6 +72,7 @@ class TableSource(Protocol):
 
     path: Path
     row_counts: dict[str, int]  # by table that was read: its rows, as the file itself counts them
+    findings: list[Finding]  # about tables that were read
 
     def columns(self, table: str) -> frozenset[str]:
         """Column names; empty when the table is not there."""

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.rollup import holds, sums_per_node
-from xsp_post.base.errors import ContradictionError
+from xsp_post.base.errors import CaptureError, ContradictionError
 from xsp_post.base.findings import Finding, finding
+from xsp_post.base.messages import ERRORS
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.schemas import Table
@@ -29,7 +30,7 @@ _ADDITIVE = {"device_ns": "self_device_ns", "kernel_ns": "self_kernel_ns", "kern
 
 def check_trace(trace: Trace) -> None:
     """Raise `ContradictionError` where a frame lacks a declared column, has another dtype, or an index points
-    outside the frame it refers to."""
+    outside the frame it refers to; `CaptureError` where times are too far apart to be of one recording."""
     source = trace.provenance.source_name
     frames = {name: declared for name, declared in TRACE_FRAMES.items() if name != "gpu_samples"}  # read when asked for
     for name, declared in frames.items():
@@ -43,6 +44,24 @@ def check_trace(trace: Trace) -> None:
         frame = getattr(trace, name)
         for column in frame.columns.intersection(list(sizes)) if len(frame) else ():
             _check_range(frame[column].to_numpy(), -1, sizes[column], f"{source}: trace.{name}.{column}")
+    _check_times(trace)
+
+
+def _check_times(trace: Trace) -> None:
+    """(thread, time) must fit one number of 64 bits: 100 days of a thousand threads do (`arrays.cutting.Keys`)."""
+    frames = [frame for frame in (trace.spans, trace.launches, trace.activities) if len(frame)]
+    if not frames:
+        return
+    first = min(int(frame["start_ns"].min()) for frame in frames)
+    last = max(int(frame["end_ns"].max()) for frame in frames)
+    if (last - first + 2) * max(len(trace.threads), 1) > np.iinfo(np.int64).max:
+        years = (last - first) / (365 * 86_400 * 1e9)
+        raise CaptureError(
+            f"{trace.provenance.source_name}: its first and its last time are {years:.1f} years apart, so some of its "
+            "times are wrong",
+            code="capture-times-apart",
+            hint=ERRORS["capture-times-apart"].cure,
+        )
 
 
 def _check_frame(frame: pd.DataFrame, declared: Table, where: str) -> None:

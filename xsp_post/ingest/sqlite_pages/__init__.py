@@ -135,20 +135,28 @@ class _Page:
         return np.ndarray((len(self.bytes) - size + 1,), dtype, self.bytes, strides=(1,))
 
 
-def read_table(file: PageFile, stored: Stored, request: Request, row_count: int) -> pa.Table:
-    """The wanted columns of all rows. Raises `Unusual` where they cannot be read here, or are not ``row_count``."""
+def read_table(
+    file: PageFile, stored: Stored, request: Request, row_count: int, sample: np.ndarray
+) -> tuple[pa.Table, list[int]]:
+    """The wanted columns of all rows, and the row numbers of the rows at the places ``sample`` (ascending).
+
+    Raises `Unusual` where they cannot be read here, or are not ``row_count``.
+    """
     columns = {w.alias: _Column(w, stored, row_count, request) for w in request.wants}
     done = 0
+    row_numbers: list[int] = []
     for pages in file.chunks(file.leaves(stored.root_page)):
         rows = _Rows(_Page(file, pages, _LEAF, 8), file.usable_bytes)
         if done + len(rows.at) > row_count:
             raise Unusual
         if len(rows.at):
             rows.fill(list(columns.values()), slice(done, done + len(rows.at)))
+            first, last = np.searchsorted(sample, (done, done + len(rows.at)))
+            row_numbers += rows.row_number[sample[first:last] - done].tolist()
         done += len(rows.at)
     if done != row_count:
         raise Unusual
-    return pa.table({alias: column.arrow() for alias, column in columns.items()})
+    return pa.table({alias: column.arrow() for alias, column in columns.items()}), row_numbers
 
 
 class _Column:
