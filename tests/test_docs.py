@@ -14,7 +14,7 @@ import pytest
 from conftest import ROOT
 from helpers import called
 
-from xsp_post.base import toml
+from xsp_post.base import settings_files
 
 PACKAGE = ROOT / "xsp_post"
 DTYPES = {"int64", "int32", "int8", "float64", "bool", "str"}
@@ -230,7 +230,7 @@ def test_the_first_lines_of_the_readme_are_what_is_printed():
 
 
 def test_every_package_is_in_the_page_about_installing():
-    project = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = settings_files.read(ROOT / "pyproject.toml")["project"]
     text = (ROOT / "docs/install.md").read_text(encoding="utf-8")
     packages = list(project["dependencies"])
     extras = {name: rows for name, rows in project["optional-dependencies"].items() if name != "dev"}

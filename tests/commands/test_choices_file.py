@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from builders import ExportBuilder
 from helpers import called as xsp
+
+from xsp_post.names import user_patterns
 
 
 def capture(folder):
@@ -31,6 +34,25 @@ def test_a_key_that_nobody_knows_is_named(tmp_path):
     (tmp_path / "xsp-post.toml").write_text("layer_rnage = 'x'\n")
     done = xsp("tree", source)
     assert done.returncode == 2 and "layer_rnage" in done.stderr and "[choices-file]" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [("a = " + "[" * 100_000, "nested too deeply"), ("# " + "x" * 1_000_000, "larger than 1 MB"),
+     ("layer-depth = " + "9" * 5000, "is not TOML"), ("layer-depth = 0x" + "f" * 5000, "more than 31 bits"),
+     ("layer-range = '" + "a" * 20_000 + "'", "longer than 10,000"), ("layer-range = '(?=i)(i*)*z$'", "an end"),
+     (b"layer-range = '\xff'", "not UTF-8"), ("peaks = 'peaks.toml'", "is not a positive number"),
+     ("peaks = 'deep.json'", "nested too deeply")],
+)  # fmt: skip
+def test_a_file_of_a_stranger_ends_in_a_sentence(tmp_path, content, why, monkeypatch):
+    monkeypatch.setattr(user_patterns, "_LIMIT_S", 0.5)
+    source = ExportBuilder().range("i" * 60, 0, 90).kernel("k", launch=(1, 2), run=(3, 4)).write(tmp_path / "c.sqlite")
+    (tmp_path / "xsp-post.toml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    (tmp_path / "peaks.toml").write_text("fp32_flop_per_s = 0x" + "f" * 5000)
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    done = xsp("table", "A8", source)
+    assert done.returncode == 2 and why in done.stderr, done.stderr
+    assert len(done.stderr) < 3000
 
 
 def test_parts_of_the_tree(tmp_path):

@@ -139,7 +139,7 @@ def test_a_change_that_cannot_be_read_is_refused(text, tmp_path):
     run_steps(kernels(5, 9_000), 2, tmp_path / "one.sqlite")
     with pytest.raises(UsageError) as caught:
         what_if(results_of(tmp_path / "one.sqlite"), [text])
-    assert caught.value.code == "bad-change"
+    assert caught.value.code == ("bad-range-pattern" if "(" in text else "bad-change")
 
 
 def test_a_change_that_matches_nothing_is_refused(tmp_path):

@@ -291,17 +291,11 @@ def in_scope(results: Results, limit: Limit) -> pd.DataFrame:
 
 
 def _matching(paths: pd.Series, pattern: str) -> pd.Series:
-    import re
-
     from xsp_post.base.errors import UsageError
+    from xsp_post.names.user_patterns import UserPattern
 
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise UsageError(
-            f"--layer {pattern!r} is not a regular expression: {error}", code="bad-range-pattern"
-        ) from error
-    found = paths.astype(str).map(lambda path: bool(path) and compiled.search(path) is not None).astype(bool)
+    texts = paths.astype(str)
+    found = pd.Series(UserPattern(pattern, "--layer").found_in(texts.tolist()), index=paths.index) & texts.ne("")
     if not found.any():
         raise UsageError(
             f"--layer {pattern!r} matches no layer that a device waited in",

@@ -23,7 +23,12 @@ def kept_choices(source: Path | None, groups: tuple[str, ...]) -> dict[str, Any]
     path = file_beside(source)
     if source is None or path is None:
         return {}
-    kept = _values(path)
+    from xsp_post.base import settings_files
+
+    try:
+        kept = settings_files.read(path)
+    except settings_files.BadSettings as error:
+        raise _wrong(path, str(error)) from error
     known = {option_name(one): one for one in choices(TREE, ROOFS)}
     wanted = {option_name(one) for one in choices(*groups)} & known.keys()
     if source.name.endswith(".xsp.sqlite"):
@@ -53,20 +58,13 @@ def option_name(one: Any) -> str:
     return flag.removeprefix("--").replace("-", "_")
 
 
-def _values(path: Path) -> dict[str, Any]:
-    from xsp_post.base import toml
-
-    try:
-        return toml.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, toml.TOMLDecodeError) as error:
-        raise _wrong(path, f"cannot be read: {error}") from error
-
-
 def _typed(path: Path, key: str, value: Any, about: Any) -> Any:
     kind = about["type"]
     expected = str if kind is Path else list if kind is tuple else kind
     if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         raise _wrong(path, f"key {key!r}: {value!r} is not of the type {expected.__name__}")
+    if isinstance(value, int) and abs(value) >= 1 << 31:
+        raise _wrong(path, f"key {key!r} has a number of more than 31 bits")
     return path.parent / str(value) if kind is Path else value
 
 

@@ -53,7 +53,7 @@ def _with_kept(
     kept = kept_choices(paths[0] if paths else None, groups)
     used = {name: value for name, value in kept.items() if given[name] == generated[name].default}
     if used:
-        used_text = ", ".join(f"{name.replace('_', '-')} = {str(value)!r}" for name, value in used.items())
+        used_text = ", ".join(f"{name.replace('_', '-')} = {str(value)!r:.200}" for name, value in used.items())
         typer.echo(f"{FILE_NAME}: {used_text}", err=True)
     return {**given, **used}
 

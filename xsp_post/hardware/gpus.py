@@ -7,7 +7,6 @@ knows is None: an unknown GPU is said, not guessed.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -131,6 +130,7 @@ def _in_table(gpu_name: str) -> Gpu | None:
     return _BY_WORDS.get(words) if words else None
 
 
+_MOST = 1e30  # of a peak, in any unit
 _BY_WORDS: dict[frozenset[str], Gpu] = {
     frozenset(_words(alias)): gpu for gpu in GPUS for alias in (gpu.name, *gpu.aliases)
 }
@@ -211,7 +211,12 @@ def load_overrides(path: Path) -> dict[str, Peaks]:
     `hardware_peaks.PIPES`), optionally ``l2_bytes`` and ``source``. `doctor --measure-peaks` writes one.
     Raises UsageError (``peaks-file``) naming the file and the key.
     """
-    content = _read(path)
+    from xsp_post.base import settings_files
+
+    try:
+        content = settings_files.read(path)
+    except settings_files.BadSettings as error:
+        raise _bad_file(path, str(error)) from error
     entries = content.get("gpus", [content]) if isinstance(content, dict) else content
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise _bad_file(path, "holds no table of peaks")
@@ -226,33 +231,14 @@ def _from_overrides(gpu_name: str, overrides: Mapping[str, Peaks]) -> Peaks | No
     return overrides.get("*")
 
 
-def _read(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-        raise _bad_file(path, f"cannot be read: {reason}") from error
-    if path.suffix.lower() != ".toml":
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError as error:
-            raise _bad_file(path, f"is not JSON (line {error.lineno}: {error.msg})") from error
-    from xsp_post.base import toml
-
-    try:
-        return toml.loads(text)
-    except toml.TOMLDecodeError as error:
-        raise _bad_file(path, f"is not TOML ({error})") from error
-
-
 def _override(path: Path, entry: Mapping[str, Any]) -> Peaks:
     flop_per_s: dict[str, float] = {}
     others: dict[str, float] = {}
     for key, value in entry.items():
         if key in ("gpu_name", "source"):
             continue
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_known(value):
-            raise _bad_file(path, f"gives {key} the value {value!r}, which is not a positive number")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < _MOST:
+            raise _bad_file(path, f"gives {key} a value that is not a positive number")
         pipe = key.removesuffix("_flop_per_s")
         if pipe != key and pipe in PIPES:
             flop_per_s[pipe] = float(value)

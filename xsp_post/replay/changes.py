@@ -13,6 +13,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import is_of_family
+from xsp_post.names.user_patterns import UserPattern
 from xsp_post.replay.calls import LONG_HOST_NS, loads_code
 from xsp_post.replay.edges import DEVICE_WAIT, WAITS
 from xsp_post.replay.executions import Executions
@@ -40,7 +41,7 @@ class Change:
 
     text: str
     subject: str
-    pattern: re.Pattern[str] | None
+    pattern: UserPattern | None
     factor: float | None = None
     added_ns: int | None = None
     word: str = ""
@@ -69,10 +70,7 @@ def parse_change(text: str) -> Change:
     subject, value = match["subject"], match["value"].strip()
     pattern = None
     if match["pattern"]:
-        try:
-            pattern = re.compile(match["pattern"])
-        except re.error as error:
-            raise _bad(text, f"has no valid regular expression: {error}") from error
+        pattern = UserPattern(match["pattern"], f"--change {subject}:")
     if subject in ("kernel", "layer") and pattern is None:
         raise _bad(text, f"needs a pattern: {subject}:REGEX={value}")
     if (factor := _FACTOR.match(value)) is not None:
@@ -182,15 +180,14 @@ def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> 
     if change.pattern is None:
         return mask
     codes, names = pd.factorize(operations.name)
-    found = np.array([change.pattern.search(str(name)) is not None for name in names] or [False])
-    return mask & found[codes]
+    return mask & np.append(change.pattern.found_in(list(map(str, names))), False)[codes]
 
 
-def _layers(pattern: re.Pattern[str], results: Results, capture_id: int) -> np.ndarray:
+def _layers(pattern: UserPattern, results: Results, capture_id: int) -> np.ndarray:
     layers = results.frame("layers", ["capture_id", "layer_index", "layer_name", "layer_path"])
     layers = layers[layers["capture_id"] == capture_id].drop_duplicates("layer_index")
-    said = layers["layer_path"].astype(str) + "\n" + layers["layer_name"].astype(str)
-    return layers["layer_index"].to_numpy()[[pattern.search(text) is not None for text in said]]
+    paths, names = (layers[column].astype(str).tolist() for column in ("layer_path", "layer_name"))
+    return layers["layer_index"].to_numpy()[pattern.found_in(paths) | pattern.found_in(names)]
 
 
 def _roof_factors(
@@ -343,15 +340,14 @@ def _host(
 
 
 def _calls_in_ranges(
-    pattern: re.Pattern[str], graph: Graph, results: Results, capture_id: int
+    pattern: UserPattern, graph: Graph, results: Results, capture_id: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """First and last call inside each range whose name matches, and the time from its start to the first; a range
     without a call is left out."""
     nodes = frame_or_empty(results, "nodes", ["capture_id", "name", "process_id", "start_ns", "end_ns"])
     nodes = nodes[nodes["capture_id"] == capture_id]
     codes, names = pd.factorize(nodes["name"].astype(object))
-    found = np.array([pattern.search(str(name)) is not None for name in names] or [False])
-    nodes = nodes[found[codes]]
+    nodes = nodes[np.append(pattern.found_in(list(map(str, names))), False)[codes]]
     calls = graph.recording.calls
     spans, leads = [], []
     for number, process_id in enumerate(graph.recording.processes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +11,7 @@ import pandas as pd
 from xsp_post.arrays.repeats import fold_with_targets, summed
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.names.user_patterns import UserPattern
 from xsp_post.reports.pick import of_capture
 from xsp_post.schemas.units import format_bytes, format_bytes_per_s
 
@@ -99,8 +99,9 @@ class _Rows:
         if rank is not None:
             chosen &= self._below(self.rows["name"].astype(str).eq(f"rank {rank}").to_numpy())
         if layer:
-            names = self.rows["name"].astype(str) + "\n" + self.rows["shown_name"].fillna("").astype(str)
-            is_named = names.str.contains(_pattern(layer), regex=True).to_numpy(bool)
+            wanted = UserPattern(layer, "--layer")
+            names = self.rows["name"].astype(str).tolist(), self.rows["shown_name"].fillna("").astype(str).tolist()
+            is_named = wanted.found_in(names[0]) | wanted.found_in(names[1])
             chosen &= self._below(is_named & ~self.rows["is_rank"].to_numpy(bool) & (self.parents >= 0))
         inside = pd.Series(chosen, index=self.rows["path_id"].to_numpy()).reindex(self.parents, fill_value=False)
         outermost = self.rows[chosen & np.logical_not(inside.to_numpy(bool))]
@@ -200,13 +201,6 @@ def _repeated(row: Row, parent: Row) -> Row:
     if str(row["level"]) != "LAYER" or row["repeat_count"] > 1 or calls <= parents or calls % parents:
         return row
     return {**row, "repeat_count": calls // parents}
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text, re.MULTILINE)
-    except re.error as error:
-        raise UsageError(f"--layer {text!r} is not a regular expression: {error}", code="bad-range-pattern") from error
 
 
 def _taken(columns: Columns, rows: np.ndarray) -> Columns:

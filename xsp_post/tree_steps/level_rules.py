@@ -10,7 +10,6 @@ below a layer and between model and layer follow from where the layers are (`_fi
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +23,7 @@ from xsp_post.model.trace import SpanKind
 from xsp_post.model.tree import NodeKind
 from xsp_post.names.patterns import found_in
 from xsp_post.names.range_text import DOMAIN
+from xsp_post.names.user_patterns import UserPattern
 from xsp_post.tree_steps import layer_rules
 from xsp_post.tree_steps.candidates import LEAST_COVERAGE, MARKERS, OUTERMOST, Candidate
 from xsp_post.tree_steps.executions import Executions, described, find_executions
@@ -156,21 +156,14 @@ def _user_options(ranges: Ranges, options: Options, library: np.ndarray, executi
 
 def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
     """Spans whose text or ``domain:text`` the pattern is found in; each different pair is looked at once."""
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise UsageError(
-            f"{option} {pattern!r} is not a regular expression: {error}", code="bad-range-pattern"
-        ) from error
     key = ranges.name_id.astype(np.int64) * (len(ranges.domain_names) + 2) + ranges.domain_index + 1
     codes, unique = pd.factorize(key)
     first = np.zeros(len(unique), np.int64)
     first[codes[::-1]] = np.arange(len(codes))[::-1]
-    hits = np.zeros(len(unique), bool)
-    for position, row in enumerate(first.tolist()):
-        text = ranges.text(ranges.name_id[row])
-        domain = ranges.domain_names[ranges.domain_index[row]] if ranges.domain_index[row] >= 0 else ""
-        hits[position] = bool(compiled.search(text) or compiled.search(f"{domain}:{text}"))
+    texts = [ranges.text(ranges.name_id[row]) for row in first.tolist()]
+    domains = [ranges.domain_names[k] if k >= 0 else "" for k in ranges.domain_index[first].tolist()]
+    wanted = UserPattern(pattern, option)
+    hits = wanted.found_in(texts) | wanted.found_in([f"{domain}:{text}" for domain, text in zip(domains, texts)])
     mask = hits[codes]
     if not mask.any():
         raise UsageError(
