@@ -17,17 +17,17 @@ sys.argv[0] = "xsp-post"
 from xsp_post import cli
 try:
     cli.app()
-except SystemExit as end:
-    print(end.code, "pydantic" in sys.modules)
+except Exception as error:
+    print(error.code, "pydantic" in sys.modules)
 """
 
 
 @pytest.mark.parametrize("arguments", [
-    ["tree", "--layer-range", "a"], ["ingest", "-o", "new.xsp.sqlite", "--report", __file__],
+    ["tree", "--layer-range", "a", "no.sqlite"], ["ingest", "-o", "new.xsp.sqlite", "--report", __file__, "no.sqlite"],
 ])  # fmt: skip
 def test_a_command_line_is_read_without_pydantic(arguments: list[str]) -> None:
     said = subprocess.run([sys.executable, "-c", _PARSE, *arguments], capture_output=True, text=True, check=True)
-    assert said.stdout == "2 False\n"  # 2: there is no source
+    assert said.stdout in ("capture-not-found False\n", "output-exists False\n")
 
 
 @pytest.mark.parametrize("arguments", [

@@ -1,62 +1,52 @@
 """Values of a command line → those of a command's parameters, without pydantic where there is nothing to check.
 
-Typer 0.29 checks each value with pydantic, also one that was not given; to import it and to build the checks takes a
-tenth of the time of `tree`. Texts, numbers that are defaults and paths of which nothing is asked need no check. Where
-Typer keeps its converters elsewhere, or a value needs one, Typer converts as always.
+Typer 0.29 and later check each value with pydantic, also one that was not given; to import it and to build the checks
+takes a tenth of the time of `tree`. Texts, numbers that are defaults and paths of which nothing is asked need no check.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from typer.core import TyperCommand, TyperGroup
 
-_CONVERTER = "_runtime_param"  # where Typer keeps it; None until a first value comes
-_NEEDED = ("type_descriptor", "get_runtime_param", "multiple", "nargs")
 _ASKED_OF_PATHS = ("exists", "resolve_path", "writable", "parser", "path_type")
 
 
-class PlainCommand(TyperCommand):
-    """A command that converts plain values itself."""
+class _Plain:
+    """Parameters that convert plain values themselves, and leave all others to Typer."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """As of every command, with --help."""
-        return _with_plain(super().get_params(ctx))
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if hasattr(parameter, "type_descriptor"):  # Typer before 0.29 has no pydantic
+                parameter.process_value = partial(_process_value, parameter)
+        return parameters
 
 
-class PlainGroup(TyperGroup):
-    """The same of the command that has the others."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """As of every group."""
-        return _with_plain(super().get_params(ctx))
+class PlainCommand(_Plain, TyperCommand):
+    """A command of plain values."""
 
 
-def _with_plain(parameters: list[Any]) -> list[Any]:
-    for parameter in parameters:
-        if getattr(parameter, _CONVERTER, 0) is None and all(hasattr(parameter, name) for name in _NEEDED):
-            setattr(parameter, _CONVERTER, _Plain())
-    return parameters
+class PlainGroup(_Plain, TyperGroup):
+    """The command that has the others."""
 
 
-class _Plain:
-    """What stands in place of Typer's converter until a value needs that."""
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value as the command wants it."""
-        if value is None:
-            return () if param.multiple or param.nargs == -1 else None
-        annotation, info = param.type_descriptor.annotation, param.type_descriptor.parameter_info
-        if get_origin(annotation) is list and not isinstance(value, str):
-            kind, values = get_args(annotation)[0], list(value)
-            if all(_is_plain(one, kind, info) for one in values):
-                return [kind(one) for one in values]
-        elif _is_plain(value, annotation, info):
-            return annotation(value)
-        setattr(param, _CONVERTER, None)
-        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+def _process_value(parameter: Any, ctx: Any, value: Any) -> Any:
+    kind, info = parameter.type_descriptor.annotation, parameter.type_descriptor.parameter_info
+    is_several = get_origin(kind) is list
+    values = value if is_several and value is not None else () if value is None else (value,)
+    kind = get_args(kind)[0] if is_several else kind
+    is_missing = parameter.required and not values
+    if is_missing or isinstance(values, str) or not all(_is_plain(one, kind, info) for one in values):
+        return type(parameter).process_value(parameter, ctx, value)
+    converted = [kind(one) for one in values]
+    result = converted if is_several else None if value is None else converted[0]
+    return parameter.callback(ctx, parameter, result) if parameter.callback else result
 
 
 def _is_plain(value: Any, kind: Any, info: Any) -> bool:
