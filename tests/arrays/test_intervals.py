@@ -84,7 +84,7 @@ def test_equal_intervals_nest_in_the_order_they_were_opened():
     assert nesting.parent.tolist() == [-1, 0, 1]
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(0, 15)), max_size=15))
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(-5, 15)), max_size=15))
 def test_union_length(rows):
     group, start, length = columns(rows)
     order = np.argsort(start, kind="stable")
@@ -165,12 +165,3 @@ def test_fifty_thousand_ranges_that_all_overlap_take_no_square_of_time():
     at = rng.integers(0, 10 * count, count)
     nesting.innermost(np.zeros(count, np.int64), at, at + 1)
     assert time.process_time() - start_s < 5
-
-
-@given(SPANS, QUERIES)
-def test_steps_of_powers_of_two_find_what_single_steps_find(rows, calls):
-    nesting = intervals.nest(*spans_of(rows))
-    asked = spans_of(calls)
-    expected = nesting.innermost(*asked)
-    with mock.patch.object(intervals, "_STEPS", 0):
-        assert nesting.innermost(*asked).tolist() == expected.tolist()

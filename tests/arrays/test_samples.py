@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from xsp_post.arrays.samples import means, merged, shares
+from xsp_post.arrays.intervals import grouped_union
+from xsp_post.arrays.samples import means, shares
 
 
 def arrays(*columns):
@@ -16,9 +17,9 @@ def arrays(*columns):
 
 
 def test_stretches_of_a_group_are_joined_and_groups_are_not():
-    group, start, end = merged(*arrays([1, 0, 1, 1], [10, 0, 15, 30], [20, 100, 25, 31]))
+    group, start, end = grouped_union(*arrays([1, 0, 1, 1], [10, 0, 15, 30], [20, 100, 25, 31]))
     assert list(zip(group.tolist(), start.tolist(), end.tolist())) == [(0, 0, 100), (1, 10, 25), (1, 30, 31)]
-    assert [len(part) for part in merged(*arrays([], [], []))] == [0, 0, 0]
+    assert [len(part) for part in grouped_union(*arrays([], [], []))] == [0, 0, 0]
 
 
 def test_a_mean_is_weighted_by_the_time_shared_with_each_sample():
@@ -44,7 +45,7 @@ def test_shared_times_are_those_of_a_count_of_every_nanosecond(intervals, steps)
     busy = np.zeros((3, 200), bool)
     for one, begin, span in intervals:
         busy[one, begin : begin + span] = True
-    found = shares(*merged(group, start, start + length), sample_start, sample_end)
+    found = shares(*grouped_union(group, start, start + length), sample_start, sample_end)
     counted = {
         (one, k): int(busy[one, low:high].sum())
         for one in range(3) for k, (low, high) in enumerate(zip(sample_start, sample_end))

@@ -82,6 +82,7 @@ def test_no_values_at_all():
     # Student's table as printed in any textbook.
     [
         (1, 0.95, 12.706),
+        (0.5, 0.95, 164.558),
         (2, 0.95, 4.303),
         (4, 0.95, 2.776),
         (9, 0.95, 2.262),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.rollup import merged_stretches
+from xsp_post.arrays.intervals import grouped_union
 
 # Latencies may sum to so much more than the executions take together before they count as overlapping.
 _MOST_OVERLAP = 0.01
@@ -62,8 +62,7 @@ def windows_of(iterations: pd.DataFrame, chosen: np.ndarray, case_count: int) ->
 
 def _stretches(group: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The stretch of each row, and low and high of all stretches; rows ascend by group, then start."""
-    order = np.argsort(start, kind="stable")
-    owner, low, high = merged_stretches(group[order], start[order], end[order])
+    owner, low, high = grouped_union(group, start, end)
     width = int(end.max()) + 2
     return np.searchsorted(owner * width + low, group * width + start, side="right") - 1, low, high
 

@@ -13,6 +13,7 @@ instant belongs to the later range.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +23,6 @@ from xsp_post.arrays.forest import forest_of
 
 Int = NDArray[np.integer]
 _BLOCK = 1 << 16  # intervals whose union is made at once
-_STEPS = 64  # one range at a time up to here; deeper nesting takes steps of powers of two
 
 
 @dataclass
@@ -59,34 +59,32 @@ class Nesting:
         if not len(start) or not len(self._start):
             return found
         candidate = self._last_started(thread, start)
-        active = np.flatnonzero(candidate >= 0)
-        for _ in range(_STEPS):
-            inside = candidate[active]
-            short = self._end[inside] < end[active]
-            active = active[short]
-            candidate[active] = self._parent_sorted[candidate[active]]
-            active = active[candidate[active] >= 0]
-            if not len(active):
-                break
-        else:
-            candidate[active] = self._climbed(candidate[active], end[active])
         hit = np.flatnonzero(candidate >= 0)
-        nearest = candidate[hit]
+        nearest = self._climbed(candidate[hit], end[hit])
+        hit, nearest = hit[nearest >= 0], nearest[nearest >= 0]
         if self.crossing_count:
             nearest = _Crossing(self._start, self._end, self._cluster, self._left).shortest(nearest, end[hit])
         found[hit] = self._given(nearest)
         return found
 
-    def _climbed(self, candidate: Int, end: Int) -> Int:
-        """From each range the nearest one up its chain whose end is not before ``end``, in steps of powers of two."""
+    @cached_property
+    def _steps(self) -> list[Int]:
+        """From each range the one that lies 1, 2, 4 … steps up its chain, −1 beyond its end."""
         steps = [self._parent_sorted]
         while (steps[-1] >= 0).any():
-            steps.append(np.where(steps[-1] >= 0, steps[-1][steps[-1]], -1))
-        below = self._end[candidate] < end
-        for step in reversed(steps):
-            further = step[candidate]
-            candidate = np.where(below & (further >= 0) & (self._end[further] < end), further, candidate)
-        return np.where(below, self._parent_sorted[candidate], candidate)
+            steps.append(np.where(steps[-1] >= 0, steps[-1][steps[-1]], np.int32(-1)))
+        return steps
+
+    def _climbed(self, candidate: Int, end: Int) -> Int:
+        """From each range the nearest one up its chain whose end is not before ``end``, −1 none."""
+        rows = np.flatnonzero(self._end[candidate] < end)
+        if len(rows):
+            below, end = candidate[rows], end[rows]
+            for step in reversed(self._steps):
+                further = step[below]
+                below = np.where((further >= 0) & (self._end[further] < end), further, below)
+            candidate[rows] = self._parent_sorted[below]
+        return candidate
 
     def _last_started(self, thread: Int, start: Int) -> Int:
         """Sorted position of the last range of the thread with range.start <= start, −1 for none."""
@@ -273,33 +271,50 @@ def depths(parent: Int) -> Int:
 
 def union(start: Int, end: Int) -> tuple[Int, Int]:
     """The union of intervals as ascending, disjoint ones; touching intervals merge."""
+    _, low, high = grouped_union(np.zeros(len(start), np.int8), start, end)
+    return low, high
+
+
+def grouped_union(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
+    """Disjoint stretches that the intervals of each group cover: (group, start, end), by group, then start.
+
+    Rows in any order; touching intervals merge. A group of nothing but intervals that end before they start has
+    stretches that do, too.
+    """
     if not len(start):
-        return start, end
+        return group, start, end
     if (start[1:] < start[:-1]).any():
         order = np.argsort(start, kind="stable")
-        start, end = start[order], end[order]
-    reach = np.maximum.accumulate(end)
-    first = np.r_[True, start[1:] > reach[:-1]]
-    last = np.r_[first[1:], True]
-    return start[first], reach[last]
+        group, start, end = group[order], start[order], end[order]
+    if (group[1:] < group[:-1]).any():
+        order = np.argsort(group, kind="stable")
+        group, start, end = group[order], start[order], end[order]
+        del order
+    begins = np.r_[True, group[1:] != group[:-1]]
+    first = np.flatnonzero(begins)
+    low = start[first]
+    # shift each group to a range of its own, so that one running maximum serves all of them
+    span = np.maximum(np.maximum.reduceat(end, first) - low, 0) + 1
+    shift = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - low, np.diff(np.r_[first, len(group)]))
+    reach = end + shift
+    np.maximum.accumulate(reach, out=reach)
+    reach -= shift
+    del shift
+    begins[1:] |= start[1:] > reach[:-1]
+    at = np.flatnonzero(begins)
+    return group[at], start[at], reach[np.r_[at[1:] - 1, len(group) - 1]]
 
 
 def union_length(start: Int, end: Int) -> int:
     """Length of the union of intervals (busy time)."""
-    if not len(start):
-        return 0
-    order = np.argsort(start, kind="stable")
-    s, e = start[order], end[order]
-    reach = np.maximum.accumulate(e)
-    before = np.r_[s[0], reach[:-1]]
-    return int(np.maximum(0, e - np.maximum(s, before)).sum())
+    return int(grouped_union_length(np.zeros(len(start), np.int8), start, end, 1)[0])
 
 
 def grouped_union_length(group: Int, start: Int, end: Int, group_count: int) -> Int:
     """Length of the union of intervals within each group; shape (group_count,), 0 for empty groups.
 
-    Needs ``start`` ascending over all rows (sort once, then call per grouping). Whole groups are taken together, up to
-    `_BLOCK` rows of them, so that what is computed in between stays small.
+    Quickest where ``start`` ascends over all rows (sort once, then call per grouping). Whole groups are taken together,
+    up to `_BLOCK` rows of them, so that what is computed in between stays small.
     """
     result = np.zeros(group_count, np.int64)
     if not len(start):
@@ -311,13 +326,6 @@ def grouped_union_length(group: Int, start: Int, end: Int, group_count: int) -> 
     for a, b in pairwise(np.unique(cuts).tolist()):
         rows = slice(edges[a], edges[b])
         of = rows if order is None else order[rows]
-        s, e, first = start[of], end[of], edges[a:b] - edges[a]
-        low, high = s[first], np.maximum.reduceat(e, first)
-        # Shift each group to a range of its own, so that one running maximum serves all of them.
-        base = np.r_[0, np.cumsum(high - low + 1)[:-1]] - low
-        shift = np.repeat(base, np.diff(edges[a : b + 1]))
-        s, e = s + shift, e + shift
-        reach = np.maximum.accumulate(e)
-        before = np.r_[s[0], reach[:-1]]
-        result[sorted_group[edges[a:b]]] = np.add.reduceat(np.maximum(0, e - np.maximum(s, before)), first)
+        covered, low, high = grouped_union(sorted_group[rows], start[of], end[of])
+        np.add.at(result, covered, np.maximum(high - low, 0))
     return result

@@ -14,6 +14,7 @@ import numpy as np
 
 from xsp_post.arrays import deep_unions
 from xsp_post.arrays.forest import forest_of
+from xsp_post.arrays.intervals import grouped_union
 
 _DEEP = 300  # from here on passes per depth cost more
 _SLICE = 1 << 16  # activities whose unions are made at a time
@@ -65,7 +66,7 @@ def busy_and_extent(
     count = len(node) if order is None else len(order)
     if count and int(depth.max()) > _DEEP and int(depth[node].max()) > _DEEP:
         rows = slice(None) if order is None else order
-        found = deep_unions.of_stretches(*merged_stretches(node[rows], start[rows], end[rows]), parent, depth)
+        found = deep_unions.of_stretches(*grouped_union(node[rows], start[rows], end[rows]), parent, depth)
         if found is not None:
             return found
     at = 0
@@ -104,41 +105,11 @@ def _amounts_by_depth(
         elif len(here):
             group = np.concatenate([node[here], carried[0]])
             s, e = np.concatenate([start[here], carried[1]]), np.concatenate([end[here], carried[2]])
-            order = np.argsort(s, kind="stable")
-            group, s, e = group[order], s[order], e[order]
         else:
             group, s, e = carried
         if not len(group):
             continue
-        stretch_node, low, high = merged_stretches(group, s, e)
+        stretch_node, low, high = grouped_union(group, s, e)
         edge = np.flatnonzero(np.r_[True, stretch_node[1:] != stretch_node[:-1]])
         yield stretch_node[edge], np.add.reduceat(high - low, edge), low[edge], high[np.r_[edge[1:] - 1, len(high) - 1]]
-        if level:
-            order = np.argsort(low, kind="stable")
-            carried = parent[stretch_node[order]], low[order], high[order]
-
-
-def merged_stretches(
-    group: np.ndarray, start: np.ndarray, end: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Disjoint stretches that the intervals of each group cover: (group, start, end), by group, then start.
-
-    ``start`` must be ascending; touching intervals merge.
-    """
-    if not (group[1:] >= group[:-1]).all():
-        order = np.argsort(group, kind="stable")
-        group, start, end = group[order], start[order], end[order]
-        del order
-    begins = np.r_[True, group[1:] != group[:-1]]
-    first = np.flatnonzero(begins)
-    low = start[first]
-    # shift each group to a range of its own, so that one running maximum serves all of them
-    span = np.maximum.reduceat(end, first) - low + 1
-    shift = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - low, np.diff(np.r_[first, len(group)]))
-    reach = end + shift
-    np.maximum.accumulate(reach, out=reach)
-    reach -= shift
-    del shift
-    begins[1:] |= start[1:] > reach[:-1]
-    at = np.flatnonzero(begins)
-    return group[at], start[at], reach[np.r_[at[1:] - 1, len(group) - 1]]
+        carried = parent[stretch_node], low, high

@@ -10,22 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Int = NDArray[np.int64]
+Int = NDArray[np.integer]
 Float = NDArray[np.float64]
-
-
-def merged(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
-    """The union of each group's intervals: (group, start, end) of its stretches, by group and time."""
-    if not len(start):
-        return group, start, end
-    order = np.lexsort((start, group))
-    low = int(start.min())
-    dense, number = np.unique(group[order], return_inverse=True)
-    shift = number * (int(end.max()) - low + 2) - low  # a range of its own for each group: one running maximum
-    begins, reach = start[order] + shift, np.maximum.accumulate(end[order] + shift)
-    is_new = np.append(True, begins[1:] > reach[:-1])
-    is_last = np.append(is_new[1:], True)
-    return dense[number[is_new]], begins[is_new] - shift[is_new], reach[is_last] - shift[is_last]
 
 
 @dataclass
@@ -39,7 +25,7 @@ class Shares:
 
 
 def shares(owner: Int, start: Int, end: Int, sample_start: Int, sample_end: Int) -> Shares:
-    """The time that each owner's intervals (of one owner disjoint, as `merged` makes them) share with samples."""
+    """The time that each owner's intervals (disjoint: `intervals.grouped_union`) share with samples."""
     low = np.searchsorted(sample_end, start, side="right")
     count = np.maximum(np.searchsorted(sample_start, end, side="left") - low, 0)
     row = np.repeat(np.arange(len(start)), count)

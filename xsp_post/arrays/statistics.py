@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -256,7 +257,7 @@ def compare_summaries(base: pd.DataFrame, other: pd.DataFrame, confidence: float
 
 
 def t_quantiles(degrees_of_freedom: npt.ArrayLike, confidence: float = CONFIDENCE) -> FloatArray:
-    """Two-sided Student t quantile per entry (12.706 for 1 degree at 95 %); NaN below one degree."""
+    """Two-sided Student t quantile per entry (12.706 for 1 degree at 95 %); NaN for none."""
     freedom = np.asarray(degrees_of_freedom, dtype=np.float64)
     unique, inverse = np.unique(freedom, return_inverse=True)
     quantile = np.array([_t_quantile(float(df), confidence) for df in unique])
@@ -267,12 +268,10 @@ def t_quantiles(degrees_of_freedom: npt.ArrayLike, confidence: float = CONFIDENC
 def _t_quantile(freedom: float, confidence: float) -> float:
     if math.isnan(freedom) or freedom <= 0:
         return math.nan
-    if freedom < 1:
-        return _bisected(freedom, confidence)
+    value = NormalDist().inv_cdf((1 + confidence) / 2)
     if freedom > 1000:
-        return _expanded(freedom, _bisected(math.inf, confidence))
+        return _expanded(freedom, value)
     # Newton from the normal quantile, which is smaller: the tail is convex, so that no step goes too far
-    value = _bisected(math.inf, confidence)
     scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
     for _ in range(100):
         density = 2 * math.exp(scale - (freedom + 1) / 2 * math.log1p(value * value / freedom))
@@ -293,20 +292,6 @@ def _expanded(freedom: float, z: float) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
-
-
-@lru_cache(maxsize=64)
-def _bisected(freedom: float, confidence: float) -> float:
-    low, high = 0.0, 1.0
-    while _two_sided_p(high, freedom) > 1 - confidence and high < 1e12:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        if _two_sided_p(middle, freedom) > 1 - confidence:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
 
 
 def _two_sided_p(t: float, freedom: float) -> float:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-Int = NDArray[np.int64]
+from xsp_post.arrays.intervals import grouped_union
+
+Int = NDArray[np.integer]
 _MOST_PAIRS = 4_000_000
 
 
@@ -81,28 +83,16 @@ def _windows(span_start: Int, span_end: Int, launch_start: Int, launch_end: Int)
     if not len(low):
         empty = np.zeros(0, np.int64)
         return empty, empty, empty
-    low, high = _union(launch, low, high)
-    # +1 at each low, −1 behind each high; the count is constant from one change to the next
-    times = np.concatenate([low, high + 1])
-    steps = np.concatenate([np.ones(len(low), np.int64), -np.ones(len(high), np.int64)])
+    _, first, last = grouped_union(launch, low, high)
+    # +1 at each first, −1 behind each last; the count is constant from one change to the next
+    times = np.concatenate([first, last + 1])
+    steps = np.repeat([1, -1], len(first))
     changes, inverse = np.unique(times, return_inverse=True)
     counts = np.cumsum(np.bincount(inverse, weights=steps).astype(np.int64))[:-1]
     starts, ends = changes[:-1], changes[1:] - 1
     # neighbours of the same count are one window
-    first = np.flatnonzero(np.concatenate([[True], counts[1:] != counts[:-1]]))
-    last = np.concatenate([first[1:] - 1, [len(counts) - 1]])
-    return starts[first], ends[last], counts[first]
-
-
-def _union(group: Int, low: Int, high: Int) -> tuple[Int, Int]:
-    """Merge overlapping intervals within each group."""
-    order = np.lexsort((low, group))
-    group, low, high = group[order], low[order], high[order]
-    origin, reach = int(low.min()), int(high.max() - low.min()) + 2
-    running = np.maximum.accumulate(high - origin + group * reach)
-    opens = np.concatenate([[True], (group[1:] != group[:-1]) | (low[1:] - origin + group[1:] * reach > running[:-1])])
-    first = np.flatnonzero(opens)
-    return low[first], np.maximum.reduceat(high, first)
+    is_new = np.append(True, counts[1:] != counts[:-1])
+    return starts[is_new], ends[np.append(is_new[1:], True)], counts[is_new]
 
 
 def _contained(span_start: Int, span_end: Int, launch_start: Int, launch_end: Int) -> int:

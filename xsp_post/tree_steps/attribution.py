@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.intervals import Nesting
+from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import Attribution
 
@@ -106,7 +106,7 @@ def attribute(trace: Trace, nesting: Nesting, usable: np.ndarray, launch_id: np.
 
     missing = launched[~hit]
     if len(missing):
-        other = _covering_span_of_another_thread(trace, nesting, usable, launch_id, missing)
+        other = _covering_span(trace, usable, launch_id, missing)
         got = other >= 0
         span[missing[got]] = other[got]
         attribution[missing[got]] = int(Attribution.THREAD_TIME)
@@ -127,29 +127,17 @@ def _launch_columns(trace: Trace, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     )
 
 
-def _covering_span_of_another_thread(
-    trace: Trace, nesting: Nesting, usable: np.ndarray, launch_id: np.ndarray, activities: np.ndarray
-) -> np.ndarray:
-    """For launches without a range on their thread: the shortest covering range of the process's other threads."""
+def _covering_span(trace: Trace, usable: np.ndarray, launch_id: np.ndarray, activities: np.ndarray) -> np.ndarray:
+    """For launches without a range on their thread: the shortest covering range of the process, thus of another thread,
+    −1 none."""
+    _, start, end = _launch_columns(trace, launch_id[activities])
     spans = trace.spans
-    thread_of_span = spans["thread_index"].to_numpy()[usable]
-    length_of_span = (spans["end_ns"] - spans["start_ns"]).to_numpy()
-    own_thread, start, end = _launch_columns(trace, launch_id[activities])
-    process = trace.activities["process_index"].to_numpy()[activities]
-    process_of_thread = trace.threads["process_index"].to_numpy()
-    best = np.full(len(activities), -1, np.int64)
-    best_length = np.full(len(activities), np.iinfo(np.int64).max)
-    for thread in np.unique(thread_of_span).tolist():
-        rows = np.flatnonzero((process == process_of_thread[thread]) & (own_thread != thread))
-        if not len(rows):
-            continue
-        found = nesting.innermost(np.full(len(rows), thread, np.int64), start[rows], end[rows])
-        hit = found >= 0
-        rows, candidate = rows[hit], usable[found[hit]]
-        shorter = length_of_span[candidate] < best_length[rows]
-        best[rows[shorter]] = candidate[shorter]
-        best_length[rows[shorter]] = length_of_span[candidate[shorter]]
-    return best
+    near = (spans["start_ns"].to_numpy()[usable] <= start.max()) & (spans["end_ns"].to_numpy()[usable] >= end.min())
+    rows = usable[near]
+    process, span_start, span_end = (spans[c].to_numpy()[rows] for c in ("process_index", "start_ns", "end_ns"))
+    of_process = trace.activities["process_index"].to_numpy()[activities]
+    found = nest(process, span_start, span_end).innermost(of_process, start, end)
+    return np.append(rows, -1)[found]
 
 
 def _attribute_graph_nodes(

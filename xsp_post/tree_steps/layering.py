@@ -3,8 +3,6 @@ and each kernel gets its layer: by nesting, by autograd sequence number, by grap
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pandas as pd
 
@@ -16,7 +14,6 @@ from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind
 
 SEPARATOR = " > "
 SELF = "[self]"
-_SHALLOW = 64  # so many depths are gone through one by one
 
 
 def layer_of_nodes(parent: np.ndarray, level: np.ndarray) -> np.ndarray:
@@ -130,29 +127,9 @@ def assign_layers(
 def _covering_layer(trace: Trace, nodes: pd.DataFrame, launch: np.ndarray) -> np.ndarray:
     """The shortest LAYER range of any thread of the process that covers a launch, −1 none."""
     layers = np.flatnonzero(nodes["level"].to_numpy() == int(Level.LAYER))
-    result = np.full(len(launch), -1, np.int64)
-    if not len(layers):
-        return result
-    start, end = nodes["start_ns"].to_numpy()[layers], nodes["end_ns"].to_numpy()[layers]
-    thread = nodes["thread_index"].to_numpy()[layers].astype(np.int64)
-    nesting = nest(thread, start, end)
-    process_of_thread = trace.threads["process_index"].to_numpy()
-    launch_start = trace.launches["start_ns"].to_numpy()[launch]
-    launch_end = trace.launches["end_ns"].to_numpy()[launch]
-    process = trace.launches["process_index"].to_numpy()[launch]
-    best_length = np.full(len(launch), np.iinfo(np.int64).max)
-    for t in np.unique(thread).tolist():
-        rows = np.flatnonzero(process == process_of_thread[t])
-        if not len(rows):
-            continue
-        found = nesting.innermost(np.full(len(rows), t, np.int64), launch_start[rows], launch_end[rows])
-        hit = found >= 0
-        rows, found = rows[hit], found[hit]
-        length = end[found] - start[found]
-        shorter = length < best_length[rows]
-        result[rows[shorter]] = layers[found[shorter]]
-        best_length[rows[shorter]] = length[shorter]
-    return result
+    columns = ("process_index", "start_ns", "end_ns")
+    nesting = nest(*(nodes[c].to_numpy()[layers] for c in columns))
+    return np.append(layers, -1)[nesting.innermost(*(trace.launches[c].to_numpy()[launch] for c in columns))]
 
 
 def path_ids(
@@ -165,10 +142,9 @@ def path_ids(
     above = np.where(begins, -1, parent)
     level = np.where(begins, -1, depth)  # what lies below a beginning is told apart by its depth, too
     order = np.argsort(depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth, kind="stable")
-    ends = np.cumsum(np.bincount(depth)).tolist() if len(depth) else []
     for seed in range(4):  # equal hashes of unequal paths are found, and hashed again
         ids = np.empty(len(parent), np.int32)
-        hashes = _path_hashes(above, folded, [order[a:b] for a, b in pairwise([0, *ends])], seed)
+        hashes = _path_hashes(above, folded, seed)
         ids[order] = pd.factorize((hashes ^ level.astype(np.uint64))[order])[0]
         first = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
         first[ids[order[::-1]]] = order[::-1]
@@ -178,19 +154,12 @@ def path_ids(
     return ids, pd.DataFrame({"parent_path": path_of_parent[first], "folded_id": folded[first].astype(np.int64)})
 
 
-def _path_hashes(above: np.ndarray, folded: np.ndarray, by_depth: list[np.ndarray], seed: int) -> np.ndarray:
-    """A 64-bit number of the folded texts on each node's path: of one depth after the other, and where the nodes are
-    deep in as many passes as the logarithm of the depth."""
+def _path_hashes(above: np.ndarray, folded: np.ndarray, seed: int) -> np.ndarray:
+    """A 64-bit number of the folded texts on each node's path, in as many passes as the logarithm of the depth."""
     random = np.random.default_rng(seed)
     words = random.integers(1, 2**63, int(folded.max(initial=0)) + 2, dtype=np.uint64)
     hashes = words[folded]  # −1, no text, is the last
-    factor = random.integers(1, 2**63, dtype=np.uint64) | np.uint64(1)
-    if len(by_depth) <= _SHALLOW:
-        for nodes in by_depth:
-            rows = nodes[above[nodes] >= 0]
-            hashes[rows] += hashes[above[rows]] * factor
-        return hashes
-    factors = np.full(len(above), factor, np.uint64)
+    factors = np.full(len(above), random.integers(1, 2**63, dtype=np.uint64) | np.uint64(1), np.uint64)
     above = above.copy()
     rows = np.flatnonzero(above >= 0)
     while len(rows):

@@ -21,7 +21,7 @@ def under_their_step(nodes: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
     """Nodes with the outermost ranges of other threads below the execution they belong to. Needs iteration_index."""
     iteration, parent = nodes["iteration_index"].to_numpy(), nodes["parent_id"].to_numpy()
     level, kind = nodes["level"].to_numpy(), nodes["kind"].to_numpy()
-    thread = nodes["thread_index"].to_numpy().astype(np.int64)
+    thread = nodes["thread_index"].to_numpy()
     loose = np.flatnonzero(
         (parent == 0) & (iteration >= 0) & (level != int(Level.MODEL)) & (kind <= int(SpanKind.ANNOTATION))
     )
@@ -33,8 +33,8 @@ def under_their_step(nodes: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
     is_phase = plain & np.isin(phase.categories.astype(str), _PHASES)[phase.codes]
     own = np.zeros(len(nodes), bool)
     own[loose] = True  # a phase of the other thread is not a place for the other thread's ranges
-    holders = np.flatnonzero((is_phase & (iteration >= 0) & ~own & (thread >= 0)) | (level == int(Level.MODEL)))
-    target = _innermost(nodes, holders, loose, thread, iteration)
+    is_holder = (is_phase & ~own & (thread >= 0)) | (level == int(Level.MODEL))
+    target = _innermost(nodes, np.flatnonzero(is_holder & (iteration >= 0)), loose)
     moved = target >= 0
     if not moved.any():
         return nodes
@@ -43,22 +43,13 @@ def under_their_step(nodes: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
     return nodes.assign(parent_id=changed, depth=depths(changed))
 
 
-def _innermost(
-    nodes: pd.DataFrame, holders: np.ndarray, loose: np.ndarray, thread: np.ndarray, iteration: np.ndarray
-) -> np.ndarray:
-    """The shortest holder of another thread, but of the same iteration, around each loose range; −1 none."""
-    start, end = nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy()
-    nesting = nest(thread[holders], start[holders], end[holders])
-    best = np.full(len(loose), -1, np.int64)
-    shortest = np.full(len(loose), np.iinfo(np.int64).max)
-    for one in np.unique(thread[holders]).tolist():
-        rows = np.flatnonzero(thread[loose] != one)
-        found = nesting.innermost(np.full(len(rows), one, np.int64), start[loose[rows]], end[loose[rows]])
-        rows, found = rows[found >= 0], holders[found[found >= 0]]
-        fits = (iteration[found] == iteration[loose[rows]]) & (end[found] - start[found] < shortest[rows])
-        best[rows[fits]] = found[fits]
-        shortest[rows[fits]] = (end[found] - start[found])[fits]
-    return best
+def _innermost(nodes: pd.DataFrame, holders: np.ndarray, loose: np.ndarray) -> np.ndarray:
+    """The shortest holder of the same iteration around each loose range; −1 none, or one of its own thread."""
+    columns = ("iteration_index", "start_ns", "end_ns")
+    nesting = nest(*(nodes[c].to_numpy()[holders] for c in columns))
+    found = np.append(holders, -1)[nesting.innermost(*(nodes[c].to_numpy()[loose] for c in columns))]
+    thread = nodes["thread_index"].to_numpy()
+    return np.where(thread[found] == thread[loose], -1, found)
 
 
 def is_of_other_thread(nodes: pd.DataFrame) -> np.ndarray:

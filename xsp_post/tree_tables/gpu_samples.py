@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.samples import Shares, means, merged, shares
+from xsp_post.arrays.intervals import grouped_union, union
+from xsp_post.arrays.samples import Shares, means, shares
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.tree import Tree
 from xsp_post.schemas import column_names
@@ -59,7 +60,8 @@ def _scope(tree: Tree, samples: pd.DataFrame, work: pd.DataFrame, scope: str, gp
     """Rows of one scope and GPU: one per owner with device work."""
     owner = _owners(tree, work, scope)
     chosen = owner >= 0
-    held, start, end = merged(owner[chosen], work["start_ns"].to_numpy()[chosen], work["end_ns"].to_numpy()[chosen])
+    start, end = work["start_ns"].to_numpy()[chosen], work["end_ns"].to_numpy()[chosen]
+    held, start, end = grouped_union(owner[chosen], start, end)
     found = shares(held, start, end, samples["start_ns"].to_numpy(), samples["end_ns"].to_numpy())
     owners, code = np.unique(held, return_inverse=True)
     found.owner = np.searchsorted(owners, found.owner)
@@ -102,7 +104,7 @@ def _bandwidth(tree: Tree, gpu: int) -> float:
 
 def _fallen_clock(samples: pd.DataFrame, work: pd.DataFrame, gpu: int) -> Iterator[Finding]:
     """A finding where the clock was clearly lower than it had been, while the GPU was busy."""
-    _, start, end = merged(np.zeros(len(work), np.int64), work["start_ns"].to_numpy(), work["end_ns"].to_numpy())
+    start, end = union(work["start_ns"].to_numpy(), work["end_ns"].to_numpy())
     found = shares(np.zeros(len(start), np.int64), start, end, samples["start_ns"].to_numpy(),
                    samples["end_ns"].to_numpy())  # fmt: skip
     clock = samples["gpc_clock_hz"].to_numpy(float)[found.sample]
