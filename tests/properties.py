@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 TIMES = int(os.environ.get("XSP_POST_EXAMPLES") or 1)
+IS_SHRUNK = os.environ.get("XSP_POST_SHRINK") != "0"  # scripts/mutate asks only whether a property fails
 
 
 def load_profile() -> None:
@@ -19,6 +20,7 @@ def load_profile() -> None:
         deadline=None,
         derandomize=TIMES == 1,
         max_examples=100 * TIMES,
+        phases=[phase for phase in Phase if IS_SHRUNK or phase is not Phase.shrink],
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
     settings.load_profile("xsp-post")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from builders import ExportBuilder
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import examples
 from recorded import tree_of
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.tree_steps import other_threads
 
 
 def steps(tmp_path, *, with_phases):
@@ -62,3 +67,41 @@ def test_resnet_training_steps_hold_all_their_device_time(captures):
     assert held[step].tolist() == tree.iterations["device_ns"].tolist()
     assert held[step].sum() == held[0]
     assert (tree.nodes["parent_id"].to_numpy()[1:] == 0).sum() == 5
+
+
+HOLDERS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 20), st.integers(1, 30), st.integers(0, 1)), max_size=8)
+LOOSE = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1, 5), st.integers(0, 1)), min_size=1,
+                 max_size=6)  # fmt: skip
+
+
+@examples(60)
+@given(HOLDERS, LOOSE)
+def test_the_holder_is_the_shortest_of_another_thread_around_a_range_of_the_same_execution(holders, loose):
+    """On each other thread the innermost holder is asked; of those of the same execution the shortest is meant."""
+    holders = [(t, 10 * s, 10 * n + i, run) for i, (t, s, n, run) in enumerate(holders)]  # no two are equally long
+    rows = [*holders, *((t, 10 * s, n, run) for t, s, n, run in loose)]
+    thread, start, length, iteration = (np.array([row[k] for row in rows], np.int64) for k in range(4))
+    nodes = pd.DataFrame({"start_ns": start, "end_ns": start + length})
+    at = np.arange(len(rows))
+    found = other_threads._innermost(nodes, at[: len(holders)], at[len(holders) :], thread, iteration)
+    for row, (of, begin, span, run) in enumerate(rows[len(holders) :]):
+        fitting = []
+        for other in {0, 1, 2} - {of}:
+            around = [
+                (n, i) for i, (t, s, n, _) in enumerate(holders)
+                if t == other and s <= begin and s + n >= begin + span
+            ]  # fmt: skip
+            fitting += [one for one in [min(around, default=(0, -1))] if one[1] >= 0 and holders[one[1]][3] == run]
+        assert found[row] == min(fitting, default=(0, -1))[1]
+
+
+def test_nodes_of_another_thread_than_the_one_above():
+    nodes = pd.DataFrame({
+        "thread_index": [-1, 0, 1, 1, -1, 2, 0], "parent_id": [-1, 0, 1, 2, 2, 4, 5], "depth": [0, 1, 2, 3, 3, 4, 5],
+    })  # fmt: skip
+    assert other_threads.is_of_other_thread(nodes).tolist() == [False, False, True, False, False, False, True]
+    parent, depth = other_threads.own_forest(nodes)
+    assert parent.tolist() == [-1, 0, 0, 2, 2, 4, 0] and depth.tolist() == [0, 1, 1, 2, 2, 3, 1]
+    alone = nodes.assign(thread_index=[-1, 0, 0, 0, -1, 0, 0])
+    assert not other_threads.is_of_other_thread(alone).any()
+    assert other_threads.own_forest(alone)[0].tolist() == nodes["parent_id"].tolist()
