@@ -35,8 +35,8 @@ def test_the_host_is_the_target_of_copies_to_it():
 def test_copies_of_an_nsys_export(tmp_path):
     builder = ExportBuilder().range("model#0", 0, 10_000, domain="xsp")
     for number, (way, source, target, _) in enumerate(COPIES):
-        at = 100 * number
-        builder.memcpy(64, kind=way, launch=(at, at + 9), run=(at + 20, at + 90), srcKind=source - 1, dstKind=target - 1)
+        at, sides = 100 * number, {"srcKind": source - 1, "dstKind": target - 1}
+        builder.memcpy(64, kind=way, launch=(at, at + 9), run=(at + 20, at + 90), **sides)
     path = builder.write(tmp_path / "report.sqlite")
     activities = load(path).trace.activities
     assert activities["memory_kind"].tolist() == [host for *_, host in COPIES]

@@ -76,23 +76,21 @@ LOOSE = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(1,
 
 @examples(60)
 @given(HOLDERS, LOOSE)
-def test_the_holder_is_the_shortest_of_another_thread_around_a_range_of_the_same_execution(holders, loose):
-    """On each other thread the innermost holder is asked; of those of the same execution the shortest is meant."""
+def test_the_holder_is_the_shortest_of_the_same_execution_around_a_range_if_it_is_of_another_thread(holders, loose):
     holders = [(t, 10 * s, 10 * n + i, run) for i, (t, s, n, run) in enumerate(holders)]  # no two are equally long
     rows = [*holders, *((t, 10 * s, n, run) for t, s, n, run in loose)]
-    thread, start, length, iteration = (np.array([row[k] for row in rows], np.int64) for k in range(4))
-    nodes = pd.DataFrame({"start_ns": start, "end_ns": start + length})
+    names = ("thread_index", "start_ns", "length", "iteration_index")
+    nodes = pd.DataFrame({name: np.array([row[k] for row in rows], np.int64) for k, name in enumerate(names)})
+    nodes["end_ns"] = nodes["start_ns"] + nodes["length"]
     at = np.arange(len(rows))
-    found = other_threads._innermost(nodes, at[: len(holders)], at[len(holders) :], thread, iteration)
-    for row, (of, begin, span, run) in enumerate(rows[len(holders) :]):
-        fitting = []
-        for other in {0, 1, 2} - {of}:
-            around = [
-                (n, i) for i, (t, s, n, _) in enumerate(holders)
-                if t == other and s <= begin and s + n >= begin + span
-            ]  # fmt: skip
-            fitting += [one for one in [min(around, default=(0, -1))] if one[1] >= 0 and holders[one[1]][3] == run]
-        assert found[row] == min(fitting, default=(0, -1))[1]
+    found = other_threads._innermost(nodes, at[: len(holders)], at[len(holders) :])
+    for row, (thread, begin, span, run) in enumerate(rows[len(holders) :]):
+        around = [
+            (n, i, t) for i, (t, s, n, r) in enumerate(holders)
+            if r == run and s <= begin and s + n >= begin + span
+        ]  # fmt: skip
+        _, holder, of = min(around, default=(0, -1, -1))
+        assert found[row] == (holder if of != thread else -1)
 
 
 def test_nodes_of_another_thread_than_the_one_above():
