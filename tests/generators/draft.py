@@ -9,7 +9,7 @@ import numpy as np
 
 from generators import ranges
 from generators.networks import Stack, network
-from generators.ranges import Writer
+from generators.ranges import Dialect, Writer
 from generators.recorder import NOT_JUDGED, NOTHING, Faults, Recorder, Truth
 from generators.running import Model
 from xsp_post.model.trace import ActivityKind, Trace
@@ -68,6 +68,7 @@ class Draft:
             orphan=rng.choice((0, 0, 0.01)),
             extra=rng.choice((0, 0.004)),
             first_launch_ns=rng.choice((0, 300_000)),
+            stall=rng.choice((0, 0, 0, 0.001)),
         )
 
     def turns(self, least: int = 3, most: int = 10, *, passes: float = 1.0) -> int:
@@ -85,6 +86,11 @@ class Draft:
         """Whether the host waits for each execution, and how long it pauses."""
         self.synchronous = self.rng.random() < 0.6
         self.pause = self.rng.choice((3_000, 40_000, 400_000))
+
+    def replace_texts(self, dialect: Dialect) -> None:
+        """Write these texts instead."""
+        self.writer.dialect = dialect
+        self.writer.shown = {level for level in ranges.LEVELS if getattr(dialect, level)}
 
     def done(self, *, layers: bool | None = None) -> Program:
         """The recording and its truth."""

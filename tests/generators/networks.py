@@ -178,7 +178,12 @@ class Stack:
     def __init__(self, name: str, rng: Random) -> None:
         self.name, self.names, self.rng = name, STACKS[name], rng
         self.unit_ns = rng.choice((2_000, 6_000, 20_000))
+        self.clearing = rng.choice((0.0, 0.0, 0.5)) if name in ("hopper", "ampere") else 0.0
         self.known: dict[tuple[str, str, str, float], tuple[Kernel, ...]] = {}
+
+    def clears(self, what: str, place: str) -> bool:
+        """Whether the library clears its workspace before a product."""
+        return what.startswith("gemm") and Random(f"{self.unit_ns} {self.name} {place}").random() < self.clearing
 
     def forward(self, what: str, place: str, scale: float = 1.0) -> tuple[Kernel, ...]:
         """The kernels of a computation. ``place``: where in a block; ``scale``: of the problem's size."""

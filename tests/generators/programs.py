@@ -42,6 +42,7 @@ FAMILIES: dict[str, Callable[[int], Program]] = {
     "window cut out": others.cut_out,
     "recurrent network": inference.recurrent,
     "two workers": others.two_workers,
+    "diffusion": inference.diffusion,
 }
 
 

@@ -128,6 +128,7 @@ DIALECTS: dict[str, Dialect] = {
         "scaled dot product attention",
         only=("attn", "self_attn", "attention.self", "layer.0.SelfAttention"),
     ),
+    "phases": Dialect(),  # texts follow
     "tokens": _own("token_{k}_processing", "layer_{i}_token", ""),
     "decode_steps": _own("decode_token", "decoder_layer_{i}", "{what}"),
 }

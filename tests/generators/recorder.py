@@ -31,6 +31,7 @@ class Faults:
     orphan: float = 0.0  # the kernel is there, the launch is not
     extra: float = 0.0  # small kernels that do not come in every turn
     first_launch_ns: int = 0  # pause of the host where a kernel is launched for the first time
+    stall: float = 0.0  # launches after which the host compiles, or collects garbage
 
 
 @dataclass
@@ -72,6 +73,7 @@ class Recorder:
         self.thread_names: list[str] = []
         self.processes: list[tuple[int, str]] = []
         self.domains: list[str] = []
+        self.graph_nodes: list[tuple[int, ...]] = []
         self.free: dict[tuple[int, int], int] = {}
         self.seen: set[str] = set()
         self.layer_count = self.correlation = self.graph_node = 0
@@ -219,6 +221,8 @@ class Recorder:
         begin = thread.now
         end = begin + self.launch_ns + int(rng.random() * 1_500)
         thread.now = end + int(self.host_ns * (0.6 + 0.8 * rng.random()))
+        if faults.stall and rng.random() < faults.stall:
+            thread.now += rng.randint(20_000_000, 160_000_000)
         is_orphan = draw < faults.orphan
         if is_orphan:
             self.correlation += 1
@@ -283,6 +287,14 @@ class Recorder:
             self.run(ActivityKind.KERNEL, name, self.here.now, ns, stream, grid=grid, block=block,
                      node=graph.first_node + place, graph=graph.number, truth=truth)  # fmt: skip
 
+    def capture(self, graph: Graph, place: int) -> None:
+        """A launch that makes a node of a graph, and no kernel."""
+        begin = self.here.now
+        self.here.now += self.launch_ns
+        self._call("cudaLaunchKernel", begin, self.here.now)
+        node = graph.first_node + place
+        self.graph_nodes.append((node, 0, self.here.process, self.here.index, begin + 500))
+
     # -- the recording -------------------------------------------------------------------------------------
 
     def trace(self, name: str = "program") -> tuple[Trace, np.ndarray]:
@@ -311,6 +323,7 @@ class Recorder:
             }),
             launches=_frame("launches", sorted(self.launches, key=lambda row: row[5])),
             activities=_frame("activities", [self.work[k] for k in order]),
+            graph_nodes=_frame("graph_nodes", self.graph_nodes),
             domains=pd.DataFrame({"process_index": np.zeros(len(self.domains), np.int32),
                                   "name": np.array(self.domains, object)}),
             devices=pd.DataFrame({

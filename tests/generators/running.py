@@ -57,6 +57,8 @@ class Model:
                         held.enter_context(writer.holder(block, number, own, classes[own]))
                 spot = f"{place}/{path.translate(_DIGITS) if self.experts else step}"
                 with writer.parts(block or "model", number, path, kind, classes), writer.operator(operator) as sequence:
+                    if stack.clears(what, spot):
+                        recorder.memset(65_536)
                     for kernel in stack.forward(what, spot, scale) if what else ():
                         recorder.kernel(kernel.name, kernel.ns, grid=kernel.grid, block=kernel.block)
                 if what:

@@ -300,7 +300,7 @@ def _bounded_turns(
     head, tail = body[:window], body[-window:]
     drift = min(drift, max(size // 2 - 1, 1))
     inner, _ = boundary_scores(symbols, predicted, tail, head, drift)
-    starts = np.unique(np.concatenate([[begin], inner[inner > begin]]))
+    starts = np.unique(np.concatenate([[begin], inner[(inner > begin) & (inner < n)]]))
     starts = starts[np.concatenate([[True], np.diff(starts) > 0.3 * size])]
     ends = np.concatenate([starts[1:], [n]])
     lengths = ends - starts

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from generators import ranges
 from generators.draft import MOST_KERNELS, Draft, Program
+from generators.networks import Stack, network
+from generators.running import Model
 
 
 def loop(draft: Draft, turns: int) -> None:
@@ -74,8 +78,11 @@ def other_networks(seed: int) -> Program:
 
 
 def single_call(seed: int) -> Program:
-    """One call of a network, perhaps after its weights were made."""
-    draft = Draft(seed, "single call", ranges.INFERENCE, blocks=(6, 24))
+    """One call of a network, perhaps after its weights were made; its operators may have ranges, and nothing else."""
+    dialects = (*ranges.INFERENCE, "kineto_operators", "kineto_operators", "kineto")
+    draft = Draft(seed, "single call", dialects, blocks=(6, 16), nets=("llama", "gpt", "bert", "t5", "mamba"))
+    if draft.rng.random() < 0.5:
+        draft.writer.shown -= {"step"}
     if draft.rng.random() < 0.5:
         draft.model.prepare()
     draft.recorder.synchronize()
@@ -241,3 +248,39 @@ def recurrent(seed: int) -> Program:
             recorder.kernel("void softmax_warp_forward<float>(float*)", 4_000)
         draft.between()
     return draft.done(layers=False)
+
+
+def diffusion(seed: int) -> Program:
+    """Images: an encoder of texts, many passes of a denoiser, a decoder. The passes, or the images, are executions."""
+    draft = Draft(
+        seed, "diffusion", ("none", "free", "kineto_operators", "iteration"), nets=("gpt", "bert"), blocks=(4, 8)
+    )
+    rng, recorder = draft.rng, draft.recorder
+    model = draft.model
+    texts = Model(network("bert", rng, 3), Stack(draft.stack.name, rng), recorder, draft.writer, rng)
+    draft.pace()
+    images, passes = rng.randint(1, 2), draft.turns(5, 12)
+    shown, image_of = draft.writer.shown, []
+    for _ in range(images):
+        with model.around(rng.choice(("", "pipeline"))):
+            draft.writer.shown = shown - {"step", "module", "part"}
+            with recorder.aside(), recorder.not_judged():
+                texts.forward()
+            draft.writer.shown = shown
+            for turn in range(passes):
+                with draft.writer.step(turn), recorder.execution("denoise") as number:
+                    model.forward()
+                image_of.append(images and len(image_of) // passes)
+                draft.between()
+            with recorder.not_judged():
+                for k in range(rng.randint(5, 20)):
+                    recorder.kernel(draft.stack.forward("conv" if k % 2 else "relu", f"vae{k % 6}")[0].name, 60_000)
+            recorder.copy(3_000_000, to_host=True)
+        recorder.synchronize()
+        recorder.wait(600_000)
+    program = draft.done()
+    each = program.truth.executions[0]
+    of_image = np.where(each >= 0, np.array(image_of)[np.maximum(each, 0)], each)
+    program.truth.executions.append(of_image)
+    assert number + 1 == len(image_of)
+    return program

@@ -11,6 +11,7 @@ from generators import ranges
 from generators.draft import Draft, Program
 from generators.families.inference import loop
 from generators.families.training import train
+from generators.networks import network
 from generators.recorder import NOT_JUDGED, NOTHING
 
 
@@ -232,7 +233,9 @@ def window(program: Program, begin: int, end: int) -> Program:
     trace, truth = program.trace, program.truth
     launches = trace.launches[trace.launches["start_ns"].between(begin, end)]
     activities = trace.activities
-    kept = np.flatnonzero(activities["correlation_id"].isin(launches["correlation_id"]))
+    is_launched = activities["correlation_id"].isin(launches["correlation_id"]).to_numpy()
+    ran_on = ~is_launched & activities["start_ns"].between(begin, end).to_numpy()  # launched before the window
+    kept = np.flatnonzero(is_launched | ran_on)
     spans = np.flatnonzero((trace.spans["start_ns"] >= begin) & (trace.spans["end_ns"] <= end))
     attributes = trace.attributes.iloc[spans].reset_index(drop=True) if len(trace.attributes) else trace.attributes
     cut = replace(
@@ -242,8 +245,11 @@ def window(program: Program, begin: int, end: int) -> Program:
         launches=launches.reset_index(drop=True),
         activities=activities.iloc[kept].reset_index(drop=True),
     )
-    answers = [[_whole(one, kept) for one in answers] for answers in (truth.executions, truth.layers)]
-    return replace(program, trace=cut, truth=replace(truth, executions=answers[0], layers=answers[1]))
+    executions, layers = (
+        [np.where(ran_on[kept], NOT_JUDGED, _whole(one, kept)) for one in answers]
+        for answers in (truth.executions, truth.layers)
+    )
+    return replace(program, trace=cut, truth=replace(truth, executions=executions, layers=layers))
 
 
 def _whole(group: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -254,15 +260,18 @@ def _whole(group: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
 
 def two_workers(seed: int) -> Program:
-    """Two threads of one process each call the network, on a stream of their own, at the same time."""
-    draft = Draft(
-        seed, "two workers", ("none", "iteration", "batches", "hooks", "counters"), blocks=(2, 6), faults=False
-    )
+    """Two threads, or two processes with networks of their own, call them at the same time."""
+    draft = Draft(seed, "two workers", ("none", "iteration", "batches", "hooks"), blocks=(2, 6), faults=False)
     recorder = draft.recorder
     begin = recorder.now
     turns = draft.turns(3, 8, passes=2)
     loop(draft, turns)
-    recorder.here = recorder.add_thread(0, begin + draft.rng.randint(10_000, 100_000), "worker 2")
-    recorder.stream_shift = 6
-    loop(draft, turns)
+    begin += draft.rng.randint(10_000, 100_000)
+    if draft.rng.random() < 0.5:
+        recorder.here = recorder.add_thread(0, begin, "worker 2")
+        recorder.stream_shift = 6
+    else:
+        recorder.process("python3", at=begin)
+        draft.model.network = network(draft.rng.choice(("t5", "bert", "mamba")), draft.rng, draft.rng.randint(2, 6))
+    loop(draft, draft.rng.choice((turns, turns + 2)))
     return draft.done()

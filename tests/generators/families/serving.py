@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from generators.draft import Draft, Program
 from generators.recorder import Graph
 
@@ -70,6 +72,16 @@ def replays(seed: int) -> Program:
     if rng.random() < 0.4:
         model.prepare()
         recorder.synchronize()
+    is_capture_marked = not opaque and rng.random() < 0.4
+    if is_capture_marked:
+        group = net.groups[0]
+        with recorder.span("capture graph"):
+            for layer in range(-1, group.count):
+                text = f"{group.path}.{layer}" if layer >= 0 else ""
+                with recorder.span(text):
+                    for place in [k for k, node in enumerate(nodes) if node[4] == layer and (layer >= 0 or k < 9)]:
+                        recorder.capture(graph, place)
+        recorder.wait(2_000_000)
     warm = rng.choice((0, 0, 1, 3))
     for turn in range(warm + draft.turns(4, 14)):
         fields = {"mode": "DECODE", "batch": 8, "tokens": 8, "context": 0}
@@ -82,7 +94,11 @@ def replays(seed: int) -> Program:
             if not draft.seed % 3:
                 model.sample()
         draft.between()
-    return draft.done(layers=not opaque)
+    program = draft.done(layers=not opaque)
+    if is_capture_marked:  # the ranges of the capture hold all replays
+        count = net.groups[0].count
+        program.truth.layers += [np.where(one >= 0, one % count, one) for one in program.truth.layers if not warm]
+    return program
 
 
 def piecewise(seed: int) -> Program:

@@ -126,35 +126,39 @@ def compiled(seed: int) -> Program:
     return draft.done()
 
 
+_PHASE_TEXTS = (
+    ("forward pass", "backward pass", "optimizer step"), ("forward", "backward", "optimizer"), ("fwd", "bwd", "opt"),
+)  # fmt: skip
+
+
 def ranks(seed: int) -> Program:
-    """Two processes train together: one execution per rank and step; or one step with named parts and no range."""
-    draft = Draft(
-        seed,
-        "two ranks",
-        ("kineto_operators", "iteration", "none", "hooks", "emit_nvtx", "bare"),
-        blocks=(2, 5),
-        stacks=("ampere", "hopper"),
-    )
+    """Two processes train together: one execution per rank and step, or one cold step whose parts alone have ranges."""
+    draft = Draft(seed, "two ranks", ("kineto_operators", "iteration", "none", "hooks", "emit_nvtx", "bare", "phases"),
+                  blocks=(2, 5), stacks=("ampere", "hopper"))  # fmt: skip
     turns = draft.turns(3, 5, passes=5)
+    if draft.dialect == "phases":
+        turns = draft.rng.choice((1, 1, 2, 4))
+        phases = dict(zip(("forward", "backward", "optimizer"), draft.rng.choice(_PHASE_TEXTS)))
+        draft.replace_texts(ranges.Dialect(module="transformer block {i}", phase="{what}", phases=phases))
     begin = draft.recorder.now
-    train(draft, turns, reduce=STACKS["eager"]["all_reduce"][0])
-    process = draft.recorder.process("python3", at=begin + draft.rng.randint(0, 200_000))
-    train(draft, turns, process=process, reduce=STACKS["eager"]["all_reduce"][0])
+    shares = draft.rng.random() < 0.4
+    for rank in range(2):
+        if rank:
+            draft.recorder.process("python3", at=begin + draft.rng.randint(0, 200_000))
+        if shares:  # the weights are sent to the other ranks, one after another
+            for _ in range(draft.rng.randint(20, 60)):
+                with draft.model.around("ncclBroadcast" if draft.writer.shown else ""):
+                    draft.recorder.kernel("ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 50_000)
+            draft.recorder.synchronize()
+        train(draft, turns, process=rank, reduce=STACKS["eager"]["all_reduce"][0])
     return draft.done()
 
 
 def phases_only(seed: int) -> Program:
     """`forward pass` and `backward pass` with nothing around them: together one step."""
     draft = Draft(seed, "phases without steps", ("iteration",), blocks=(2, 6), stacks=("ampere", "hopper"))
-    draft.writer.shown = {"phase"}
-    texts = draft.rng.choice(
-        (
-            ("forward pass", "backward pass", "optimizer step"),
-            ("forward", "backward", "optimizer"),
-            ("fwd", "bwd", "opt"),
-        )
-    )
-    draft.writer.dialect = ranges.Dialect(phase="{what}", phases=dict(zip(("forward", "backward", "optimizer"), texts)))
+    phases = dict(zip(("forward", "backward", "optimizer"), draft.rng.choice(_PHASE_TEXTS)))
+    draft.replace_texts(ranges.Dialect(phase="{what}", phases=phases))
     train(draft, draft.turns(1, 5, passes=2.5), own_thread=draft.rng.random() < 0.7)
     return draft.done()
 
