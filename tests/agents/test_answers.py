@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 
 import pytest
 from builders import ExportBuilder
@@ -12,12 +14,14 @@ from builders import ExportBuilder
 from xsp_post.agents import answers
 from xsp_post.agents.folder import Folder
 from xsp_post.base.errors import UsageError
+from xsp_post.pipeline import analyze
+from xsp_post.store.store import write_store
 
 TOOLS = ("summary", "why", "tree")
 
 
 def ask(folder, name, source, *more):
-    text = answers.answer(name, source, lambda: _made(folder, name, source, more))
+    text = answers.answer(name, source, lambda: _made(folder, name, source, more), folder.root)
     assert len(text.encode()) < answers.LIMIT_BYTES
     return json.loads(text)
 
@@ -96,7 +100,7 @@ def test_numbers_have_count_interval_or_reason(traps):
 
 
 @pytest.mark.parametrize(
-    "name", ["../secret.sqlite", "link.sqlite", "linked/secret.sqlite", "/etc/passwd", "a\0b", "~"]
+    "name", ["../secret.sqlite", "link.sqlite", "linked/secret.sqlite", "/etc/passwd", "a\0b", "~", "x" * 5000]
 )
 def test_nothing_outside_the_folder_is_read(tmp_path, name):
     outside, inside = tmp_path / "outside", tmp_path / "inside"
@@ -131,6 +135,24 @@ def test_a_broken_file_is_an_answer_that_abstains_and_names_no_folder(tmp_path):
     assert str(tmp_path) not in json.dumps(document)
 
 
+def test_a_failure_after_reading_names_no_folder_either(tmp_path):
+    """A store is read table by table, while the answer is made."""
+    made = ExportBuilder().gpu().range("forward", 0, 5_000).kernel("gemm", run=(1_000, 2_000), launch=(100, 200))
+    write_store(analyze([made.write(tmp_path / "a.sqlite")]), tmp_path / "a.xsp.sqlite")
+    with closing(sqlite3.connect(tmp_path / "a.xsp.sqlite")) as connection:
+        connection.execute("DELETE FROM balance")
+        connection.commit()
+    document = ask(Folder(tmp_path), "summary", "a.xsp.sqlite")
+    assert document["abstains"] and "[store-damaged]" in document["reason"]
+    assert str(tmp_path) not in json.dumps(document) and "a.xsp.sqlite" in document["reason"]
+
+    def defect():
+        raise ValueError(f"{tmp_path} and more")
+
+    said = answers.answer("summary", "a", defect, tmp_path)
+    assert "[defect-internal]" in said and str(tmp_path) not in said
+
+
 def test_long_answers_are_cut_and_say_so():
     document = {
         "abstains": False,
@@ -150,7 +172,7 @@ def test_real_captures_fit_and_two_runs_are_compared(captures):
     for name in TOOLS:
         document = ask(folder, name, "fsdp_2gpu_h100.sqlite")
         assert all(row["closes"] for row in document["balance"])
-    text = answers.answer("compare", "", lambda: (None, answers.compare(
-        folder.results("fsdp_2gpu_h100.sqlite"), folder.results("fsdp_2gpu_h100_after.sqlite"))))  # fmt: skip
+    base, other = (folder.results(f"fsdp_2gpu_h100{which}.sqlite") for which in ("", "_after"))
+    text = answers.answer("compare", "", lambda: (None, answers.compare(base, other)), folder.root)
     assert len(text) < answers.LIMIT_BYTES
     assert json.loads(text)["answer"]["statements"]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from xsp_post.analyses import table_name, why_empty
-from xsp_post.base.errors import UsageError, XspPostError
+from xsp_post.base.errors import UsageError, in_words
 from xsp_post.model.results import Results, for_people
 from xsp_post.reports.gaps import balance, not_known
 from xsp_post.reports.part import part_text
@@ -27,16 +28,18 @@ _MOST_ROWS = 200
 Answer = dict[str, Any]
 
 
-def answer(name: str, source: str, make: Callable[[], tuple[Results | None, Answer]]) -> str:
-    """The JSON text of one answer, below `LIMIT_BYTES`. A failure is an answer that abstains and says why."""
+def answer(name: str, source: str, make: Callable[[], tuple[Results | None, Answer]], root: Path) -> str:
+    """The JSON text of one answer, below `LIMIT_BYTES`. A failure is an answer that abstains and says why. Where the
+    folder ``root`` lies is not said."""
     document: Answer = {"format": f"xsp-post.agent.{name}", "version": _VERSION, "source": visible(source, 200),
                         "part": "", "abstains": False, "reason": "", "answer": None, "balance": [],
                         "not_known": []}  # fmt: skip
     try:
         results, said = make()
-    except XspPostError as error:
-        reason = f"{error.message} [{error.code}]"
-        document |= {"abstains": True, "reason": reason, "hint": error.hint}
+    except Exception as error:
+        known = in_words(error)
+        reason = f"{known.message} [{known.code}]"
+        document |= {"abstains": True, "reason": reason, "hint": known.hint}
     else:
         document["reason"] = said.pop("_reason", "")
         document["abstains"] = bool(document["reason"])
@@ -44,7 +47,7 @@ def answer(name: str, source: str, make: Callable[[], tuple[Results | None, Answ
         document["part"] = part_text(results) if results is not None else ""
         if results is not None and "balance" in results.tables():
             document |= {"balance": balance(results), "not_known": not_known(results)}
-    return fitting(document)
+    return fitting(_without(document, str(root)))
 
 
 def summary(results: Results) -> Answer:
@@ -151,6 +154,17 @@ def _json(value: Any) -> str:
 
 def _number(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
+
+
+def _without(value: Any, root: str) -> Any:
+    """Names of files as they are in the folder."""
+    if isinstance(value, dict):
+        return {key: _without(one, root) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without(one, root) for one in value]
+    if isinstance(value, str) and len(root) > 1:
+        return value.replace(f"{root}/", "").replace(root, "the folder")
+    return value
 
 
 def _short(value: Any) -> Any:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from xsp_post.base.errors import CaptureError, UsageError, XspPostError
+from xsp_post.base.errors import CaptureError, UsageError
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.ingest.formats import NSYS_REPORT
 from xsp_post.ingest.sources import expand, sniff
@@ -36,10 +36,11 @@ class Folder:
         not there."""
         try:
             path = (self.root / name).resolve()
+            is_there = path.exists()
         except (OSError, ValueError, RuntimeError):  # too long, a NUL, a loop of links
             raise self._outside(name) from None
         self._require_inside(path, name)
-        if not path.exists():
+        if not is_there:
             raise UsageError(f"{_said(name)} is not in the folder", code="agent-missing",
                              hint="the tool `sources` lists what is there")  # fmt: skip
         if path.is_dir():
@@ -57,13 +58,9 @@ class Folder:
         path = self.path(name)
         state = path.stat()
         key = (path, state.st_mtime_ns, state.st_size)
-        try:
-            self._require_readable(path, name)
-            if key not in self._kept:
-                self._kept[key] = results_of([path])
-        except XspPostError as error:  # where the folder lies is nobody's business
-            message, hint = (text.replace(f"{self.root}/", "") for text in (error.message, error.hint))
-            raise type(error)(message, code=error.code, hint=hint) from error
+        self._require_readable(path, name)
+        if key not in self._kept:
+            self._kept[key] = results_of([path])
         self._kept.move_to_end(key)
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)

@@ -43,7 +43,7 @@ def make_server(root: Path) -> Any:
     @tool
     def sources() -> str:
         """List the captures and stores that can be asked about, by their path in the folder."""
-        return answers.answer("sources", "", lambda: (None, folder.sources()))
+        return answers.answer("sources", "", lambda: (None, folder.sources()), folder.root)
 
     @tool
     def summary(source: str, iteration: int = -1, from_ns: int = -1, until_ns: int = -1) -> str:
@@ -111,7 +111,7 @@ def make_server(root: Path) -> Any:
             ours, theirs = folder.results(base), folder.results(other)
             return theirs, answers.compare(ours, theirs, max(1, min(top, 100)))
 
-        return answers.answer("compare", f"{base} → {other}", make)
+        return answers.answer("compare", f"{base} → {other}", make, folder.root)
 
     return server
 
@@ -123,7 +123,7 @@ def _ask(folder: Folder, name: str, source: str, ask: Any, part: tuple[int, int,
         results = folder.results(source, part_options(*part))
         return results, ask(results)
 
-    return answers.answer(name, source, make)
+    return answers.answer(name, source, make, folder.root)
 
 
 def serve(root: Path) -> None:
