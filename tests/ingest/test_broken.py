@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from builders import ExportBuilder
 from conftest import CANARY
@@ -123,6 +124,58 @@ def test_a_log_that_a_program_still_writes_is_refused(tmp_path):
         assert refused(link).code == "capture-unmerged"
         link.unlink()
         assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_capture_that_a_program_writes_is_called_busy(tmp_path, monkeypatch):
+    """Before it is opened, and after."""
+    monkeypatch.setattr(sqlite_tables, "_PATIENCE_S", 0.05)
+    path = export(tmp_path / "a.sqlite")
+    tables = SqliteTables(path)
+    tables.tables()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        assert refused(path).code == "capture-locked"
+        with pytest.raises(CaptureError) as caught:
+            tables.read([Request(KERNEL, (WantedColumn("start", "start_ns"),))])
+    assert caught.value.code == "capture-locked" and "writing to it" in caught.value.message
+
+
+def arrow_folder(path, change) -> Path:
+    """The tables of an export as files, each as ``change`` (table, columns by name, as pairs) makes them."""
+    source = export(path.with_suffix(".sqlite"))
+    path.mkdir()
+    with closing(sqlite3.connect(source)) as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in names:
+            asked = connection.execute(f'SELECT * FROM "{name}"')
+            rows = asked.fetchall()
+            columns = [(one[0], pa.array([row[k] for row in rows])) for k, one in enumerate(asked.description)]
+            columns = change(name, columns)
+            table = pa.Table.from_arrays([values for _, values in columns], names=[column for column, _ in columns])
+            with pa.OSFile(str(path / f"{name}.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+    return path
+
+
+def not_utf8(values: pa.Array) -> pa.Array:
+    """Texts with a byte in front that is none of UTF-8."""
+    if not pa.types.is_string(values.type):
+        return values
+    data = pa.array([b"\xff" + text.encode() for text in values.to_pylist()], pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(data), data.buffers())
+
+
+def test_an_arrow_folder_with_a_column_twice_is_refused(tmp_path):
+    folder = arrow_folder(tmp_path / "a", lambda name, columns: columns + columns[:1] * (name == KERNEL))
+    error = refused(folder)
+    assert error.code == "capture-damaged" and f"{KERNEL}.arrow" in error.message
+
+
+def test_an_arrow_folder_with_texts_that_are_not_utf8(tmp_path):
+    folder = arrow_folder(tmp_path / "a", lambda name, columns: [(one, not_utf8(values)) for one, values in columns])
+    trace = load(folder).trace
+    assert len(trace.activities) == 5 and "\ufffdstep" in trace.strings.tolist()
+    assert "non-utf8-text" in {one.code for one in trace.findings}
 
 
 def count_only(self, request):

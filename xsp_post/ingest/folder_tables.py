@@ -43,7 +43,9 @@ class FolderTables:
         if table not in self._files:
             return frozenset()
         if table not in self._schemas:
-            self._schemas[table] = self._schema(table)
+            schema = self._schemas[table] = self._schema(table)
+            if len({*schema.names}) < len(schema.names):
+                raise self._unreadable(self._files[table])
         return frozenset(self._schemas[table].names)
 
     def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple[Any, ...]]:
@@ -52,7 +54,8 @@ class FolderTables:
         if not have:
             return []
         present = [c for c in columns if c in have]
-        data = self._open(table, present).slice(0, limit).to_pydict()
+        read = self._open(table, present).slice(0, limit)
+        data = {name: _as_bytes(read.column(name)).to_pylist() for name in present}
         count = len(next(iter(data.values()))) if data else 0
         decoded = {c: [_text(v) for v in data[c]] for c in present}
         return list(zip(*[decoded.get(c, [None] * count) for c in columns]))
@@ -126,6 +129,14 @@ class FolderTables:
             return whole if columns is None else whole.select(columns)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(file) from error
+
+
+def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts as bytes, which need not be UTF-8; other columns as they are."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return column.cast(pa.large_binary()) if is_text else column
 
 
 def _text(value: object) -> object:

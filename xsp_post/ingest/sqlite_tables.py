@@ -36,6 +36,8 @@ _DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 # What SQLite says, where it quotes nothing of the file.
 _PLAIN_WORDS = ("database disk image is malformed", "file is not a database", "disk I/O error", "out of memory",
                 "unable to open database file", "malformed database schema", "unsupported file format")  # fmt: skip
+_BUSY_WORDS = ("database is locked", "table is locked", "database is busy")
+_PATIENCE_S = 2.0  # with a program that writes
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,11 @@ class SqliteTables:
             # plain read-only mode would create the files of a write-ahead log beside the capture
             uri += "&immutable=1"
         try:
-            with closing(sqlite3.connect(uri, uri=True, timeout=1.0)) as connection:
+            with closing(sqlite3.connect(uri, uri=True, timeout=_PATIENCE_S)) as connection:
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError as error:
-            if "locked" in str(error) or "busy" in str(error):
-                raise CaptureError(
-                    f"{self.path}: the database is locked by another program",
-                    code="capture-locked",
-                    hint="wait for the export to end, or ingest a copy",
-                ) from error
+            if (known := self._damaged(error)).code == "capture-locked":
+                raise known from error
             self._refuse_unmerged(Path(os.fsdecode(os.fsencode(real) + b"-journal")), "rollback journal")
             raise self._damaged(error) from error
         except _DAMAGE as error:
@@ -101,6 +99,12 @@ class SqliteTables:
 
     def _damaged(self, error: BaseException) -> CaptureError:
         said = str(error)
+        if any(words in said for words in _BUSY_WORDS):
+            return CaptureError(
+                f"{self.path}: another program is writing to it",
+                code="capture-locked",
+                hint="wait for the export to end, or ingest a copy",
+            )
         known = next((words for words in _PLAIN_WORDS if words in said), "")
         reason = "its schema is damaged" if isinstance(error, UnicodeDecodeError) else known
         return CaptureError(
@@ -111,7 +115,7 @@ class SqliteTables:
 
     def connect(self) -> sqlite3.Connection:
         """A read-only connection whose text is decoded tolerantly (captures hold other code pages)."""
-        connection = sqlite3.connect(self._uri, uri=True)
+        connection = sqlite3.connect(self._uri, uri=True, timeout=_PATIENCE_S)
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         return connection
 
