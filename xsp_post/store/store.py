@@ -30,6 +30,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pandas.api.types import is_numeric_dtype
 
 from xsp_post import __version__
 from xsp_post.base.allocation import give_back_memory
@@ -351,8 +352,10 @@ class Store(Results):
             needed |= {"kernel_ns", "copy_ns", "graph_ns"} if "device_ns" in asked & computed else set()
         # a small table is not split
         frame = self._part(layout.rows if layout.rows in self._tables.tables() else name, needed, layout.kind_id)
+        self._require_types(name, frame, layout.kind_id)
         if layout.kind_id in frame:
             kinds = self._part(layout.kinds, needed, layout.kind_id)
+            self._require_types(name, kinds, layout.kind_id)
             self._require_order(kinds[layout.kind_id], layout.kinds)
             kind = frame.pop(layout.kind_id).to_numpy()
             for column in kinds.columns:
@@ -412,6 +415,13 @@ class Store(Results):
         """Raise `CaptureError` where a row points to a row that is not there."""
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < count:
             raise self._damaged(f"rows of {table} point to rows that are not there")
+
+    def _require_types(self, name: str, frame: pd.DataFrame, kind_id: str) -> None:
+        """Raise `CaptureError` where a column holds texts that was written as numbers, or numbers that were texts."""
+        is_text = {column.name: column.dtype == "str" for column in TABLES[name].columns} | {kind_id: False}
+        for column in frame if len(frame) else ():
+            if column in is_text and is_numeric_dtype(frame[column].dtype) == is_text[column]:
+                raise self._damaged(f"the column {name}.{column} is of another type")
 
     def _require_order(self, numbers: pd.Series | np.ndarray, table: str) -> None:
         """Raise `CaptureError` where rows that others point to by number are not numbered from 0 on."""
