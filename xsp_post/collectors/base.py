@@ -202,8 +202,7 @@ def conclude(capture: Capture, ended: Ended, files: Mapping[str, str], *, is_exi
         capture.message = failure.message
         capture.status = OUT_OF_MEMORY if failure.code == "child-memory" else FAILED
     capture.save()
-    if capture.status == FAILED:
-        assert failure is not None
+    if failure is not None and capture.status == FAILED:
         raise failure
     return capture
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from xsp_post.base.errors import UsageError
 from xsp_post.hardware.peaks import GEFORCE_RATES, GPUS, PIPES, RATES, Gpu
@@ -158,7 +158,6 @@ def _from_attributes(
     rates = RATES.get(compute_capability)
     flop_per_s: dict[str, float] = {}
     if rates is not None and _is_known(sm_count) and _is_known(clock_hz):
-        assert sm_count is not None and clock_hz is not None
         flop_per_s = _computed(
             _without_guesses(rates, gpu_name, compute_capability), int(sm_count), float(clock_hz), float(clock_hz)
         )
@@ -196,7 +195,7 @@ def _computed(rates: Mapping[str, int], sm_count: int, clock_hz: float, tensor_c
     }
 
 
-def _is_known(value: float | None) -> bool:
+def _is_known(value: float | None) -> TypeGuard[float]:
     return value is not None and value == value and value > 0
 
 

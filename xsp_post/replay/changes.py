@@ -164,8 +164,7 @@ def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> 
     operations = graph.recording.operations
     is_kernel = operations.kind == OperationKind.KERNEL
     talks = is_kernel & is_of_family(pd.Series(operations.name), "communication")
-    if change.subject == "layer":
-        assert change.pattern is not None
+    if change.subject == "layer" and change.pattern is not None:
         return np.isin(operations.layer, _layers(change.pattern, results, capture_id))
     if change.subject == "attention":
         rows = np.flatnonzero(is_kernel)
