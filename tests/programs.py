@@ -29,6 +29,7 @@ class Machine:
     """Executes programs; what it did becomes an export."""
 
     queue_depth: int = 1 << 30
+    copy_gap_ns: int = GAP_NS  # on the stream, before a copy
     now: int = 1_000_000
     free: dict[int, int] = field(default_factory=dict)
     starts: list[int] = field(default_factory=list)
@@ -53,7 +54,7 @@ class Machine:
         self.now = done
 
     def copy(self, op: Op) -> None:
-        begin = max(self.free.get(op.stream, 0) + GAP_NS, self.now + STAGING_NS)
+        begin = max(self.free.get(op.stream, 0) + self.copy_gap_ns, self.now + STAGING_NS)
         end = begin + op.ns
         self.free[op.stream] = end
         done = end + RETURN_NS
@@ -72,12 +73,14 @@ class Machine:
         self.now = done
 
 
-def run_steps(step: list[Op], count: int, path, *, queue_depth: int = 1 << 30) -> tuple[float, float]:
+def run_steps(
+    step: list[Op], count: int, path, *, queue_depth: int = 1 << 30, copy_gap_ns: int = GAP_NS
+) -> tuple[float, float]:
     """Run a step ``count`` times in ranges ``step`` and write the export; (median latency, median period) in ns.
 
     A period goes from a step's begin to the next one's.
     """
-    machine = Machine(queue_depth)
+    machine = Machine(queue_depth, copy_gap_ns)
     machine.export.process(100).thread(100)
     times = []
     for number in range(count):

@@ -62,6 +62,17 @@ def test_a_known_edit_is_predicted_within_three_percent(number, tmp_path):
     assert prediction.period.predicted_ns == pytest.approx(period, rel=0.03)
 
 
+@pytest.mark.parametrize("gap_ns", [500, 3_000, 15_000, 60_000])
+@pytest.mark.parametrize("factor", [0.0, 0.5, 3.0])
+def test_a_copy_that_waits_for_the_device_takes_no_longer_itself(gap_ns, factor, tmp_path):
+    step = [*kernels(40, 80_000), Op("copy", 2_000)]  # a loop that ends in .item()
+    run_steps(step, STEPS, tmp_path / "before.sqlite", copy_gap_ns=gap_ns)
+    edited = scaled(step, "kernel", factor)
+    _, period = run_steps(edited, STEPS, tmp_path / "after.sqlite", copy_gap_ns=gap_ns)
+    prediction = what_if(results_of(tmp_path / "before.sqlite"), [f"kernel:gemm={factor}x"])
+    assert prediction.period.predicted_ns == pytest.approx(period, rel=0.03, abs=12_000)
+
+
 def test_a_full_queue_holds_launches_back(tmp_path):
     step = kernels(600, 20_000)
     run_steps(step, 4, tmp_path / "before.sqlite", queue_depth=256)

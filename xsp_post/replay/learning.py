@@ -64,7 +64,7 @@ def learn(recording: Recording) -> Learnt:
     own, after = (calls.end_ns - calls.start_ns).copy(), np.zeros(len(calls), np.int64)
     waited = _waited(recording)
     _split_waits(recording, waited, own, after)
-    _split_blocking(recording, is_blocking, previous_end, latency, own, after)
+    _split_blocking(recording, is_blocking, previous_end, latency, gap, own, after)
     depth, queue_wait = _queue(recording, own)
     ready = np.maximum(previous_end + gap, anchor + latency)
     orders, order_ns = _orders(recording, ready)
@@ -164,14 +164,16 @@ def _split_blocking(
     is_blocking: np.ndarray,
     previous_end: np.ndarray,
     latency: np.ndarray,
+    gap: np.ndarray,
     own: np.ndarray,
     after: np.ndarray,
 ) -> None:
     """Split the calls that block for their own operation (in place) into host time before and after it.
 
     The host's share is the length of the call without that of the operation: what usually follows the operation
-    comes after it, the rest (staging, pinning) before. Where the stream was busy for all of the rest the call only
-    waited, and its share before is the usual one of its kind, at most what was left.
+    comes after it, the rest before. The rest is the call's own work (staging, pinning) where the stream was free, or
+    where most of it passed after the stream had become free. Else the call waited for its stream: its own work is the
+    usual one, and what passed after the stream had become free is a gap of the stream.
     """
     calls, operations = recording.calls, recording.operations
     rows = np.flatnonzero(is_blocking)
@@ -184,15 +186,16 @@ def _split_blocking(
     share = length - operations.duration_ns[rows]
     usual_after = pd.Series(returned).groupby(names).transform("median").to_numpy()
     queued = np.maximum(previous_end[rows] - calls.start_ns[call], 0)
-    idle = share - usual_after > queued + _CLEARLY_NS * (queued > 0)
+    later = share - usual_after - queued  # from the time the stream was free
+    idle = (queued == 0) | (later > np.maximum(queued, _CLEARLY_NS))
     own[call] = 0
     after[call] = np.where(idle, np.minimum(share, usual_after), returned)
     before = share - after[call]
     usual = pd.Series(np.where(idle, before, np.nan)).groupby(names).transform("median")
-    # none clearly found the stream idle: those that began later than their queue explains still show their own share
-    seen = idle if idle.any() else before > queued + _DEFAULT_GAP_NS
-    every = float(np.median(before[seen])) if seen.any() else float(_DEFAULT_LATENCY_NS)
+    every = float(np.median(before[idle])) if idle.any() else float(_DEFAULT_LATENCY_NS)
     latency[rows] = np.where(idle, before, np.minimum(usual.fillna(every).to_numpy(), before)).round()
+    waited = np.where(idle, np.nan, np.maximum(before - queued, 0))
+    gap[rows] = pd.Series(waited).groupby(names).transform("median").fillna(pd.Series(gap[rows])).round()
     is_host = recording.stream_is_host[operations.stream[rows]]
     latency[rows[is_host]] = 0
     after[call[is_host]] = 0
