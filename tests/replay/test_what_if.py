@@ -73,6 +73,16 @@ def test_a_copy_that_waits_for_the_device_takes_no_longer_itself(gap_ns, factor,
     assert prediction.period.predicted_ns == pytest.approx(period, rel=0.03, abs=12_000)
 
 
+@pytest.mark.parametrize("copy_ns", [20_000, 150_000, 390_000, 900_000])
+def test_hidden_copies_leave_the_time_of_the_kernels(copy_ns, tmp_path):
+    step = [Op("copy", copy_ns), *kernels(10, 40_000)]
+    run_steps(step, 12, tmp_path / "before.sqlite")
+    prediction = what_if(results_of(tmp_path / "before.sqlite"), ["copy=overlap"])
+    pace = max(10 * (40_000 + 1_000), copy_ns + 1_000)  # of the busiest stream
+    assert prediction.period.predicted_ns == pytest.approx(pace, rel=0.03)
+    assert prediction.period.predicted_ns >= max(10 * 40_000, copy_ns)
+
+
 def test_a_full_queue_holds_launches_back(tmp_path):
     step = kernels(600, 20_000)
     run_steps(step, 4, tmp_path / "before.sqlite", queue_depth=256)

@@ -126,7 +126,8 @@ def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: 
 
 
 def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
-    """One row per execution: begin_ns, end_ns, latency_ns, period_ns (to the next one's first device work)."""
+    """One row per execution: begin_ns, end_ns, latency_ns, period_ns (from the end of its device work to
+    that of the next one)."""
     last_work = np.array([clock.end_ns[rows].max() if len(rows) else 0 for rows in executions.rows], np.int64)
     first, last = executions.first_call, executions.last_call
     if len(clock.call_start_ns):
@@ -142,8 +143,8 @@ def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
     end = np.where(np.isnan(executions.tail_ns), last_work, np.maximum(last_work, host_end))
     if executions.is_queued and len(begin) > 1:
         begin[1:] = np.minimum(np.maximum(begin[1:], last_work[:-1]), np.maximum(end[1:] - 1, begin[1:]))
-    # the host may run ahead of the device: its work tells the pace
-    start = first_work if all(len(rows) for rows in executions.rows) else begin
-    period = np.append(np.diff(start).astype(float), np.nan)
+    # the host, and copies on a stream of their own, may run ahead: the end of the last work tells the pace
+    done = last_work if all(len(rows) for rows in executions.rows) else begin
+    period = np.append(np.diff(done).astype(float), np.nan)
     return pd.DataFrame({"iteration_index": executions.index, "begin_ns": begin, "end_ns": end,
                          "latency_ns": end - begin, "period_ns": period})  # fmt: skip
