@@ -22,7 +22,7 @@ class Clock:
 
 @dataclass
 class Executions:
-    """The executions of one kind that are compared, in order. Without any: the whole recording as one."""
+    """The executions of one kind that are compared, by process and start. Without any: the whole recording as one."""
 
     label: str  # what one is: its phase, or "recording"
     index: np.ndarray  # iterations.iteration_index (−1: the recording)
@@ -36,6 +36,7 @@ class Executions:
     )  # its start on the recording's clock where no call was before it, which nothing moves; else NaN
     last_call: np.ndarray  # its last host call, −1 none
     tail_ns: np.ndarray  # from that call's end to its end on the host, NaN: it ends with its device work
+    process: np.ndarray  # that ran it: only those of one process follow one another
     is_queued: bool  # an execution begins when the device work of the one before has ended (nobody said otherwise)
 
 
@@ -64,14 +65,14 @@ def find_executions(graph: Graph) -> Executions:
         weight = steady["busy_ns"].groupby(labels).sum()
         if weight.max() > 0:
             label = str(weight.idxmax())
-            return _of_iterations(graph, steady[labels == label].sort_values("start_ns"), label)
+            return _of_iterations(graph, steady[labels == label].sort_values(["process_id", "start_ns"]), label)
     last = len(recording.calls) - 1
     every = np.arange(len(operations))
     one = np.zeros(1, np.int64)
     none, zero = one - 1, one.copy()
     first = none if last < 0 else zero
     nan = np.full(1, np.nan)
-    return Executions("recording", none, [every], first, zero, none, zero, nan, none, nan, False)
+    return Executions("recording", none, [every], first, zero, none, zero, nan, none, nan, zero, False)
 
 
 def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions:
@@ -96,7 +97,9 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
     if not len(calls):
         nothing = np.zeros(len(index), np.int64)
         nan = np.full(len(index), np.nan)
-        return Executions(label, index, rows, first, nothing, first.copy(), nothing, nan, last, nan, False)
+        return Executions(
+            label, index, rows, first, nothing, first.copy(), nothing, nan, last, nan, np.array(process), False
+        )
     lead = np.where(first >= 0, calls.start_ns[first] - start, 0)
     before = np.where(first >= 0, graph.source_call[first], -1)
     begin = np.where((first >= 0) & (before < 0), start - graph.begin_ns, np.nan)
@@ -107,7 +110,8 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
     # an execution that was inferred from its launches has no end on the host of its own
     inferred = chosen["is_inferred"].to_numpy(bool)
     tail[inferred] = np.nan
-    return Executions(label, index, rows, first, lead, before, since, begin, last, tail, bool(inferred.any()))
+    return Executions(label, index, rows, first, lead, before, since, begin, last, tail, np.array(process),
+                      bool(inferred.any()))  # fmt: skip
 
 
 def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: pd.DataFrame) -> pd.DataFrame:
@@ -141,10 +145,12 @@ def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
     first_work = np.array([clock.start_ns[rows].min() if len(rows) else 0 for rows in executions.rows], np.int64)
     begin = np.where(first >= 0, begin, first_work)
     end = np.where(np.isnan(executions.tail_ns), last_work, np.maximum(last_work, host_end))
+    follows = executions.process[1:] == executions.process[:-1]
     if executions.is_queued and len(begin) > 1:
-        begin[1:] = np.minimum(np.maximum(begin[1:], last_work[:-1]), np.maximum(end[1:] - 1, begin[1:]))
+        queued = np.minimum(np.maximum(begin[1:], last_work[:-1]), np.maximum(end[1:] - 1, begin[1:]))
+        begin[1:] = np.where(follows, queued, begin[1:])
     # the host, and copies on a stream of their own, may run ahead: the end of the last work tells the pace
     done = last_work if all(len(rows) for rows in executions.rows) else begin
-    period = np.append(np.diff(done).astype(float), np.nan)
+    period = np.append(np.where(follows, np.diff(done).astype(float), np.nan), np.nan)
     return pd.DataFrame({"iteration_index": executions.index, "begin_ns": begin, "end_ns": end,
                          "latency_ns": end - begin, "period_ns": period})  # fmt: skip

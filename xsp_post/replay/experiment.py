@@ -16,13 +16,14 @@ import numpy as np
 from xsp_post.names.families import FAMILIES, family_index
 from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock
 from xsp_post.replay.fidelity import Identity
-from xsp_post.replay.graph import Amounts, Graph, replay
+from xsp_post.replay.graph import Amounts, Graph, recorded_starts, replay
 from xsp_post.replay.recording import OperationKind
 from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
 # A second resource is named beside the first from this share of its gain on.
 SECOND_RATIO = 0.5
+LONGEST_LAUNCH_NS = 100_000  # from the end of a launch call to the start of its work on a device without work
 
 KERNELS, COMMUNICATION, COPIES, LAUNCHES, HOST, SYNCHRONISATION = (
     "kernels", "communication", "copies", "launches", "host", "synchronisation",
@@ -64,10 +65,10 @@ def run_experiment(identity: Identity) -> Experiment:
     """Replay with each resource halved. Never raises: `Experiment.refusal` says why a recording cannot be replayed."""
     executions, graph = identity.executions, identity.graph
     count = len(executions.index)
-    elapsed = _elapsed(executions, recorded_clock(graph)) if len(graph.recording.operations) else 0
+    elapsed = int(_elapsed(graph, executions, recorded_clock(graph))) if len(graph.recording.operations) else 0
     if identity.refusal:
         return Experiment(executions.label, count, elapsed, (), None, (), False, identity.refusal)
-    trial = _Trial(identity, _elapsed(executions, simulated_clock(identity.replayed)))
+    trial = _Trial(identity, _elapsed(graph, executions, simulated_clock(identity.replayed)))
     gains = tuple(sorted((trial.gain([one]) for one in _SHORTER), key=lambda one: -one.gain_ratio))
     together = trial.gain(list(_SHORTER))
     limits, is_balanced = _limits(gains, together, trial)
@@ -93,28 +94,51 @@ class _Trial:
     """A recording whose replay is right, and the elapsed time of that replay."""
 
     identity: Identity
-    elapsed_ns: int
+    elapsed_ns: float
 
     def gain(self, resources: Sequence[str]) -> Gain:
+        """Work without a launch row either follows its stream or stays where it was: the gain lies between the two."""
         identity = self.identity
-        graph, executions = identity.graph, identity.executions
+        ways = [self._replayed(resources, None)]
+        if (starts := recorded_starts(identity.graph)) is not None:
+            ways.append(self._replayed(resources, starts))
+        middle = (ways[0][0] + ways[-1][0]) / 2
+        saved = middle * self.elapsed_ns
+        margin = margin_of(identity.error_ratio, saved, self.elapsed_ns - saved) + abs(ways[0][0] - ways[-1][0]) / 2
+        return Gain(tuple(resources), middle, margin, (ways[0][1] + ways[-1][1]) / 2)
+
+    def _replayed(self, resources: Sequence[str], release_ns: np.ndarray | None) -> tuple[float, float]:
+        """The share of the elapsed time, and of the device's, that is saved."""
+        graph, executions = self.identity.graph, self.identity.executions
         amounts = graph.amounts.copy()
+        if release_ns is not None:
+            amounts.release_ns = release_ns
         for name in resources:
             _SHORTER[name](graph, amounts)
         if HOST in resources:
             executions = _with_shorter_edges(executions)
         clock = simulated_clock(replay(graph, amounts))
-        after = _elapsed(executions, clock)
-        device = _device_span(executions, clock) / max(_device_span(executions, simulated_clock(identity.replayed)), 1)
-        saved = self.elapsed_ns - after
-        margin = margin_of(identity.error_ratio, saved, after)
-        return Gain(tuple(resources), saved / max(self.elapsed_ns, 1), margin, 1 - device)
+        whole = max(_device_span(executions, simulated_clock(self.identity.replayed)), 1)
+        after = _elapsed(graph, executions, clock)
+        return 1 - after / max(self.elapsed_ns, 1), 1 - _device_span(executions, clock) / whole
 
 
-def _elapsed(executions: Executions, clock: Clock) -> int:
-    """From the begin of the first execution to the end of the last one."""
-    measured = measure(executions, clock)
-    return int(measured["end_ns"].max() - measured["begin_ns"].min())
+def _elapsed(graph: Graph, executions: Executions, clock: Clock) -> float:
+    """From when the first execution could have the device to the end of the last one; the mean of the processes.
+
+    A host that runs ahead begins an execution long before its work can: the time counts from the end of what its
+    process had launched before.
+    """
+    operations, measured = graph.recording.operations, measure(executions, clock)
+    begin, end = measured["begin_ns"].to_numpy(), measured["end_ns"].to_numpy()
+    taken = []
+    for process in np.unique(executions.process):
+        mine = np.flatnonzero(executions.process == process)
+        first = executions.first_call[mine[0]]
+        older = (operations.process == process) & (operations.place < first) & (operations.call >= 0)
+        free = clock.end_ns[older].max() if older.any() else begin[mine[0]]
+        taken.append(end[mine].max() - min(max(begin[mine[0]], free), end[mine].max()))
+    return float(np.mean(taken))
 
 
 def _device_span(executions: Executions, clock: Clock) -> int:
@@ -168,9 +192,11 @@ def _shorter_copies(graph: Graph, amounts: Amounts) -> None:
 def _shorter_launches(graph: Graph, amounts: Amounts) -> None:
     """Launch calls, the way to the device, and the gaps between operations that were launched long before."""
     operations = graph.recording.operations
+    is_node = graph.learnt.is_node
     launched = (operations.call >= 0) & ~amounts.is_blocking & ~graph.recording.stream_is_host[operations.stream]
     _halved(amounts.own_ns, np.unique(operations.call[launched]))
-    _halved(amounts.latency_ns, launched)
+    # what took longer to begin on a device without work was not on its way: why is not known
+    _halved(amounts.latency_ns, launched & (is_node | (amounts.latency_ns <= LONGEST_LAUNCH_NS)))
     _halved(amounts.gap_ns, launched)
 
 

@@ -15,7 +15,6 @@ from xsp_post.replay.learning import learn
 from xsp_post.replay.recording import read_recording
 
 LARGEST_ERROR_RATIO = 0.05  # above it nothing is predicted
-LARGEST_ORPHAN_RATIO = 0.05  # of the operations, or of their time
 
 
 @dataclass
@@ -62,7 +61,7 @@ def _identity_of(results: Results, capture_id: int) -> Identity:
         error = max(abs(replayed_ns / max(measured_ns, 1) - 1), _middle_error(recorded, simulated))
         duration, missing = operations.duration_ns, operations.call < 0
         orphans = max(float(missing.mean()), float(duration[missing].sum() / max(duration.sum(), 1)))
-    refusal = _refusal(len(operations), error, orphans, replayed)
+    refusal = _refusal(len(operations), error, replayed)
     return Identity(graph, replayed, executions, recorded, simulated, measured_ns, replayed_ns, error, orphans, refusal)
 
 
@@ -78,14 +77,9 @@ def _middle_error(recorded: pd.DataFrame, simulated: pd.DataFrame) -> float:
     return max(errors)
 
 
-def _refusal(count: int, error: float, orphans: float, replayed: Replayed) -> str:
+def _refusal(count: int, error: float, replayed: Replayed) -> str:
     if not count:
         return "the capture has no device work"
-    if orphans > LARGEST_ORPHAN_RATIO:
-        return (
-            f"{orphans:.0%} of the device work has no launch row: when it could have started is not known "
-            f"(limit {LARGEST_ORPHAN_RATIO:.0%})"
-        )
     if not replayed.is_settled:
         return (
             "the replay did not settle: its launch queue or its collectives depend on one another in too long a chain"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.replay.edges import DEVICE_WAIT, WAITS
+from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, WAITS
 from xsp_post.replay.learning import Learnt
 from xsp_post.replay.recording import Operations, Recording
 from xsp_post.replay.simulate import NEVER, ZERO, Program, Times, run
@@ -44,6 +44,7 @@ class Amounts:
     orders: np.ndarray  # (edges, 2): the second operation does not start before the end of the first
     meetings: np.ndarray  # (meetings, ranks) operations of one collective each: none transfers before all are there
     queue_depth: int
+    release_ns: np.ndarray  # o: without a launch row, the earliest start; NEVER: it follows its stream
 
     def copy(self) -> Amounts:
         """One that can be altered."""
@@ -100,12 +101,20 @@ def make_graph(recording: Recording, learnt: Learnt) -> Graph:
         before, learnt.own_ns.copy(), learnt.after_ns.copy(), learnt.latency_ns.copy(), learnt.gap_ns.copy(),
         operations.duration_ns, (calls.wait >= 0) & (learnt.waited >= 0), learnt.is_blocking.copy(),
         operations.stream.copy(), learnt.orders.copy(), learnt.meetings.copy(), learnt.queue_depth,
+        np.full(len(operations), NEVER, np.int64),
     )  # fmt: skip
     if len(learnt.meetings):  # the last rank to arrive did not wait: its time is the transfer
         transfer = operations.duration_ns[learnt.meetings].min(axis=1)
         amounts.duration_ns[learnt.meetings.ravel()] = np.repeat(transfer, learnt.meetings.shape[1])
     _keep_gaps_of_orphans(recording, amounts)
     return Graph(recording, learnt, amounts, source_call, source, register, begin)
+
+
+def recorded_starts(graph: Graph) -> np.ndarray | None:
+    """`Amounts.release_ns` that keeps work without a launch row where it was; None where all work has one."""
+    operations = graph.recording.operations
+    orphan = operations.call < 0
+    return np.where(orphan, operations.start_ns - graph.begin_ns, NEVER) if orphan.any() else None
 
 
 def _source_calls(recording: Recording) -> np.ndarray:
@@ -173,8 +182,9 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
         add(at * 4 + 1, 1, ROOM, held, graph.thread_register[at], graph.thread_register[at], 0, ZERO, NEVER)
     has_call = operations.call >= 0
     event_count = _add_orders(add, amounts, operations.place, stream, first_stream + stream_count, graph)
+    waiting, event_count = _add_event_waits(add, graph, amounts, stream, first_stream + stream_count, event_count)
     index = np.arange(n_operations)
-    launched = np.where(has_call, amounts.latency_ns + amounts.duration_ns, NEVER)
+    launched = np.where(has_call, amounts.latency_ns + amounts.duration_ns, amounts.release_ns + amounts.duration_ns)
     meeting = amounts.meetings.ravel()
     add(_enqueued(operations.place, has_call)[meeting], 4 * meeting + 1, ARRIVAL, np.arange(len(meeting)),
         stream[meeting], stream[meeting], 0, ZERO, NEVER)  # fmt: skip
@@ -184,7 +194,6 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     at = operations.call[blocking]
     add(at * 4 + 3, blocking, RETURN, at, graph.thread_register[at], graph.thread_register[at], 0, stream[blocking],
         amounts.after_ns[at])  # fmt: skip
-    waiting = np.flatnonzero(amounts.waits)
     is_device = calls.wait[waiting] == WAITS.index(DEVICE_WAIT)
     waited_stream = stream[graph.learnt.waited[waiting]] if n_operations else np.zeros(0, np.int64)
     for one in range(stream_count):
@@ -222,21 +231,53 @@ def _add_orders(
 ) -> int:
     """Steps for what one stream waits for of another, and how many registers hold what is pending."""
     orders = amounts.orders[np.argsort(amounts.orders[:, 0], kind="stable")]
-    count = 8
-    while count < _MOST_EVENTS and len(orders) > count and (orders[:-count, 1] >= orders[count:, 0]).any():
-        count *= 2
-    if len(orders) > count:  # more are pending than there are registers: those that would be overwritten are left out
-        overwritten = np.append(orders[:-count, 1] >= orders[count:, 0], np.zeros(count, bool))
-    else:
-        overwritten = np.zeros(len(orders), bool)
-    rows = np.flatnonzero(~overwritten)
-    register = first_free + rows % count
+    rows, register, count = _registers(orders[:, 0], orders[:, 1], first_free)
     before, after = orders[rows, 0], orders[rows, 1]
     at = _enqueued(place, graph.recording.operations.call >= 0)
     add(at[before], 4 * before + 3, RECORD, before, register, stream[before], 0, ZERO, NEVER)
     waited_ns = graph.learnt.order_ns - amounts.gap_ns[after]
     add(at[after], 4 * after, ORDER, after, stream[after], stream[after], 0, register, waited_ns)
     return count if len(orders) else 0
+
+
+def _registers(written: np.ndarray, read: np.ndarray, first_free: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """Registers for events that are written and read later, in the order of writing: which of them have one, its
+    number, and how many there are. Where more are pending than there are registers, those that would be overwritten
+    have none."""
+    count = 8
+    while count < _MOST_EVENTS and len(written) > count and (read[:-count] >= written[count:]).any():
+        count *= 2
+    overwritten = np.zeros(len(written), bool)
+    overwritten[:-count] = read[:-count] >= written[count:]
+    rows = np.flatnonzero(~overwritten)
+    return rows, first_free + rows % count, count
+
+
+def _add_event_waits(
+    add: Callable[..., None], graph: Graph, amounts: Amounts, stream: np.ndarray, first_free: int, used: int
+) -> tuple[np.ndarray, int]:
+    """Steps of calls that wait for an event with younger work of its stream behind it: the call does not wait for that.
+    The calls that wait for all of a stream or device, and how many registers are in use."""
+    calls, operations = graph.recording.calls, graph.recording.operations
+    waiting = np.flatnonzero(amounts.waits)
+    waited = graph.learnt.waited[waiting]
+    following = np.full(len(operations), len(calls), np.int64)  # the place of the next operation of the same stream
+    order = np.argsort(stream, kind="stable")
+    same = stream[order][1:] == stream[order][:-1]
+    following[order[:-1][same]] = operations.place[order[1:][same]]
+    is_event = (calls.wait[waiting] == WAITS.index(EVENT_WAIT)) & (following[waited] < waiting)
+    at = waiting[is_event][np.argsort(waited[is_event], kind="stable")]
+    if not len(at):
+        return waiting, used
+    done = graph.learnt.waited[at]
+    has_call = operations.call >= 0
+    enqueued = _enqueued(operations.place, has_call)
+    rows, register, count = _registers(enqueued[done], at * 4, first_free + used)
+    at, done = at[rows], done[rows]
+    add(enqueued[done], 4 * done + 3, RECORD, done, register, stream[done], 0, ZERO, NEVER)
+    add(at * 4 + 3, 1, RETURN, at, graph.thread_register[at], graph.thread_register[at], 0, register,
+        amounts.after_ns[at])  # fmt: skip
+    return waiting[~is_event], used + count
 
 
 def _nth_before(operations: Operations, amounts: Amounts) -> np.ndarray:

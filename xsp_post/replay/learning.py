@@ -14,13 +14,14 @@ import pandas as pd
 
 from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.replay.edges import EVENT_WAIT, WAITS
-from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, OperationKind, Recording
+from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, OperationKind, Operations, Recording
 
 _DEFAULT_LATENCY_NS = 3_000
 _DEFAULT_GAP_NS = 1_000
 _CLEARLY_NS = 10_000  # an operation was queued when its call ended this long before its stream was free
 _RETURN_TOLERANCE_NS = 20_000  # a device or stream wait may seem to return this much before the work ended
 _DEEPEST = 1 << 14
+_GRAPH_GROUP = 2 * len(OperationKind)  # groups of operations from here on are nodes of graphs
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Learnt:
 
     latency_ns: np.ndarray  # o: from the end of its call (blocking: its start) until it may start
     gap_ns: np.ndarray  # o: after the operation before it on the stream
+    is_node: np.ndarray  # o: a node of a graph: its call launched several operations
     is_blocking: np.ndarray  # o: its call returned when it had ended
     after_ns: np.ndarray  # c: of a waiting or blocking call, from the end of what it waited for to its return
     own_ns: np.ndarray  # c: what the call takes without waiting
@@ -56,11 +58,18 @@ def learn(recording: Recording) -> Learnt:
     is_blocking = has_call & (is_host | (is_copy & during & (operations.start_ns < call_end)))
     anchor = np.where(is_blocking, call_start, call_end)
     is_idle = has_call & (previous_end <= call_start) & ~is_host
-    latency, latencies = _latencies(operations.start_ns - anchor, is_idle, operations.kind * 2 + is_blocking)
+    is_node, follows_node = _graph_nodes(operations, is_host)
+    group = operations.kind * 2 + is_blocking + _GRAPH_GROUP * is_node
+    latency, latencies = _latencies(operations.start_ns - anchor, is_idle & ~follows_node, group)
+    # it started when its launch had arrived: no launch took longer than until then
+    latency = np.where(has_call, np.minimum(latency, np.maximum(operations.start_ns - anchor, 0)), latency)
     latency[is_host] = 0
     is_queued = has_call & (call_end + _CLEARLY_NS < previous_end) & ~is_host
     gap = _gaps(operations.start_ns - previous_end, is_queued, operations.kind)
     gap[is_host] = 0
+    # inside a graph the device goes on by itself: a node follows the one before it as it did
+    latency[follows_node] = 0
+    gap[follows_node] = (operations.start_ns - previous_end)[follows_node]  # below 0: it began before that had ended
     own, after = (calls.end_ns - calls.start_ns).copy(), np.zeros(len(calls), np.int64)
     waited = _waited(recording)
     _split_waits(recording, waited, own, after)
@@ -70,8 +79,24 @@ def learn(recording: Recording) -> Learnt:
     orders, order_ns = _orders(recording, ready)
     meetings = meetings_of(recording)
     return Learnt(
-        latency, gap, is_blocking, after, own, waited, depth, queue_wait, latencies, orders, order_ns, meetings
+        latency, gap, is_node, is_blocking, after, own, waited, depth, queue_wait, latencies, orders, order_ns, meetings
     )
+
+
+def _graph_nodes(operations: Operations, is_host: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which operations are nodes of a graph (their call launched several), and which of these follow another node of
+    their call on its stream; bool each."""
+    has_call = (operations.call >= 0) & ~is_host
+    if not has_call.any():
+        return has_call, has_call
+    per_call = np.bincount(operations.call[has_call])
+    is_node = np.zeros(len(operations), bool)
+    is_node[has_call] = per_call[operations.call[has_call]] > 1
+    order = np.argsort(operations.stream, kind="stable")
+    follows = np.zeros(len(operations), bool)
+    same_stream = operations.stream[order][1:] == operations.stream[order][:-1]
+    follows[order[1:]] = same_stream & (operations.call[order][1:] == operations.call[order][:-1])
+    return is_node, is_node & follows
 
 
 def _previous_end(recording: Recording) -> np.ndarray:
@@ -94,7 +119,8 @@ def _latencies(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> tup
             value = float(np.median(sample[mine if mine.any() else alike]))
             result[group == one] = round(value)
         if mine.any():
-            said[OperationKind(one // 2).name.lower() + (" (blocking)" if one % 2 else "")] = value
+            how = " (graph)" if one >= _GRAPH_GROUP else " (blocking)" if one % 2 else ""
+            said[OperationKind(one % _GRAPH_GROUP // 2).name.lower() + how] = value
     return result, said
 
 
@@ -134,6 +160,10 @@ def _waited(recording: Recording) -> np.ndarray:
         ended = np.searchsorted(ends, returned, side="right")
         place = np.minimum(launched, ended) - 1
         place = np.where(whole & (ended < launched), -1, place)
+        # an event stands between two calls, never between two nodes of one graph
+        is_last = np.append(operations.call[mine][1:] != operations.call[mine][:-1], True) | (operations.call[mine] < 0)
+        last = np.maximum.accumulate(np.where(is_last, np.arange(len(mine)), -1))
+        place = np.where(whole | (place < 0), place, last[np.maximum(place, 0)])
         end = np.where(place >= 0, ends[np.maximum(place, 0)], -1)
         better = end > best_end[asked]
         best[asked[better]] = mine[place[better]]

@@ -23,7 +23,7 @@ from xsp_post.replay.critical_path import (
 )
 from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock, without_edges
 from xsp_post.replay.fidelity import Identity, identity_of
-from xsp_post.replay.graph import Amounts, Graph, Replayed, Steps, replay
+from xsp_post.replay.graph import Amounts, Graph, Replayed, Steps, recorded_starts, replay
 
 LEAST_MARGIN_RATIO = 0.02  # clocks and temperatures change between runs: no interval is narrower
 # What really changes seldom does so by the factor exactly (caches, memory, other kernels): this share of the change,
@@ -118,10 +118,16 @@ def what_if(
     path = _path(results, new_graph, executions, clock, after, changed.replayed.steps)
     before = _path(results, graph, executions, recorded_clock(graph), identity.recorded, identity.replayed.steps)
     made, spread = _amounts(identity.recorded, identity.simulated, after, identity.error_ratio)
+    span = _device_span(identity, changed) or made["latency_ns"]
+    if (starts := recorded_starts(graph)) is not None:
+        kept = _changed(results, parsed, capture_id, identity, starts)
+        stays, _ = _amounts(identity.recorded, identity.simulated, kept.after, identity.error_ratio)
+        made = {name: _either(one, stays[name]) for name, one in made.items()}
+        span = _either(span, _device_span(identity, kept) or stays["latency_ns"])
     limit, ratio = limit_of(path)
     return Prediction(
         capture_id, _source_name(captures, capture_id), executions.label, len(executions.index), changed.effects,
-        made["latency_ns"], _device_span(identity, changed) or made["latency_ns"], made.get("period_ns"),
+        made["latency_ns"], span, made.get("period_ns"),
         identity.error_ratio, spread, path, limit, ratio, limit_of(before)[0],
     )  # fmt: skip
 
@@ -147,8 +153,20 @@ def _parsed(changes: Sequence[str]) -> list[Change]:
     return [parse_change(text) for text in changes]
 
 
-def _changed(results: Results, changes: Sequence[Change], capture_id: int, identity: Identity) -> _Changed:
-    """The recording with all changes together, replayed."""
+def _either(follows: Amount, stays: Amount) -> Amount:
+    """Work without a launch row may follow its stream or stay where it was: the middle, and an interval over both."""
+    low, high = min(follows.low_ns, stays.low_ns), max(follows.high_ns, stays.high_ns)
+    return Amount(follows.measured_ns, (follows.predicted_ns + stays.predicted_ns) / 2, low, high)
+
+
+def _changed(
+    results: Results,
+    changes: Sequence[Change],
+    capture_id: int,
+    identity: Identity,
+    release_ns: np.ndarray | None = None,
+) -> _Changed:
+    """The recording with all changes together, replayed. ``release_ns``: as in `Amounts`."""
     if identity.refusal:
         name = _source_name(results.frame("captures", ["capture_id", "source_name"]), capture_id)
         raise ContradictionError(
@@ -158,6 +176,8 @@ def _changed(results: Results, changes: Sequence[Change], capture_id: int, ident
             "that begins amid launches)",
         )
     amounts = identity.graph.amounts.copy()
+    if release_ns is not None:
+        amounts.release_ns = release_ns
     effects = [
         apply_change(change, identity.graph, amounts, identity.executions, results, capture_id) for change in changes
     ]
