@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 import sys
+import zlib
 from collections.abc import Generator
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # builders, export_sch
 from properties import load_profile
 
 ROOT = Path(__file__).resolve().parents[1]
+SEED = "XSP_POST_SAMPLE"  # of the fifth that is drawn: set, it is the same one again
 
 # Tests run side by side, one on each core: threads of torch that wait for each other would take half of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,6 +30,30 @@ load_profile()
 for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="all tests with the mark `sampled`, not a drawn fifth of them")
+    parser.addoption("--fifth", action="store_true", help="a fifth of all tests, each time the same ones")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw once; the processes that xdist starts inherit it."""
+    os.environ.setdefault(SEED, str(random.randrange(10_000)))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"sampled tests: {'all' if config.option.all else f'{SEED}={os.environ[SEED]}'}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out four fifths: of all tests, or of those with the mark `sampled` where there are many."""
+    sampled = [] if config.option.all else [item for item in items if item.get_closest_marker("sampled")]
+    chosen, seed = (items, "") if config.option.fifth else (sampled if len(sampled) > 10 else [], os.environ[SEED])
+    left_out = {item for item in chosen if zlib.crc32(f"{seed}{item.nodeid}".encode()) % 5}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish() -> None:

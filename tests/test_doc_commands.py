@@ -39,8 +39,6 @@ PLACES = {
     "FOLDER": "pictures",
 }
 _WRITES = {"ingest", "report", "export", "compare"}
-# a bar that is not met and a roofline without counters are answers, too
-_ENDS = {"compare": {0, 1}}
 
 
 def lines():
@@ -54,6 +52,27 @@ def lines():
 def reason(words):
     text = " ".join(words)
     return next((why for part, why in NEEDS.items() if part in text), "")
+
+
+def arguments(words):
+    """What follows `xsp-post`, with names of files for the words that stand for one."""
+    asked = [PLACES.get(word, word) for word in words[1:]]
+    asked = asked[: asked.index(">")] if ">" in asked else asked
+    return [*asked, *(["--force"] if asked[0] in _WRITES else [])]
+
+
+def ends(words):
+    """Exit codes that are answers: a bar that is not met is one."""
+    return {"compare": {0, 1}}.get(words[1], {0})
+
+
+def lay_out(home, source, command):
+    """A capture and its store under the names that the pages use. ``command``: runs `xsp-post` with its arguments."""
+    for name in ("capture.sqlite", "report.sqlite", "run.sqlite"):
+        shutil.copy(source, home / name)
+    assert command("ingest", home / "run.sqlite", "-o", home / "run.xsp.sqlite").returncode == 0
+    for name in ("main", "change", "base", "other", "report"):
+        shutil.copy(home / "run.xsp.sqlite", home / f"{name}.xsp.sqlite")
 
 
 ALL = list(lines())
@@ -73,12 +92,7 @@ def folder(tmp_path_factory):
         builder.kernel("ampere_sgemm_128x64_tn", launch=(at + 42_000, at + 43_000), run=(at + 50_000, at + 70_000))
         builder.sync("cudaDeviceSynchronize_v3020", at + 71_000, at + 79_000)
     home = tmp_path_factory.mktemp("docs")
-    source = builder.write(home / "capture.sqlite")
-    for name in ("report.sqlite", "run.sqlite"):
-        shutil.copy(source, home / name)
-    assert called("ingest", source, "-o", home / "run.xsp.sqlite").returncode == 0
-    for name in ("main", "change", "base", "other", "report"):
-        shutil.copy(home / "run.xsp.sqlite", home / f"{name}.xsp.sqlite")
+    lay_out(home, builder.write(tmp_path_factory.mktemp("capture") / "a.sqlite"), called)
     return home
 
 
@@ -86,10 +100,8 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(("page", "words"), RUN, ids=[f"{page}:{shlex.join(words)[9:70]}" for page, words in RUN])
 def test_a_documented_command_does_what_the_page_says(folder, monkeypatch, page, words):
     monkeypatch.chdir(folder)
-    asked = [PLACES.get(word, word) for word in words[1:]]
-    asked = asked[: asked.index(">")] if ">" in asked else asked
-    done = called(*asked, *(["--force"] if asked[0] in _WRITES else []))
-    assert done.returncode in _ENDS.get(asked[0], {0}), done.stderr
+    done = called(*arguments(words))
+    assert done.returncode in ends(words), done.stderr
     assert done.stdout or done.stderr
 
 

@@ -233,7 +233,7 @@ def test_every_package_is_in_the_page_about_installing():
     project = settings_files.read(ROOT / "pyproject.toml")["project"]
     text = (ROOT / "docs/install.md").read_text(encoding="utf-8")
     packages = list(project["dependencies"])
-    extras = {name: rows for name, rows in project["optional-dependencies"].items() if name != "dev"}
+    extras = {name: rows for name, rows in project["optional-dependencies"].items() if name not in ("dev", "test")}
     names = {re.split(r"[>=<\[]", one)[0] for one in [*packages, *(row for rows in extras.values() for row in rows)]}
     assert not [name for name in names - {"distributed"} if name not in text and name.replace("-", "_") not in text]
     assert not [extra for extra in extras if f"`{extra}`" not in text]
