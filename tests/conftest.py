@@ -8,11 +8,8 @@ import random
 import signal
 import sys
 import zlib
-from collections.abc import Generator
-from contextlib import nullcontext
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # builders, export_schema, generators, properties
@@ -61,22 +58,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-
-
-# Folders and files of tests that make many small analyses, beside all properties and the mark ``many``.
-MANY = {"agents", "counters", "inference", "meaning", "replay", "reports", "tree_steps",
-        "test_compare.py", "test_fleet.py", "test_hierarchy.py", "test_memory.py", "test_ranks.py", "test_reconcile.py",
-        "test_why.py"}  # fmt: skip
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Tests that make many small analyses keep texts as Python objects: pandas then takes a quarter less time for a
-    small frame. All other tests, commands and golden outputs have pandas' own way."""
-    is_many = item.get_closest_marker("many") is not None or hasattr(getattr(item, "obj", None), "hypothesis")
-    is_many |= not MANY.isdisjoint(item.path.relative_to(ROOT / "tests").parts)
-    with pd.option_context("mode.string_storage", "python") if is_many else nullcontext():
-        return (yield)
 
 
 @pytest.fixture(scope="session", autouse=True)

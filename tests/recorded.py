@@ -58,8 +58,7 @@ _analyses: dict[tuple[Path, str], Analysis] = {}
 
 
 def _analyzed(path: Path, options: Options) -> Analysis:
-    with pd.option_context("mode.string_storage", _STORAGE):  # whichever test is the first to ask for it
-        return pipeline.analyze_loaded([replace(_loaded(path), trace=trace_of(path))], options)
+    return pipeline.analyze_loaded([replace(_loaded(path), trace=trace_of(path))], options)
 
 
 def _of_other_process(key: tuple[Path, str]) -> Analysis | None:
@@ -83,7 +82,6 @@ def _file_of(key: tuple[Path, str]) -> Path | None:
     return shared_folder / hashlib.sha256(repr(key).encode()).hexdigest()
 
 
-_STORAGE = pd.get_option("mode.string_storage")  # pandas' own
 shared_folder: Path | None = None  # tests/conftest.py sets it
 
 

@@ -96,7 +96,6 @@ def folder(tmp_path_factory):
     return home
 
 
-@pytest.mark.many
 @pytest.mark.parametrize(("page", "words"), RUN, ids=[f"{page}:{shlex.join(words)[9:70]}" for page, words in RUN])
 def test_a_documented_command_does_what_the_page_says(folder, monkeypatch, page, words):
     monkeypatch.chdir(folder)

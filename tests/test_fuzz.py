@@ -16,7 +16,6 @@ def scratch(tmp_path_factory):
         yield
 
 
-@pytest.mark.many
 @pytest.mark.parametrize("first", [1, 51, 101, 151])
 def test_damaged_sources_are_read_whole_or_refused(first):
     weights = [0 if kind in SURROUNDINGS else share for kind, share in zip(KINDS, SHARES)]

@@ -150,7 +150,6 @@ def test_analytic_flop_stand_in_for_counters(tables):
 # What can be missing ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.many
 @pytest.mark.parametrize(
     "absent",
     [

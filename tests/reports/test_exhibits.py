@@ -282,7 +282,6 @@ def test_only_takes_analyses_and_sections(results):
         "captures",
     ],
 )
-@pytest.mark.many
 @pytest.mark.parametrize("how", ["absent", "empty"])
 def test_any_table_may_be_absent_or_empty(few, readers, missing, how):
     frames = dict(few.frames)

@@ -11,7 +11,6 @@ from structure_score import Answer, compare, score
 from xsp_post.hierarchy import build_tree
 from xsp_post.model.checks import check_trace
 
-pytestmark = pytest.mark.many
 SEEDS = range(2 * len(FAMILIES))
 
 
