@@ -6,7 +6,7 @@
 ensure_environment() {
   local purpose=$1 python=${PYTHON:-python3} stamp want extras
   case $purpose in
-    all) extras='[run,ncu,cluster,perfetto,mcp,xlsx,dev]' ;;
+    all) extras='[run,ncu,cluster,perfetto,mcp,xlsx,pictures,dev]' ;;
     run) extras='[run]' ;;
     plain) extras='' ;;
   esac

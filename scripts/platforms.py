@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 EXAMPLE = ROOT / "examples/resnet50_generated.sqlite"
 # torch is not needed to read; what checks text and types runs once, in .venv
-EXTRAS = ("ncu", "cluster", "perfetto", "mcp", "xlsx", "test")
+EXTRAS = ("ncu", "cluster", "perfetto", "mcp", "xlsx", "pictures", "test")
 LIMIT_S = 120  # of one command of the README
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
+from xsp_post.base.errors import ToolError
 from xsp_post.reports.cases import main_case
+from xsp_post.reports.html import render
 from xsp_post.reports.images import charts, to_png, to_svg
 
 
@@ -24,6 +28,16 @@ def test_a_figure_says_which_case_it_shows(results):
     found = charts(results, only=["A1", "A10"])
     assert label and found["a10"].to_dict(validate=False)["title"] == f"Kernels by name, {label}"
     assert found["a01"].to_dict(validate=False)["title"] == "Throughput"
+
+
+def test_without_the_converter_a_picture_says_what_to_install_and_the_page_has_its_charts(results, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    for draw in (to_png, to_svg):
+        with pytest.raises(ToolError) as error:
+            draw(charts(results)["a10"])
+        assert error.value.code == "pictures-missing" and "pip install 'xsp-post[pictures]'" in error.value.hint
+    page = render(results)
+    assert "vegaEmbed" in page and 'data-chart="a10"' in page
 
 
 @pytest.mark.parametrize("name", ["a03", "a09", "a05-a07"])

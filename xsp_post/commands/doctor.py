@@ -56,14 +56,21 @@ def doctor(
     shared.say("Next: xsp-post run --model resnet50" if is_ready else "Next: xsp-post ingest CAPTURE")
 
 
+# package, module, what it gives, extra
+_PACKAGES = (
+    ("ncu-report", "ncu_report", "reading .ncu-rep files without ncu", "ncu"),
+    ("dask", "distributed", "batch over a cluster", "cluster"),
+    ("perfetto", "perfetto", "export to Perfetto", "perfetto"),
+    ("mcp", "mcp", "xsp-post mcp: answers for assistants", "mcp"),
+    ("xlsxwriter", "xlsxwriter", "export to spreadsheets (xlsx)", "xlsx"),
+    ("vl-convert-python", "vl_convert", "charts as pictures (png, svg)", "pictures"),
+)
+
+
 def all_checks() -> list[Check]:
     """Every check, in the order they are shown. Starts nothing that lasts; torch is not imported."""
-    return [_gpu(), _torch(), _nvtx(), *_collectors(), _counters_permitted(), _package(
-        "ncu-report", "ncu_report", "reading .ncu-rep files without ncu", "pip install 'xsp-post[ncu]'"), _package(
-        "dask", "distributed", "batch over a cluster", "pip install 'xsp-post[cluster]'"), _package(
-        "perfetto", "perfetto", "export to Perfetto", "pip install 'xsp-post[perfetto]'"), _package(
-        "mcp", "mcp", "xsp-post mcp: answers for assistants", "pip install 'xsp-post[mcp]'"), _package(
-        "xlsxwriter", "xlsxwriter", "export to spreadsheets (xlsx)", "pip install 'xsp-post[xlsx]'")]  # fmt: skip
+    packages = (_package(name, module, gives, f"pip install 'xsp-post[{of}]'") for name, module, gives, of in _PACKAGES)
+    return [_gpu(), _torch(), _nvtx(), *_collectors(), _counters_permitted(), *packages]
 
 
 def _gpu() -> Check:

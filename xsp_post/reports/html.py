@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xsp_post.base.output import atomic_output
 from xsp_post.model.results import Results
-from xsp_post.reports import javascript, page_top, shell
+from xsp_post.reports import page_top, shell
 from xsp_post.reports.document import Document, build
 from xsp_post.reports.page_data import PageData
 
@@ -29,14 +29,10 @@ def write_report(
 
 def render(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> str:
     """The page as text, under 5 MB for any capture."""
-    bundle = javascript.VegaBundle()
-    try:
-        return render_document(build(results, case=case, only=only), bundle)
-    finally:
-        bundle.cancel()
+    return render_document(build(results, case=case, only=only))
 
 
-def render_document(document: Document, bundle: javascript.VegaBundle | None = None) -> str:
+def render_document(document: Document) -> str:
     """A document as a page."""
     data = PageData()
     shell.add_blocks(document.sections, data)
@@ -52,7 +48,7 @@ def render_document(document: Document, bundle: javascript.VegaBundle | None = N
         document.sections,
         has_layers=True,
     )
-    return shell.page(parts, data, bundle)
+    return shell.page(parts, data)
 
 
 def _contents(document: Document) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 
+from xsp_post.base.errors import ToolError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart
@@ -47,17 +48,24 @@ def _analyses_of(chart_id: str) -> set[int]:
 
 
 def to_png(chart: alt.TopLevelMixin) -> bytes:
-    """A chart as PNG on white."""
-    import vl_convert
-
-    return vl_convert.vegalite_to_png(_spec(chart), scale=PNG_SCALE)
+    """A chart as PNG on white. Raises ToolError where vl-convert is not installed."""
+    return _converter().vegalite_to_png(_spec(chart), scale=PNG_SCALE)
 
 
 def to_svg(chart: alt.TopLevelMixin) -> bytes:
-    """A chart as SVG on white."""
-    import vl_convert
+    """A chart as SVG on white. Raises ToolError where vl-convert is not installed."""
+    return _converter().vegalite_to_svg(_spec(chart)).encode("utf-8")
 
-    return vl_convert.vegalite_to_svg(_spec(chart)).encode("utf-8")
+
+def _converter() -> Any:
+    try:
+        import vl_convert
+    except ImportError:
+        raise ToolError("The package vl-convert-python, which draws pictures, is not installed.",
+                        code="pictures-missing",
+                        hint="Install it: pip install 'xsp-post[pictures]'. The page (--format html) does not need it.",
+                        ) from None  # fmt: skip
+    return vl_convert
 
 
 def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:

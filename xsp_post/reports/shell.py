@@ -53,10 +53,9 @@ def add_blocks(sections: Sequence[Section], data: PageData) -> None:
                 data.add_chart(block)
 
 
-def page(shell: Shell, data: PageData, bundle: javascript.VegaBundle | None = None) -> str:
+def page(shell: Shell, data: PageData) -> str:
     """The page as text. ``data`` holds the blocks already (`add_blocks`)."""
-    vega = (bundle or javascript.VegaBundle()).text() if data.charts else ""
-    scripts = [script for script in (vega, javascript.page_script()) if script]
+    scripts = [*([javascript.chart_script()] if data.charts else []), javascript.page_script()]
     policy = _POLICY.format(scripts=" ".join(javascript.source_hash(script) for script in scripts))
     return (
         _environment()
