@@ -130,3 +130,13 @@ def layers_of_executions(layers: pd.DataFrame, pattern: str) -> list[int]:
     layers = layers[layers["iteration_index"].ge(0)]
     named = [layers[column].astype(str).str.contains(pattern) for column in ("layer_name", "layer_type")]
     return layers[np.logical_or.reduce(named)].groupby("iteration_index", observed=True).size().tolist()
+
+
+def layers_of_tree(tree: Tree, pattern: str) -> list[int]:
+    """`layers_of_executions` of a tree whose tables are not made."""
+    nodes = tree.nodes
+    rows = np.flatnonzero((nodes["level"].to_numpy() == int(Level.LAYER)) & (nodes["iteration_index"].to_numpy() >= 0))
+    names = pd.Series(tree.names.folded_names[nodes["folded_id"].to_numpy()[rows]], dtype=object).astype(str)
+    types = pd.Series(tree.names.node_text("layer_type", rows), dtype=object).astype(str)
+    matching = (names.str.contains(pattern) | types.str.contains(pattern)).to_numpy()
+    return np.unique(nodes["iteration_index"].to_numpy()[rows[matching]], return_counts=True)[1].tolist()
