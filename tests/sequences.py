@@ -63,7 +63,7 @@ def noisy_turns(
 
 
 def launch_frame(symbols: np.ndarray, **columns: np.ndarray | int) -> pd.DataFrame:
-    """A frame as `inference.infer` wants it: one launch each 10 µs, on one thread and stream unless said."""
+    """A frame as `structure.infer` wants it: one launch each 10 µs, on one thread and stream unless said."""
     at = np.arange(len(symbols), dtype=np.int64) * 10_000
     values: dict[str, np.ndarray | int] = {
         "process_index": 0, "thread_index": 0, "name_id": symbols, "launch_start_ns": at, "launch_end_ns": at + 4_000,

@@ -1,6 +1,6 @@
 """Inferring iterations and blocks from a million launches without a range: under 5 s and 1 GB, whatever they are.
 
-Each case is a launch frame in a file; measured is a process that reads it and calls `inference.infer`.
+Each case is a launch frame in a file; measured is a process that reads it and calls `structure.infer`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ np.savez(path, **{name: frame[name].to_numpy() for name in frame})
 INFER = """
 import sys
 import numpy as np, pandas as pd
-from xsp_post.inference import infer
+from xsp_post.structure import infer
 sys.path.insert(0, sys.argv[1])
 from sequences import NAMES
 with np.load(sys.argv[2]) as columns:

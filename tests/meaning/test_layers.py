@@ -144,7 +144,7 @@ def test_blocks_inside_recorded_phases_are_matched_by_their_gradients(tree):
     grown = tree("nsys/transformer_backward_rtx3070ti.sqlite")
     nodes = grown.nodes
     known = grown.inferred[grown.inferred["kind"] == "block"].set_index("node_id")
-    blocks = layers(grown, "^block ")
+    blocks = layers(grown, "^(transformer )?block")
     home = nodes["parent_id"].to_numpy()[blocks.index]
     texts = grown.names.folded_names[nodes["folded_id"].to_numpy()[home]]
     per_range = blocks.groupby(home).size()
@@ -165,7 +165,7 @@ def test_blocks_inside_recorded_phases_are_matched_by_their_gradients(tree):
 def test_blocks_of_a_graph_that_was_replayed(tree):
     """24 MoE layers that alternate a little between sliding and full attention, launched at once."""
     grown = tree("kineto/vllm_decode_cuda_graph.pt.trace.json.gz")
-    blocks = layers(grown, "^block ")
+    blocks = layers(grown, "^(transformer )?block")
     assert len(blocks) == 24 and set(blocks["layer_type"]) == {"transformer block"}
     assert blocks["name"].nunique() == 1
     assert blocks["device_ns"].sum() > 0.95 * device_time(grown).sum()
@@ -176,6 +176,6 @@ def test_blocks_of_a_graph_that_was_replayed(tree):
 
 def test_blocks_of_a_capture_without_any_range(tree):
     grown = tree("nsys/transformer_2.7b_a100_no_nvtx.sqlite")
-    blocks = layers(grown, "^block ")
+    blocks = layers(grown, "^(transformer )?block")
     assert blocks.groupby("iteration_index").size().tolist() == [32] * 4
     assert blocks["name"].nunique() == 1 and set(blocks["layer_type"]) == {"transformer block"}

@@ -37,7 +37,8 @@ def boundaries(tree, chosen):
 def blocks(tree):
     nodes = tree.nodes
     folded = tree.names.folded_names[nodes["folded_id"].to_numpy()]
-    is_block = np.char.startswith(folded.astype(str), "block")
+    words = ("block", "transformer block", "attention")
+    is_block = np.any([np.char.startswith(folded.astype(str), word) for word in words], axis=0)
     return np.flatnonzero((nodes["level"].to_numpy() == int(Level.LAYER)) & is_block)
 
 
@@ -138,7 +139,7 @@ def test_operators_without_modules_fold_into_blocks_named_by_them(captures, name
     truth = boundaries(full, np.flatnonzero(is_layer & (full.names.node_text("layer_type") == kind)))
     found = blocks(bare)
     assert np.abs(boundaries(bare, found) - truth).max() <= 1
-    assert set(bare.names.folded_names[bare.nodes["folded_id"].to_numpy()[found]]) == {f"block · {label}"}
+    assert set(bare.names.folded_names[bare.nodes["folded_id"].to_numpy()[found]]) == {f"transformer block · {label}"}
     inside = np.isin(bare.nodes["layer_node_id"].to_numpy(), found) & bare.names.node_is("role", "operator")
     assert inside.any() and (bare.nodes["level"].to_numpy()[inside] == int(Level.OPERATION)).all()
 

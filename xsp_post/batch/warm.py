@@ -15,7 +15,7 @@ _NEEDED = (
     "xsp_post.analyses.ranks",
     "xsp_post.batch.work",
     "xsp_post.ingest.nsys",
-    "xsp_post.inference",
+    "xsp_post.structure",
 )
 
 

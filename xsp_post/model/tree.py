@@ -59,7 +59,7 @@ class NodeKind(IntEnum):
     HOOK_PAIR = 13  # a module between the hooks before and after it
 
 
-# What is known of an inferred node beside what all nodes have (`inference.Inference` says what they mean).
+# What is known of an inferred node beside what all nodes have (`structure.Inference` says what they mean).
 INFERRED_COLUMNS = (
     "node_id", "kind", "iteration_class", "series_index", "block_index", "block_count", "equal_class",
     "matched_block_index", "layer_type", "confidence",

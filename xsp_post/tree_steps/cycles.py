@@ -79,7 +79,7 @@ def _cycle_of(rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.
     count = _turn_count(often, of_name)
     if not count:
         return None
-    from xsp_post.inference.sequence import random_words
+    from xsp_post.structure.hashes import random_words
 
     belongs = np.abs(often - count) <= max(1, count // 20)
     anchor = _anchor(symbol, belongs, pause)

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
-from xsp_post.inference import infer
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, NodeKind, Tree
 from xsp_post.schemas.units import format_ratio_percent
+from xsp_post.structure import infer
 from xsp_post.tree_steps.candidates import (
     CYCLES,
     LEAST_COVERAGE,

@@ -44,7 +44,7 @@ def infer_rest(
     rows = np.flatnonzero(working)
     if not (working & uncovered).any():
         return nodes, activities, strings, pd.DataFrame(columns=list(INFERRED_COLUMNS)), []
-    from xsp_post.inference import infer  # no small thing to import, and most captures have ranges
+    from xsp_post.structure import infer  # no small thing to import, and most captures have ranges
 
     frame = launch_columns(trace, activities, rows).assign(is_covered=~uncovered[rows])
     inference = infer(frame, trace.strings, hints=hints(trace))

@@ -26,7 +26,7 @@ from xsp_post.tree_steps.node_names import NodeNames
 from xsp_post.tree_steps.operator_blocks import name_by_operators, open_operators
 
 if TYPE_CHECKING:
-    from xsp_post.inference import Inference
+    from xsp_post.structure import Inference
 
 # A range is looked into where its layers hold less than this of its device time, …
 _LEAST_IN_LAYERS = 0.5
@@ -69,7 +69,7 @@ def infer_inside_ranges(
     rows = np.flatnonzero(working & (home_of_node[node] >= 0) & (launch_id >= 0))
     if not len(rows):
         return nothing
-    from xsp_post.inference import infer_inside
+    from xsp_post.structure import infer_inside
 
     frame = launch_columns(trace, activities, rows)
     homes, owner = np.unique(home_of_node[node[rows]], return_inverse=True)
@@ -110,16 +110,16 @@ def _hollow(
     is_open = (is_model | open_layer) & (in_layers < _LEAST_IN_LAYERS * np.maximum(held, 1))
     if not is_open.any():
         return np.full(count, -1, np.int64)
-    from xsp_post.inference import FEWEST_LAUNCHES
+    from xsp_post.structure.constants import DEFAULTS
 
     inside_count = rollup.add_up(np.bincount(node[is_kernel], minlength=count), parent)
-    is_open &= inside_count >= FEWEST_LAUNCHES
+    is_open &= inside_count >= DEFAULTS.fewest_launches
     # the phases of a step rather than the step
     around = rollup.holds(is_open & open_layer, parent)
     in_open = rollup.add_up(np.where(is_open & open_layer, held, 0), parent)
     is_open &= open_layer | ~around | (in_open < _LEAST_IN_LAYERS * held)
     is_open = forest_of(parent).outermost_around(is_open) == np.arange(count)
-    part = np.flatnonzero(recorded & ~operators & (inside_count >= FEWEST_LAUNCHES) & (parent >= 0))
+    part = np.flatnonzero(recorded & ~operators & (inside_count >= DEFAULTS.fewest_launches) & (parent >= 0))
     part = part[~in_closed[part] & (in_layers[part] < _LEAST_IN_LAYERS * held[part])]
     _open_the_parts(nodes, is_open, part, held)
     return forest_of(parent).outermost_around(is_open)

@@ -26,7 +26,7 @@ from xsp_post.tree_steps.inferred import hints, launch_columns, with_calls_insid
 from xsp_post.tree_steps.node_names import NodeNames
 
 if TYPE_CHECKING:
-    from xsp_post.inference import Inference
+    from xsp_post.structure import Inference
 
 _FEWEST_PASSES = 2
 # Share of the launches in the ranges that regular turns must hold.
@@ -91,7 +91,7 @@ def open_ranges(
     rows = np.flatnonzero(working & (home[activities["node_id"].to_numpy()] >= 0))
     if not len(rows):
         return nothing
-    from xsp_post.inference import infer
+    from xsp_post.structure import infer
 
     found = infer(launch_columns(trace, activities, rows), trace.strings, hints=hints(trace))
     of_launch = home[activities["node_id"].to_numpy()[rows]]

@@ -84,68 +84,8 @@ def bits_per_symbol(symbols: np.ndarray) -> float:
     return float(-np.log2(np.square(shares).sum()))
 
 
-def telling_length(count: int, bits: float, spare_bits: float = 8.0) -> int:
+def telling_length(count: int, bits: float, spare_bits: float = 8.0, least: int = 3) -> int:
     """How many symbols must agree before agreement somewhere in `count` symbols is unlikely to be chance."""
     if bits <= 0:
         return LONGEST_GRAM + 1
-    return max(3, math.ceil((math.log2(max(count, 2)) + spare_bits) / bits))
-
-
-@dataclass
-class GramStatistics:
-    """Where each kind of gram occurs, and how regularly.
-
-    Per occurrence, ordered by (gram, position): ``position``, ``gram``; per gram: ``count``, ``first``,
-    ``last``, ``start`` (its first row), ``spacing`` (median distance of consecutive occurrences, 0 if it
-    occurs once), ``is_regular`` (at least 70 % of the distances are 1, 2 or 3 times the spacing, give or take what
-    one odd launch in a hundred does to them, or 1.5 %), ``steady`` (how many distances are one spacing).
-    """
-
-    position: np.ndarray
-    gram: np.ndarray
-    count: np.ndarray
-    start: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-    spacing: np.ndarray
-    is_regular: np.ndarray
-    steady: np.ndarray
-
-
-def gram_statistics(grams: np.ndarray) -> GramStatistics:
-    """Occurrences and spacing of dense gram codes; O(n log n)."""
-    position = np.argsort(grams, kind="stable")
-    gram = grams[position]
-    count = np.bincount(grams)
-    start = np.concatenate([[0], np.cumsum(count)[:-1]])
-    gap = np.diff(position)
-    is_inner = gram[1:] == gram[:-1]
-    gap_gram, gap = gram[1:][is_inner], gap[is_inner]
-    spacing = medians(gap_gram, gap, len(count))
-    base = np.maximum(spacing[gap_gram], 1)
-    times = np.clip(np.rint(gap / base), 1, 3)
-    fits = np.abs(gap - times * base) <= np.maximum(2 + 0.3 * np.sqrt(gap), 0.015 * gap)
-    fitting = np.bincount(gap_gram[fits], minlength=len(count))
-    steady = np.bincount(gap_gram[fits & (times == 1)], minlength=len(count))
-    is_regular = (count >= 2) & (fitting >= 0.7 * (count - 1))
-    return GramStatistics(
-        position, gram, count, start, position[start], position[start + count - 1], spacing, is_regular, steady
-    )
-
-
-def medians(groups: np.ndarray, values: np.ndarray, group_count: int) -> np.ndarray:
-    """Lower median of the values of each group; int64, shape (group_count,), 0 for empty groups.
-
-    groups and values are int64 of one shape; |values| must stay below 2³⁰.
-    """
-    result = np.zeros(group_count, np.int64)
-    if not len(values):
-        return result
-    offset = int(values.min())
-    keys = np.sort((groups.astype(np.int64) << 31) | (values - offset))
-    sizes = np.bincount(groups, minlength=group_count)
-    starts = np.cumsum(sizes) - sizes
-    some = sizes > 0
-    middle = starts[some] + (sizes[some] - 1) // 2
-    result[some] = (keys[middle] & ((1 << 31) - 1)) + offset
-    return result
+    return max(least, math.ceil((math.log2(max(count, 2)) + spare_bits) / bits))

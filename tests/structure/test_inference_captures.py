@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from conftest import CANARY
 
-from xsp_post.inference import infer
+from xsp_post.structure import infer
 
 QUERY = """
 SELECT k.start, k.end, k.globalPid, r.globalTid, k.streamId, k.deviceId, k.gridX, k.gridY, k.gridZ,
@@ -66,7 +66,7 @@ def test_transformer_without_ranges(captures):
     assert blocks.groupby("iteration_index").size().tolist() == [32] * 4
     assert blocks["block_index"].tolist() == list(range(1, 33)) * 4
     assert blocks["launch_count"].eq(57).all() and blocks["equal_class"].nunique() == 1
-    assert blocks["name"].iloc[6] == "block 7/32 · gemm, softmax, gemm"
+    assert blocks["name"].iloc[6] == "transformer block 7/32"
     assert (result.node_of_launch >= 0).all()
     # What fits no block: the embedding before them, norm and output projection after them.
     rest = result.nodes[result.nodes["kind"] == "stretch"]
@@ -101,7 +101,7 @@ def test_attention_and_mlp_are_the_parts_of_a_block(captures):
     launches, names, _ = read(captures, "transformer_2.7b_a100_no_nvtx")
     nodes = infer(launches, names).nodes
     parts = nodes[(nodes["kind"] == "part") & (nodes["iteration_index"] == 0)]
-    assert parts["layer_type"].tolist() == ["attention", "matrix product"] * 32
+    assert parts["layer_type"].tolist() == ["attention", "MLP"] * 32
     assert parts["launch_count"].tolist() == [44, 13] * 32
 
 

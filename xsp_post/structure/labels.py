@@ -14,6 +14,7 @@ from xsp_post.names.families import BACKWARD_PATTERN, FAMILIES, families, matche
 
 FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
 _CODE = {family: code for code, family in enumerate(FAMILIES)}
+EMBEDDING = _CODE["embedding"]
 # Families that say what a block does, however short they run.
 _TELLING = ("gemm", "convolution", "attention", "softmax", "communication")
 _QUIET = ("elementwise", "memory", "other")
@@ -27,6 +28,7 @@ _FRAMEWORK_PATTERN = r"at::native|^triton_|cudnn|tensorflow|\bxla\b|fusion_|aten
 _MOST_IN_PART = 64
 # Layers that recur as a group are at most so many.
 _MOST_IN_GROUP = 12
+_MOST_PRODUCTS_OF_MLP = 4
 
 
 @dataclass
@@ -66,13 +68,15 @@ def is_network(traits: Traits, rows: np.ndarray) -> bool:
 
 
 def attentions(traits: Traits, rows: np.ndarray) -> np.ndarray:
-    """Those of the rows that are the core of an attention: fused kernels, else softmaxes between matrix products."""
+    """Those of the rows that are the core of an attention: fused kernels, else softmaxes between matrix products. Of
+    kernels one after another (a core in pieces) the first."""
     family = with_softmax(traits, rows)
     fused = np.flatnonzero(family == _CODE["attention"])
     products, cores = (np.flatnonzero(family == _CODE[name]) for name in ("gemm", "softmax"))
-    if len(fused) or len(products) < 2:
+    if not len(fused) and len(products) >= 2:
+        fused = cores[(cores > products[0]) & (cores < products[-1])]
         return rows[fused]
-    return rows[cores[(cores > products[0]) & (cores < products[-1])]]
+    return rows[fused[np.r_[True, np.diff(fused) > 1]]] if len(fused) else rows[fused]
 
 
 def is_one_layer(traits: Traits, rows: np.ndarray, *, may_look_up: bool = False) -> bool:
@@ -168,6 +172,41 @@ def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray) -> str:
             return _TYPE_OF_FAMILY.get(name, name)
     best = int(shares.argmax())
     return _TYPE_OF_FAMILY.get(FAMILIES[best], FAMILIES[best])
+
+
+def block_word(guess: str, label: str, network: bool) -> str:
+    """What a block is called: by what it is, else by what its kernels do."""
+    if not network:
+        return f"repeated part · {label}" if label else "repeated part"
+    return guess if guess in ("transformer block", "attention") else f"block · {label}" if label else "block"
+
+
+def parts_of_block(
+    traits: Traits, rows: np.ndarray, duration: np.ndarray, symbols: np.ndarray
+) -> list[tuple[int, int, str]]:
+    """Attention and what follows it in a transformer block, as (start, end, word) in the block; [] for other blocks.
+
+    The attention ends with the projection, the first product after its core (after the product with the values, where
+    the core is no fused kernel); what follows begins as the block itself does, or with the next normalisation.
+    """
+    if guess_type(traits, rows, duration) != "transformer block" or traits.is_backward[rows].any():
+        return []
+    family = with_softmax(traits, rows)
+    products = np.flatnonzero(family == _CODE["gemm"])
+    core = attentions(traits, rows) - rows[0]
+    is_fused = bool((family == _CODE["attention"]).any())
+    after = products[products > core[-1]] if len(core) else products
+    skipped = 0 if is_fused else 1
+    if len(after) < skipped + 2:
+        return []
+    again = (symbols[1:-1] == symbols[0]) & (symbols[2:] == symbols[1])
+    norm = np.flatnonzero(np.r_[False, again, False])
+    if not ((norm > after[skipped]) & (norm < after[skipped + 1])).any():
+        norm = np.flatnonzero(family == _CODE["normalisation"])
+    norm = norm[(norm > after[skipped]) & (norm < after[skipped + 1])]
+    cut = int(norm[0]) if len(norm) else int(after[skipped + 1])
+    word = "experts" if len(after) - skipped > _MOST_PRODUCTS_OF_MLP else "MLP"
+    return [(0, cut, "attention"), (cut, len(rows), word)]
 
 
 # ---------------------------------------------------------------- phases of a training step
