@@ -39,15 +39,16 @@ def apart(*folders: str) -> Iterator[None]:
     """While `multiprocessing` starts processes: this process stands in a folder without modules, and its module path is
     without the folder that was current and without these folders."""
     kept_path, kept_variable = list(sys.path), os.environ.get("PYTHONPATH")
-    here = os.open(".", os.O_RDONLY)
+    here = os.open(".", os.O_RDONLY) if os.chdir in os.supports_fd else os.getcwd()  # it may have lost its name
     sys.path[:] = trusted(*folders)
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     try:
         os.chdir(_WITHOUT_MODULES)
         yield
     finally:
-        os.fchdir(here)
-        os.close(here)
+        os.chdir(here)
+        if isinstance(here, int):
+            os.close(here)
         sys.path[:] = kept_path
         if kept_variable is None:
             del os.environ["PYTHONPATH"]

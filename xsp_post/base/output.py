@@ -23,6 +23,11 @@ from xsp_post.base import stops
 from xsp_post.base.errors import OutputError
 from xsp_post.base.text_safety import shell_word
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 
 @contextmanager
 def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator[Path]:
@@ -86,7 +91,7 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str 
                 if file.is_file():
                     _sync(file)
             if target.exists():
-                held = os.open(target, os.O_RDONLY)
+                held = _opened(target)
                 _lock(held)
                 os.replace(target, old)
                 try:
@@ -228,28 +233,33 @@ def _made(make: Callable[[], object], path: Path) -> int:
     """The handle that keeps what ``make`` makes locked; made again where another command took it for left behind."""
     while True:
         make()
-        handle = os.open(path, os.O_RDONLY)
+        handle = _opened(path)
         if _lock(handle) is not False and path.exists():
             return handle
         os.close(handle)
 
 
-def _lock(handle: int) -> bool | None:
-    """Whether this process has the lock now; None on a file system without locks."""
-    try:
-        import fcntl
+def _opened(path: Path) -> int:
+    """A handle to lock; 0 on Windows, where what is open cannot be renamed."""
+    return os.open(path, os.O_RDONLY) if fcntl is not None else 0
 
+
+def _lock(handle: int) -> bool | None:
+    """Whether this process has the lock now; None on a system or file system without locks."""
+    if fcntl is None:
+        return None
+    try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except (OSError, ImportError):
+    except OSError:
         return None
     return True
 
 
 def _clear(folder: Path) -> None:
     """Remove what killed commands of this user left in a folder; an old folder whose new one is missing returns."""
-    if folder in _cleared:
+    if fcntl is None or folder in _cleared:  # without locks nobody knows what is still being written
         return
     _cleared.add(folder)
     with suppress(OSError):
@@ -272,7 +282,7 @@ def _clear(folder: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY if fcntl is not None else os.O_RDWR)  # Windows syncs what it may write
     try:
         os.fsync(handle)
     finally:

@@ -25,7 +25,11 @@ _PLAIN = {"µ": "u", "→": "->", "…": "...", "–": "-", "×": "x", "≤": "<
 
 def prepare() -> None:
     """Call first: nothing else may have taken the numbers of streams that are closed."""
-    if os.name != "posix":
+    codecs.register_error(_HANDLER, _in_plain_characters)
+    if not hasattr(signal, "SIGPIPE"):  # Windows
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors=_HANDLER)
         return
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # it would end us between two steps, with files half-written
     for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
@@ -33,7 +37,6 @@ def prepare() -> None:
             os.fstat(number)
         except OSError:
             os.set_inheritable(os.open(os.devnull, flags), True)  # of 1: what is written to it fails
-    codecs.register_error(_HANDLER, _in_plain_characters)
     sys.stdout = _wrapped(sys.stdout, 1, _Data)
     sys.stderr = _wrapped(sys.stderr, 2, _Messages)
 
