@@ -229,8 +229,8 @@ def test_built_in_models_are_the_published_ones(name, parameter_count, layer_cou
     built = models.build(Workload(name), 2)
     assert sum(parameter.numel() for parameter in built.model.parameters()) == parameter_count
     counted, way, allocated = facts.layer_facts(built, -1, (), True)
-    assert len(counted.layer_path) == layer_count and way == "counted on a copy without data"
-    assert sum(counted.flop_count) / 2e9 == pytest.approx(giga_flops, rel=2e-3)
+    assert len(counted["layer_path"]) == layer_count and way == "counted on a copy without data"
+    assert sum(counted["flop_count"]) / 2e9 == pytest.approx(giga_flops, rel=2e-3)
     assert allocated == facts.OUTPUTS
 
 
@@ -242,20 +242,20 @@ def test_resnet50_is_v1_5_the_stride_is_in_the_3x3_convolution():
 def test_facts_of_one_layer_by_hand():
     built = models.build(Workload("resnet50"), 8)
     counted, _, _ = facts.layer_facts(built, -1, (), True)
-    assert (counted.layer_path[0], counted.layer_type[0], counted.call_index[0]) == ("conv1", "Conv2d", 0)
-    assert counted.shape_text[0] == "[8,64,112,112]"
-    assert counted.flop_count[0] == 2 * 8 * 64 * 112 * 112 * 3 * 7 * 7
+    assert (counted["layer_path"][0], counted["layer_type"][0], counted["call_index"][0]) == ("conv1", "Conv2d", 0)
+    assert counted["shape_text"][0] == "[8,64,112,112]"
+    assert counted["flop_count"][0] == 2 * 8 * 64 * 112 * 112 * 3 * 7 * 7
     inputs, weights, outputs = 8 * 3 * 224 * 224 * 4, 64 * 3 * 7 * 7 * 4, 8 * 64 * 112 * 112 * 4
-    assert counted.least_bytes[0] == inputs + weights + outputs
-    assert counted.allocated_bytes[0] == outputs
+    assert counted["least_bytes"][0] == inputs + weights + outputs
+    assert counted["allocated_bytes"][0] == outputs
 
 
 def test_an_embedding_reads_the_rows_it_looks_up_and_not_its_table():
     built = models.build(Workload("gpt", input_shape=(16,)), 2)
     counted, _, _ = facts.layer_facts(built, -1, (), True)
-    at = counted.layer_path.index("tokens")
+    at = counted["layer_path"].index("tokens")
     width = built.model.get_submodule("tokens").embedding_dim
-    assert counted.least_bytes[at] == 2 * 16 * (8 + 2 * 4 * width)  # indices, rows in, rows out
+    assert counted["least_bytes"][at] == 2 * 16 * (8 + 2 * 4 * width)  # indices, rows in, rows out
 
 
 def test_equal_seeds_build_equal_models_and_hooks_do_not_change_the_result():
@@ -496,7 +496,9 @@ def test_functional_work_between_layers_counts_for_the_module_around_it():
     model = Outer()
     step = models.Phase("forward", lambda: None, lambda module, device: module(torch.zeros(4, 8, device=device)))
     counted = facts.functional_facts(models.Built(model, (step,)), -1, ())
-    rows = dict(zip(zip(counted.layer_path, counted.call_index), zip(counted.flop_count, counted.least_bytes)))
+    rows = dict(
+        zip(zip(counted["layer_path"], counted["call_index"]), zip(counted["flop_count"], counted["least_bytes"]))
+    )
     addition = 4 * 3 * 32
     products = 4 * (32 + 32 + 16) + 4 * (16 + 32 + 32)
     assert rows == {

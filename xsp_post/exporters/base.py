@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gzip
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -13,6 +15,7 @@ import pandas as pd
 from xsp_post import schemas
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
+from xsp_post.base.output import atomic_output
 from xsp_post.model.results import Results
 
 SYNTHETIC = ("root", "unattributed", "no_launch", "graph")
@@ -146,6 +149,18 @@ def _choose(captures: pd.DataFrame, capture_id: int | None, findings: list[Findi
     if len(rows) > 1:
         findings.append(finding("export-one-capture", count=len(rows)))
     return max(rows, key=lambda row: row["kernel_count"])
+
+
+@contextmanager
+def binary_output(path: Path, force: bool) -> Iterator[IO[bytes]]:
+    """A file to write to that becomes ``path`` at the end; compressed where its name ends in ``.gz``: timelines repeat
+    their texts and shrink about twentyfold. Raises OutputError."""
+    with atomic_output(path, force) as temporary, open(temporary, "wb") as raw:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=3, mtime=0) as compressed:
+                yield cast("IO[bytes]", compressed)
+        else:
+            yield raw
 
 
 def note_size(written: Written) -> Written:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 from pathlib import Path
 from typing import IO
 
-from xsp_post.base.output import atomic_output
-from xsp_post.exporters.base import Written, note_size
+from xsp_post.exporters.base import Written, binary_output, note_size
 from xsp_post.exporters.timeline import CATEGORIES, LAUNCH, Timeline, build_timeline
 from xsp_post.model.results import Results
 
@@ -24,17 +22,9 @@ def write(
     Compressed where ``path`` ends in ``.gz``. Raises OutputError, UsageError (no such capture).
     """
     timeline = build_timeline(results, capture_id=capture_id, limit=limit)
-    with atomic_output(path, force) as temporary, open(temporary, "wb") as raw:
-        if Path(path).suffix == ".gz":
-            with (
-                gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=3, mtime=0) as compressed,
-                io.TextIOWrapper(compressed, encoding="utf-8", write_through=False) as text,
-            ):
-                _write(timeline, text)
-        else:
-            with io.TextIOWrapper(raw, encoding="utf-8") as text:
-                _write(timeline, text)
-    return note_size(Written(Path(path), timeline.counts(), timeline.findings))
+    with binary_output(path, force) as file, io.TextIOWrapper(file, encoding="utf-8") as text:
+        _write(timeline, text)
+    return note_size(Written(path, timeline.counts(), timeline.findings))
 
 
 def _write(timeline: Timeline, file: IO[str]) -> None:

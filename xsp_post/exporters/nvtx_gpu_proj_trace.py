@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 
+from xsp_post.arrays.deep_unions import range_minima
 from xsp_post.arrays.intervals import nest
 from xsp_post.base import limits, text_safety
 from xsp_post.base.findings import finding
@@ -194,34 +195,14 @@ def _project(
         if (np.diff(call_end) >= 0).all():
             # calls of one thread follow each other: those inside a range are neighbours
             high = np.searchsorted(call_end, end[rows], side="right")
-            high = np.maximum(high, low)
-            first[rows], last[rows] = _extremes(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy(), low, high)
-            count[rows] = high - low
+            count[rows] = np.maximum(high - low, 0)
+            some = high > low
+            rows, low, high = rows[some], low[some], high[some]
+            first[rows] = range_minima(mine["start_ns"].to_numpy(), low, high)
+            last[rows] = -range_minima(-mine["end_ns"].to_numpy(), low, high)
         else:
             _project_one_by_one(rows, end, low, call_end, mine, first, last, count)
     return first, last, count
-
-
-def _extremes(
-    op_start: np.ndarray, op_end: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Least start and greatest end over [low, high) of each pair, −1 where empty: tables over powers of two."""
-    least, greatest = np.full(len(low), -1, np.int64), np.full(len(low), -1, np.int64)
-    length = high - low
-    power = np.zeros(len(low), np.int64)
-    some = length > 0
-    power[some] = np.frexp(length[some].astype(np.float64))[1] - 1
-    table_start, table_end = op_start, op_end
-    for k in range(int(power.max(initial=0)) + 1):
-        width = 1 << k
-        rows = np.flatnonzero(some & (power == k))
-        a, b = low[rows], high[rows] - width
-        least[rows] = np.minimum(table_start[a], table_start[b])
-        greatest[rows] = np.maximum(table_end[a], table_end[b])
-        if len(table_start) > width:
-            table_start = np.minimum(table_start[:-width], table_start[width:])
-            table_end = np.maximum(table_end[:-width], table_end[width:])
-    return least, greatest
 
 
 def _project_one_by_one(

@@ -6,15 +6,13 @@ what it launched; live memory over time where the capture recorded allocations. 
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 
 from xsp_post.base.errors import ToolError
-from xsp_post.base.output import atomic_output
-from xsp_post.exporters.base import Written, note_size
+from xsp_post.exporters.base import Written, binary_output, note_size
 from xsp_post.exporters.timeline import CATEGORIES, Timeline, build_timeline
 from xsp_post.model.results import Results
 
@@ -31,16 +29,12 @@ def write(
     ToolError (the package is missing)."""
     messages = _messages()
     timeline = build_timeline(results, capture_id=capture_id, limit=limit)
-    with atomic_output(path, force) as temporary, open(temporary, "wb") as raw:
-        if Path(path).suffix == ".gz":
-            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=3, mtime=0) as compressed:
-                _write(timeline, cast("IO[bytes]", compressed), messages)
-        else:
-            _write(timeline, raw, messages)
+    with binary_output(path, force) as file:
+        _write(timeline, file, messages)
     counts = timeline.counts()
     if len(timeline.memory):
         counts["memory events"] = len(timeline.memory)
-    return note_size(Written(Path(path), counts, timeline.findings))
+    return note_size(Written(path, counts, timeline.findings))
 
 
 def _messages() -> Any:

@@ -6,18 +6,17 @@ spans with one ``correlation_id``, both below the range that launched, named ``c
 
 from __future__ import annotations
 
-import gzip
 import hashlib
+import io
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.output import atomic_output
-from xsp_post.exporters.base import Selection, Written, note_size, select
+from xsp_post.exporters.base import Selection, Written, binary_output, note_size, select
 from xsp_post.model.results import Results
 
 # Our levels and MLModelScope's (tracer/level.go); `xsp_level` keeps ours, which are finer.
@@ -77,20 +76,15 @@ def _write(
         kernels=("name", "node_id", *_KERNEL_TAGS, *_GEOMETRY, *launch),
         memory_operations=("name", "node_id", "bytes", *_KERNEL_TAGS[:-1], *launch),
     )
-    # a large file is compressed where its name says so: spans repeat their texts and shrink about twentyfold
-    is_compressed = Path(path).suffix == ".gz"
-    with atomic_output(path, force) as temporary, (
-        gzip.open(temporary, "wt", encoding="utf-8", compresslevel=6) if is_compressed
-        else open(temporary, "w", encoding="utf-8")
-    ) as file:  # fmt: skip
-        count = write(selection, cast(IO[str], file))
+    with binary_output(path, force) as file, io.TextIOWrapper(file, encoding="utf-8") as text:
+        count = write(selection, text)
     counts = {
         "spans": count,
         "ranges": len(selection.ranges),
         "kernels": len(selection.kernels),
         "memory operations": len(selection.memory_operations),
     }
-    return note_size(Written(Path(path), counts, selection.findings))
+    return note_size(Written(path, counts, selection.findings))
 
 
 def spans(selection: Selection) -> Iterator[Span]:

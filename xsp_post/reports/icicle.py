@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.forest import forest_of
+from xsp_post.arrays.intervals import depths
 from xsp_post.arrays.repeats import fold_with_targets
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import pick
@@ -86,21 +88,13 @@ def _without_warmup(results: Results, nodes: pd.DataFrame, capture_id: int) -> p
         return nodes
     row_of_node = pd.Series(np.arange(len(nodes)), index=nodes["node_id"].to_numpy())
     parent = row_of_node.reindex(nodes["parent_id"].to_numpy()).fillna(-1).to_numpy(np.int64)
-    tops = np.flatnonzero(inside & ((parent < 0) | ~inside[np.maximum(parent, 0)]))
     columns = ["duration_ns", "device_ns", "kernel_count"]
-    amounts = nodes[columns].to_numpy(np.int64, copy=True)
-    lost = amounts[tops]
-    is_around = np.zeros(len(nodes), dtype=bool)
-    at = parent[tops]
-    while (at >= 0).any():  # once per level of the tree
-        found = at >= 0
-        np.subtract.at(amounts, at[found], lost[found])
-        is_around[at[found]] = True
-        at = np.where(found, parent[np.maximum(at, 0)], -1)
-    changed = nodes.assign(**dict(zip(columns, np.maximum(amounts, 0).T)))
+    is_top = inside & ((parent < 0) | ~inside[np.maximum(parent, 0)])
+    forest = forest_of(parent)
+    changed = {name: nodes[name].to_numpy() for name in columns}
+    changed = {name: np.maximum(one - forest.add_up(np.where(is_top, one, 0)), 0) for name, one in changed.items()}
     # a union cannot be had by subtraction
-    changed["busy_ns"] = changed["busy_ns"].mask(is_around, 0)
-    return changed[~inside]
+    return nodes.assign(**changed, busy_ns=nodes["busy_ns"].mask(forest.around(is_top), 0))[~inside]
 
 
 def _folded_siblings(results: Results, capture_id: int) -> tuple[pd.Series, pd.Series]:
@@ -232,12 +226,7 @@ def _prune(tree: pd.DataFrame, limit: int) -> pd.DataFrame:
     weight = np.maximum(_share(tree["device_ns"]), _share(tree["host_ns"]))
     keep = np.zeros(len(tree), dtype=bool)
     keep[np.argsort(-weight, kind="stable")[:limit]] = True
-    keep |= parent < 0
-    while True:  # once per level of the tree
-        ancestors = parent[keep & (parent >= 0)]
-        if keep[ancestors].all():
-            break
-        keep[ancestors] = True
+    keep |= (parent < 0) | forest_of(parent).around(keep)
     # a dropped row whose parent is dropped too is inside that parent's sums already
     dropped = tree[~keep & keep[np.maximum(parent, 0)]]
     rest = (
@@ -259,7 +248,7 @@ def _prune(tree: pd.DataFrame, limit: int) -> pd.DataFrame:
     new_row = pd.Series(np.arange(len(kept)), index=kept.index)
     result = pd.concat([kept.assign(row=new_row), rest], ignore_index=True)
     result["parent"] = result["parent"].map(new_row).fillna(-1).astype("int64")
-    result["depth"] = _depths(result["parent"].to_numpy())
+    result["depth"] = depths(result["parent"].to_numpy())
     result = result.sort_values(["depth", "first_ns"], kind="stable")
     position = pd.Series(np.arange(len(result)), index=result.index)
     result["parent"] = result["parent"].map(position).fillna(-1).astype("int64")
@@ -283,15 +272,6 @@ def _prune(tree: pd.DataFrame, limit: int) -> pd.DataFrame:
 def _share(values: pd.Series) -> np.ndarray:
     numbers = values.to_numpy(dtype="float64")
     return numbers / max(numbers.max(initial=0.0), 1.0)
-
-
-def _depths(parent: np.ndarray) -> np.ndarray:
-    depth = np.zeros(len(parent), dtype="int64")
-    above = parent.copy()
-    while (above >= 0).any():
-        depth += above >= 0
-        above = np.where(above >= 0, parent[np.maximum(above, 0)], -1)
-    return depth
 
 
 def _make(results: Results, case: Case | None) -> Section | None:

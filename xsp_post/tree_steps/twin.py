@@ -237,7 +237,7 @@ def _instances(
     parent = theirs["parent"].to_numpy().astype(np.int64)
     has_model = _in_model(nodes)[home]
     is_model = theirs["level"].to_numpy() == int(Level.MODEL)
-    above_model = _above(is_model, parent)
+    above_model = forest_of(parent).around(is_model)
     owner = twin.launches["node"].to_numpy()[matched]
     wanted = [pd.DataFrame({"group": group, "node": owner, "row": np.arange(len(rows))})]
     current, chosen = owner, np.arange(len(rows))
@@ -273,16 +273,6 @@ def _instances(
 
 def _in_model(nodes: pd.DataFrame) -> np.ndarray:
     return inside_of(nodes["level"].to_numpy() == int(Level.MODEL), nodes)
-
-
-def _above(mask: np.ndarray, parent: np.ndarray) -> np.ndarray:
-    """Which nodes have one of ``mask`` below them; parents come before their children."""
-    result = np.zeros(len(mask), bool)
-    current = parent[mask]
-    while len(current := np.unique(current[current >= 0])):
-        result[current] = True
-        current = parent[current]
-    return result
 
 
 def _findings(

@@ -7,8 +7,9 @@ them; bytes of each call's tensors once, none for a view.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -22,22 +23,8 @@ from xsp_post.workload.ranges import select_containers
 _NO_WORK = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"}
 
 
-@dataclass
-class FunctionalWork:
-    """One entry per call of a module that computes something between its layers; columns as in ``facts.json``.
-
-    ``layer_path`` is '' and ``call_index`` −1 for the model itself.
-    """
-
-    phase: list[str] = field(default_factory=list)
-    layer_path: list[str] = field(default_factory=list)
-    call_index: list[int] = field(default_factory=list)
-    flop_count: list[int] = field(default_factory=list)
-    least_bytes: list[int] = field(default_factory=list)
-
-
 class Counting(TorchFunctionMode):
-    """Counts while it is entered and `model` runs; `rows` adds what was found to a `FunctionalWork`."""
+    """Counts while it is entered, its `hooks` are on the modules and `model` runs."""
 
     def __init__(self, model: nn.Module, layers: list[tuple[str, nn.Module]], total_flop: Callable[[], int]) -> None:
         super().__init__()
@@ -46,29 +33,19 @@ class Counting(TorchFunctionMode):
         self._layer_depth = 0
         self._is_running = False  # making and moving the inputs is not work of the model
         self._work: dict[tuple[str, int], tuple[int, int]] = {}
-        self._calls: dict[str, int] = {}
-        self._handles: list[Any] = []
-        self._handles.append(model.register_forward_pre_hook(lambda module, inputs: self._run(True)))
-        self._handles.append(model.register_forward_hook(lambda module, inputs, output: self._run(False)))
-        for _, module in layers:
-            self._handles.append(module.register_forward_pre_hook(self._enter_layer))
-            self._handles.append(module.register_forward_hook(self._leave_layer))
-        for path, module in select_containers(model, layers):
-            self._handles.append(module.register_forward_pre_hook(self._entering(path)))
-            self._handles.append(module.register_forward_hook(self._leave))
+        self._calls: Counter[str] = Counter()
+        self.hooks: list[tuple[nn.Module, Callable[..., None], Callable[..., None]]] = [
+            (model, lambda module, inputs: self._run(True), lambda module, inputs, output: self._run(False)),
+            *((module, self._enter_layer, self._leave_layer) for _, module in layers),
+            *((module, partial(self._enter, path), self._leave) for path, module in select_containers(model, layers)),
+        ]
 
-    def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-    def rows(self, work: FunctionalWork, phase: str) -> None:
-        """Add what was counted, in order of the first operation."""
-        for (path, call), (flop, moved) in self._work.items():
-            work.phase.append(phase)
-            work.layer_path.append(path)
-            work.call_index.append(call)
-            work.flop_count.append(flop)
-            work.least_bytes.append(moved)
+    def rows(self, phase: str) -> list[dict[str, Any]]:
+        """What was counted, in order of the first operation."""
+        return [
+            {"phase": phase, "layer_path": path, "call_index": call, "flop_count": flop, "least_bytes": moved}
+            for (path, call), (flop, moved) in self._work.items()
+        ]
 
     def _run(self, is_running: bool) -> None:
         self._is_running = is_running
@@ -79,15 +56,11 @@ class Counting(TorchFunctionMode):
     def _leave_layer(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._layer_depth -= 1
 
-    def _entering(self, path: str) -> Callable[[nn.Module, Any], None]:
-        def enter(module: nn.Module, inputs: Any) -> None:
-            call = self._calls.get(path, 0)
-            self._calls[path] = call + 1
-            parsed = range_text.parse(range_text.format_layer(path, type(module).__name__, call))
-            assert parsed is not None
-            self._open.append((parsed.name, call))
-
-        return enter
+    def _enter(self, path: str, module: nn.Module, inputs: Any) -> None:
+        parsed = range_text.parse(range_text.format_layer(path, type(module).__name__, self._calls[path]))
+        assert parsed is not None
+        self._open.append((parsed.name, self._calls[path]))
+        self._calls[path] += 1
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._open.pop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -119,8 +119,8 @@ def _write_facts(request: Request, built: Built, done: list[Block], effect: dict
         facts, flop_source, allocated_source = layer_facts(
             built, workload.layer_depth, workload.layer_kinds, workload.mode == "inference"
         )
-        layers["layers"] = asdict(facts)
-        layers["functional"] = asdict(functional_facts(built, workload.layer_depth, workload.layer_kinds))
+        layers["layers"] = facts
+        layers["functional"] = functional_facts(built, workload.layer_depth, workload.layer_kinds)
         layers["flop_source"], layers["allocated_source"] = flop_source, allocated_source
     for one in request.recordings:
         mine = {**values, **(layers if one.level != RUN_MODEL else {})}

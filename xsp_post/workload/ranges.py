@@ -25,7 +25,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -249,6 +249,19 @@ def _of_kinds(model: nn.Module, kinds: Sequence[str]) -> list[tuple[str, nn.Modu
             hint=f"Its modules are {', '.join(close)} ….",
         )
     return selected
+
+
+@contextmanager
+def hooked(hooks: Iterable[tuple[nn.Module, Callable[..., None], Callable[..., None]]]) -> Iterator[None]:
+    """Each module's calls with a hook before and one after, while the block runs."""
+    handles: list[Any] = []
+    try:
+        for module, before, after in hooks:
+            handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 class LayerRanges:
