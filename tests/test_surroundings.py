@@ -274,14 +274,3 @@ def test_a_store_that_cannot_be_begun_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OutputError), StoreWriter(tmp_path / "a.xsp.sqlite"):
         raise AssertionError("the block must not start")
     assert os.listdir(tmp_path) == []
-
-
-def test_only_for_a_very_large_export_freed_memory_is_kept(tmp_path, monkeypatch):
-    kept: list[bool] = []
-    monkeypatch.setattr(shared.allocation, "keep_freed_memory", lambda is_large: kept.append(is_large))
-    (tmp_path / "a.txt").write_text("no capture")
-    for limit, times in ((shared._LARGE_BYTES, 0), (0, 1)):
-        monkeypatch.setattr(shared, "_LARGE_BYTES", limit)
-        with pytest.raises(CaptureError):
-            shared.begin_reading([tmp_path / "a.txt"])
-        assert len(kept) == times

@@ -26,7 +26,7 @@ from typing import Annotated
 import typer
 
 from xsp_post import __version__
-from xsp_post.base import allocation, streams
+from xsp_post.base import streams
 from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError, in_words
 from xsp_post.base.stops import Stops, remove_unfinished
 from xsp_post.commands.examples import examples_text
@@ -139,7 +139,6 @@ def _spare_start() -> None:
     gc.set_threshold(1_000_000, 20, 50)  # nothing imported is garbage, and charts import 200,000 objects
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its idle threads spin; no matrix is multiplied here
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")  # arrays live shortly: whole huge pages are zeroed for each
-    allocation.keep_freed_memory()
 
 
 _CHILD_LINE = "\n  | "

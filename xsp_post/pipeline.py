@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from xsp_post.base import findings as findings_module
-from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.ingest.files import require_readable
@@ -161,7 +160,6 @@ def _core(
     alone = on_rows if len(traces) == 1 else None  # the ids of several are made unique when all are there
     while traces:
         parts.append(core_frames(build_tree(traces.pop(0), options, twin), len(parts), alone))
-    give_back_memory()
     analysis = reconcile(merge(parts))
     if on_rows is not None and alone is None:
         on_rows(analysis.frames)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from xsp_post.base import allocation
 from xsp_post.base.errors import ContradictionError
 from xsp_post.ingest.formats import titles
 
@@ -93,13 +92,7 @@ def begin_reading(paths: list[Path]) -> SqliteTables | None:
 
     if len(paths) != 1 or not os.path.isfile(paths[0]):
         return None
-    allocation.share_freed_memory()
-    if os.path.getsize(paths[0]) > _LARGE_BYTES:
-        allocation.keep_freed_memory(is_large=True)
     return begin(paths[0])
-
-
-_LARGE_BYTES = 500_000_000
 
 
 def results_of(

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import nest
-from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, interning, kineto_threads, kineto_waits, trace_events
@@ -54,15 +53,7 @@ def read_kineto(path: Path) -> Trace:
             + (f"; categories that are not understood: {found}" if found else ""),
             code="trace-without-events",
         )
-    trace = _assembled(collector, metadata, path.name)
-    give_back_memory()
-    return trace
-
-
-def _assembled(collector: Collector, metadata: dict[str, Any], source_name: str) -> Trace:
-    columns = _Assembly(collector, metadata)
-    give_back_memory()  # the pieces
-    return columns.trace(source_name)
+    return _Assembly(collector, metadata).trace(path.name)
 
 
 class _Assembly:

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, nsys_activities, nsys_waits
@@ -195,7 +194,6 @@ class _Reader:
         if len(devices):
             provenance.gpu_name = " + ".join(dict.fromkeys(n for n in devices["gpu_name"] if n))
         tables.clear()
-        give_back_memory()
         if self.strings.bad_bytes_count:
             self.findings.append(finding("non-utf8-text", count=self.strings.bad_bytes_count))
         return Trace(

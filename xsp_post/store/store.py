@@ -33,7 +33,6 @@ import pyarrow as pa
 from pandas.api.types import is_numeric_dtype
 
 from xsp_post import __version__
-from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.output import atomic_output
 from xsp_post.base.text_safety import shell_command
@@ -126,7 +125,6 @@ class StoreWriter:
         """Write everything that `begin` was not given, texts and indexes."""
         if self._pending is not None:
             self._pending.result()
-        give_back_memory()  # the analyses are done
         changed = [name for name, frame in self._early.items() if analysis.frames.get(name) is not frame]
         assert not changed, changed
         self._write({name: analysis.frames[name] for name in analysis.tables() if name not in self._early})

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.findings import Finding, to_frame
 from xsp_post.model.confidence import confidence_words
 from xsp_post.model.results import WORKLESS, Analysis, OnDemand, Results, with_findings
@@ -29,7 +28,6 @@ def core_frames(
 ) -> Analysis:
     """The core tables (`schemas.results`) of one capture. ``on_rows`` is called with the two large ones, ``nodes``
     and ``kernels``, as soon as they are finished: somebody may begin to write them."""
-    give_back_memory()  # what the steps before left in pieces would add to what the tables need
     found = _findings_of(tree, capture_id)
     results = OnDemand({}, _makers(tree, capture_id, found))
     for name in results.makers:
