@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +24,19 @@ from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import shown
 from xsp_post.compare.differences import SIGNIFICANCE
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.schemas.units import format_bytes, format_count, format_ns, format_ratio_interval, format_ratio_percent
+from xsp_post.schemas.units import (
+    TIME_UNITS,
+    format_bytes,
+    format_count,
+    format_ns,
+    format_ratio_interval,
+    format_ratio_percent,
+)
 
 _BAR = re.compile(
     r"^\s*(?P<quantity>[a-z_]+)\s*(?:\(\s*(?P<name>.*?)\s*\))?\s*(?P<op>>=|<=|>|<)\s*"
     r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s|B|[KMG]i?B|)\s*$"
 )
-_TIMES = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _BYTES = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 _MODEL = ("model_latency", "kernel_latency", "gpu_busy", "kernel_count")
 _ROWS = {"layer_latency": ("compare_layers", "layer_path"), "kernel_time": ("compare_kernels", "name")}
@@ -73,11 +79,11 @@ def parse_bar(text: str) -> Bar:
     return Bar(text.strip(), match["quantity"], match["name"] or "", match["op"], limit, relative)
 
 
-def _units(quantity: str) -> dict[str, float]:
+def _units(quantity: str) -> Mapping[str, float]:
     """The units of a quantity, beside %, and what they scale by."""
     if quantity in _MEMORY:
         return _BYTES
-    return {THROUGHPUT: {}, "kernel_count": {"": 1.0}}.get(quantity, _TIMES)
+    return {THROUGHPUT: {}, "kernel_count": {"": 1.0}}.get(quantity, TIME_UNITS)
 
 
 def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:

@@ -19,6 +19,7 @@ from xsp_post.replay.edges import DEVICE_WAIT, WAITS
 from xsp_post.replay.executions import Executions
 from xsp_post.replay.graph import Amounts, Graph
 from xsp_post.replay.recording import OperationKind
+from xsp_post.schemas.units import TIME_UNITS
 
 SUBJECTS = ("kernel", "layer", "attention", "copy", "comm", "launch", "sync", "host", "batch")
 WORDS = {"layer": ("roof",), "kernel": ("roof",), "attention": ("fused",), "copy": ("overlap",), "launch": ("graph",),
@@ -32,7 +33,6 @@ _GRAPH_GAP_NS = 1_000  # between kernels of a graph, at most
 _TEXT = re.compile(r"(?P<subject>[a-z]+)(?::(?P<pattern>.+))?=(?P<value>[^=]+)$", re.DOTALL)
 _FACTOR = re.compile(r"(\d+(?:\.\d*)?|\.\d+)x$")
 _ADDED = re.compile(r"([+-]\d+(?:\.\d*)?)(ns|us|µs|ms|s)$")
-_UNITS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def parse_change(text: str) -> Change:
             raise _bad(text, "has a factor that is not a number")
         return Change(text, subject, pattern, factor=number)
     if (added := _ADDED.match(value)) is not None and subject != "batch":
-        return Change(text, subject, pattern, added_ns=round(float(added[1]) * _UNITS[added[2]]))
+        return Change(text, subject, pattern, added_ns=round(float(added[1]) * TIME_UNITS[added[2]]))
     if value in WORDS.get(subject, ()):
         return Change(text, subject, pattern, word=value)
     known = " or ".join(("a factor (0.5x)", "a time (+2ms)", *WORDS.get(subject, ())))

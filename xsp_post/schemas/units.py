@@ -15,6 +15,7 @@ from typing import Any
 from xsp_post.schemas.base import unit_of
 
 UNKNOWN = "–"
+_DIGITS = 3  # significant ones
 
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
@@ -25,6 +26,8 @@ GIB = 1 << 30
 GIGA = 10**9
 TERA = 10**12
 
+# what a time on a command line may be written in
+TIME_UNITS = {"ns": 1, "us": NS_PER_US, "µs": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
 _NS = ((1, "ns"), (NS_PER_US, "µs"), (NS_PER_MS, "ms"), (NS_PER_S, "s"))
 _BYTES = ((1, "B"), (KIB, "KiB"), (MIB, "MiB"), (GIB, "GiB"), (1 << 40, "TiB"))
 _DECIMAL = ((1, ""), (10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"), (10**18, "E"))
@@ -64,50 +67,50 @@ def _scaled(value: Any, scale: tuple[tuple[int, str], ...], digits: int, *, whol
     return f"{text} {unit}".rstrip()
 
 
-def format_ns(value: Any, digits: int = 3) -> str:
+def format_ns(value: Any) -> str:
     """Nanoseconds as text in ns, µs, ms or s: 1_234_567 → "1.23 ms"."""
-    return _scaled(value, _NS, digits, whole_at_base=True)
+    return _scaled(value, _NS, _DIGITS, whole_at_base=True)
 
 
-def format_bytes(value: Any, digits: int = 3) -> str:
+def format_bytes(value: Any) -> str:
     """Bytes as text with binary prefixes: 1_572_864 → "1.50 MiB"."""
-    return _scaled(value, _BYTES, digits, whole_at_base=True)
+    return _scaled(value, _BYTES, _DIGITS, whole_at_base=True)
 
 
-def format_bytes_per_s(value: Any, digits: int = 3) -> str:
+def format_bytes_per_s(value: Any) -> str:
     """Bytes per second with decimal prefixes, as data sheets print bandwidth: 900e9 → "900 GB/s"."""
-    return _with_unit(value, "B/s", digits)
+    return _with_unit(value, "B/s")
 
 
-def format_flop(value: Any, digits: int = 3) -> str:
+def format_flop(value: Any) -> str:
     """Floating-point operations: 77.42e9 → "77.4 Gflop"."""
-    return _with_unit(value, "flop", digits)
+    return _with_unit(value, "flop")
 
 
-def format_flop_per_s(value: Any, digits: int = 3) -> str:
+def format_flop_per_s(value: Any) -> str:
     """Arithmetic throughput: 12.8e12 → "12.8 Tflop/s"."""
-    return _with_unit(value, "flop/s", digits)
+    return _with_unit(value, "flop/s")
 
 
-def format_flop_per_byte(value: Any, digits: int = 3) -> str:
+def format_flop_per_byte(value: Any) -> str:
     """Arithmetic intensity, never prefixed: 17.444 → "17.4 flop/B"."""
-    text = _scaled(value, ((1, ""),), digits, whole_at_base=False)
+    text = _scaled(value, ((1, ""),), _DIGITS, whole_at_base=False)
     return text if text == UNKNOWN else f"{text} flop/B"
 
 
-def format_hz(value: Any, digits: int = 3) -> str:
+def format_hz(value: Any) -> str:
     """Clock frequency: 1.53e9 → "1.53 GHz"."""
-    return _with_unit(value, "Hz", digits)
+    return _with_unit(value, "Hz")
 
 
-def format_inputs_per_s(value: Any, digits: int = 4) -> str:
+def format_inputs_per_s(value: Any) -> str:
     """Throughput of a model: 930.74 → "930.7 inputs/s"."""
-    text = _scaled(value, ((1, ""),), digits, whole_at_base=False)
+    text = _scaled(value, ((1, ""),), 4, whole_at_base=False)
     return text if text == UNKNOWN else f"{text} inputs/s"
 
 
-def _with_unit(value: Any, unit: str, digits: int) -> str:
-    text = _scaled(value, _DECIMAL, digits, whole_at_base=True)
+def _with_unit(value: Any, unit: str) -> str:
+    text = _scaled(value, _DECIMAL, _DIGITS, whole_at_base=True)
     if text == UNKNOWN:
         return text
     number, _, prefix = text.partition(" ")
