@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
-from recordings import call, learnt_of, operation, recording_of
+from recordings import COPY, call, learnt_of, operation, recording_of
 
+from xsp_post.replay.critical_path import critical_path
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, STREAM_WAIT, WAITS
+from xsp_post.replay.executions import simulated_clock
 from xsp_post.replay.graph import make_graph, replay
 
 DEVICE, STREAM, EVENT = (WAITS.index(one) for one in (DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT))
@@ -91,34 +93,37 @@ def agree(graph):
         assert mine.tolist() == theirs, name
 
 
-TIMES = st.integers(0, 9)
-
-
 @st.composite
-def programs(draw):
-    """Up to nine calls of two threads, each launching up to two operations on three streams or waiting."""
+def programs(draw, kinds=("launched", "lost"), least=0):
+    """Up to nine calls of two threads, each launching up to two operations on three streams or waiting. ``least``: of
+    each time."""
+    times = st.integers(least, 9)
     calls, operations, at = [], [], 0
     for number in range(draw(st.integers(1, 9))):
-        at += draw(TIMES)
+        at += draw(times)
         wait = draw(st.sampled_from([-1, -1, -1, DEVICE, STREAM, EVENT]))
-        calls.append(call(at, at + draw(TIMES), thread=draw(st.integers(0, 1)), wait=wait))
+        calls.append(call(at, at + draw(times), thread=draw(st.integers(0, 1)), wait=wait))
         at += draw(st.integers(0, 4))
-        for kind in draw(st.lists(st.sampled_from(["launched", "lost"]), max_size=2)):
-            stream, begin = draw(st.integers(0, 2)), at + draw(TIMES)
+        for kind in draw(st.lists(st.sampled_from(kinds), max_size=2)):
+            stream, begin = draw(st.integers(0, 2)), at + draw(times)
             own = number if kind == "launched" and wait < 0 else -1
-            operations.append(operation(begin, begin + draw(TIMES), own, place=number, stream=stream))
+            if own < 0 and "lost" not in kinds:
+                continue
+            operations.append(operation(begin, begin + draw(times), own, place=number, stream=stream))
     operations.sort(key=lambda one: (one["place"], one["call"] >= 0, one["start_ns"]))
     count, streams = len(operations), [(0, False, 7), (0, False, 8), (0, False, 9)]
-    given_names = {name: draw(st.lists(TIMES, min_size=count, max_size=count)) for name in ("latency_ns", "gap_ns")}
+    given_names = {name: draw(st.lists(times, min_size=count, max_size=count)) for name in ("latency_ns", "gap_ns")}
     blocking = [one["call"] >= 0 and draw(st.integers(0, 3)) == 0 for one in operations]
     orders = [
         (i, j) for i in range(count) for j in range(i + 1, count)
-        if operations[i]["place"] < operations[j]["place"] and draw(st.integers(0, 5)) == 0
+        if operations[i]["place"] < operations[j]["place"] and operations[i]["stream"] != operations[j]["stream"]
+        and draw(st.integers(0, 5)) == 0
     ]  # fmt: skip
     recording = recording_of(calls, operations, streams=streams, orders=orders)
     learnt = learnt_of(
-        recording, **given_names, is_blocking=blocking, order_ns=draw(TIMES), queue_wait_ns=draw(TIMES),
-        queue_depth=draw(st.integers(0, 3)), after_ns=draw(st.lists(TIMES, min_size=len(calls), max_size=len(calls))),
+        recording, **given_names, is_blocking=blocking, order_ns=draw(times), queue_wait_ns=draw(times),
+        queue_depth=0 if least else draw(st.integers(0, 3)),
+        after_ns=draw(st.lists(times, min_size=len(calls), max_size=len(calls))),
         waited=[draw(st.integers(0, count - 1)) if count and draw(st.booleans()) else -1 for _ in calls],
     )  # fmt: skip
     return recording, learnt
@@ -205,3 +210,59 @@ def test_more_pending_events_than_registers_are_taken_in_order():
     orders = [(k, k + 21) for k in range(0, count - 21, 2)]
     recording = recording_of(calls, operations, streams=[(0, False, 7), (0, False, 8)], orders=orders)
     agree(make_graph(recording, learnt_of(recording, latency_ns=[1] * count, order_ns=4)))
+
+
+@examples(40)
+@given(programs(kinds=("launched",), least=1))
+def test_the_critical_path_decides_when_the_last_operation_ends(made):
+    """Its intervals follow one another. What lies on it delays the end when it grows, what does not hastens nothing."""
+    graph = make_graph(*made)
+    found = replay(graph)
+    if not len(found.end_ns):
+        return
+    last = int(found.end_ns.argmax())
+    end = int(found.end_ns[last])
+    path = critical_path(graph, simulated_clock(found), 0, end, last, found.steps)
+    edges = [0, *path["end_ns"].tolist()]
+    assert path["start_ns"].tolist() == edges[:-1] and edges[-1] == end
+    on_path = {*path["operation_index"].tolist()}
+    for one in on_path - {-1}:
+        mine = path[path["operation_index"] == one]
+        assert (int(mine["start_ns"].min()), int(mine["end_ns"].max())) == (found.start_ns[one], found.end_ns[one])
+    for one in range(len(found.end_ns)):
+        amounts = graph.amounts.copy()
+        if one in on_path:
+            amounts.duration_ns[one] += 5
+            assert replay(graph, amounts).end_ns[last] == end + 5
+        else:
+            amounts.duration_ns[one] = 0
+            assert replay(graph, amounts).end_ns[last] == end
+
+
+def test_the_kinds_of_time_on_a_path():
+    """A launch, its latency, a kernel, a gap, a copy that a call waits for, its return, host code, a launch again."""
+    calls = [call(10, 14), call(16, 19), call(120, 125, wait=DEVICE), call(140, 144)]
+    work = [operation(17, 60, 0, layer=3), operation(64, 110, 1, name="HtoD", kind=COPY), operation(150, 155, 3)]
+    recording = recording_of(calls, work)
+    graph = make_graph(recording, learnt_of(
+        recording, latency_ns=[3, 3, 6], gap_ns=[4, 4, 4], waited=[-1, -1, 1, -1], after_ns=[0, 0, 15, 0],
+        own_ns=[4, 3, 0, 4],
+    ))  # fmt: skip
+    found = replay(graph)
+    assert found.end_ns.tolist() == [50, 100, 145] and found.call_end_ns.tolist() == [4, 9, 115, 134]
+    path = critical_path(graph, simulated_clock(found), 0, 145, 2, found.steps)
+    said = list(
+        path[["kind", "start_ns", "end_ns", "layer_index", "operation_index"]].itertuples(index=False, name=None)
+    )
+    assert said == [
+        ("launch call", 0, 4, 3, -1), ("launch latency", 4, 7, 3, -1), ("kernel", 7, 50, 3, 0),
+        ("gap between operations", 50, 54, -1, -1), ("memcpy", 54, 100, -1, 1), ("synchronisation", 100, 115, -1, -1),
+        ("host", 115, 130, -1, -1), ("launch call", 130, 134, -1, -1), ("launch latency", 134, 140, -1, -1),
+        ("kernel", 140, 145, -1, 2),
+    ]  # fmt: skip
+    by_host = critical_path(graph, simulated_clock(found), 0, 139, -1, found.steps)
+    assert by_host["kind"].tolist()[-2:] == ["launch call", "host"] and by_host["end_ns"].iloc[-1] == 139
+    later = critical_path(graph, simulated_clock(found), 60, 145, 2, found.steps)
+    assert later["start_ns"].tolist()[0] == 60 and later["kind"].tolist() == [kind for kind, *_ in said[4:]]
+    nothing = critical_path(graph, simulated_clock(found), 0, 0, -1, found.steps)
+    assert not nothing["start_ns"].ne(0).any()
