@@ -12,7 +12,7 @@ from xsp_post.model.results import Results
 from xsp_post.replay.executions import Executions, find_executions, measure, recorded_clock, simulated_clock
 from xsp_post.replay.graph import Graph, Replayed, make_graph, replay
 from xsp_post.replay.learning import learn
-from xsp_post.replay.recording import read_recording
+from xsp_post.replay.recording import Operations, read_recording
 
 LARGEST_ERROR_RATIO = 0.05  # above it nothing is predicted
 
@@ -61,7 +61,7 @@ def _identity_of(results: Results, capture_id: int) -> Identity:
         error = max(abs(replayed_ns / max(measured_ns, 1) - 1), _middle_error(recorded, simulated))
         duration, missing = operations.duration_ns, operations.call < 0
         orphans = max(float(missing.mean()), float(duration[missing].sum() / max(duration.sum(), 1)))
-    refusal = _refusal(len(operations), error, replayed)
+    refusal = _refusal(operations, error, replayed)
     return Identity(graph, replayed, executions, recorded, simulated, measured_ns, replayed_ns, error, orphans, refusal)
 
 
@@ -77,9 +77,11 @@ def _middle_error(recorded: pd.DataFrame, simulated: pd.DataFrame) -> float:
     return max(errors)
 
 
-def _refusal(count: int, error: float, replayed: Replayed) -> str:
-    if not count:
+def _refusal(operations: Operations, error: float, replayed: Replayed) -> str:
+    if not len(operations):
         return "the capture has no device work"
+    if (operations.call < 0).all():
+        return "no device work has a launch row: when it could have started is not known"
     if not replayed.is_settled:
         return (
             "the replay did not settle: its launch queue or its collectives depend on one another in too long a chain"
