@@ -13,7 +13,7 @@ import pytest
 from xsp_post.base.errors import CaptureError
 from xsp_post.exporters.tables import write_csv
 from xsp_post.model.results import Analysis, empty_table
-from xsp_post.store.pages import LEAST_ROWS
+from xsp_post.store.layout import LEAST_ROWS
 from xsp_post.store.store import open_store, write_store
 
 
@@ -103,7 +103,7 @@ _UNLISTED = "UPDATE xsp_meta SET value = '{}' WHERE key = 'tables'; DROP TABLE"
     (f"{_UNLISTED} path_rows; DROP VIEW paths; CREATE VIEW path_rows AS SELECT * FROM paths; "
      "CREATE VIEW paths AS SELECT * FROM path_rows", "capture-view", "path_rows is a view"),
     ("DELETE FROM strings WHERE string_id = 3", "store-damaged", "strings"),
-    ("UPDATE path_kinds SET path_kind_id = 1", "store-damaged", "path_kinds"),
+    ("UPDATE path_kinds SET path_kind_id = path_kind_id + 10", "store-damaged", "path_kinds"),
     ("UPDATE path_rows SET name_string_id = 1000000", "store-damaged", "strings"),
     ("UPDATE path_rows SET path_kind_id = NULL", "store-damaged", "path_rows"),
     ("ALTER TABLE path_rows ADD COLUMN name", "store-damaged", "path_rows"),

@@ -84,4 +84,4 @@ def test_what_is_the_same_for_all_rows_stands_once_and_is_read_as_before(tmp_pat
             )
         columns = {row[1] for row in split.execute("PRAGMA table_info(node_rows)")}
     plain.close(), split.close()
-    assert "graph_ns" not in columns and "start_ns" in columns
+    assert "graph_ns" not in columns and "start_ns_above_base" in columns

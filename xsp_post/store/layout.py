@@ -1,14 +1,14 @@
-"""Analysis → store: the layout of large tables, by which a million rows are written and read in a second.
+"""Analysis → store: the layout of large tables, in which a row takes few bytes.
 
-Of a large table every text stands once, in ``strings``; what is the same for all rows, and in some tables for many (a
-kernel's name, launch dimensions, stream; a node's path, domain, thread), stands once, in ``<table>_kinds``; and the
-rows hold numbers only. A view with the table's name shows it as one.
+Of a large table every text stands once, in ``strings``; columns in which many rows are alike (a kernel's name, launch
+dimensions, stream; a range's path, thread, number of kernels) stand once a kind of row, in ``<table>_kinds``; and the
+rows hold small numbers only (`store.numbers`), above the bases in ``<table>_bases``. A view with the table's name shows
+it as one.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
@@ -17,24 +17,29 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.analyses.frames import dense
 from xsp_post.schemas import optional_columns
-from xsp_post.store.pages import LEAST_ROWS
+from xsp_post.store.numbers import ABOVE, COMPUTED, MINUS, STRING, Bases, Numbers, StoredName
 
+LEAST_ROWS = 10_000  # a table of fewer rows is small whatever it holds
 _READ_FIRST = "captures"  # the table of the sources: read by itself
 _AT_ONCE = 10_000  # texts looked through together
 SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
-STRING = "_string_id"
+_SAMPLES, _SAMPLED = 16, 2048  # stretches of rows that say which columns repeat, and rows of each
+_KIND_BYTES = 200  # what a kind of row takes, and what it costs to find it, in bytes of a row
+_FEW_ROWS = 3000  # of fewer rows kinds may be many
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One large table: what its parts are called, key, columns that repeat, and columns the view computes (SQL over
-    ``r``)."""
+    """One large table: what its parts are called, its key, columns that always repeat, columns that are stored as their
+    difference to another one, and columns that the view computes."""
 
     stem: str
     key: str = ""
     repeated: tuple[str, ...] = ()
-    computed: tuple[tuple[str, str], ...] = ()
+    differences: tuple[tuple[str, str], ...] = ()
+    computed: tuple[str, ...] = ()
 
     @property
     def rows(self) -> str:
@@ -48,31 +53,46 @@ class Layout:
     def kind_id(self) -> str:
         return f"{self.stem}_kind_id"
 
+    @property
+    def bases(self) -> str:
+        return f"{self.stem}_bases"
 
+    @property
+    def base_id(self) -> str:
+        return f"{self.stem}_base_id"
+
+
+_LENGTH = ("end_ns", "start_ns")
+_LAUNCH = (("launch_start_ns", "start_ns"), ("launch_end_ns", "launch_start_ns"))
 # What always is a large table; others are one where they have many rows
 LAYOUTS: dict[str, Layout] = {
     "nodes": Layout(
         "node", "node_id",
         ("capture_id", "depth", "level", "folded_name", "path_id", "domain", "process_id", "thread_id", "layer_type",
          "dialect", "is_inferred", "is_open", "span_kind"),
-        (("duration_ns", "r.end_ns - r.start_ns"), ("device_ns", "r.kernel_ns + r.copy_ns + r.graph_ns")),
+        (_LENGTH, ("parent_id", "node_id"), ("layer_node_id", "node_id"), ("source_row_id", "node_id"),
+         ("self_ns", "duration_ns"), ("projected_start_ns", "start_ns"), ("projected_end_ns", "projected_start_ns"),
+         ("busy_ns", "kernel_ns"), ("self_kernel_ns", "kernel_ns")),
+        ("duration_ns", "device_ns"),
     ),
     "kernels": Layout(
         "kernel", "kernel_id",
         ("capture_id", "name", "short_name", "process_id", "device_id", "stream_id", "launch_thread_id", "attribution",
          "layer_attribution", "graph_node_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
          "registers_per_thread", "static_shared_memory_bytes", "dynamic_shared_memory_bytes"),
-        (
-            ("duration_ns", "r.end_ns - r.start_ns"),
-            ("queue_delay_ns", "r.start_ns - r.launch_start_ns"),
-        ),
+        (_LENGTH, *_LAUNCH, ("layer_node_id", "node_id")),
+        ("duration_ns", "queue_delay_ns"),
     ),
-    "memory_operations": Layout("memory_operation", "activity_id"),
+    "memory_operations": Layout("memory_operation", "activity_id", (), (_LENGTH, *_LAUNCH)),
     "layers": Layout("layer"),
-    "idle": Layout("idle", "", ("capture_id", "device_id", "cause", "call_name", "detail")),
+    "idle": Layout("idle", "", ("capture_id", "device_id", "cause", "call_name", "detail"), (_LENGTH,)),
     "operations": Layout("operation"),
     "memory_timeline": Layout("memory_timeline"),
 }  # fmt: skip
+
+
+# Each million entries cost a fifth of a second; children of a node and kernels of a layer are found by a scan in less.
+INDEXED = {"kernel_metrics": ("kernel_id",)}
 
 
 def layout_of(name: str) -> Layout:
@@ -88,7 +108,7 @@ def is_split(name: str, frame: pd.DataFrame) -> bool:
 
 def is_part(table: str) -> bool:
     """Whether a table of the file is a part of others, or says what wrote it."""
-    return table in ("strings", "xsp_meta") or table.endswith(("_rows", "_kinds"))
+    return table in ("strings", "xsp_meta") or table.endswith(("_rows", "_kinds", "_bases"))
 
 
 @dataclass
@@ -146,95 +166,133 @@ class Strings:
 
 
 def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
-    """Split a large table into rows, kinds and texts."""
+    """Split a large table into rows, kinds, bases and texts."""
     layout = layout_of(name)
-    missing = "" if name in LAYOUTS else None
-    frame = frame.drop(columns=[c for c, _ in layout.computed if c in frame])
-    optional = optional_columns(name)
-    parts = []
-    repeated = [c for c in layout.repeated if c in frame]
-    found = _kinds(frame, repeated) if repeated else None
-    kind, first = found or (np.zeros(len(frame), np.int8), np.zeros(1, np.int64))
-    if found is None:
-        repeated = []
-    if len(frame) >= LEAST_ROWS:
-        repeated += [c for c in frame.columns if c not in (*repeated, layout.key) and _is_constant(frame[c])]
-    rows = {c: _values(frame[c], strings, missing) for c in frame.columns if c not in repeated}
-    if repeated:
-        kinds = {layout.kind_id: np.arange(len(first))}
-        some = frame[repeated].iloc[first]
-        kinds.update({c: _values(some[c], strings, missing) for c in repeated})
-        parts.append(_part(layout.kinds, some, kinds, optional))
-        rows[layout.kind_id] = kind
-    parts.append(_part(layout.rows, frame, rows, optional))
-    return SplitTable(parts, _view(name, layout, list(frame.columns), frame, repeated))
+    alone = {layout.key, *INDEXED.get(name, ())}
+    columns = _stored(name, layout, frame, strings)
+    numbering = Bases.of(frame["iteration_index"].to_numpy() if "iteration_index" in frame else None, len(frame))
+    bases: dict[str, Numbers] = {}
+    for column in [column for column in columns if column not in alone and not column.endswith(STRING)]:
+        found = numbering.above(columns[column])
+        if found is not None:
+            columns[column], bases[column] = found[0], Numbers(found[1])
+    columns = {column + ABOVE * (column in bases): numbers for column, numbers in columns.items()}
+    shared, kind, first = _kinds(columns, alone, layout.repeated)
+    rows = {column: numbers for column, numbers in columns.items() if column not in shared}
+    parts: list[tuple[str, dict[str, Numbers]]] = []
+    if shared:
+        kinds = {column: columns[column].take(first) for column in shared}
+        parts.append((layout.kinds, {layout.kind_id: Numbers(np.arange(len(first))), **kinds}))
+        rows[layout.kind_id] = Numbers(kind)
+    if bases:
+        parts.append((layout.bases, {layout.base_id: Numbers(np.arange(numbering.count)), **bases}))
+        rows[layout.base_id] = Numbers(numbering.number)
+    parts.append((layout.rows, rows))
+    written = [
+        (table, {column: SQL_TYPES[numbers.values.dtype.kind] for column, numbers in part.items()},
+         pa.table({column: numbers.arrow() for column, numbers in part.items()}))
+        for table, part in parts
+    ]  # fmt: skip
+    return SplitTable(written, _view(name, layout, frame, columns, set(shared), set(bases)))
 
 
-def _kinds(frame: pd.DataFrame, columns: Sequence[str]) -> tuple[np.ndarray, np.ndarray] | None:
-    """Number the different combinations of some columns: number per row, and a first row per number. None where hardly
-    any row repeats: kinds would cost more than they save."""
-    from xsp_post.analyses.frames import dense
-
-    most = (len(frame) + 3000) // 3
-    keys: list[Any] = []
-    for column in columns:
-        values = _numbers(frame[column])
-        if values.dtype.kind not in "iu":
-            values = pd.factorize(values, use_na_sentinel=False)[0]
-        elif _is_text(frame[column]) and np.count_nonzero(np.bincount(values.astype(np.int64) + 1)) > most:
-            return None
-        keys.append(values)
-    kind, first = dense(*keys)
-    return (kind.astype(np.int32), first) if len(first) <= most else None
-
-
-def _is_constant(series: pd.Series) -> bool:
-    values = _numbers(series)
-    if values.dtype.kind == "f":
-        values = values.view(f"i{values.itemsize}")  # unknown is the same as unknown
-    return bool(values[0] == values[-1] and (values == values[0]).all())
+def _stored(name: str, layout: Layout, frame: pd.DataFrame, strings: Strings) -> dict[str, Numbers]:
+    """What is stored of each column: numbers of texts, differences, numbers."""
+    missing, optional = "" if name in LAYOUTS else None, optional_columns(name)
+    differences = dict(layout.differences)
+    result: dict[str, Numbers] = {}
+    for column in frame.columns:
+        if column in layout.computed:
+            continue
+        if _is_text(frame[column]):
+            result[column + STRING] = Numbers.of(strings.column(frame[column], missing=missing), is_optional=True)
+            continue
+        numbers = Numbers.of(frame[column].to_numpy(), column in optional)
+        other = differences.get(column, "")
+        less = _difference(numbers, frame, other, optional) if other in frame else None
+        result[column if less is None else f"{column}{MINUS}{other}"] = numbers if less is None else less
+    return result
 
 
-def _numbers(series: pd.Series) -> np.ndarray:
-    return series.cat.codes.to_numpy() if isinstance(series.dtype, pd.CategoricalDtype) else series.to_numpy()
+def _difference(numbers: Numbers, frame: pd.DataFrame, other: str, optional: frozenset[str]) -> Numbers | None:
+    """The column less another one; None where that one is unknown of a row that has a number."""
+    of = Numbers.of(frame[other].to_numpy(), other in optional)
+    if of.unknown is not None and (numbers.unknown is None or (of.unknown & ~numbers.unknown).any()):
+        return None
+    return numbers.minus(of.values)
+
+
+def _kinds(
+    columns: dict[str, Numbers], alone: set[str], repeated: tuple[str, ...]
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The columns that kinds of rows hold, the kind of each row, and a row of each kind.
+
+    Kinds hold the columns in which rows are so often alike that this takes fewer bytes, as far as some thousand rows
+    say; ``repeated`` ones are looked at first, those ``alone`` never.
+    """
+    count = len(next(iter(columns.values())).values) if columns else 0
+    often = {name + end for name in repeated for end in ("", STRING)}
+    sample = _sample(count)
+    some = {name: numbers.take(sample) for name, numbers in columns.items() if name not in alone}
+    kinds, kind_count = np.zeros(len(sample), np.int64), min(count, 1)
+    keys, followers = [], []
+    for name in sorted(some, key=lambda name: name not in often):
+        merged, first = dense(kinds, some[name].codes())
+        if len(first) == kind_count:
+            followers.append(name)
+        elif (len(first) - kind_count) * _KIND_BYTES <= (1 + some[name].width()) * len(sample):
+            kinds, kind_count = merged, len(first)
+            keys.append(name)
+    kind, first = dense(np.zeros(count, np.int8), *(columns[name].codes() for name in keys))
+    if len(first) > (count + _FEW_ROWS) // 3:  # kinds would cost more than they save
+        keys, kind, first = [], np.zeros(count, np.int64), np.zeros(min(count, 1), np.int64)
+    kind = kind.astype(np.int32)
+    shared = {*keys, *(name for name in followers if columns[name].follows(kind, first))}
+    return [name for name in columns if name in shared], kind, first
+
+
+def _sample(count: int) -> np.ndarray:
+    """Rows that say which columns repeat: stretches of neighbours."""
+    if count <= _SAMPLES * _SAMPLED:
+        return np.arange(count)
+    begins = np.linspace(0, count - _SAMPLED, _SAMPLES).astype(np.int64)
+    return (begins[:, None] + np.arange(_SAMPLED)).ravel()
 
 
 def _is_text(series: pd.Series) -> bool:
     return isinstance(series.dtype, pd.CategoricalDtype) or series.dtype.kind not in SQL_TYPES
 
 
-def _values(series: pd.Series, strings: Strings, missing: str | None) -> np.ndarray:
-    return strings.column(series, missing=missing) if _is_text(series) else series.to_numpy()
+def _view(
+    name: str, layout: Layout, frame: pd.DataFrame, columns: Iterable[str], shared: set[str], bases: set[str]
+) -> str:
+    """The table as one, with each column's own numbers."""
+    joins = [
+        f'LEFT JOIN "{part}" {alias} ON {alias}."{number}" = r."{number}"'
+        for part, alias, number, is_there in (
+            (layout.kinds, "k", layout.kind_id, shared), (layout.bases, "b", layout.base_id, bases))
+        if is_there
+    ]  # fmt: skip
+    by_own = {one.own: one for one in map(StoredName.of, columns)}
 
+    def sql(column: str) -> str:
+        if column not in by_own:
+            signed = [f"{'-' if term[0] == '-' else '+'} {sql(term.lstrip('-'))}" for term in COMPUTED[column]]
+            return f"({' '.join(signed).removeprefix('+ ')})"
+        stored = by_own[column]
+        terms = [f'{"k" if stored.text in shared else "r"}."{stored.text}"']
+        terms += [f'b."{stored.without_base.text}"'] if stored.is_based else []
+        terms += [sql(stored.other)] if stored.other else []
+        return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
 
-def _part(
-    table: str, frame: pd.DataFrame, columns: dict[str, np.ndarray], optional: frozenset[str]
-) -> tuple[str, dict[str, str], pa.Table]:
-    types: dict[str, str] = {}
-    arrays: dict[str, pa.Array] = {}
-    for name, values in columns.items():
-        text = name in frame and _is_text(frame[name])
-        stored = name + STRING if text else name
-        types[stored] = SQL_TYPES[values.dtype.kind]
-        arrays[stored] = number_array(values, text or name in optional)
-    return table, types, pa.table(arrays)
-
-
-def _view(name: str, layout: Layout, columns: list[str], frame: pd.DataFrame, repeated: list[str]) -> str:
-    select, joins = [], []
-    if repeated:
-        joins.append(f'LEFT JOIN "{layout.kinds}" k ON k."{layout.kind_id}" = r."{layout.kind_id}"')
-    for column in columns:
-        owner = "k" if column in repeated else "r"
-        if _is_text(frame[column]):
+    select = []
+    for column in [*(c for c in frame.columns if c not in layout.computed), *layout.computed]:
+        if column in by_own and by_own[column].is_text:
             alias = f"s{len(joins)}"
-            joins.append(f'LEFT JOIN strings {alias} ON {alias}.string_id = {owner}."{column}{STRING}"')
+            joins.append(f"LEFT JOIN strings {alias} ON {alias}.string_id = {sql(column)}")
             select.append(f'{alias}.text AS "{column}"')
         else:
-            select.append(f'{owner}."{column}"')
-    for column, sql in layout.computed:
-        owned = re.sub(r"\br\.(\w+)", lambda name: f'{"k" if name[1] in repeated else "r"}."{name[1]}"', sql)
-        select.append(f'{owned} AS "{column}"')
+            select.append(f'{sql(column)} AS "{column}"')
     return f'CREATE VIEW "{name}" AS SELECT ' + ",\n  ".join(select) + f'\nFROM "{layout.rows}" r\n' + "\n".join(joins)
 
 
@@ -243,18 +301,6 @@ def storable(text: str) -> str:
     if text.isascii() and "\x00" not in text:
         return text
     return text.replace("\x00", "\u2400").encode("utf-8", "replace").decode("utf-8")
-
-
-def number_array(values: np.ndarray, is_optional: bool = False) -> pa.Array:
-    """Numbers as Arrow; booleans as 0/1, NaN as NULL, and so is the −1 of an integer that may be unknown."""
-    if values.dtype == bool:
-        values = values.view(np.int8)
-    known = values != -1 if is_optional and values.dtype.kind == "i" else np.ones(1, bool)
-    if known.all():
-        return pa.array(values, from_pandas=values.dtype.kind == "f")
-    # as pa.array(mask=…), but the numbers are not copied
-    buffers = [pa.py_buffer(np.packbits(known, bitorder="little")), pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
 
 
 def sql_type(series: pd.Series) -> str:
@@ -266,7 +312,7 @@ def plain_table(frame: pd.DataFrame, optional: frozenset[str]) -> pa.Table:
     for name in frame.columns:
         series = frame[name]
         if sql_type(series) != "TEXT":
-            columns[str(name)] = number_array(series.to_numpy(), name in optional)
+            columns[str(name)] = Numbers.of(series.to_numpy(), name in optional).arrow()
         else:
             columns[str(name)] = _text_array(series)
     return pa.table(columns)

@@ -1,8 +1,7 @@
 """Analysis → one SQLite file, ``<stem>.xsp.sqlite``, that any SQLite tool opens (docs/architecture.md).
 
-How large tables are split out is in `store.layout`, how they become pages of the file in `store.pages`. Other rows are
-written by Arrow, everything else with sqlite-utils.
-`SCHEMA_VERSION` is raised whenever a table changes; a store of another version is refused. History:
+How large tables are split out is in `store.layout`. Rows are written by Arrow, everything else with sqlite-utils.
+`SCHEMA_VERSION` is raised whenever a table changes; stores of `READ_VERSIONS` are read. History:
 
 1  first
 2  findings have title and cause; device time with its parts (copy_ns replaces memory_ns), balance over all operations;
@@ -12,6 +11,8 @@ written by Arrow, everything else with sqlite-utils.
    gpu_samples, gpu_timeline: sampled metrics of the GPU;
    fleet has memory_peak_bytes and memory_reserved_bytes;
    a table of 10,000 rows or more is a view over its rows and strings (one that is a table is read as well)
+3  large tables have bases, and columns that are differences to others (one without is read as well); only
+   kernel_metrics has an index
 """
 
 from __future__ import annotations
@@ -30,18 +31,21 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pandas.api.types import is_numeric_dtype
 
 from xsp_post import __version__
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.output import atomic_output
 from xsp_post.base.text_safety import shell_command
+from xsp_post.ingest.tables import NULL
 from xsp_post.model.capture import is_run_directory
 from xsp_post.model.results import Analysis, Results
 from xsp_post.schemas import TABLES, optional_columns
 from xsp_post.schemas.words import QUESTIONS
 from xsp_post.store.layout import (
-    STRING,
+    INDEXED,
+    LAYOUTS,
+    LEAST_ROWS,
+    Layout,
     Strings,
     is_part,
     is_split,
@@ -50,24 +54,17 @@ from xsp_post.store.layout import (
     split_table,
     sql_type,
 )
-from xsp_post.store.pages import LEAST_ROWS, append_rows, can_append
+from xsp_post.store.numbers import StoredName, decoded, sources_of
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+READ_VERSIONS = (2, 3)  # of 2 every part is read as it is
 
 _HELD = "tables"  # key of xsp_meta: every table that was written, with its columns
 _ALWAYS_THERE = ("captures", "findings")  # an analysis of any kind of source has them
 _PRIMARY_KEYS = {"captures": "capture_id"}
-# Each million entries cost a fifth of a second; the kernels of a node are found by a scan in less than half of that.
-_INDEXES = {
-    "node_rows": ("parent_id",),
-    "kernel_rows": ("layer_index",),
-    "layer_rows": ("layer_index",),
-    "kernel_metrics": ("kernel_id",),
-    "kernel_metric_rows": ("kernel_id",),
-}
 _WRITTEN_EARLY = ("kernels", "nodes")  # the two that take time: written while the analyses are computed
 
 
@@ -134,10 +131,7 @@ class StoreWriter:
             database.execute("CREATE TABLE strings (string_id INTEGER PRIMARY KEY, text TEXT) -- texts of large tables")
             held = json.dumps({**self._columns, "strings": ["string_id", "text"]}, separators=(",", ":"))
             database.table("xsp_meta").insert({"key": _HELD, "value": held})
-            (root,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'strings'").fetchone()
-        rows = pa.table({"string_id": np.arange(len(texts)), "text": texts})
-        if not (can_append(rows) and append_rows(self._path, root, rows, "string_id")):
-            self._ingest([("strings", rows)])
+        self._ingest([("strings", pa.table({"string_id": np.arange(len(texts)), "text": texts}))])
 
     def _write(self, frames: dict[str, pd.DataFrame]) -> None:
         """Write these tables: small ones together, of large ones each alone, so that one at a time is laid out."""
@@ -157,28 +151,19 @@ class StoreWriter:
                     bulk.append((name, plain_table(frame, optional_columns(name))))
                     continue
                 split = split_table(name, frame, self._strings)
+                layout = layout_of(name)
+                keys = {layout.rows: layout.key, layout.kinds: layout.kind_id, layout.bases: layout.base_id}
                 for table, types, rows in split.parts:
-                    layout = layout_of(name)
-                    key = layout.key if table == layout.rows else layout.kind_id
-                    _create(database, table, name, types, key)
+                    _create(database, table, name, types, keys[table])
                     self._columns[table] = list(types)
                     bulk.append((table, rows))
                 database.execute(split.view)
-            laid_out = {name: database.table(name).pks[0] for name, rows in bulk if can_append(rows)}
-            _create_indexes(database, list(laid_out))
-            roots = dict(database.execute("SELECT name, rootpage FROM sqlite_master").fetchall())
-        left = []
-        for table, rows in bulk:
-            indexes = {
-                c: roots[_index_name(table, c)] for c in _INDEXES.get(table, ()) if _index_name(table, c) in roots
-            }
-            if table not in laid_out or not append_rows(self._path, roots[table], rows, laid_out[table], indexes):
-                left.append((table, rows))
-        if left:
-            self._ingest(left)
-        if len(laid_out) < len(bulk):
+        self._ingest(bulk)
+        for name in frames.keys() & INDEXED.keys():
+            written = layout_of(name).rows if is_split(name, frames[name]) else name
             with self._open() as database:
-                _create_indexes(database, [table for table, _ in bulk if table not in laid_out])
+                for column in INDEXED[name]:
+                    database.table(written).create_index([column], f"idx_{written}_{column}")
 
     @contextmanager
     def _open(self) -> Iterator[Database]:
@@ -203,11 +188,16 @@ class StoreWriter:
         uri = f"file:{quote(os.fsencode(self._path))}"
         try:
             with adbc_driver_sqlite.connect(uri) as driver, adbc.AdbcConnection(driver) as connection:
-                for pragma in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF"):
+                for pragma in (
+                    "PRAGMA journal_mode = OFF",
+                    "PRAGMA synchronous = OFF",
+                    "PRAGMA locking_mode = EXCLUSIVE",
+                ):
                     with adbc.AdbcStatement(connection) as statement:
                         statement.set_sql_query(pragma)
                         statement.execute_update()
-                for table, rows in bulk:
+                parts = [(table, part) for table, rows in bulk for part in _numbered_by_sqlite(table, rows)]
+                for table, rows in parts:
                     if rows.num_rows:
                         with adbc.AdbcStatement(connection) as statement:
                             statement.set_options(**{
@@ -221,12 +211,24 @@ class StoreWriter:
             raise sqlite3.OperationalError(str(error)) from error
 
 
+def _numbered_by_sqlite(table: str, rows: pa.Table) -> list[pa.Table]:
+    """The rows in parts: where their key counts from 0 on, all but the first leave it to SQLite, which then need not
+    look whether the number is there."""
+    name = rows.column_names[0]
+    if not (is_part(table) and name.endswith("_id") and rows.num_rows > LEAST_ROWS):
+        return [rows]
+    key = rows.column(0).to_numpy()
+    if name not in (layout.key for layout in LAYOUTS.values()) or (key != np.arange(len(key))).any():
+        return [rows]
+    return [rows.slice(0, 1), rows.slice(1).drop_columns([name])]
+
+
 def _create(database: Database, table: str, schema: str, columns: dict[str, str], key: str | None) -> None:
     """CREATE TABLE with each column's meaning as a comment: the schema text documents itself."""
     meaning = {c.name: c.meaning for c in TABLES[schema].columns} if schema in TABLES else {}
     lines = []
     for position, (name, kind) in enumerate(columns.items()):
-        text = meaning.get(name) or meaning.get(name.removesuffix(STRING), "")
+        text = _meaning(meaning, name)
         comma = "," if position < len(columns) - 1 else ""
         primary = " PRIMARY KEY" if name == key else ""
         lines.append(f'  "{name}" {kind}{primary}{comma}' + (f" -- {text}" if text else ""))
@@ -235,15 +237,12 @@ def _create(database: Database, table: str, schema: str, columns: dict[str, str]
     database.execute(f'CREATE TABLE "{table}" ({title}\n{body}\n)')
 
 
-def _index_name(table: str, column: str) -> str:
-    return f"idx_{table}_{column}"
-
-
-def _create_indexes(database: Database, tables: list[str]) -> None:
-    for table in tables:
-        for column in _INDEXES.get(table, ()):
-            if column in database[table].columns_dict:
-                database.table(table).create_index([column], _index_name(table, column))
+def _meaning(meanings: Mapping[str, str], column: str) -> str:
+    """What a stored column means."""
+    name = StoredName.of(column)
+    less = [part for part in (name.other, "the base of its rows" if name.is_based else "") if part]
+    said = meanings.get(name.own, "")
+    return f"{said}; less {' and '.join(less)}" if said and less else said
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -273,7 +272,7 @@ class Store(Results):
         if "xsp_meta" not in self._tables.tables():
             raise CaptureError(f"{path}: is not a store made by xsp-post", code="capture-unknown-format")
         self.meta = dict(self._tables.rows("xsp_meta", ("key", "value")))
-        if self.meta.get("schema_version") != str(SCHEMA_VERSION):
+        if self.meta.get("schema_version") not in [str(version) for version in READ_VERSIONS]:
             raise CaptureError(
                 f"{path}: the store has schema version {self.meta.get('schema_version')}, "
                 f"this xsp-post reads version {SCHEMA_VERSION}",
@@ -340,86 +339,122 @@ class Store(Results):
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         if name not in self.tables():
             raise _OfABatch(self.path, name) if "fleet" in self._tables.tables() else KeyError(name)
-        layout = layout_of(name)
-        computed = {c for c, _ in layout.computed}
         declared = [c.name for c in TABLES[name].columns]
         # as with tables: a column that somebody added may be called anything
-        needed = asked = set(declared if columns is None else columns)
-        if asked & computed:
-            needed = asked | {"start_ns", "end_ns", "launch_start_ns"}
-            needed |= {"kernel_ns", "copy_ns", "graph_ns"} if "device_ns" in asked & computed else set()
-        # a small table is not split
-        frame = self._part(layout.rows if layout.rows in self._tables.tables() else name, needed, layout.kind_id)
-        self._require_types(name, frame, layout.kind_id)
-        if layout.kind_id in frame:
-            kinds = self._part(layout.kinds, needed, layout.kind_id)
-            self._require_types(name, kinds, layout.kind_id)
-            self._require_order(kinds[layout.kind_id], layout.kinds)
-            kind = frame.pop(layout.kind_id).to_numpy()
-            for column in kinds.columns:
-                if column != layout.kind_id:
-                    self._require_range(kind, len(kinds), layout.rows)
-                    frame[column] = kinds[column].take(kind).array
+        asked = declared if columns is None else list(columns)
+        stored = self._stored(name, set(asked))
+        if columns is None:
+            own = {part.own for part in stored} | set(layout_of(name).computed)
+            asked = [column for column in declared if column in own]
+        texts = {part.own: values for part, values in stored.items() if not isinstance(values, np.ndarray)}
+        numbers = {part: values for part, values in stored.items() if part.own not in texts}
+        try:
+            known = texts | decoded(
+                numbers, [column for column in asked if column not in texts], optional_columns(name)
+            )
+        except KeyError as missing:
+            if missing.args[0] in asked:
+                raise
+            raise self._incomplete(f"column {name}.{missing.args[0]}") from None
+        frame = pd.DataFrame({column: known[column] for column in asked}, copy=False)
         for column in [c.name for c in TABLES[name].columns if c.dtype == "bool"]:
             if column in frame:
                 frame[column] = frame[column].to_numpy() == 1
         self._require_unique(name, frame)
         self._require_totals(name, frame)
-        self._compute(frame, computed & asked)
-        return frame[[c for c in declared if c in frame] if columns is None else list(columns)]
+        return frame
 
-    @staticmethod
-    def _compute(frame: pd.DataFrame, wanted: set[str]) -> None:
-        if "duration_ns" in wanted:
-            frame["duration_ns"] = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
-        if "device_ns" in wanted:
-            frame["device_ns"] = sum(frame[c].to_numpy() for c in ("kernel_ns", "copy_ns", "graph_ns"))
-        if "queue_delay_ns" in wanted:
-            launch = frame["launch_start_ns"].to_numpy()
-            frame["queue_delay_ns"] = np.where(launch == -1, -1, frame["start_ns"].to_numpy() - launch)
+    def _stored(self, name: str, asked: set[str]) -> dict[StoredName, Any]:
+        """What the file holds of some columns: numbers, `NULL` for unknown, and texts as categoricals."""
+        layout = layout_of(name)
+        if layout.rows not in self._tables.tables():  # a small table is not split
+            return self._part(name, name, self._names_of(name), asked)
+        names = self._names_of(layout.rows)
+        others = self._names_of(layout.kinds) if any(column.own == layout.kind_id for column in names) else {}
+        needed = sources_of(asked, [*names, *others])
+        is_shared = any(column.own in needed for column in others)
+        is_based = any(column.is_based and column.own in needed for column in (*names, *others))
+        places = {layout.kind_id: is_shared, layout.base_id: is_based}
+        rows = self._part(
+            name, layout.rows, names, needed.union(number for number, is_used in places.items() if is_used)
+        )
+        if is_shared:
+            kinds = self._with_texts(self._part(name, layout.kinds, others, needed | {layout.kind_id}))
+            kind = self._places(layout, rows, kinds, layout.kind_id)
+            rows |= {column: values.take(kind) for column, values in kinds.items()}
+        if is_based:
+            bases = self._part(name, layout.bases, self._names_of(layout.bases), needed | {layout.base_id})
+            base = self._places(layout, rows, bases, layout.base_id)
+            for column in [column for column in rows if column.is_based]:
+                if column.without_base not in bases:
+                    raise self._incomplete(f"column {layout.bases}.{column.without_base.text}")
+                values = rows.pop(column)
+                of_rows = bases[column.without_base][base]
+                rows[column.without_base] = np.where(values == NULL, NULL, values + of_rows)
+        return self._with_texts(rows)
 
-    def _part(self, table: str, needed: set[str], kind_id: str) -> pd.DataFrame:
-        """The wanted columns of one table of the file."""
+    def _with_texts(self, columns: dict[StoredName, Any]) -> dict[StoredName, Any]:
+        """Columns with texts in place of their ids."""
+        return {
+            name: self._categorical(values) if name.is_text and isinstance(values, np.ndarray) else values
+            for name, values in columns.items()
+        }
+
+    def _places(
+        self, layout: Layout, rows: dict[StoredName, Any], part: dict[StoredName, Any], number: str
+    ) -> np.ndarray:
+        """Which row of a part each row points to; the numbers are taken out of both."""
+        numbers, places = part.pop(StoredName(number)), rows.pop(StoredName(number), np.full(1, NULL))
+        self._require_order(numbers, number.replace("_id", "s"))
+        self._require_range(places, len(numbers), layout.rows)
+        return places
+
+    def _names_of(self, table: str) -> dict[StoredName, str]:
+        """The columns of a table of the file, and the type that each is declared with."""
+        if not self._tables.columns(table):  # of a view SQLite may know none
+            raise self._incomplete(f"table {table}")
+        connection = self._tables.connect()
+        try:
+            found = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
+        finally:
+            connection.close()
+        names = {(StoredName.of(row[1]) if is_part(table) else StoredName(row[1])): row[2] for row in found}
+        if len({name.own for name in names}) < len(found):
+            raise self._damaged(f"a column of {table} is there twice")
+        return names
+
+    def _part(self, of: str, table: str, names: dict[StoredName, str], needed: set[str]) -> dict[StoredName, Any]:
+        """The wanted columns of one table of the file: numbers and ids of texts; texts of a table that is not split."""
         from xsp_post.ingest.tables import Request, WantedColumn, floats
 
-        wants, texts, plain = [], set(), set()
-        for column, kind in self._declared(table):
-            shown = column.removesuffix(STRING) if is_part(table) else column
-            if shown not in needed and column != kind_id:
-                continue
-            if shown != column:
-                texts.add(shown)
-                wants.append(WantedColumn(column, shown, -1, is_narrow=True))
-            elif kind == "TEXT":
-                plain.add(shown)
-                wants.append(WantedColumn(column, shown, b""))
-            else:
-                wants.append(WantedColumn(column, shown, float("nan") if kind == "FLOAT" else -1))
-        if len({want.alias for want in wants}) < len(wants):
-            raise self._damaged(f"a text column of {table} is there twice")
+        wants = []
+        wanted = {name: kind for name, kind in names.items() if name.own in needed}
+        for name, kind in wanted.items():
+            default: int | float | bytes = b"" if kind == "TEXT" else float("nan") if kind == "FLOAT" else NULL
+            wants.append(WantedColumn(name.text, name.text, -1 if name.is_text else default, is_narrow=name.is_text))
         rows = self._tables.read([Request(table, tuple(wants))])[0]
-        data: dict[str, object] = {}
-        for want in wants:
+        data: dict[StoredName, Any] = {}
+        for name, want in zip(wanted, wants):
             values = rows.column(want.alias)
-            if want.alias in texts:
-                data[want.alias] = self._categorical(values.to_numpy())
-            elif want.alias in plain:
-                data[want.alias] = np.array([v.decode("utf-8", "replace") for v in values.to_pylist()], object)
+            if isinstance(want.default, bytes):
+                texts = [v.decode("utf-8", "replace") for v in values.to_pylist()]
+                data[name] = pd.Series(np.array(texts, object), dtype=object)
             else:
-                data[want.alias] = floats(values) if isinstance(want.default, float) else values.to_numpy()
-        return pd.DataFrame(data, copy=False)
+                data[name] = floats(values) if isinstance(want.default, float) else values.to_numpy()
+            self._require_type(of, name, data[name])
+        return data
 
     def _require_range(self, numbers: np.ndarray, count: int, table: str) -> None:
         """Raise `CaptureError` where a row points to a row that is not there."""
         if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < count:
             raise self._damaged(f"rows of {table} point to rows that are not there")
 
-    def _require_types(self, name: str, frame: pd.DataFrame, kind_id: str) -> None:
+    def _require_type(self, name: str, column: StoredName, values: Any) -> None:
         """Raise `CaptureError` where a column holds texts that was written as numbers, or numbers that were texts."""
-        is_text = {column.name: column.dtype == "str" for column in TABLES[name].columns} | {kind_id: False}
-        for column in frame if len(frame) else ():
-            if column in is_text and is_numeric_dtype(frame[column].dtype) == is_text[column]:
-                raise self._damaged(f"the column {name}.{column} is of another type")
+        written = {one.name: one.dtype for one in TABLES[name].columns}.get(column.own, "int64")
+        is_written_as_text = written == "str" and not column.is_text
+        if len(values) and isinstance(values, np.ndarray) == is_written_as_text:
+            raise self._damaged(f"the column {name}.{column.own} is of another type")
 
     def _require_order(self, numbers: pd.Series | np.ndarray, table: str) -> None:
         """Raise `CaptureError` where rows that others point to by number are not numbered from 0 on."""
@@ -438,7 +473,7 @@ class Store(Results):
         if name != "balance" or not {*keys, "attribution"} <= set(frame):
             return
         totals = frame.loc[frame["attribution"] == "total", keys].value_counts()
-        captures = self._part("captures", {"capture_id"}, "")["capture_id"]
+        captures = self.frame("captures", ["capture_id"])["capture_id"]
         wanted = pd.MultiIndex.from_product([captures.unique(), list(QUESTIONS)], names=keys)
         if not totals.reindex(wanted, fill_value=0).eq(1).all():
             raise self._damaged("a capture has no total in balance, or two")
@@ -449,15 +484,6 @@ class Store(Results):
             code="store-damaged",
             hint=f"make it again: {self._remake()}",
         )
-
-    def _declared(self, table: str) -> list[tuple[str, str]]:
-        if not self._tables.columns(table):  # of a view SQLite may know none
-            raise self._incomplete(f"table {table}")
-        connection = self._tables.connect()
-        try:
-            return [(row[1], row[2]) for row in connection.execute(f'PRAGMA table_info("{table}")')]
-        finally:
-            connection.close()
 
     def _categorical(self, ids: np.ndarray) -> pd.Categorical:
         if self._strings is None:
