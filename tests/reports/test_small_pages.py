@@ -14,6 +14,7 @@ from xsp_post.compare import compare
 from xsp_post.model.results import Analysis
 from xsp_post.names.families import FAMILIES
 from xsp_post.reports import compare_page, fleet_page, theme
+from xsp_post.reports.fleet_page import main_families
 from xsp_post.schemas import TABLES
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -89,10 +90,14 @@ def test_empty_tables_give_a_page_all_the_same():
 
 
 def test_no_two_kernel_families_have_one_colour():
-    colors = theme.category_colors(FAMILIES)
-    assert len(set(colors)) == len(FAMILIES)
+    family = pd.Series([*FAMILIES, *FAMILIES])
+    share = pd.Series([*range(len(FAMILIES)), *range(len(FAMILIES))], dtype=float)
+    shown = sorted(set(main_families(family, share)))
+    assert shown == sorted({*FAMILIES[-theme.HUE_COUNT - 1 :], "other"})  # the largest, and the rest together
+    colors = theme.category_colors(shown)
+    assert len(set(colors)) == len(shown)
     dark = theme.dark_colors()
-    assert len({dark[light] for light in colors}) == len(FAMILIES)
+    assert len({dark[light] for light in colors}) == len(shown)
 
 
 def test_a_batch_says_what_limits_each_capture_and_plots_no_unlike_latencies():

@@ -11,7 +11,7 @@ import pandas as pd
 
 from xsp_post.base.output import atomic_output
 from xsp_post.model.results import Results
-from xsp_post.names.families import FAMILIES
+from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Section, Table
 from xsp_post.reports.ranks import rank_bars
@@ -466,6 +466,12 @@ def _lines(frame: pd.DataFrame) -> Any:
     )
 
 
+def main_families(family: pd.Series, share: pd.Series) -> pd.Series:
+    """The family of each row; those that have no colour of their own, the smallest ones, become ``other``."""
+    largest = share.groupby(family).sum().drop(OTHER, errors="ignore").nlargest(theme.HUE_COUNT).index
+    return family.where(family.isin(largest), OTHER)
+
+
 def _shares(frame: pd.DataFrame) -> Any:
     heaviest = frame.groupby(["capture_index", "case_index"])["latency_ns"].sum().reset_index()
     heaviest = heaviest.sort_values("latency_ns", ascending=False).drop_duplicates("capture_index")
@@ -473,14 +479,16 @@ def _shares(frame: pd.DataFrame) -> Any:
     names = list(dict.fromkeys(shown["capture_name"]))[:BAR_LIMIT]
     shown = shown[shown["capture_name"].isin(names)]
     label = dict(zip(names, _unlike(pd.Series([shorten(visible(n, 200), 48) for n in names]))))
-    found = list(dict.fromkeys(shown["family"].astype(str)))
-    present = [f for f in FAMILIES if f in found] + [f for f in found if f not in FAMILIES]
+    shown = shown.assign(family=main_families(shown["family"].astype(str), shown["latency_ratio"]))
+    shown = shown.groupby(["capture_name", "family"], sort=False, as_index=False)[["latency_ratio", "latency_ns"]].sum()
+    found = set(shown["family"])
+    present = [f for f in FAMILIES if f in found] + sorted(found - set(FAMILIES))
     colors = dict(zip(present, theme.category_colors(present)))
     shown = pd.DataFrame(
         {
             "capture": shown["capture_name"].map(label),
-            "family": shown["family"].astype(str),
-            "rank": [present.index(family) for family in shown["family"].astype(str)],
+            "family": shown["family"],
+            "rank": [present.index(family) for family in shown["family"]],
             "share": shown["latency_ratio"],
             "time": [format_ns(v) for v in shown["latency_ns"]],
         }

@@ -54,6 +54,7 @@ CATEGORIES: list[tuple[str, str]] = [
 ]
 # For more categories than CATEGORIES has (kernel families): its hues without the grey of "other", then these.
 MORE_CATEGORIES: list[tuple[str, str]] = [("#7a4a2b", "#c4926f"), ("#34435c", "#bccae2"), ("#97c15c", "#bfe08f")]
+HUE_COUNT = len(CATEGORIES) - 1 + len(MORE_CATEGORIES)
 # Text on a filled mark; all fills of the dark theme are light.
 _ON_FILL = {"light": ("#fffffe", "#10161d"), "dark": ("#14202b", "#10161d")}
 _INK = {"text": ("#1b2128", "#e6eaf0"), "muted": ("#59636f", "#a3adba"), "grid": ("#e3e7ec", "#2a323c")}
