@@ -12,7 +12,7 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,12 @@ import pandas as pd
 import xsp_post.schemas as schemas
 from xsp_post.arrays.intervals import union_length
 from xsp_post.base.findings import Finding, to_frame
+from xsp_post.model.options import DEFAULTS
 from xsp_post.model.results import Analysis
+from xsp_post.model.tree import Tree
+from xsp_post.tables.captures import Captures
+from xsp_post.tables.catalogue import OF_CAPTURE, OF_WORKLOAD
+from xsp_post.tables.graph import Graph
 
 # path, class, kernels as (name, duration in ns)
 LAYERS: tuple[tuple[str, str, tuple[tuple[str, int], ...]], ...] = (
@@ -432,3 +437,19 @@ def called(
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Called(done.stdout, done.stderr, done.exit_code)
+
+
+def core_tables(tree: Tree) -> Analysis:
+    """The core tables of a capture whose tree is made."""
+    capture = Graph(Analysis({}), OF_CAPTURE, {"tree": tree})
+    found = [*tree.findings, *(capture.complete() and capture.raised())]
+    made = Graph(Captures([capture]), (), {}).complete()
+    return Analysis(made.frames | {"findings": to_frame(replace(one, capture_id=0) for one in found)}, found)
+
+
+def reconciled(analysis: Analysis) -> Analysis:
+    """The analysis with its table ``overhead`` and what comparing its captures found."""
+    before = Analysis(analysis.frames | {"findings": to_frame(analysis.findings)})
+    graph = Graph(before, OF_WORKLOAD, {"options": DEFAULTS})
+    frames = {**analysis.frames, "overhead": graph.frame("overhead"), "findings": graph.found()}
+    return Analysis(frames, [*analysis.findings, *graph.raised()])

@@ -17,10 +17,11 @@ from typing import Any
 import pandas as pd
 
 from xsp_post import pipeline
+from xsp_post.commands.tree import SHOWN
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest import sources
 from xsp_post.model.options import Options
-from xsp_post.model.results import Analysis
+from xsp_post.model.results import Analysis, Results
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import Tree
 
@@ -29,12 +30,12 @@ def trace_of(path: Path) -> Trace:
     """All that was recorded."""
     trace = _loaded(path).trace
     assert trace is not None
-    return _own(trace)
+    return own(trace)
 
 
 def tree_of(path: Path) -> Tree:
     """Its tree with the options' defaults."""
-    return _own(_tree(path))
+    return own(_tree(path))
 
 
 def analyzed(path: Path, options: Options | None = None) -> Analysis:
@@ -48,17 +49,16 @@ def analyzed(path: Path, options: Options | None = None) -> Analysis:
     return Analysis({name: frame.copy() for name, frame in known.frames.items()}, list(known.findings))
 
 
-def summarized(path: Path) -> Analysis:
+def summarized(path: Path) -> Results:
     """The tables of `tree`."""
-    known = _summary(path)
-    return Analysis({name: frame.copy() for name, frame in known.frames.items()}, list(known.findings))
+    return pipeline.graph_of([replace(_loaded(path), trace=trace_of(path))]).only(SHOWN)
 
 
 _analyses: dict[tuple[Path, str], Analysis] = {}
 
 
 def _analyzed(path: Path, options: Options) -> Analysis:
-    return pipeline.analyze_loaded([replace(_loaded(path), trace=trace_of(path))], options)
+    return pipeline.graph_of([replace(_loaded(path), trace=trace_of(path))], options).complete()
 
 
 def _of_other_process(key: tuple[Path, str]) -> Analysis | None:
@@ -95,12 +95,7 @@ def _tree(path: Path) -> Tree:
     return build_tree(trace_of(path))
 
 
-@cache
-def _summary(path: Path) -> Analysis:
-    return pipeline.summarize([path])
-
-
-def _own(record: Any) -> Any:
+def own(record: Any) -> Any:
     """The same record with frames and lists of its own."""
     values = {one.name: getattr(record, one.name) for one in fields(record)}
     frames = {name: value.copy() for name, value in values.items() if isinstance(value, pd.DataFrame)}

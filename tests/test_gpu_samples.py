@@ -6,13 +6,13 @@ import json
 
 import pytest
 from builders import ExportBuilder
+from helpers import core_tables
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.gpu_samples import column_of
 from xsp_post.ingest.sources import load
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis, for_people
-from xsp_post.tree_tables import core_frames
 from xsp_post.tree_tables.part import part_frames
 
 NAMES = ("GPC Clock Frequency [MHz]", "SMs Active [Throughput %]", "Tensor Active [Throughput %]",
@@ -25,7 +25,7 @@ SAMPLE = {"timestamp": "INTEGER", "rawTimestamp": "INTEGER", "typeId": "INTEGER"
 
 def core(path):
     """The core tables of an export."""
-    return core_frames(build_tree(load(path).trace), 0)
+    return core_tables(build_tree(load(path).trace))
 
 
 def program():

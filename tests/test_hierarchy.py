@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
+from helpers import core_tables
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -20,7 +21,6 @@ from xsp_post.model.results import Analysis
 from xsp_post.model.tree import Attribution, LayerAttribution, balance
 from xsp_post.reports.terminal import balance_line
 from xsp_post.tree_steps.attribution import _lookup
-from xsp_post.tree_tables import core_frames
 
 
 def tree_of(builder, tmp_path, **levels):
@@ -31,7 +31,7 @@ def tree_of(builder, tmp_path, **levels):
 
 def owners(tree):
     """kernel name → (folded name of its node, attribution, name of its layer, layer attribution)."""
-    frames = core_frames(tree, 0).frames
+    frames = core_tables(tree).frames
     nodes = frames["nodes"].set_index("node_id")
     rows = {}
     for k in frames["kernels"].to_dict("records"):
@@ -59,7 +59,7 @@ def test_a_kernel_belongs_to_its_launch_and_lasts_as_its_execution(tmp_path):
         "first": ("a:Conv2d", "nesting", "a:Conv2d", "nesting"),
         "second": ("b:ReLU", "nesting", "b:ReLU", "nesting"),
     }
-    layers = core_frames(tree, 0).frames["layers"].set_index("layer_path")
+    layers = core_tables(tree).frames["layers"].set_index("layer_path")
     assert layers["kernel_ns"].to_dict() == {"a:Conv2d": 30, "b:ReLU": 5}
     assert layers["latency_ns"].to_dict() == {"a:Conv2d": 30, "b:ReLU": 5}
     assert tree.iterations["latency_ns"].tolist() == [100]
@@ -93,7 +93,7 @@ def test_a_driver_row_and_a_backtrace_row_never_double_a_kernel(tmp_path):
     assert len(tree.kernels) == 1
     assert int(tree.nodes["kernel_ns"].iloc[0]) == 10
     assert [f.count for f in tree.findings if f.code == "duplicate-correlation"] == [1]
-    assert core_frames(tree, 0).frames["kernels"]["launch_start_ns"].tolist() == [10]
+    assert core_tables(tree).frames["kernels"]["launch_start_ns"].tolist() == [10]
 
 
 def test_orphans_and_kernels_outside_ranges_are_kept(tmp_path):
@@ -144,10 +144,10 @@ def test_backward_counts_for_its_forward_layer_by_sequence_number(tmp_path):
     rows = owners(tree)
     assert rows["forward"][2:] == ("aten::linear", "nesting")
     assert rows["backward"] == ("AddmmBackward0", "nesting", "aten::linear", "sequence")
-    layers = core_frames(tree, 0).frames["layers"].set_index("layer_path")
+    layers = core_tables(tree).frames["layers"].set_index("layer_path")
     assert layers.loc["aten::linear", "kernel_ns"] == 40
     # both kernels ran in the step, whatever thread launched them
-    assert core_frames(tree, 0).frames["kernels"]["iteration_index"].tolist() == [0, 0]
+    assert core_tables(tree).frames["kernels"]["iteration_index"].tolist() == [0, 0]
 
 
 def test_graph_nodes_count_for_the_range_of_their_capture(tmp_path):
@@ -162,14 +162,14 @@ def test_graph_nodes_count_for_the_range_of_their_capture(tmp_path):
     )
     tree = tree_of(builder, tmp_path)
     assert owners(tree)["replayed"] == ("fc:Linear", "graph", "fc:Linear", "graph")
-    kernel = core_frames(tree, 0).frames["kernels"].iloc[0]
+    kernel = core_tables(tree).frames["kernels"].iloc[0]
     assert kernel["iteration_index"] == 1  # it ran in the replay
 
 
 def test_an_opaque_graph_launch_is_a_leaf_and_a_finding(tmp_path):
     builder = ExportBuilder().range("Step 1", 0, 100).graph_launch(launch=(10, 12), run=(20, 90), graph_id=3, exec_id=4)
     tree = tree_of(builder, tmp_path)
-    frames = core_frames(tree, 0).frames
+    frames = core_tables(tree).frames
     leaf = frames["nodes"][frames["nodes"]["span_kind"] == "graph"].iloc[0]
     assert leaf["name"] == "CUDA graph 3 exec 4"
     assert leaf["busy_ns"] == 70 and leaf["kernel_count"] == 0
@@ -186,7 +186,7 @@ def test_library_calls_are_a_level_of_their_own(tmp_path):
         .kernel("conv", launch=(12, 15), run=(20, 40))
     )
     tree = tree_of(builder, tmp_path)
-    nodes = core_frames(tree, 0).frames["nodes"].set_index("folded_name")["level"]
+    nodes = core_tables(tree).frames["nodes"].set_index("folded_name")["level"]
     assert nodes["cudnnConvolutionForward"] == "LIBRARY" and nodes["cublasLtMatmul"] == "LIBRARY"
     assert owners(tree)["conv"] == ("cudnnConvolutionForward", "nesting", "c:Conv2d", "nesting")
 
@@ -201,7 +201,7 @@ def test_open_crossing_and_negative_ranges(tmp_path):
     )
     tree = tree_of(builder, tmp_path)
     assert owners(tree)["k"][0] == "never closed"
-    frames = core_frames(tree, 0).frames
+    frames = core_tables(tree).frames
     row = frames["nodes"].set_index("folded_name").loc["never closed"]
     assert row["end_ns"] == 300 and row["is_open"]
     assert codes(tree)["open-ranges"] == 1 and codes(tree)["cross-thread-ranges"] == 1
@@ -239,7 +239,7 @@ def test_steps_fold_into_as_many_layers_as_the_model_has(tmp_path):
     tree = tree_of(builder, tmp_path)
     assert len(tree.layer_keys) == 4
     assert tree.layer_keys["call_index"].tolist() == [0, 1, 2, 3]
-    layers = core_frames(tree, 0).frames["layers"]
+    layers = core_tables(tree).frames["layers"]
     assert layers.groupby("layer_index").size().tolist() == [3, 3, 3, 3]
     assert set(layers["kernel_ns"]) == {40}
 
@@ -255,7 +255,7 @@ def test_work_between_layers_is_the_models_own(tmp_path):
     )
     tree = tree_of(builder, tmp_path)
     assert owners(tree)["add"][0] == "block:Block"
-    layers = core_frames(tree, 0).frames["layers"].set_index("layer_path")
+    layers = core_tables(tree).frames["layers"].set_index("layer_path")
     assert layers["kernel_ns"].to_dict() == {"block.conv:Conv2d": 7, "block:Block > [self]": 4}
 
 
@@ -274,7 +274,7 @@ def test_the_user_says_what_is_a_layer(tmp_path, levels, expected):
         .kernel("k", launch=(30, 31), run=(40, 50))
     )  # fmt: skip
     tree = tree_of(builder, tmp_path, **levels)
-    found = core_frames(tree, 0).frames["nodes"].set_index("folded_name")["level"].astype(str).to_dict()
+    found = core_tables(tree).frames["nodes"].set_index("folded_name")["level"].astype(str).to_dict()
     assert {name: found[name] for name in expected} == expected
     assert all(value in tree.level_rule for value in levels.values() if isinstance(value, str))
 
@@ -334,7 +334,7 @@ def test_an_empty_capture_has_a_root_and_says_so(tmp_path):
     tree = tree_of(ExportBuilder(lazy=False), tmp_path)
     assert len(tree.nodes) == 1
     assert {"no-kernels", "no-ranges"} <= set(codes(tree))
-    assert isinstance(core_frames(tree, 0).frames["layers"], pd.DataFrame)
+    assert isinstance(core_tables(tree).frames["layers"], pd.DataFrame)
 
 
 def test_layers_of_the_measured_model_are_numbered_before_those_of_warm_up(tmp_path):
@@ -363,6 +363,6 @@ def test_the_balance_says_what_lies_in_a_model_but_in_no_layer(tmp_path):
     assert layer.loc["total"].tolist() == [3, 115, 1, 10]
     assert layer.loc["nesting"].tolist() == [2, 110, 1, 10]
     assert layer.loc["none"].tolist() == [1, 5, 0, 0]
-    text = str(balance_line(Analysis(core_frames(tree, 0).frames), 0))
+    text = str(balance_line(Analysis(core_tables(tree).frames), 0))
     assert "of these in no layer, but in their model ([self]): 1 (10 ns)\n  3 in the file, 3 in the tree" in text
     assert text.count("adds up") == 2

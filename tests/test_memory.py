@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 from builders import ExportBuilder, global_id
+from helpers import core_tables
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -18,7 +19,6 @@ from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis, for_people
 from xsp_post.pipeline import analyze, part_of
 from xsp_post.schemas import TABLES
-from xsp_post.tree_tables import core_frames
 from xsp_post.tree_tables.columns import Threads
 from xsp_post.tree_tables.memory import memory_frames
 from xsp_post.tree_tables.memory_part import memory_of_part
@@ -199,7 +199,7 @@ def test_a_part_has_its_own_peak_and_knows_who_allocated_before_it(exported):
 def test_all_of_a_recording_as_a_part_is_the_same_memory(captures):
     path = captures / "kineto" / "bert_small_h100.pt.trace.json.gz"
     tree = build_tree(read_kineto(path))
-    whole = core_frames(tree, 0)
+    whole = core_tables(tree)
     tables = [whole.frame(name) for name in ("memory_timeline", "memory", "memory_devices", "nodes")]
     part = memory_of_part(*tables, 0, 2**62)
     assert part["memory_devices"].equals(whole.frame("memory_devices"))

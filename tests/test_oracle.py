@@ -6,15 +6,16 @@ import sqlite3
 from pathlib import Path
 
 from builders import ExportBuilder
+from helpers import core_tables
 from hypothesis import example, given
 from hypothesis import strategies as st
 from properties import examples
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import Loaded, load
+from xsp_post.model.options import Options
 from xsp_post.model.tree import Attribution
-from xsp_post.pipeline import Options, analyze_loaded
-from xsp_post.tree_tables import core_frames
+from xsp_post.pipeline import graph_of
 
 THREADS = ((100, 100), (100, 101), (300, 300))  # (process, thread); 100 and 101 share correlation ids with 300
 TIMES = st.integers(0, 40)
@@ -225,7 +226,7 @@ def recorded(folder, ranges, work):
 @given(RANGES, WORK)
 def test_whatever_was_recorded_every_analysis_is_made(tmp_path_factory, ranges, work):
     path = recorded(tmp_path_factory, ranges, work)
-    results = analyze_loaded([Loaded(path, "nsys-sqlite", trace=load(path).trace)], Options())
+    results = graph_of([Loaded(path, "nsys-sqlite", trace=load(path).trace)]).complete()
     assert {f"a{number:02}" for number in range(1, 16)} <= set(results.tables())
     assert results.frame("a10")["kernel_count"].sum() <= len(results.frame("kernels"))
 
@@ -234,7 +235,7 @@ def test_whatever_was_recorded_every_analysis_is_made(tmp_path_factory, ranges, 
 @given(RANGES, WORK)
 def test_layers_add_up_to_their_iterations(tmp_path_factory, ranges, work):
     path = recorded(tmp_path_factory, ranges, work)
-    results = core_frames(build_tree(load(path).trace, Options()), 0)
+    results = core_tables(build_tree(load(path).trace, Options()))
     layers, kernels, iterations = (results.frame(n) for n in ("layers", "kernels", "iterations"))
     total = int((kernels["end_ns"] - kernels["start_ns"]).sum())
     balance = results.frame("balance")

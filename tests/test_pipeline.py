@@ -6,20 +6,27 @@ import pytest
 from builders import ExportBuilder
 
 from xsp_post.hardware.gpus import Peaks
-from xsp_post.model.options import ROOFS, TREE, Options
-from xsp_post.pipeline import analyze, reanalyze
+from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
+from xsp_post.pipeline import analyze
+from xsp_post.tables.catalogue import ANALYSES, OF_WORKLOAD
+from xsp_post.tables.graph import Graph
 
 NAME = "Unheard of 9000"
 MINE = {NAME: Peaks(NAME, {"fp32": 1e13}, 1e12)}
 
 
-def analysis_of(tmp_path, options=None):
+def analysis_of(tmp_path, options=DEFAULTS):
     builder = ExportBuilder().gpu(name=NAME, computeMajor=99, memoryBandwidth=0)
     for i in range(3):
         builder.range(f"model:forward#{i}", i * 100, i * 100 + 90, domain="xsp")
         builder.range("fc:Linear#0", i * 100 + 1, i * 100 + 80, domain="xsp")
         builder.kernel("k", launch=(i * 100 + 2, i * 100 + 3), run=(i * 100 + 4, i * 100 + 40))
     return analyze([builder.write(tmp_path / "c.sqlite")], options)
+
+
+def reanalyze(results, options):
+    """As for a store with other roofs."""
+    return Graph(results, OF_WORKLOAD, {"options": options}, [name for step in ANALYSES for name in step.names])
 
 
 def codes(results):

@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import reconciled
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from xsp_post import reconcile
 from xsp_post.arrays import statistics
 from xsp_post.base.errors import ContradictionError
 from xsp_post.base.findings import FINDINGS, finding
@@ -84,7 +84,7 @@ def test_figure_2_of_the_paper():
     """ResNet50 v1.5, batch 256, V100: M 275.1 ms, M/L +157, M/L/G 490.3 ms, first convolution 5.1 ms +0.24
     (paper, §III-C, R8)."""
     kernels = {"conv": ["ShuffleTensor", "OffsetComp", "volta_scudnn_128x64"]}
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         {"level": M, "batch": 256, "model_ms": [275.1] * 5},
         {"level": ML, "batch": 256, "model_ms": [275.1 + 157] * 5, "layers": {"conv": [5.1] * 5}},
         {"level": MLG, "batch": 256, "model_ms": [490.3] * 5, "layers": {"conv": [5.34] * 5}, "kernels": kernels},
@@ -101,12 +101,12 @@ def test_figure_2_of_the_paper():
 
 
 def test_one_level_alone_shows_no_overhead():
-    table = reconcile.reconcile(workload({"level": MLG, "model_ms": [1, 2], "layers": {"a": [1, 1]}})).frame("overhead")
+    table = reconciled(workload({"level": MLG, "model_ms": [1, 2], "layers": {"a": [1, 1]}})).frame("overhead")
     assert table.empty and list(table.columns) == column_names("overhead")
 
 
 def test_batch_sizes_measured_at_one_level_only_are_left_out():
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         {"level": M, "batch": 1, "model_ms": [1, 1.1]}, {"level": M, "batch": 2, "model_ms": [2, 2.1]},
         {"level": ML, "batch": 2, "model_ms": [3, 3.1]},
     ))  # fmt: skip
@@ -114,7 +114,7 @@ def test_batch_sizes_measured_at_one_level_only_are_left_out():
 
 
 def test_warm_up_does_not_count():
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         {"level": M, "warmup_ms": [500], "model_ms": [10, 10]}, {"level": ML, "model_ms": [12, 12]}
     ))  # fmt: skip
     assert cell(result, M)["latency_ns"] == 10 * MS and cell(result, M)["sample_count"] == 2
@@ -123,7 +123,7 @@ def test_warm_up_does_not_count():
 def test_the_interval_is_over_captures_where_there_are_several():
     """Welch's interval of the captures' means, computed here by hand."""
     base, deeper = [[10, 10.2], [11, 11.2], [10.5, 10.7]], [[13, 13.2], [14.5, 14.7], [13.5, 13.7]]
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         *({"level": M, "model_ms": values} for values in base),
         *({"level": ML, "model_ms": values} for values in deeper),
     ))  # fmt: skip
@@ -147,7 +147,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
                 wander = random.normal(0, 0.3)
                 samples.append({"level": level, "phase": f"p{run}",
                                 "model_ms": truth + wander + random.normal(0, 0.2, 10)})  # fmt: skip
-    table = reconcile.reconcile(workload(*samples)).frame("overhead")
+    table = reconciled(workload(*samples)).frame("overhead")
     rows = table[table["level"] == ML]
     covered = (rows["ci_low_overhead_ns"] <= 2 * MS) & (rows["ci_high_overhead_ns"] >= 2 * MS)
     assert len(rows) == 200 and 0.90 <= covered.mean() <= 0.99
@@ -160,7 +160,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
 
 
 def test_with_one_capture_a_level_the_interval_is_over_its_iterations():
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         {"level": M, "model_ms": [10, 10.1, 10.2, 9.9]}, {"level": ML, "model_ms": [12, 12.1, 12.2, 11.9]}
     ))  # fmt: skip
     row = cell(result, ML)
@@ -191,7 +191,7 @@ def with_blocks(*captures: dict) -> Analysis:
 
 def test_levels_that_took_turns_are_compared_round_by_round():
     """Load of 100 ms in a round meets both levels, and one process is slower than the other."""
-    result = reconcile.reconcile(with_blocks(
+    result = reconciled(with_blocks(
         in_turns("01", M, [10, 10], [110, 110], [10, 12]), in_turns("01", ML, [12, 12], [112, 112], [13, 13]),
         in_turns("04", M, [50, 50], [50, 50], [150, 150]), in_turns("04", ML, [52, 52], [53, 53], [152, 152]),
     ))  # fmt: skip
@@ -206,7 +206,7 @@ def test_levels_that_took_turns_are_compared_round_by_round():
 
 
 def test_a_level_with_processes_of_its_own_is_not_paired():
-    result = reconcile.reconcile(with_blocks(
+    result = reconciled(with_blocks(
         *(in_turns(process, level, [value, value]) for process in ("01", "03")
           for level, value in ((M, 10.0), (ML, 12.0))),
         *(in_turns("", MLG, [value, value]) for value in (20.0, 21.0)),
@@ -216,7 +216,7 @@ def test_a_level_with_processes_of_its_own_is_not_paired():
 
 
 def test_one_process_for_every_level_says_that_nothing_follows():
-    result = reconcile.reconcile(with_blocks(
+    result = reconciled(with_blocks(
         in_turns("01", M, [10, 10], [11, 11]), in_turns("01", ML, [12, 12], [13, 13])
     ))  # fmt: skip
     row = cell(result, ML)
@@ -231,7 +231,7 @@ def test_a_difference_between_programs_is_not_called_overhead():
         for process in ("01", "04") for level, value in ((M, 10.0), (ML, 15.0), (MLG, 17.0))
     ))  # fmt: skip
     said = dataclasses.replace(finding("hooks-change-program"), capture_id=1)
-    result = reconcile.reconcile(Analysis(analysis.frames, [said]))
+    result = reconciled(Analysis(analysis.frames, [said]))
     row = cell(result, ML)
     assert row["verdict"].startswith("no overhead: with layer ranges") and not row["is_significant"]
     assert np.isnan(row["overhead_ns"]) and np.isnan(row["total_overhead_ns"]) and row["latency_ns"] == 15 * MS
@@ -240,7 +240,7 @@ def test_a_difference_between_programs_is_not_called_overhead():
 
 
 def test_negative_and_insignificant_overheads_are_said_plainly():
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         *({"level": M, "model_ms": [one, one]} for one in (10, 10.1, 10.2, 9.9)),
         *({"level": ML, "model_ms": [one, one]} for one in (8, 8.1, 8.2, 7.9)),
         *({"level": MLG, "model_ms": [one, one]} for one in (5, 11.1, 8.2, 7.9)),
@@ -251,13 +251,13 @@ def test_negative_and_insignificant_overheads_are_said_plainly():
 
 
 def test_a_single_iteration_gives_a_difference_without_an_interval():
-    row = cell(reconcile.reconcile(workload({"level": M, "model_ms": [10]}, {"level": ML, "model_ms": [12]})), ML)
+    row = cell(reconciled(workload({"level": M, "model_ms": [10]}, {"level": ML, "model_ms": [12]})), ML)
     assert row["overhead_ns"] == 2 * MS and np.isnan(row["ci_low_overhead_ns"])
     assert row["verdict"] == "too few samples for an interval" and not row["is_significant"]
 
 
 def test_without_level_m_nothing_is_called_accurate_for_the_model():
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         {"level": ML, "model_ms": [10, 10], "layers": {"a": [4, 4]}},
         {"level": MLG, "model_ms": [12, 12], "layers": {"a": [5, 5]}},
     ))  # fmt: skip
@@ -268,7 +268,7 @@ def test_without_level_m_nothing_is_called_accurate_for_the_model():
 
 def test_host_time_is_not_set_against_device_time():
     """On a GPU that runs behind its launches the projection of M/L/G is another measure than M/L's wall time."""
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         {"level": ML, "model_ms": [10, 10], "layers": {"a": [4, 4]}},
         {"level": MLG, "model_ms": [12, 12], "layers": {"a": [6, 6]}, "is_late": True},
     ))  # fmt: skip
@@ -278,7 +278,7 @@ def test_host_time_is_not_set_against_device_time():
 
 
 def test_layers_without_a_partner_are_counted_and_named():
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         {"level": ML, "model_ms": [10, 10], "layers": {"a": [4, 4], "only_here": [1, 1]}},
         {"level": MLG, "model_ms": [12, 12], "layers": {"a": [5, 5], "b": [1, 1], "c": [1, 1]}},
     ))  # fmt: skip
@@ -293,32 +293,32 @@ def test_work_between_layers_misses_no_partner():
     )  # fmt: skip
     layers = analysis.frames["layers"]
     layers.loc[layers["layer_path"] == "[self]", "layer_type"] = "[self]"
-    assert "layers-unmatched" not in codes(reconcile.reconcile(analysis))
+    assert "layers-unmatched" not in codes(reconciled(analysis))
 
 
 def test_kernels_are_matched_by_layer_launch_order_and_name():
     def run(**kernels):
         return {"level": MLG, "model_ms": [1, 1], "layers": {"a": [1, 1], "b": [1, 1]}, "kernels": kernels}
 
-    same = reconcile.reconcile(workload(run(a=["x", "y"], b=["x"]), run(a=["x", "y"], b=["x"])))
+    same = reconciled(workload(run(a=["x", "y"], b=["x"]), run(a=["x", "y"], b=["x"])))
     assert "kernels-differ-between-runs" not in codes(same)
-    swapped = reconcile.reconcile(workload(run(a=["x", "y"], b=["x"]), run(a=["y", "x"], b=["x"])))
+    swapped = reconciled(workload(run(a=["x", "y"], b=["x"]), run(a=["y", "x"], b=["x"])))
     assert next(f for f in swapped.findings if f.code == "kernels-differ-between-runs").count == 4
-    more = reconcile.reconcile(workload(run(a=["x"], b=["x"]), run(a=["x"], b=["x", "x"])))
+    more = reconciled(workload(run(a=["x"], b=["x"]), run(a=["x"], b=["x", "x"])))
     found = next(f for f in more.findings if f.code == "kernels-differ-between-runs")
     assert found.count == 1 and found.example == "b: x"
 
 
 def test_layers_that_sum_to_more_than_the_model_have_a_finding():
-    serialised = reconcile.reconcile(workload(
+    serialised = reconciled(workload(
         {"level": M, "model_ms": [10, 10]}, {"level": ML, "model_ms": [14, 14], "layers": {"a": [9, 9], "b": [4, 4]}}
     ))  # fmt: skip
     assert "layer-sum-exceeds-model" in codes(serialised) and "layers-overlap" not in codes(serialised)
-    nested = reconcile.reconcile(workload(
+    nested = reconciled(workload(
         {"level": M, "model_ms": [20, 20]}, {"level": ML, "model_ms": [14, 14], "layers": {"a": [9, 9], "b": [9, 9]}}
     ))  # fmt: skip
     assert "layers-overlap" in codes(nested) and "layer-sum-exceeds-model" not in codes(nested)
-    fine = reconcile.reconcile(workload(
+    fine = reconciled(workload(
         {"level": M, "model_ms": [20, 20]}, {"level": ML, "model_ms": [22, 22], "layers": {"a": [9, 9], "b": [9, 9]}}
     ))  # fmt: skip
     assert not {"layers-overlap", "layer-sum-exceeds-model"} & set(codes(fine))
@@ -327,12 +327,12 @@ def test_layers_that_sum_to_more_than_the_model_have_a_finding():
 @pytest.mark.parametrize(("key", "value"), [("workload_name", "vgg16"), ("gpu_name", "Other GPU")])
 def test_unlike_captures_are_refused_with_key_and_both_values(key, value):
     with pytest.raises(ContradictionError, match=key) as caught:
-        reconcile.reconcile(workload({"level": M, "model_ms": [1]}, {"level": ML, "model_ms": [1], key: value}))
+        reconciled(workload({"level": M, "model_ms": [1]}, {"level": ML, "model_ms": [1], key: value}))
     assert value in caught.value.message and caught.value.exit_code == 5
 
 
 def test_captures_that_name_no_workload_are_not_compared():
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         {"level": MLG, "model_ms": [1], "workload_name": "", "gpu_name": "A"},
         {"level": MLG, "model_ms": [1], "workload_name": "", "gpu_name": "B"},
     ))  # fmt: skip
@@ -351,7 +351,7 @@ _values = st.lists(st.floats(0.5, 100, allow_nan=False), min_size=1, max_size=6)
 @given(_values, _values, _values)
 def test_steps_add_up_to_the_total_whatever_the_numbers(model, layer, kernel):
     """overhead(M/L on M) + overhead(M/L/G on M/L) = total overhead of M/L/G; latencies are never changed."""
-    result = reconcile.reconcile(workload(
+    result = reconciled(workload(
         {"level": M, "model_ms": model}, {"level": ML, "model_ms": layer}, {"level": MLG, "model_ms": kernel}
     ))  # fmt: skip
     first, second = cell(result, ML), cell(result, MLG)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from generators.big import write_big_export
 from generators.resnet50 import layers, write_resnet50_export
+from helpers import core_tables
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
-from xsp_post.tree_tables import core_frames
 
 
 def core(path):
     """The core tables of one capture."""
-    return core_frames(build_tree(load(path).trace), 0)
+    return core_tables(build_tree(load(path).trace))
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -93,13 +93,13 @@ def test_the_same_verdict_everywhere(tmp_path):
 
 def test_only_what_is_said_is_made(tmp_path):
     path = program(tmp_path, sync=300)
-    results, everything = results_of([path], is_on_demand=True), analyze([path])
+    results, everything = results_of([path]), analyze([path])
     said = why(results)
     assert said == why(everything)
     assert said.advice and said.critical_path
     # rows of ranges and analyses are for those who ask for them
-    assert {"kernels", "critical_path", "idle_causes"} <= results.frames.keys()
-    assert not {"nodes", "idle", "cases", "a08", "a15", "memory"} & results.frames.keys()
+    assert {"kernels", "critical_path", "idle_causes"} <= results.made()
+    assert not {"nodes", "idle", "cases", "a08", "a15", "memory"} & results.made()
     pd.testing.assert_frame_equal(results.frame("a15"), everything.frame("a15"))
     pd.testing.assert_frame_equal(results.frame("nodes"), everything.frame("nodes"))
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 
 import pandas as pd
 
-from xsp_post.analyses import table_name
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, for_people
 from xsp_post.schemas import TABLES
+from xsp_post.tables.catalogue import table_name
 
 if TYPE_CHECKING:
     import altair as alt
@@ -118,7 +118,7 @@ class Profile(Mapping[str, pd.DataFrame]):
         """The chart of one analysis. Raises `UsageError` where its data was not recorded."""
         found = self.charts(name, case=case)
         if not found:
-            from xsp_post.analyses import why_empty
+            from xsp_post.tables.missing import why_empty
 
             raise UsageError(why_empty(name, self.results) or f"{name} has no chart", code="report-no-chart")
         return found.get(name.lower()) or next(iter(found.values()))
@@ -153,7 +153,8 @@ def load(path: PathLike, *more: PathLike, options: Options | None = None) -> Pro
     Several paths are captures and counter reports of one workload. ``options``: `xsp_post.model.options.Options`.
     Raises `CaptureError` and other errors, each with a sentence that names the file.
     """
+    from xsp_post.model.options import DEFAULTS
     from xsp_post.pipeline import results_of
 
     paths = [Path(one) for one in (path, *more)]
-    return Profile(results_of(paths, options), paths[0].name)
+    return Profile(results_of(paths, options or DEFAULTS), paths[0].name)

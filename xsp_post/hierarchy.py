@@ -48,7 +48,13 @@ from xsp_post.tree_steps.ranks import gpu_of_activities, paths_per_rank, rank_fr
 if TYPE_CHECKING:
     from xsp_post.tree_steps.twin import Twin
 
-__all__ = ["build_tree"]
+__all__ = ["build_tree", "tree_and_findings"]
+
+
+def tree_and_findings(trace: Trace, options: Options, twin: Twin | None) -> tuple[Tree, list[Finding]]:
+    """The tree, and what was found in the capture and in making it."""
+    tree = build_tree(trace, options, twin)
+    return tree, tree.findings
 
 
 def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None = None) -> Tree:

@@ -24,12 +24,11 @@ import pandas as pd
 from xsp_post.arrays.pairs import paired_differences
 from xsp_post.arrays.processes import summarise_repeats
 from xsp_post.arrays.statistics import compare_summaries
-from xsp_post.base import findings as findings_module
 from xsp_post.base.errors import ContradictionError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import INFO
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
-from xsp_post.model.results import Analysis
+from xsp_post.model.results import Results
 from xsp_post.schemas import column_names
 from xsp_post.schemas.units import format_ns
 
@@ -45,19 +44,14 @@ CAPTURES, ITERATIONS, PAIRS = "captures", "iterations", "pairs"  # what an inter
 _SELF = "[self]"  # layer_type of work between layers
 
 
-def reconcile(analysis: Analysis) -> Analysis:
-    """The analysis with the table ``overhead`` (columns: schemas) and the findings of comparing its captures.
+def overhead_and_findings(results: Results) -> tuple[pd.DataFrame, list[Finding]]:
+    """The table ``overhead`` and the findings of comparing the captures.
 
-    With captures of one level only the table is there and empty. Raises ContradictionError for captures of
-    different workloads.
+    With captures of one level only the table is empty. Raises ContradictionError for captures of different workloads.
     """
-    captures = analysis.frame("captures")
-    check_alike(captures)
-    table, found = overhead(analysis)
-    found = [*found, *_kernel_findings(analysis)]
-    findings = [*analysis.findings, *found]
-    frames = {**analysis.frames, "overhead": table, "findings": findings_module.to_frame(findings)}
-    return Analysis(frames, findings)
+    check_alike(results.frame("captures"))
+    table, found = overhead(results)
+    return table, [*found, *_kernel_findings(results)]
 
 
 def check_alike(captures: pd.DataFrame) -> None:
@@ -78,7 +72,7 @@ def check_alike(captures: pd.DataFrame) -> None:
             )  # fmt: skip
 
 
-def overhead(analysis: Analysis) -> tuple[pd.DataFrame, list[Finding]]:
+def overhead(analysis: Results) -> tuple[pd.DataFrame, list[Finding]]:
     """XSP's Figure 2 as a table: one row per event and level, for workloads captured at two levels or more."""
     iterations = _measured_iterations(analysis)
     iterations = iterations[_is_at_several_levels(iterations)]
@@ -91,7 +85,7 @@ def overhead(analysis: Analysis) -> tuple[pd.DataFrame, list[Finding]]:
     return table[column_names("overhead")], found
 
 
-def _measured_iterations(analysis: Analysis) -> pd.DataFrame:
+def _measured_iterations(analysis: Results) -> pd.DataFrame:
     """Iterations that count, with their capture's level; counter runs replay kernels and tell no latency."""
     columns = ["capture_id", "iteration_index", "phase", "batch_size", "latency_ns", "duration_ns", "is_warmup"]
     iterations = analysis.frame("iterations", columns)
@@ -132,7 +126,7 @@ def _model_samples(iterations: pd.DataFrame) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def _layer_samples(analysis: Analysis, iterations: pd.DataFrame) -> pd.DataFrame:
+def _layer_samples(analysis: Results, iterations: pd.DataFrame) -> pd.DataFrame:
     """One row per layer and measured iteration. Host time, where the device was done when the layer's range
     ended (CPU, serialised runs); else the projection, which is another measure and marked so."""
     columns = ["capture_id", "iteration_index", "layer_index", "layer_path", "layer_type", "call_index",
@@ -155,7 +149,7 @@ def _layer_samples(analysis: Analysis, iterations: pd.DataFrame) -> pd.DataFrame
     })  # fmt: skip
 
 
-def _synchronous_captures(analysis: Analysis) -> list[int]:
+def _synchronous_captures(analysis: Results) -> list[int]:
     """Captures in which (almost) every layer's device work ended within the layer's own range, so that the
     host's clock saw all of it: CPU operators, or launches that block."""
     nodes = analysis.frame("nodes", ["capture_id", "level", "end_ns", "projected_end_ns"])
@@ -266,9 +260,9 @@ def _compare(table: pd.DataFrame, base: np.ndarray, paired: pd.DataFrame) -> _Di
     return _Difference(difference, pd.Series(ratio, index=table.index), low, high, over)
 
 
-def _unlike_programs(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
+def _unlike_programs(table: pd.DataFrame, analysis: Results) -> pd.DataFrame:
     """The table without differences between runs with and without layer ranges, where these change what runs."""
-    changed = {f.capture_id for f in analysis.findings if f.code == "hooks-change-program"}
+    changed = _captures_with(analysis, "hooks-change-program")
     if not changed:
         return table
     captures = analysis.frame("captures")
@@ -280,6 +274,12 @@ def _unlike_programs(table: pd.DataFrame, analysis: Analysis) -> pd.DataFrame:
     table.loc[step, "is_significant"] = False
     table.loc[step, "verdict"] = OTHER_PROGRAM
     return table
+
+
+def _captures_with(results: Results, code: str) -> set[int]:
+    """The captures in which something of that code was found."""
+    findings = results.found()
+    return set(findings.loc[findings["code"].astype(object) == code, "capture_id"].tolist())
 
 
 def _verdicts(table: pd.DataFrame, below: np.ndarray, is_alike: np.ndarray) -> np.ndarray:
@@ -381,7 +381,7 @@ def _overhead_findings(table: pd.DataFrame) -> list[Finding]:
     return found
 
 
-def _kernel_findings(analysis: Analysis) -> list[Finding]:
+def _kernel_findings(analysis: Results) -> list[Finding]:
     """Kernels that other captures of the same case have more or fewer of: by layer, launch order in it, and name.
 
     Each capture is represented by its last measured iteration.
@@ -407,7 +407,7 @@ def _kernel_findings(analysis: Analysis) -> list[Finding]:
     example = alone.iloc[0]
     where = example["layer_path"] if isinstance(example["layer_path"], str) else "no layer"
     # which CPU operators stand for kernels is decided capture by capture: no sign of another program
-    is_cpu = any(found.code == "cpu-operators-as-kernels" for found in analysis.findings)
+    is_cpu = bool(_captures_with(analysis, "cpu-operators-as-kernels"))
     return [
         finding(
             "kernels-differ-between-runs", count=len(alone), example=f"{where}: {example['name']}",
@@ -416,7 +416,7 @@ def _kernel_findings(analysis: Analysis) -> list[Finding]:
     ]  # fmt: skip
 
 
-def _kernel_iterations(analysis: Analysis) -> pd.DataFrame:
+def _kernel_iterations(analysis: Results) -> pd.DataFrame:
     iterations = analysis.frame("iterations", ["capture_id", "iteration_index", "phase", "batch_size", "is_warmup"])
     level = analysis.frame("captures").set_index("capture_id")["level"].astype("object")
     with_kernels = iterations["capture_id"].map(level).isin([RUN_KERNEL, RUN_COUNTERS])

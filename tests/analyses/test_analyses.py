@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from properties import examples
 
 from xsp_post import schemas
-from xsp_post.analyses import ANALYSES, Options, compute_all, find, why_empty
+from xsp_post.analyses import Options, compute_all
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Analysis
+from xsp_post.tables.catalogue import ANALYSES, find
+from xsp_post.tables.missing import why_empty
 
 US = 1000
 
@@ -33,7 +35,7 @@ def tables(small) -> dict[str, pd.DataFrame]:
 
 
 def test_every_table_has_exactly_its_columns(tables):
-    assert set(tables) == {spec.table for spec in ANALYSES.values()}
+    assert set(tables) == {name for step in ANALYSES for name in step.names}
     for name, table in tables.items():
         assert list(table.columns) == schemas.column_names(name)
         for column in schemas.TABLES[name].columns:
@@ -159,7 +161,6 @@ def test_analytic_flop_stand_in_for_counters(tables):
         ("iterations",),
         ("layers", "kernels"),
         ("iterations", "layers"),
-        ("captures",),
         ("devices", "kernel_metrics"),
         ("iterations", "layers", "kernels"),
     ],
@@ -213,10 +214,9 @@ def test_why_empty_names_what_to_record():
 
 
 def test_find():
-    assert {find(text).id for text in ("A8", "a8", "a08", "A08", " a8 ")} == {"A8"}
-    assert find("A15").table == "a15" and find("stages").id == "stages"
-    assert find("workload_summary").table == "workload_summary"
-    assert find("A16") is None and find("") is None and find("a") is None
+    assert {find(text) for text in ("A8", "a8", "a08", "A08", " a8 ")} == {"a08"}
+    assert find("A15") == "a15" and find("stages") == "stages" and find("workload_summary") == "workload_summary"
+    assert find("A16") == "" and find("") == "" and find("a") == ""
 
 
 def test_unknown_choices_are_refused():
@@ -311,7 +311,6 @@ def test_a_million_kernels_keep_the_longest_in_a08():
 def test_marks_that_cover_too_little_of_the_model_give_no_verdict(root):
     """The layers of the example with their marks; then as if nothing were known of the residual additions."""
     from xsp_post.analyses import compute_all
-    from xsp_post.model.results import Overlay
     from xsp_post.pipeline import analyze
 
     analysis = analyze([root / "examples" / "resnet50_generated.sqlite"])
@@ -320,7 +319,7 @@ def test_marks_that_cover_too_little_of_the_model_give_no_verdict(root):
     layers = analysis.frame("layers")
     is_addition = layers["layer_type"].astype(str).eq("Add")
     partial = layers.assign(analytic_bytes=layers["analytic_bytes"].mask(is_addition))
-    tables, _ = compute_all(Overlay(analysis, {"layers": partial}))
+    tables, _ = compute_all(Analysis({**analysis.frames, "layers": partial}))
     row = tables["a15"].iloc[0]
     assert row["counter_coverage_ratio"] == pytest.approx(0.881, abs=1e-3)
     assert row["bound"] == "unknown"

@@ -52,7 +52,7 @@ def test_shares_of_a_group_are_weighted_by_time_and_unknown_where_one_is():
 
 
 def test_an_int8_kernel_of_julia_is_no_kernel_of_zero_flop(captures):
-    row = results_of([captures / "ncu/julia_a40_2022.1.ncu-rep"], None).frame("a08").set_index("kernel_index").loc[2]
+    row = results_of([captures / "ncu/julia_a40_2022.1.ncu-rep"]).frame("a08").set_index("kernel_index").loc[2]
     assert "bb_4477" in row["name"]
     assert pd.isna(row["total_flop"]) and pd.isna(row["roof_ratio"])
     # the tool itself: multiprocessors at 66 %, memory at 44 % of their peaks
@@ -60,7 +60,7 @@ def test_an_int8_kernel_of_julia_is_no_kernel_of_zero_flop(captures):
 
 
 def test_int8_kernels_of_cutlass_are_not_bound_by_dram(captures):
-    table = results_of([captures / "ncu/cutlass_int8_nvtx_a100_2024.1.ncu-rep"], None).frame("a08")
+    table = results_of([captures / "ncu/cutlass_int8_nvtx_a100_2024.1.ncu-rep"]).frame("a08")
     assert table["total_flop"].isna().all() and table["roof_ratio"].isna().all()
     assert list(table["bound"]) == ["latency"] * 3  # 18 % and 15 % of the peaks
 

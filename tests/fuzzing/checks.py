@@ -50,12 +50,16 @@ def _warm_reader() -> AbstractContextManager[None]:
 def _used(kind: str, path: Path, *, is_whole: bool) -> str:
     from rich.console import Console
 
+    from xsp_post.commands.tree import SHOWN
     from xsp_post.model.results import Results
     from xsp_post.pipeline import results_of
     from xsp_post.reports.terminal import print_tree
     from xsp_post.store.store import open_store, write_store
 
-    results = results_of([path], is_summary=not is_whole)
+    tables = results_of([path])
+    results: Results = tables.complete() if is_whole and not kind.startswith("store") else tables
+    if not is_whole:
+        results = tables.only(SHOWN)
     console = Console(file=io.StringIO(), width=160)
     if kind.startswith("store"):
         print_tree(console, results)

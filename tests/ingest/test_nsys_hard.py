@@ -9,13 +9,13 @@ import warnings
 import pytest
 from builders import ExportBuilder, global_id
 from export_schema import PRODUCTS, UNVERSIONED
+from helpers import core_tables
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
 from xsp_post.model.tree import Attribution
 from xsp_post.pipeline import Options, analyze
-from xsp_post.tree_tables import core_frames
 
 KERNEL, RUNTIME, NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 KERNELS, KERNEL_NS = 12, 12 * 50
@@ -58,7 +58,7 @@ def totals(path):
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         tree = build_tree(load(path).trace)
-        frames = core_frames(tree, 0).frames
+        frames = core_tables(tree).frames
     kernels = frames["kernels"]
     nested = int((kernels["attribution"] == "nesting").sum())
     return nested, int(kernels["duration_ns"].sum()), frames["layers"]["layer_index"].nunique()
@@ -137,7 +137,7 @@ def test_null_joins_nothing_and_names_nothing(tmp_path):
         builder, tmp_path / "a.sqlite", untyped(KERNEL),
         f"UPDATE {KERNEL} SET demangledName = NULL, shortName = NULL, mangledName = NULL WHERE start = 5020",
     )  # fmt: skip
-    frames = core_frames(build_tree(load(path).trace), 0).frames
+    frames = core_tables(build_tree(load(path).trace)).frames
     kernels = frames["kernels"].set_index("start_ns")
     assert kernels.loc[5000, "attribution"] == "no_launch"
     assert kernels.loc[5020, "attribution"] == "nesting"
@@ -153,7 +153,7 @@ def test_times_no_clock_shows_are_a_finding(tmp_path):
     assert totals(path)[0] == KERNELS + 1
     assert len(load(path).trace.activities) == KERNELS + 3
     assert "implausible-times" in {f.code for f in load(path).trace.findings}
-    root = core_frames(build_tree(load(path).trace), 0).frames["nodes"].iloc[0]
+    root = core_tables(build_tree(load(path).trace)).frames["nodes"].iloc[0]
     assert 0 <= root["start_ns"] <= root["end_ns"] <= 2900
 
 

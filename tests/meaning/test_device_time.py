@@ -7,13 +7,13 @@ import sqlite3
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import core_tables
 from recorded import analyzed, tree_of
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
 from xsp_post.model.trace import ActivityKind
 from xsp_post.reports.tree_rows import tree_rows
-from xsp_post.tree_tables import summary_frames
 
 MS = 1e6
 
@@ -58,7 +58,7 @@ def summary(captures):
         if name not in known:
             kineto = captures / "kineto" / f"{name}.pt.trace.json.gz"
             path = kineto if kineto.exists() else captures / "nsys" / f"{name}.sqlite"
-            known[name] = summary_frames(build_tree(load(path).trace), 0)
+            known[name] = core_tables(build_tree(load(path).trace))
         return known[name]
 
     return of
@@ -201,7 +201,7 @@ def test_two_processes_on_one_gpu_have_their_union(tmp_path):
         {**builder.rows["TARGET_INFO_CUDA_DEVICE"][0], "pid": 200, "cudaId": 0, "gpuId": 0}
     )
     trace = load(builder.write(tmp_path / "two.sqlite")).trace
-    analysis = summary_frames(build_tree(trace), 0)
+    analysis = core_tables(build_tree(trace))
     devices = analysis.frame("devices")
     assert devices["gpu_index"].tolist() == [0, 0]
     assert devices["busy_ns"].tolist() == [160, 160] and devices["own_busy_ns"].tolist() == [100, 110]
@@ -217,7 +217,7 @@ def test_one_device_number_of_two_processes_may_be_two_gpus(tmp_path):
     builder.rows["TARGET_INFO_CUDA_DEVICE"][-1]["cudaId"] = 0
     tree = build_tree(load(builder.write(tmp_path / "two.sqlite")).trace)
     assert tree.activities.loc[tree.activities["kind"] == ActivityKind.KERNEL, "gpu_index"].tolist() == [0, 1]
-    analysis = summary_frames(tree, 0)
+    analysis = core_tables(tree)
     assert analysis.frame("devices").sort_values("gpu_index")["busy_ns"].tolist() == [100, 110]
     assert np.isnan(analysis.frame("captures")["busy_ns"].iloc[0])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import core_tables
 from recorded import tree_of
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind
-from xsp_post.tree_tables import core_frames
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_training_steps_and_forward_passes_are_two_kinds(tree):
     # no step is the warm-up of a pass; the first one, three times as long, is the steps' own
     assert executions["is_warmup"].tolist() == [True] + [False] * 14
     assert "warmup-of-another-kind" in codes(found)
-    frames = core_frames(found, 0).frames
+    frames = core_tables(found).frames
     assert frames["iterations"].groupby("kind")["phase"].nunique().tolist() == [1, 1]
 
 
@@ -154,7 +154,7 @@ def test_roots_of_one_serving_step_are_one_execution(tree):
     inside = found.nodes["iteration_index"].to_numpy() == 0
     for root in ("Qwen3Model_0", "LogitsProcessor_0"):
         assert inside[texts == f"nn.Module: {root}"].all()
-    row = core_frames(found, 0).frames["iterations"].iloc[0]
+    row = core_tables(found).frames["iterations"].iloc[0]
     assert (row["batch_size"], row["token_count"]) == (15, 15360)
     assert found.execution_candidates["coverage_ratio"].iloc[0] > 0.999
 
@@ -187,7 +187,7 @@ def test_a_graph_replays_all_but_four_kernels_of_the_decode_step(tree):
 
 
 def test_a_decode_step_says_its_batch_size(tree):
-    row = core_frames(tree("kineto/vllm_decode_cuda_graph.pt.trace.json.gz"), 0).frames["iterations"].iloc[0]
+    row = core_tables(tree("kineto/vllm_decode_cuda_graph.pt.trace.json.gz")).frames["iterations"].iloc[0]
     assert (row["kind"], row["batch_size"], row["token_count"]) == ("decode", 32, 32)
 
 

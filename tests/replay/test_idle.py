@@ -18,8 +18,7 @@ from xsp_post.ingest.sources import load
 from xsp_post.replay import idle
 from xsp_post.replay.calls import CallClass, call_class
 from xsp_post.replay.idle import FIRST_LAUNCH, NOT_RECORDED, Cause, explain_idle
-from xsp_post.tree_steps.folding import fold
-from xsp_post.tree_tables.idle import idle_frames
+from xsp_post.tree_tables.idle import idle_tables
 
 US = 1_000
 
@@ -254,10 +253,10 @@ def test_pieces_made_in_small_blocks_are_those_made_at_once(tmp_path, monkeypatc
     trace = load(tmp_path / "report.sqlite").trace
     assert trace is not None
     tree = build_tree(trace)
-    whole = idle_frames(tree, fold(tree))
+    whole = idle_tables(tree, frozenset({"idle"}))
     monkeypatch.setattr(idle, "_AT_ONCE", 2)
     assert len(list(idle.IdleBlocks(tree).pieces())) > 1
-    for name, frame in idle_frames(tree, fold(tree)).items():
+    for name, frame in idle_tables(tree, frozenset({"idle"})).items():
         pd.testing.assert_frame_equal(frame, whole[name], check_categorical=False)
 
 

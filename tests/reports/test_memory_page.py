@@ -70,11 +70,12 @@ def test_activations_are_told_from_gradients():
 
 @pytest.fixture(scope="module")
 def traced(captures):
+    from helpers import core_tables
+
     from xsp_post.hierarchy import build_tree
     from xsp_post.ingest.kineto import read_kineto
-    from xsp_post.tree_tables import core_frames
 
-    return core_frames(build_tree(read_kineto(captures / "kineto/timesformer_h100.pt.trace.json.gz")), 0)
+    return core_tables(build_tree(read_kineto(captures / "kineto/timesformer_h100.pt.trace.json.gz")))
 
 
 def test_the_chart_holds_the_peak_and_its_parts_sum_to_the_total(traced):

@@ -9,6 +9,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from helpers import core_tables
 from recorded import analyzed, trace_of, tree_of
 
 from xsp_post.hierarchy import build_tree
@@ -17,7 +18,6 @@ from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind, balance
 from xsp_post.pipeline import analyze
-from xsp_post.tree_tables import core_frames, summary_frames
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_library_calls_hang_inside_inferred_blocks(without_ranges):
 
 def test_an_inferred_layer_lasts_as_long_as_its_work(without_ranges):
     """Its kernels are its own: they were counted once as projection and once more as work launched elsewhere."""
-    layers = core_frames(build_tree(load(without_ranges).trace, Options()), 0).frames["layers"]
+    layers = core_tables(build_tree(load(without_ranges).trace, Options())).frames["layers"]
     assert layers["is_inferred"].all() and (layers["latency_source"] == "projection").all()
     assert (layers["latency_ns"] == layers["projection_ns"]).all()
 
@@ -72,7 +72,7 @@ def test_a_capture_without_ranges_has_marked_layers(captures):
     assert (inferred["kind"] == int(NodeKind.INFERRED)).all()
     assert (inferred["level"] == int(Level.MODEL)).sum() == 4
     assert inferred["confidence_ratio"].between(0.3, 1).all()
-    frames = core_frames(tree, 0).frames
+    frames = core_tables(tree).frames
     layers = frames["layers"]
     assert layers["is_inferred"].all() and layers["layer_index"].max() == 34
     assert set(layers["layer_type"]) == {"transformer block", "matrix product", "embedding"}
@@ -134,6 +134,6 @@ def test_the_three_lines_are_printed_as_lines_and_once(captures):
 def test_a_printed_tree_says_the_same_level_as_the_store(captures):
     capture = captures / "nsys" / "tensorrt_nvtx_only_titanrtx.sqlite"
     trace = trace_of(capture)
-    quick = summary_frames(build_tree(trace))
+    quick = core_tables(build_tree(trace))
     assert quick.frame("captures")["level"].tolist() == ["M/L"]
     assert analyzed(capture).frame("captures")["level"].tolist() == ["M/L"]

@@ -83,10 +83,10 @@ def test_no_layer_has_more_kernel_time_than_latency(tmp_path, seq):
 
 
 def test_no_layer_of_a_real_training_has_more_busy_time_than_latency(captures):
-    from xsp_post.tree_tables import core_frames
+    from helpers import core_tables
 
     tree = tree_of(captures / "nsys/transformer_backward_rtx3070ti.sqlite")
-    layers = core_frames(tree, 0).frames["layers"]
+    layers = core_tables(tree).frames["layers"]
     timed = layers[layers["latency_ns"] > 0]
     assert len(timed) > 200 and (timed["busy_ns"] <= timed["latency_ns"]).all()
 

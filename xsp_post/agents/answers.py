@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from xsp_post.analyses import table_name, why_empty
 from xsp_post.base.errors import UsageError, in_words
 from xsp_post.model.results import Results, for_people
 from xsp_post.reports.gaps import balance, not_known
@@ -19,6 +18,8 @@ from xsp_post.reports.quantities import quantities
 from xsp_post.reports.records import records
 from xsp_post.reports.text import visible
 from xsp_post.schemas import TABLES, unit_of
+from xsp_post.tables.catalogue import table_name
+from xsp_post.tables.missing import why_empty
 
 LIMIT_BYTES = 16_000
 _VERSION = 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -57,14 +56,10 @@ class Advice:
     bound_of: str = "the time"  # what the ratio is a share of
 
 
-# A report asks for the same advice in several places, and each replays the recording for every change.
-_KNOWN: WeakKeyDictionary[Results, tuple[Limit, list[Advice], list[Advice]]] = WeakKeyDictionary()
-
-
 def advise(results: Results, limit: Limit) -> list[Advice]:
     """The changes worth trying, those with the highest bound first, and last what came before the executions. None
     where the capture only recorded a CUDA graph: its host code runs once."""
-    return list(_known(results, limit)[2])
+    return list(_known(results, limit)[1])
 
 
 def why_none(results: Results, limit: Limit) -> str:
@@ -72,22 +67,21 @@ def why_none(results: Results, limit: Limit) -> str:
     if limit.records_graph:
         return "Nothing is advised: the capture shows how a CUDA graph was recorded, not how it ran."
     least = format_ratio_percent(LEAST_RATIO)
-    if tried := _known(results, limit)[1]:
+    if tried := _known(results, limit)[0]:
         names = ", ".join(one.code for one in tried)
         few = "saves less than that, or less than the replay's error"
         return f"Nothing is advised: in a replay, what concerns {least} of the time or more ({names}) {few}."
     return f"Nothing is advised: no change that is known concerns {least} of the time or more."
 
 
-def _known(results: Results, limit: Limit) -> tuple[Limit, list[Advice], list[Advice]]:
-    """The limit, the changes that were tried, and the advice."""
-    known = _KNOWN.get(results)
-    if known is None or known[0] != limit:
+def _known(results: Results, limit: Limit) -> tuple[list[Advice], list[Advice]]:
+    """The changes that were tried, and the advice. The last are kept: a report asks for them in several places."""
+    last: list[tuple[Limit, list[Advice], list[Advice]]] = results.kept("advice", list)
+    if not last or last[0][0] != limit:
         tried = _worth(results, limit)
         kept = [one for one in (_replayed(results, limit, one) for one in tried) if one is not None]
-        advice = sorted(kept, key=lambda one: (one.bound_of == _RECORDED, -one.bound_ns))[:MOST]
-        known = _KNOWN[results] = limit, tried, advice
-    return known
+        last[:] = [(limit, tried, sorted(kept, key=lambda one: (one.bound_of == _RECORDED, -one.bound_ns))[:MOST])]
+    return last[0][1:]
 
 
 def _worth(results: Results, limit: Limit) -> list[Advice]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.frames import IntArray, core_frame, dense, lookup, text_codes
+from xsp_post.analyses.frames import IntArray, dense, lookup, text_codes
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, core_frame
 
 ROLES = ("model", "layer", "kernel")
 # Per role, how well a run of a level is suited: smaller first (paper, §III-C "taken from", "never from").

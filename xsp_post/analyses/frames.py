@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from xsp_post.model.results import Results, empty_table
 from xsp_post.schemas import TABLES
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-
-_DEFAULTS: dict[str, Any] = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}
-
-
-def core_frame(results: Results, table: str, columns: Sequence[str]) -> pd.DataFrame:
-    """The columns of a core table; a missing table has no rows, a missing column its "unknown" value.
-
-    Only what is there is asked for, so that a store written before a column existed still answers.
-    """
-    schema = {column.name: column.dtype for column in TABLES[table].columns}
-    if table not in results.tables():
-        return empty_table(table)[list(columns)]
-    try:
-        frame = results.frame(table, columns)
-    except KeyError:
-        there = results.frame(table)
-        frame = there[[name for name in columns if name in there.columns]]
-    missing = [name for name in columns if name not in frame.columns]
-    return frame.assign(**{name: _DEFAULTS[schema[name]] for name in missing}) if missing else frame
 
 
 def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:

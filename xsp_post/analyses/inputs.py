@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.cases import Cases, find_cases
-from xsp_post.analyses.frames import IntArray, core_frame, dense, divide, text_codes
+from xsp_post.analyses.frames import IntArray, dense, divide, text_codes
 from xsp_post.analyses.kernel_rows import KernelRows, kernel_rows
 from xsp_post.analyses.layer_rows import LayerRows, layer_rows
 from xsp_post.analyses.options import Options
@@ -21,7 +21,8 @@ from xsp_post.arrays.processes import summarise_repeats
 from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
-from xsp_post.model.results import Results
+from xsp_post.model import options as user
+from xsp_post.model.results import Results, core_frame
 
 
 @dataclass
@@ -169,6 +170,12 @@ class Inputs:
         values = rows[column].to_numpy(np.float64)
         summary = summarise_groups(values, group, len(self.cases), self.options.trim_ratio)
         return summary["trimmed_mean"].to_numpy()
+
+
+def inputs_and_findings(results: Results, options: user.Options) -> tuple[Inputs, list[Finding]]:
+    """The inputs, and the list that they and the analyses add their findings to."""
+    inputs = prepare(results, Options.of(options))
+    return inputs, inputs.findings
 
 
 def prepare(results: Results, options: Options) -> Inputs:

@@ -19,7 +19,6 @@ from xsp_post.analyses.cases import Cases
 from xsp_post.analyses.frames import (
     FloatArray,
     IntArray,
-    core_frame,
     dense,
     lookup,
     occurrence,
@@ -33,7 +32,7 @@ from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.statistics import medians, summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.counters import INTEGER_ONLY
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, core_frame
 
 _COLUMNS = [
     "capture_id",

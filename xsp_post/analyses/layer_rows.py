@@ -17,7 +17,6 @@ from xsp_post.analyses.frames import (
     BoolArray,
     FloatArray,
     IntArray,
-    core_frame,
     dense,
     lookup,
     picked,
@@ -27,7 +26,7 @@ from xsp_post.analyses.frames import (
 from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, core_frame
 
 _COLUMNS = [
     "capture_id",

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from weakref import WeakKeyDictionary
 
 import pandas as pd
 
 from xsp_post.arrays.repeats import summed
-from xsp_post.model.results import WORKLESS, Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.tables.missing import has_work
 
 # A group with this share of the time is the limit, unless the next one has a quarter of it and half as much.
 CLEAR_RATIO = 0.5
@@ -51,8 +51,6 @@ NOT_RECORDED = "something that was not recorded"
 FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
 # Scopes in the order in which they are believed.
 SCOPES = ("execution", "warm-up", "outside")
-# A table that results have whose kernels' work could be counted, but was not: their names decide nothing then.
-UNCOUNTED = "uncounted"
 # What the first execution did before the first operation of the device, and the last one after its last: kept apart, no
 # part of the verdict.
 LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
@@ -86,16 +84,10 @@ class Limit:
         return dict(self.groups).get(group, 0) / max(self.window_ns, 1)
 
 
-# A page asks for the same limit in several places.
-_KNOWN: WeakKeyDictionary[Results, dict[tuple[int, ...] | None, Limit]] = WeakKeyDictionary()
-
-
 def find_limit(results: Results, captures: Sequence[int] | None = None) -> Limit:
     """What limits the measured executions, else the warm-up, else what was recorded. ``captures``: of these only."""
-    known, of = _KNOWN.setdefault(results, {}), None if captures is None else tuple(captures)
-    if of not in known:
-        known[of] = _limit(results, of)
-    return known[of]
+    of = None if captures is None else tuple(captures)
+    return results.kept(("limit", of), lambda: _limit(results, of))
 
 
 def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
@@ -130,7 +122,7 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
 
 def _recorded_into_graphs(results: Results, captures: Sequence[int]) -> int:
     """Launches that the captures recorded into CUDA graphs."""
-    findings = frame_or_empty(results, "findings", ["capture_id", "code", "count"])
+    findings = results.found()
     mine = findings["code"].eq("graph-recorded") & findings["capture_id"].isin(list(captures))
     return int(findings.loc[mine, "count"].sum())
 
@@ -183,7 +175,7 @@ def _kernels_are(limit: Limit, results: Results) -> str:
     measured = counted_work_of(results, limit.captures)
     if measured is not None and str(measured["bound"]) in ("compute", "memory", "latency"):
         return str(measured["bound"])
-    if not limit.is_gpu or UNCOUNTED in results.tables():
+    if not limit.is_gpu:
         return KERNEL
     window = limit.window
     kernel, matrix = int(window["kernel_ns"]), int(window["matrix_ns"])
@@ -204,8 +196,8 @@ def work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
 
 
 def counted_work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
-    """The same; None too where it is known that no work was counted."""
-    return None if WORKLESS in results.tables() else work_of(results, captures)
+    """The same; None too where no work was counted: A15 takes a while to make."""
+    return work_of(results, captures) if results.kept("has work", lambda: has_work(results)) else None
 
 
 def _say(limit: Limit, kind: str, reason: str = "") -> Limit:

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.frames import core_frame
 from xsp_post.arrays.intervals import union_length
-from xsp_post.model.results import Results, empty_table, typed
+from xsp_post.model.results import Results, core_frame, empty_table, typed
 from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.schemas import TABLES
 from xsp_post.schemas.units import format_ns, format_ratio_percent

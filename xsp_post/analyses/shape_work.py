@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.frames import BoolArray, FloatArray, IntArray, core_frame, lookup, text_codes
+from xsp_post.analyses.frames import BoolArray, FloatArray, IntArray, lookup, text_codes
 from xsp_post.analyses.roofline import Work
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, core_frame
 
 PHASES = ("", "forward", "backward", "optimizer", "other")
 FORWARD, BACKWARD = PHASES.index("forward"), PHASES.index("backward")

@@ -41,6 +41,17 @@ def finding(code: str, *, count: int = 1, example: str = "", hint: str = "", sev
 def to_frame(findings: Iterable[Finding]) -> pd.DataFrame:
     """Findings as rows of the store's `findings` table, worst first, with the texts of their codes."""
     columns = ["capture_id", "code", "severity", "title", "count", "example", "cause", "hint"]
-    frame = pd.DataFrame([{**asdict(f), "title": f.title, "cause": f.cause} for f in findings], columns=columns)
+    rows = [{**asdict(f), "title": f.title, "cause": f.cause} for f in findings]
+    return worst_first(pd.DataFrame(rows, columns=columns))
+
+
+def worst_first(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the table by severity, those of one severity in their order."""
     order = frame["severity"].map({s: i for i, s in enumerate(SEVERITIES)})
     return frame.loc[order.sort_values(kind="stable").index].reset_index(drop=True)
+
+
+def from_frame(frame: pd.DataFrame) -> list[Finding]:
+    """The findings that are the rows of the table."""
+    columns = [str(c) for c in frame if c not in ("title", "cause")]
+    return [Finding(**dict(zip(columns, row))) for row in zip(*(frame[c].tolist() for c in columns))]

@@ -45,12 +45,14 @@ def ingest(
     reading = shared.begin_reading(sources)
     from xsp_post.base.progress import step
     from xsp_post.model.anonymous import anonymised
-    from xsp_post.pipeline import analyze
+    from xsp_post.pipeline import captures_of
     from xsp_post.store.store import StoreWriter
 
     with step("reading captures and writing the store …"), StoreWriter(store_path, force=force) as writer:
-        read = analyze(sources, options, reading, on_rows=None if anonymise else writer.begin)
-        analysis = anonymised(read) if anonymise else read
+        results = captures_of(sources, options, reading)
+        if sources[0].is_file() and len(sources) == 1 and not anonymise:
+            writer.begin({name: results.frame(name) for name in ("nodes", "kernels")})
+        analysis = anonymised(results) if anonymise else results.complete()
         if strict:
             shared.check_strict(analysis, unattributed_limit)
         writer.finish(analysis)

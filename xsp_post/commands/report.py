@@ -124,7 +124,7 @@ def _pictures(
 
     found = charts(results, case=case, only=only)
     if not found:
-        from xsp_post.analyses import why_empty
+        from xsp_post.tables.missing import why_empty
 
         reasons = " ".join(filter(None, (why_empty(name, results) for name in only)))
         raise UsageError(

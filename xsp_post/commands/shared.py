@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from xsp_post.ingest.sqlite_tables import SqliteTables
     from xsp_post.model.options import Options
     from xsp_post.model.results import Results
+    from xsp_post.tables.graph import Graph
 
 
 Sources = Annotated[
@@ -95,25 +96,25 @@ def begin_reading(paths: list[Path]) -> SqliteTables | None:
     return begin(paths[0])
 
 
-def results_of(
-    paths: list[Path],
-    options: Options,
-    *,
-    is_summary: bool = False,
-    is_on_demand: bool = False,
-    reading: SqliteTables | None = None,
-) -> Results:
+def results_of(paths: list[Path], options: Options, reading: SqliteTables | None = None) -> Graph:
     """`pipeline.results_of`, with progress, and a note where options cannot change what a store holds."""
     from xsp_post.base.progress import step
     from xsp_post.model.options import TREE
-    from xsp_post.pipeline import results_of, store_of
+    from xsp_post.pipeline import results_of
 
     with step("reading captures …"):
-        results = results_of(paths, options, is_summary=is_summary, is_on_demand=is_on_demand, reading=reading)
-    if not options.is_default(TREE) and (store := store_of(paths)) is not None:
-        say(f"Note: {store.name} is a store: ranges got their levels when it was made. To assign them again, "
+        results = results_of(paths, options, reading)
+    if not options.is_default(TREE) and is_store(paths):
+        say(f"Note: {paths[0].name} is a store: ranges got their levels when it was made. To assign them again, "
             "give the captures instead.")  # fmt: skip
     return results
+
+
+def is_store(paths: list[Path]) -> bool:
+    """Whether the paths name a store, or the folder of a batch."""
+    from xsp_post.pipeline import store_of
+
+    return store_of(paths) is not None
 
 
 def anonymised(results: Results, is_wanted: bool) -> Results:

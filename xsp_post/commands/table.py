@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -25,12 +26,12 @@ FORMATS = ("table", "csv", "csv_spreadsheet", "json", "md", "parquet")
 def _list(wanted: bool) -> None:
     if not wanted:
         return
-    from xsp_post.analyses import ANALYSES
     from xsp_post.schemas import TABLES
 
-    ids = {spec.table: spec.id for spec in ANALYSES.values() if spec.id != spec.table}
     for name, one in sorted(TABLES.items()):
-        typer.echo(f"{name:<24} {ids.get(name, ''):<4} {one.title}: one row per {one.one_row_per}")
+        paper_id = re.match(r"A\d+ ", one.title)
+        title = one.title.removeprefix(paper_id[0]) if paper_id else one.title
+        typer.echo(f"{name:<24} {paper_id[0] if paper_id else '':<4} {title}: one row per {one.one_row_per}")
     raise typer.Exit
 
 
@@ -65,7 +66,7 @@ def table(
         raise UsageError(f"--format {chosen!r} is not one of {', '.join(FORMATS)}", code="unknown-format")
     if chosen == "parquet" and output is None and sys.stdout.isatty():
         raise UsageError("parquet is binary: give a file with -o", code="parquet-needs-file")
-    from xsp_post.analyses import table_name
+    from xsp_post.tables.catalogue import table_name
 
     results = shared.results_of(sources, options)
     from xsp_post.model.results import for_people
@@ -74,7 +75,7 @@ def table(
     frame = _sorted(for_people(results, found), sort, name)
     shared.say_part(results)
     if not len(frame):
-        from xsp_post.analyses import why_empty
+        from xsp_post.tables.missing import why_empty
 
         shared.say(why_empty(name, results) or f"Table {name} has no rows.")
         if chosen == "table" and output is None:
@@ -91,11 +92,11 @@ def table(
 
 def _table_first(name: str, sources: list[Path]) -> tuple[str, list[Path]]:
     """`table FILE A10` means `table A10 FILE`: the other commands begin with the file."""
-    from xsp_post.analyses import find
     from xsp_post.schemas import TABLES
+    from xsp_post.tables.catalogue import find
 
     last = str(sources[-1])
-    is_table = last.lower() in TABLES or find(last.lower()) is not None
+    is_table = last.lower() in TABLES or bool(find(last))
     if not is_table or Path(last).exists() or not Path(name).exists():
         return name, sources
     return last, [Path(name), *sources[:-1]]

@@ -11,6 +11,12 @@ from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
+# What is printed of captures: a store shows what it holds already, too.
+SHOWN = (
+    "captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings", "part",
+    "idle_causes", "device_windows", "a15", "cases", "kernel_metrics", "kernel_work", "layers",
+)  # fmt: skip
+
 
 @with_options(TREE, PART)
 def tree(
@@ -31,7 +37,8 @@ def tree(
 ) -> None:
     """Print the model → layer → kernel tree with calls, kernel time, busy time and gaps, heaviest first."""
     reading = shared.begin_reading(sources)
-    results = shared.results_of(sources, options, is_summary=True, reading=reading)
+    graph = shared.results_of(sources, options, reading)
+    results = graph if shared.is_store(sources) else graph.only(SHOWN)
     if as_json:
         from xsp_post.model.results import for_people
         from xsp_post.reports.part import part_text

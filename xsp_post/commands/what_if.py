@@ -38,7 +38,7 @@ def what_if(
 
     if not change and as_json:
         raise UsageError("--json needs a --change", code="bad-change", hint=f"for example: {EXAMPLE}")
-    results = shared.results_of(sources, options, is_on_demand=True)
+    results = shared.results_of(sources, options)
     if not change:
         from xsp_post.reports.candidates import candidates, print_candidates
 

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.analyses.cases import Cases, find_cases
-from xsp_post.analyses.frames import core_frame
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, core_frame
 from xsp_post.names.families import normalise_kernel_name
 
 BASE, OTHER = 0, 1

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.frames import core_frame
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, core_frame
 from xsp_post.schemas.units import format_count
 
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
@@ -56,7 +55,7 @@ def structure(base: Results, other: Results) -> Structure:
 def has_operators(results: Results) -> bool:
     """Whether operators of a CPU stand for kernels. Which of nested operators does the work is decided by its time
     in each capture, so that their sets say nothing about the program."""
-    return bool((core_frame(results, "findings", ["code"])["code"].astype(object) == _OPERATORS).any())
+    return bool((results.found()["code"].astype(object) == _OPERATORS).any())
 
 
 def _deepest(results: Results) -> int:

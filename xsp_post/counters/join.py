@@ -20,6 +20,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.counters.keys import Side, sides
 from xsp_post.counters.quantities import combined_flop, is_input, is_tensor_operand, quantities
 from xsp_post.model.counters import PATH_SEPARATOR, CounterReport
+from xsp_post.schemas import column_names
 
 CORRELATION, PATH_ORDER, PATH_NAME, NAME_ORDER, NAME_SHAPE, NAME_MEAN, UNMATCHED = STEPS = (
     "correlation",  # the same launch: the report knows its correlation id
@@ -32,6 +33,20 @@ CORRELATION, PATH_ORDER, PATH_NAME, NAME_ORDER, NAME_SHAPE, NAME_MEAN, UNMATCHED
 )
 _NAME_HERE = "\0"  # where a finding's example names its report
 MOST_EXTRA_METRICS = 40  # of the tool's own names, in addition to our quantities
+
+
+def tables(
+    kernels: pd.DataFrame, nodes: pd.DataFrame, reports: Sequence[CounterReport], devices: pd.DataFrame,
+    captures: pd.DataFrame,
+) -> tuple[dict[str, pd.DataFrame], list[Finding]]:  # fmt: skip
+    """The tables ``kernel_metrics`` and ``counter_join``, and the findings of `join`."""
+    metrics, found, steps = join(kernels, nodes, reports, devices=devices, captures=captures)
+    return {"kernel_metrics": metrics, "counter_join": steps}, found
+
+
+def no_metrics() -> pd.DataFrame:
+    """``kernel_metrics`` where no counters were given."""
+    return pd.DataFrame(columns=column_names("kernel_metrics"))
 
 
 def join(

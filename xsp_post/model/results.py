@@ -6,15 +6,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, to_frame
 from xsp_post.schemas import TABLES, optional_columns
+
+_T = TypeVar("_T")
 
 
 class Results(Protocol):
@@ -26,25 +28,24 @@ class Results(Protocol):
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """One table. KeyError when it is not there; an empty table is there with zero rows."""
 
+    def found(self) -> pd.DataFrame:
+        """The table of findings, as far as the tables that may find something were made."""
+        return frame_or_empty(self, "findings")
 
-@dataclass(frozen=True, eq=False)
-class Overlay:
-    """Results some of whose tables were computed again, e.g. a store's analyses with other roofs."""
+    def complete(self) -> Results:
+        """The same tables, all of them made; what they were made of is let go of."""
+        return self
 
-    base: Results
-    frames: dict[str, pd.DataFrame]
-
-    def tables(self) -> list[str]:
-        return sorted({*self.base.tables(), *self.frames})
-
-    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        if name not in self.frames:
-            return self.base.frame(name, columns)
-        return self.frames[name] if columns is None else self.frames[name][list(columns)]
+    def kept(self, key: Hashable, make: Callable[[], _T]) -> _T:
+        """A value that is worked out once for these results, whoever asks for it."""
+        known: dict[Hashable, _T] = self.__dict__.setdefault("_kept", {})
+        if key not in known:
+            known[key] = make()
+        return known[key]
 
 
 @dataclass(eq=False)
-class Analysis:
+class Analysis(Results):
     """All tables of one workload in memory."""
 
     frames: dict[str, pd.DataFrame]
@@ -58,26 +59,13 @@ class Analysis:
         return frame if columns is None else frame[list(columns)]
 
 
-# A table that results have where the work of no kernel is known: A15, which takes a while to make, has none either.
-WORKLESS = "workless"
-
-
-@dataclass(eq=False)
-class OnDemand:
-    """Tables of one workload, some of which are made when they are first read. ``makers``: of a table, what makes it
-    and perhaps others."""
-
-    frames: dict[str, pd.DataFrame]
-    makers: Mapping[str, Callable[[Results], Mapping[str, pd.DataFrame]]]
-
-    def tables(self) -> list[str]:
-        return sorted({*self.frames, *self.makers})
-
-    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        if name not in self.frames:
-            self.frames.update(self.makers[name](self))
-        frame = self.frames[name]
-        return frame if columns is None else frame[list(columns)]
+def finite(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with infinite numbers unknown: they have no place on an axis, and JSON has no word for them."""
+    floats = [str(column) for column, dtype in frame.dtypes.items() if dtype.kind == "f"]
+    infinite = [column for column in floats if np.isinf(frame[column].to_numpy()).any()]
+    if not infinite:
+        return frame
+    return frame.assign(**{column: frame[column].replace([np.inf, -np.inf], np.nan) for column in infinite})
 
 
 def with_findings(frames: dict[str, pd.DataFrame], findings: list[Finding]) -> Analysis:
@@ -93,6 +81,26 @@ def frame_or_empty(results: Results, name: str, columns: Sequence[str] | None = 
     return empty if columns is None else empty.reindex(columns=list(columns))
 
 
+_UNKNOWN: dict[str, Any] = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}
+
+
+def core_frame(results: Results, table: str, columns: Sequence[str]) -> pd.DataFrame:
+    """The columns of a core table; a missing table has no rows, a missing column its "unknown" value.
+
+    Only what is there is asked for, so that a store written before a column existed still answers.
+    """
+    schema = {column.name: column.dtype for column in TABLES[table].columns}
+    if table not in results.tables():
+        return empty_table(table)[list(columns)]
+    try:
+        frame = results.frame(table, columns)
+    except KeyError:
+        there = results.frame(table)
+        frame = there[[name for name in columns if name in there.columns]]
+    missing = [name for name in columns if name not in frame.columns]
+    return frame.assign(**{name: _UNKNOWN[schema[name]] for name in missing}) if missing else frame
+
+
 def empty_table(name: str) -> pd.DataFrame:
     """A table without rows: the columns and dtypes of its schema; no column where no schema lists it."""
     listed = TABLES[name].columns if name in TABLES else ()
@@ -101,11 +109,10 @@ def empty_table(name: str) -> pd.DataFrame:
 
 def typed(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns of the table's schema, in order and dtype; what is missing in a row is "", −1, NaN or false."""
-    missing: dict[str, Any] = {"str": "", "int64": -1, "float64": np.nan, "bool": False}
     columns: dict[str, np.ndarray] = {}
     for c in TABLES[name].columns:
         values = frame[c.name].to_numpy(object)
-        filled = np.where(pd.isna(values), missing[c.dtype], values)
+        filled = np.where(pd.isna(values), _UNKNOWN[c.dtype], values)
         columns[c.name] = filled.astype(object if c.dtype == "str" else c.dtype)
     return pd.DataFrame(columns).astype({c.name: "object" for c in TABLES[name].columns if c.dtype == "str"})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
@@ -33,16 +32,16 @@ class Identity:
     refusal: str  # why nothing is predicted; '' when it is
 
 
-# The last one of each results: the critical path, every advice and a prediction ask for the same.
-_LAST: WeakKeyDictionary[Results, tuple[int, Identity]] = WeakKeyDictionary()
-
-
 def identity_of(results: Results, capture_id: int) -> Identity:
-    """Replay one capture as it was. Never raises for odd captures: `refusal` says what is missing."""
-    known = _LAST.get(results)
-    if known is None or known[0] != capture_id:
-        known = _LAST[results] = capture_id, _identity_of(results, capture_id)
-    return known[1]
+    """Replay one capture as it was. Never raises for odd captures: `refusal` says what is missing.
+
+    The last one is kept: the critical path, every advice and a prediction ask for the same.
+    """
+    last: dict[int, Identity] = results.kept("replay", dict)
+    if capture_id not in last:
+        last.clear()
+        last[capture_id] = _identity_of(results, capture_id)
+    return last[capture_id]
 
 
 def _identity_of(results: Results, capture_id: int) -> Identity:

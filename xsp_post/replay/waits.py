@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.trace import SyncKind, Trace
+from xsp_post.model.tree import Tree
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, STREAM_WAIT, WAITS
 
 COLUMNS = ("kind", "from_id", "to_id", "process_id", "thread_id", "stream_id", "call_name", "start_ns", "end_ns")
@@ -28,6 +29,11 @@ _PATTERNS = (
 def wait_kind(call_name: str) -> str:
     """What a call of this name waits for; '' for one that does not wait."""
     return next((kind for kind, pattern in _PATTERNS if pattern.search(call_name)), "")
+
+
+def dependencies_of(tree: Tree) -> pd.DataFrame:
+    """The table of a capture."""
+    return dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy())
 
 
 def dependencies_frame(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:

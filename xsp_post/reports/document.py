@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import pandas as pd
 from altair.utils.schemapi import debug_mode
 
 from xsp_post.base.errors import UsageError
-from xsp_post.model.results import Analysis, Results
+from xsp_post.model.results import Analysis, Results, finite
 from xsp_post.reports import (
     captures,
     cases,
@@ -72,7 +70,8 @@ class Document:
 
 def build(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> Document:
     """The document of results. ``only``: ids of analyses (A9) or sections (kernels); everything when empty."""
-    results = _Kept(results)
+    if isinstance(results, Analysis):
+        results = Analysis({name: finite(frame) for name, frame in results.frames.items()}, results.findings)
     shown = cases.main_case(results, case)
     sections, missing = [], []
     for exhibit in chosen(only):
@@ -101,43 +100,6 @@ def chosen(only: Sequence[str]) -> tuple[Exhibit, ...]:
             hint="Its parts are " + ", ".join([*(f"A{n}" for n in numbered), *(e.id for e in EXHIBITS)]) + ".",
         )
     return found
-
-
-class _Kept:
-    """Results that read each column once, whatever exhibits ask for it."""
-
-    def __init__(self, results: Results) -> None:
-        self._results = results
-        self._columns: dict[str, dict[str, pd.Series]] = {}
-        self._whole: dict[str, pd.DataFrame] = {}
-        self._tables: list[str] | None = None
-
-    def tables(self) -> list[str]:
-        if self._tables is None:
-            self._tables = self._results.tables()
-        return self._tables
-
-    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        # in memory, nothing is saved by less than all of a table
-        if name not in self._whole and (columns is None or isinstance(self._results, Analysis)):
-            self._whole[name] = _finite(self._results.frame(name))
-        if name in self._whole:
-            return self._whole[name] if columns is None else self._whole[name][list(columns)]
-        known = self._columns.setdefault(name, {})
-        missing = [column for column in dict.fromkeys(columns or ()) if column not in known]
-        if missing:
-            frame = _finite(self._results.frame(name, missing))
-            known.update({column: frame[column] for column in missing})
-        return pd.DataFrame({column: known[column] for column in columns or ()}, copy=False)
-
-
-def _finite(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with infinite numbers unknown: they have no place on an axis, and JSON has no word for them."""
-    floats = [str(column) for column, dtype in frame.dtypes.items() if dtype.kind == "f"]
-    infinite = [column for column in floats if np.isinf(frame[column].to_numpy()).any()]
-    if not infinite:
-        return frame
-    return frame.assign(**{column: frame[column].replace([np.inf, -np.inf], np.nan) for column in infinite})
 
 
 __all__ = ["EXHIBITS", "Document", "build", "chosen"]

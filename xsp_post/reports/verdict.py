@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from rich.text import Text
 
-from xsp_post.analyses.limits import NOT_RECORDED, UNCOUNTED, CauseRow, Limit, counted_work_of
+from xsp_post.analyses.limits import NOT_RECORDED, CauseRow, Limit, counted_work_of
 
 from xsp_post.analyses.limits import find_limit, largest_causes, lead_in, lead_out, work_of  # isort: skip
 from xsp_post.base.text_safety import shown
@@ -148,7 +148,7 @@ def coverage_note(results: Results, limit: Limit) -> str:
     outside of them, how much device time has no launch, and that the profiler made them far longer; "" where none is
     so."""
     said = []
-    found = frame_or_empty(results, "findings", ["capture_id", "code", "example"])
+    found = results.found()
     mine = found["code"].astype(str).eq("executions-cover-little") & found["capture_id"].isin(limit.captures)
     if limit.scope == "execution" and mine.any():
         said.append(f"The verdict leaves out most of the work: {found.loc[mine, 'example'].iloc[0]}")
@@ -281,8 +281,6 @@ def _kernel_sentence(results: Results, limit: Limit) -> str:
 
 def _how_to_know(results: Results, limit: Limit) -> str:
     """What shows whether compute or memory limits, where that is not known."""
-    if UNCOUNTED in results.tables():
-        return "tree counts no flop and bytes of so many kernels; xsp-post why does, and says which of the two it is"
     row = counted_work_of(results, limit.captures)
     if row is not None and pd.notna(row["arithmetic_intensity_flop_per_byte"]):
         throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from xsp_post.analyses.frames import core_frame
 from xsp_post.analyses.ranks import are_one_job
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, core_frame, frame_or_empty
 from xsp_post.reports import cases
 
 

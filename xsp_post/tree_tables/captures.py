@@ -13,12 +13,12 @@ from xsp_post.tree_tables.columns import on_one_gpu
 from xsp_post.tree_tables.devices import busy_per_gpu
 
 
-def captures_frame(tree: Tree, batches: np.ndarray | None = None) -> pd.DataFrame:
+def captures_frame(tree: Tree, iterations: pd.DataFrame) -> pd.DataFrame:
+    batches = iterations["batch_size"].to_numpy()
     provenance = tree.trace.provenance
     root = tree.nodes.iloc[0]
     busy = busy_per_gpu(tree)
-    known = batches is not None and len(batches) and (batches == batches[0]).all()
-    batch = int(batches[0]) if known and batches is not None else provenance.batch_size
+    batch = int(batches[0]) if len(batches) and (batches == batches[0]).all() else provenance.batch_size
     return pd.DataFrame(
         [
             {

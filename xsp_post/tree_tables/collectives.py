@@ -1,12 +1,19 @@
-"""Tree → size and group of the collective that each communication kernel belongs to."""
+"""Tree → the communication kernels of one capture, with size and group of the collective that each belongs to."""
 
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
 from xsp_post.model.tree import Tree
+from xsp_post.replay.collectives import collectives_frame
 
 _HIGHEST = 4  # ranges above a launch that are looked at: the kernel, its NCCL range, the operator with the sizes
+
+
+def own_collectives(tree: Tree, kernels: pd.DataFrame) -> pd.DataFrame:
+    """The table ``collectives``, what needs other ranks still empty."""
+    return collectives_frame(kernels, *message_sizes(tree))
 
 
 def message_sizes(tree: Tree) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from xsp_post.replay.host_state import Cause
 from xsp_post.replay.idle import Idle, IdleBlocks
 from xsp_post.replay.windows import SCOPES, device_windows, scope_of_pieces
 from xsp_post.schemas import column_names
+from xsp_post.tree_steps.folding import fold
 
 _Columns = dict[str, np.ndarray]
 
@@ -26,9 +27,9 @@ _OF_PIECES = ("device", "start_ns", "end_ns", "cause", "call_id", "detail_id", "
 _CAUSE_COLUMNS = [name for name in column_names("idle_causes") if name != "capture_id"]
 
 
-def idle_frames(tree: Tree, paths: pd.DataFrame, *, with_pieces: bool = True) -> dict[str, pd.DataFrame]:
-    """The tables of idle time without their capture. ``paths`` gets its columns about waiting in place. Without
-    ``with_pieces`` there is no table of them."""
+def idle_tables(tree: Tree, wanted: frozenset[str]) -> dict[str, pd.DataFrame]:
+    """``paths`` and the tables of idle time, without their capture; the table ``idle`` only where it is ``wanted``."""
+    paths, with_pieces = fold(tree), "idle" in wanted
     blocks = IdleBlocks(tree)
     sums: list[_Columns] = []
     kept: list[_Columns] = []
@@ -41,8 +42,8 @@ def idle_frames(tree: Tree, paths: pd.DataFrame, *, with_pieces: bool = True) ->
     causes = _named(tree, sums, blocks.devices, strings)
     give_paths_their_waits(paths, causes)
     windows = device_windows(tree, blocks.devices, causes)
-    wanted = [name for name in column_names("device_windows") if name != "capture_id"]
-    frames = {"idle_causes": causes, "device_windows": windows.reindex(columns=wanted)}
+    columns = [name for name in column_names("device_windows") if name != "capture_id"]
+    frames = {"paths": paths, "idle_causes": causes, "device_windows": windows.reindex(columns=columns)}
     if with_pieces:
         frames["idle"] = _idle_frame(_joined(kept), blocks.devices, strings)
     return frames

@@ -1,0 +1,109 @@
+"""Every table, declared once: what makes it, what that needs, what it may find. Columns stand in `schemas`.
+
+A new table is one row here and its columns there. Rows are in the order in which a full analysis makes them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+from xsp_post.base.errors import UsageError
+from xsp_post.tables.graph import Step
+
+# One capture: its trace and the options → the core tables, still without `capture_id`.
+OF_CAPTURE = (
+    Step("tree", "hierarchy:tree_and_findings", "trace options twin", finds="*"),
+    Step("threads", "tree_tables.columns:Threads", "tree"),
+    Step("nodes", "tree_tables.nodes:nodes_frame", "tree threads"),
+    Step("kernels", "tree_tables.kernels:kernels_frame", "tree threads"),
+    Step("iterations", "tree_tables.captures:iterations_frame", "tree"),
+    Step("layers", "tree_tables.layers:layers_frame", "tree"),
+    Step("memory_operations", "tree_tables.kernels:memory_operations_frame", "tree threads"),
+    Step("operations", "tree_tables.operations:operations_frame", "tree"),
+    Step("devices", "tree_tables.devices:devices_frame", "tree"),
+    Step("balance", "model.tree:balance", "tree"),
+    Step("own_collectives", "tree_tables.collectives:own_collectives", "tree kernels"),
+    Step("dependencies", "replay.waits:dependencies_of", "tree"),
+    Step("execution_candidates", "tree_tables.inferred:candidates_frame", "tree"),
+    Step("inferred", "tree_tables.inferred:inferred_frame", "tree"),
+    Step("captures", "tree_tables.captures:captures_frame", "tree iterations"),
+    Step("operators kernel_work", "tree_tables.operators:operator_frames", "tree"),
+    Step("paths idle_causes device_windows idle", "tree_tables.idle:idle_tables", "tree wanted"),
+    Step("memory_devices memory memory_timeline", "tree_tables.memory:memory_frames", "tree threads",
+         finds="memory-released-earlier memory-owner-unknown memory-release-missing memory-events-missing "
+               "memory-of-driver", recorded="allocations"),
+    Step("gpu_samples gpu_timeline", "tree_tables.gpu_samples:gpu_sample_frames", "tree",
+         finds="gpu-samples-few gpu-clock-fell", recorded="samples"),
+)  # fmt: skip
+
+_OF_REPLAY = "captures kernels memory_operations iterations layers dependencies"
+
+
+def _of_paper(module: str, tables: str, recorded: str = "", finds: str = "") -> tuple[Step, ...]:
+    """The analyses of one module, each made of the same inputs by the function of its name."""
+    return tuple(Step(name, f"analyses.{module}:{name}", "inputs", "", finds, recorded) for name in tables.split())
+
+
+ANALYSES = (
+    *_of_paper("model_tables", "a01", "iterations"),
+    *_of_paper("layer_tables", "a02 a03 a05 a06", "layers"),
+    *_of_paper("layer_tables", "a04 a07", "layers allocation"),
+    *_of_paper("kernel_tables", "a08", "kernels", "kernel-table-cut"),
+    *_of_paper("kernel_tables", "a09", "kernels counters", "above-roof"),
+    *_of_paper("kernel_tables", "a10", "kernels"),
+    *_of_paper("joined_tables", "a11 dominant_kernels", "layers kernels"),
+    *_of_paper("joined_tables", "a12", "layers kernels counters"),
+    *_of_paper("joined_tables", "a13", "layers kernels", "negative-non-gpu"),
+    *_of_paper("joined_tables", "a14", "layers counters", "work-forward-only above-roof"),
+    *_of_paper("model_tables", "a15", "kernels"),
+    *_of_paper("evaluation", "workload_summary"),
+    *_of_paper("model_tables", "optimal_batch throughput_scalability", "iterations batch"),
+    Step("stages", "analyses.evaluation:stages_table", "inputs", recorded="layers"),
+    *_of_paper("evaluation", "roofs", "gpu"),
+    *_of_paper("model_tables", "model_roofline", "kernels counters"),
+    *_of_paper("phase_tables", "training_phases", "kernels"),
+    *_of_paper("rank_tables", "rank_layers", "layers"),
+    Step("cases", "analyses.evaluation:cases_table", "inputs"),
+)
+
+# The captures of one workload (or a store, or a part of a recording) → everything else.
+OF_WORKLOAD = (
+    Step("overhead", "reconcile:overhead_and_findings", reads="captures iterations layers kernels nodes findings",
+         finds="layers-unmatched layers-overlap layer-sum-exceeds-model levels-one-process overhead-negative "
+               "overhead-not-shown kernels-differ-between-runs"),
+    Step("kernel_metrics counter_join", "counters.join:tables", "kernels nodes counters devices captures", finds="*"),
+    Step("kernel_metrics", "counters.join:no_metrics"),
+    Step("collectives", "replay.collectives:across_ranks", "own_collectives"),
+    Step("replays critical_path", "replay.tables:replay_frames", reads=_OF_REPLAY),
+    Step("inputs", "analyses.inputs:inputs_and_findings", "options",
+         reads="captures iterations layers kernels kernel_metrics kernel_work devices",
+         finds="only-warmup-iterations layers-of-kernel-run-only kernels-outside-iterations launches-unmatched "
+               "counters-partial work-from-shapes work-from-shapes-partial peaks-unknown"),
+    *ANALYSES,
+    Step("ranks", "analyses.ranks:ranks_of", reads="captures devices kernels memory_operations", recorded="ranks"),
+)  # fmt: skip
+
+
+def find(text: str) -> str:
+    """The table of the analysis that ``text`` names, as typed or as stored: A8, a8, A08, a08, stages; '' none."""
+    wanted = text.strip().lower()
+    if wanted[:1] == "a" and wanted[1:].isdecimal():
+        wanted = f"a{int(wanted[1:]):02}"
+    return wanted if any(wanted in step.names for step in ANALYSES) else ""
+
+
+def table_name(text: str, tables: Collection[str]) -> str:
+    """The table that ``text`` names, among those that are there: by name (kernels) or by id (A8, a08).
+
+    Raises `UsageError` naming what there is.
+    """
+    for key in (text.strip().lower(), find(text)):
+        if key in tables:
+            return key
+    close = difflib.get_close_matches(text.strip().lower(), sorted(tables), n=2)
+    raise UsageError(
+        f"table {text!r} is not there; there are: {', '.join(sorted(tables))}",
+        code="unknown-table",
+        hint=f"Did you mean {' or '.join(close)}?" if close else "xsp-post table --list says what each table holds",
+    )
