@@ -86,7 +86,7 @@ TARGET_INFO_GPU : vmId! id! name:TEXT busLocation:TEXT isDiscrete l2CacheSize to
 TARGET_INFO_CUDA_DEVICE @3.17.1 : gpuId cudaId! pid! uuid:TEXT@3.24.14 numMultiprocessors@3.24.14
 TARGET_INFO_CUDA_NULL_STREAM <3.5.0 : streamId! hwId! vmId! processId! deviceId! contextId!
 TARGET_INFO_CUDA_CONTEXT_INFO @3.7.2 : nullStreamId! hwId! vmId! processId! deviceId! contextId!
-  parentContextId isGreenContext numMultiprocessors@3.24.14 numTpcs@3.25.0 tpcMask@3.25.0
+  parentContextId isGreenContext numMultiprocessors@3.24.14 numTpcs@3.25.0 tpcMask:TEXT@3.25.0
   workqueueResourceId@3.25.0 workqueueConcurrencyLimit@3.25.0 workqueueSharingScope@3.25.0
 TARGET_INFO_CUDA_STREAM : streamId! hwId! vmId! processId! contextId! priority! flag!
 EXPORT_META_DATA @2.9.1<3.4.0 : name!:TEXT value:TEXT

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from xsp_post.model.results import Results
 
-class Only:
+
+class Only(Results):
     """Passes everything on and counts the columns read per table."""
 
     def __init__(self, results) -> None:

@@ -38,8 +38,11 @@ def test_one_changed_cell_is_reported_with_its_column_and_no_other(store, tmp_pa
     shutil.copyfile(store, changed)
     before = texts_of(store)
     with closing(sqlite3.connect(changed)) as connection, connection:
-        old = connection.execute("SELECT launch_end_ns FROM kernel_rows WHERE kernel_id = 17").fetchone()[0]
-        connection.execute("UPDATE kernel_rows SET launch_end_ns = 4711 WHERE kernel_id = 17")
+        old = connection.execute("SELECT launch_end_ns FROM kernels WHERE kernel_id = 17").fetchone()[0]
+        connection.execute(
+            "UPDATE kernel_rows SET launch_end_ns_minus_launch_start_ns = "
+            "4711 - launch_start_ns_minus_start_ns - start_ns WHERE kernel_id = 17"
+        )
     after = texts_of(changed)
     found = compare.differences(compare.hashes_of(before), compare.hashes_of(after))
     assert [str(difference) for difference in found] == ["table kernels / launch_end_ns: changed"]

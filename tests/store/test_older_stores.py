@@ -68,4 +68,4 @@ def test_an_older_store_holds_what_the_capture_gives_now(stores, table):
 def test_a_window_of_an_older_store_is_that_of_a_new_one(stores):
     old, new = (part_of(open_store(path), Options(iteration=2)) for path in stores)
     for table in ("idle_causes", "device_windows", "layers"):
-        pd.testing.assert_frame_equal(old.frames[table].astype(object), new.frames[table].astype(object))
+        pd.testing.assert_frame_equal(old.frame(table).astype(object), new.frame(table).astype(object))

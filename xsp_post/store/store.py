@@ -71,10 +71,11 @@ _WRITTEN_EARLY = ("kernels", "nodes")  # the two that take time: written while t
 # -- writing --------------------------------------------------------------------------------------
 
 
-def write_store(analysis: Analysis, path: Path, *, force: bool = False) -> None:
+def write_store(results: Results, path: Path, *, force: bool = False) -> None:
     """Write all tables. Raises `OutputError` (exists without force, disk full, no permission): then nothing is left."""
     with StoreWriter(path, force=force) as writer:
-        writer.finish(analysis)
+        made = results.complete()
+        writer.finish(Analysis({name: made.frame(name) for name in made.tables()}))
 
 
 class StoreWriter:

@@ -74,7 +74,7 @@ class Graph(Results):
         while ready := [one for one in left if known.issuperset([*one.needs.split(), *_LEAST[: bool(one.reads)]])]:
             for one in ready:
                 makers.update((name, one) for name in one.names if name not in known)
-            known.update(makers)
+                known.update(one.names)  # the first step that can make a name makes it
             left = [one for one in left if one not in ready]
         return makers
 
@@ -83,6 +83,11 @@ class Graph(Results):
     def tables(self) -> list[str]:
         made = {name for name in (*self._makers, *self._made) if name in TABLES}
         return sorted({*(name for name in self._given if name in TABLES), *made, FINDINGS})
+
+    @property
+    def path(self) -> Any:
+        """The file of the store that the tables come from; None for captures."""
+        return getattr(self._base, "path", None)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         if name == FINDINGS:
@@ -96,7 +101,7 @@ class Graph(Results):
             return self._read(name, columns)
         if name not in self._made:
             if name not in self._makers:
-                raise KeyError(name)
+                return self._base.frame(name, columns)  # it says why it is not there
             self._run(self._makers[name], name)
         return _columns(self._made[name], columns)
 
