@@ -68,9 +68,9 @@ def main() -> int:
 
 def read_project() -> dict[str, Any]:
     """The table ``project`` of pyproject.toml."""
-    from xsp_post.base import toml
+    from xsp_post.base import settings_files
 
-    return toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return settings_files.read(ROOT / "pyproject.toml")["project"]
 
 
 def platforms(project: dict[str, Any]) -> list[Platform]:
