@@ -132,7 +132,9 @@ def is_usable(platform: Platform, python: str, project: dict[str, Any], built: l
         return False
     stamp.write_text(want, encoding="utf-8")
     # not `python -m pytest`, which would put the checkout before what is installed
-    tests = [platform.bin / "pytest", "-n", "2", "--dist", "worksteal", "--fifth", "--ignore=tests/scripts"]
+    tests = [platform.bin / "pytest", "-n", "2", "--dist", "worksteal", "--fifth", "--ignore=tests/scripts",
+             # how --help looks is up to the version of typer; `scripts/test` holds the page
+             "--deselect=tests/test_docs.py::test_generated_pages_are_up_to_date[cli.md]"]  # fmt: skip
     return subprocess.run(tests, cwd=ROOT, check=False).returncode == 0
 
 

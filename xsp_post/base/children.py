@@ -30,8 +30,13 @@ def python(module: str, *arguments: str) -> list[str]:
 
 
 def environment(*folders: str) -> dict[str, str]:
-    """This process's environment, with its module path but for the current folder and these folders."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(trusted(*folders))}
+    """This process's environment, with its module path but for the current folder and these folders.
+
+    Python's own library is left out: each Python knows where its own is, and a tool may start another one.
+    """
+    own = (os.path.dirname(os.__file__), os.path.dirname(os.__file__) + os.sep + "lib-dynload")
+    path = [folder for folder in trusted(*folders) if folder not in own and not folder.endswith(".zip")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
 
 
 @contextmanager
