@@ -254,6 +254,7 @@ def export_of(path: Path, iterations: int = 2) -> Path:
 @pytest.fixture
 def measure(fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`measure(*arguments)` calls ``xsp-post run --ncu`` in `tmp_path` and returns how it ended."""
+    pytest.importorskip("torch")
     fake(listed=ALL_LISTED)
     monkeypatch.setenv("XSP_NSYS", str(FAKES / "nsys"))
     monkeypatch.setenv("FAKE_EXPORT", str(export_of(tmp_path / "replayed.sqlite")))
