@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-import xsp_post.schemas as schemas
+import xsp_post.model.schemas as schemas
 from xsp_post.arrays.intervals import union_length
 from xsp_post.base.findings import Finding, to_frame
 from xsp_post.model.options import DEFAULTS

@@ -19,11 +19,11 @@ from xsp_post.compare import check_bars, compare, parse_bar
 from xsp_post.compare.clock import clock_statements, common_factor
 from xsp_post.compare.differences import differences, holm
 from xsp_post.model.results import Analysis
+from xsp_post.model.schemas import TABLES
 from xsp_post.pipeline import analyze
 from xsp_post.reports.compare_page import _cause_chart, render
 from xsp_post.reports.compare_text import comparison_markdown
 from xsp_post.reports.quantities import comparison_quantities
-from xsp_post.schemas import TABLES
 
 LAYERS, ITERATIONS = 12, 10
 SHOWN = {"slower", "faster", "appeared", "vanished", "changed kernel", "more", "less"}

@@ -110,7 +110,7 @@ def test_messages_say_what_to_do(gen_docs):
 
 
 def test_every_column_has_type_meaning_and_our_units(gen_docs):
-    from xsp_post.schemas import TABLES
+    from xsp_post.model.schemas import TABLES
 
     assert len(TABLES) > 20
     for table in TABLES.values():
@@ -188,7 +188,7 @@ def test_architecture_has_a_place_for_every_room():
     rooms += [p.name for p in PACKAGE.glob("*.py") if p.name != "__init__.py"]
     assert len(rooms) > 20
     assert not [room for room in rooms if f"`{room}`" not in text]
-    steps = [p.name for p in (PACKAGE / "tree_steps").glob("*.py") if p.name != "__init__.py"]
+    steps = [p.name for p in (PACKAGE / "tree").glob("*.py") if p.name != "__init__.py"]
     assert not [step for step in steps if f"`{step}`" not in text]
     for named in re.findall(r"`([a-z_]+\.py|[a-z_]+/)`", text):
         assert any(p.name == named.rstrip("/") for p in PACKAGE.rglob("*")), f"architecture.md: no {named}"

@@ -9,9 +9,9 @@ from helpers import small_analysis
 from paper.data import MIB, Builder, KernelRow, LayerRow
 from paper.systems import paper_system
 
-from xsp_post.analyses import compute_all, fleet
 from xsp_post.model.results import Analysis, for_people
-from xsp_post.schemas import TABLES
+from xsp_post.model.schemas import TABLES
+from xsp_post.tables.analyses import compute_all, fleet
 
 MS, GFLOP, GB = 1e6, 1e9, 1e9
 V100 = "Tesla V100-SXM2-16GB"

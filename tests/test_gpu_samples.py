@@ -13,7 +13,7 @@ from xsp_post.ingest.gpu_samples import column_of
 from xsp_post.ingest.sources import load
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis, for_people
-from xsp_post.tree_tables.part import part_frames
+from xsp_post.tables.core.part import part_frames
 
 NAMES = ("GPC Clock Frequency [MHz]", "SMs Active [Throughput %]", "Tensor Active [Throughput %]",
          "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helpers import LAYERS, small_analysis
 
-import xsp_post.schemas as schemas
+import xsp_post.model.schemas as schemas
 
 
 def test_it_has_every_core_column_and_adds_up():

@@ -20,7 +20,7 @@ from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.model.tree import Attribution, LayerAttribution, balance
 from xsp_post.reports.terminal import balance_line
-from xsp_post.tree_steps.attribution import _lookup
+from xsp_post.tree.attribution import _lookup
 
 
 def tree_of(builder, tmp_path, **levels):

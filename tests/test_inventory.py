@@ -25,8 +25,8 @@ def inventory() -> dict[str, str]:
     from xsp_post.exporters import FORMATS as EXPORTS
     from xsp_post.ingest.formats import FORMATS
     from xsp_post.model.options import Options
+    from xsp_post.model.schemas import TABLES
     from xsp_post.reports.document import EXHIBITS
-    from xsp_post.schemas import TABLES
 
     listed = {
         "tables of a capture": tables_of_the_example(),

@@ -17,11 +17,11 @@ from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.kineto import read_kineto
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis, for_people
+from xsp_post.model.schemas import TABLES
 from xsp_post.pipeline import analyze, part_of
-from xsp_post.schemas import TABLES
-from xsp_post.tree_tables.columns import Threads
-from xsp_post.tree_tables.memory import memory_frames
-from xsp_post.tree_tables.memory_part import memory_of_part
+from xsp_post.tables.core.columns import Threads
+from xsp_post.tables.core.memory import memory_frames
+from xsp_post.tables.core.memory_part import memory_of_part
 
 # captures with [memory] events: (events of the device and of the host, peak, live before the first, most reserved)
 REAL = {

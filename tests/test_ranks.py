@@ -14,11 +14,11 @@ from properties import examples
 from recorded import analyzed
 from rich.console import Console
 
-from xsp_post.analyses.ranks import rank_contribution, rank_table
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
 from xsp_post.reports.terminal import print_frame
 from xsp_post.reports.why import ranks_line
+from xsp_post.tables.analyses.ranks import rank_contribution, rank_table
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 GEMM = "ampere_sgemm_128x64_tn"

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from xsp_post import collectors, run
+from xsp_post import run
 from xsp_post.base.errors import CaptureError, ContradictionError, OutputError, ToolError, UsageError
-from xsp_post.collectors.base import begin
 from xsp_post.model import capture
 from xsp_post.model.capture import Workload
 from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
 from xsp_post.run import RunPlan
+from xsp_post.workload import collectors
+from xsp_post.workload.collectors.base import begin
 
 WORKLOAD = Workload("resnet50", iteration_count=2, warmup_count=1)
 

@@ -10,13 +10,13 @@ import pytest
 from builders import ExportBuilder
 from typer.testing import CliRunner
 
-from xsp_post.analyses.advice import _pieces, advise, why_none
-from xsp_post.analyses.limits import CauseRow, Limit, find_limit
 from xsp_post.cli import app
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze, results_of
 from xsp_post.reports.verdict import coverage_note, sentence_of
 from xsp_post.reports.why import evidence_of, why
+from xsp_post.tables.analyses.advice import _pieces, advise, why_none
+from xsp_post.tables.analyses.limits import CauseRow, Limit, find_limit
 
 US = 1_000
 RUNNER = CliRunner()

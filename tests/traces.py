@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.schemas.frames import ANY_INTEGER, TRACE_FRAMES
 from xsp_post.model.trace import Provenance, Trace
-from xsp_post.schemas.frames import ANY_INTEGER, TRACE_FRAMES
 
 
 def frame_of_rows(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, for_people
-from xsp_post.schemas import TABLES
+from xsp_post.model.schemas import TABLES
 from xsp_post.tables.catalogue import table_name
 
 if TYPE_CHECKING:

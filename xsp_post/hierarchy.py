@@ -24,29 +24,29 @@ from xsp_post.model.levels import RUN_LAYER, RUN_MODEL, Level
 from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree
-from xsp_post.tree_steps import attribution, hook_pairs, layering, level_rules
-from xsp_post.tree_steps.amounts import distinct_operations, roll_up
-from xsp_post.tree_steps.candidates import LEAST_COVERAGE, OUTERMOST, Candidate
-from xsp_post.tree_steps.execution_evidence import candidates_frame, coverage_findings, with_launch_period
-from xsp_post.tree_steps.execution_evidence import sentence as execution_sentence
-from xsp_post.tree_steps.execution_nodes import add_turns, graph_replays, take_loose_work
-from xsp_post.tree_steps.execution_work import times_of
-from xsp_post.tree_steps.frames import make_frames, with_columns
-from xsp_post.tree_steps.hook_pairs import with_hook_pairs
-from xsp_post.tree_steps.inferred import infer_rest
-from xsp_post.tree_steps.inside import infer_inside_ranges
-from xsp_post.tree_steps.iterations import measure_iterations, number_iterations
-from xsp_post.tree_steps.layer_evidence import layer_evidence
-from xsp_post.tree_steps.layer_keys import number_layers
-from xsp_post.tree_steps.node_names import NodeNames
-from xsp_post.tree_steps.other_threads import under_their_step
-from xsp_post.tree_steps.passes import open_ranges, unmarked_models
-from xsp_post.tree_steps.projection import project_overlapping
-from xsp_post.tree_steps.ranges import Ranges
-from xsp_post.tree_steps.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank
+from xsp_post.tree import attribution, hook_pairs, layering, level_rules
+from xsp_post.tree.amounts import distinct_operations, roll_up
+from xsp_post.tree.candidates import LEAST_COVERAGE, OUTERMOST, Candidate
+from xsp_post.tree.execution_evidence import candidates_frame, coverage_findings, with_launch_period
+from xsp_post.tree.execution_evidence import sentence as execution_sentence
+from xsp_post.tree.execution_nodes import add_turns, graph_replays, take_loose_work
+from xsp_post.tree.execution_work import times_of
+from xsp_post.tree.frames import make_frames, with_columns
+from xsp_post.tree.hook_pairs import with_hook_pairs
+from xsp_post.tree.inferred import infer_rest
+from xsp_post.tree.inside import infer_inside_ranges
+from xsp_post.tree.iterations import measure_iterations, number_iterations
+from xsp_post.tree.layer_evidence import layer_evidence
+from xsp_post.tree.layer_keys import number_layers
+from xsp_post.tree.node_names import NodeNames
+from xsp_post.tree.other_threads import under_their_step
+from xsp_post.tree.passes import open_ranges, unmarked_models
+from xsp_post.tree.projection import project_overlapping
+from xsp_post.tree.ranges import Ranges
+from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank
 
 if TYPE_CHECKING:
-    from xsp_post.tree_steps.twin import Twin
+    from xsp_post.tree.twin import Twin
 
 __all__ = ["build_tree", "tree_and_findings"]
 
@@ -92,7 +92,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
         turns = inferred["node_id"].to_numpy(np.int64)
         nodes, activities = take_loose_work(trace, nodes, activities, turns)
     if twin is not None:
-        from xsp_post.tree_steps.twin import carry_over
+        from xsp_post.tree.twin import carry_over
 
         nodes, activities, strings, known, reported = carry_over(trace, names, nodes, activities, strings, twin)
         inferred, findings = _concat(inferred, known), findings + reported

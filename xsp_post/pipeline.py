@@ -25,7 +25,7 @@ from xsp_post.tables.catalogue import ANALYSES, OF_CAPTURE, OF_WORKLOAD
 from xsp_post.tables.graph import Graph
 
 if TYPE_CHECKING:
-    from xsp_post.tree_steps.twin import Twin
+    from xsp_post.tree.twin import Twin
 
 
 def results_of(paths: list[Path], options: Options = DEFAULTS, reading: SqliteTables | None = None) -> Graph:
@@ -50,7 +50,7 @@ def part_of(results: Results, options: Options) -> Graph:
 
     Every sum, cause and analysis is made anew from the rows of the part.
     """
-    from xsp_post.tree_tables.part import part_frames
+    from xsp_post.tables.core.part import part_frames
 
     return Graph(Analysis(part_frames(results, options)), OF_WORKLOAD, {"options": options})
 
@@ -89,7 +89,7 @@ def _twin(options: Options) -> Twin | None:
     if options.layers_from is None:
         return None
     from xsp_post.hierarchy import build_tree
-    from xsp_post.tree_steps.twin import twin_of
+    from xsp_post.tree.twin import twin_of
 
     loaded = load(options.layers_from)
     if loaded.trace is None:

@@ -18,15 +18,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from xsp_post import __version__, collectors
+from xsp_post import __version__
 from xsp_post.arrays.batch_sizes import optimal_position
 from xsp_post.base.errors import ToolError, UsageError, XspPostError
-from xsp_post.collectors.together import InProcess, collect_together
 from xsp_post.hardware import machine
 from xsp_post.model import capture, readings, run_folder
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
+from xsp_post.workload import collectors
 from xsp_post.workload.catalogue import check_name
+from xsp_post.workload.collectors.together import InProcess, collect_together
 
 OPTIMAL, ALL = "optimal", "all"
 # processes of every level, where their number is not asked for: as many as fit the time, between these

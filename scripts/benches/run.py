@@ -102,10 +102,11 @@ def hook_costs() -> dict[str, float]:
 
 def collectors(options: argparse.Namespace) -> None:
     """The table of what each collector adds to the model's latency."""
-    from xsp_post import collectors, pipeline, run
+    from xsp_post import pipeline, run
     from xsp_post.commands.run import device_of
     from xsp_post.model.capture import Workload
-    from xsp_post.schemas.units import format_ns, format_ratio_percent
+    from xsp_post.model.schemas.units import format_ns, format_ratio_percent
+    from xsp_post.workload import collectors
 
     device = device_of("auto")
     workload = Workload(options.model, device=device, iteration_count=options.iterations)
@@ -169,7 +170,7 @@ print(json.dumps(statistics.trimmed_mean(samples[3:])))
 def independent(options: argparse.Namespace) -> None:
     """The same model in a plain timing loop without and with torch.profiler: what the table must agree with."""
     from xsp_post.arrays import statistics as summaries
-    from xsp_post.schemas.units import format_ns
+    from xsp_post.model.schemas.units import format_ns
 
     means: dict[str, list[float]] = {"plain": [], "profiled": []}
     for _ in range(options.repeat):

@@ -16,11 +16,11 @@ import pandas as pd
 
 from paper.data import MIB, PAPER_ERRORS, Builder, KernelRow, LayerRow, folder, printed
 from paper.systems import PAPER_SYSTEMS, paper_system
-from xsp_post.analyses import compute_all
-from xsp_post.analyses.evaluation import convolution_ratio
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES
 from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
-from xsp_post.reconcile import overhead
+from xsp_post.tables.analyses import compute_all
+from xsp_post.tables.analyses.evaluation import convolution_ratio
+from xsp_post.tables.reconcile import overhead
 
 NS_PER_MS = 1e6
 NS_PER_US = 1e3

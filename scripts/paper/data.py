@@ -16,7 +16,7 @@ import pandas as pd
 
 from xsp_post.model.levels import RUN_KERNEL
 from xsp_post.model.results import Analysis
-from xsp_post.schemas import TABLES
+from xsp_post.model.schemas import TABLES
 
 MIB = 2**20
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2].parent / "shared" / "paper"

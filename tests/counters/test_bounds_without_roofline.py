@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xsp_post.analyses.options import Options
-from xsp_post.analyses.roofline import Work, aggregate, intensity_columns
 from xsp_post.hardware.gpus import Peaks, find_peaks
 from xsp_post.hardware.peaks import GPUS, PIPES
 from xsp_post.pipeline import results_of
+from xsp_post.tables.analyses.options import Options
+from xsp_post.tables.analyses.roofline import Work, aggregate, intensity_columns
 
 GPU = {0: Peaks("g", {"fp32": 1e12}, 1e11)}
 

@@ -14,7 +14,7 @@ from xsp_post.base import limits
 from xsp_post.base.errors import CaptureError, OutputError, UsageError
 from xsp_post.exporters import FORMATS, default_path, export, nvtx_gpu_proj_trace, spans, speedscope, tables
 from xsp_post.model.results import for_people
-from xsp_post.schemas import column_names
+from xsp_post.model.schemas import column_names
 
 HOSTILE = "a\",'</script>\n=1+1\x1b[31m\u202e"
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.schemas.frames import TRACE_FRAMES, dtypes
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace, empty_frame
-from xsp_post.schemas.frames import TRACE_FRAMES, dtypes
 
 NOTHING, NOT_JUDGED = -1, -2  # belongs to no execution or layer; any answer is accepted
 MAIN, AUTOGRAD = 0, 1

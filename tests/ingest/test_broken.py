@@ -25,7 +25,7 @@ from xsp_post.ingest.sources import load
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import Request, WantedColumn, whole
 from xsp_post.model.trace import ActivityKind
-from xsp_post.tree_tables.devices import devices_frame
+from xsp_post.tables.core.devices import devices_frame
 
 
 @pytest.fixture

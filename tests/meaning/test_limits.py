@@ -8,12 +8,12 @@ import pytest
 from recorded import analyzed, summarized
 
 from xsp_post.agents import answers
-from xsp_post.analyses.advice import advise
-from xsp_post.analyses.fleet import summary_row
-from xsp_post.analyses.limits import find_limit, largest_causes, lead_in
 from xsp_post.reports.cases import main_case
 from xsp_post.reports.verdict import sentence_of, verdict, verdict_data, verdict_line
 from xsp_post.reports.why import why
+from xsp_post.tables.analyses.advice import advise
+from xsp_post.tables.analyses.fleet import summary_row
+from xsp_post.tables.analyses.limits import find_limit, largest_causes, lead_in
 
 MS = 1_000_000
 

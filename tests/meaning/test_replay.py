@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from recorded import analyzed
 
-from xsp_post.analyses.advice import UNBOUND, advise
-from xsp_post.analyses.limits import find_limit
 from xsp_post.base.errors import ContradictionError, UsageError
 from xsp_post.model.results import Analysis
 from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.what_if import LEAST_MARGIN_RATIO, what_if
+from xsp_post.tables.analyses.advice import UNBOUND, advise
+from xsp_post.tables.analyses.limits import find_limit
 
 # captures with kernels whose launch rows are complete, or all but a few at the edge of the window
 COMPLETE = (

@@ -7,8 +7,8 @@ from meaning_table import DEVICE, EXECUTIONS, LAYERS, LIMIT, ROWS, Row
 from recorded import analyzed, tree_of
 from structure_score import layers_of_executions
 
-from xsp_post.analyses.limits import find_limit
 from xsp_post.model.options import Options
+from xsp_post.tables.analyses.limits import find_limit
 
 
 def cells(cell: str) -> list:

@@ -11,8 +11,8 @@ from xsp_post.base.errors import ContradictionError
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
 from xsp_post.model.checks import check_trace, check_tree
-from xsp_post.schemas import TABLES
-from xsp_post.schemas.frames import STORE_DTYPES, TRACE_FRAMES, TREE_FRAMES
+from xsp_post.model.schemas import TABLES
+from xsp_post.model.schemas.frames import STORE_DTYPES, TRACE_FRAMES, TREE_FRAMES
 
 SMALL_CAPTURES = ("fsdp_2gpu_h100", "many_copies_a100", "tensorrt_nvtx_only_titanrtx", "nvfuser_h200")
 

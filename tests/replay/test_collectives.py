@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from properties import examples
 from recorded import analyzed
 
+from xsp_post.model.schemas import column_names
 from xsp_post.replay.collectives import across_ranks, bus_factor, collective_kind, collectives_frame
-from xsp_post.schemas import column_names
 
 NAME = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 

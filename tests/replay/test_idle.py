@@ -18,7 +18,7 @@ from xsp_post.ingest.sources import load
 from xsp_post.replay import idle
 from xsp_post.replay.calls import CallClass, call_class
 from xsp_post.replay.idle import FIRST_LAUNCH, NOT_RECORDED, Cause, explain_idle
-from xsp_post.tree_tables.idle import idle_tables
+from xsp_post.tables.core.idle import idle_tables
 
 US = 1_000
 

@@ -9,7 +9,7 @@ from helpers import frame_of, small_analysis
 
 from xsp_post.base.findings import Finding
 from xsp_post.model.results import Analysis
-from xsp_post.schemas import TABLES
+from xsp_post.model.schemas import TABLES
 
 GPU = "NVIDIA A100-SXM4-40GB"
 KINDS = ("Conv2d", "BatchNorm2d", "ReLU", "Conv2d", "BatchNorm2d", "Add", "ReLU")

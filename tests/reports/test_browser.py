@@ -12,7 +12,7 @@ from recorded import analyzed
 
 from reports.samples import HOSTILE, sample, waiting
 from xsp_post.model.results import Analysis
-from xsp_post.schemas import units
+from xsp_post.model.schemas import units
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,7 +9,6 @@ from helpers import small_analysis
 
 from reports import samples
 from reports.counting import Only
-from xsp_post.analyses import limits
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Analysis
 from xsp_post.reports import (
@@ -30,6 +29,7 @@ from xsp_post.reports.blocks import Chart
 from xsp_post.reports.html import render
 from xsp_post.reports.layer_axis import MAX_BARS, binned
 from xsp_post.reports.summary import summarize
+from xsp_post.tables.analyses import limits
 from xsp_post.tables.graph import Graph
 
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from reports.samples import HOSTILE, sample
 from xsp_post.base.errors import OutputError
+from xsp_post.model.schemas import units
 from xsp_post.reports import javascript
 from xsp_post.reports.html import render, write_report
 from xsp_post.reports.json_form import report_dict
 from xsp_post.reports.page_data import escape_json
 from xsp_post.reports.page_top import _top_list
 from xsp_post.reports.summary import TopRow
-from xsp_post.schemas import units
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xsp_post.analyses.memory_peaks import main_device
 from xsp_post.model.results import Analysis
 from xsp_post.reports import memory
 from xsp_post.reports.memory_line import memory_line, owners_of
+from xsp_post.tables.analyses.memory_peaks import main_device
 
 GIB = 2**30
 

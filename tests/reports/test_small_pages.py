@@ -8,14 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from xsp_post.analyses import fleet
-from xsp_post.analyses.ranks import rank_table
 from xsp_post.compare import compare
 from xsp_post.model.results import Analysis
+from xsp_post.model.schemas import TABLES
 from xsp_post.names.families import FAMILIES
 from xsp_post.reports import compare_page, fleet_page, theme
 from xsp_post.reports.fleet_page import main_families
-from xsp_post.schemas import TABLES
+from xsp_post.tables.analyses import fleet
+from xsp_post.tables.analyses.ranks import rank_table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from test_compare import run

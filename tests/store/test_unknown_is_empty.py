@@ -10,8 +10,8 @@ from rich.console import Console
 
 import xsp_post
 from xsp_post.exporters import tables
+from xsp_post.model.schemas import TABLES, optional_columns
 from xsp_post.reports.terminal import markdown, print_frame
-from xsp_post.schemas import TABLES, optional_columns
 from xsp_post.store.store import open_store, write_store
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xsp_post.analyses.roofline import pipe_of_name
+from xsp_post.tables.analyses.roofline import pipe_of_name
 from xsp_post.work.dtypes import pipe_of
 
 

@@ -160,7 +160,7 @@ def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
     """The tables of a fleet store (`fleet_…`) from the outcomes in order; failures are rows of `fleet`."""
     import numpy as np
 
-    from xsp_post.analyses import fleet
+    from xsp_post.tables.analyses import fleet
 
     contributions: list[dict[str, pd.DataFrame]] = []
     ranks: dict[str, list[Outcome]] = {}
@@ -180,7 +180,7 @@ def _ranks(groups: Iterable[tuple[str, list[Outcome]]]) -> pd.DataFrame:
     """Ranks of every job that has several: files that state a rank, or several devices in one file."""
     import pandas as pd
 
-    from xsp_post.analyses.ranks import rank_table
+    from xsp_post.tables.analyses.ranks import rank_table
 
     tables = []
     for job_name, group in groups:

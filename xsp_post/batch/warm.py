@@ -11,11 +11,11 @@ _NEEDED = (
     "sqlite_utils",
     "xsp_post.pipeline",
     "xsp_post.store",
-    "xsp_post.analyses.fleet",
-    "xsp_post.analyses.ranks",
+    "xsp_post.tables.analyses.fleet",
+    "xsp_post.tables.analyses.ranks",
     "xsp_post.batch.work",
     "xsp_post.ingest.nsys",
-    "xsp_post.structure",
+    "xsp_post.tree.structure",
 )
 
 

@@ -88,9 +88,9 @@ def failure(job: Job, error: XspPostError) -> Outcome:
 
 
 def _analyse(job: Job, store: Path, options: Options) -> Outcome:
-    from xsp_post.analyses import fleet, ranks
     from xsp_post.pipeline import analyze
     from xsp_post.store.store import write_store
+    from xsp_post.tables.analyses import fleet, ranks
 
     paths = [Path(source) for source in job.sources]
     analysis = analyze(paths, options)

@@ -15,7 +15,7 @@ from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
-from xsp_post.schemas import optional_columns
+from xsp_post.model.schemas import optional_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -103,7 +103,7 @@ _DISPENSABLE = ("iterations", "in ranges", "GPU", "kernel time")  # on a narrow 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """What one line says of a capture."""
     from xsp_post.base.text_safety import shown
-    from xsp_post.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
+    from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 
     ratio, peak = row["attributed_ratio"], row.get("memory_peak_bytes")
     return {

@@ -137,8 +137,8 @@ def _section(console: Console, title: str, table_name: str, frame: pd.DataFrame,
     from rich.table import Table
     from rich.text import Text
 
+    from xsp_post.model.schemas.views import titles_of
     from xsp_post.reports.text import shorten
-    from xsp_post.schemas.views import titles_of
 
     console.print(f"\n{title}", style="bold")
     differs = frame[frame["change"].isin(_SHOWN)]
@@ -175,7 +175,7 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
     import pandas as pd
 
     from xsp_post.base.text_safety import shown
-    from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+    from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
     def amount(value: float, is_count: bool) -> str:
         return "–" if value != value else format_count(round(value, 1)) if is_count else format_ns(value)

@@ -75,7 +75,7 @@ def all_checks() -> list[Check]:
 
 def _gpu() -> Check:
     from xsp_post.hardware import machine
-    from xsp_post.schemas.units import format_bytes, format_hz
+    from xsp_post.model.schemas.units import format_bytes, format_hz
 
     gives = "levels M and M/L on the GPU, and its kernels at M/L/G"
     found = machine.gpus()
@@ -126,8 +126,8 @@ def _package(name: str, module: str, gives: str, remedy: str) -> Check:
 
 def _collectors() -> list[Check]:
     """nsys and ncu as their collectors see them (a collector that is not built in is left out)."""
-    from xsp_post import collectors
     from xsp_post.hardware.tools import find_ncu
+    from xsp_post.workload import collectors
 
     availability = collectors.get("nsys").check()
     nsys = Check(
@@ -189,7 +189,7 @@ def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
 
 
 def _print_peaks(table: dict[str, Any]) -> None:
-    from xsp_post.schemas.units import format_bytes_per_s, format_flop_per_s
+    from xsp_post.model.schemas.units import format_bytes_per_s, format_flop_per_s
 
     typer.echo(f"Measured on {table['gpu_name']}:")
     for key, value in table.items():

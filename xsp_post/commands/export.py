@@ -70,7 +70,7 @@ def export(
         )
         return
     shared.say_part(results)
-    from xsp_post.schemas.units import format_bytes
+    from xsp_post.model.schemas.units import format_bytes
 
     size = format_bytes(_size(written.path))
     opened_by = exporters.FORMATS[to].opened_by

@@ -26,7 +26,7 @@ FORMATS = ("table", "csv", "csv_spreadsheet", "json", "md", "parquet")
 def _list(wanted: bool) -> None:
     if not wanted:
         return
-    from xsp_post.schemas import TABLES
+    from xsp_post.model.schemas import TABLES
 
     for name, one in sorted(TABLES.items()):
         paper_id = re.match(r"A\d+ ", one.title)
@@ -92,7 +92,7 @@ def table(
 
 def _table_first(name: str, sources: list[Path]) -> tuple[str, list[Path]]:
     """`table FILE A10` means `table A10 FILE`: the other commands begin with the file."""
-    from xsp_post.schemas import TABLES
+    from xsp_post.model.schemas import TABLES
     from xsp_post.tables.catalogue import find
 
     last = str(sources[-1])

@@ -24,7 +24,7 @@ from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import shown
 from xsp_post.compare.differences import SIGNIFICANCE
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.schemas.units import (
+from xsp_post.model.schemas.units import (
     TIME_UNITS,
     format_bytes,
     format_count,

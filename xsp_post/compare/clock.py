@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.schemas.units import format_hz, format_ratio_percent
+from xsp_post.model.schemas.units import format_hz, format_ratio_percent
 
 Statement = tuple[str, str, bool]
 LEAST_CHANGE = 0.03  # a smaller factor is not told from noise

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.limits import COPY, group_times
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families, normalise_kernel_name
+from xsp_post.tables.analyses.limits import COPY, group_times
 
 EXECUTION, WORK = "execution", "work"
 _EDGES = "edges"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.cases import Cases, find_cases
 from xsp_post.model.results import Results, core_frame
 from xsp_post.names.families import normalise_kernel_name
+from xsp_post.tables.analyses.cases import Cases, find_cases
 
 BASE, OTHER = 0, 1
 LATENCY, HOST_TIME = "latency", "host_time"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.memory_peaks import main_device
 from xsp_post.compare.sentences import Statement, signed_ratio
 from xsp_post.model.results import Results
-from xsp_post.schemas.units import format_bytes
+from xsp_post.model.schemas.units import format_bytes
+from xsp_post.tables.analyses.memory_peaks import main_device
 
 _QUANTITIES = {"memory_peak": "peak_bytes", "memory_reserved": "reserved_bytes"}
 _WORDS = {"memory_peak": "Peak of memory", "memory_reserved": "most reserved by the allocator"}

@@ -7,7 +7,7 @@ import pandas as pd
 
 from xsp_post.compare.differences import CAPTURES
 from xsp_post.compare.impact import EXECUTION, Impact
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 Statement = tuple[str, str, bool]
 # Less than this is not called a difference where nothing says how runs differ.

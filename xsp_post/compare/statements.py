@@ -13,7 +13,7 @@ from xsp_post.compare.impact import Impact
 from xsp_post.compare.matching import BASE
 from xsp_post.compare.sentences import Statement, causes, first_sentence, largest, signed_ratio
 from xsp_post.compare.structure import Structure
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 
 def statements(

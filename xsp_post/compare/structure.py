@@ -9,7 +9,7 @@ import pandas as pd
 
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, core_frame
-from xsp_post.schemas.units import format_count
+from xsp_post.model.schemas.units import format_count
 
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 _OPERATORS = "cpu-operators-as-kernels"

@@ -20,7 +20,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.counters.keys import Side, sides
 from xsp_post.counters.quantities import combined_flop, is_input, is_tensor_operand, quantities
 from xsp_post.model.counters import PATH_SEPARATOR, CounterReport
-from xsp_post.schemas import column_names
+from xsp_post.model.schemas import column_names
 
 CORRELATION, PATH_ORDER, PATH_NAME, NAME_ORDER, NAME_SHAPE, NAME_MEAN, UNMATCHED = STEPS = (
     "correlation",  # the same launch: the report knows its correlation id

@@ -12,10 +12,10 @@ from typing import IO, Any, cast
 import numpy as np
 import pandas as pd
 
-from xsp_post import schemas
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.output import atomic_output
+from xsp_post.model import schemas
 from xsp_post.model.results import Results
 
 SYNTHETIC = ("root", "unattributed", "no_launch", "graph")

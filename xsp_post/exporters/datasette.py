@@ -9,7 +9,7 @@ from typing import Any
 from xsp_post.base.output import atomic_output
 from xsp_post.exporters.base import Written
 from xsp_post.model.results import Results
-from xsp_post.schemas import TABLES, unit_of
+from xsp_post.model.schemas import TABLES, unit_of
 
 
 def write(

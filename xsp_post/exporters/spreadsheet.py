@@ -15,7 +15,7 @@ from xsp_post.base.output import atomic_output
 from xsp_post.base.text_safety import shown
 from xsp_post.exporters.base import Written
 from xsp_post.model.results import Results, for_people
-from xsp_post.schemas import TABLES
+from xsp_post.model.schemas import TABLES
 
 MOST_ROWS = 100_000  # per sheet; a sheet holds a million, but spreadsheets are slow with them
 _LONGEST_TEXT = 2_000

@@ -14,7 +14,7 @@ from pandas.api.types import is_numeric_dtype
 from xsp_post.base.output import atomic_folder
 from xsp_post.exporters.base import Written
 from xsp_post.model.results import Results, for_people
-from xsp_post.schemas import TABLES
+from xsp_post.model.schemas import TABLES
 
 _FORMULA = r"[ \t\r\n]*[=+\-@＝＋－＠]|[\t\r\n]"  # as OWASP lists them
 _CHUNK = 250_000  # rows turned into text at a time

@@ -17,8 +17,8 @@ import pyarrow.json as pa_json
 
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, floats, resolve, whole
+from xsp_post.model.schemas.frames import METRIC_COLUMNS
 from xsp_post.model.trace import GPU_SAMPLE_DTYPES, empty_frame
-from xsp_post.schemas.frames import METRIC_COLUMNS
 
 # Names without the unit in brackets, in small letters; they changed from release to release and GPU to GPU.
 _NAMES = {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.schemas.frames import TRACE_FRAMES, dtypes
+from xsp_post.model.schemas.frames import TRACE_FRAMES, dtypes
 
 NO_TEXT = -1
 _INT64 = np.iinfo(np.int64)

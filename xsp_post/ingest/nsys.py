@@ -43,8 +43,8 @@ from xsp_post.ingest.tables import (
     whole,
 )
 from xsp_post.ingest.unmatched_launches import unmatched_launches
+from xsp_post.model.schemas.units import format_ns
 from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, Trace
-from xsp_post.schemas.units import format_ns
 
 _KNOWN_TABLES = (
     "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "META_DATA_EXPORT",

@@ -9,10 +9,10 @@ from xsp_post.arrays.rollup import holds, sums_per_node
 from xsp_post.base.errors import CaptureError, ContradictionError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import ERRORS
+from xsp_post.model.schemas import Table
+from xsp_post.model.schemas.frames import ANY_INTEGER, TRACE_FRAMES, TREE_FRAMES
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
 from xsp_post.model.tree import NodeKind, Tree
-from xsp_post.schemas import Table
-from xsp_post.schemas.frames import ANY_INTEGER, TRACE_FRAMES, TREE_FRAMES
 
 _PARTS = tuple(DEVICE_PARTS)
 _PART_OF_KIND = np.array([next(i for i, kinds in enumerate(DEVICE_PARTS.values()) if k in kinds) for k in ActivityKind])

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, to_frame
-from xsp_post.schemas import TABLES, optional_columns
+from xsp_post.model.schemas import TABLES, optional_columns
 
 _T = TypeVar("_T")
 

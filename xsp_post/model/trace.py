@@ -17,7 +17,7 @@ import pandas as pd
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding
-from xsp_post.schemas.frames import TRACE_FRAMES, dtypes
+from xsp_post.model.schemas.frames import TRACE_FRAMES, dtypes
 
 
 class SpanKind(IntEnum):

@@ -11,6 +11,7 @@ import pandas as pd
 
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import TIME_UNITS
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import is_of_family
 from xsp_post.names.user_patterns import UserPattern
@@ -19,7 +20,6 @@ from xsp_post.replay.edges import DEVICE_WAIT, WAITS
 from xsp_post.replay.executions import Executions
 from xsp_post.replay.graph import Amounts, Graph
 from xsp_post.replay.recording import OperationKind
-from xsp_post.schemas.units import TIME_UNITS
 
 SUBJECTS = ("kernel", "layer", "attention", "copy", "comm", "launch", "sync", "host", "batch")
 WORDS = {"layer": ("roof",), "kernel": ("roof",), "attention": ("fused",), "copy": ("overlap",), "launch": ("graph",),

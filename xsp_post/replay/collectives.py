@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.repeats import numbered
+from xsp_post.model.schemas import TABLES, column_names
 from xsp_post.names.families import is_of_family, normalise_kernel_name
-from xsp_post.schemas import TABLES, column_names
 
 # nccl-tests/doc/PERFORMANCE.md: bus bandwidth = bytes / time × factor, n ranks. Bytes: the larger of both sides.
 _FACTORS = (

@@ -7,10 +7,10 @@ import pandas as pd
 
 from xsp_post.arrays.categories import categorical
 from xsp_post.model.results import Results
+from xsp_post.model.schemas import column_names
 from xsp_post.replay.executions import recorded_clock
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.what_if import middle_execution, path_of_execution
-from xsp_post.schemas import column_names
 
 MOST_OPERATIONS = 200_000  # of a capture whose replay is made at once; of larger ones when it is asked for
 

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from xsp_post.base.text_safety import shell_command, shown
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.reports.terminal_text import say
 from xsp_post.reports.verdict import main_limit
 from xsp_post.reports.why import gain_of
-from xsp_post.schemas.units import format_ns, format_ratio_percent
 
 _MOST = 5
 _ALSO = "copy=0.5x, launch=0.5x, comm=0.8x, host=0.5x, batch=2x, a time instead of a factor (+2ms)"
@@ -29,7 +29,7 @@ class Candidate:
 
 def candidates(results: Results) -> list[Candidate]:
     """The kernels and layers with most time, and what the advice would change; those with most time first."""
-    from xsp_post.analyses.advice import advise
+    from xsp_post.tables.analyses.advice import advise
 
     limit = main_limit(results)
     columns = ["capture_id", "short_name", "layer_index", "start_ns", "end_ns"]

@@ -8,11 +8,11 @@ import altair as alt
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_ns
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Section, Table, present
 from xsp_post.reports.text import visible
-from xsp_post.schemas.units import format_ns
-from xsp_post.schemas.views import view_of
 
 ITERATION_LIMIT = 1500
 

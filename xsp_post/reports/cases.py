@@ -1,6 +1,6 @@
 """Which case the layer and kernel sections show, and its rows of a table.
 
-A *case* is a workload at one batch size and phase (schemas/columns.txt). The page shows all cases where it
+A *case* is a workload at one batch size and phase (model/schemas/columns.txt). The page shows all cases where it
 compares (A1, A15) and one where it goes deep: the optimal batch size if it has kernels, else the deepest.
 """
 

@@ -11,12 +11,12 @@ import pandas as pd
 
 from xsp_post.base.output import atomic_output
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Section, Table
 from xsp_post.reports.compare_text import QUANTITIES, amount, is_as_recorded, shown_totals
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import short_kernel, shorten, visible
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 ROW_LIMIT = 400
 BAR_LIMIT = 25

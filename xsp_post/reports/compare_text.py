@@ -6,7 +6,7 @@ import pandas as pd
 
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 
 QUANTITIES = {
     "window": "time of the devices", "busy": "busy", "idle": "idle", "kernel_count": "kernels",

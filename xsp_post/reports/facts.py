@@ -11,8 +11,14 @@ import pandas as pd
 from xsp_post.arrays.processes import WITHIN_PROCESS
 from xsp_post.model.levels import RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import (
+    format_count,
+    format_inputs_per_s,
+    format_ns,
+    format_operations,
+    format_ratio_percent,
+)
 from xsp_post.reports import cases
-from xsp_post.schemas.units import format_count, format_inputs_per_s, format_ns, format_operations, format_ratio_percent
 
 # A confidence interval that reaches further than this to either side makes a number one should not rely on.
 UNCERTAIN_RATIO = 0.1
@@ -41,7 +47,7 @@ class Device:
 
 
 def device_of(results: Results) -> Device:
-    """The words for the device; operators of a CPU have device −1 (`schemas/columns.txt`)."""
+    """The words for the device; operators of a CPU have device −1 (`model/schemas/columns.txt`)."""
     devices = frame_or_empty(results, "devices", ["device_id"])
     if len(devices) and devices["device_id"].lt(0).all():
         return Device("CPU", "operators", False)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from xsp_post.base.output import atomic_output
 from xsp_post.model.results import Results
+from xsp_post.model.schemas.units import format_count, format_ns
 from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Section, Table
@@ -18,7 +19,6 @@ from xsp_post.reports.ranks import rank_bars
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import shorten, visible
 from xsp_post.reports.verdict import WORDS
-from xsp_post.schemas.units import format_count, format_ns
 
 ROW_LIMIT = 500
 BAR_LIMIT = 40

@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports.text import visible
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _MOST_FINDINGS = 12
 

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.cases import Case
 from xsp_post.reports.gpu_samples_line import gpu_samples_lines
-from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 200
 BIN_COUNT = 300

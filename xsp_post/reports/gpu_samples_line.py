@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.schemas.units import format_bytes_per_s, format_count, format_hz, format_ratio_percent
+from xsp_post.model.schemas.units import format_bytes_per_s, format_count, format_hz, format_ratio_percent
 
 _PARTS = (
     ("sm_active_ratio", "SMs active"),

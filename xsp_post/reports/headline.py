@@ -12,8 +12,8 @@ import pandas as pd
 from xsp_post.base.text_safety import shown
 from xsp_post.model.levels import RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
 from xsp_post.reports.facts import UNCERTAIN_RATIO, is_uncertain, within
-from xsp_post.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
 
 TOP = 5
 PAIRS = "pairs"  # the value of overhead.interval_over where levels took turns in one process

@@ -16,13 +16,13 @@ from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
 from xsp_post.arrays.repeats import fold_with_targets
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas import units
 from xsp_post.reports import pick
 from xsp_post.reports.blocks import Drawing, Exhibit, Note, Section
 from xsp_post.reports.cases import Case
 from xsp_post.reports.facts import counted
 from xsp_post.reports.layer_groups import starred
 from xsp_post.reports.text import short_kernels, visible_series
-from xsp_post.schemas import units
 
 NODE_LIMIT = 2400
 _NODE_COLUMNS = [

@@ -10,11 +10,11 @@ import pandas as pd
 
 from xsp_post import __version__
 from xsp_post.model.results import Results, with_unknown
+from xsp_post.model.schemas import unit_of
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Note, Section, Table
 from xsp_post.reports.document import Document, build
 from xsp_post.reports.text import visible
-from xsp_post.schemas import unit_of
 
 
 def report_dict(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> dict[str, Any]:

@@ -8,9 +8,9 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.schemas.units import formatter_of
 from xsp_post.reports import theme
 from xsp_post.reports.text import shorten, visible
-from xsp_post.schemas.units import formatter_of
 
 MAX_BARS = 700
 _X_TITLE = "layer (execution order)"

@@ -8,12 +8,12 @@ import altair as alt
 import pandas as pd
 
 from xsp_post.model.results import Results
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Section, Table, present
 from xsp_post.reports.layer_axis import bars_over_layers, binned, layer_label
 from xsp_post.reports.text import short_kernels
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
-from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 400
 _METRICS = (

@@ -11,13 +11,13 @@ import altair as alt
 import pandas as pd
 
 from xsp_post.model.results import Results
+from xsp_post.model.schemas.units import format_count, format_ns
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present, rows_of
 from xsp_post.reports.facts import counted
 from xsp_post.reports.layer_axis import MAX_BARS, bars_over_layers, binned, layer_label
 from xsp_post.reports.summary import is_outside, layer_name
-from xsp_post.schemas.units import format_count, format_ns
-from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 600
 BOX_LIMIT = 60

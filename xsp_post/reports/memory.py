@@ -8,16 +8,16 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.memory_peaks import main_device
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_bytes, format_ns, format_ratio_percent
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.cases import Case
 from xsp_post.reports.memory_line import EARLIER, memory_line, owners_of
 from xsp_post.reports.text import shorten, visible
 from xsp_post.reports.verdict_captures import captures_of
-from xsp_post.schemas.units import format_bytes, format_ns, format_ratio_percent
-from xsp_post.schemas.views import view_of
+from xsp_post.tables.analyses.memory_peaks import main_device
 
 ROW_LIMIT = 200
 BIN_COUNT = 240

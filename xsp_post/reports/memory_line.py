@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.memory_peaks import main_device
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.schemas.units import format_bytes, format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import format_bytes, format_ns, format_ratio_percent
+from xsp_post.tables.analyses.memory_peaks import main_device
 
 _MOST_PARTS = 4
 _LEAST_RATIO = 0.03

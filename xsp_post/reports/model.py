@@ -9,11 +9,11 @@ import pandas as pd
 
 from xsp_post.arrays.processes import WITHIN_PROCESS
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.facts import within
-from xsp_post.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
-from xsp_post.schemas.views import view_of
 
 
 def data(results: Results) -> pd.DataFrame:

@@ -13,12 +13,12 @@ import pandas as pd
 
 from xsp_post.model.levels import RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_ns, format_ratio_percent
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present, rows_of
 from xsp_post.reports.headline import over_pairs
 from xsp_post.reports.text import shorten, visible
-from xsp_post.schemas.units import format_ns, format_ratio_percent
-from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 400
 

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.results import with_unknown
+from xsp_post.model.schemas.views import titles_of
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Table
 from xsp_post.reports.layer_facts import LayerFacts
 from xsp_post.reports.text import StringTable, shorten, visible
-from xsp_post.schemas.views import titles_of
 
 # Name columns of tables: shown short in a fixed-width face, in full on demand.
 _CANVAS_FROM = 1500  # more marks than this are drawn on a canvas instead of as SVG elements

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from html import escape
 
 from xsp_post import __version__
-from xsp_post.analyses.advice import Advice
+from xsp_post.model.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
+from xsp_post.model.schemas.words import QUESTIONS, way
 from xsp_post.reports.blocks import Exhibit, rows_of
 from xsp_post.reports.facts import counted
 from xsp_post.reports.findings_view import Shown
@@ -18,8 +19,7 @@ from xsp_post.reports.text import visible
 from xsp_post.reports.time_split import Split
 from xsp_post.reports.trust import Balance
 from xsp_post.reports.why import reach_of
-from xsp_post.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
-from xsp_post.schemas.words import QUESTIONS, way
+from xsp_post.tables.analyses.advice import Advice
 
 _COLOURS = {
     "nesting": "--kernel",

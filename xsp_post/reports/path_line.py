@@ -9,10 +9,10 @@ from xsp_post.arrays.repeats import pair_numbers
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports.facts import device_of
 from xsp_post.reports.pick import of_capture
 from xsp_post.reports.text import are_plain
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _MOST_PARTS = 4
 _LEAST_RATIO = 0.03

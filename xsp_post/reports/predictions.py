@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from xsp_post.base.text_safety import shown
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.replay.changes import Effect
 from xsp_post.replay.what_if import Prediction
 from xsp_post.reports.records import records
 from xsp_post.reports.terminal_text import say
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _PATH_ROWS = 8
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.analyses.memory_peaks import main_device
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.memory_line import place_text
 from xsp_post.reports.text import visible
+from xsp_post.tables.analyses.memory_peaks import main_device
 from xsp_post.tables.missing import why_empty
 
 EXACT = "summed over everything recorded: there is no sampling error to state"

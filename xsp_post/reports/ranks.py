@@ -7,14 +7,14 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from xsp_post.analyses.ranks import rank_sentence
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.cases import Case
 from xsp_post.reports.text import distinct, shorten, visible
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
-from xsp_post.schemas.views import view_of
+from xsp_post.tables.analyses.ranks import rank_sentence
 
 ROW_LIMIT = 200
 BAR_LIMIT = 40

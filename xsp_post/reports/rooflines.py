@@ -13,10 +13,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.reports import cases, theme
-from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section
-from xsp_post.reports.text import short_kernels, shorten, visible
-from xsp_post.schemas.units import (
+from xsp_post.model.schemas.units import (
     format_bytes_per_s,
     format_count,
     format_flop_per_byte,
@@ -25,6 +22,9 @@ from xsp_post.schemas.units import (
     format_ns,
     format_ratio_percent,
 )
+from xsp_post.reports import cases, theme
+from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section
+from xsp_post.reports.text import short_kernels, shorten, visible
 
 POINT_LIMIT = 1200
 NO_LAYERS = -2  # of points that belong to the model, neither to a layer nor to a kernel outside layers

@@ -6,6 +6,8 @@ import pandas as pd
 
 from xsp_post.arrays.repeats import summed
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_ns, format_ratio_percent
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import cases
 from xsp_post.reports.blocks import Block, Exhibit, Note, Section, Table, present
 from xsp_post.reports.path_line import critical_path_line
@@ -13,8 +15,6 @@ from xsp_post.reports.pick import deepest_capture, of_capture
 from xsp_post.reports.text import short_kernels, visible
 from xsp_post.reports.verdict import main_limit
 from xsp_post.reports.why import gain_of
-from xsp_post.schemas.units import format_ns, format_ratio_percent
-from xsp_post.schemas.views import view_of
 
 ROW_LIMIT = 100
 
@@ -53,7 +53,7 @@ def _make_phases(results: Results, case: cases.Case | None) -> Section | None:
 
 
 def _make_path(results: Results, case: cases.Case | None) -> Section | None:
-    from xsp_post.analyses.advice import advise
+    from xsp_post.tables.analyses.advice import advise
 
     capture_id = deepest_capture(results)
     frame = path_data(results, capture_id)

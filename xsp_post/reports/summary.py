@@ -10,9 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.analyses.advice import Advice, advise
-from xsp_post.analyses.limits import find_limit
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.reports import cases
 from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.facts import Device, Fact, counted, device_of, facts
@@ -24,7 +23,8 @@ from xsp_post.reports.time_split import Split, device_split, layer_split
 from xsp_post.reports.trust import Balance, balances, trust_data
 from xsp_post.reports.verdict import Verdict, verdict
 from xsp_post.reports.verdict_captures import captures_of
-from xsp_post.schemas.units import format_ns, format_ratio_percent
+from xsp_post.tables.analyses.advice import Advice, advise
+from xsp_post.tables.analyses.limits import find_limit
 
 TOP = 5
 KERNELS_PER_LAYER = 3

@@ -11,10 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from xsp_post.analyses.ranks import rank_sentence
 from xsp_post.base.messages import SEVERITIES
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
+from xsp_post.model.schemas.words import QUESTIONS, way
 from xsp_post.reports.gpu_samples_line import gpu_samples_lines
 from xsp_post.reports.memory_line import memory_line
 from xsp_post.reports.part import part_sentence
@@ -23,8 +24,7 @@ from xsp_post.reports.terminal_text import say
 from xsp_post.reports.terminal_tree import tree_table
 from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.verdict import verdict_line
-from xsp_post.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
-from xsp_post.schemas.words import QUESTIONS, way
+from xsp_post.tables.analyses.ranks import rank_sentence
 
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
@@ -221,8 +221,8 @@ def plain(text: str) -> str:
 
 def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str = "") -> None:
     """A table under its labels, with units in its cells; rows and columns that do not fit are left out and said."""
-    from xsp_post.schemas.units import formatter_of
-    from xsp_post.schemas.views import titles_of
+    from xsp_post.model.schemas.units import formatter_of
+    from xsp_post.model.schemas.views import titles_of
 
     if lead := _LEADS[table_name](frame) if table_name in _LEADS and len(frame) else "":
         say(console, lead)
@@ -291,7 +291,7 @@ _FIRST = {"overhead": ("event_kind", "layer_path", "level", "latency_ns", "verdi
 def _most_wanted_first(columns: list[Any], table_name: str) -> list[Any]:
     """The columns that the page shows of the table before all others, and ids last: a narrow terminal has room for
     some."""
-    from xsp_post.schemas.views import VIEWS
+    from xsp_post.model.schemas.views import VIEWS
 
     named = (*_FIRST.get(table_name, ()), *(VIEWS[table_name].columns if table_name in VIEWS else ()))
     wanted = [c for c in dict.fromkeys(named) if c in columns]

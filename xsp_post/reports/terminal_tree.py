@@ -8,12 +8,12 @@ from rich.table import Table
 from rich.text import Text
 
 from xsp_post.base.text_safety import shown
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.views import label_of
 from xsp_post.reports.layer_groups import starred
 from xsp_post.reports.text import shorten
 from xsp_post.reports.tree_rows import STRUCTURELESS, Row
 from xsp_post.reports.why import SHORT_CAUSES
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
-from xsp_post.schemas.views import label_of
 
 _LEVEL_STYLE = {
     "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",

@@ -15,8 +15,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.schemas import TABLES, unit_of, units
 from xsp_post.reports.text import visible
-from xsp_post.schemas import TABLES, unit_of, units
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from xsp_post.analyses.limits import Limit, in_scope
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_ns
 from xsp_post.reports.trust import Balance
 from xsp_post.reports.verdict import CAUSES
-from xsp_post.schemas.units import format_ns
+from xsp_post.tables.analyses.limits import Limit, in_scope
 
 # Idle causes with less than this share of the window, and those after the first few, are joined.
 _LEAST_RATIO = 0.005

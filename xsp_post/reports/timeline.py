@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.analyses.limits import groups_of
 from xsp_post.arrays.repeats import numbered
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas import units
 from xsp_post.reports import pick
 from xsp_post.reports.blocks import Drawing, Exhibit, Note, Section
 from xsp_post.reports.cases import Case
 from xsp_post.reports.text import short_kernels, visible, visible_series
 from xsp_post.reports.verdict import CAUSES
-from xsp_post.schemas import units
+from xsp_post.tables.analyses.limits import groups_of
 
 EVENT_LIMIT = 3000  # per kind of lane
 BIN_COUNT = 1200

@@ -11,9 +11,9 @@ import pandas as pd
 from xsp_post.arrays.repeats import fold_with_targets, summed
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s
 from xsp_post.names.user_patterns import UserPattern
 from xsp_post.reports.pick import of_capture
-from xsp_post.schemas.units import format_bytes, format_bytes_per_s
 
 Row = dict[Any, Any]  # a row of the tree, by column
 Columns = dict[str, Any]  # arrays; of texts categoricals, which few rows are made into texts from

@@ -8,9 +8,9 @@ import pandas as pd
 
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports import cases
 from xsp_post.reports.facts import spread
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
 
 _UNKNOWN_OVERHEAD = "included, not measured: xsp-post run --levels M,ML,MLG measures it"
 _COLUMNS = ["quantity", "level", "n", "spread", "overhead"]

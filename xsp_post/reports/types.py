@@ -8,11 +8,11 @@ import altair as alt
 import pandas as pd
 
 from xsp_post.model.results import Results
+from xsp_post.model.schemas.units import format_ratio_percent
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import cases, theme
 from xsp_post.reports.blocks import Block, Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.text import shorten, visible, visible_series
-from xsp_post.schemas.units import format_ratio_percent
-from xsp_post.schemas.views import view_of
 
 TYPE_LIMIT = 8  # colours that can be distinguished; the rest is "other"
 _SOURCES = (("a05", "count_ratio", "layers"), ("a06", "latency_ratio", "latency"), ("a07", "allocated_ratio", "memory"))

@@ -12,17 +12,17 @@ from typing import Any
 import pandas as pd
 from rich.text import Text
 
-from xsp_post.analyses.limits import NOT_RECORDED, CauseRow, Limit, counted_work_of
+from xsp_post.tables.analyses.limits import NOT_RECORDED, CauseRow, Limit, counted_work_of
 
-from xsp_post.analyses.limits import find_limit, largest_causes, lead_in, lead_out, work_of  # isort: skip
+from xsp_post.tables.analyses.limits import find_limit, largest_causes, lead_in, lead_out, work_of  # isort: skip
 from xsp_post.base.text_safety import shown
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 from xsp_post.reports import cases
 from xsp_post.reports.facts import Device, device_of
 from xsp_post.reports.text import short_kernel, visible
 from xsp_post.reports.verdict_captures import captures_of, main_captures, own_verdicts
-from xsp_post.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 
 WORDS = {
     "compute": "compute-bound",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from xsp_post.analyses.ranks import are_one_job
 from xsp_post.model.results import Results, core_frame, frame_or_empty
 from xsp_post.reports import cases
+from xsp_post.tables.analyses.ranks import are_one_job
 
 
 def main_captures(results: Results) -> list[int] | None:

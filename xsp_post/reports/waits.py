@@ -7,17 +7,17 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from xsp_post.analyses.advice import advise
-from xsp_post.analyses.limits import Limit, in_scope
 from xsp_post.arrays.repeats import summed
 from xsp_post.model.results import Results
+from xsp_post.model.schemas.units import format_count, format_ns
+from xsp_post.model.schemas.views import view_of
 from xsp_post.reports import theme, verdict
 from xsp_post.reports import why as report
 from xsp_post.reports.blocks import Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.cases import Case
 from xsp_post.reports.text import visible
-from xsp_post.schemas.units import format_count, format_ns
-from xsp_post.schemas.views import view_of
+from xsp_post.tables.analyses.advice import advise
+from xsp_post.tables.analyses.limits import Limit, in_scope
 
 ROW_LIMIT = 100
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from xsp_post.analyses.limits import CauseRow, Limit, largest_causes
-from xsp_post.analyses.ranks import rank_sentence
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports.part import part_text
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
@@ -29,10 +28,11 @@ from xsp_post.reports.verdict import (
     word_of,
 )
 from xsp_post.reports.verdict_captures import main_captures, own_verdicts
-from xsp_post.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.tables.analyses.limits import CauseRow, Limit, largest_causes
+from xsp_post.tables.analyses.ranks import rank_sentence
 
 if TYPE_CHECKING:
-    from xsp_post.analyses.advice import Advice
+    from xsp_post.tables.analyses.advice import Advice
 
 CONCERNS = "concerns"
 SHORT_CAUSES = {
@@ -63,7 +63,7 @@ class Why:
 
 def why(results: Results, *, layer: str = "") -> Why:
     """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only."""
-    from xsp_post.analyses.advice import advise, why_none
+    from xsp_post.tables.analyses.advice import advise, why_none
 
     limit = main_limit(results)
     causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope else ()
@@ -200,7 +200,7 @@ def _idle_of(limit: Limit) -> str:
 def reach_of(one: Advice) -> str:
     """Whether the bound of an advice is the most that it saves; where no replay bounds it, it may be less than that, if
     the host also runs ahead."""
-    from xsp_post.analyses.advice import UNBOUND
+    from xsp_post.tables.analyses.advice import UNBOUND
 
     return CONCERNS if one.change in UNBOUND and one.replay_error_ratio is None else "at most"
 
@@ -208,7 +208,7 @@ def reach_of(one: Advice) -> str:
 def gain_of(one: Advice) -> str:
     """``at most 12.3 ms, 4.5 % of the time``, and the replay's error where a replay found it. Without a replay
     the time that a change concerns is no bound where other work moves up too."""
-    from xsp_post.analyses.advice import MORE
+    from xsp_post.tables.analyses.advice import MORE
 
     gain = f"{reach_of(one)} {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of {one.bound_of}"
     if one.bound_source == MORE:

@@ -39,8 +39,8 @@ from xsp_post.base.text_safety import shell_command
 from xsp_post.ingest.tables import NULL
 from xsp_post.model.capture import is_run_directory
 from xsp_post.model.results import Analysis, Results
-from xsp_post.schemas import TABLES, optional_columns
-from xsp_post.schemas.words import QUESTIONS
+from xsp_post.model.schemas import TABLES, optional_columns
+from xsp_post.model.schemas.words import QUESTIONS
 from xsp_post.store.layout import (
     INDEXED,
     LAYOUTS,

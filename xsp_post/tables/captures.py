@@ -10,7 +10,7 @@ from pandas.api.types import union_categoricals
 
 from xsp_post.base.findings import worst_first
 from xsp_post.model.results import Analysis, Results
-from xsp_post.schemas import TABLES, column_names
+from xsp_post.model.schemas import TABLES, column_names
 from xsp_post.tables.graph import FINDINGS, Graph
 
 # columns that number the rows of a table of one capture; in the tables of several the numbers go on

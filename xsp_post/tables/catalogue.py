@@ -14,26 +14,26 @@ from xsp_post.tables.graph import Step
 # One capture: its trace and the options → the core tables, still without `capture_id`.
 OF_CAPTURE = (
     Step("tree", "hierarchy:tree_and_findings", "trace options twin", finds="*"),
-    Step("threads", "tree_tables.columns:Threads", "tree"),
-    Step("nodes", "tree_tables.nodes:nodes_frame", "tree threads"),
-    Step("kernels", "tree_tables.kernels:kernels_frame", "tree threads"),
-    Step("iterations", "tree_tables.captures:iterations_frame", "tree"),
-    Step("layers", "tree_tables.layers:layers_frame", "tree"),
-    Step("memory_operations", "tree_tables.kernels:memory_operations_frame", "tree threads"),
-    Step("operations", "tree_tables.operations:operations_frame", "tree"),
-    Step("devices", "tree_tables.devices:devices_frame", "tree"),
+    Step("threads", "tables.core.columns:Threads", "tree"),
+    Step("nodes", "tables.core.nodes:nodes_frame", "tree threads"),
+    Step("kernels", "tables.core.kernels:kernels_frame", "tree threads"),
+    Step("iterations", "tables.core.captures:iterations_frame", "tree"),
+    Step("layers", "tables.core.layers:layers_frame", "tree"),
+    Step("memory_operations", "tables.core.kernels:memory_operations_frame", "tree threads"),
+    Step("operations", "tables.core.operations:operations_frame", "tree"),
+    Step("devices", "tables.core.devices:devices_frame", "tree"),
     Step("balance", "model.tree:balance", "tree"),
-    Step("own_collectives", "tree_tables.collectives:own_collectives", "tree kernels"),
+    Step("own_collectives", "tables.core.collectives:own_collectives", "tree kernels"),
     Step("dependencies", "replay.waits:dependencies_of", "tree"),
-    Step("execution_candidates", "tree_tables.inferred:candidates_frame", "tree"),
-    Step("inferred", "tree_tables.inferred:inferred_frame", "tree"),
-    Step("captures", "tree_tables.captures:captures_frame", "tree iterations"),
-    Step("operators kernel_work", "tree_tables.operators:operator_frames", "tree"),
-    Step("paths idle_causes device_windows idle", "tree_tables.idle:idle_tables", "tree wanted"),
-    Step("memory_devices memory memory_timeline", "tree_tables.memory:memory_frames", "tree threads",
+    Step("execution_candidates", "tables.core.inferred:candidates_frame", "tree"),
+    Step("inferred", "tables.core.inferred:inferred_frame", "tree"),
+    Step("captures", "tables.core.captures:captures_frame", "tree iterations"),
+    Step("operators kernel_work", "tables.core.operators:operator_frames", "tree"),
+    Step("paths idle_causes device_windows idle", "tables.core.idle:idle_tables", "tree wanted"),
+    Step("memory_devices memory memory_timeline", "tables.core.memory:memory_frames", "tree threads",
          finds="memory-released-earlier memory-owner-unknown memory-release-missing memory-events-missing "
                "memory-of-driver", recorded="allocations"),
-    Step("gpu_samples gpu_timeline", "tree_tables.gpu_samples:gpu_sample_frames", "tree",
+    Step("gpu_samples gpu_timeline", "tables.core.gpu_samples:gpu_sample_frames", "tree",
          finds="gpu-samples-few gpu-clock-fell", recorded="samples"),
 )  # fmt: skip
 
@@ -42,7 +42,9 @@ _OF_REPLAY = "captures kernels memory_operations iterations layers dependencies"
 
 def _of_paper(module: str, tables: str, recorded: str = "", finds: str = "") -> tuple[Step, ...]:
     """The analyses of one module, each made of the same inputs by the function of its name."""
-    return tuple(Step(name, f"analyses.{module}:{name}", "inputs", "", finds, recorded) for name in tables.split())
+    return tuple(
+        Step(name, f"tables.analyses.{module}:{name}", "inputs", "", finds, recorded) for name in tables.split()
+    )
 
 
 ANALYSES = (
@@ -59,29 +61,31 @@ ANALYSES = (
     *_of_paper("model_tables", "a15", "kernels"),
     *_of_paper("evaluation", "workload_summary"),
     *_of_paper("model_tables", "optimal_batch throughput_scalability", "iterations batch"),
-    Step("stages", "analyses.evaluation:stages_table", "inputs", recorded="layers"),
+    Step("stages", "tables.analyses.evaluation:stages_table", "inputs", recorded="layers"),
     *_of_paper("evaluation", "roofs", "gpu"),
     *_of_paper("model_tables", "model_roofline", "kernels counters"),
     *_of_paper("phase_tables", "training_phases", "kernels"),
     *_of_paper("rank_tables", "rank_layers", "layers"),
-    Step("cases", "analyses.evaluation:cases_table", "inputs"),
+    Step("cases", "tables.analyses.evaluation:cases_table", "inputs"),
 )
 
 # The captures of one workload (or a store, or a part of a recording) → everything else.
 OF_WORKLOAD = (
-    Step("overhead", "reconcile:overhead_and_findings", reads="captures iterations layers kernels nodes findings",
+    Step("overhead", "tables.reconcile:overhead_and_findings",
+         reads="captures iterations layers kernels nodes findings",
          finds="layers-unmatched layers-overlap layer-sum-exceeds-model levels-one-process overhead-negative "
                "overhead-not-shown kernels-differ-between-runs"),
     Step("kernel_metrics counter_join", "counters.join:tables", "kernels nodes counters devices captures", finds="*"),
     Step("kernel_metrics", "counters.join:no_metrics"),
     Step("collectives", "replay.collectives:across_ranks", "own_collectives"),
     Step("replays critical_path", "replay.tables:replay_frames", reads=_OF_REPLAY),
-    Step("inputs", "analyses.inputs:inputs_and_findings", "options",
+    Step("inputs", "tables.analyses.inputs:inputs_and_findings", "options",
          reads="captures iterations layers kernels kernel_metrics kernel_work devices",
          finds="only-warmup-iterations layers-of-kernel-run-only kernels-outside-iterations launches-unmatched "
                "counters-partial work-from-shapes work-from-shapes-partial peaks-unknown"),
     *ANALYSES,
-    Step("ranks", "analyses.ranks:ranks_of", reads="captures devices kernels memory_operations", recorded="ranks"),
+    Step("ranks", "tables.analyses.ranks:ranks_of", reads="captures devices kernels memory_operations",
+         recorded="ranks"),
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from xsp_post.base.findings import Finding, from_frame, to_frame, worst_first
 from xsp_post.model.results import Analysis, Results, finite
-from xsp_post.schemas import TABLES
+from xsp_post.model.schemas import TABLES
 
 FINDINGS = "findings"
 _LEAST = ("captures",)  # whatever reads tables reads those of captures, not those of a batch

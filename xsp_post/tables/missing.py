@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xsp_post.model.results import Results, core_frame
-from xsp_post.schemas import TABLES
+from xsp_post.model.schemas import TABLES
 from xsp_post.tables.catalogue import OF_CAPTURE, OF_WORKLOAD, find
 
 _RECORD = {

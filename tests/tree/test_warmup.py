@@ -1,0 +1,99 @@
+"""Which leading executions are warm-up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xsp_post.tree.warmup import SLOW_START_RATIO, mark_warmup
+
+
+def marked(latency, *, phase=None, said=None, loading=None):
+    count = len(latency)
+    none = np.zeros(count, bool)
+    warm, findings = mark_warmup(
+        np.array(latency, np.int64),
+        np.array(phase if phase is not None else ["forward"] * count, object),
+        none if said is None else np.array(said, bool),
+        none if loading is None else np.array(loading, bool),
+    )
+    return warm.tolist(), {one.code: one.count for one in findings}
+
+
+@pytest.mark.parametrize(
+    ("latency", "count"),
+    [
+        ([300, 200, 100, 100, 100], 2),
+        ([131, 100, 100, 100], 1),
+        ([130, 100, 100, 100], 0),  # 1.3 times as long is not longer than that
+        ([100, 300, 100, 100], 0),  # it does not lead
+        ([300, 100, 300, 100, 100], 1),  # neither does the second slow one
+        ([900, 500, 100, 100], 2),
+        ([900, 500, 100], 1),  # of the last two none: the median is of one alone
+        ([900, 100], 0),
+        ([900], 0),
+        ([], 0),
+        ([200, 100, 180, 100, 180], 1),  # the median of what follows is 140
+        ([180, 100, 180, 100, 180], 0),
+    ],
+)
+def test_slow_leading_executions_are_warm_up(latency, count):
+    warm, codes = marked(latency)
+    assert warm == [position < count for position in range(len(latency))]
+    assert codes.get("warmup-detected", 0) == count
+    assert ("one-iteration" in codes) == (len(latency) - count == 1)
+
+
+def test_the_median_is_of_what_follows_and_of_the_same_phase():
+    slow_forward = [300, 1000, 100, 1000, 100, 1000, 100, 1000]
+    phases = ["forward", "backward"] * 4
+    assert marked(slow_forward, phase=phases)[0] == [True, *[False] * 7]
+    assert marked([500, 100, 90, 100])[0] == [True, False, False, False]
+
+
+def test_executions_that_load_code_are_warm_up_until_all_that_follow_do():
+    assert marked([100] * 5, loading=[1, 1, 0, 0, 0])[0] == [True, True, False, False, False]
+    assert marked([100] * 5, loading=[0, 1, 0, 0, 0])[0] == [False] * 5
+    assert marked([100] * 5, loading=[1, 1, 1, 1, 1])[0] == [False] * 5
+    assert marked([100] * 5, loading=[1, 1, 1, 1, 0])[0] == [True, True, True, False, False]
+    assert marked([400, 100, 100, 100], loading=[0, 1, 0, 0])[0] == [True, True, False, False]
+
+
+def test_a_phase_that_names_its_warm_up_means_the_rest_to_be_measured():
+    assert marked([900, 800, 100, 100, 100], said=[1, 0, 0, 0, 0]) == ([True, False, False, False, False], {})
+    # not so where code was loaded; and another phase says nothing of this one
+    assert marked([900, 800, 100, 100, 100], said=[1, 0, 0, 0, 0], loading=[0, 1, 0, 0, 0])[0][:2] == [True, True]
+    phases = ["forward"] * 4 + ["backward"] * 2
+    assert marked([900, 100, 100, 100, 50, 50], phase=phases, said=[0, 0, 0, 0, 1, 0])[0] == [
+        True, False, False, False, True, False,
+    ]  # fmt: skip
+    assert marked([5, 5, 5], said=[1, 1, 1]) == ([True] * 3, {})
+    assert marked([5, 5, 5], said=[1, 1, 0])[1] == {"one-iteration": 1}
+
+
+@given(
+    st.lists(st.tuples(st.integers(50, 400), st.integers(0, 1), st.integers(0, 1), st.integers(0, 3)), max_size=12),
+)
+def test_warm_up_leads_its_phase_and_leaves_something_to_measure(rows):
+    latency, phase, loading, said = ([row[k] for row in rows] for k in range(4))
+    said = [one == 3 for one in said]
+    warm, codes = marked(latency, phase=phase, said=said, loading=loading)
+    assert codes.get("warmup-detected", 0) == sum(warm) - sum(said)
+    for one in set(phase):
+        mine = [k for k in range(len(rows)) if phase[k] == one and not said[k]]
+        leading = next((i for i, k in enumerate(mine) if not warm[k]), len(mine))
+        assert not any(warm[k] for k in mine[leading:]) and len(mine) - leading >= min(len(mine), 2)
+        names_it = any(said[k] for k in range(len(rows)) if phase[k] == one)
+        for i, k in enumerate(mine[:-2]):
+            rest = mine[i + 1 :]
+            slow = not names_it and latency[k] > SLOW_START_RATIO * sorted_median([latency[r] for r in rest])
+            loads = loading[k] and not all(loading[r] for r in rest)
+            if i <= leading:
+                assert warm[k] == bool(slow or loads)
+
+
+def sorted_median(values):
+    values = sorted(values)
+    return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2

@@ -1,0 +1,187 @@
+"""Units and their scaling, done only here. Tables hold ns, bytes, flop; people read ms, MiB, Gflop.
+
+Every function takes a number in the unit its column suffix states (`schemas.base`) and gives text with
+its unit. Unknown values (NaN, None, pandas.NA) give ``UNKNOWN``, never 0. Prefixes of time, flop and
+counts are decimal; of bytes binary and named so (KiB = 1024 B), because the paper's own "MB" meant
+four different things (docs/paper.md, E4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from xsp_post.model.schemas.base import unit_of
+
+UNKNOWN = "–"
+_DIGITS = 3  # significant ones
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+GIGA = 10**9
+TERA = 10**12
+
+# what a time on a command line may be written in
+TIME_UNITS = {"ns": 1, "us": NS_PER_US, "µs": NS_PER_US, "ms": NS_PER_MS, "s": NS_PER_S}
+_NS = ((1, "ns"), (NS_PER_US, "µs"), (NS_PER_MS, "ms"), (NS_PER_S, "s"))
+_BYTES = ((1, "B"), (KIB, "KiB"), (MIB, "MiB"), (GIB, "GiB"), (1 << 40, "TiB"))
+_DECIMAL = ((1, ""), (10**3, "k"), (10**6, "M"), (10**9, "G"), (10**12, "T"), (10**15, "P"), (10**18, "E"))
+
+
+def _is_unknown(value: Any) -> bool:
+    if value is None:
+        return True
+    try:
+        return math.isnan(value)
+    except TypeError:  # pandas.NA refuses to be a float
+        return True
+
+
+def _digits(value: float, digits: int) -> str:
+    """``value`` with ``digits`` significant digits, but whole digits never dropped (1234 stays 1234)."""
+    whole = len(str(int(abs(value)))) if abs(value) >= 1 else 1
+    return f"{value:.{max(digits - whole, 0)}f}"
+
+
+def _scaled(value: Any, scale: tuple[tuple[int, str], ...], digits: int, *, whole_at_base: bool) -> str:
+    if _is_unknown(value):
+        return UNKNOWN
+    number = float(value)
+    if math.isinf(number):
+        return "∞" if number > 0 else "-∞"
+    position = 0
+    for index, (factor, _) in enumerate(scale):
+        # A value that would be *printed* as the next prefix takes the next prefix: 999.96 µs is 1.00 ms.
+        if float(f"{abs(number) / factor:.{digits}g}") >= 1:
+            position = index
+    factor, unit = scale[position]
+    if position == 0 and whole_at_base and number == int(number):
+        text = str(int(number))
+    else:
+        text = _digits(number / factor, digits)
+    return f"{text} {unit}".rstrip()
+
+
+def format_ns(value: Any) -> str:
+    """Nanoseconds as text in ns, µs, ms or s: 1_234_567 → "1.23 ms"."""
+    return _scaled(value, _NS, _DIGITS, whole_at_base=True)
+
+
+def format_bytes(value: Any) -> str:
+    """Bytes as text with binary prefixes: 1_572_864 → "1.50 MiB"."""
+    return _scaled(value, _BYTES, _DIGITS, whole_at_base=True)
+
+
+def format_bytes_per_s(value: Any) -> str:
+    """Bytes per second with decimal prefixes, as data sheets print bandwidth: 900e9 → "900 GB/s"."""
+    return _with_unit(value, "B/s")
+
+
+def format_flop(value: Any) -> str:
+    """Floating-point operations: 77.42e9 → "77.4 Gflop"."""
+    return _with_unit(value, "flop")
+
+
+def format_flop_per_s(value: Any) -> str:
+    """Arithmetic throughput: 12.8e12 → "12.8 Tflop/s"."""
+    return _with_unit(value, "flop/s")
+
+
+def format_flop_per_byte(value: Any) -> str:
+    """Arithmetic intensity, never prefixed: 17.444 → "17.4 flop/B"."""
+    text = _scaled(value, ((1, ""),), _DIGITS, whole_at_base=False)
+    return text if text == UNKNOWN else f"{text} flop/B"
+
+
+def format_hz(value: Any) -> str:
+    """Clock frequency: 1.53e9 → "1.53 GHz"."""
+    return _with_unit(value, "Hz")
+
+
+def format_inputs_per_s(value: Any) -> str:
+    """Throughput of a model: 930.74 → "930.7 inputs/s"."""
+    text = _scaled(value, ((1, ""),), 4, whole_at_base=False)
+    return text if text == UNKNOWN else f"{text} inputs/s"
+
+
+def _with_unit(value: Any, unit: str) -> str:
+    text = _scaled(value, _DECIMAL, _DIGITS, whole_at_base=True)
+    if text == UNKNOWN:
+        return text
+    number, _, prefix = text.partition(" ")
+    return f"{number} {prefix}{unit}"
+
+
+def format_ratio_percent(value: Any, decimals: int = 1) -> str:
+    """A ratio as percent: 0.3088 → "30.9 %"; a positive share too small to print is "<0.1 %"."""
+    if _is_unknown(value):
+        return UNKNOWN
+    percent = float(value) * 100
+    if math.isinf(percent):
+        return "∞ %" if percent > 0 else "-∞ %"
+    smallest = 10.0**-decimals
+    if 0 < percent < smallest / 2:
+        return f"<{smallest:.{decimals}f} %"
+    text = f"{percent:.{decimals}f} %"
+    return text[1:] if text.startswith("-") and float(text[1:-2]) == 0 else text  # never "-0.0 %"
+
+
+def format_ratio_interval(low: float, high: float) -> str:
+    """An interval of relative differences, ``−3.0 % … +5.0 %``. Below −100 % a time would be negative: an interval
+    that reaches from there to beyond zero is noise, and its ends tell nothing."""
+    if low < -1 and high > 0:
+        return "too uncertain to say"
+    ends = (max(low, -1.0), max(high, -1.0))
+    return " … ".join(("+" if end > 0 else "−" if end < 0 else "") + format_ratio_percent(abs(end)) for end in ends)
+
+
+def format_count(value: Any) -> str:
+    """A count with thousands separators: 1000000 → "1,000,000"; fractions of a count keep one decimal."""
+    if _is_unknown(value):
+        return UNKNOWN
+    number = float(value)
+    if math.isinf(number):
+        return "∞" if number > 0 else "-∞"
+    return f"{int(value):,}" if number == int(number) else f"{number:,.1f}"
+
+
+_BY_UNIT: dict[str, Callable[[Any], str]] = {
+    "ns": format_ns,
+    "B": format_bytes,
+    "flop": format_flop,
+    "flop/s": format_flop_per_s,
+    "B/s": format_bytes_per_s,
+    "flop/B": format_flop_per_byte,
+    "inputs/s": format_inputs_per_s,
+    "Hz": format_hz,
+}
+
+
+def formatter_of(column: str) -> Callable[[Any], str] | None:
+    """The formatter that a column's suffix asks for; None for text, ids, indexes and flags.
+
+    ``_ratio`` columns are percent on screen, ``_count`` columns get separators.
+    """
+    if column.startswith("is_"):
+        return None
+    if column.endswith("_ratio"):
+        return format_ratio_percent
+    if column.endswith("_count"):
+        return format_count
+    return _BY_UNIT.get(unit_of(column))
+
+
+def format_operations(kernel_count: int, copy_count: int, graph_count: int) -> str:
+    """Device operations by kind, those that there are: ``849 kernels, 1,335 copies and memsets``."""
+    kinds = (
+        (kernel_count, "kernel", "kernels"),
+        (copy_count, "copy or memset", "copies and memsets"),
+        (graph_count, "graph execution", "graph executions"),
+    )
+    said = [f"{format_count(count)} {one if count == 1 else many}" for count, one, many in kinds if count]
+    return ", ".join(said) or "no device operation"

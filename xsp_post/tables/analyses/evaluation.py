@@ -1,0 +1,152 @@
+"""The paper's evaluation beside A1…A15: cases, summary, stages, roofs (paper, §IV)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.statistics import rest_of
+from xsp_post.hardware.peaks import PIPES
+from xsp_post.tables.analyses.frames import FloatArray, IntArray, divide, group_sum, picked, shaped, text_codes
+from xsp_post.tables.analyses.inputs import Inputs
+from xsp_post.tables.analyses.layer_tables import STAGES, layers_only, measured_layers, stages
+from xsp_post.tables.analyses.model_tables import captured, kernel_counts
+
+_MILLISECOND_NS = 1_000_000
+# The paper counts TensorFlow's Conv2D and DepthwiseConv2dNative; torch has Conv1d … ConvTranspose3d, aten::conv2d
+# and cudnn_convolution. BatchNorm and the like have no "conv" in their name.
+_CONVOLUTION = "conv"
+
+
+def cases_table(inputs: Inputs) -> pd.DataFrame:
+    """Which capture each number of a case is taken from."""
+    frame = inputs.cases.frame
+    case = np.arange(len(frame))
+    rows = inputs.cases.iterations
+    measured = rows[rows["is_model"] & rows["is_measured"]]
+    return shaped(
+        "cases",
+        {
+            **{str(name): frame[name].to_numpy() for name in frame.columns},
+            **inputs.case_columns(case),
+            "iteration_count": np.bincount(measured["case_index"], minlength=len(frame)),
+        },
+    )
+
+
+def workload_summary(inputs: Inputs) -> pd.DataFrame:
+    """Counts and shares that the paper states in its text, one row per case."""
+    frame, count = inputs.cases.frame, len(inputs.cases)
+    layers = picked(inputs.layers.frame, measured_layers(inputs))
+    case, latency = layers["case_index"].to_numpy(np.int64), layers["latency_ns"].to_numpy()
+    code, types = text_codes(layers["layer_type"])
+    is_convolution = np.array([_CONVOLUTION in str(text).lower() for text in types], bool)[code]
+    kernels = inputs.kernels.frame
+    kernel_case = kernels["case_index"].to_numpy(np.int64)
+    is_short = kernels["latency_ns"].to_numpy() < _MILLISECOND_NS
+    kernel_latency = inputs.by_case[0].latency_ns
+    has_kernels, has_layers = inputs.has_kernels, np.bincount(case, minlength=count) > 0
+    layer_latency = np.where(has_layers, group_sum(case, latency, count), np.nan)
+    layer_total = inputs.layers.totals_ns(inputs.layers.frame["case_index"].to_numpy(np.int64), count)
+    return shaped(
+        "workload_summary",
+        {
+            **inputs.case_columns(np.arange(count)),
+            "workload_name": frame["workload_name"].to_numpy(),
+            "model_latency_ns": inputs.model_latency_ns,
+            "layer_latency_ns": layer_latency,
+            "layer_total_ns": layer_total,
+            "layer_rest_ns": rest_of(layer_total, layer_latency),
+            "layer_count": captured(np.bincount(case, minlength=count), has_layers),
+            "layer_under_1ms_count": captured(
+                np.bincount(case[latency < _MILLISECOND_NS], minlength=count), has_layers
+            ),
+            "kernel_latency_ns": np.where(has_kernels, kernel_latency, np.nan),
+            **kernel_counts(inputs),
+            "kernel_under_1ms_count": captured(np.bincount(kernel_case[is_short], minlength=count), has_kernels),
+            "gpu_latency_ratio": divide(inputs.kernels.total_ns, inputs.model_latency_ns),
+            "convolution_latency_ratio": convolution_ratio(case, latency, is_convolution, count),
+        },
+    )
+
+
+def convolution_ratio(case: IntArray, latency_ns: FloatArray, is_convolution: np.ndarray, count: int) -> FloatArray:
+    """Σ latency of convolution layers ÷ Σ latency of all layers (Table VIII), per case; NaN without layers."""
+    part = group_sum(case, np.where(is_convolution, latency_ns, 0.0), count)
+    return divide(part, group_sum(case, latency_ns, count))
+
+
+def stages_table(inputs: Inputs) -> pd.DataFrame:
+    """Latency, allocation, flop and DRAM traffic of each third of the layers, and which third dominates."""
+    rows = measured_layers(inputs)
+    rows = rows[layers_only(inputs, rows)]
+    layers = picked(inputs.layers.frame, rows)
+    case = layers["case_index"].to_numpy(np.int64)
+    present = np.unique(case)
+    group = np.searchsorted(present, case) * 3 + stages(case)
+    count = 3 * len(present)
+    work = inputs.by_layer[0].take(rows)
+    sums: dict[str, FloatArray] = {
+        "latency": group_sum(group, layers["latency_ns"].to_numpy(), count),
+        "allocated": group_sum(group, layers["allocated_bytes"].to_numpy(), count),
+        "flop": group_sum(group, work.flop, count),
+        "dram": group_sum(group, work.dram_bytes, count),
+    }
+    names = pd.Index(STAGES, dtype="object")
+    columns: dict[str, Any] = {
+        **inputs.case_columns(np.repeat(present, 3)),
+        "stage": pd.Categorical.from_codes(np.tile(np.arange(3), len(present)), categories=names),
+        "layer_count": np.bincount(group, minlength=count),
+        "latency_ns": sums["latency"],
+        "allocated_bytes": sums["allocated"],
+        "total_flop": sums["flop"],
+        "dram_bytes": sums["dram"],
+    }
+    columns |= {f"is_dominant_{name}": _is_largest_of_three(values) for name, values in sums.items()}
+    return shaped("stages", columns)
+
+
+def _is_largest_of_three(values: FloatArray) -> np.ndarray:
+    thirds = np.nan_to_num(values, nan=-np.inf).reshape(-1, 3)
+    largest = np.zeros(thirds.shape, dtype=bool)
+    largest[np.arange(len(thirds)), thirds.argmax(axis=1)] = True
+    return (largest & np.isfinite(thirds)).ravel()
+
+
+def roofs(inputs: Inputs) -> pd.DataFrame:
+    """Every known peak of every GPU of the workload, with the ideal intensity it implies (Table VII)."""
+    rows: list[tuple[str, str, float, float | None, float | None, str, str]] = []
+    seen: set[str] = set()
+    for index, peaks in inputs.peaks.items():
+        name = str(inputs.cases.frame["gpu_name"].iloc[index])
+        if peaks is None or name in seen:
+            continue
+        seen.add(name)
+        rows += [
+            (
+                name,
+                pipe,
+                peaks.flop_per_s[pipe],
+                peaks.memory_bandwidth_bytes_per_s,
+                peaks.ideal_intensity(pipe),
+                peaks.origin,
+                peaks.source,
+            )
+            for pipe in PIPES
+            if pipe in peaks.flop_per_s
+        ]
+    columns = (
+        "gpu_name",
+        "pipe",
+        "peak_flop_per_s",
+        "memory_bandwidth_bytes_per_s",
+        "ideal_intensity_flop_per_byte",
+        "origin",
+        "source",
+    )
+    frame = pd.DataFrame(rows, columns=list(columns))
+    return shaped(
+        "roofs", {name: frame[name].to_numpy(dtype=np.float64 if name in columns[2:5] else object) for name in columns}
+    )

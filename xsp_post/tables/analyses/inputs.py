@@ -1,0 +1,238 @@
+"""The input of all analyses: cases, matched layers, matched kernels, roofs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.processes import summarise_repeats
+from xsp_post.arrays.statistics import summarise_groups
+from xsp_post.base.findings import Finding, finding
+from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
+from xsp_post.model import options as user
+from xsp_post.model.results import Results, core_frame
+from xsp_post.tables.analyses.cases import Cases, find_cases
+from xsp_post.tables.analyses.frames import IntArray, dense, divide, text_codes
+from xsp_post.tables.analyses.kernel_rows import KernelRows, kernel_rows
+from xsp_post.tables.analyses.layer_rows import LayerRows, layer_rows
+from xsp_post.tables.analyses.options import Options
+from xsp_post.tables.analyses.roofline import Work, aggregate
+from xsp_post.tables.analyses.shape_work import BACKWARD, PHASES
+from xsp_post.tables.analyses.windows import Windows, windows_of
+
+
+@dataclass
+class Inputs:
+    """Everything the analyses are pure functions of."""
+
+    options: Options
+    cases: Cases
+    layers: LayerRows
+    kernels: KernelRows
+    peaks: dict[int, Peaks | None]  # per case
+    model_summary: pd.DataFrame  # `processes.summarise_repeats` of the model latency, one row per case
+    by_layer: tuple[Work, Work] = field(init=False)  # kernels summed per row of layers.frame
+    by_case: tuple[Work, Work] = field(init=False)  # kernels summed per case
+    layer_of_kernel: IntArray = field(init=False)  # row of layers.frame of each kernel row, −1 none
+    findings: list[Finding] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        frame, layers = self.kernels.frame, self.layers.frame
+        case = frame["case_index"].to_numpy(np.int64)
+        self.layer_of_kernel = self.layers.rows_of(case, frame["layer_index"].to_numpy(np.int64))
+        self.by_layer = aggregate(
+            self.kernels.work, self.layer_of_kernel, len(layers), layers["case_index"].to_numpy(np.int64)
+        )
+        sums = aggregate(self.kernels.work, case, len(self.cases), np.arange(len(self.cases)))
+        self.by_case = (self._with_unplaced(sums[0]), self._with_unplaced(sums[1]))
+
+    def _with_unplaced(self, work: Work) -> Work:
+        """Work from shapes covers less of a case where kernels without a launch may belong to it, too."""
+        whole = self.kernel_time_ns + self.kernels.unplaced_ns
+        share = np.where(self.analytic_cases & (whole > 0), divide(self.kernel_time_ns, whole), 1.0)
+        return replace(work, coverage_ratio=work.coverage_ratio * share)
+
+    @cached_property
+    def kernel_time_ns(self) -> np.ndarray:
+        """Kernel latency per case."""
+        case = self.kernels.frame["case_index"].to_numpy(np.int64)
+        latency = np.nan_to_num(self.kernels.frame["latency_ns"].to_numpy())
+        return np.bincount(case, weights=latency, minlength=len(self.cases))
+
+    @cached_property
+    def kernels_by_name(self) -> tuple[IntArray, IntArray]:
+        """Group of each kernel row, by case and name, and each group's first row."""
+        frame = self.kernels.frame
+        return dense(frame["case_index"].to_numpy(np.int64), text_codes(frame["name"])[0])
+
+    @cached_property
+    def has_kernels(self) -> np.ndarray:
+        """Which cases have kernels captured: bool (cases,)."""
+        return np.bincount(self.kernels.frame["case_index"].to_numpy(np.int64), minlength=len(self.cases)) > 0
+
+    @cached_property
+    def windows(self) -> dict[str, Windows]:
+        """The executions of each case together, for the role ``model`` and the role ``kernel``."""
+        rows = self.cases.iterations
+        return {
+            role: windows_of(rows, (rows[f"is_{role}"] & rows["is_measured"]).to_numpy(bool), len(self.cases))
+            for role in ("model", "kernel")
+        }
+
+    @property
+    def pace_ns(self) -> np.ndarray:
+        """How often an execution is done: of overlapping ones the period, else the latency. Shape (cases,)."""
+        found = self.windows["model"]
+        use = found.is_overlapping & ~np.isnan(found.period_ns)
+        return np.where(use, found.period_ns, self.model_latency_ns)
+
+    @property
+    def model_latency_ns(self) -> np.ndarray:
+        """Trimmed mean per case, NaN without iterations. Shape (cases,)."""
+        return self.model_summary["trimmed_mean"].to_numpy()
+
+    @cached_property
+    def longest_kernels(self) -> tuple[IntArray, IntArray]:
+        """Rows of layers.frame that have kernels, and for each the row of kernels.frame of its longest launch."""
+        inside = np.flatnonzero(self.layer_of_kernel >= 0)
+        latency = self.kernels.frame["latency_ns"].to_numpy()[inside]
+        descending = inside[np.argsort(-latency, kind="stable")]
+        longest = np.full(len(self.layers.frame), -1, np.int64)
+        # Written from the shortest up, so that the longest (of equals the first) is what stays.
+        longest[self.layer_of_kernel[descending[::-1]]] = descending[::-1]
+        rows = np.flatnonzero(longest >= 0)
+        return rows, longest[rows]
+
+    @cached_property
+    def shown_kernels(self) -> IntArray:
+        """Rows of kernels.frame that A8 and A9 show: all, or of a case with too many launches the longest."""
+        frame, options = self.kernels.frame, self.options
+        case = frame["case_index"].to_numpy(np.int64)
+        count = np.bincount(case) if len(case) else np.zeros(0, np.int64)
+        if not (count > options.kernel_row_limit).any():
+            return np.arange(len(frame))
+        order = np.lexsort((-frame["latency_ns"].to_numpy(), case))
+        start = np.concatenate(([0], np.cumsum(count)[:-1]))
+        rank = np.arange(len(order)) - start[case[order]]
+        limit = np.where(count > options.kernel_row_limit, options.kernel_row_keep, count)
+        return np.sort(order[rank < limit[case[order]]]).astype(np.int64)
+
+    def case_columns(self, case: IntArray) -> dict[str, Any]:
+        """case_index, batch_size and phase of each row."""
+        phases = pd.Categorical(self.cases.frame["phase"])
+        ranks = pd.Categorical(self.cases.frame["rank_name"])
+        return {
+            "case_index": case,
+            "batch_size": self.cases.frame["batch_size"].to_numpy()[case],
+            "phase": pd.Categorical.from_codes(phases.codes[case], categories=phases.categories),
+            "rank_name": pd.Categorical.from_codes(ranks.codes[case], categories=ranks.categories),
+        }
+
+    @cached_property
+    def analytic_cases(self) -> np.ndarray:
+        """Which cases' work is from shapes: bool (cases,)."""
+        case = self.kernels.frame["case_index"].to_numpy(np.int64)
+        return np.bincount(case, weights=self.kernels.is_analytic, minlength=len(self.cases)) > 0
+
+    @cached_property
+    def training_cases(self) -> np.ndarray:
+        """Which cases are training steps: some kernel is backward, or the phase says so. bool (cases,)."""
+        case = self.kernels.frame["case_index"].to_numpy(np.int64)
+        has_backward = np.bincount(case, weights=self.kernels.phase == BACKWARD, minlength=len(self.cases)) > 0
+        words = self.cases.frame["phase"].astype(str).str.contains("train|backward", case=False)
+        return has_backward | words.to_numpy(bool)
+
+    def latency_by_phase(self, group: IntArray, count: int) -> dict[str, np.ndarray]:
+        """Kernel latency of groups of kernel rows (−1 none) per phase; NaN where no phases of the case are known."""
+        case = self.kernels.frame["case_index"].to_numpy(np.int64)
+        case_has_phases = np.bincount(case, weights=self.kernels.phase > 0, minlength=len(self.cases)) > 0
+        latency, columns = self.kernels.frame["latency_ns"].to_numpy(), {}
+        if not case_has_phases.any():
+            return {f"{name}_kernel_ns": np.full(count, np.nan) for name in PHASES[1:4]}
+        known = (group >= 0) & case_has_phases[case] if len(case) else np.zeros(0, bool)
+        has_phases = np.bincount(group[known], minlength=count) > 0
+        for code, name in enumerate(PHASES):
+            if name in ("forward", "backward", "optimizer"):
+                mine = known & (self.kernels.phase == code)
+                sums = np.bincount(group[mine], weights=np.nan_to_num(latency[mine]), minlength=count)
+                columns[f"{name}_kernel_ns"] = np.where(has_phases, sums, np.nan)
+        return columns
+
+    def over_iterations(self, column: str, role: str) -> np.ndarray:
+        """Trimmed mean of a column of cases.iterations over the measured ones of a role, per case."""
+        rows = self.cases.iterations
+        chosen = (rows[f"is_{role}"] & rows["is_measured"]).to_numpy().astype(bool)
+        group = np.where(chosen, rows["case_index"].to_numpy(np.int64), -1)
+        values = rows[column].to_numpy(np.float64)
+        summary = summarise_groups(values, group, len(self.cases), self.options.trim_ratio)
+        return summary["trimmed_mean"].to_numpy()
+
+
+def inputs_and_findings(results: Results, options: user.Options) -> tuple[Inputs, list[Finding]]:
+    """The inputs, and the list that they and the analyses add their findings to."""
+    inputs = prepare(results, Options.of(options))
+    return inputs, inputs.findings
+
+
+def prepare(results: Results, options: Options) -> Inputs:
+    """Read the core tables once and match everything that the analyses need."""
+    cases = find_cases(results)
+    layers = layer_rows(results, cases, options.trim_ratio)
+    kernels = kernel_rows(results, cases, layers, options)
+    rows = cases.iterations
+    measured = (rows["is_model"] & rows["is_measured"]).to_numpy().astype(bool)
+    group = np.where(measured, rows["case_index"].to_numpy(np.int64), -1)
+    model = summarise_repeats(
+        rows["latency_ns"].to_numpy(np.float64),
+        group,
+        rows["capture_id"].to_numpy(np.int64),
+        len(cases),
+        options.trim_ratio,
+    )
+    peaks, unknown = _peaks(results, cases, options)
+    inputs = Inputs(options, cases, layers, kernels, peaks, model)
+    inputs.findings = [*cases.findings, *layers.findings, *kernels.findings]
+    if kernels.has_counters or layers.frame["analytic_flop"].notna().any():
+        inputs.findings += unknown
+    return inputs
+
+
+def _peaks(results: Results, cases: Cases, options: Options) -> tuple[dict[int, Peaks | None], list[Finding]]:
+    """The roofs of each case: of the device its kernels (else layers, else model) ran on."""
+    devices = (
+        core_frame(
+            results,
+            "devices",
+            [
+                "capture_id",
+                "device_id",
+                "gpu_name",
+                "sm_count",
+                "clock_hz",
+                "memory_bandwidth_bytes_per_s",
+                "compute_capability",
+            ],
+        )
+        .drop_duplicates("capture_id")
+        .set_index("capture_id")
+    )
+    peaks: dict[int, Peaks | None] = {}
+    unknown: dict[str, int] = {}
+    for index, case in cases.frame.iterrows():  # a handful of rows
+        captures = [case[f"{role}_capture_id"] for role in ("kernel", "layer", "model")]
+        capture_id = next((c for c in captures if c in devices.index), None)
+        device = dict(devices.loc[capture_id]) if capture_id is not None else {}
+        device["gpu_name"] = device.get("gpu_name") or case["gpu_name"]
+        found = peaks_of_device(device, options.peaks)
+        peaks[int(index)] = found  # type: ignore[call-overload]
+        if found is None and device["gpu_name"]:
+            unknown[str(device["gpu_name"])] = unknown.get(str(device["gpu_name"]), 0) + 1
+    findings = [
+        finding("peaks-unknown", count=count, example=", ".join([name, *similar_names(name)[:5]]))
+        for name, count in unknown.items()
+    ]
+    return peaks, findings

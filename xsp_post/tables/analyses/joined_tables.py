@@ -1,0 +1,233 @@
+"""A11…A14: the tables that join layers and kernels (paper, Table I)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.statistics import rest_of
+from xsp_post.base.findings import finding
+from xsp_post.tables.analyses.frames import divide, picked, shaped, text_codes
+from xsp_post.tables.analyses.inputs import Inputs
+from xsp_post.tables.analyses.kernel_tables import coverage_columns, say_above_roof
+from xsp_post.tables.analyses.layer_rows import DEVICE_SOURCES
+from xsp_post.tables.analyses.layer_tables import layer_columns
+from xsp_post.tables.analyses.roofline import (
+    ANALYTIC,
+    COUNTER_SOURCES,
+    COUNTERS,
+    Work,
+    intensity_columns,
+    pipe_of_name,
+    timed_where,
+    utilisation,
+)
+
+
+def _cases_with_kernels(inputs: Inputs) -> np.ndarray:
+    """Rows of layers.frame in cases that have kernels at all."""
+    case = inputs.layers.frame["case_index"].to_numpy(np.int64)
+    return np.flatnonzero(inputs.has_kernels[case])
+
+
+def a11(inputs: Inputs) -> pd.DataFrame:
+    """A11: kernels summed per layer. A layer without kernels has kernel latency 0 and no intensity."""
+    rows = _cases_with_kernels(inputs)
+    total, covered = (work.take(rows) for work in inputs.by_layer)
+    chosen = picked(inputs.layers.frame, rows)
+    kernels = inputs.layer_of_kernel
+    count = np.bincount(kernels[kernels >= 0], minlength=len(inputs.layers.frame))[rows]
+    columns = intensity_columns(covered, inputs.peaks, inputs.options)
+    return shaped(
+        "a11",
+        {
+            **layer_columns(inputs, rows),
+            "shape_text": chosen["shape_text"].array,
+            "layer_latency_ns": chosen["latency_ns"].to_numpy(),
+            "kernel_latency_ns": total.latency_ns,
+            **_kernel_totals(inputs, rows, total.latency_ns),
+            "kernel_count": count,
+            **total.quantities(),
+            **columns,
+            "mfu_ratio": utilisation(covered, columns["pipe"], covered.latency_ns, inputs.peaks),
+            **coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows]),
+        },
+    )
+
+
+def _kernel_totals(inputs: Inputs, rows: np.ndarray, parts_ns: np.ndarray) -> dict[str, np.ndarray]:
+    """Kernel time of each layer trimmed as a total, and what it is more than the sum of its trimmed kernels."""
+    whole = inputs.kernels.layer_total_ns[rows]
+    whole = np.where(np.isnan(whole), parts_ns, whole)
+    return {"kernel_total_ns": whole, "kernel_rest_ns": rest_of(whole, parts_ns)}
+
+
+def a12(inputs: Inputs) -> pd.DataFrame:
+    """A12: the counters of each layer in execution order; no rows for cases without counters."""
+    rows = _cases_with_kernels(inputs)
+    case = inputs.layers.frame["case_index"].to_numpy(np.int64)[rows]
+    counted = np.flatnonzero(inputs.by_case[0].coverage_ratio > 0)
+    rows = rows[np.isin(case, counted)]
+    total = inputs.by_layer[0].take(rows)
+    source = coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows])["counter_source"]
+    return shaped(
+        "a12",
+        {
+            **layer_columns(inputs, rows),
+            "kernel_latency_ns": total.latency_ns,
+            **total.quantities(),
+            "counter_source": source,
+        },
+    )
+
+
+def _analytic_layers(inputs: Inputs) -> np.ndarray:
+    """Which rows of layers.frame lie in a case whose work is from shapes."""
+    return inputs.analytic_cases[inputs.layers.frame["case_index"].to_numpy(np.int64)]
+
+
+def a13(inputs: Inputs) -> pd.DataFrame:
+    """A13: what of each layer's latency was not kernels, by sum (the paper's) and by union; may be negative."""
+    rows = _cases_with_kernels(inputs)
+    rows = rows[inputs.layers.frame["sample_count"].to_numpy()[rows] > 0]
+    chosen = picked(inputs.layers.frame, rows)
+    latency = chosen["latency_ns"].to_numpy()
+    kernel, busy = inputs.by_layer[0].latency_ns[rows], chosen["busy_ns"].to_numpy()
+    # a projection is device time already: none of it is known to be host time
+    is_host = ~chosen["latency_source"].isin(DEVICE_SOURCES).to_numpy(bool)
+    whole = np.where(is_host, latency, np.nan)
+    is_negative = (whole < kernel) | (whole < busy)
+    if is_negative.any():
+        worst = int(np.nanargmin(whole - kernel))
+        inputs.findings.append(
+            finding("negative-non-gpu", count=int(is_negative.sum()), example=str(chosen["layer_path"].iloc[worst]))
+        )
+    return shaped(
+        "a13",
+        {
+            **layer_columns(inputs, rows),
+            "layer_latency_ns": latency,
+            "latency_source": chosen["latency_source"].array,
+            "kernel_latency_ns": kernel,
+            "busy_ns": busy,
+            "non_gpu_by_sum_ns": whole - kernel,
+            "non_gpu_by_union_ns": whole - busy,
+            "host_ns": chosen["host_ns"].to_numpy(),
+            "gap_ns": np.where(is_host, np.nan, latency - busy),
+            "gpu_by_sum_ratio": divide(kernel, whole),
+            "gpu_by_union_ratio": divide(busy, whole),
+            "is_negative": is_negative,
+        },
+    )
+
+
+def a14(inputs: Inputs) -> pd.DataFrame:
+    """A14: each layer's point under the roof, from counters, else from flop and least bytes of the model."""
+    work, is_analytic = analytic_where_unmeasured(inputs)
+    rows = np.flatnonzero(~(np.isnan(work.flop) | np.isnan(work.dram_bytes)))
+    chosen = work.take(rows)
+    is_counted_from_sizes = is_analytic | _analytic_layers(inputs)
+    source = np.where(is_counted_from_sizes[rows], COUNTER_SOURCES.index(ANALYTIC), COUNTER_SOURCES.index(COUNTERS))
+    chosen = timed_where(inputs.by_layer[0].latency_ns[rows] > 0, chosen)
+    columns = intensity_columns(chosen, inputs.peaks, inputs.options)
+    # layers counted by their kernels: A9 says it of the kernels
+    marked = np.where(is_analytic[rows], np.asarray(columns["roof_ratio"]), np.nan)
+    say_above_roof(inputs, marked, inputs.layers.frame["layer_path"].iloc[rows], np.zeros(len(rows), bool))
+    return shaped(
+        "a14",
+        {
+            **layer_columns(inputs, rows),
+            "latency_ns": chosen.latency_ns,
+            **columns,
+            "mfu_ratio": utilisation(chosen, columns["pipe"], chosen.latency_ns, inputs.peaks),
+            "work_coverage_ratio": chosen.coverage_ratio,
+            "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),
+        },
+    )
+
+
+def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
+    """Work per row of layers.frame, of counters where there are any, else analytic; and which is which.
+
+    Analytic bytes are the least possible ones and stand in ``dram_bytes``; the pipe is guessed from the
+    longest kernel's name. The time is the layer's kernel latency, or its own where it has no kernels.
+    """
+    layers, covered = inputs.layers.frame, inputs.by_layer[1]
+    flop, least = layers["analytic_flop"].to_numpy(), layers["analytic_bytes"].to_numpy()
+    is_analytic = (inputs.by_layer[0].coverage_ratio == 0) & ~np.isnan(flop) & ~np.isnan(least)
+    # the marks of a training step's layers say the forward work only; their time is that of all phases
+    is_forward_only = is_analytic & inputs.training_cases[layers["case_index"].to_numpy(np.int64)]
+    is_analytic &= ~is_forward_only
+    is_found_by_sizes = inputs.analytic_cases[layers["case_index"].to_numpy(np.int64)]  # a view has no kernels
+    _say_forward_only(inputs, is_forward_only & ~is_found_by_sizes)
+    if not is_analytic.any():
+        return covered, is_analytic
+    kernel = inputs.by_layer[0].latency_ns
+    latency = np.where(kernel > 0, kernel, layers["latency_ns"].to_numpy())
+
+    def choose(analytic: np.ndarray | float, measured: np.ndarray) -> np.ndarray:
+        return np.where(is_analytic, analytic, measured)
+
+    guessed = _guessed_pipes(inputs)
+    by_pipe = {
+        pipe: choose(np.where(guessed == pipe, flop, 0.0), covered.flop_by_pipe.get(pipe, np.zeros(len(flop))))
+        for pipe in sorted({*covered.flop_by_pipe, *guessed[is_analytic]} - {"fp32"})
+    }
+    if "fp32" in covered.flop_by_pipe:
+        by_pipe["fp32"] = choose(0.0, covered.flop_by_pipe["fp32"])  # what no pipe is named for counts as fp32
+    work = Work(
+        covered.case,
+        choose(latency, covered.latency_ns),
+        choose(flop, covered.flop),
+        by_pipe,
+        choose(np.nan, covered.dram_read_bytes),
+        choose(np.nan, covered.dram_write_bytes),
+        choose(least, covered.dram_bytes),
+        choose(np.nan, covered.l2_bytes),
+        choose(np.nan, covered.occupancy_ratio),
+        choose(1.0, covered.coverage_ratio),
+        covered.conditions,
+    )
+    return work, is_analytic
+
+
+def _say_forward_only(inputs: Inputs, is_forward_only: np.ndarray) -> None:
+    """Once per analysis: which layers' quotients are left empty."""
+    if is_forward_only.any() and not any(one.code == _FORWARD_ONLY for one in inputs.findings):
+        first = str(inputs.layers.frame["layer_path"].iloc[int(np.argmax(is_forward_only))])
+        inputs.findings.append(finding(_FORWARD_ONLY, count=int(is_forward_only.sum()), example=first))
+
+
+_FORWARD_ONLY = "work-forward-only"
+
+
+def _guessed_pipes(inputs: Inputs) -> np.ndarray:
+    """Pipe of each row of layers.frame by the name of its longest kernel, for flop that no counter saw."""
+    rows, kernels = inputs.longest_kernels
+    pipes = np.full(len(inputs.layers.frame), "fp32", dtype=object)
+    code, names = text_codes(inputs.kernels.frame["name"])
+    chosen = code[kernels]
+    unique, inverse = np.unique(chosen, return_inverse=True)
+    texts = names.to_numpy(object)[unique].tolist()
+    pipes[rows] = np.array([pipe_of_name(str(text)) for text in texts], dtype=object)[inverse]
+    return pipes
+
+
+def dominant_kernels(inputs: Inputs) -> pd.DataFrame:
+    """The longest single launch of each layer that has kernels (MLModelScope paper, Table 3)."""
+    rows, chosen = inputs.longest_kernels
+    frame = inputs.kernels.frame
+    latency = frame["latency_ns"].to_numpy()[chosen]
+    texts = {name: text_codes(frame[name]) for name in ("name", "short_name")}
+    return shaped(
+        "dominant_kernels",
+        {
+            **layer_columns(inputs, rows),
+            **{
+                name: pd.Categorical.from_codes(codes[chosen], categories=known)
+                for name, (codes, known) in texts.items()
+            },
+            "latency_ns": latency,
+            "latency_ratio": divide(latency, inputs.by_layer[0].latency_ns[rows]),
+        },
+    )

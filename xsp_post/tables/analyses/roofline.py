@@ -1,0 +1,301 @@
+"""Intensity, throughput, roofs and the verdict memory-/compute-/latency-bound.
+
+paper, §III: AI = flop / (DRAM reads + writes); AT = flop / kernel latency; memory-bound ⇔ AI < peak / bandwidth
+(strictly). Written as times that is: memory-bound ⇔ bytes / bandwidth > flop / peak, which also holds for a
+kernel whose flop went through several pipes: its compute time is that of the pipe that is busy longest, and
+its roof is flop / max(compute time, memory time). What was not measured has no verdict (error E9 of the paper).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.hardware.gpus import Peaks
+from xsp_post.hardware.peaks import PIPES
+from xsp_post.names.number_types import operand_kind, runs_on_tensor_cores
+from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, divide, group_sum, is_every
+from xsp_post.tables.analyses.options import ROOF_AUTO, Options
+
+MEMORY, COMPUTE, LATENCY, UNKNOWN = "memory", "compute", "latency", "unknown"
+BOUNDS = (MEMORY, COMPUTE, LATENCY, UNKNOWN)
+_MEMORY, _COMPUTE, _LATENCY, _UNKNOWN = range(len(BOUNDS))
+COUNTERS, ANALYTIC, NO_COUNTERS = "counters", "analytic", "none"
+COUNTER_SOURCES = (COUNTERS, ANALYTIC, NO_COUNTERS)
+_PIPE_TEXTS = (*PIPES, "")
+
+
+# What a counter tool says of its own measurement: shares of its peaks, and its peaks at the clock it held.
+MEASURED_PEAKS = ("peak_fp32_flop_per_s", "peak_dram_bytes_per_s")
+CONDITIONS = ("compute_speed_ratio", "memory_speed_ratio", *MEASURED_PEAKS)
+BOUND_SOURCES = ("roofline", "speed of light")
+LATENCY_BOUND_SPEED = 0.6  # Nsight Compute's rule "SOL bottleneck"
+
+
+@dataclass
+class Work:
+    """Work of n rows (kernels, layers, models) and the time it took; every array has shape (n,), NaN unknown.
+
+    ``flop`` is the total; ``flop_by_pipe`` what is known of its split (a pipe absent: none of it).
+    ``dram_bytes`` is reads + writes; some reports know only that. Rows of ``case`` choose the GPU.
+    """
+
+    case: IntArray
+    latency_ns: FloatArray
+    flop: FloatArray
+    flop_by_pipe: dict[str, FloatArray]
+    dram_read_bytes: FloatArray
+    dram_write_bytes: FloatArray
+    dram_bytes: FloatArray
+    l2_bytes: FloatArray
+    occupancy_ratio: FloatArray
+    coverage_ratio: FloatArray
+    conditions: dict[str, FloatArray] = field(default_factory=dict)  # of `CONDITIONS`, what there is
+
+    def quantities(self) -> dict[str, FloatArray]:
+        """The columns that the schema calls quantities."""
+        return {
+            "total_flop": self.flop,
+            "dram_read_bytes": self.dram_read_bytes,
+            "dram_write_bytes": self.dram_write_bytes,
+            "l2_bytes": self.l2_bytes,
+            "occupancy_ratio": self.occupancy_ratio,
+        }
+
+    def take(self, rows: IntArray) -> Work:
+        """The same for some of the rows."""
+        if is_every(rows, len(self.case)):
+            return self
+        return Work(
+            self.case[rows],
+            self.latency_ns[rows],
+            self.flop[rows],
+            {pipe: flop[rows] for pipe, flop in self.flop_by_pipe.items()},
+            self.dram_read_bytes[rows],
+            self.dram_write_bytes[rows],
+            self.dram_bytes[rows],
+            self.l2_bytes[rows],
+            self.occupancy_ratio[rows],
+            self.coverage_ratio[rows],
+            {name: values[rows] for name, values in self.conditions.items()},
+        )
+
+
+def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[Work, Work]:
+    """Work of groups by the paper's rule: latency, flop and bytes are summed, occupancy weighted by latency.
+
+    ``group`` (n,) numbers the group of each row, negative for none; ``case`` (count,) is each group's case.
+    Returns the sums, and the sums over the rows that have flop and DRAM counters only: intensity, throughput
+    and bound are computed from the latter, so that a kernel without counters cannot dilute them.
+    """
+    if len(group) and group.min() < 0:
+        kept = np.flatnonzero(group >= 0)
+        work, group = work.take(kept), group[kept]
+    covered = ~(np.isnan(work.flop) | np.isnan(work.dram_bytes))
+    latency = np.bincount(group, weights=work.latency_ns, minlength=count).astype(np.float64)
+    covered_latency = np.bincount(group[covered], weights=work.latency_ns[covered], minlength=count)
+    # Weighting by latency fails where all latencies are 0: then kernels count alike.
+    rows = np.bincount(group, minlength=count)
+    covered_rows = np.bincount(group[covered], minlength=count)
+    coverage = np.where(latency > 0, divide(covered_latency, latency), divide(covered_rows, rows))
+    coverage = np.where(rows > 0, coverage, 0.0)
+
+    def sums(which: IntArray, total_latency: FloatArray) -> Work:
+        part, groups = work.take(which), group[which]
+        weight = np.where(np.isnan(part.occupancy_ratio), 0.0, part.latency_ns)
+        weighted = group_sum(groups, part.occupancy_ratio * weight, count)
+        return Work(
+            case,
+            total_latency,
+            group_sum(groups, part.flop, count),
+            {pipe: group_sum(groups, flop, count) for pipe, flop in part.flop_by_pipe.items()},
+            group_sum(groups, part.dram_read_bytes, count),
+            group_sum(groups, part.dram_write_bytes, count),
+            group_sum(groups, part.dram_bytes, count),
+            group_sum(groups, part.l2_bytes, count),
+            divide(weighted, np.bincount(groups, weights=weight, minlength=count)),
+            coverage,
+            {name: _weighted(groups, values, part.latency_ns, count) for name, values in part.conditions.items()},
+        )
+
+    everything = sums(np.arange(len(group)), latency)
+    if covered.all():
+        return everything, everything
+    part = sums(np.flatnonzero(covered), covered_latency.astype(np.float64))
+    # the tool's own shares need no flop: they are those of all kernels of the group
+    speeds = {name: values for name, values in everything.conditions.items() if name not in MEASURED_PEAKS}
+    return everything, replace(part, conditions={**part.conditions, **speeds})
+
+
+def _weighted(group: IntArray, values: FloatArray, latency_ns: FloatArray, count: int) -> FloatArray:
+    """Mean per group weighted by latency; NaN where a value of the group is unknown."""
+    lost = np.bincount(group[np.isnan(values)], minlength=count) > 0
+    mean = divide(
+        np.bincount(group, weights=np.nan_to_num(values * latency_ns), minlength=count),
+        np.bincount(group, weights=latency_ns, minlength=count),
+    )
+    return np.where(lost, np.nan, mean)
+
+
+def timed_where(is_timed: BoolArray, work: Work) -> Work:
+    """The work with its time unknown where it is not that of kernels."""
+    return replace(work, latency_ns=np.where(is_timed, work.latency_ns, np.nan))
+
+
+def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Options) -> dict[str, object]:
+    """The columns `*intensity` of `schemas/columns.txt`, and ``roof_flop_per_s``, for every row of ``work``.
+
+    ``peaks`` holds each case's GPU (None: unknown). ``bound`` and ``pipe`` are categoricals.
+    """
+    flop, dram = work.flop, work.dram_bytes
+    seconds = work.latency_ns * 1e-9
+    compute_s, pipe = _compute_seconds(work, peaks, options.roof)
+    bandwidth = _per_case(
+        work.case, {case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()}
+    )
+    compute_s, memory_s = _at_measured_clock(work, peaks, compute_s, dram / bandwidth)
+    needed_s = np.maximum(compute_s, memory_s)
+    reached = divide(needed_s, seconds)
+    is_known = ~(np.isnan(compute_s) | np.isnan(memory_s) | np.isnan(flop))
+    is_known &= work.coverage_ratio >= options.least_coverage
+    bound = np.where(memory_s > compute_s, _MEMORY, _COMPUTE)
+    if options.roof == ROOF_AUTO:
+        bound = np.where(reached < options.latency_bound_ratio, _LATENCY, bound)
+    # Neither flop nor traffic: nothing to compare. Only the share of the roof that was reached says something.
+    is_known &= (needed_s > 0) | ((options.roof == ROOF_AUTO) & (seconds > 0))
+    said = _speed_of_light(work, options)
+    bound = np.where(is_known, bound, said)
+    return {
+        "arithmetic_intensity_flop_per_byte": divide(flop, dram),
+        "arithmetic_throughput_flop_per_s": divide(flop, seconds),
+        "pipe": pd.Categorical.from_codes(pipe, categories=pd.Index(_PIPE_TEXTS)),
+        "bound": pd.Categorical.from_codes(bound, categories=pd.Index(BOUNDS)),
+        "bound_source": pd.Categorical.from_codes(
+            np.where(is_known, 0, np.where(said != _UNKNOWN, 1, 2)), categories=pd.Index([*BOUND_SOURCES, ""])
+        ),
+        "roof_ratio": reached,
+        "roof_flop_per_s": np.where(flop == 0, 0.0, divide(flop, needed_s)),
+    }
+
+
+def _at_measured_clock(
+    work: Work, peaks: Mapping[int, Peaks | None], compute_s: FloatArray, memory_s: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Least times at the clocks that the counter tool held the GPU at, where the latency is from its run, too."""
+    if not work.conditions.keys() & set(MEASURED_PEAKS):
+        return compute_s, memory_s
+    nothing = np.full(len(work.case), np.nan)
+    fp32 = work.conditions.get("peak_fp32_flop_per_s", nothing) / _peak_per_row(work.case, peaks, "fp32")
+    known = {case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()}
+    memory = work.conditions.get("peak_dram_bytes_per_s", nothing) / _per_case(work.case, known)
+    slower = [np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0) for ratio in (fp32, memory)]
+    return compute_s / slower[0], memory_s / slower[1]
+
+
+def _speed_of_light(work: Work, options: Options) -> IntArray:
+    """Nsight Compute's own shares of its peaks as a bound (index in `BOUNDS`), by its rule: below 60 % of both,
+    latency."""
+    compute, memory = (work.conditions.get(name) for name in ("compute_speed_ratio", "memory_speed_ratio"))
+    if compute is None or memory is None or options.roof != ROOF_AUTO:
+        return np.full(len(work.case), _UNKNOWN)
+    bound = np.where(memory > compute, _MEMORY, _COMPUTE)
+    bound = np.where(np.fmax(compute, memory) < LATENCY_BOUND_SPEED, _LATENCY, bound)
+    return np.where(np.isnan(compute) | np.isnan(memory), _UNKNOWN, bound)
+
+
+def utilisation(work: Work, pipe: object, time_ns: FloatArray, peaks: Mapping[int, Peaks | None]) -> FloatArray:
+    """Model flop utilisation: flop / (time × peak of the pipe); NaN without a peak, without flop, or where less than
+    all of the work is known (`Options.least_coverage` decides about verdicts, not about this)."""
+    codes = np.asarray(pd.Categorical(pipe, categories=pd.Index(_PIPE_TEXTS)).codes)  # type: ignore[call-overload]
+    peak = np.full(len(codes), np.nan)
+    for code in np.unique(codes).tolist():
+        if 0 <= code < len(PIPES):
+            rows = codes == code
+            peak[rows] = _peak_per_row(work.case[rows], peaks, _PIPE_TEXTS[code])
+    flop = np.where(np.nan_to_num(work.flop) > 0, work.flop, np.nan)
+    return divide(flop, time_ns * 1e-9 * peak)
+
+
+def _compute_seconds(work: Work, peaks: Mapping[int, Peaks | None], roof: str) -> tuple[FloatArray, IntArray]:
+    """Least time the arithmetic needs, and the index in `_PIPE_TEXTS` of the pipe it needs it in."""
+    if roof != ROOF_AUTO:
+        peak = _peak_per_row(work.case, peaks, roof)
+        return work.flop / peak, np.full(len(work.case), PIPES.index(roof))
+    seconds = np.where(np.isnan(work.flop), np.nan, 0.0)
+    # Without any flop the roof drawn is that of fp32.
+    pipe = np.full(len(work.case), PIPES.index("fp32"))
+    known = np.zeros(len(work.case))
+    for name, flop in work.flop_by_pipe.items():
+        present = np.nan_to_num(flop) > 0
+        needed = np.where(present, flop / _peak_per_row(work.case, peaks, name), 0.0)
+        longer = present & ~(needed <= seconds)  # also where the peak, and so the time, is unknown
+        seconds, pipe = np.where(longer, needed, seconds), np.where(longer, PIPES.index(name), pipe)
+        known += np.nan_to_num(flop)
+    # Flop whose pipe is unknown are single precision, as nvprof's flop_count_sp and the paper's are.
+    rest = work.flop - known > 1e-6 * np.nan_to_num(work.flop)
+    needed = np.where(rest, (work.flop - known) / _peak_per_row(work.case, peaks, "fp32"), 0.0)
+    seconds = np.where(rest, np.maximum(seconds, needed), seconds)
+    return np.where(np.isnan(work.flop), np.nan, seconds), np.where(np.isnan(work.flop), len(PIPES), pipe)
+
+
+def _peak_per_row(case: IntArray, peaks: Mapping[int, Peaks | None], pipe: str) -> FloatArray:
+    return _per_case(case, {index: found.peak(pipe) if found else None for index, found in peaks.items()})
+
+
+def _per_case(case: IntArray, value: Mapping[int, float | None]) -> FloatArray:
+    table = np.full(int(case.max(initial=-1)) + 1, np.nan)
+    for index, number in value.items():
+        if 0 <= index < len(table) and number:
+            table[index] = number
+    return table[case]
+
+
+# Which tensor peak applies, by what the counter or the kernel calls its operands.
+_TENSOR_WORDS = {
+    "fp16_tensor_fp16_accumulate": r"src_fp16_dst_fp16",
+    "fp8_tensor": r"fp8|e4m3|e5m2",
+    "fp4_tensor": r"fp4|e2m1",
+    "tf32_tensor": r"tf32|s1688gemm",
+    "bf16_tensor": r"bf16|bfloat16",
+    "int8_tensor": r"int8|imma|i8816|i16832",
+    "fp64_tensor": r"fp64|dmma|d884",
+    # No "hmma": that instruction multiplies fp16, bf16 and tf32.
+    "fp16_tensor": r"fp16|(?<!b)f16|half|h884|h1688|h16816",
+}
+
+
+def tensor_pipe(metric_source: str, kernel_name: str, known: Mapping[str, float] | None = None) -> str:
+    """The pipe of `hardware_peaks.PIPES` that a kernel's tensor flop went through.
+
+    The counter's own name decides when it names one operand type; else the kernel's name; else fp16, by far
+    the most common. ``known`` are the GPU's peaks: a board without a separate fp16-accumulate peak uses
+    fp16's, one without a bf16 peak is left unknown.
+    """
+    pipe = _named_pipe(metric_source.lower())
+    if pipe == "fp16_tensor_fp16_accumulate" and known is not None and pipe not in known:
+        return "fp16_tensor"
+    kind = operand_kind(kernel_name)
+    return pipe or f"{kind if kind not in ('', 'fp32') else 'fp16'}_tensor"
+
+
+def _named_pipe(text: str) -> str:
+    """The one tensor pipe whose words are in the text; '' where none or several kinds are named."""
+    found = [pipe for pipe, words in _TENSOR_WORDS.items() if re.search(words, text)]
+    if "fp16_tensor_fp16_accumulate" in found and "dst_fp32" in text:
+        found.remove("fp16_tensor_fp16_accumulate")
+    kinds = {pipe.removesuffix("_fp16_accumulate") for pipe in found}
+    return found[0] if len(kinds) == 1 else ""
+
+
+@lru_cache(1 << 18)
+def pipe_of_name(kernel_name: str) -> str:
+    """Which pipe a kernel's arithmetic goes through, from its name alone, for flop that were never counted.
+
+    fp32 unless the name says tensor core: a guess that is only used where no counter is there to tell.
+    """
+    return tensor_pipe("", kernel_name) if runs_on_tensor_cores(kernel_name) else "fp32"

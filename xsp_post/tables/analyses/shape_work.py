@@ -1,0 +1,89 @@
+"""Work of kernels from shapes, where no counters were collected.
+
+A case that has counters keeps to them: sums of both would be of two kinds. What stands for counters then is the least
+work: flop of products and each tensor once, as ``docs/work.md`` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.base.findings import Finding, finding
+from xsp_post.model.results import Results, core_frame
+from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, lookup, text_codes
+from xsp_post.tables.analyses.roofline import Work
+
+PHASES = ("", "forward", "backward", "optimizer", "other")
+FORWARD, BACKWARD = PHASES.index("forward"), PHASES.index("backward")
+LEAST_COVERAGE = 0.9  # of kernel time; below it no sum over the model has a verdict (`Options.least_coverage`)
+
+
+@dataclass(frozen=True)
+class ShapeWork:
+    """``work``: counters, or shapes where the case has none. Per kernel row ``is_analytic`` and ``phase``, a code of
+    `PHASES` (0 unknown)."""
+
+    work: Work
+    is_analytic: BoolArray
+    phase: IntArray
+    findings: list[Finding]
+
+
+def with_shapes(results: Results, work: Work, kernel_id: IntArray, unplaced_ns: FloatArray) -> ShapeWork:
+    """Fill in what shapes say of the kernels ``kernel_id``, which are the rows of ``work``. ``unplaced_ns``: kernel
+    time per case beside those rows, of which nothing is known."""
+    case_count = len(unplaced_ns)
+    columns = ["kernel_id", "phase", "flop", "read_bytes", "written_bytes", "pipe"]
+    known = core_frame(results, "kernel_work", columns)
+    none = np.zeros(len(kernel_id), bool)
+    if known.empty or not len(kernel_id):
+        return ShapeWork(work, none, np.zeros(len(kernel_id), np.int64), [])
+    row = lookup(known["kernel_id"].to_numpy(np.int64), np.arange(len(known)), kernel_id)
+    phase = np.where(row >= 0, _phase_codes(known["phase"])[row], 0)
+    flop, read, written = (_at(known[name].to_numpy(np.float64), row) for name in columns[2:5])
+    counted = np.bincount(work.case, weights=work.coverage_ratio > 0, minlength=case_count) > 0
+    is_analytic = ~counted[work.case] & ~np.isnan(flop) & ~np.isnan(read + written)
+    if not is_analytic.any():
+        return ShapeWork(work, none, phase, [])
+    code, pipes = text_codes(known["pipe"])
+    pipe = np.where(row >= 0, np.array(pipes, object)[code[row]], "")
+    filled = replace(
+        work,
+        flop=np.where(is_analytic, flop, work.flop),
+        flop_by_pipe=_by_pipe(work, np.where(is_analytic, flop, 0.0), pipe),
+        dram_read_bytes=np.where(is_analytic, read, work.dram_read_bytes),
+        dram_write_bytes=np.where(is_analytic, written, work.dram_write_bytes),
+        dram_bytes=np.where(is_analytic, read + written, work.dram_bytes),
+        coverage_ratio=np.where(is_analytic, 1.0, work.coverage_ratio),
+    )
+    return ShapeWork(filled, is_analytic, phase, _coverage(filled, is_analytic, counted, unplaced_ns))
+
+
+def _phase_codes(column: pd.Series) -> IntArray:
+    codes, texts = text_codes(column)
+    return np.array([PHASES.index(text) if text in PHASES else 0 for text in texts], np.int64)[codes]
+
+
+def _at(values: FloatArray, row: IntArray) -> FloatArray:
+    return np.where(row >= 0, values[row], np.nan)
+
+
+def _by_pipe(work: Work, flop: FloatArray, pipe: np.ndarray) -> dict[str, FloatArray]:
+    """The split of the counters with that of the shapes; what names no pipe stays without one."""
+    split = dict(work.flop_by_pipe)
+    for name in sorted({one for one in pipe[flop > 0] if one}):
+        split[name] = np.where((pipe == name) & (flop > 0), flop, np.nan_to_num(split.get(name, np.zeros(len(flop)))))
+    return split
+
+
+def _coverage(work: Work, is_analytic: BoolArray, counted: BoolArray, unplaced_ns: FloatArray) -> list[Finding]:
+    """One sentence: of how much kernel time the work is known."""
+    latency = np.where(counted[work.case], 0.0, np.nan_to_num(work.latency_ns))
+    whole = latency.sum() + unplaced_ns[~counted].sum()
+    share = float(latency[is_analytic].sum() / whole) if whole > 0 else 0.0
+    code = "work-from-shapes" if share >= LEAST_COVERAGE else "work-from-shapes-partial"
+    percent = np.floor(1000 * share) / 10
+    return [finding(code, count=int(is_analytic.sum()), example=f"flop known for {percent:g} % of kernel time")]

@@ -1,0 +1,191 @@
+"""Tree → core tables: ``idle``, ``idle_causes``, ``device_windows``, and the owner of the gaps in ``paths``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.categories import categorical
+from xsp_post.arrays.cutting import in_order
+from xsp_post.arrays.rollup import add_up
+from xsp_post.arrays.texts import Strings
+from xsp_post.model.schemas import column_names
+from xsp_post.model.tree import Tree
+from xsp_post.replay.host_state import Cause
+from xsp_post.replay.idle import Idle, IdleBlocks
+from xsp_post.replay.windows import SCOPES, device_windows, scope_of_pieces
+from xsp_post.tree.folding import fold
+
+_Columns = dict[str, np.ndarray]
+
+CAUSES = pd.Index([cause.name.lower() for cause in Cause])
+_MOST_CODES = 1 << 62
+_OF_PIECES = ("device", "start_ns", "end_ns", "cause", "call_id", "detail_id", "node_id", "layer_index",
+              "iteration_index")  # fmt: skip
+_CAUSE_COLUMNS = [name for name in column_names("idle_causes") if name != "capture_id"]
+
+
+def idle_tables(tree: Tree, wanted: frozenset[str]) -> dict[str, pd.DataFrame]:
+    """``paths`` and the tables of idle time, without their capture; the table ``idle`` only where it is ``wanted``."""
+    paths, with_pieces = fold(tree), "idle" in wanted
+    blocks = IdleBlocks(tree)
+    sums: list[_Columns] = []
+    kept: list[_Columns] = []
+    for pieces in blocks.pieces():
+        pieces["layer_index"] = _layer_index(tree, pieces)
+        sums.append(_summed(tree, pieces))
+        if with_pieces:
+            kept.append({name: pieces[name].to_numpy() for name in _OF_PIECES})
+    strings = blocks.strings()
+    causes = _named(tree, sums, blocks.devices, strings)
+    give_paths_their_waits(paths, causes)
+    windows = device_windows(tree, blocks.devices, causes)
+    columns = [name for name in column_names("device_windows") if name != "capture_id"]
+    frames = {"paths": paths, "idle_causes": causes, "device_windows": windows.reindex(columns=columns)}
+    if with_pieces:
+        frames["idle"] = _idle_frame(_joined(kept), blocks.devices, strings)
+    return frames
+
+
+def _idle_frame(pieces: _Columns, devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
+    """One row per piece, in order of device and time."""
+    number = np.append(devices["device_id"].to_numpy(), -1)
+    return pd.DataFrame(
+        {
+            "device_id": number[pieces["device"]],
+            "start_ns": pieces["start_ns"],
+            "end_ns": pieces["end_ns"],
+            "cause": pd.Categorical.from_codes(pieces["cause"], CAUSES),
+            "call_name": categorical(pieces["call_id"], strings),
+            "detail": categorical(pieces["detail_id"], strings),
+            "node_id": pieces["node_id"],
+            "layer_index": pieces["layer_index"],
+            "iteration_index": pieces["iteration_index"],
+        },
+        copy=False,
+    )
+
+
+def _layer_index(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
+    node = pieces["layer_node_id"].to_numpy()
+    if "layer_key" not in tree.nodes:
+        return np.full(len(node), -1, np.int64)
+    key = np.where(node >= 0, tree.nodes["layer_key"].to_numpy()[np.maximum(node, 0)], -1)
+    return key + (key >= 0)
+
+
+def idle_causes_frame(tree: Tree, idle: Idle) -> pd.DataFrame:
+    """The pieces summed by device, scope, cause, call, detail, range and layer; longest sums first."""
+    pieces = idle.pieces.assign(layer_index=_layer_index(tree, idle.pieces))
+    return _named(tree, [_summed(tree, pieces)], idle.devices, idle.strings)
+
+
+def _summed(tree: Tree, pieces: pd.DataFrame) -> _Columns:
+    """One row per combination of `_KEYS` in order of first appearance, with the node of its first piece."""
+    node = pieces["node_id"].to_numpy()
+    length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
+    columns = {name: pieces[name].to_numpy() for name in ("device", "cause", "call_id", "detail_id", "layer_index")}
+    return _combined(
+        columns
+        | {
+            "scope": scope_of_pieces(tree, pieces),
+            "path_id": np.where(node >= 0, tree.nodes["path_id"].to_numpy()[np.maximum(node, 0)], -1),
+            "node_id": node,
+            "idle_ns": length,
+            "piece_count": np.ones(len(node), np.int64),
+            "longest_ns": length,
+        }
+    )
+
+
+def _joined(parts: list[_Columns]) -> _Columns:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+_KEYS = ("device", "scope", "cause", "call_id", "detail_id", "path_id", "layer_index")
+
+
+def _combined(rows: _Columns) -> _Columns:
+    order, begin = _groups([rows[key] for key in _KEYS], len(rows["node_id"]))
+    if len(begin) == len(order):  # nothing to sum
+        return rows
+    first = np.minimum.reduceat(order, begin)
+    appeared = np.argsort(first)
+    first = first[appeared]
+    sums = {
+        name: put.reduceat(rows[name][order], begin)[appeared]
+        for name, put in (("idle_ns", np.add), ("piece_count", np.add), ("longest_ns", np.maximum))
+    }
+    return {name: values[first] for name, values in rows.items() if name not in sums} | sums
+
+
+def _named(tree: Tree, sums: list[_Columns], devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
+    """``idle_causes`` of the sums of all blocks."""
+    summed = _combined(_joined(sums)) if len(sums) > 1 else sums[0]
+    number = np.append(devices["device_id"].to_numpy(), -1)
+    node, path = summed["node_id"], summed["path_id"]
+    owner = tree.nodes["folded_id"].to_numpy()[np.maximum(node, 0)]
+    is_owned = (node > 0) & (path >= 0)
+    order = in_order(-summed["idle_ns"])
+    texts = {
+        "call_name": categorical(summed["call_id"], strings),
+        "detail": categorical(summed["detail_id"], strings),
+        "owner": categorical(np.where(is_owned, owner, -1), np.asarray(tree.names.folded_names, object)),
+        "layer_path": categorical(summed["layer_index"] - 1, _layer_paths(tree)),
+    }
+    columns: dict[str, Any] = {
+        "device_id": number[summed["device"]],
+        "scope": pd.Categorical.from_codes(summed["scope"], pd.Index(SCOPES)),
+        "cause": pd.Categorical.from_codes(summed["cause"], CAUSES),
+        **texts,
+        **{name: summed[name] for name in ("path_id", "layer_index", "idle_ns", "piece_count", "longest_ns")},
+    }
+    return pd.DataFrame({name: columns[name][order] for name in _CAUSE_COLUMNS}, copy=False)
+
+
+def _layer_paths(tree: Tree) -> np.ndarray:
+    keys = tree.layer_keys
+    return keys["layer_path"].to_numpy(object) if "layer_path" in keys else np.zeros(0, object)
+
+
+def _groups(keys: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows in an order in which those with the same keys follow one another, ascending, and where each such group
+    begins."""
+    code, size = np.zeros(count, np.int64), 1
+    for values in keys if count else ():
+        low = int(values.min())
+        spread = int(values.max()) - low + 1
+        if size * spread > _MOST_CODES:
+            code, used = pd.factorize(code)
+            size = len(used)
+        code = code * spread + (values - low)
+        size *= spread
+    order = np.argsort(code)
+    code = code[order]
+    begin = np.flatnonzero(np.r_[True, code[1:] != code[:-1]][:count])
+    return order, begin
+
+
+def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:
+    """idle_ns (inclusive: the device waited while the launching thread was in the range, or for work launched there)
+    and idle_cause (the largest cause of it) of every path."""
+    count = len(paths)
+    parent = paths["parent_path_id"].to_numpy()
+    path, idle = causes["path_id"].to_numpy(), causes["idle_ns"].to_numpy()
+    cause = causes["cause"].cat.codes.to_numpy()
+    total, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    which = np.full(count, -1, np.int64)
+    # what lies in no range is the capture's own
+    at = np.maximum(path, 0)
+    for number in np.unique(cause).tolist():
+        own = np.zeros(count, np.int64)
+        mine = cause == number
+        np.add.at(own, at[mine], idle[mine])
+        summed = add_up(own, parent) if count else own
+        total += summed
+        more = summed > most
+        most[more], which[more] = summed[more], number
+    paths["idle_ns"] = total
+    paths["idle_cause"] = pd.Categorical.from_codes(which, CAUSES)

@@ -1,0 +1,135 @@
+"""Trace → Tree, step "what is one model execution": sibling ranges that repeat in the same order.
+
+``reader, backbone, head, reader, backbone, head …`` is one execution per turn. The names that belong to a turn occur
+equally often, and most turns have the same order of them. A turn begins where the host pauses longest, else at the
+range that comes first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+FEWEST_TURNS = 3
+_FEWEST_NAMES = 2
+# Turns that must have the order of the most frequent one.
+_ALIKE = 0.8
+# Children of one range are looked at where it holds this share of all device time.
+_LARGE = 0.5
+_MOST_PARENTS = 16
+# A pause marks the beginning of a turn where it is so many times any other one.
+_CLEARLY = 3
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """``spans`` in the turns, ``turn`` of each (0…count − 1), and the names a turn begins and ends with."""
+
+    spans: np.ndarray
+    turn: np.ndarray
+    count: int
+    first_name: int
+    last_name: int
+
+
+def find_cycle(
+    parent: np.ndarray,
+    name: np.ndarray,
+    thread: np.ndarray,
+    start_ns: np.ndarray,
+    end_ns: np.ndarray,
+    inside_ns: np.ndarray,
+    taken: np.ndarray,
+    total_ns: int,
+) -> Cycle | None:
+    """The cycle of siblings that covers most device time, None where no turn repeats. All arrays are per span but
+    for the total; ``taken`` says which spans may belong to a turn."""
+    best: Cycle | None = None
+    best_ns = 0
+    for rows in _sibling_rows(parent, thread, inside_ns, taken, total_ns):
+        rows = rows[np.argsort(start_ns[rows], kind="stable")]
+        found = _cycle_of(rows, name[rows], inside_ns[rows], _pauses(start_ns[rows], end_ns[rows]))
+        if found is not None and (covered := int(inside_ns[found.spans].sum())) > best_ns:
+            best, best_ns = found, covered
+    return best
+
+
+def _sibling_rows(
+    parent: np.ndarray, thread: np.ndarray, inside_ns: np.ndarray, taken: np.ndarray, total_ns: int
+) -> list[np.ndarray]:
+    """Sets of siblings: the outermost ranges of each thread, and the children of each range with much of the work."""
+    outer = np.flatnonzero(taken & (parent < 0))
+    sets = [outer[thread[outer] == one] for one in np.unique(thread[outer]).tolist()]
+    large = np.flatnonzero(inside_ns >= _LARGE * max(total_ns, 1))[:_MOST_PARENTS]
+    if len(large):
+        is_large = np.zeros(len(parent) + 1, bool)
+        is_large[large] = True
+        children = np.flatnonzero(taken & is_large[parent])
+        sets += [children[parent[children] == one] for one in large.tolist()]
+    return [rows for rows in sets if len(rows) >= FEWEST_TURNS * _FEWEST_NAMES]
+
+
+def _cycle_of(rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.ndarray) -> Cycle | None:
+    """The turns of one series of siblings in the order of their start; ``pause`` of the host before each."""
+    symbol, names = pd.factorize(name)
+    often = np.bincount(symbol)
+    of_name = np.bincount(symbol, weights=weight.astype(float))
+    count = _turn_count(often, of_name)
+    if not count:
+        return None
+    from xsp_post.tree.structure.hashes import random_words
+
+    belongs = np.abs(often - count) <= max(1, count // 20)
+    anchor = _anchor(symbol, belongs, pause)
+    turn = np.cumsum(symbol == anchor) - 1
+    member = np.flatnonzero(belongs[symbol] & (turn >= 0))
+    turns = int(turn[-1]) + 1
+    first = np.searchsorted(turn[member], np.arange(turns))
+    place = np.arange(len(member)) - first[turn[member]]
+    with np.errstate(over="ignore"):
+        odd = place.astype(np.uint64) * np.uint64(2) + np.uint64(1)
+        words = random_words(symbol[member].astype(np.int64) + np.int64(1)) * odd
+        content = np.zeros(turns, np.uint64)
+        np.add.at(content, turn[member], words.astype(np.uint64))
+    kinds, alike = np.unique(content, return_counts=True)
+    usual = np.flatnonzero(content == kinds[np.argmax(alike)])
+    if turns < FEWEST_TURNS or len(usual) < max(FEWEST_TURNS, _ALIKE * turns):
+        return None
+    typical = member[turn[member] == usual[0]]
+    if len(np.unique(symbol[typical])) < _FEWEST_NAMES:
+        return None
+    # what follows the last range of the last turn is not part of it
+    inside = (turn >= 0) & (np.arange(len(turn)) <= member[-1])
+    return Cycle(rows[inside], turn[inside], turns, int(names[anchor]), int(names[symbol[typical[-1]]]))
+
+
+def _pauses(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Time between each range and the one before it, ns."""
+    return np.r_[0, np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)]
+
+
+def _anchor(symbol: np.ndarray, belongs: np.ndarray, pause: np.ndarray) -> int:
+    """The name a turn begins with: the one after clearly the longest typical pause, else the first that occurs. A
+    recording may begin anywhere in a turn."""
+    typical = pd.Series(pause).groupby(symbol).median().to_numpy(float, copy=True)
+    typical[~belongs] = -1
+    first, longest = int(symbol[belongs[symbol]][0]), int(np.argmax(typical))
+    return longest if _is_clear(typical, longest, first) else first
+
+
+def _is_clear(typical: np.ndarray, longest: int, first: int) -> bool:
+    others = np.delete(typical, longest)
+    return longest != first and bool(typical[longest] > _CLEARLY * max(float(others.max(initial=0)), 0.0))
+
+
+def _turn_count(often: np.ndarray, weight: np.ndarray) -> int:
+    """How often the turn repeats: the count that the names with most of the weight share; 0 for none."""
+    best, best_weight = 0, 0.0
+    for count in np.unique(often[often >= FEWEST_TURNS]).tolist():
+        near = np.abs(often - count) <= max(1, count // 20)
+        total = float(weight[near].sum())
+        if int(near.sum()) >= _FEWEST_NAMES and total > best_weight:
+            best, best_weight = int(count), total
+    return best

@@ -1,0 +1,168 @@
+"""Tree → what was taken for a model execution, how much device time that covers, and what else could have been."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.base.findings import Finding, finding
+from xsp_post.model.schemas.units import format_ratio_percent
+from xsp_post.model.trace import ActivityKind
+from xsp_post.model.tree import Attribution, NodeKind, Tree
+from xsp_post.tree.candidates import (
+    CYCLES,
+    LEAST_COVERAGE,
+    REPLAYS,
+    SEQUENCE,
+    TRAINING,
+    Candidate,
+    option_of_rule,
+)
+from xsp_post.tree.inferred import hints, launch_columns
+from xsp_post.tree.structure import infer
+
+COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")
+_MOST_NAMED = 3
+_FEWEST_PASSES = 2
+_LEAST_LOST = 0.05  # of the device time; less is not worth a word
+
+
+def candidates_frame(tree: Tree, chosen: Candidate | None, others: list[Candidate]) -> pd.DataFrame:
+    """One row per name that was taken for an execution and per other candidate: `COLUMNS`."""
+    total = _total_ns(tree)
+    rows = _taken(tree, chosen, total)
+    taken = {name for _, name, *_ in rows}
+    if chosen is not None and chosen.turn is None and {rule for rule, *_ in rows} == {SEQUENCE}:
+        others = [chosen, *others]  # passes were found inside the ranges: these are what else could be one
+    for candidate in others:
+        name = " and ".join(text for text, _ in candidate.names[:_MOST_NAMED])
+        count = sum(often for _, often in candidate.names)
+        if name not in taken:
+            ratio = min(candidate.coverage_ratio, 1.0)
+            rows.append((candidate.rule, name, count, candidate.device_ns, ratio, False, candidate.option))
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, str, int, int, float, bool, str]]:
+    """Rows of what the tree holds as MODEL nodes, by rule and name; the heaviest first."""
+    frame, nodes = tree.iterations, tree.nodes
+    if not len(frame):
+        return []
+    model = frame["node_id"].to_numpy()
+    named = tree.names.folded_names[nodes["folded_id"].to_numpy()[model]].astype(str)
+    is_inferred = nodes["is_inferred"].to_numpy()[model]
+    rule = np.full(len(model), chosen.rule if chosen is not None else "", object)
+    cycles = [name for name, _ in chosen.names] if chosen is not None and chosen.turn is not None else []
+    of_cycle = np.isin(named, cycles)
+    rule[is_inferred & ~of_cycle] = SEQUENCE
+    rule[nodes["kind"].to_numpy()[model] == int(NodeKind.GRAPH)] = REPLAYS
+    held = frame["device_ns"].to_numpy() if total != _host_ns(tree) else frame["duration_ns"].to_numpy()
+    grouped = pd.DataFrame({"rule": rule, "name": named, "count": 1, "held": held}).groupby(
+        ["rule", "name"], sort=False
+    )
+    summed = grouped.sum().sort_values("held", ascending=False, kind="stable").reset_index()
+    option = chosen.option if chosen is not None else ""
+    return [
+        (r["rule"], r["name"], int(r["count"]), int(r["held"]), min(r["held"] / max(total, 1), 1.0), True,
+         "" if r["rule"] in (SEQUENCE, REPLAYS, CYCLES, TRAINING) else option)
+        for r in summed.to_dict("records")
+    ]  # fmt: skip
+
+
+def _total_ns(tree: Tree) -> int:
+    """Device time of the capture; host time where no device work was recorded."""
+    total = int(tree.nodes["device_ns"].iloc[0])
+    return total or _host_ns(tree)
+
+
+def _host_ns(tree: Tree) -> int:
+    if int(tree.nodes["device_ns"].iloc[0]):
+        return -1
+    outermost = tree.nodes["parent_id"].to_numpy() == 0
+    return int((tree.nodes["end_ns"] - tree.nodes["start_ns"]).to_numpy()[outermost].sum())
+
+
+def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
+    """``model executions: `ProfilerStep` ×5, 100 % of device time (step markers)``, and what else could be one."""
+    has_device = bool(int(tree.nodes["device_ns"].iloc[0]))
+    of_what = "device time" if has_device else "host time"
+    taken = candidates[candidates["is_chosen"].to_numpy(bool)]
+    others = candidates[~candidates["is_chosen"].to_numpy(bool)]
+    if taken.empty:
+        if not has_device and not len(tree.trace.spans):
+            return ""
+        least = f"{LEAST_COVERAGE:.0%}".replace("%", " %")
+        said = (
+            "model executions: none found; no marker, call of a model, cycle of ranges or period of launches holds "
+            f"{least}"
+        )
+        return said + f" of the {of_what}" + _other(others) + _without_launch(tree)
+    parts = [f"`{row['name']}` ×{row['execution_count']:,}" for row in taken.head(_MOST_NAMED).to_dict("records")]
+    if len(taken) > _MOST_NAMED:
+        parts.append(f"{len(taken) - _MOST_NAMED} others")
+    rules = " and ".join(dict.fromkeys(taken["rule"].astype(str)))
+    share = format_ratio_percent(min(float(taken["coverage_ratio"].sum()), 1.0), 0)
+    own = _in_their_rows(tree) if has_device else share
+    meanwhile = "" if own == share else f", {share} with what other rows launched meanwhile"
+    said = f"model executions: {', '.join(parts)}, {own} of {of_what} ({rules}){meanwhile}"
+    return said + _other(others) + _without_launch(tree)
+
+
+def _in_their_rows(tree: Tree) -> str:
+    """Share of the device time in the executions' own rows of the tree. Ranges of another thread that reach beyond an
+    execution, ranges a graph was recorded in and copies between inferred kernels have other rows; they count for the
+    execution they were launched in all the same."""
+    held = int(tree.nodes["device_ns"].to_numpy()[tree.iterations["node_id"].to_numpy()].sum())
+    return format_ratio_percent(min(held / max(_total_ns(tree), 1), 1.0), 0)
+
+
+def _without_launch(tree: Tree) -> str:
+    """How much of the device time no execution can hold, because its launches are not in the recording."""
+    activities = tree.activities
+    length = (activities["end_ns"] - activities["start_ns"]).to_numpy()
+    lost = int(length[activities["attribution"].to_numpy() == Attribution.NO_LAUNCH].sum())
+    ratio = lost / max(int(length.sum()), 1)
+    return "" if ratio < _LEAST_LOST else f"; {format_ratio_percent(ratio, 0)} has no launch in the recording"
+
+
+def _other(others: pd.DataFrame) -> str:
+    if others.empty:
+        return ""
+    row = others.sort_values("coverage_ratio", ascending=False, kind="stable").iloc[0]
+    how = f", with {row['option']}" if row["option"] else ""
+    share = format_ratio_percent(float(row["coverage_ratio"]), 0)
+    return f"; else `{row['name']}` ×{int(row['execution_count']):,}, {share}{how}"
+
+
+def with_launch_period(tree: Tree, candidates: pd.DataFrame) -> pd.DataFrame:
+    """The candidates and, where the ranges taken hold little of the device time, what the launch sequence says."""
+    taken = candidates["is_chosen"].to_numpy(bool)
+    by_ranges = taken.any() and not candidates["rule"][taken].isin([SEQUENCE, REPLAYS]).any()
+    if not by_ranges or candidates["coverage_ratio"][taken].sum() >= LEAST_COVERAGE or not len(tree.activities):
+        return candidates
+    kind = tree.activities["kind"].to_numpy()
+    rows = np.flatnonzero((kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH))
+    frame = launch_columns(tree.trace, tree.activities, rows)
+    found = infer(frame, tree.trace.strings, hints=hints(tree.trace))
+    if not len(found.nodes):
+        return candidates
+    passes = found.iterations
+    regular = passes.index.to_numpy()[passes["iteration_class"].isin(["regular", "warm-up"]).to_numpy()]
+    place = found.nodes["iteration_index"].to_numpy()[np.maximum(found.node_of_launch, 0)]
+    numbers = found.nodes["iteration_index"].to_numpy()[regular]
+    length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
+    held = int(length[(found.node_of_launch >= 0) & np.isin(place, numbers)].sum())
+    ratio = held / max(_total_ns(tree), 1)
+    if len(regular) < _FEWEST_PASSES or ratio <= candidates["coverage_ratio"][taken].sum():
+        return candidates
+    row = (SEQUENCE, "iteration", len(regular), held, ratio, False, option_of_rule(SEQUENCE))
+    return pd.concat([candidates, pd.DataFrame([row], columns=list(COLUMNS))], ignore_index=True)
+
+
+def coverage_findings(tree: Tree, candidates: pd.DataFrame) -> list[Finding]:
+    """A warning where the executions hold less than half of the device time."""
+    taken = candidates[candidates["is_chosen"].to_numpy(bool)]
+    covered = float(taken["coverage_ratio"].sum())
+    if taken.empty or covered >= LEAST_COVERAGE or not int(tree.nodes["device_ns"].iloc[0]):
+        return []
+    return [finding("executions-cover-little", count=len(tree.iterations), example=tree.execution_evidence)]

@@ -1,0 +1,67 @@
+"""Trace → Tree, step "what is one model execution": where ranges lie, and the work they are weighed by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays import rollup
+from xsp_post.model.trace import Trace
+from xsp_post.model.tree import Attribution
+from xsp_post.tree.node_names import NodeNames
+
+
+@dataclass(frozen=True)
+class Work:
+    """What candidates are weighed by: one row per device activity with a launch. A capture without device work is
+    weighed by host time: one row per range, the time that no range inside it covers."""
+
+    span: np.ndarray  # innermost range around the launch, −1 none
+    process_index: np.ndarray
+    at_ns: np.ndarray  # of the launch
+    ns: np.ndarray
+    total_ns: int  # of all device activities, those without a launch too
+
+
+@dataclass(frozen=True)
+class Times:
+    """Where each span lies, what its text says, and the work launched in all of them."""
+
+    process_index: np.ndarray
+    thread_index: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    is_training: np.ndarray  # backward or optimiser work by its text
+    is_counted: np.ndarray  # its text counts something: step, token, frame
+    work: Work
+
+
+def times_of(trace: Trace, names: NodeNames, parent: np.ndarray, owners: pd.DataFrame, launch_id: np.ndarray) -> Times:
+    """Where the ranges lie, and what was launched in them; host time where no device work was recorded."""
+    spans, activities = trace.spans, trace.activities
+    process, start, end = (spans[c].to_numpy() for c in ("process_index", "start_ns", "end_ns"))
+    if len(activities):
+        # a graph's kernels count for the execution that launched the graph, not for the one that captured it
+        span = owners["span"].to_numpy()
+        graph = owners["attribution"].to_numpy() == int(Attribution.GRAPH)
+        if graph.any():
+            span = np.where(graph, owners["launch_span"].to_numpy(), span)
+        length = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
+        rows = np.flatnonzero(launch_id >= 0)
+        launched = trace.launches["start_ns"].to_numpy()
+        work = Work(
+            span[rows], activities["process_index"].to_numpy()[rows], launched[launch_id[rows]], length[rows],
+            int(length.sum()),
+        )  # fmt: skip
+    else:
+        length = end - start
+        child = np.flatnonzero(parent >= 0)
+        own = np.maximum(0, length - rollup.sums_per_node(parent[child], length[child], len(spans)))
+        work = Work(np.arange(len(spans)), process, start, own, int(own.sum()))
+    trains = names.parsed.numbers["is_backward"] | names.parsed.says("phase", "backward", "optimizer")
+    return Times(
+        process, spans["thread_index"].to_numpy(), start, end,
+        trains[names.row], names.span("step_index") >= 0, work,
+    )  # fmt: skip

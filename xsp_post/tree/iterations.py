@@ -1,0 +1,242 @@
+"""Trace → Tree, step "which execution": model ranges become iterations, with their latency and device time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays import rollup
+from xsp_post.arrays.intervals import grouped_union_length
+from xsp_post.base.findings import Finding, finding
+from xsp_post.model.levels import Level
+from xsp_post.model.schemas.units import format_ns
+from xsp_post.model.trace import ActivityKind, Trace
+from xsp_post.model.tree import Attribution, Tree
+from xsp_post.names.markers import step_sizes
+from xsp_post.tree import layering
+from xsp_post.tree.kinds import kinds_of, warmup_of_its_kind
+from xsp_post.tree.node_names import NodeNames
+from xsp_post.tree.other_threads import own_forest
+from xsp_post.tree.warmup import mark_warmup
+
+# Latencies may sum to so much more than the executions together take before it is said that they overlap.
+_MOST_OVERLAP = 0.01
+_DEVICE_COLUMNS = ("device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns", "kernel_count")
+
+
+def number_iterations(
+    trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNames
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """MODEL nodes become iterations in order of their start; nodes and activities inside, or launched by
+    another thread of the process meanwhile, belong to them."""
+    level = nodes["level"].to_numpy()
+    start, end = nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy()
+    models = np.flatnonzero(level == int(Level.MODEL))
+    models = models[np.argsort(start[models], kind="stable")]
+    of_node = np.full(len(nodes), -1, np.int32)
+    of_node[models] = np.arange(len(models))
+    parent = nodes["parent_id"].to_numpy()
+    of_node = layering.inherit(of_node, parent)
+    process = nodes["process_index"].to_numpy()
+    if len(models):
+        args = (process[models], start[models], end[models])
+        around = rollup.holds(level == int(Level.MODEL), parent)
+        top = (of_node < 0) & ~around & (parent == 0) & (process >= 0) & (nodes["kind"].to_numpy() <= 5)
+        top = np.flatnonzero(top)
+        meanwhile = _fully_covered(layering.covering(process[top], start[top], *args), end[top], args[2])
+        if (meanwhile >= 0).any():
+            of_top = np.full(len(nodes), -1, np.int32)
+            of_top[top] = meanwhile
+            of_node = np.where(of_node >= 0, of_node, layering.inherit(of_top, parent))
+    nodes = nodes.assign(iteration_index=of_node)
+    activities["iteration_index"] = _iteration_of_activities(trace, activities, of_node, process, start, end, models)
+
+    frame = pd.DataFrame(
+        {
+            "node_id": models,
+            "process_index": process[models],
+            "phase": _phases(nodes, models, names),
+            "start_ns": start[models],
+            "end_ns": end[models],
+        }
+    )
+    return nodes, frame
+
+
+def _fully_covered(found: np.ndarray, end: np.ndarray, model_end: np.ndarray) -> np.ndarray:
+    inside = (found >= 0) & (model_end[np.maximum(found, 0)] >= end)
+    return np.where(inside, found, -1)
+
+
+def _iteration_of_activities(
+    trace: Trace,
+    activities: pd.DataFrame,
+    of_node: np.ndarray,
+    process: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    models: np.ndarray,
+) -> np.ndarray:
+    node = activities["node_id"].to_numpy()
+    result = of_node[node].copy()
+    # a graph node counts for the range of its capture, but it ran in the iteration that launched the graph
+    graph = activities["attribution"].to_numpy() == int(Attribution.GRAPH)
+    if graph.any():
+        result[graph] = of_node[activities["launch_node_id"].to_numpy()[graph]]
+    if len(models):
+        launch_id = activities["launch_id"].to_numpy()
+        missing = np.flatnonzero((result < 0) & (launch_id >= 0))
+        if len(missing):
+            at = trace.launches["start_ns"].to_numpy()[launch_id[missing]]
+            result[missing] = layering.covering(
+                activities["process_index"].to_numpy()[missing], at, process[models], start[models], end[models]
+            )
+    return result
+
+
+def _phases(nodes: pd.DataFrame, models: np.ndarray, names: NodeNames) -> np.ndarray:
+    """What ran: the phase that the text names, else its folded name."""
+    texts = names.node_text("phase", models)
+    folded = names.folded_names[nodes["folded_id"].to_numpy()[models]]
+    generic = np.isin(texts.astype(str), ["", "warmup"])
+    return np.where(generic, folded, texts)
+
+
+def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
+    """Latency, device time and warm-up of each iteration. Latency runs to the end of its last device work."""
+    frame = tree.iterations
+    count = len(frame)
+    frame = frame.assign(duration_ns=frame["end_ns"] - frame["start_ns"], **_iteration_times(tree))
+    inferred = tree.nodes["is_inferred"].to_numpy()[frame["node_id"].to_numpy()]
+    frame["latency_ns"] = _without_the_queue(tree, frame, inferred)
+    tree.iterations = frame
+    model = frame["node_id"].to_numpy()
+    kind = kinds_of(tree)
+    said = tree.nodes["is_warmup_text"].to_numpy()[model] | _below_warmup(tree, frame)
+    frame["phase"], said, raised = warmup_of_its_kind(tree, kind, said)
+    frame["kind"] = kind
+    frame["batch_size"], frame["token_count"] = step_sizes(_texts(tree, model))
+    frame["period_ns"] = _periods(frame)
+    loading = np.zeros(count, bool)
+    at = tree.trace.module_loading_ns
+    if len(at) and count:
+        position = np.searchsorted(frame["start_ns"].to_numpy(), at, side="right") - 1
+        inside = (position >= 0) & (frame["end_ns"].to_numpy()[np.maximum(position, 0)] >= at)
+        loading[position[inside]] = True
+    warm, findings = mark_warmup(frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said, loading)
+    return frame.assign(is_warmup=warm, is_inferred=inferred), raised + findings + _overlaps(frame)
+
+
+def _texts(tree: Tree, nodes: np.ndarray) -> np.ndarray:
+    """The texts of nodes as captured, '' for none; object."""
+    name = tree.nodes["name_id"].to_numpy()[nodes]
+    texts = tree.strings[np.maximum(name, 0)] if len(tree.strings) else np.full(len(name), "", object)
+    return np.where(name >= 0, texts, "").astype(object)
+
+
+def _periods(frame: pd.DataFrame) -> np.ndarray:
+    """From the start of each iteration to the start of the next one of its process, where that is of the same phase;
+    float, NaN for none."""
+    start = frame["start_ns"].to_numpy()
+    process, phase = frame["process_index"].to_numpy(), frame["phase"].to_numpy()
+    order = np.lexsort((start, process))
+    here, following = order[:-1], order[1:]
+    same = (process[here] == process[following]) & (phase[here] == phase[following])
+    period = np.full(len(frame), np.nan)
+    period[here[same]] = (start[following] - start[here])[same]
+    return period
+
+
+def _overlaps(frame: pd.DataFrame) -> list[Finding]:
+    """Executions that run into one another on the device: the latency of one counts the end of the one before it."""
+    if len(frame) < 2:
+        return []
+    start, process = frame["start_ns"].to_numpy(), frame["process_index"].to_numpy()
+    on_device = frame["device_offset_ns"].to_numpy() + frame["projection_ns"].to_numpy()
+    end = np.maximum(frame["end_ns"].to_numpy(), start + np.nan_to_num(on_device).astype(np.int64))
+    summed = int(frame["latency_ns"].sum())
+    order = np.lexsort((start, process))
+    union = int(grouped_union_length(process[order], start[order], end[order], int(process.max()) + 1).sum())
+    if summed <= (1 + _MOST_OVERLAP) * union:
+        return []
+    here, following = order[:-1], order[1:]
+    crosses = (process[here] == process[following]) & (end[here] > start[following])
+    example = f"{len(frame)} latencies sum to {format_ns(summed)}, the executions together take {format_ns(union)}"
+    return [finding("executions-overlap", count=int(crosses.sum()), example=example)]
+
+
+def _without_the_queue(tree: Tree, frame: pd.DataFrame, inferred: np.ndarray) -> np.ndarray:
+    """Latencies, shape (iterations,); of an inferred one launched while its predecessor's work still ran, from the
+    end of that: nobody said that the wait began with the launch, and the device was not idle meanwhile."""
+    latency, start = frame["latency_ns"].to_numpy(), frame["start_ns"].to_numpy()
+    if not inferred.any():
+        return latency
+    thread = tree.nodes["thread_index"].to_numpy()[frame["node_id"].to_numpy()]
+    order = np.lexsort((start, thread))
+    follows = inferred[order][1:] & inferred[order][:-1] & (thread[order][1:] == thread[order][:-1])
+    queued = np.zeros(len(frame), np.int64)
+    queued[order[1:]] = np.where(follows, (start + latency)[order][:-1] - start[order][1:], 0)
+    # work on several streams may end before its predecessor's: an iteration takes no less than its own work
+    own = np.minimum(latency, frame["busy_ns"].to_numpy())
+    return np.maximum(latency - np.maximum(queued, 0), own)
+
+
+def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
+    """latency_ns, where its work lies on the device, and `_DEVICE_COLUMNS` of each iteration."""
+    frame, activities, nodes = tree.iterations, tree.activities, tree.nodes
+    count = len(frame)
+    index = activities["iteration_index"].to_numpy()
+    model = frame["node_id"].to_numpy()
+    began, ended = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
+    if _lies_below_models(activities, nodes, index):
+        # everything that counts for an iteration lies below its node: that is summed up already
+        first, end = nodes["projected_start_ns"].to_numpy()[model], nodes["projected_end_ns"].to_numpy()[model]
+        return {
+            "latency_ns": np.maximum(ended, end) - began,
+            "device_offset_ns": np.where(first >= 0, first - began, np.nan),
+            "projection_ns": np.where(first >= 0, end - first, np.nan),
+            **{c: nodes[c].to_numpy()[model] for c in _DEVICE_COLUMNS},
+        }
+    rows = np.flatnonzero(index >= 0)
+    index = index[rows]
+    start, end = activities["start_ns"].to_numpy()[rows], activities["end_ns"].to_numpy()[rows]
+    duration, kind = end - start, activities["kind"].to_numpy()[rows]
+    is_kernel, is_graph = kind == ActivityKind.KERNEL, kind == ActivityKind.GRAPH
+    is_copy = ~is_kernel & ~is_graph
+    first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first, index, start)
+    np.maximum.at(last, index, end)
+    order = np.argsort(start, kind="stable")
+    return {
+        "latency_ns": np.maximum(ended, last) - began,
+        "device_offset_ns": np.where(last >= first, first - began, np.nan),
+        "projection_ns": np.where(last >= first, last - first, np.nan),
+        "device_ns": rollup.sums_per_node(index, duration, count),
+        "kernel_ns": rollup.sums_per_node(index[is_kernel], duration[is_kernel], count),
+        "copy_ns": rollup.sums_per_node(index[is_copy], duration[is_copy], count),
+        "graph_ns": rollup.sums_per_node(index[is_graph], duration[is_graph], count),
+        "busy_ns": grouped_union_length(index[order], start[order], end[order], count),
+        "kernel_count": np.bincount(index[is_kernel], minlength=count).astype(np.int64),
+    }
+
+
+def _lies_below_models(activities: pd.DataFrame, nodes: pd.DataFrame, index: np.ndarray) -> bool:
+    """Whether all work of iterations was launched by their own thread inside their own node (no autograd thread,
+    no graph): then the node's sums are the iteration's."""
+    node = activities["node_id"].to_numpy()
+    of_node = nodes["iteration_index"].to_numpy()
+    level = nodes["level"].to_numpy()
+    model = np.where(level == int(Level.MODEL), of_node, -1)
+    below = layering.inherit(model, own_forest(nodes)[0])
+    return bool(
+        (below == of_node).all()
+        and (activities["launch_node_id"].to_numpy() == node).all()
+        and (index == of_node[node]).all()
+    )
+
+
+def _below_warmup(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
+    """Model ranges inside a range that calls itself warm-up."""
+    nodes = tree.nodes
+    flag = np.where(nodes["is_warmup_text"].to_numpy(), 1, -1)
+    return layering.inherit(flag, nodes["parent_id"].to_numpy())[frame["node_id"].to_numpy()] == 1

@@ -1,0 +1,121 @@
+"""Tree → the sentence that says what the layers are, how many each execution holds and how much device time they
+cover; and the warning where much of a model counts for none of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.base.findings import Finding, finding
+from xsp_post.model.confidence import confidence_words
+from xsp_post.model.levels import Level
+from xsp_post.model.tree import NodeKind
+from xsp_post.tree.node_names import NodeNames
+
+# A model's [self] is a remainder; above this share of its device time it is one that hides layers.
+MOST_SELF = 0.2
+_MOST_NAMED = 2
+# Executions that hold this share of the device time hold all of it, as far as a sentence in whole percent goes.
+_ALL = 0.995
+
+
+def layer_evidence(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNames) -> tuple[str, list[Finding]]:
+    """``layers: `BertLayer` ×4, 81 % of device time; 2 others, 17 %`` ('' without layers), and findings.
+
+    Counted per execution where there are executions; shares are of the device time of the executions, which is said
+    where it is not all of it, else of the capture. nodes need layer_node_id and iteration_index.
+    """
+    level = nodes["level"].to_numpy()
+    layers = np.flatnonzero(level == int(Level.LAYER))
+    duration = np.maximum(activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy(), 0)
+    home, node = activities["layer_node_id"].to_numpy(), activities["node_id"].to_numpy()
+    in_model = (nodes["iteration_index"].to_numpy()[node] >= 0) | (activities["iteration_index"].to_numpy() >= 0)
+    counted = in_model if in_model.any() else np.ones(len(duration), bool)
+    total = int(duration[counted].sum())
+    is_layer = (home >= 0) & (level[np.maximum(home, 0)] == int(Level.LAYER)) & counted
+    findings = []
+    if total and in_model.any():
+        own = int(duration[counted & (home >= 0) & ~is_layer].sum())
+        if own > MOST_SELF * total:
+            example = f"{own / total * 100:.0f} % of the device time of the model executions is in no layer"
+            findings.append(
+                finding("model-self", count=int((counted & (home >= 0) & ~is_layer).sum()), example=example)
+            )
+    if not len(layers):
+        return "", findings
+    held = np.bincount(home[is_layer], weights=duration[is_layer].astype(float), minlength=len(nodes))[layers]
+    is_all = total >= _ALL * int(duration.sum())
+    kinds = _kinds(nodes, layers, names)
+    return _sentence(
+        nodes, layers, kinds, held, total, "device time" if is_all else "the executions' device time"
+    ), findings
+
+
+class _Kinds(NamedTuple):
+    """What layers are called: the texts, and of each layer the number of its folded text and that of its kind."""
+
+    called: np.ndarray
+    text_of: np.ndarray
+    kind_of: np.ndarray
+    is_inferred: np.ndarray  # per kind
+
+
+def _kinds(nodes: pd.DataFrame, layers: np.ndarray, names: NodeNames) -> _Kinds:
+    """Layers by what they are called: their type, else their text."""
+    folded = nodes["folded_id"].to_numpy()[layers]
+    first = np.full(len(names.folded_names), -1, np.int64)
+    first[folded[::-1]] = layers[::-1]  # written backwards, the first stays
+    used = np.flatnonzero(first >= 0)
+    text_of = (np.cumsum(first >= 0) - 1).astype(np.int32)[folded]
+    first = first[used]
+    kind = names.node_text("layer_type", first)
+    inferred = nodes["is_inferred"].to_numpy()[first]
+    texts = names.folded_names[used]
+    hooked = nodes["kind"].to_numpy()[first] == int(NodeKind.HOOK_PAIR)
+    if hooked.any():
+        texts = np.where(hooked, pd.Series(texts, dtype=object).str.replace(r"\d+", "*", regex=True), texts)
+    kind_of_text, called = pd.factorize(np.where((kind == "") | inferred, texts, kind))
+    is_inferred = np.zeros(len(called), bool)
+    is_inferred[kind_of_text[inferred]] = True
+    return _Kinds(called, text_of, kind_of_text.astype(np.int32)[text_of], is_inferred)
+
+
+def _usual_count(nodes: pd.DataFrame, layers: np.ndarray, text_of: np.ndarray) -> int:
+    """How many layers of one kind an execution holds; of each layer the number of its text is given."""
+    place = nodes["iteration_index"].to_numpy()[layers]
+    inside = place >= 0
+    if inside.any():
+        place = place[inside]
+    else:  # what is outside executions counts per process
+        place = np.maximum(nodes["process_index"].to_numpy()[layers], 0)
+        if (text_of != text_of[0]).any():
+            # the same layer again (a second pass that nothing marks) is not counted again
+            place = pd.DataFrame({"text": text_of, "place": place}).drop_duplicates()["place"].to_numpy()
+    counts = np.bincount(place)
+    return int(np.median(counts[counts > 0]))
+
+
+def _sentence(
+    nodes: pd.DataFrame, layers: np.ndarray, kinds: _Kinds, held: np.ndarray, total: int, of_what: str
+) -> str:
+    held_ns = np.bincount(kinds.kind_of, weights=held, minlength=len(kinds.called))
+    heaviest = np.argsort(-held_ns, kind="stable")
+    leading = heaviest[:_MOST_NAMED]
+    leading = leading[held_ns[leading] >= 0.1 * total] if total else leading
+    leading = leading if len(leading) else heaviest[:1]
+    parts = []
+    for number in leading.tolist():  # at most two
+        mine = np.flatnonzero(kinds.kind_of == number)
+        text_of, mine = kinds.text_of[mine], layers[mine]
+        count = _usual_count(nodes, mine, text_of)
+        share = f", {100 * held_ns[number] / total:.0f} % of {of_what}" if total else ""
+        sure = nodes["confidence_ratio"].to_numpy()[mine].min()
+        word = f" (inferred, {confidence_words(sure).item()} confidence)" if kinds.is_inferred[number] else ""
+        parts.append(f"`{kinds.called[number]}` ×{count}{word}{share}")
+    rest = len(heaviest) - len(leading)
+    if rest:
+        share = f", {held_ns[heaviest[len(leading) :]].sum() / total * 100:.0f} %" if total else ""
+        parts.append(f"{rest} other{'s' if rest > 1 else ''}{share}")
+    return "layers: " + "; ".join(parts)

@@ -1,0 +1,92 @@
+"""What the rules of models and layers look at: the ranges of a capture as arrays, one row a span."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from xsp_post.arrays.forest import forest_of
+from xsp_post.names import Parsed
+from xsp_post.tree.execution_work import Times
+
+
+@dataclass
+class Ranges:
+    """What the rules look at: one row a span, in span order; ``name_id`` is the row of its text in ``parsed``."""
+
+    parent: np.ndarray
+    depth: np.ndarray
+    forward: np.ndarray  # the forward range of a backward one, −1 none
+    kind: np.ndarray
+    name_id: np.ndarray
+    folded_id: np.ndarray
+    domain_index: np.ndarray  # −1 default domain
+    domain_names: np.ndarray  # lower-case name per domain index
+    has_device_work: np.ndarray  # something launched inside
+    parsed: Parsed  # of each different text
+    text: Callable[[int], str]  # by row of it
+    folded_texts: np.ndarray  # per folded id
+    times: Times
+    recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
+    duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
+    # device time launched inside, gradients included, and whether a kernel was: asked for by few rules
+    work: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (np.zeros(0, np.int64), np.zeros(0, bool))
+
+    def __post_init__(self) -> None:
+        self.forest = forest_of(self.parent)
+
+    @cached_property
+    def _work(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.work()
+
+    @cached_property
+    def device_ns(self) -> np.ndarray:
+        """Device time launched in each span, gradients included."""
+        return self._work[0]
+
+    @cached_property
+    def has_kernels(self) -> np.ndarray:
+        """Which spans launched a kernel."""
+        return self._work[1]
+
+    def time_inside(self) -> np.ndarray:
+        """Device time of what was launched in each span; host time where the capture holds no device work."""
+        return self.device_ns if self.device_ns.any() else self.duration_ns
+
+    def has_role(self, *roles: str) -> np.ndarray:
+        """Which spans' texts play one of these roles."""
+        return self._says("role", *roles)
+
+    def has_dialect(self, dialect: str) -> np.ndarray:
+        """Which spans' texts follow one convention."""
+        return self._says("dialect", dialect)
+
+    def _says(self, column: str, *values: str) -> np.ndarray:
+        texts = self.parsed.says(column, *values)
+        return texts.take(self.name_id) if texts.any() else np.zeros(len(self.name_id), bool)
+
+    def in_domains(self, names: frozenset[str]) -> np.ndarray:
+        """Which spans lie in one of these domains (lower case)."""
+        return np.array([name in names for name in self.domain_names] + [False], bool)[self.domain_index]
+
+    def inside(self, mask: np.ndarray) -> np.ndarray:
+        """Which spans have an ancestor (not themselves) in ``mask``."""
+        return self.forest.inside(mask)
+
+    def around(self, mask: np.ndarray) -> np.ndarray:
+        """Which spans have a descendant (not themselves) in ``mask``."""
+        return self.forest.around(mask)
+
+    def outermost(self, mask: np.ndarray) -> np.ndarray:
+        return mask & ~self.inside(mask)
+
+    def innermost_by_name(self, mask: np.ndarray) -> np.ndarray:
+        """Those of ``mask`` whose folded name never has another of ``mask`` inside: a name is a layer or a
+        container everywhere, whatever one call of it happened to contain."""
+        holds = mask & self.around(mask)
+        containers = np.zeros(int(self.folded_id.max(initial=0)) + 1, bool)
+        containers[self.folded_id[holds]] = True
+        return mask & ~containers[self.folded_id]

@@ -1,0 +1,550 @@
+"""Loops of a launch sequence → its executions: which loops are passes through a model, steps of a training, layers.
+
+Each kind of loop has one role, by what a typical turn holds: *step* (it updates weights, or runs forward and
+backward), *pass* (it repeats layers), *layer*, or *other*. Of loops inside one another the innermost step is the
+execution, else the innermost pass, else the outermost one. What lies between executions and holds as many layers in a
+row is an execution of another kind (the prefill before the decoding). Where only layers repeat, all of it is one
+execution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from xsp_post.arrays.intervals import nest
+from xsp_post.tree.structure.constants import Constants
+from xsp_post.tree.structure.fold import Loops, agreement
+from xsp_post.tree.structure.labels import (
+    EMBEDDING,
+    Traits,
+    attentions,
+    is_group_of_layers,
+    is_network,
+    is_one_layer,
+    is_part_of_network,
+    is_training_step,
+)
+
+_MOST_PARTS = 6
+STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
+REGULAR, WARM_UP, ODD, TAIL = "regular", "warm-up", "odd", "tail"
+
+
+@dataclass
+class Kind:
+    """What turns of one kind of loop hold: role, a typical turn [start, end), and how many turns there are."""
+
+    role: str
+    start: int
+    end: int
+    turn_count: int
+    holds_layers: bool = False
+
+    @property
+    def period(self) -> int:
+        return self.end - self.start
+
+
+@dataclass
+class Executions:
+    """Executions of one sequence in order: [starts, ends), the series they belong to (one per kind), and whether each
+    is regular, warm-up, odd or a tail. ``typical``: an execution of each series; ``reason``: why there is none."""
+
+    starts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    ends: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    series: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    classes: np.ndarray = field(default_factory=lambda: np.zeros(0, object))
+    typical: list[int] = field(default_factory=list)
+    reason: str = ""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def covered(self) -> int:
+        """Launches in the executions."""
+        return int((self.ends - self.starts).sum())
+
+
+@dataclass
+class Structure:
+    """Loops of a sequence with the turn around each (row, −1 none) and what each kind is."""
+
+    loops: Loops
+    kinds: list[Kind]
+    parent_turn: np.ndarray  # per loop
+    turn_parent: np.ndarray  # per turn
+    turn_kind: np.ndarray  # per turn
+
+
+def structure_of(
+    loops: Loops, symbols: np.ndarray, thread: np.ndarray, traits: Traits, pause: np.ndarray, constants: Constants
+) -> Structure:
+    """The roles of loops; all arrays but the loops: one value per launch of the sequence."""
+    loops = _in_equal_parts(loops, traits, constants)
+    turn_kind = np.repeat(loops.kind, loops.count)
+    nesting = nest(np.zeros(len(turn_kind), np.int64), 2 * loops.turn_start, 2 * loops.turn_end - 1)
+    parent = nesting.parent.astype(np.int64)
+    result = Structure(loops, [], parent[loops.first] if len(loops) else parent, parent, turn_kind)
+    length = loops.turn_end - loops.turn_start
+    for kind in range(int(loops.kind.max(initial=-1)) + 1):
+        turns = np.flatnonzero(turn_kind == kind)
+        usual = np.sort(length[turns])[len(turns) // 2]
+        typical = turns[length[turns] == usual]
+        row = int(typical[len(typical) // 2])
+        found = Kind(OTHER, int(loops.turn_start[row]), int(loops.turn_end[row]), len(turns))
+        found.holds_layers = _in_layers(result, row) >= constants.least_in_layers * found.period
+        found.role = _role(result, found, symbols, thread, traits, pause, constants)
+        result.kinds.append(found)
+    return result
+
+
+def _in_equal_parts(loops: Loops, traits: Traits, constants: Constants) -> Loops:
+    """Loops with turns of several attentions cut where a turn is made of parts that do nearly the same: layers whose
+    attentions take turns (local and global ones) are each a turn."""
+    parts = np.ones(int(loops.kind.max(initial=-1)) + 1, np.int64)
+    for kind in range(len(parts)):
+        mine = np.flatnonzero(loops.kind == kind)
+        row = int(loops.first[mine[int(np.argmax(loops.count[mine]))]])
+        rows = np.arange(loops.turn_start[row], loops.turn_end[row])
+        count = len(attentions(traits, rows))
+        step = len(rows) // max(count, 1)
+        inside = (loops.start >= rows[0]) & (loops.end <= rows[-1] + 1) & (loops.kind != kind)
+        has_loops = (loops.end - loops.start)[inside].sum() >= constants.least_in_layers * len(rows)
+        if not 2 <= count <= _MOST_PARTS or step < constants.shortest_turn or has_loops:
+            continue
+        family, slack = traits.family[rows], 1 + round(constants.drift_ratio * step)
+        alike = [agreement(family[k * step : (k + 1) * step], family[:step], slack) for k in range(count)]
+        if min(alike) >= constants.alike_ratio * step and not (family == EMBEDDING).any():
+            parts[kind] = count
+    times = np.repeat(parts[loops.kind], loops.count)
+    if (times == 1).all():
+        return loops
+    # each part begins where a family does that begins the turn, near its share of the turn
+    length = loops.turn_end - loops.turn_start
+    owner = np.repeat(np.arange(len(times)), times)
+    number = np.arange(len(owner)) - np.repeat(np.cumsum(times) - times, times)
+    start = loops.turn_start[owner] + length[owner] * number // times[owner]
+    end = np.where(number + 1 < times[owner], np.r_[start[1:], 0], loops.turn_end[owner])
+    last = np.cumsum(loops.count * parts[loops.kind])
+    return replace(loops, first=last - loops.count * parts[loops.kind], last=last, turn_start=start, turn_end=end)
+
+
+def _in_layers(structure: Structure, turn: int) -> int:
+    """Launches of a turn that lie in loops of layers, four or more in a row."""
+    loops = structure.loops
+    start, end = loops.turn_start[turn], loops.turn_end[turn]
+    inside = np.flatnonzero((loops.start >= start) & (loops.end <= end) & (loops.count >= DEFAULT_LAYERS))
+    is_layer = np.array([k.role == LAYER for k in structure.kinds] + [False], bool)
+    known = loops.kind[inside] < len(structure.kinds)
+    inside = inside[known]
+    inside = inside[is_layer[loops.kind[inside]]]
+    return int((loops.end[inside] - loops.start[inside]).sum())
+
+
+DEFAULT_LAYERS = 4
+
+
+def _role(
+    structure: Structure, kind: Kind, symbols: np.ndarray, thread: np.ndarray, traits: Traits, pause: np.ndarray,
+    constants: Constants,
+) -> str:  # fmt: skip
+    rows = np.arange(kind.start, kind.end)
+    if is_training_step(thread[rows], traits, rows):
+        return STEP
+    if not is_network(traits, rows):
+        return OTHER
+    is_many = kind.turn_count >= constants.fewest_layers
+    # a lookup begins a pass, but for that of the tokens of experts
+    has_experts = _in_loops(structure, kind) > 0 and len(attentions(traits, rows)) == 1
+    if is_many and is_one_layer(traits, rows, may_look_up=has_experts):
+        return LAYER
+    if kind.holds_layers and not is_group_of_layers(traits, rows, symbols[rows]):
+        return PASS
+    if begins_at_pauses(structure, kind, pause):
+        return PASS if kind.holds_layers else OTHER
+    if is_many and is_group_of_layers(traits, rows, symbols[rows]):
+        return LAYER
+    inner = _in_loops(structure, kind)
+    is_part = is_part_of_network(traits, rows) or is_one_layer(traits, rows, may_look_up=True)
+    return LAYER if is_part and inner < constants.least_in_layers * kind.period else OTHER
+
+
+def _in_loops(structure: Structure, kind: Kind) -> int:
+    loops = structure.loops
+    inside = (loops.start >= kind.start) & (loops.end <= kind.end) & (loops.count >= 2)
+    inside &= loops.end - loops.start < kind.period
+    return int((loops.end - loops.start)[inside].sum())
+
+
+def begins_at_pauses(structure: Structure, kind: Kind, pause: np.ndarray) -> bool:
+    """Whether the host pauses where turns begin: longer than before 85 % of a turn's other launches, and twice as long
+    as usual. True where all pauses are alike, because then they say nothing."""
+    loops = structure.loops
+    number = int(np.flatnonzero((loops.turn_start == kind.start) & (loops.turn_end == kind.end))[0])
+    mine = structure.turn_kind == structure.turn_kind[number]
+    starts = loops.turn_start[mine]
+    starts = starts[starts > 0]
+    if not len(starts) or float(np.ptp(pause[1:])) == 0:
+        return True
+    inside = np.sort(pause[int(loops.turn_start[mine].min()) + 1 : int(loops.turn_end[mine].max())])
+    at = np.median(pause[starts])
+    rank = np.searchsorted(inside, at, side="right") / max(len(inside), 1)
+    return bool(rank >= 0.85 and at >= 2 * np.median(inside))
+
+
+# ---------------------------------------------------------------- which loops are executions
+
+
+def find_executions(
+    structure: Structure, symbols: np.ndarray, duration: np.ndarray, traits: Traits, pause: np.ndarray,
+    constants: Constants,
+) -> Executions:  # fmt: skip
+    """The executions of a sequence (all arrays: one value per launch; ``duration`` on the device, ns)."""
+    loops, n = structure.loops, len(symbols)
+    if not len(loops):
+        return Executions(reason="no stretch of launches recurs often enough to be more than chance")
+    share = _shares(structure, np.ones(len(structure.turn_kind), bool), duration)
+    is_turn = np.isin(structure.turn_kind, _chosen_kinds(structure, share, pause, constants))
+    is_turn &= ~_inside(structure, is_turn)
+    is_turn &= np.isin(structure.turn_kind, _main_kinds(structure, is_turn, duration, constants))
+    rows = np.flatnonzero(is_turn)
+    rows = rows[np.argsort(loops.turn_start[rows], kind="stable")]
+    layers = _layer_loops(structure, is_turn, constants)
+    if not len(rows):
+        return _one_execution(structure, layers, n, constants)
+    starts, ends, series = loops.turn_start[rows], loops.turn_end[rows], structure.turn_kind[rows]
+    starts, ends, series = _rotated(structure, starts, ends, series, symbols, traits, pause, constants)
+    starts, ends, series = _with_odd_firsts(structure, starts, ends, series, symbols, constants)
+    found = _with_others(structure, starts, ends, series, layers, symbols, constants)
+    return _classified(*found, symbols, n)
+
+
+def _chosen_kinds(structure: Structure, share: np.ndarray, pause: np.ndarray, constants: Constants) -> list[int]:
+    """Kinds whose turns are executions: of those inside one another the one with the best score."""
+    kinds = structure.kinds
+    above: dict[int, set[int]] = {k: set() for k in range(len(kinds))}
+    of_parent = np.where(structure.turn_parent >= 0, structure.turn_kind[structure.turn_parent], -1)
+    for k in range(len(kinds) - 1, -1, -1):  # inner kinds come first
+        direct = set(np.unique(of_parent[structure.turn_kind == k]).tolist()) - {-1, k}
+        above[k] = direct.union(*(above[d] for d in direct)) if direct else set()
+    can = [
+        k for k, kind in enumerate(kinds)
+        if kind.role != LAYER and kind.period >= constants.shortest_turn and kind.turn_count >= 2
+        and not any(kinds[c].role == LAYER for c in above[k])
+    ]  # fmt: skip
+    score = {k: _score(structure, k, [c for c in can if k in above[c]], share, pause) for k in can}
+    chosen: list[int] = []
+    for k in sorted(can, key=lambda k: -score[k]):
+        # a loop inside chosen ones may run outside of them, too
+        inside = any(c in above[k] for c in chosen)
+        is_free = not inside or (structure.parent_turn[structure.loops.kind == k] < 0).any()
+        if is_free and not any(k in above[c] for c in chosen):
+            chosen.append(k)
+    return chosen
+
+
+# What a role counts for: a step of training more than a pass through layers, a pass more than any other loop; a loop
+# around other loops somewhat more than they.
+_PRIOR = {STEP: 8.0, PASS: 4.0, OTHER: 1.0}
+_AROUND_OTHERS, _PAUSES = 1.5, 2.0
+
+
+def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray, pause: np.ndarray) -> float:
+    """How well a kind of loop explains the sequence: the share its turns hold, how much they are of one length, and
+    what its role counts for. ``inner``: kinds inside it that could be executions as well."""
+    mine = structure.kinds[kind]
+    role = mine.role if not any(structure.kinds[c].role == mine.role for c in inner) else OTHER
+    score = share[kind] * _evenness(structure, kind) * _PRIOR[role]
+    if mine.role != STEP and any(structure.kinds[c].role == STEP for c in inner):
+        return score / _PRIOR[STEP]
+    if role == OTHER and inner:
+        score *= _AROUND_OTHERS
+    has_pauses = float(np.ptp(pause[1:])) > 0
+    if role == OTHER and not inner and has_pauses and begins_at_pauses(structure, mine, pause):
+        score *= _PAUSES
+    return score
+
+
+def _shares(structure: Structure, is_turn: np.ndarray, duration: np.ndarray) -> np.ndarray:
+    """Share of the launches, or of the device time where that is more, in turns of each kind."""
+    loops, n = structure.loops, len(duration)
+    time = np.concatenate([[0], np.cumsum(duration)])
+    rows = np.flatnonzero(is_turn)
+    kind, count = structure.turn_kind[rows], len(structure.kinds)
+    launches = np.bincount(kind, weights=(loops.turn_end - loops.turn_start)[rows], minlength=count) / n
+    held = np.bincount(kind, weights=(time[loops.turn_end] - time[loops.turn_start])[rows], minlength=count)
+    return np.maximum(launches, held / max(int(time[-1]), 1))
+
+
+def _main_kinds(structure: Structure, is_turn: np.ndarray, duration: np.ndarray, constants: Constants) -> list[int]:
+    """Of the kinds of the turns those that are steps or passes, if there are any; of others those with a part of the
+    work."""
+    share = _shares(structure, is_turn, duration)
+    used = np.unique(structure.turn_kind[is_turn]).tolist()
+    named = [k for k in used if structure.kinds[k].role in (STEP, PASS)]
+    if named and share[named].sum() >= constants.least_coverage / 2:
+        return named
+    return [k for k in used if share[k] >= constants.least_coverage**2]
+
+
+def _evenness(structure: Structure, kind: int) -> float:
+    """Share of the turns of a kind that are about as long as its usual one."""
+    loops = structure.loops
+    length = (loops.turn_end - loops.turn_start)[structure.turn_kind == kind]
+    usual = structure.kinds[kind].period
+    return float((np.abs(length - usual) <= np.maximum(2, 0.1 * usual)).mean())
+
+
+def _inside(structure: Structure, mask: np.ndarray) -> np.ndarray:
+    """Which turns lie in one of ``mask``."""
+    from xsp_post.arrays.forest import forest_of
+
+    return forest_of(structure.turn_parent).inside(mask)
+
+
+def _layer_loops(structure: Structure, is_turn: np.ndarray, constants: Constants) -> np.ndarray:
+    """Loops of layers, enough in a row, outside the turns that are executions; outermost ones."""
+    loops = structure.loops
+    is_layer = np.array([k.role == LAYER for k in structure.kinds], bool)[loops.kind]
+    outside = ~(is_turn | _inside(structure, is_turn))[loops.first]
+    outside &= ~is_turn[loops.first]
+    is_layer &= outside
+    of_layer = np.repeat(is_layer, loops.count)
+    inner = _inside(structure, of_layer)[loops.first]
+    rows = np.flatnonzero(is_layer & ~inner)
+    return rows[np.argsort(loops.start[rows], kind="stable")]
+
+
+def _one_execution(structure: Structure, layers: np.ndarray, n: int, constants: Constants) -> Executions:
+    """All of the sequence as one execution, where layers are most of it."""
+    loops = structure.loops
+    held = int((loops.end - loops.start)[layers].sum())
+    if not len(layers) or loops.count[layers].max() < 2 or held < constants.least_in_layers * n:
+        share = held / n
+        said = f"what repeats evenly covers {share:.0%} of the launches only" if held else "nothing repeats evenly"
+        return Executions(reason=said)
+    longest = max(structure.kinds[k].period for k in loops.kind[layers].tolist())
+    start, end = int(loops.start[layers].min()), int(loops.end[layers].max())
+    start = 0 if start <= longest else start
+    end = n if n - end <= longest else end
+    one = np.array([0])
+    return Executions(np.array([start]), np.array([end]), one, np.array([REGULAR], object), [0])
+
+
+def _rotated(
+    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray,
+    traits: Traits, pause: np.ndarray, constants: Constants,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """Executions moved within their loop to where they begin: where the host pauses, or after the weights' update.
+
+    A recording that was cut out of a running program begins and ends anywhere in a turn, and so does a loop whose first
+    turn is odd."""
+    parts = []
+    for kind in dict.fromkeys(series.tolist()):
+        mine = np.flatnonzero(series == kind)
+        own_start, own_end = starts[mine], ends[mine]
+        size = int(np.median(own_end - own_start))
+        exact = own_start[own_end - own_start == size]
+        is_cut = 0 < own_start[0] < size or 0 < len(symbols) - own_end[-1] < size
+        is_cut |= bool((own_end - own_start)[[0, -1]].min() < 0.9 * size)
+        is_known = own_start[0] == 0 and not is_cut  # the recording begins as the turns do
+        offset = 0 if is_known else _beginning(exact, size, is_cut, pause, traits, constants)
+        if offset:
+            own_start, own_end = _moved(own_start, own_end, offset, size, symbols)
+        parts.append((own_start, own_end, np.full(len(own_start), kind)))
+    joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    order = np.argsort(joined[0], kind="stable")
+    starts, ends, series = (column[order] for column in joined)
+    ends[:-1] = np.minimum(ends[:-1], starts[1:])
+    some = ends > starts
+    return starts[some], ends[some], series[some]
+
+
+def _beginning(
+    exact: np.ndarray, size: int, is_cut: bool, pause: np.ndarray, traits: Traits, constants: Constants
+) -> int:
+    """At which launch of a turn an execution begins; ``exact``: where turns of the usual length start; ``is_cut``:
+    whether the recording begins or ends within a turn."""
+    if not len(exact):
+        return 0
+    update = np.flatnonzero(traits.is_optimiser[exact[0] : exact[0] + size])
+    if len(update) and update[-1] + 1 < size:
+        return int(update[-1]) + 1
+    if len(exact) < 3 or not is_cut:
+        return 0
+    usual = np.median(pause[exact[1:65, None] + np.arange(size)], axis=0)
+    place = int(usual.argmax())
+    is_clear = usual[place] >= constants.clear_pause * max(usual[0], 1.0) and usual[place] >= 10 * np.median(usual)
+    return place if is_clear else 0
+
+
+def _moved(
+    starts: np.ndarray, ends: np.ndarray, offset: int, size: int, symbols: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Turns that begin ``offset`` later; what is left before the first and after the last of each loop is cut off."""
+    begin = np.maximum(ends - (size - offset), starts)
+    opens = np.r_[True, starts[1:] != ends[:-1]]
+    closes = np.r_[opens[1:], True]
+    stop = np.r_[begin[1:], 0]
+    body = symbols[starts[len(starts) // 2] : starts[len(starts) // 2] + offset]
+    for row in np.flatnonzero(closes).tolist():
+        after = symbols[ends[row] : ends[row] + offset]
+        stop[row] = ends[row] + int(np.argmin(np.append(after == body[: len(after)], False)))
+    starts, ends = np.concatenate([starts[opens], begin]), np.concatenate([begin[opens], stop])
+    some = ends - starts >= 0.1 * size
+    return starts[some], ends[some]
+
+
+def _with_odd_firsts(
+    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray,
+    constants: Constants,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state):
+    it is one with what was taken for pieces of it. A forward pass in such a training step is none."""
+    for kind in dict.fromkeys(series.tolist()):
+        turn = _usual_turn(starts, ends, series, kind)
+        size = turn[1] - turn[0]
+        is_step = structure.kinds[kind].role == STEP
+        mine = np.flatnonzero((series == kind) & (ends - starts >= 0.9 * size))
+        before = np.r_[0, ends[mine[:-1]]]
+        is_far = starts[mine] - before >= 0.9 * size
+        for row, left in zip(mine[is_far].tolist(), before[is_far].tolist(), strict=True):
+            others = (starts >= left) & (ends <= starts[row]) & (is_step | (series == kind))
+            stays = (starts >= left) & (ends <= starts[row]) & ~others
+            left = max(left, int(ends[stays].max(initial=0)))
+            room = int(starts[row]) - left
+            if not 0.9 * size <= room <= 2 * size:
+                continue
+            odd = _odd_turn(symbols, left, int(starts[row]), [turn], constants)
+            if odd is not None and odd[1] - odd[0] >= 0.9 * size:
+                keep = ~others
+                order = np.argsort(np.append(starts[keep], odd[0]), kind="stable")
+                starts = np.append(starts[keep], odd[0])[order]
+                ends, series = np.append(ends[keep], odd[1])[order], np.append(series[keep], kind)[order]
+                break
+    return starts, ends, series
+
+
+def _with_others(
+    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, layers: np.ndarray,
+    symbols: np.ndarray, constants: Constants,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """With what lies before, between and after the executions and is one as well: a turn that is odd or was cut off,
+    and passes through layers of other kernels."""
+    loops, n = structure.loops, len(symbols)
+    begin, end = np.r_[0, ends], np.r_[starts, n]
+    more: list[tuple[int, int, int]] = []
+    other = int(series.max()) + 1
+    names: dict[int, int] = {}
+    for k in np.flatnonzero(end - begin >= constants.shortest_turn).tolist():
+        a, b = int(begin[k]), int(end[k])
+        near = k if k < len(starts) else k - 1
+        before = k - 1 if k else k
+        inside = layers[(loops.start[layers] >= a) & (loops.end[layers] <= b)]
+        inside = inside[loops.count[inside] >= constants.fewest_layers]
+        turns = [_usual_turn(starts, ends, series, int(series[i])) for i in dict.fromkeys((near, before))]
+        odd = _odd_turn(symbols, a, b, turns, constants)
+        usual = loops.kind[(loops.start >= turns[0][0]) & (loops.end <= turns[0][1])]
+        if odd is not None and np.isin(loops.kind[inside], usual).all():
+            more.append((*odd, int(series[near])))
+        elif len(inside):
+            head, tail = _around_layers(structure, int(starts[near]), int(ends[near]))
+            for row in inside.tolist():
+                size = structure.kinds[int(loops.kind[row])].period
+                first = int(loops.start[row]) - head if int(loops.start[row]) - head - a > size else a
+                stop = int(loops.end[row]) + tail if b - int(loops.end[row]) - tail > size else b
+                if len(inside) > 1:
+                    first, stop = max(a, int(loops.start[row]) - head), min(b, int(loops.end[row]) + tail)
+                number = names.setdefault(int(loops.kind[row]), other + len(names))
+                more.append((first, stop, number))
+                a = stop
+    if not more:
+        return starts, ends, series
+    extra = np.array(more, np.int64)
+    starts, ends, series = (np.concatenate([old, extra[:, c]]) for c, old in enumerate((starts, ends, series)))
+    order = np.argsort(starts, kind="stable")
+    return starts[order], ends[order], series[order]
+
+
+def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: int) -> tuple[int, int]:
+    """An execution of a series of the usual length."""
+    mine = np.flatnonzero(series == kind)
+    length = ends[mine] - starts[mine]
+    row = mine[np.flatnonzero(length == np.sort(length)[len(length) // 2])[0]]
+    return int(starts[row]), int(ends[row])
+
+
+def _around_layers(structure: Structure, start: int, end: int) -> tuple[int, int]:
+    """How many launches of an execution come before its layers, and after them."""
+    loops = structure.loops
+    is_layer = np.array([k.role == LAYER for k in structure.kinds], bool)[loops.kind]
+    inside = np.flatnonzero(is_layer & (loops.start >= start) & (loops.end <= end) & (loops.count >= 2))
+    if not len(inside):
+        return 0, 0
+    return int(loops.start[inside].min()) - start, end - int(loops.end[inside].max())
+
+
+def _odd_turn(
+    symbols: np.ndarray, a: int, b: int, like: list[tuple[int, int]], constants: Constants
+) -> tuple[int, int] | None:
+    """Where in [a, b) an execution lies that has more or less in it than its neighbours, or was cut off at an end of
+    the recording; None for none."""
+    piece = symbols[a:b]
+    for start, end in like:
+        turn = symbols[start:end]
+        size, slack = end - start, 2 + round(constants.drift_ratio * (end - start))
+        if size < 2 * constants.shortest_turn or len(piece) < max(size // 10, 3):
+            continue
+        least = constants.alike_ratio * min(len(piece), size)
+        if a == 0 and len(piece) < size and agreement(piece, turn[size - len(piece) :], slack) >= least:
+            return a, b
+        if b == len(symbols) and len(piece) < size and agreement(piece, turn[: len(piece)], slack) >= least:
+            return a, b
+        # all of a turn is there: it begins as turns do
+        head = np.flatnonzero((piece[:-2] == turn[0]) & (piece[1:-1] == turn[1]) & (piece[2:] == turn[2]))
+        for at in head[:1].tolist():
+            rest = piece[at:]
+            stop = np.flatnonzero((rest[:-2] == turn[-3]) & (rest[1:-1] == turn[-2]) & (rest[2:] == turn[-1]))
+            rest = rest[: int(stop[-1]) + 3] if len(stop) else rest
+            if len(rest) <= 2 * size and _in_common(rest, turn) >= constants.alike_ratio * size:
+                return a + at, a + at + len(rest)
+    return None
+
+
+def _in_common(one: np.ndarray, other: np.ndarray) -> int:
+    width = int(max(one.max(), other.max())) + 1
+    return int(np.minimum(np.bincount(one, minlength=width), np.bincount(other, minlength=width)).sum())
+
+
+def _classified(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray, n: int) -> Executions:
+    """Executions with their class: leading ones of a series that differ are warm-up, the last one that was cut off is
+    a tail, others that differ are odd."""
+    from xsp_post.tree.structure.hashes import Hashed
+
+    content = Hashed.of(symbols).stretches(starts, ends)
+    classes = np.full(len(starts), REGULAR, object)
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(series.tolist()))}
+    typical = []
+    for kind in numbers:
+        mine = np.flatnonzero(series == kind)
+        values, first, often = np.unique(content[mine], return_index=True, return_counts=True)
+        best = int(np.argmax(often))
+        length = ends[mine] - starts[mine]
+        usual = int(length[first[best]]) if often[best] > 1 else int(np.median(length))
+        pick = (
+            mine[content[mine] == values[best]]
+            if often[best] > 1
+            else mine[np.argsort(np.abs(length - usual), kind="stable")[:1]]
+        )
+        typical.append(int(pick[len(pick) // 2]))
+        differs = np.abs(length - usual) > np.maximum(4, 0.1 * usual)
+        classes[mine[differs]] = ODD
+        leading = np.cumprod(differs).astype(bool) & (np.arange(len(mine)) < max(1, len(mine) // 3))
+        classes[mine[leading]] = WARM_UP
+        is_first_cut = leading & (length < 0.9 * usual) & (starts[mine] == 0)
+        classes[mine[is_first_cut]] = TAIL
+        if differs[-1] and n - ends[mine[-1]] <= 0.1 * usual and length[-1] < usual:
+            classes[mine[-1]] = TAIL
+    return Executions(starts, ends, np.array([numbers[k] for k in series.tolist()], np.int64), classes, typical)

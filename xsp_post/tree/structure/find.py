@@ -1,0 +1,302 @@
+"""Launches → executions and blocks inferred from what repeats: all sequences of a capture.
+
+`infer` and `infer_inside` are all that other rooms call; they take arrays and give nodes, an assignment of launches,
+and findings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.texts import Strings
+from xsp_post.base.findings import Finding, finding
+from xsp_post.tree.structure.constants import DEFAULTS, Constants
+from xsp_post.tree.structure.executions import REGULAR, Executions, find_executions, structure_of
+from xsp_post.tree.structure.fold import Loops, find_loops
+from xsp_post.tree.structure.hashes import Hashed, random_words
+from xsp_post.tree.structure.labels import Traits
+from xsp_post.tree.structure.nodes import nodes_of
+from xsp_post.tree.structure.outline import Sequence
+
+# A way to read the launches that is more involved is taken where it describes them by so much of their number shorter.
+_CLEARLY_SHORTER = 0.05
+
+
+@dataclass
+class Inference:
+    """Inferred nodes and the launches below them.
+
+    nodes             one row per node, parents first: parent (row, −1 top), depth, level (``APPLICATION``, ``MODEL``,
+                      ``MODULE``, ``LAYER``, ``OPERATION``), kind (``iteration``, ``around``, ``phase``, ``block``,
+                      ``part``, ``stretch``), name, folded_name, iteration_index (−1 outside), iteration_class
+                      (``regular``, ``warm-up``, ``odd``, ``tail``, ''), series_index, block_index, block_count (k of
+                      n equal blocks, 1-based, 0 none), equal_class (equal number = equal launches, −1),
+                      matched_block_index (of a backward block its forward block, 0 none), layer_type, confidence
+                      (0…1), process_index, thread_index, launch_count, self_launch_count, start_ns, end_ns (host),
+                      sequence_index, first_launch, end_launch (positions in the launch order of that sequence,
+                      end exclusive, launches that ranges account for included)
+    node_of_launch    row of `nodes` for each row of the launches given, −1 none; int64 (n,)
+    findings          why, or why not, and how to record the real thing
+    """
+
+    nodes: pd.DataFrame
+    node_of_launch: np.ndarray
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def iterations(self) -> pd.DataFrame:
+        """The nodes that are iterations, in order."""
+        return self.nodes[self.nodes["kind"] == "iteration"]
+
+
+def infer(
+    launches: pd.DataFrame, names: Strings, *, hints: pd.DataFrame | None = None, constants: Constants = DEFAULTS
+) -> Inference:
+    """Iterations and blocks of a capture from its launch sequence alone; near-linear in the launches.
+
+    launches  one row per kernel execution or opaque graph launch, any order: process_index, thread_index,
+              name_id, launch_start_ns, launch_end_ns (−1: no launch row; such are left out), start_ns, end_ns
+              (device), all integer; optional device_id, context_id, stream_id, grid_x … block_z, graph_id, and
+              is_covered (bool: a recorded range accounts for it: it helps to find what repeats, but gets no
+              inferred node)
+    names     kernel names that name_id indexes
+    hints     optional: process_index, start_ns of synchronisations and copies on the host
+    """
+    covered = launches["is_covered"].to_numpy() if "is_covered" in launches else np.zeros(len(launches), bool)
+    open_count = int((~covered).sum())
+    nothing = Inference(nodes_of([], launches, covered, constants)[0], np.full(len(launches), -1, np.int64))
+    if not open_count:
+        return nothing
+    if len(launches) < constants.fewest_launches or open_count < constants.fewest_launches:
+        example = f"{open_count} kernels without a range; at least {constants.fewest_launches} are needed"
+        nothing.findings.append(finding("too-few-kernels", count=open_count, example=example))
+        return nothing
+    traits = Traits.of_names(names, launches["name_id"].to_numpy())
+    sequences: list[Sequence] = []
+    reasons: list[str] = []
+    for process in np.unique(launches["process_index"].to_numpy()).tolist():
+        found, reason = _of_process(launches, process, traits, hints, constants)
+        sequences += found
+        if reason:
+            reasons.append(reason)
+    nodes, node_of_launch = nodes_of(sequences, launches, covered, constants)
+    result = Inference(nodes, node_of_launch)
+    result.findings += _findings(result, reasons, open_count)
+    return result
+
+
+def _findings(result: Inference, reasons: list[str], open_count: int) -> list[Finding]:
+    found = []
+    placed = int((result.node_of_launch >= 0).sum())
+    if placed:
+        found.append(finding("inferred-structure", count=placed, example=_summary(result.iterations, result.nodes)))
+    if reasons:
+        found.append(finding("nothing-repeats", count=open_count - placed, example=reasons[0]))
+    return found
+
+
+def _summary(iterations: pd.DataFrame, nodes: pd.DataFrame) -> str:
+    """``4 iterations of 1,832 kernels, 32 blocks in each``, one clause per repetition."""
+    clauses = []
+    for (_, name), group in iterations.groupby(["series_index", "folded_name"], sort=False):
+        clause = f"{len(group)} × {name} of {int(group['launch_count'].median()):,} kernels"
+        inner = nodes[(nodes["level"] == "LAYER") & (nodes["kind"] == "block")]
+        inner = inner[inner["iteration_index"].isin(group["iteration_index"])]
+        blocks = inner.groupby("iteration_index").size().reindex(group["iteration_index"], fill_value=0).median()
+        if blocks:
+            clause += f", {int(blocks)} blocks in each"
+        clauses.append(clause)
+    return "; ".join(clauses)
+
+
+# ---------------------------------------------------------------- one process
+
+
+def _of_process(
+    launches: pd.DataFrame, process: int, traits: Traits, hints: pd.DataFrame | None, constants: Constants
+) -> tuple[list[Sequence], str]:
+    """The sequences of one process: all launches as one, or one per thread or stream, by name and shape or by name
+    alone: what describes them shortest. Of ways that are about as short the simpler one is taken."""
+    mine = (launches["process_index"].to_numpy() == process) & (launches["launch_start_ns"].to_numpy() >= 0)
+    rows = np.flatnonzero(mine)
+    if len(rows) < constants.fewest_launches:
+        return [], f"{len(rows)} launches in the process are too few" if len(rows) else ""
+    rows = _in_launch_order(launches, rows)
+    pause = _breaks(launches, rows, hints, process)
+    best: list[tuple[np.ndarray, np.ndarray, Loops]] = []
+    best_ratio = 1.0
+    for columns in _ways_to_split(launches, rows):
+        for symbols in symbols_of(launches, rows):
+            made = []
+            for part in _split(launches, rows, columns):
+                dense = pd.factorize(symbols[part])[0].astype(np.int64)
+                made.append((part, dense, find_loops(dense, constants)))
+            ratio = sum(loops.size for *_, loops in made) / sum(loops.length for *_, loops in made)
+            if not best or ratio < best_ratio - _CLEARLY_SHORTER:
+                best, best_ratio = made, ratio
+        if best_ratio <= 2 * _CLEARLY_SHORTER:
+            break
+    if sum(loops.length for *_, loops in best) < constants.fewest_launches and best_ratio == 1:
+        return [], "nearly all launches are of one kernel, so that no pattern can be recognised"
+    sequences = [_sequence(launches, rows[part], dense, loops, traits, pause[part], constants)
+                 for part, dense, loops in best]  # fmt: skip
+    covered = sum(sequence.executions.covered() for sequence in sequences)
+    held = sum(int(s.duration[a:b].sum()) for s in sequences
+               for a, b in zip(s.executions.starts.tolist(), s.executions.ends.tolist(), strict=True))  # fmt: skip
+    total = sum(int(sequence.duration.sum()) for sequence in sequences)
+    reason = next((s.executions.reason for s in sequences if s.executions.reason), "")
+    if max(covered / len(rows), held / max(total, 1)) < constants.least_coverage:
+        if covered:
+            reason = f"what repeats evenly covers {covered / len(rows):.0%} of the launches only"
+        return [], reason
+    return sorted(sequences, key=lambda s: -len(s.rows)), ""
+
+
+def _split(launches: pd.DataFrame, rows: np.ndarray, columns: list[str]) -> list[np.ndarray]:
+    """Positions in ``rows`` of each part."""
+    if not columns:
+        return [np.arange(len(rows))]
+    group = launches.iloc[rows].groupby(columns, sort=False).ngroup().to_numpy()
+    return [np.flatnonzero(group == number) for number in range(int(group.max()) + 1)]
+
+
+def _sequence(
+    launches: pd.DataFrame, rows: np.ndarray, symbols: np.ndarray, loops: Loops, traits: Traits, pause: np.ndarray,
+    constants: Constants, executions: Executions | None = None,
+) -> Sequence:  # fmt: skip
+    taken = Traits(*(getattr(traits, name)[rows] for name in Traits.__dataclass_fields__))
+    thread = launches["thread_index"].to_numpy()[rows].astype(np.int64)
+    structure = structure_of(loops, symbols, thread, taken, pause, constants)
+    start, end = launches["start_ns"].to_numpy()[rows], launches["end_ns"].to_numpy()[rows]
+    duration = np.maximum(end - start, 0)
+    if executions is None:
+        executions = find_executions(structure, symbols, duration, taken, pause, constants)
+    return Sequence(
+        rows, symbols, thread, duration, launches["launch_start_ns"].to_numpy()[rows],
+        launches["launch_end_ns"].to_numpy()[rows], taken, structure, executions,
+        int(launches["process_index"].to_numpy()[rows[0]]),
+    )  # fmt: skip
+
+
+def _in_launch_order(launches: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
+    at = launches["launch_start_ns"].to_numpy()[rows]
+    started = launches["start_ns"].to_numpy()[rows]
+    # Kernels of one graph launch share it: they follow one another as they ran.
+    return rows[np.lexsort((started, at))]
+
+
+def _ways_to_split(launches: pd.DataFrame, rows: np.ndarray) -> list[list[str]]:
+    """Columns to split a process by, simplest first; a way that splits nothing more is left out."""
+    ways: list[list[str]] = [[]]
+    for columns in (["thread_index"], ["thread_index", "device_id", "context_id", "stream_id"]):
+        columns = [c for c in columns if c in launches]
+        more = [c for c in columns if len(np.unique(launches[c].to_numpy()[rows])) > 1]
+        if more and more != ways[-1]:
+            ways.append(more)
+    return ways
+
+
+def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
+    """Symbols of the rows, finest first: name, grid, block and graph; then the name alone (shapes may grow with
+    each step of a decoder, a graph may be made anew). Work of a CUDA graph is distinguished from the same launched
+    singly."""
+    name = random_words(launches["name_id"].to_numpy()[rows])
+    with np.errstate(over="ignore"):
+        if "graph_id" in launches:
+            name = name + random_words((launches["graph_id"].to_numpy()[rows] > 0) + np.int64(1 << 40))
+        fine = name.copy()
+        if "graph_id" in launches:
+            fine += random_words(launches["graph_id"].to_numpy()[rows].astype(np.int64) + np.int64(1 << 42))
+        for number, column in enumerate(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")):
+            if column in launches:
+                shape = launches[column].to_numpy()[rows].astype(np.int64)
+                fine += random_words(shape + np.int64((number + 1) << 33))
+    both = [pd.factorize(fine)[0].astype(np.int64), pd.factorize(name)[0].astype(np.int64)]
+    return both if both[0].max() != both[1].max() else both[:1]
+
+
+def _breaks(launches: pd.DataFrame, rows: np.ndarray, hints: pd.DataFrame | None, process: int) -> np.ndarray:
+    """How long the host paused before each launch, ns; four times that where it synchronised or copied."""
+    start = launches["launch_start_ns"].to_numpy()[rows]
+    end = launches["launch_end_ns"].to_numpy()[rows]
+    pause = np.concatenate([[0], np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)]).astype(np.float64)
+    if hints is not None and len(hints):
+        at = np.sort(hints["start_ns"].to_numpy()[hints["process_index"].to_numpy() == process])
+        after = np.searchsorted(at, start, side="left")
+        pause[1:][after[1:] > after[:-1]] *= 4
+    return pause
+
+
+# ---------------------------------------------------------------- inside recorded ranges
+
+
+def infer_inside(
+    launches: pd.DataFrame, names: Strings, owner: np.ndarray, series: np.ndarray, phases: list[str],
+    constants: Constants = DEFAULTS,
+) -> tuple[Inference, np.ndarray]:  # fmt: skip
+    """Blocks inside ranges that were recorded.
+
+    launches, names: as for `infer`; owner int64 (launches,): the range that each launch lies in, all ≥ 0; series int64
+    (ranges,): which ranges are alike (0…k−1); phases (k): ``forward``, ``backward`` … of each kind, '' unknown.
+    Returns the inference, whose executions stand for the ranges, and the range of each (by iteration_index).
+    """
+    traits = Traits.of_names(names, launches["name_id"].to_numpy())
+    covered = np.zeros(len(launches), bool)
+    process = launches["process_index"].to_numpy()
+    sequences, ranges = [], []
+    for number in np.unique(process).tolist():
+        rows = np.flatnonzero(process == number)
+        at, started = launches["launch_start_ns"].to_numpy()[rows], launches["start_ns"].to_numpy()[rows]
+        # ranges one after another, launches of each in their order; kernels of one graph launch as they ran
+        first = pd.Series(at).groupby(owner[rows]).transform("min").to_numpy()
+        rows = rows[np.lexsort((started, at, owner[rows], first))]
+        own = owner[rows]
+        edges = np.flatnonzero(np.r_[True, own[1:] != own[:-1], True])
+        which = own[edges[:-1]]
+        symbols = _best_symbols(launches, rows, edges)
+        # an end of its own behind each range: no loop reaches from one range into the next
+        place = np.arange(len(rows)) + np.repeat(np.arange(len(which)), np.diff(edges))
+        apart = np.full(len(rows) + len(which), -1, np.int64)
+        apart[place] = symbols
+        apart[apart < 0] = int(symbols.max()) + 1 + np.arange(len(which))
+        loops = _without_ends(find_loops(apart, constants), place, len(rows))
+        kinds = pd.unique(series[which])
+        executions = _ranges(symbols, edges, pd.factorize(series[which])[0])
+        sequence = _sequence(launches, rows, symbols, loops, traits, np.zeros(len(rows)), constants, executions)
+        sequence.phase_of_series = tuple(phases[kind] for kind in kinds.tolist())
+        sequences.append(sequence)
+        ranges.append(which)
+    nodes, node_of_launch = nodes_of(sequences, launches, covered, constants)
+    return Inference(nodes, node_of_launch), np.concatenate(ranges) if ranges else np.zeros(0, np.int64)
+
+
+def _without_ends(loops: Loops, place: np.ndarray, count: int) -> Loops:
+    """Loops of a sequence with ends between ranges, in positions without those; ``place``: where each symbol stood."""
+    at = np.searchsorted(place, np.arange(int(place[-1]) + 3 if count else 1))
+    for name in ("start", "end", "turn_start", "turn_end"):
+        setattr(loops, name, at[getattr(loops, name)])
+    return loops
+
+
+def _best_symbols(launches: pd.DataFrame, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Name and shape, unless ranges that are alike by name differ in their shapes."""
+    fine, *coarse = symbols_of(launches, rows)
+    if not coarse or len(edges) <= 2:
+        return fine
+    different = [len(np.unique(Hashed.of(s).stretches(edges[:-1], edges[1:]))) for s in (fine, coarse[0])]
+    return coarse[0] if different[1] <= 0.5 * different[0] and different[0] > 3 else fine
+
+
+def _ranges(symbols: np.ndarray, edges: np.ndarray, series: np.ndarray) -> Executions:
+    """The ranges as executions; of each kind the most common content is typical, of equals the last."""
+    starts, ends = edges[:-1], edges[1:]
+    content = pd.factorize(Hashed.of(symbols).stretches(starts, ends))[0]
+    typical = []
+    for kind in range(int(series.max()) + 1):
+        mine = np.flatnonzero(series == kind)
+        common = np.bincount(content[mine])
+        typical.append(int(mine[np.flatnonzero(common[content[mine]] == common.max())[-1]]))
+    return Executions(starts, ends, series.astype(np.int64), np.full(len(starts), REGULAR, object), typical)

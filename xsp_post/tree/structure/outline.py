@@ -1,0 +1,396 @@
+"""Executions and loops of one sequence → rows of a tree: executions, their phases, blocks, parts and what is between.
+
+The rows hold positions in the sequence; `nodes` adds times, counts and names of other sequences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.intervals import nest
+from xsp_post.tree.structure.constants import Constants
+from xsp_post.tree.structure.executions import LAYER as IS_LAYER
+from xsp_post.tree.structure.executions import Executions, Structure
+from xsp_post.tree.structure.hashes import Hashed
+from xsp_post.tree.structure.labels import (
+    BACKWARD,
+    OPTIMISER,
+    Traits,
+    block_word,
+    does_layer_work,
+    family_label,
+    guess_type,
+    is_network,
+    parts_of_block,
+    phases,
+    with_softmax,
+)
+
+ITERATION, PHASE, BLOCK, PART, STRETCH, AROUND = 0, 1, 2, 3, 4, 5
+KIND_NAMES = np.array(["iteration", "phase", "block", "part", "stretch", "around"], dtype=object)
+COLUMNS = {
+    "start": np.int64, "end": np.int64, "kind": np.int8, "iteration_index": np.int64, "series_index": np.int64,
+    "loop_kind": np.int64, "level": object, "name": object, "folded_name": object, "layer_type": object,
+    "iteration_class": object, "block_index": np.int64, "block_count": np.int64, "matched_block_index": np.int64,
+    "content": np.uint64, "confidence": np.float64,
+}  # fmt: skip
+
+
+@dataclass
+class Sequence:
+    """Launches that follow one another: rows of the launch frame in order, and what was found in them."""
+
+    rows: np.ndarray
+    symbols: np.ndarray
+    thread: np.ndarray
+    duration: np.ndarray
+    launch_start: np.ndarray
+    launch_end: np.ndarray
+    traits: Traits
+    structure: Structure
+    executions: Executions
+    process_index: int
+    phase_of_series: tuple[str, ...] = ()  # where known: what the executions of each series are
+
+    def label(self, start: int, end: int) -> str:
+        """Families of the launches [start, end) in words."""
+        return family_label(with_softmax(self.traits, np.arange(start, end)), self.duration[start:end])
+
+
+def _frame(count: int, **columns: object) -> pd.DataFrame:
+    empty: dict[str, object] = {
+        name: np.full(count, "" if kind is object else 0, kind) for name, kind in COLUMNS.items()
+    }
+    empty["loop_kind"] = np.full(count, -1)
+    return pd.DataFrame({**empty, **columns}).astype(COLUMNS)
+
+
+def outline_of(sequence: Sequence, constants: Constants) -> pd.DataFrame:
+    """All rows of a sequence, parents before children: `COLUMNS` and parent (row, −1 top), depth."""
+    found = sequence.executions
+    if not len(found):
+        return _nested(_frame(0))
+    tops = _iterations(sequence)
+    phase_rows = _phases(sequence)
+    homes = pd.concat([tops, phase_rows], ignore_index=True)
+    blocks = _blocks(sequence, homes, constants)
+    frames = [tops, phase_rows, blocks, _stretches(sequence, homes, blocks), _parts(sequence, blocks)]
+    return _described(sequence, _nested(pd.concat([f for f in frames if len(f)], ignore_index=True)))
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _iterations(sequence: Sequence) -> pd.DataFrame:
+    found = sequence.executions
+    names = np.array(series_names(sequence), object)[found.series]
+    regular = np.bincount(found.series, weights=found.classes == "regular", minlength=len(found.typical))
+    times = np.bincount(found.series, minlength=len(found.typical))
+    sure = regular / np.maximum(times, 1) * (1 - 0.5 ** np.maximum(regular, 1))
+    number = pd.Series(found.series).groupby(found.series).cumcount().to_numpy()
+    return _frame(
+        len(found), start=found.starts, end=found.ends, kind=ITERATION, iteration_index=np.arange(len(found)),
+        series_index=found.series, level="MODEL", folded_name=names, iteration_class=found.classes,
+        name=np.array([f"{n} {k}" for n, k in zip(names.tolist(), number.tolist(), strict=True)], object),
+        content=Hashed.of(sequence.symbols).stretches(found.starts, found.ends),
+        confidence=np.round(sure[found.series] * np.where(found.classes == "regular", 1.0, 0.5), 2),
+    )  # fmt: skip
+
+
+def series_names(sequence: Sequence) -> list[str]:
+    """One name per series: ``training step`` with a backward pass, else ``iteration``; distinguished by size."""
+    found, names = sequence.executions, []
+    sizes = [int(found.ends[row] - found.starts[row]) for row in found.typical]
+    for row in found.typical:
+        rows = np.arange(found.starts[row], found.ends[row])
+        trains = sequence.traits.is_optimiser[rows].any() and sequence.traits.is_backward[rows].any()
+        names.append("training step" if trains else "iteration")
+    named = [f"{n} ({s:,} kernels)" if names.count(n) > 1 else n for n, s in zip(names, sizes, strict=True)]
+    nth = [named[:number].count(name) + 1 for number, name in enumerate(named)]
+    return [f"{name} of kind {k}" if k > 1 else name for name, k in zip(named, nth, strict=True)]
+
+
+def _phases(sequence: Sequence) -> pd.DataFrame:
+    """Forward, backward and optimiser of each execution that has them."""
+    found = sequence.executions
+    rows: list[tuple[int, int, int, str]] = []
+    for series, typical in enumerate(found.typical):
+        if sequence.phase_of_series and sequence.phase_of_series[series]:
+            continue
+        start, end = int(found.starts[typical]), int(found.ends[typical])
+        usual = _phases_of(sequence, start, end)
+        if not usual:
+            continue
+        for row in np.flatnonzero(found.series == series).tolist():
+            first, last = int(found.starts[row]), int(found.ends[row])
+            own = usual if last - first == end - start else _phases_of(sequence, first, last)
+            rows += [(row, first + a, first + b, label) for a, b, label in own]
+    if not rows:
+        return _frame(0)
+    index, starts, ends, labels = (np.array(c) for c in zip(*rows, strict=True))
+    return _frame(
+        len(rows), start=starts, end=ends, kind=PHASE, iteration_index=index, series_index=found.series[index],
+        level="MODULE", name=labels.astype(object), folded_name=labels.astype(object), confidence=0.8,
+    )  # fmt: skip
+
+
+def _phases_of(sequence: Sequence, start: int, end: int) -> list[tuple[int, int, str]]:
+    rows = np.arange(start, end)
+    return phases(sequence.thread[rows], sequence.traits, rows) if is_network(sequence.traits, rows) else []
+
+
+def _blocks(sequence: Sequence, homes: pd.DataFrame, constants: Constants) -> pd.DataFrame:
+    """Turns of the loops inside executions and their phases, those that do a layer's work or hold much of them."""
+    loops, structure = sequence.structure.loops, sequence.structure
+    if not len(loops):
+        return _frame(0)
+    start, end = homes["start"].to_numpy(), homes["end"].to_numpy()
+    around = nest(np.zeros(len(homes), np.int64), 2 * start, 2 * end - 1)
+    turn_loop = np.repeat(np.arange(len(loops)), loops.count)
+    home = around.innermost(np.zeros(len(loops), np.int64), 2 * loops.start, 2 * loops.end - 1)
+    # a loop may begin before its execution, or hold several: its turns are looked at one by one
+    loose = np.flatnonzero(home < 0)
+    home_of_turn = home[turn_loop].astype(np.int64)
+    if len(loose):
+        mine = np.isin(turn_loop, loose)
+        home_of_turn[mine] = around.innermost(
+            np.zeros(int(mine.sum()), np.int64), 2 * loops.turn_start[mine], 2 * loops.turn_end[mine] - 1
+        )
+    in_home = home_of_turn >= 0
+    whole = (
+        in_home
+        & (loops.turn_start == start[np.maximum(home_of_turn, 0)])
+        & (loops.turn_end == end[np.maximum(home_of_turn, 0)])
+    )
+    in_home &= ~whole
+    # outermost turns first: those not inside another turn of the same home
+    parent = np.where(structure.turn_parent >= 0, structure.turn_parent, -1)
+    same_home = (parent >= 0) & in_home[np.maximum(parent, 0)] & (home_of_turn[np.maximum(parent, 0)] == home_of_turn)
+    works = np.concatenate([[0], np.cumsum(does_layer_work(sequence.traits, np.arange(len(sequence.symbols))))])
+    time = np.concatenate([[0], np.cumsum(np.maximum(sequence.duration, 1))])
+    kind = structure.turn_kind
+    size = time[loops.turn_end] - time[loops.turn_start]
+    room = time[end[np.maximum(home_of_turn, 0)]] - time[start[np.maximum(home_of_turn, 0)]]
+    keep = np.zeros(len(kind), bool)
+    top = in_home & ~same_home
+    is_layer = np.array([k.role == IS_LAYER for k in structure.kinds], bool)[kind]
+    loop_size = np.bincount(turn_loop, weights=np.where(in_home, size, 0), minlength=len(loops))
+    large = loop_size[turn_loop] >= 0.2 * room
+    worth = (works[loops.turn_end] > works[loops.turn_start]) | large
+    several = (loops.count[turn_loop] >= 2) | is_layer
+    keep[top] = (worth & several)[top]
+    for _ in range(3):
+        inner = in_home & same_home & ~keep & (parent >= 0)
+        inner &= keep[np.maximum(parent, 0)] & (loops.count[turn_loop] >= 2)
+        outer = time[loops.turn_end[np.maximum(parent, 0)]] - time[loops.turn_start[np.maximum(parent, 0)]]
+        inner &= loop_size[turn_loop] >= 0.2 * outer
+        keep |= inner
+        # what lies in a turn that is left out takes its place
+        left = in_home & same_home & ~keep & (parent >= 0) & ~keep[np.maximum(parent, 0)] & worth & several
+        left &= top[np.maximum(parent, 0)]
+        top |= left
+        keep |= left
+    rows = np.flatnonzero(keep)
+    budget = max(50_000, len(sequence.symbols) // 2)
+    if len(rows) > budget:
+        rows = np.flatnonzero(keep & ~same_home)
+        rows = rows if len(rows) <= budget else rows[:0]
+    rows = rows[np.argsort(loops.turn_start[rows], kind="stable")]
+    owner = homes["iteration_index"].to_numpy()[home_of_turn[rows]]
+    return _frame(
+        len(rows), start=loops.turn_start[rows], end=loops.turn_end[rows], kind=BLOCK, iteration_index=owner,
+        series_index=sequence.executions.series[owner], loop_kind=kind[rows],
+        content=(kind[rows] + 1).astype(np.uint64),
+    )  # fmt: skip
+
+
+def _stretches(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFrame:
+    """What lies before, between and after the outermost blocks of executions and phases."""
+    if not len(blocks) or sequence.phase_of_series is None:
+        return _frame(0)
+    has_phase = np.isin(homes["iteration_index"], homes["iteration_index"][homes["kind"] == PHASE])
+    homes = homes[(homes["kind"] == PHASE) | ~has_phase]
+    start, end = homes["start"].to_numpy(), homes["end"].to_numpy()
+    order = np.argsort(start, kind="stable")
+    start, end, index = start[order], end[order], homes["iteration_index"].to_numpy()[order]
+    first, last = blocks["start"].to_numpy(), blocks["end"].to_numpy()
+    order = np.lexsort((-last, first))
+    first, last = first[order], np.maximum.accumulate(last[order])
+    at = np.searchsorted(start, first, side="right") - 1
+    used = np.unique(at[at >= 0])
+    # edges: the home's own ends and every block's
+    begin = np.r_[start[used], last]
+    order = np.argsort(begin, kind="stable")
+    begin = np.unique(begin[order])
+    following = np.searchsorted(first, begin)
+    stop = np.append(first, np.iinfo(np.int64).max)[following]
+    home = np.searchsorted(start, begin, side="right") - 1
+    stop = np.minimum(stop, end[np.maximum(home, 0)])
+    some = (home >= 0) & (stop > begin) & np.isin(home, used)
+    begin, stop, home = begin[some], stop[some], home[some]
+    is_first = begin == start[home]
+    is_last = stop == end[home]
+    where = np.select([is_first, is_last], ["before the blocks", "after the blocks"], "between the blocks")
+    owner = index[home]
+    number = pd.DataFrame({"h": home, "w": where}).groupby(["h", "w"]).cumcount().to_numpy()
+    folded = np.array([w if not k or w != "between the blocks" else f"{w} ({k + 1})"
+                       for w, k in zip(where.tolist(), number.tolist(), strict=True)], object)  # fmt: skip
+    return _frame(
+        len(begin), start=begin, end=stop, kind=STRETCH, iteration_index=owner,
+        series_index=sequence.executions.series[owner], name=folded, folded_name=folded,
+        block_index=number, confidence=0.9,
+    )  # fmt: skip
+
+
+def _parts(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
+    """Attention and MLP inside the blocks: of a typical block of each kind, in all of its length."""
+    frames = []
+    kinds, start, end = (blocks[c].to_numpy() for c in ("loop_kind", "start", "end"))
+    for kind in np.unique(kinds).tolist():
+        mine = np.flatnonzero(kinds == kind)
+        size = end[mine] - start[mine]
+        usual = int(np.median(size))
+        mine = mine[size == usual]
+        if not len(mine):
+            continue
+        typical = int(start[mine[len(mine) // 2]])
+        rows = np.arange(typical, typical + usual)
+        cuts = parts_of_block(sequence.traits, rows, sequence.duration[rows], sequence.symbols[rows])
+        for first, last, word in cuts:
+            owner = blocks["iteration_index"].to_numpy()[mine]
+            frames.append(
+                _frame(
+                    len(mine),
+                    start=start[mine] + first,
+                    end=start[mine] + last,
+                    kind=PART,
+                    iteration_index=owner,
+                    series_index=sequence.executions.series[owner],
+                    name=word,
+                    folded_name=word,
+                    layer_type=word,
+                    loop_kind=kind,
+                    confidence=0.9,
+                )
+            )
+    return pd.concat(frames, ignore_index=True) if frames else _frame(0)
+
+
+# ---------------------------------------------------------------- nesting, names
+
+
+def _nested(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with ``parent`` and ``depth``, parents first; rows that cross another one are left out."""
+    rank = np.array([0, 1, 3, 4, 2, 5])[rows["kind"].to_numpy()]
+    order = np.lexsort((rank, -rows["end"].to_numpy(), rows["start"].to_numpy()))
+    rows = rows.iloc[order].reset_index(drop=True)
+    start, end = rows["start"].to_numpy(), rows["end"].to_numpy()
+    nesting = nest(np.zeros(len(rows), np.int64), 2 * start, 2 * end - 1)
+    return rows.assign(parent=nesting.parent.astype(np.int64), depth=nesting.depth.astype(np.int64))
+
+
+def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
+    """Levels, names, numbers and confidence of blocks and stretches."""
+    found, structure = sequence.executions, sequence.structure
+    kind, parent, series = (rows[c].to_numpy() for c in ("kind", "parent", "series_index"))
+    start, end, loop_kind = (rows[c].to_numpy() for c in ("start", "end", "loop_kind"))
+    is_block = kind == BLOCK
+    network = np.array([is_network(sequence.traits, np.arange(found.starts[t], found.ends[t])) for t in found.typical])
+    network = network[series] if len(network) else np.zeros(len(rows), bool)
+    # levels: the outermost blocks are layers, unless they hold blocks that are
+    groups = np.array([k.holds_layers for k in structure.kinds] + [False], bool)[loop_kind] & is_block
+    in_optimiser = np.zeros(len(rows), bool)
+    is_optimiser = (kind == PHASE) & np.char.startswith(rows["name"].to_numpy().astype(str), OPTIMISER)
+    closed = np.zeros(len(rows), bool)  # lies in a layer
+    level = rows["level"].to_numpy().copy()
+    for depth in range(1, int(rows["depth"].to_numpy().max(initial=0)) + 1):
+        mine = np.flatnonzero(rows["depth"].to_numpy() == depth)
+        up = parent[mine]
+        closed[mine] = closed[up] | (level[up] == "LAYER")
+        in_optimiser[mine] = in_optimiser[up] | is_optimiser[up]
+        shown = np.where(network[mine] & ~in_optimiser[mine] & ~groups[mine], "LAYER", "MODULE")
+        shown = np.where(closed[mine] | (kind[mine] == PART), "OPERATION", shown)
+        level[mine] = np.where(kind[mine] == PHASE, "MODULE", shown)
+    rows["level"] = level
+    if is_block.any():
+        _number_blocks(rows, is_block, parent, loop_kind, start)
+        _name_blocks(sequence, rows, is_block, network, loop_kind, start, end)
+    stretch = np.flatnonzero(kind == STRETCH)
+    if len(stretch):
+        guesses = _guesses(sequence, rows, stretch, network)
+        rows.loc[stretch, "layer_type"] = guesses
+    return rows
+
+
+def _number_blocks(
+    rows: pd.DataFrame, is_block: np.ndarray, parent: np.ndarray, loop_kind: np.ndarray, start: np.ndarray
+) -> None:
+    at = np.flatnonzero(is_block)
+    group = pd.DataFrame({"p": parent[at], "k": loop_kind[at]}).groupby(["p", "k"], sort=False)
+    index = group.cumcount().to_numpy() + 1
+    count = group["p"].transform("size").to_numpy()
+    block_index, block_count = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    block_index[at], block_count[at] = index, count
+    rows["block_index"], rows["block_count"] = block_index, block_count
+    covered = pd.Series((rows["end"] - rows["start"]).to_numpy()[at]).groupby(parent[at]).transform("sum").to_numpy()
+    holder = np.maximum(parent[at], 0)
+    is_most = covered >= 0.5 * (rows["end"] - rows["start"]).to_numpy()[holder]
+    confidence = rows["confidence"].to_numpy().copy()
+    confidence[at] = np.round((1 - 0.5 ** (count / 2)) * np.where(is_most, 1.0, 0.8), 2)
+    rows["confidence"] = confidence
+    _mirror(rows, at, parent, index, count)
+
+
+def _mirror(rows: pd.DataFrame, at: np.ndarray, parent: np.ndarray, index: np.ndarray, count: np.ndarray) -> None:
+    """Backward block k belongs to forward block n + 1 − k where both passes have n outermost blocks."""
+    name, kind = rows["name"].to_numpy().astype(str), rows["kind"].to_numpy()
+    in_phase = kind[np.maximum(parent[at], 0)] == PHASE
+    phase = np.where(in_phase, name[np.maximum(parent[at], 0)], "")
+    backward = np.char.startswith(phase, BACKWARD)
+    frame = pd.DataFrame({"it": rows["iteration_index"].to_numpy()[at], "count": count, "b": backward, "p": in_phase})
+    forward = frame[frame["p"] & ~frame["b"]].groupby("it")["count"].max()
+    of_forward = frame["it"].map(forward).fillna(0).to_numpy()
+    matched = backward & (count == of_forward)
+    values = np.zeros(len(rows), np.int64)
+    values[at] = np.where(matched, count + 1 - index, 0)
+    rows["matched_block_index"] = values
+
+
+def _name_blocks(
+    sequence: Sequence, rows: pd.DataFrame, is_block: np.ndarray, network: np.ndarray, loop_kind: np.ndarray,
+    start: np.ndarray, end: np.ndarray,
+) -> None:  # fmt: skip
+    """Each kind of block is called by what holds its time; kinds of one name get a number."""
+    names, types = rows["name"].to_numpy().copy(), rows["layer_type"].to_numpy().copy()
+    folded = rows["folded_name"].to_numpy().copy()
+    used: dict[str, int] = {}
+    for kind in dict.fromkeys(loop_kind[is_block].tolist()):
+        mine = np.flatnonzero(is_block & (loop_kind == kind))
+        size = end[mine] - start[mine]
+        row = mine[np.argsort(np.abs(size - np.median(size)), kind="stable")[0]]
+        at = np.arange(start[row], end[row])
+        guess = guess_type(sequence.traits, at, sequence.duration[at]) if network[row] else ""
+        word = block_word(guess, sequence.label(int(start[row]), int(end[row])), bool(network[row]))
+        used[word] = used.get(word, 0) + 1
+        shown = word if used[word] == 1 else f"{word} ({used[word]})"
+        names[mine] = [f"{shown} {k}/{n}" for k, n in
+                       zip(rows["block_index"].to_numpy()[mine].tolist(), rows["block_count"].to_numpy()[mine].tolist(),
+                           strict=True)]  # fmt: skip
+        folded[mine], types[mine] = shown, guess
+    rows["name"], rows["folded_name"], rows["layer_type"] = names, folded, types
+
+
+def _guesses(sequence: Sequence, rows: pd.DataFrame, at: np.ndarray, network: np.ndarray) -> np.ndarray:
+    content = Hashed.of(sequence.symbols).stretches(rows["start"].to_numpy()[at], rows["end"].to_numpy()[at])
+    codes = pd.factorize(content)[0]
+    guesses: dict[int, str] = {}
+    result = np.full(len(at), "", object)
+    for k, code in enumerate(codes.tolist()):
+        if code not in guesses:
+            span = np.arange(rows["start"].iloc[at[k]], rows["end"].iloc[at[k]])
+            guesses[code] = guess_type(sequence.traits, span, sequence.duration[span]) if network[at[k]] else ""
+        result[k] = guesses[code]
+    return result

@@ -1,0 +1,247 @@
+"""``run`` → captures at level M/L/G+counters with Nsight Compute: one iteration of the child, kernel by kernel.
+
+Each metric set (`METRIC_SETS`) is a capture of its own, as XSP measures them: fewer passes per kernel at a time,
+a set that fails costs only itself, and `--resume` repeats only that one. `counter_join` puts them together again.
+ncu replays every kernel as often as its metrics need passes, so only one measured iteration is profiled, and
+no time of these runs is ever used. Which metrics exist is asked of ``ncu --query-metrics``; where it does not
+say, NVIDIA's own roofline sections are recorded. Clocks are left alone, as in the timing runs; the caches are
+flushed before each pass (ncu's default: reproducible), both recorded with the capture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from xsp_post.base.errors import ToolError, UsageError
+from xsp_post.base.messages import ERRORS
+from xsp_post.hardware import tools
+from xsp_post.hardware.tools import Tool, has_flag
+from xsp_post.model.capture import Capture, CapturePlan
+from xsp_post.names.range_text import DOMAIN, MODEL
+from xsp_post.workload.collectors.base import (
+    STDERR,
+    STDOUT,
+    Availability,
+    Ended,
+    begin,
+    child_command,
+    conclude,
+    fail,
+    last_lines,
+    run_child,
+)
+from xsp_post.workload.collectors.torch_profiler import GPU_KERNELS
+
+CLOCK_CONTROL, CACHE_CONTROL, REPLAY_MODE = "none", "all", "kernel"
+_GIVES = "flops, DRAM bytes and occupancy of every kernel: A8…A12, A14, A15 and the rooflines"
+_REMEDY = "Install Nsight Compute from NVIDIA (developer.nvidia.com/nsight-compute), or set XSP_NCU to its path"
+_PARAMETERS = Path("/proc/driver/nvidia/params")
+
+# Metrics that counter_quantities.quantities reads; only those whose base name ncu lists are asked for. It combines
+# metrics within one report (counts with clocks and durations), so each set holds all that its quantities need.
+FLOPS, MEMORY, OCCUPANCY = "flops", "memory", "occupancy"
+_SASS = "sass_thread_inst_executed_op_{}_pred_on.sum"
+_COMMON = ("gpu__time_duration.sum",)
+METRIC_SETS: dict[str, tuple[str, ...]] = {
+    FLOPS: (
+        "sm__cycles_elapsed.avg.per_second",
+        "smsp__cycles_elapsed.avg.per_second",
+        *(f"smsp__{_SASS.format(kind + op)}" for kind in "dfh" for op in ("add", "mul", "fma")),
+        *(f"sm__{_SASS.format(kind + 'fma')}.peak_sustained" for kind in "dfh"),
+        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
+    ),
+    MEMORY: (
+        "dram__bytes_read.sum",
+        "dram__bytes_write.sum",
+        "dram__bytes_op_read.sum",
+        "dram__bytes_op_write.sum",
+        "dram__bytes.sum.peak_sustained",
+        "dram__cycles_elapsed.avg.per_second",
+        "lts__t_sectors.sum",
+    ),
+    OCCUPANCY: (
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "sm__maximum_warps_per_active_cycle_pct",
+    ),
+}
+# Of the set flops, used only where the tensor cores' operations themselves are not listed (before compute
+# capability 8).
+_TENSOR_INSTEAD = (
+    "sm__inst_executed_pipe_tensor_op_hmma.sum",
+    "sm__inst_executed_pipe_tensor_op_gmma.sum",
+    "sm__inst_executed_pipe_tensor_op_dmma.sum",
+    "sm__inst_executed_pipe_tensor.sum",
+    "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+    "sm__pipe_tensor_op_imma_cycles_active.avg.pct_of_peak_sustained_active",
+)
+# Of the set occupancy: computed by ncu from the launch itself, on every GPU; never listed.
+_ALWAYS = ("launch__registers_per_thread", "launch__waves_per_multiprocessor", "launch__occupancy_limit_registers",
+           "launch__occupancy_limit_shared_mem", "launch__occupancy_limit_warps",
+           "launch__occupancy_limit_blocks")  # fmt: skip
+_TENSOR_OPERATIONS = re.compile(r"sm__ops_path_tensor_src_(?!op_)\w+")
+_NAME = re.compile(r"^\s*([a-z0-9]+__\w+)")
+# Where ncu lists no metrics. SpeedOfLight has the duration that rates are multiplied by; the roofline charts hold
+# the peaks of DRAM too, and ComputeWorkloadAnalysis the shares of the tensor pipe.
+_SECTIONS = {
+    FLOPS: ("SpeedOfLight_RooflineChart", "SpeedOfLight_HierarchicalTensorRooflineChart", "SpeedOfLight",
+            "ComputeWorkloadAnalysis"),
+    MEMORY: ("MemoryWorkloadAnalysis_Tables", "SpeedOfLight"),
+    OCCUPANCY: ("Occupancy", "LaunchStats"),
+}  # fmt: skip
+_NO_PERMISSION = "ERR_NVGPUCTRPERM"
+_NO_KERNELS = "No kernels were profiled"
+
+
+class NcuCollector:
+    """``ncu`` around the child."""
+
+    name = "ncu"
+
+    def check(self) -> Availability:
+        tool = tools.find_ncu()
+        if tool is None:
+            return Availability(self.name, False, "", "ncu was not found", _GIVES, _REMEDY)
+        if not tool.version:
+            return Availability(self.name, False, "", f"{tool.path} does not answer --version", _GIVES, _REMEDY)
+        limited = "; the driver lets only administrators read counters" if is_restricted() else ""
+        return Availability(self.name, True, tool.version, f"{tool.path}{limited}", _GIVES, "")
+
+    def metric_sets(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The sets to record one capture each of, and those left out: ncu lists none of their metrics here."""
+        tool = tools.find_ncu()
+        listed = set() if tool is None else listed_metrics(tool)
+        due = tuple(name for name in METRIC_SETS if metric_flags(listed, name))
+        return due, tuple(name for name in METRIC_SETS if name not in due)
+
+    def shares_process(self, device: str) -> bool:
+        return False  # attached to the whole process
+
+    def collect(self, plan: CapturePlan) -> Capture:
+        """One capture of the metric set that the plan names."""
+        tool = tools.find_ncu()
+        if tool is None:
+            raise ToolError("ncu was not found.", code="ncu-missing", hint=f"{_REMEDY}.")
+        flags = profile_flags(tool, plan.metric_set)
+        capture = begin(
+            plan, self.name, profiler="ncu", kernel_meaning=GPU_KERNELS, is_serialized=True, tool_version=tool.version,
+            tool_flags=flags, clock_control=CLOCK_CONTROL, cache_control=CACHE_CONTROL, replay_mode=REPLAY_MODE,
+            counted_iteration_count=1,
+        )  # fmt: skip
+        if plan.workload.device != "cuda":
+            raise fail(capture, UsageError(
+                f"The capture {plan.name} asks for hardware counters on {plan.workload.device}.", code="ncu-needs-gpu",
+                hint="Use --device cuda, or leave --ncu out.",
+            ))  # fmt: skip
+        ended = _profile(tool, flags, plan)
+        if _said(plan.directory, _NO_KERNELS) and not ended.is_timed_out and "--nvtx-include" in flags:
+            # another ncu may read the range filter differently: cudaProfilerStart/Stop alone limit it well enough
+            ended = _profile(tool, _without_filter(flags), plan)
+        if not ended.is_timed_out:
+            _require_report(capture, ended, plan.directory / report_name(plan.metric_set))
+        return conclude(capture, ended, {"report": report_name(plan.metric_set)}, is_exit_code_ours=False)
+
+
+def is_restricted() -> bool:
+    """Whether the driver says that only administrators may read counters; False where it says nothing."""
+    try:
+        return "RmProfilingAdminOnly: 1" in _PARAMETERS.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def report_name(metric_set: str) -> str:
+    """``counters_flops.ncu-rep``: findings and the table `counter_join` call a report by its file name."""
+    return f"counters_{metric_set}.ncu-rep"
+
+
+def profile_flags(tool: Tool, metric_set: str) -> list[str]:
+    """The flags of ``ncu`` that this ncu knows, each value a word of its own."""
+    text = tools.help_text(tool, [])
+    wanted = [
+        ["--target-processes", "all"],
+        ["--replay-mode", REPLAY_MODE],
+        ["--clock-control", CLOCK_CONTROL],
+        ["--cache-control", CACHE_CONTROL],
+        ["--profile-from-start", "off"],  # the child starts and stops the recording itself
+        ["--nvtx"],
+        ["--nvtx-include", f"regex:{DOMAIN}@{MODEL}:.*/"],
+        ["--import-sass", "no"],
+        ["--apply-rules", "no"],
+    ]
+    flags = [word for words in wanted if has_flag(text, words[0]) for word in words]
+    return flags + metric_flags(listed_metrics(tool), metric_set)
+
+
+def listed_metrics(tool: Tool) -> set[str]:
+    """Base names of the metrics of this machine's GPU, as ``ncu --query-metrics`` lists them."""
+    printed = tools.output_text(tool, ["--query-metrics"], timeout_s=120.0)
+    return {match[1] for line in printed.splitlines() if (match := _NAME.match(line))}
+
+
+def metric_flags(listed: set[str], metric_set: str) -> list[str]:
+    """What to record: those metrics of the set that exist here; ncu's own sections where it lists none of any set.
+
+    Empty where the GPU has metrics of other sets only.
+    """
+    every = [*(name for names in METRIC_SETS.values() for name in names), *_TENSOR_INSTEAD]
+    if not any(name.partition(".")[0] in listed for name in every):
+        return [word for section in _SECTIONS[metric_set] for word in ("--section", section)]
+    chosen = [name for name in METRIC_SETS[metric_set] if name.partition(".")[0] in listed]
+    if metric_set == FLOPS:
+        operations = sorted(f"{name}.sum" for name in listed if _TENSOR_OPERATIONS.fullmatch(name))
+        chosen += operations or [name for name in _TENSOR_INSTEAD if name.partition(".")[0] in listed]
+    if not chosen:
+        return []
+    common = [name for name in _COMMON if name.partition(".")[0] in listed]
+    return ["--metrics", ",".join([*common, *chosen, *(_ALWAYS if metric_set == OCCUPANCY else ())])]
+
+
+def _profile(tool: Tool, flags: Sequence[str], plan: CapturePlan) -> Ended:
+    """Run the child once under ncu: all warm-ups, then one measured iteration."""
+    one = replace(plan, workload=replace(plan.workload, iteration_count=1))
+    target = plan.directory / report_name(plan.metric_set)
+    return run_child([str(tool.path), *flags, "-f", "-o", str(target), *child_command(one, "cuda")], plan)
+
+
+def _without_filter(flags: Sequence[str]) -> list[str]:
+    at = flags.index("--nvtx-include")
+    return [*flags[:at], *flags[at + 2 :]]
+
+
+def _said(folder: Path, words: str) -> bool:
+    """Whether ncu's messages, which go to the child's own streams, hold some words."""
+    for name in (STDOUT, STDERR):
+        try:
+            if words in (folder / name).read_text(encoding="utf-8", errors="replace"):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _require_report(capture: Capture, ended: Ended, report: Path) -> None:
+    """ToolError, the capture saved as failed, unless ncu left a report."""
+    folder = capture.directory
+    if _said(folder, _NO_PERMISSION):
+        raise fail(capture, ToolError(
+            f"The driver refused GPU counters for the capture {capture.name} (ERR_NVGPUCTRPERM).",
+            code="ncu-permission",
+            hint=ERRORS["ncu-permission"].cure,
+        ))  # fmt: skip
+    if report.is_file() and report.stat().st_size > 0:
+        if ended.returncode != 0:
+            capture.message = f"ncu ended with {ended.returncode}; its report was written and is used"
+        return
+    if _said(folder, _NO_KERNELS):
+        raise fail(capture, ToolError(
+            f"ncu profiled no kernel in the capture {capture.name}.{last_lines(folder)}", code="ncu-no-kernels",
+            hint=ERRORS["ncu-no-kernels"].cure,
+        ))  # fmt: skip
+    if (folder / "facts.json").is_file():
+        raise fail(capture, ToolError(
+            f"ncu wrote no report for the capture {capture.name} (it ended with {ended.returncode})."
+            f"{last_lines(folder)}", code="ncu-no-report", hint=ERRORS["ncu-no-report"].cure,
+        ))  # fmt: skip

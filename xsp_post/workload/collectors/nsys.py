@@ -1,0 +1,163 @@
+"""``run`` → capture at level M/L/G with Nsight Systems: profile the child, then export to SQLite.
+
+Optional flags are used where ``nsys profile --help`` lists them, since nsys refuses to start on an unknown
+one. Success is judged by the report, not by the exit code: nsys passes on the child's, and has none of
+its own for "profiling failed" (NVIDIA Nsight Systems User Guide, CLI; NSYS.md D).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from xsp_post.base.errors import ToolError
+from xsp_post.hardware import tools
+from xsp_post.hardware.tools import Tool, has_flag
+from xsp_post.model.capture import Capture, CapturePlan
+from xsp_post.workload.collectors.base import (
+    Availability,
+    begin,
+    child_command,
+    conclude,
+    fail,
+    last_lines,
+    run_child,
+)
+from xsp_post.workload.collectors.torch_profiler import GPU_KERNELS
+
+REPORT, EXPORT = "report.nsys-rep", "report.sqlite"
+_GIVES = "kernels, library calls, copies and launches below each layer, with the least disturbance"
+_REMEDY = (
+    "Install Nsight Systems from NVIDIA (developer.nvidia.com/nsight-systems), or set XSP_NSYS to its path; "
+    "without nsys, torch.profiler is used"
+)
+
+# flag -> the word the help text lists it by; in the order of the command line
+_OPTIONAL = (
+    "--sample=none",
+    "--cpuctxsw=none",
+    "--backtrace=none",
+    "--discard-environment=true",
+    "--resolve-symbols=false",
+    "--kill=none",
+    "--wait=primary",
+)
+_OPTIONAL_CUDA = (
+    "--capture-range=cudaProfilerApi",
+    "--capture-range-end=stop",
+    "--cuda-graph-trace=node",
+)
+
+# what nsys says on stderr -> what to do
+_REMEDIES = (
+    (re.compile(r"driver version .* is not supported", re.I), "nsys is older than the driver: install a newer nsys."),
+    (re.compile(r"No space left|disk .*full", re.I), "Free some space, or set TMPDIR to another disk."),
+    (re.compile(r"database is locked", re.I), "The file system does not support locks: write to a local disk with -o."),
+    (re.compile(r"MULTIPLE_SUBSCRIBERS|another profiler|already being profiled", re.I),
+     "Another profiler (DCGM, nsys, CUPTI) uses this GPU or process: end it."),
+    (re.compile(r"unrecognised option|unrecognized option|unknown option", re.I),
+     "This nsys does not know a flag its help lists; use --collector torch."),
+    (re.compile(r"permission denied|not permitted", re.I), "See xsp-post doctor on permissions."),
+)  # fmt: skip
+
+
+class NsysCollector:
+    """``nsys profile`` around the child, ``nsys export`` afterwards."""
+
+    name = "nsys"
+
+    def check(self) -> Availability:
+        tool = tools.find_nsys()
+        if tool is None:
+            return Availability(self.name, False, "", "nsys was not found", _GIVES, _REMEDY)
+        if not tool.version:
+            return Availability(self.name, False, "", f"{tool.path} does not answer --version", _GIVES, _REMEDY)
+        return Availability(self.name, True, tool.version, str(tool.path), _GIVES, "")
+
+    def shares_process(self, device: str) -> bool:
+        return False  # attached to the whole process
+
+    def collect(self, plan: CapturePlan) -> Capture:
+        tool = tools.find_nsys()
+        if tool is None:
+            raise ToolError("nsys was not found.", code="nsys-missing", hint=f"{_REMEDY}.")
+        is_cuda = plan.workload.device == "cuda"
+        flags = profile_flags(tool, is_cuda)
+        capture = begin(
+            plan,
+            self.name,
+            profiler="nsys",
+            kernel_meaning=GPU_KERNELS,
+            is_serialized=False,
+            tool_version=tool.version,
+            tool_flags=list(flags),
+        )
+        profiled = run_child(
+            [str(tool.path), "profile", *flags, f"--output={plan.directory / 'report'}",
+             *child_command(plan, "cuda" if is_cuda else "nvtx")],
+            plan,
+        )  # fmt: skip
+        if (plan.directory / "facts.json").is_file() and not profiled.is_timed_out:
+            _require_report(capture, profiled.returncode)
+            _export(tool, capture, plan)
+        files = {"report": REPORT, "export": EXPORT}
+        return conclude(capture, profiled, files, is_exit_code_ours=False)
+
+
+def profile_flags(tool: Tool, is_cuda: bool) -> tuple[str, ...]:
+    """The flags of ``nsys profile`` that this nsys knows (all in the form ``--flag=value``)."""
+    text = tools.help_text(tool, ["profile"])
+    wanted = _OPTIONAL + (_OPTIONAL_CUDA if is_cuda else ())
+    chosen = [flag for flag in wanted if has_flag(text, flag.partition("=")[0])]
+    traced = ["nvtx"]
+    if is_cuda:
+        traced = ["cuda", "nvtx", *(name for name in ("cudnn", "cublas") if has_flag(text, name))]
+    return (f"--trace={','.join(traced)}", "--force-overwrite=true", *chosen)
+
+
+def _require_report(capture: Capture, returncode: int) -> None:
+    """ToolError, the capture saved as failed, unless nsys left a report with something in it."""
+    folder = capture.directory
+    report = folder / REPORT
+    old = folder / "report.qdrep"  # nsys before 2021.4
+    if not report.is_file() and old.is_file():
+        old.rename(report)
+    if report.is_file() and report.stat().st_size > 0:
+        if returncode != 0:
+            capture.message = f"nsys ended with {returncode}; its report was written and is used"
+        return
+    if (folder / "report.qdstrm").is_file():
+        raise fail(capture, ToolError(
+            f"nsys left {folder / 'report.qdstrm'} but no report for the capture {capture.name}: its importer is "
+            "missing, as in the collector-only copy inside Nsight Compute.",
+            code="nsys-no-importer",
+            hint="Install Nsight Systems itself, or import it with the same version: nsys import --input-file …",
+        ))  # fmt: skip
+    raise fail(capture, ToolError(
+        f"nsys wrote no report for the capture {capture.name} (it ended with {returncode}).{last_lines(folder)}",
+        code="nsys-no-report", hint=_remedy(folder) or "Try --collector torch, and run xsp-post doctor.",
+    ))  # fmt: skip
+
+
+def _export(tool: Tool, capture: Capture, plan: CapturePlan) -> None:
+    """``nsys export`` to SQLite beside the report; ToolError, the capture saved as failed, where that fails."""
+    text = tools.help_text(tool, ["export"])
+    extra = [flag for flag in ("--include-blobs=true", "--lazy=false") if has_flag(text, flag.partition("=")[0])]
+    export = capture.directory / EXPORT
+    ended = run_child(
+        [str(tool.path), "export", "--type=sqlite", f"--output={export}", "--force-overwrite=true", *extra,
+         str(capture.directory / REPORT)],
+        plan,
+    )  # fmt: skip
+    if export.is_file() and export.stat().st_size > 0 and not ended.is_timed_out:
+        return
+    how = "did not end in time" if ended.is_timed_out else f"ended with {ended.returncode} and wrote nothing"
+    raise fail(capture, ToolError(
+        f"nsys export of {capture.directory / REPORT} {how}.{last_lines(capture.directory)}",
+        code="nsys-export", hint=_remedy(capture.directory) or "Export it by hand: nsys export --type sqlite …",
+    ))  # fmt: skip
+
+
+def _remedy(folder: Path) -> str:
+    text = last_lines(folder, 200)
+    return next((remedy for pattern, remedy in _REMEDIES if pattern.search(text)), "")
