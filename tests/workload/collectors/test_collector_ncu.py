@@ -23,7 +23,7 @@ from xsp_post.model.levels import RUN_COUNTERS
 from xsp_post.workload.collectors import ncu
 from xsp_post.workload.collectors.ncu import FLOPS, MEMORY, METRIC_SETS, OCCUPANCY, NcuCollector, metric_flags
 
-FAKES = Path(__file__).parents[1] / "fakes"
+FAKES = Path(__file__).parents[2] / "fakes"
 LISTED = (
     "gpu__time_duration,dram__bytes_read,dram__bytes_write,lts__t_sectors,sm__warps_active,sm__pipe_tensor_cycles_active,"
     "smsp__sass_thread_inst_executed_op_ffma_pred_on,sm__ops_path_tensor_src_fp16_dst_fp32,"

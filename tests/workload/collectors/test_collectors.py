@@ -22,7 +22,7 @@ from xsp_post.workload import collectors
 from xsp_post.workload.collectors import base
 from xsp_post.workload.collectors.nsys import NsysCollector, profile_flags
 
-FAKES = Path(__file__).parents[1] / "fakes"
+FAKES = Path(__file__).parents[2] / "fakes"
 
 
 @pytest.fixture
