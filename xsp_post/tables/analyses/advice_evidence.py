@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,23 +10,20 @@ import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.attention import unfused_attention
+from xsp_post.names.platforms import PYTHON, PYTORCH
 from xsp_post.replay.tables import MOST_OPERATIONS
 from xsp_post.tables.analyses.limits import Limit
 
-_TORCH_NAME = r"\bat::|\bc10::|aten::|libtorch|torch"
+
+def platforms_of(results: Results, captures: Sequence[int]) -> frozenset[str]:
+    """The languages, frameworks and platforms that these captures show (names of `platforms.txt`)."""
+    shown = frame_or_empty(results, "platforms", ["capture_id", "platform"])
+    return frozenset(shown.loc[shown["capture_id"].isin(list(captures)), "platform"].astype(str))
 
 
 def is_torch(results: Results, limit: Limit) -> bool:
-    """Whether the capture shows that PyTorch ran: who recorded it, its kernels, or its operators."""
-    captures = frame_or_empty(results, "captures", ["capture_id", "collector", "framework"])
-    mine = captures["capture_id"].isin(limit.captures)
-    captures, is_all = captures[mine], bool(mine.all())
-    said = captures["collector"].astype(str) + " " + captures["framework"].astype(str)
-    if said.str.contains("torch", regex=False).any():
-        return True
-    return any(
-        _says(results, limit, *where, _TORCH_NAME, is_all) for where in (("idle_causes", "owner"), ("kernels", "name"))
-    )
+    """Whether PyTorch is called from Python: its names for what is advised are of use."""
+    return {PYTORCH, PYTHON} <= platforms_of(results, limit.captures)
 
 
 def sums_gradients(results: Results, limit: Limit) -> bool:
@@ -33,10 +31,10 @@ def sums_gradients(results: Results, limit: Limit) -> bool:
     return _says(results, limit, "kernels", "name", "(?i)all_?reduce|reduce_?scatter")
 
 
-def _says(results: Results, limit: Limit, table: str, column: str, pattern: str, is_all: bool = False) -> bool:
-    """Whether any text of a column has a pattern. ``is_all``: the limit speaks of all captures."""
-    rows = frame_or_empty(results, table, [column] if is_all else ["capture_id", column])
-    names = rows[column] if is_all else rows.loc[rows["capture_id"].isin(limit.captures), column]
+def _says(results: Results, limit: Limit, table: str, column: str, pattern: str) -> bool:
+    """Whether any text of a column has a pattern."""
+    rows = frame_or_empty(results, table, ["capture_id", column])
+    names = rows.loc[rows["capture_id"].isin(limit.captures), column]
     return bool(pd.Series(names.unique()).astype(str).str.contains(pattern, regex=True).any())
 
 

@@ -58,7 +58,7 @@ def part_frames(results: Results, options: Options) -> dict[str, pd.DataFrame]:
     for name in _LEFT_OUT:
         if name in tables:
             frames[name] = results.frame(name).iloc[:0]
-    for name in ("findings", "execution_candidates", "operators"):
+    for name in ("findings", "execution_candidates", "operators", "platforms"):
         if name in tables:
             frames[name] = results.frame(name)
     for name, key in (("kernel_metrics", "kernel_id"), ("kernel_work", "kernel_id"), ("inferred", "node_id")):

@@ -1,0 +1,61 @@
+"""Texts of a recording → the languages, frameworks and platforms that they show; rules are lines of platforms.txt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from xsp_post.names.patterns import found_in
+
+PYTORCH, COMPILED, PYTHON, CPP = "PyTorch", "compiled", "Python", "C++"
+_LANGUAGES = {PYTHON, "Julia", "Rust", "OpenMP", "OpenACC", "JAX", "MTIA"}
+SOURCES = ("recorder", "kernels", "ranges", "domains", "calls", "programs")
+
+
+class Rule(NamedTuple):
+    """A platform, the kind of text that shows it, its pattern, and why."""
+
+    platform: str
+    source: str
+    pattern: str
+    why: str
+
+
+class Shown(NamedTuple):
+    """One kind of evidence for a platform: how many different texts show it, and the first of them."""
+
+    platform: str
+    source: str
+    text_count: int
+    example: str
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """The lines of platforms.txt in order."""
+    lines = files(__package__).joinpath("platforms.txt").read_text(encoding="utf-8").splitlines()
+    kept = (line for line in lines if line and not line.startswith("#"))
+    return tuple(Rule(*line.split(" | ", 2)[:2], *line.split(" | ", 2)[2].rsplit(" | ", 1)) for line in kept)
+
+
+def shown_platforms(texts: Mapping[str, Sequence[str]]) -> list[Shown]:
+    """What different texts show, by source (`SOURCES`). Of programs only the file's name is looked at.
+
+    PyTorch is Python, unless the programs are known and none of them is. What shows no language but calls CUDA or HIP
+    is C++."""
+    programs = [PurePosixPath(text).name for text in texts.get("programs", ()) if text]
+    found = []
+    for rule in rules():
+        asked = programs if rule.source == "programs" else texts.get(rule.source, ())
+        hits = [text for text, hit in zip(asked, found_in(asked, rule.pattern)) if hit] if len(asked) else []
+        if hits:
+            found.append(Shown(rule.platform, rule.source, len(hits), hits[0]))
+    by_name = {one.platform: one for one in reversed(found)}
+    if PYTORCH in by_name and not programs and not by_name.keys() & _LANGUAGES:
+        found.append(by_name[PYTORCH]._replace(platform=PYTHON))
+    elif not by_name.keys() & _LANGUAGES and (shown := by_name.get("CUDA", by_name.get("HIP"))):
+        found.append(shown._replace(platform=CPP))
+    return found
