@@ -33,7 +33,7 @@ def test_each_rule_names_a_known_source_and_a_reason():
         ({"kernels": ["cudapy::__main__::add"], "calls": ["cuLaunchKernel"]}, "Python", "PyTorch C++"),
         ({"kernels": ["pe_exe", "event_wait"], "recorder": ["torch torch"]}, "MTIA PyTorch", "Python CUDA"),
         ({"kernels": ["void at::native::f()"], "calls": ["cudaFree"]}, "PyTorch Python", "C++"),
-        ({"kernels": ["void at::native::f()"], "calls": ["cudaFree"], "programs": ["/x/bench"]}, "PyTorch C++", "Python"),
+        ({"kernels": ["void at::native::f()"], "calls": ["cudaFree"], "programs": ["x/b"]}, "PyTorch C++", "Python"),
         ({"kernels": ["triton_poi_fused_add_0"], "recorder": ["torch "]}, "compiled Triton PyTorch Python", "C++"),
         ({"ranges": ["prompt_logprobs"], "programs": ["/opt/python3.11"]}, "Python", "OpenMP PyTorch"),
     ],

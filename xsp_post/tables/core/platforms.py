@@ -25,7 +25,9 @@ def platforms_frame(tree: Tree) -> pd.DataFrame:
         {
             "recorder": [f"{trace.provenance.collector} {trace.provenance.framework}"],
             "kernels": texts(trace.activities["name_id"].to_numpy()),
-            "ranges": texts(np.concatenate([frame["name_id"].to_numpy() for frame in (trace.spans, trace.python_frames)])),
+            "ranges": texts(
+                np.concatenate([frame["name_id"].to_numpy() for frame in (trace.spans, trace.python_frames)])
+            ),
             "domains": trace.domains["name"].astype(str).tolist(),
             "calls": texts(trace.launches["name_id"].to_numpy()),
             "programs": [str(names[one]) for one in programs.tolist() if 0 <= one < len(names)],
