@@ -20,6 +20,7 @@ _DEFAULT_LATENCY_NS = 3_000
 _DEFAULT_GAP_NS = 1_000
 _CLEARLY_NS = 10_000  # an operation was queued when its call ended this long before its stream was free
 _RETURN_TOLERANCE_NS = 20_000  # a device or stream wait may seem to return this much before the work ended
+_TRIED = 4  # operations that ended last, of which one may be what another waited for
 _DEEPEST = 1 << 14
 _GRAPH_GROUP = 2 * len(OperationKind)  # groups of operations from here on are nodes of graphs
 
@@ -47,6 +48,7 @@ def learn(recording: Recording) -> Learnt:
     """Learn from one recording. Steps are independent of any change that is simulated later."""
     calls, operations = recording.calls, recording.operations
     previous_end = _previous_end(recording)
+    free = _free(previous_end, operations, recording.orders)
     has_call = operations.call >= 0
     call = np.maximum(operations.call, 0)
     call_start = calls.start_ns[call] if len(calls) else np.zeros(len(operations), np.int64)
@@ -57,14 +59,17 @@ def learn(recording: Recording) -> Learnt:
     during = (call_end - operations.start_ns) * 2 > operations.duration_ns
     is_blocking = has_call & (is_host | (is_copy & during & (operations.start_ns < call_end)))
     anchor = np.where(is_blocking, call_start, call_end)
-    is_idle = has_call & (previous_end <= call_start) & ~is_host
     is_node, follows_node = _graph_nodes(operations, is_host)
     group = operations.kind * 2 + is_blocking + _GRAPH_GROUP * is_node
-    latency, latencies = _latencies(operations.start_ns - anchor, is_idle & ~follows_node, group)
+    starts = has_call & ~is_host & ~follows_node
+    least = _least_latency(operations.start_ns - anchor, starts & (free <= call_start))
+    orders, order_ns = _orders(recording, np.maximum(free, anchor + least))
+    free = _free(previous_end, operations, orders)
+    latency, latencies = _latencies(operations.start_ns - anchor, starts & (free <= call_start), group)
     # it started when its launch had arrived: no launch took longer than until then
     latency = np.where(has_call, np.minimum(latency, np.maximum(operations.start_ns - anchor, 0)), latency)
     latency[is_host] = 0
-    is_queued = has_call & (call_end + _CLEARLY_NS < previous_end) & ~is_host
+    is_queued = has_call & (call_end + _CLEARLY_NS < previous_end) & ~is_host & (free == previous_end)
     gap = _gaps(operations.start_ns - previous_end, is_queued, operations.kind)
     gap[is_host] = 0
     # inside a graph the device goes on by itself: a node follows the one before it as it did
@@ -75,8 +80,6 @@ def learn(recording: Recording) -> Learnt:
     _split_waits(recording, waited, own, after)
     _split_blocking(recording, is_blocking, previous_end, latency, gap, own, after)
     depth, queue_wait = _queue(recording, own)
-    ready = np.maximum(previous_end + gap, anchor + latency)
-    orders, order_ns = _orders(recording, ready)
     meetings = meetings_of(recording)
     return Learnt(
         latency, gap, is_node, is_blocking, after, own, waited, depth, queue_wait, latencies, orders, order_ns, meetings
@@ -107,6 +110,20 @@ def _previous_end(recording: Recording) -> np.ndarray:
     before = np.full(len(operations), -1, np.int64)
     before[order] = ends.cummax().groupby(operations.stream[order]).shift(fill_value=-1).to_numpy(np.int64)
     return before
+
+
+def _free(previous_end: np.ndarray, operations: Operations, orders: np.ndarray) -> np.ndarray:
+    """When the stream was free and what it waited for of other streams had ended, for each operation."""
+    free = previous_end.copy()
+    np.maximum.at(free, orders[:, 1], operations.end_ns[orders[:, 0]])
+    return free
+
+
+def _least_latency(sample: np.ndarray, usable: np.ndarray) -> int:
+    """What a launch takes that waits for nothing: some of those that seem to wait for nothing do wait."""
+    if not usable.any():
+        return _DEFAULT_LATENCY_NS
+    return round(min(max(float(np.quantile(sample[usable], 0.1)), 0), _CLEARLY_NS))
 
 
 def _latencies(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
@@ -287,10 +304,13 @@ def _orders(recording: Recording, ready: np.ndarray) -> tuple[np.ndarray, int]:
         late = mine[(operations.start_ns[mine] - ready[mine] > _CLEARLY_NS) & (operations.call[mine] >= 0)]
         by_end = mine[np.argsort(operations.end_ns[mine], kind="stable")]
         place = np.searchsorted(operations.end_ns[by_end], operations.start_ns[late] + 500, side="right") - 1
-        cause = by_end[np.maximum(place, 0)]
-        evident = (place >= 0) & (operations.stream[cause] != operations.stream[late]) & (cause < late)
-        evident &= operations.start_ns[late] - operations.end_ns[cause] < _CLEARLY_NS
-        orders = np.concatenate([orders, np.stack([cause, late], axis=1)[evident]])
+        for back in range(_TRIED):  # the latest that ended: short ones that began with it are none
+            cause = by_end[np.maximum(place - back, 0)]
+            evident = (place >= back) & (operations.stream[cause] != operations.stream[late]) & (cause < late)
+            evident &= operations.start_ns[late] - operations.end_ns[cause] < _CLEARLY_NS
+            evident &= operations.start_ns[cause] < operations.start_ns[late]
+            orders = np.concatenate([orders, np.stack([cause, late], axis=1)[evident]])
+            late, place = late[~evident], place[~evident]
     orders = np.unique(orders, axis=0)
     distance = operations.start_ns[orders[:, 1]] - operations.end_ns[orders[:, 0]]
     near = distance[(distance >= 0) & (distance < _CLEARLY_NS)]

@@ -16,6 +16,8 @@ from xsp_post.model.trace import SyncKind, Trace
 from xsp_post.model.tree import Tree
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, STREAM_WAIT, WAITS
 
+_RECORDS_BACK = 6  # of the records before a wait, so many may be those it is for
+_JUST_NS, _CLOCKS_NS = 6_000, 500  # work that waits for an event begins so soon after it
 COLUMNS = ("kind", "from_id", "to_id", "process_id", "thread_id", "stream_id", "call_name", "start_ns", "end_ns")
 # cudaFree, cudaHostUnregister and cudaFreeHost wait for all work of the device before they return memory
 _PATTERNS = (
@@ -43,7 +45,7 @@ def dependencies_frame(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     ``from_id`` is the last operation launched before it in the process (on the stream, where that is known),
     ``to_id`` the first that its thread launched after it; of an event the operations that it orders.
     """
-    parts = [_host_waits(trace, launch_id), _event_orders(trace, launch_id)]
+    parts = [_host_waits(trace, launch_id), _event_orders(trace, launch_id), _unnamed_orders(trace, launch_id)]
     frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     return frame.sort_values(["process_id", "start_ns"], kind="stable", ignore_index=True)
 
@@ -107,6 +109,53 @@ def _event_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     }, process[found], launches["thread_index"].to_numpy()[call])  # fmt: skip
 
 
+def _unnamed_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+    """What streams waited for where the capture has the calls and not the events: a wait is for what its thread
+    launches next, a record is of what its thread launched last. Of the latest records before a wait, one whose work
+    ended just before that of the wait began, else the latest one whose work had ended by then."""
+    launches, launched = trace.launches, _Launched(trace, launch_id)
+    codes, used = pd.factorize(launches["name_id"].to_numpy())
+    names = [str(trace.strings[one]) if one >= 0 else "" for one in used.tolist()]
+    said = trace.synchronizations["launch_id"].to_numpy()
+    if len(trace.cuda_events) or (trace.synchronizations["event_record_correlation_id"].to_numpy() >= 0).any():
+        codes[said[said >= 0]] = -1  # `_event_orders` knows them
+    wait, record = (np.flatnonzero(np.array([part in name for name in names] + [False])[codes])
+                    for part in ("StreamWaitEvent", "EventRecord"))  # fmt: skip
+    start, thread = launches["start_ns"].to_numpy(), launches["thread_index"].to_numpy().astype(np.int64)
+    process = launches["process_index"].to_numpy().astype(np.int64)
+    after = launched.first_after(thread[wait], start[wait])
+    wait, after = wait[after >= 0], after[after >= 0]
+    before = _neighbour(launched.thread, launched.at, thread[record], start[record], -1)
+    record, before = record[before >= 0], before[before >= 0]
+    latest = _neighbour(process[record], start[record], process[wait], start[wait], -1)
+    order = np.lexsort((start[record], process[record]))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    place = np.where(latest >= 0, rank[latest], -1) if len(order) else latest
+    chosen, is_sure = np.full(len(wait), -1, np.int64), np.zeros(len(wait), bool)
+    for back in range(_RECORDS_BACK):
+        known = np.flatnonzero(place - back >= 0)
+        cause, effect = before[order[place[known] - back]], after[known]
+        waited = launched.begins[effect] - launched.ends[cause]
+        fits = (launched.process[cause] == launched.process[effect]) & (waited >= -_CLOCKS_NS)
+        fits &= launched.stream[cause] != launched.stream[effect]
+        sure = fits & (waited < _JUST_NS)
+        better = (sure & ~is_sure[known]) | (fits & (chosen[known] < 0))
+        chosen[known[better]] = cause[better]
+        is_sure[known] |= sure
+    found = np.flatnonzero(chosen >= 0)
+    call = wait[found]
+    return _frame(trace, {
+        "kind": np.full(len(found), EVENT_ORDER, object),
+        "from_id": launched.ids(chosen[found]),
+        "to_id": launched.ids(after[found]),
+        "stream_id": launched.stream[after[found]].astype(float),
+        "call_name": np.array([*names, ""], object)[codes[call]],
+        "start_ns": start[call],
+        "end_ns": launches["end_ns"].to_numpy()[call],
+    }, process[call], thread[call])  # fmt: skip
+
+
 def _records(trace: Trace, waits: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """The call that recorded the event each stream waited for, and the stream it was recorded on; −1 unknown."""
     launches, events = trace.launches, trace.cuda_events
@@ -143,6 +192,7 @@ class _Launched:
         self.process = activities["process_index"].to_numpy()[rows].astype(np.int64)
         self.stream = activities["stream_id"].to_numpy()[rows].astype(np.int64)
         self.correlation = activities["correlation_id"].to_numpy()[rows]
+        self.begins, self.ends = (activities[name].to_numpy()[rows] for name in ("start_ns", "end_ns"))
 
     def last_before(self, process: np.ndarray, stream: np.ndarray, at: np.ndarray) -> np.ndarray:
         """The last launch of the process, on the stream where it is not −1, before each time; −1 none."""
