@@ -121,6 +121,8 @@ class Machine:
         self.tokens: dict[tuple[int, str], deque[int]] = defaultdict(deque)
         self.meetings: dict[tuple[str, int], list[Work]] = defaultdict(list)
         self.met: dict[tuple[int, str], int] = defaultdict(int)
+        for rank in range(len(program.ranks)):  # a loader may be two steps ahead
+            self.tokens[rank, "room"].extend([0, 0])
 
     def run(self) -> Machine:
         """Run all threads to their end."""
@@ -391,7 +393,7 @@ def draw_program(seed: int) -> Program:
         launch_ns=rng.choice((2_500, 4_000, 7_000)), latency_ns=rng.choice((1_500, 2_500, 6_000)),
         gap_ns=rng.choice((600, 900, 1_600)), event_ns=rng.choice((500, 1_100, 2_500)),
         return_ns=rng.choice((2_500, 5_000, 12_000)), staging_ns=rng.choice((5_000, 9_000, 30_000)),
-        records_events=rng.random() < 0.5, spread=rng.choice((0.005, 0.02, 0.05)),
+        records_events=rng.random() < 0.5, spread=rng.choice((0.002, 0.01, 0.03)),
     )  # fmt: skip
     rank_count = rng.choice((1, 1, 1, 1, 2, 4))
     if rng.random() < 0.1 and rank_count == 1:
@@ -550,10 +552,8 @@ def _on_two_threads(rng: Random, acts: list[Act]) -> list[list[Act]]:
         ]
     loader = [Act("host", rng.randint(20_000, 400_000)), Act("copy", _size(rng), "input", 17, "async"),
               Act("record", 0, "l", 17), Act("give", name="loaded")]  # fmt: skip
-    return [
-        [Act("take", name="loaded"), Act("await_event", 0, "l"), *acts, Act("give", name="room")],
-        [*loader, Act("take", name="room")],
-    ]
+    return [[Act("take", name="loaded"), Act("await_event", 0, "l"), *acts, Act("give", name="room")],
+            [Act("take", name="room"), *loader]]  # fmt: skip
 
 
 # -- edits -------------------------------------------------------------------------------------------
