@@ -63,7 +63,9 @@ def predictions(seed: int, folder: Path, kinds: tuple[str, ...] = KINDS) -> list
         try:
             said = what_if(results, [text])
         except ContradictionError as refused:
-            rows += [Row(seed, features, kind, name, *truth, *[np.nan] * 3, str(refused)) for name, truth in truths.items()]
+            rows += [
+                Row(seed, features, kind, name, *truth, *[np.nan] * 3, str(refused)) for name, truth in truths.items()
+            ]
             continue
         for name, truth in truths.items():
             amount = said.period if name == "period" else said.latency

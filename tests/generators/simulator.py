@@ -27,9 +27,9 @@ _SYNC = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"
 class Act:
     """One action of a host thread.
 
-    ``what``: host (code), kernel, copy, memset, graph (``nodes`` in one call), collective, record and await_event (an event,
-    by ``name``), sync (``mode``: device, stream or event ``name``), give and take (a token ``name`` between threads).
-    ``mode`` of a copy: async, pageable or blocking.
+    ``what``: host (code), kernel, copy, memset, graph (``nodes`` in one call), collective, record and await_event
+    (an event, by ``name``), sync (``mode``: device, stream or event ``name``), give and take (a token ``name``
+    between threads). ``mode`` of a copy: async, pageable or blocking.
     """
 
     what: str
@@ -365,7 +365,9 @@ class Machine:
         taken = []
         for rank in range(len(self.program.ranks)):
             ranges = [one for one in self.ranges if one[0] == rank]
-            taken += [max(end, done) - begin for (_, begin, end), done in zip(ranges, self._ends(rank), strict=True)][1:]
+            taken += [max(end, done) - begin for (_, begin, end), done in zip(ranges, self._ends(rank), strict=True)][
+                1:
+            ]
         return median(taken)
 
     def _ends(self, rank: int) -> list[int]:

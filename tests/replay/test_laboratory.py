@@ -21,7 +21,8 @@ def test_a_program_takes_what_its_parts_take():
 
 def test_ranks_leave_a_collective_together_and_a_stream_waits_for_its_event():
     main = (Act("kernel", 40_000, "gemm"), Act("record", 0, "e"), Act("await_event", 0, "e", 20),
-            Act("kernel", 10_000, "side", 20), Act("collective", 5_000, "nccl"), Act("sync", mode="device"))  # fmt: skip
+            Act("kernel", 10_000, "side", 20), Act("collective", 5_000, "nccl"),
+            Act("sync", mode="device"))  # fmt: skip
     late = (Act("host", 300_000), *main)
     machine = Machine(Program(1, (), World(), ((main,), (late,)))).run()
     works = [work for call in machine.calls for work in call.works]
