@@ -12,8 +12,8 @@ from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.gpu_samples import column_of
 from xsp_post.ingest.sources import load
 from xsp_post.model.options import Options
-from xsp_post.model.results import Analysis, for_people
-from xsp_post.tables.core.part import part_frames
+from xsp_post.model.results import for_people
+from xsp_post.pipeline import part_of
 
 NAMES = ("GPC Clock Frequency [MHz]", "SMs Active [Throughput %]", "Tensor Active [Throughput %]",
          "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]",
@@ -99,7 +99,7 @@ def test_a_clock_that_falls_while_the_gpu_works_is_a_finding(analysis):
 
 
 def test_an_execution_as_a_part_has_the_means_of_its_samples(analysis):
-    rows = for_people(Analysis(part_frames(analysis, Options(iteration=1))), "gpu_samples")
+    rows = for_people(part_of(analysis, Options(iteration=1)), "gpu_samples")
     mean = (10 * 0.8 + 21 * 0.4) / 31
     assert rows["sample_count"].tolist() == [31, 31, 10, 20, 1] and rows["iteration_index"].iloc[1] == 1
     assert rows["sm_active_ratio"].tolist()[:4] == pytest.approx([mean, mean, 0.8, 0.4])

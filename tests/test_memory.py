@@ -8,7 +8,6 @@ import json
 import numpy as np
 import pytest
 from builders import ExportBuilder, global_id
-from helpers import core_tables
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -18,10 +17,9 @@ from xsp_post.ingest.kineto import read_kineto
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis, for_people
 from xsp_post.model.schemas import TABLES
-from xsp_post.pipeline import analyze, part_of
+from xsp_post.pipeline import analyze, captures_of, part_of
 from xsp_post.tables.core.columns import Threads
 from xsp_post.tables.core.memory import memory_frames
-from xsp_post.tables.core.memory_part import memory_of_part
 
 # captures with [memory] events: (events of the device and of the host, peak, live before the first, most reserved)
 REAL = {
@@ -198,12 +196,10 @@ def test_a_part_has_its_own_peak_and_knows_who_allocated_before_it(exported):
 
 def test_all_of_a_recording_as_a_part_is_the_same_memory(captures):
     path = captures / "kineto" / "bert_small_h100.pt.trace.json.gz"
-    tree = build_tree(read_kineto(path))
-    whole = core_tables(tree)
-    tables = [whole.frame(name) for name in ("memory_timeline", "memory", "memory_devices", "nodes")]
-    part = memory_of_part(*tables, 0, 2**62)
-    assert part["memory_devices"].equals(whole.frame("memory_devices"))
-    ours, theirs = (f.sort_values("memory_id").reset_index(drop=True) for f in (part["memory"], whole.frame("memory")))
+    whole = captures_of([path])
+    part = part_of(whole, Options(begin_ns=0))
+    assert part.frame("memory_devices").equals(whole.frame("memory_devices"))
+    ours, theirs = (one.frame("memory").sort_values("memory_id").reset_index(drop=True) for one in (part, whole))
     for column in theirs:
         if column not in ("release_count", "released_bytes"):  # of the part: what was released in it
             assert ours[column].astype(object).tolist() == theirs[column].astype(object).tolist(), column

@@ -21,7 +21,7 @@ from xsp_post.model.options import DEFAULTS, PART, ROOFS, Options, choices
 from xsp_post.model.results import Analysis, Results
 from xsp_post.model.trace import Trace
 from xsp_post.tables.captures import Captures
-from xsp_post.tables.catalogue import ANALYSES, OF_CAPTURE, OF_WORKLOAD
+from xsp_post.tables.catalogue import ANALYSES, OF_CAPTURE, OF_PART, OF_WORKLOAD
 from xsp_post.tables.graph import Graph
 
 if TYPE_CHECKING:
@@ -50,9 +50,12 @@ def part_of(results: Results, options: Options) -> Graph:
 
     Every sum, cause and analysis is made anew from the rows of the part.
     """
-    from xsp_post.tables.core.part import part_frames
+    from xsp_post.tables.part import parts_of
 
-    return Graph(Analysis(part_frames(results, options)), OF_WORKLOAD, {"options": options})
+    values = {"options": options}
+    parts = parts_of(results, options)
+    cut = {part.capture_id: Graph(part, OF_PART, {**values, "cut": part}) for part in parts}
+    return Graph(Captures(list(cut.values()), list(cut)), OF_WORKLOAD, values)
 
 
 def store_of(paths: list[Path]) -> Path | None:

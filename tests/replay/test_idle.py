@@ -255,7 +255,7 @@ def test_pieces_made_in_small_blocks_are_those_made_at_once(tmp_path, monkeypatc
     tree = build_tree(trace)
     whole = idle_tables(tree, frozenset({"idle"}))
     monkeypatch.setattr(idle, "_AT_ONCE", 2)
-    assert len(list(idle.IdleBlocks(tree).pieces())) > 1
+    assert len(list(idle.IdleBlocks(tree).blocks())) > 1
     for name, frame in idle_tables(tree, frozenset({"idle"})).items():
         pd.testing.assert_frame_equal(frame, whole[name], check_categorical=False)
 

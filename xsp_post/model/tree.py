@@ -93,6 +93,13 @@ class Tree:
     execution_candidates: pd.DataFrame = field(default_factory=pd.DataFrame)  # tree_steps.execution_evidence.COLUMNS
     layer_evidence: str = ""  # what the layers are, how many an execution holds, the device time they cover
     ranks: pd.DataFrame = field(default_factory=pd.DataFrame)
+    idle: Any = None  # replay.idle.Idle where it is known already: of a part of a capture
+
+    @property
+    def iteration_numbers(self) -> np.ndarray:
+        """What its executions are called: in a part as in the whole. int64, shape (executions,)."""
+        numbered = "iteration_index" in self.iterations
+        return self.iterations["iteration_index"].to_numpy() if numbered else np.arange(len(self.iterations))
 
     @property
     def kernels(self) -> pd.DataFrame:

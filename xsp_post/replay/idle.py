@@ -44,6 +44,10 @@ class Idle:
     devices: pd.DataFrame
     strings: Strings
 
+    def blocks(self) -> Iterator[pd.DataFrame]:
+        """All pieces at once."""
+        yield self.pieces
+
 
 @dataclass
 class _Launched:
@@ -76,11 +80,12 @@ class IdleBlocks:
         self._state = HostState(tree)
         self.devices = self._gaps.devices
 
+    @property
     def strings(self) -> Strings:
         """The texts that the pieces number; known when all blocks are made."""
         return self._state.strings()
 
-    def pieces(self) -> Iterator[pd.DataFrame]:
+    def blocks(self) -> Iterator[pd.DataFrame]:
         """`Idle.pieces` in blocks, in order of device and time; at least one, which may be empty."""
         tree, state, gaps = self._tree, self._state, self._gaps
         edges = np.unique(np.concatenate(gaps.runs))
@@ -98,8 +103,8 @@ class IdleBlocks:
 def explain_idle(tree: Tree) -> Idle:
     """Every gap of every device, cut by cause."""
     blocks = IdleBlocks(tree)
-    pieces = pd.concat(list(blocks.pieces()), ignore_index=True)
-    return Idle(pieces, blocks.devices, blocks.strings())
+    pieces = pd.concat(list(blocks.blocks()), ignore_index=True)
+    return Idle(pieces, blocks.devices, blocks.strings)
 
 
 def _blocks(device: np.ndarray) -> Iterator[slice]:

@@ -12,7 +12,8 @@ How large tables are split out is in `store.layout`. Rows are written by Arrow, 
    fleet has memory_peak_bytes and memory_reserved_bytes;
    a table of 10,000 rows or more is a view over its rows and strings (one that is a table is read as well)
 3  large tables have bases, and columns that are differences to others (one without is read as well); only
-   kernel_metrics has an index; platforms: languages and frameworks that a capture shows (one without is read as well)
+   kernel_metrics has an index; platforms: languages and frameworks that a capture shows (one without is read as well);
+   memory_operations say their layer (where they do not, that of their range is taken)
 """
 
 from __future__ import annotations

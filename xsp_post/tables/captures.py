@@ -23,14 +23,18 @@ _BETWEEN = ("own_collectives",)
 
 
 class Captures(Results):
-    """The core tables of a workload's captures: column ``capture_id``, and ids that are unique."""
+    """The core tables of a workload's captures: column ``capture_id``, and ids that are unique.
 
-    def __init__(self, graphs: list[Graph]) -> None:
-        self._graphs = graphs
+    ``numbers``: the captures' own ids, where their rows have unique ids already.
+    """
+
+    def __init__(self, graphs: list[Graph], numbers: Sequence[int] | None = None) -> None:
+        self._graphs, self._are_numbered = graphs, numbers is not None
+        self._numbers = numbers if numbers is not None else range(len(graphs))
         self._made: dict[str, pd.DataFrame] = {}
 
     def tables(self) -> list[str]:
-        return sorted({*_BETWEEN, *(name for graph in self._graphs for name in graph.tables())})
+        return sorted({name for graph in self._graphs for name in _tables(graph)})
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         if name == FINDINGS:
@@ -40,24 +44,24 @@ class Captures(Results):
         if name not in self._made:
             if name not in self.tables():
                 raise KeyError(name)
-            parts = [_of_capture(name, graph.value(name), number) for number, graph in enumerate(self._graphs)]
-            self._made[name] = side_by_side([self._numbered(part, number) for number, part in enumerate(parts)])
+            parts = [_of_capture(name, graph.value(name), at) for at, graph in zip(self._numbers, self._graphs)]
+            self._made[name] = side_by_side([self._numbered(part, row) for row, part in enumerate(parts)])
         return self._made[name] if columns is None else self._made[name][list(columns)]
 
     def found(self) -> pd.DataFrame:
-        parts = [graph.found().assign(capture_id=number) for number, graph in enumerate(self._graphs)]
+        parts = [graph.found().assign(capture_id=number) for number, graph in zip(self._numbers, self._graphs)]
         return worst_first(side_by_side(parts))
 
     def complete(self) -> Results:
         for number, graph in enumerate(self._graphs):
             graph.complete()
-            made = Analysis({name: graph.value(name) for name in (*graph.tables(), *_BETWEEN)})
+            made = Analysis({name: graph.value(name) for name in _tables(graph)})
             self._graphs[number] = Graph(made, (), {})
         return Analysis({name: self.frame(name) for name in self.tables()})
 
     def _numbered(self, frame: pd.DataFrame, number: int) -> pd.DataFrame:
         """The rows of one capture, their ids after those of the captures before it."""
-        columns = [column for column in _NUMBERED if column in frame] if number else []
+        columns = [column for column in _NUMBERED if column in frame] if number and not self._are_numbered else []
         offset = {
             table: sum(len(graph.value(table)) for graph in self._graphs[:number])
             for table in {_NUMBERED[column] for column in columns}
@@ -66,12 +70,17 @@ class Captures(Results):
         return frame.assign(**{column: ids.where(frame[column] >= 0, frame[column]) for column, ids in changed.items()})
 
 
+def _tables(graph: Graph) -> list[str]:
+    return [*graph.tables(), *(name for name in _BETWEEN if graph.has(name))]
+
+
 def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame:
     """The frame with its capture, columns in the schema's order."""
     columns = {"capture_id": np.full(len(frame), capture_id, np.int64), **{str(c): frame[c].array for c in frame}}
     columns["capture_id"] = np.full(len(frame), capture_id, np.int64)
-    known = [c for c in column_names(name) if c in columns] if name in TABLES else []
-    return pd.DataFrame({c: columns[c] for c in dict.fromkeys([*known, *columns])}, copy=False)
+    if name in TABLES:
+        columns = {c: columns[c] for c in column_names(name) if c in columns}
+    return pd.DataFrame(columns, copy=False)
 
 
 def side_by_side(frames: list[pd.DataFrame]) -> pd.DataFrame:

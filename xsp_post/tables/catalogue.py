@@ -90,6 +90,33 @@ OF_WORKLOAD = (
 )  # fmt: skip
 
 
+# A part of a capture (`part.Part`): which rows of its tables lie in it, by the method of that name.
+CUTS = {
+    "starts": "kernels memory_operations dependencies collectives",
+    "happens": "memory_timeline",
+    "within": "iterations",
+    "shares": "gpu_timeline",
+    "is_cut": "idle",
+    "holds": "node_rows",
+    "of_nodes": "layers inferred",
+    "of_kernels": "kernel_metrics kernel_work",
+    "stays": "findings execution_candidates operators platforms",
+    "is_left_out": "overhead replays critical_path counter_join",
+    "is_said": "part",
+}
+_SUMS = {"operations", "devices", "balance", "paths", "gpu_samples"}
+
+# A part of a capture and its rows → what is summed up of them, by the steps that do so for all of it.
+OF_PART = (
+    Step("tree", "tables.core.part_tree:tree_of_part",
+         "cut node_rows kernels memory_operations iterations idle"),
+    Step("nodes", "tables.core.part_tree:nodes_of_part", "node_rows tree"),
+    Step("captures", "tables.core.part_tree:captures_of_part", "cut tree"),
+    Step("memory_devices memory", "tables.core.memory_part:memory_of_part", "cut memory_timeline"),
+    *(step for step in OF_CAPTURE if _SUMS & set(step.names)),
+)  # fmt: skip
+
+
 def find(text: str) -> str:
     """The table of the analysis that ``text`` names, as typed or as stored: A8, a8, A08, a08, stages; '' none."""
     wanted = text.strip().lower()

@@ -132,6 +132,10 @@ class Graph(Results):
         fresh = to_frame(own)
         return worst_first(pd.concat([kept.astype({c: fresh[c].dtype for c in fresh}), fresh], ignore_index=True))
 
+    def has(self, name: str) -> bool:
+        """Whether a table or value is there or can be made."""
+        return name in self._given or name in self._makers
+
     def made(self) -> set[str]:
         """Names of the tables that were made or read so far."""
         return {name for name in (*self._made, *self._columns) if name in TABLES}
@@ -157,7 +161,8 @@ class Graph(Results):
         assert step.finds == "*" or {one.code for one in found} <= set(step.finds.split()), (step.makes, found)
         self._found[step] = found
         for one, value in ({name: made} if len(step.names) == 1 else made).items():
-            self._made.setdefault(one, value)
+            if one not in self._given:
+                self._made.setdefault(one, value)
 
     def complete(self) -> Analysis:
         self._wanted = frozenset(self.tables())

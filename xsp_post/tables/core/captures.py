@@ -16,8 +16,6 @@ from xsp_post.tables.core.devices import busy_per_gpu
 def captures_frame(tree: Tree, iterations: pd.DataFrame) -> pd.DataFrame:
     batches = iterations["batch_size"].to_numpy()
     provenance = tree.trace.provenance
-    root = tree.nodes.iloc[0]
-    busy = busy_per_gpu(tree)
     batch = int(batches[0]) if len(batches) and (batches == batches[0]).all() else provenance.batch_size
     return pd.DataFrame(
         [
@@ -31,20 +29,13 @@ def captures_frame(tree: Tree, iterations: pd.DataFrame) -> pd.DataFrame:
                 "framework": provenance.framework,
                 "gpu_name": provenance.gpu_name,
                 "batch_size": batch,
-                "kernel_count": int(root["kernel_count"]),
-                "copy_count": int(root["copy_count"]),
-                "graph_count": int(root["graph_count"]),
                 "file_operation_count": provenance.file_operation_count,
-                **{column: int(root[column]) for column in ("device_ns", "kernel_ns", "copy_ns", "graph_ns")},
-                "gpu_count": len(busy),
-                # one GPU's union; several have a row each in `devices`
-                "busy_ns": float(busy.sum()) if len(busy) < 2 else np.nan,
-                "duration_ns": int(root["end_ns"] - root["start_ns"]),
+                **amounts_of_capture(tree),
                 "level_rule": tree.level_rule,
                 "execution_evidence": tree.execution_evidence,
                 "layer_evidence": tree.layer_evidence,
                 "clock_offset_ns": provenance.clock_offset_ns,
-                "clock_utc_ns": _clock_utc(provenance, int(root["start_ns"])),
+                "clock_utc_ns": _clock_utc(provenance, int(tree.nodes["start_ns"].iloc[0])),
                 "process_count": len(tree.trace.processes),
                 "run_process": provenance.run_process,
                 "is_partial": provenance.is_partial,
@@ -53,6 +44,19 @@ def captures_frame(tree: Tree, iterations: pd.DataFrame) -> pd.DataFrame:
     )
 
 
+def amounts_of_capture(tree: Tree) -> dict[str, int | float]:
+    """How much the capture holds, by column of ``captures``."""
+    root, busy = tree.nodes.iloc[0], busy_per_gpu(tree)
+    return {
+        **{column: int(root[column]) for column in _OF_ROOT},
+        "gpu_count": len(busy),
+        # one GPU's union; several have a row each in `devices`
+        "busy_ns": float(busy.sum()) if len(busy) < 2 else np.nan,
+        "duration_ns": int(root["end_ns"] - root["start_ns"]),
+    }
+
+
+_OF_ROOT = ("kernel_count", "copy_count", "graph_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
 _SINCE_1970_NS = 10**18  # times of this size count from 1970 already
 
 

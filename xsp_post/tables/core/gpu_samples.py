@@ -75,7 +75,7 @@ def _scope(tree: Tree, samples: pd.DataFrame, work: pd.DataFrame, scope: str, gp
     paths = tree.layer_keys["layer_path"].to_numpy(object)[owners] if is_layer and count else np.full(count, "", object)
     frame = pd.DataFrame({
         "gpu_index": np.full(count, gpu, np.int64), "scope": np.full(count, scope, object),
-        "iteration_index": owners if scope == "execution" else np.full(count, -1, np.int64),
+        "iteration_index": tree.iteration_numbers[owners] if scope == "execution" else np.full(count, -1, np.int64),
         "layer_index": owners + 1 if is_layer else np.full(count, -1, np.int64), "layer_path": paths,
         "sample_count": sample_count, "covered_ns": covered, "busy_ns": busy,
     })  # fmt: skip

@@ -30,15 +30,15 @@ _CAUSE_COLUMNS = [name for name in column_names("idle_causes") if name != "captu
 def idle_tables(tree: Tree, wanted: frozenset[str]) -> dict[str, pd.DataFrame]:
     """``paths`` and the tables of idle time, without their capture; the table ``idle`` only where it is ``wanted``."""
     paths, with_pieces = fold(tree), "idle" in wanted
-    blocks = IdleBlocks(tree)
+    blocks: IdleBlocks | Idle = tree.idle or IdleBlocks(tree)
     sums: list[_Columns] = []
     kept: list[_Columns] = []
-    for pieces in blocks.pieces():
+    for pieces in blocks.blocks():
         pieces["layer_index"] = _layer_index(tree, pieces)
         sums.append(_summed(tree, pieces))
         if with_pieces:
             kept.append({name: pieces[name].to_numpy() for name in _OF_PIECES})
-    strings = blocks.strings()
+    strings = blocks.strings
     causes = _named(tree, sums, blocks.devices, strings)
     give_paths_their_waits(paths, causes)
     windows = device_windows(tree, blocks.devices, causes)

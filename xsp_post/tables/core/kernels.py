@@ -54,11 +54,14 @@ def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
 def memory_operations_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     rows = tree.activities[tree.activities["kind"].to_numpy() != ActivityKind.KERNEL]
     launch = Launches(tree, rows["launch_id"].to_numpy())
+    layer_key = rows["layer_key"].to_numpy()
     return pd.DataFrame(
         {
             "activity_id": np.arange(len(rows), dtype=np.int64),
             "kind": named(rows["kind"].to_numpy(), ActivityKind),
             "node_id": rows["node_id"].to_numpy(),
+            "layer_node_id": rows["layer_node_id"].to_numpy(),
+            "layer_index": layer_key + (layer_key >= 0),
             "iteration_index": rows["iteration_index"].to_numpy(),
             "name": categorical(rows["name_id"].to_numpy(), tree.strings),
             "process_id": threads.process_id(rows["process_index"].to_numpy()),
@@ -71,6 +74,7 @@ def memory_operations_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
             "direction": copy_directions(rows["copy_kind"].to_numpy().astype(np.int64) % len(COPY_DIRECTIONS)),
             "memory_kind": memory_kind_names(memory_kind(rows)),
             "attribution": named(rows["attribution"].to_numpy(), Attribution),
+            "layer_attribution": named(rows["layer_attribution"].to_numpy(), LayerAttribution),
             "launch_start_ns": launch.column("start_ns"),
             "launch_end_ns": launch.column("end_ns"),
             "launch_thread_id": threads.thread_id(launch.column("thread_index")),

@@ -5,7 +5,7 @@ Nothing but the tables is read: what an owner holds after an event is the sum of
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -14,27 +14,30 @@ from xsp_post.arrays.allocations import running
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.tables.core.memory import range_with_work
 
+if TYPE_CHECKING:
+    from xsp_post.tables.part import Part
+
 _PLACE = ["process_id", "device_id", "memory_kind"]
 
 
-def memory_of_part(
-    timeline: pd.DataFrame, owners: pd.DataFrame, devices: pd.DataFrame, nodes: pd.DataFrame, low: int, high: int
-) -> dict[str, pd.DataFrame]:
-    """``memory_timeline``, ``memory`` and ``memory_devices`` of the events from ``low`` to ``high``. The tables given
-    are those of one capture; what was allocated before the part is still its owner's."""
-    timeline, owners = timeline.reset_index(drop=True), owners.reset_index(drop=True)
-    inside = timeline["start_ns"].between(low, high).to_numpy()
+def memory_of_part(cut: Part, inside: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """``memory`` and ``memory_devices`` of the events ``inside``, rows of ``memory_timeline``; what was allocated
+    before the part is still its owner's."""
+    owners, devices = cut.whole("memory").reset_index(drop=True), cut.whole("memory_devices")
+    if inside.empty:
+        return {"memory": owners.iloc[:0], "memory_devices": devices.iloc[:0]}
+    timeline, nodes = cut.whole("memory_timeline").reset_index(drop=True), cut.whole("nodes")
+    in_part = timeline["start_ns"].between(inside["start_ns"].min(), inside["start_ns"].max()).to_numpy()
     keys = [frame[_PLACE].astype({"memory_kind": str}) for frame in (timeline, owners, devices)]
     place, of_owner, of_device = (pd.MultiIndex.from_frame(one) for one in keys)
     number = of_device.get_indexer(place)
     parts: list[tuple[dict[Any, Any], pd.DataFrame]] = []
-    for row in np.unique(number[inside]).tolist():  # a handful of places
+    for row in np.unique(number[in_part]).tolist():  # a handful of places
         mine = number == row
         own = owners[of_device.get_indexer(of_owner) == row]
-        parts.append(_of_place(timeline[mine], inside[mine], own, devices.iloc[row], nodes))
+        parts.append(_of_place(timeline[mine], in_part[mine], own, devices.iloc[row], nodes))
     return {
-        "memory_timeline": timeline[inside],
-        "memory": pd.concat([part for _, part in parts], ignore_index=True) if parts else owners.iloc[:0],
+        "memory": pd.concat([part for _, part in parts], ignore_index=True),
         "memory_devices": pd.DataFrame([row for row, _ in parts], columns=devices.columns),
     }
 

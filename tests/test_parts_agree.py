@@ -1,0 +1,84 @@
+"""A part of a recording: a capture and its store give the same answer about it; and every table has a rule."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import pytest
+from generators.programs import draw
+from recorded import own
+from test_commands_agree import GENERATED, _drawn, captures_here
+
+from xsp_post.base.errors import UsageError
+from xsp_post.ingest.sources import Loaded
+from xsp_post.model.options import Options
+from xsp_post.model.results import Results, for_people
+from xsp_post.model.schemas import TABLES
+from xsp_post.pipeline import captures_of, graph_of, part_of
+from xsp_post.store.store import open_store, write_store
+from xsp_post.tables.catalogue import CUTS, OF_CAPTURE, OF_PART, OF_WORKLOAD
+
+
+def parts(results: Results) -> list[Options]:
+    """The middle execution, and the middle third of the recording."""
+    nodes, captures = results.frame("nodes", ["start_ns", "end_ns"]), results.frame("captures", ["collector"])
+    low, high = int(nodes["start_ns"].min()), int(nodes["end_ns"].max())
+    third = (high - low) // 3
+    zero = low if captures["collector"].iloc[0] == "nsys" else 0
+    count = len(results.frame("iterations", ["iteration_index"]))
+    executions = [Options(iteration=count // 2)] if count else []
+    return [*executions, Options(begin_ns=zero + third, end_ns=zero + 2 * third)]
+
+
+def table_rows(part: Results, name: str) -> dict[str, list[object]]:
+    frame = for_people(part, name)
+    return {c: [None if v is None or v != v or v == "" else v for v in _plain(frame[c])] for c in frame}
+
+
+def _plain(values):
+    return values.astype(object).where(values.notna(), None).tolist()
+
+
+def differences(one: Results, other: Results) -> list[str]:
+    """Tables and columns in which two parts differ."""
+    found = [f"{name}: only in one" for name in set(one.tables()) ^ set(other.tables())]
+    for name in set(one.tables()) & set(other.tables()):
+        ours, theirs = table_rows(one, name), table_rows(other, name)
+        found += [f"{name}.{c}" for c in set(ours) | set(theirs) if ours.get(c) != theirs.get(c)]
+    return sorted(found)
+
+
+def agree(whole: Results, folder) -> int:
+    """Parts asked about, of which a store says what its capture says."""
+    write_store(whole.complete(), folder / "a.xsp.sqlite")
+    store = open_store(folder / "a.xsp.sqlite")
+    asked = 0
+    for options in parts(whole):
+        try:
+            part = part_of(whole, options)
+        except UsageError:
+            with pytest.raises(UsageError):
+                part_of(store, options)
+            continue
+        assert differences(part, part_of(store, options)) == []
+        asked += 1
+    return asked
+
+
+@pytest.mark.parametrize("path", captures_here(), ids=lambda path: path.name)
+def test_a_part_of_a_capture_and_of_its_store(path, tmp_path):
+    agree(captures_of([path]), tmp_path)
+
+
+@pytest.mark.parametrize("seed", _drawn(list(range(GENERATED))))
+def test_a_part_of_a_generated_program_and_of_its_store(seed, tmp_path):
+    trace = own(draw(seed).trace)
+    assert agree(graph_of([Loaded(tmp_path / "a.sqlite", "nsys-sqlite", trace=trace)]), tmp_path)
+
+
+def test_every_table_of_a_capture_has_a_way_to_be_cut_or_is_summed_up_anew():
+    cut = {name for names in CUTS.values() for name in names.split()}
+    again = {name for step in (*OF_PART, *OF_WORKLOAD) for name in step.names}
+    of_capture = set(chain.from_iterable(step.names for step in OF_CAPTURE)) & TABLES.keys()
+    assert of_capture <= cut | again
+    assert not {"nodes", "captures"} & cut  # what they hold in the part is not what they hold in all
