@@ -83,7 +83,7 @@ def nodes_of_part(rows: pd.DataFrame, tree: Tree) -> pd.DataFrame:
 
 def captures_of_part(cut: Part, tree: Tree) -> pd.DataFrame:
     """The row of ``captures`` with the amounts of the part; what the whole file held is unknown of it."""
-    unknown = {"file_operation_count": -1, "execution_evidence": "", "layer_evidence": ""}
+    unknown: dict[str, Any] = {"file_operation_count": -1, "execution_evidence": "", "layer_evidence": ""}
     return cut.whole("captures").assign(**amounts_of_capture(tree), **unknown)
 
 
