@@ -419,20 +419,20 @@ def called(
     """``xsp-post`` with these words in this process: a tenth of the time of a process of its own."""
     from typer.testing import CliRunner
 
-    from xsp_post import cli
+    from xsp_post.commands import application
     from xsp_post.base.errors import XspPostError
 
     before = os.getcwd()
     os.chdir(cwd or before)
     environment = {"COLUMNS": str(columns), "XSP_NSYS": "", **(env or {})}
     try:
-        done = CliRunner().invoke(cli.app, [str(word) for word in words], env=environment)
+        done = CliRunner().invoke(application.app, [str(word) for word in words], env=environment)
     finally:
         os.chdir(before)
     if isinstance(done.exception, XspPostError):
         said = io.StringIO()
         with redirect_stderr(said):
-            cli._complain(done.exception)
+            application._complain(done.exception)
         return Called(done.stdout, done.stderr + said.getvalue(), done.exception.exit_code)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
