@@ -419,8 +419,8 @@ def called(
     """``xsp-post`` with these words in this process: a tenth of the time of a process of its own."""
     from typer.testing import CliRunner
 
-    from xsp_post.commands import application
     from xsp_post.base.errors import XspPostError
+    from xsp_post.commands import application
 
     before = os.getcwd()
     os.chdir(cwd or before)
