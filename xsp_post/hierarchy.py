@@ -1,12 +1,12 @@
 """Trace → Tree: nest ranges, join launches to executions, assign levels, iterations and layers, roll up.
 
-The steps lie in `tree_steps`, each a function of the frames before it: `attribution.attribute`,
-`level_rules.assign_levels`, `make_frames`, `infer_rest`, `number_iterations`, `layering.assign_layers`,
-`number_layers`, `roll_up`; last `model.checks.check_tree`.
+`build_tree` is a list of steps, each a function from one value to the next: the trace with its options, the draft of a
+tree (`tree.draft`), the tree. The steps lie in `tree`; the last is `model.checks.check_tree`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,27 +20,25 @@ from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.checks import check_trace, check_tree
-from xsp_post.model.levels import RUN_LAYER, RUN_MODEL, Level
+from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind, Trace
-from xsp_post.model.tree import INFERRED_COLUMNS, Attribution, Tree
+from xsp_post.model.tree import Attribution, Tree
 from xsp_post.tree import attribution, hook_pairs, layering, level_rules
 from xsp_post.tree.amounts import distinct_operations, roll_up
-from xsp_post.tree.candidates import LEAST_COVERAGE, OUTERMOST, Candidate
+from xsp_post.tree.draft import Draft
 from xsp_post.tree.execution_evidence import candidates_frame, coverage_findings, with_launch_period
 from xsp_post.tree.execution_evidence import sentence as execution_sentence
-from xsp_post.tree.execution_nodes import add_turns, graph_replays, take_loose_work
 from xsp_post.tree.execution_work import times_of
 from xsp_post.tree.frames import make_frames, with_columns
 from xsp_post.tree.hook_pairs import with_hook_pairs
-from xsp_post.tree.inferred import infer_rest
-from xsp_post.tree.inside import infer_inside_ranges
+from xsp_post.tree.insertion import with_inferred, with_turns
 from xsp_post.tree.iterations import measure_iterations, number_iterations
 from xsp_post.tree.layer_evidence import layer_evidence
 from xsp_post.tree.layer_keys import number_layers
+from xsp_post.tree.looking import blocks_inside, graph_replays, outside_ranges, passes_inside
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.other_threads import under_their_step
-from xsp_post.tree.passes import open_ranges, unmarked_models
 from xsp_post.tree.projection import project_overlapping
 from xsp_post.tree.ranges import Ranges
 from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank
@@ -49,6 +47,8 @@ if TYPE_CHECKING:
     from xsp_post.tree.twin import Twin
 
 __all__ = ["build_tree", "tree_and_findings"]
+
+Step = Callable[[Draft], Draft]
 
 
 def tree_and_findings(trace: Trace, options: Options, twin: Twin | None) -> tuple[Tree, list[Finding]]:
@@ -61,16 +61,38 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     """Nest a capture. Every kernel of the trace is in the result once; raises `ContradictionError` otherwise,
     `UsageError` for patterns of the options that are invalid or match nothing. ``twin``: another capture of the same
     program, whose ranges the kernels without a layer get instead of inferred ones."""
-    options = options or Options()
     check_trace(trace)
-    findings: list[Finding] = list(trace.findings)
-    if options.executions == "launches":
-        trace = replace(trace, spans=trace.spans.iloc[:0], attributes=pd.DataFrame())
-        options = replace(options, executions="")
+    draft = _draft_of(*_wanted(trace, options or Options()))
+    for step in _steps(draft.options, twin):
+        draft = step(draft)
+    return _with_executions(_summed_up(draft), draft)
+
+
+def _steps(options: Options, twin: Twin | None) -> list[Step]:
+    """What makes executions and layers of ranges and of what repeats, in this order."""
+    inferring: list[Step] = [outside_ranges, graph_replays, passes_inside, blocks_inside]
+    if twin is not None:
+        return [with_turns, lambda draft: _carried_over(draft, twin), *([passes_inside] if options.infer else [])]
+    return [with_turns, *(inferring if options.infer else [])]
+
+
+def _wanted(trace: Trace, options: Options) -> tuple[Trace, Options]:
+    """What is read of the trace: without ranges where the launches alone shall say what an execution is."""
+    if options.executions != "launches":
+        return trace, options
+    return replace(trace, spans=trace.spans.iloc[:0], attributes=pd.DataFrame()), replace(options, executions="")
+
+
+def _draft_of(trace: Trace, options: Options) -> Draft:
+    """Ranges nested, launches joined to what they launched, and levels by what the ranges say."""
     names = NodeNames(trace)
     paired = with_hook_pairs(trace, names) if options.infer else trace
     if paired is not trace:
-        trace, names = paired, NodeNames(paired)
+        return _nested(paired, options, NodeNames(paired))
+    return _nested(trace, options, names)
+
+
+def _nested(trace: Trace, options: Options, names: NodeNames) -> Draft:
     with ThreadPoolExecutor(1) as pool:  # two joins that know nothing of one another
         joined = pool.submit(attribution.join_launches, trace)
         nesting, usable = _nest_spans(trace)
@@ -80,92 +102,61 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
     forward = layering.forward_of_backward(trace.spans, names.sequence(trace), names.span("is_backward"), span_parent)
     owners["attribution"] = hook_pairs.recorded_attribution(trace, owners, span_parent)
     levels = _levels(trace, names, span_parent, span_depth, forward, owners, launch_id, options)
-    level, rule = levels.level, levels.rule
-    overlapping, crossing_count = usable[nesting.overlapping()], nesting.crossing_count
     forget_forests()  # that of the spans
-    nodes, activities = make_frames(trace, names, span_parent, level, owners, launch_id)
-    del nesting, usable, owners, level, span_parent, span_depth  # of a million ranges: make room for the roll-up
-    strings, inferred = trace.strings, pd.DataFrame(columns=list(INFERRED_COLUMNS))
-    turns = np.zeros(0, np.int64)
-    if (levels.turn >= 0).any() and levels.chosen is not None:
-        nodes, strings, inferred = add_turns(nodes, strings, names, levels.turn, levels.chosen.names[0][0])
-        turns = inferred["node_id"].to_numpy(np.int64)
-        nodes, activities = take_loose_work(trace, nodes, activities, turns)
-    if twin is not None:
-        from xsp_post.tree.twin import carry_over
+    nodes, activities = make_frames(trace, names, span_parent, levels.level, owners, launch_id)
+    return Draft(
+        trace, options, names, nodes, activities, trace.strings, levels, levels.rule, forward,
+        usable[nesting.overlapping()], nesting.crossing_count, tuple(trace.findings),
+    )  # fmt: skip
 
-        nodes, activities, strings, known, reported = carry_over(trace, names, nodes, activities, strings, twin)
-        inferred, findings = _concat(inferred, known), findings + reported
-        rule += f"; ranges carried over from {twin.source_name}"
-    elif options.infer:
-        nodes, activities, strings, known, raised = infer_rest(trace, names, nodes, activities, strings)
-        inferred, findings = _concat(inferred, known), findings + raised
-        if len(known):
-            rule += "; what no range covers is inferred from the launch sequence"
-    if options.infer and twin is None and not len(turns):
-        nodes.loc[graph_replays(nodes, activities), "level"] = int(Level.MODEL)
-    if options.infer and not len(turns) and not _gives_way(nodes, levels.chosen):
-        opened = unmarked_models(nodes, activities, levels.chosen)
-        if opened.any():
-            passes = open_ranges(trace, names, nodes, activities, strings, opened)
-            nodes, activities, strings = passes.nodes, passes.activities, passes.strings
-            inferred = _concat(inferred, passes.known)
-            if passes.count:
-                rule += "; passes inside them are inferred from the launch sequence"
-    if options.infer and not (rule.startswith("own ranges") or options.layer_range or options.layer_depth):
-        inside = infer_inside_ranges(trace, names, nodes, activities, strings, turns)
-        nodes, activities, strings = inside.nodes, inside.activities, inside.strings
-        if len(inside.known):
-            inferred = _concat(inferred, inside.known)
-            rule += "; blocks inside ranges without layers are inferred"
-    nodes, frame = number_iterations(trace, nodes, activities, names)
-    nodes["layer_node_id"] = layering.layer_of_nodes(nodes["parent_id"].to_numpy(), nodes["level"].to_numpy())
-    activities["layer_node_id"], activities["layer_attribution"] = layering.assign_layers(
-        trace, nodes, activities, launch_id, forward
+
+def _carried_over(draft: Draft, twin: Twin) -> Draft:
+    from xsp_post.tree.twin import carry_over
+
+    nodes, activities, strings, known, reported = carry_over(
+        draft.trace, draft.names, draft.nodes, draft.activities, draft.strings, twin
     )
-    layers_found, raised = layer_evidence(nodes, activities, names)
-    findings += raised
-    nodes = under_their_step(nodes, names)
-    activities = with_columns(activities, {"gpu_index": gpu_of_activities(trace)})
-    ranks = rank_frame(trace, activities["gpu_index"].to_numpy())
-    nodes, activities = remainders_per_rank(nodes, activities, names, ranks)
+    carried = with_inferred(replace(draft, nodes=nodes, activities=activities, strings=strings), known)
+    return carried.said(f"; ranges carried over from {twin.source_name}", reported)
+
+
+def _summed_up(draft: Draft) -> Tree:
+    """Iterations, layers and ranks of the nodes, and the amounts of all of them."""
+    trace, names = draft.trace, draft.names
+    numbered, iterations = number_iterations(trace, draft.nodes, draft.activities, names)
+    launch_id = draft.activities["launch_id"].to_numpy()
+    numbered["layer_node_id"] = layering.layer_of_nodes(numbered["parent_id"].to_numpy(), numbered["level"].to_numpy())
+    home, way = layering.assign_layers(trace, numbered, draft.activities, launch_id, draft.forward)
+    gpu = gpu_of_activities(trace)
+    placed = with_columns(draft.activities, {"layer_node_id": home, "layer_attribution": way, "gpu_index": gpu})
+    layers_found, raised = layer_evidence(numbered, placed, names)
+    ranks = rank_frame(trace, gpu)
+    nodes, activities = remainders_per_rank(under_their_step(numbered, names), placed, names, ranks)
     nodes["path_id"] = paths_per_rank(nodes, ranks)
     keys = number_layers(nodes, activities, names)
     give_back_memory()  # the pieces between what stays: the roll-up makes whole columns
-    nodes = roll_up(nodes, activities)
-    nodes["device_operation_count"] = distinct_operations(nodes, activities)
-    if len(overlapping):
-        nodes = nodes.assign(**project_overlapping(trace, nodes, activities, overlapping))
-    tree = Tree(trace, nodes, activities, strings, frame, keys, rule, names, findings, inferred)
+    amounts = roll_up(nodes, activities)
+    amounts["device_operation_count"] = distinct_operations(amounts, activities)
+    if len(draft.overlapping):
+        amounts = amounts.assign(**project_overlapping(trace, amounts, activities, draft.overlapping))
+    tree = Tree(
+        trace, amounts, activities, draft.strings, iterations, keys, draft.rule, names, [*draft.findings, *raised],
+        draft.inferred,
+    )  # fmt: skip
     tree.layer_evidence, tree.ranks = layers_found, ranks
-    findings += _findings(tree, crossing_count, launch_id)
-    findings += check_tree(tree)
-    tree.iterations, warm = measure_iterations(tree)
-    findings += warm
-    tree.execution_candidates = candidates_frame(tree, levels.chosen, levels.others)
-    if options.infer:
-        tree.execution_candidates = with_launch_period(tree, tree.execution_candidates)
-    tree.execution_evidence = execution_sentence(tree, tree.execution_candidates)
-    findings += coverage_findings(tree, tree.execution_candidates)
+    tree.findings += _findings(tree, draft.crossing_count, launch_id)
+    tree.findings += check_tree(tree)
     return tree
 
 
-def _gives_way(nodes: pd.DataFrame, chosen: Candidate | None) -> bool:
-    """Whether ranges that are executions by their place alone, with little of the work, stand beside inferred ones:
-    then they are none (the level of ``nodes`` is changed in place)."""
-    if chosen is None or chosen.rule != OUTERMOST or chosen.coverage_ratio >= LEAST_COVERAGE:
-        return False
-    model, inferred = nodes["level"].to_numpy() == int(Level.MODEL), nodes["is_inferred"].to_numpy()
-    if not (model & inferred).any():
-        return False
-    nodes["level"] = np.where(model & ~inferred, int(Level.APPLICATION), nodes["level"].to_numpy()).astype(np.int8)
-    return True
-
-
-def _concat(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """Two frames of the same columns, one of them often empty."""
-    filled = [frame for frame in (one, other) if len(frame)]
-    return pd.concat(filled, ignore_index=True) if len(filled) > 1 else (filled or [one])[0]
+def _with_executions(tree: Tree, draft: Draft) -> Tree:
+    """The tree with its executions measured, and with what else could be one."""
+    tree.iterations, warm = measure_iterations(tree)
+    candidates = candidates_frame(tree, draft.levels.chosen, draft.levels.others)
+    tree.execution_candidates = with_launch_period(tree, candidates) if draft.options.infer else candidates
+    tree.execution_evidence = execution_sentence(tree, tree.execution_candidates)
+    tree.findings += warm + coverage_findings(tree, tree.execution_candidates)
+    return tree
 
 
 def _nest_spans(trace: Trace) -> tuple[Nesting, np.ndarray]:

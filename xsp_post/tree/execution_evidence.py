@@ -18,7 +18,7 @@ from xsp_post.tree.candidates import (
     Candidate,
     option_of_rule,
 )
-from xsp_post.tree.inferred import hints, launch_columns
+from xsp_post.tree.draft import hints, launch_columns
 from xsp_post.tree.structure import infer
 
 COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")

@@ -39,13 +39,14 @@ LIBRARY_DOMAINS = frozenset({
 class Levels:
     """``level`` of every span (int8 of `levels.Level`), the sentence that names the rule, and what is known of the
     executions: the candidate that was taken (None: none), the others, and per span the number of the execution that it
-    is one of several siblings of (−1 none)."""
+    is one of several siblings of (−1 none). ``is_final``: layers were said, by the program or the user."""
 
     level: np.ndarray
     rule: str
     chosen: Candidate | None
     others: list[Candidate]
     turn: np.ndarray
+    is_final: bool = False
 
 
 def assign_levels(ranges: Ranges, options: Options) -> Levels:
@@ -69,7 +70,9 @@ def assign_levels(ranges: Ranges, options: Options) -> Levels:
     )
     chosen = executions.chosen if found.takes_evidence else described(ranges, model, found.evidence)
     others = [c for c in (executions.chosen, *executions.others) if c is not None and not _is_same(c, chosen)]
-    return Levels(_fill_between(ranges, model, turn >= 0, found.layer, library), found.sentence, chosen, others, turn)
+    level = _fill_between(ranges, model, turn >= 0, found.layer, library)
+    is_final = rule is _own_ranges or bool(options.layer_range or options.layer_depth)
+    return Levels(level, found.sentence, chosen, others, turn, is_final)
 
 
 def _is_same(one: Candidate, other: Candidate | None) -> bool:

@@ -22,7 +22,7 @@ from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind, Tree
 from xsp_post.tree.expert_products import expert_arguments
-from xsp_post.tree.inferred import with_new_nodes
+from xsp_post.tree.insertion import with_new_nodes
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.operator_blocks import inside_of
 

@@ -1,0 +1,96 @@
+"""A tree in the making: the value that each step of `hierarchy.build_tree` takes and returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.texts import Strings
+from xsp_post.base.findings import Finding
+from xsp_post.model.options import Options
+from xsp_post.model.trace import ActivityKind, Trace
+from xsp_post.model.tree import INFERRED_COLUMNS
+from xsp_post.tree.level_rules import Levels
+from xsp_post.tree.node_names import NodeNames
+
+_HINT_WORDS = ("Synchronize", "Memcpy")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Frames of a tree before it is summed up; steps return a changed copy.
+
+    nodes, activities, strings   as in `model.tree.Tree`, without the amounts
+    inferred                     one row per node that was found, not recorded: `INFERRED_COLUMNS`
+    levels                       what ranges say of executions and layers
+    rule                         the sentence about it
+    turns                        nodes made of several sibling ranges that are one execution
+    forward                      per span the forward range of a backward one (−1 none)
+    overlapping                  spans that overlap others of their thread
+    crossing_count               spans that end after the span they began in
+    """
+
+    trace: Trace
+    options: Options
+    names: NodeNames
+    nodes: pd.DataFrame
+    activities: pd.DataFrame
+    strings: Strings
+    levels: Levels
+    rule: str
+    forward: np.ndarray
+    overlapping: np.ndarray
+    crossing_count: int
+    findings: tuple[Finding, ...] = ()
+    inferred: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
+    turns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def node(self) -> np.ndarray:
+        """The node of each activity."""
+        return self.activities["node_id"].to_numpy()
+
+    def column(self, name: str) -> np.ndarray:
+        """A column of the nodes."""
+        return self.nodes[name].to_numpy()
+
+    def works(self) -> np.ndarray:
+        """Which activities are kernels or opaque graphs; bool."""
+        kind = self.activities["kind"].to_numpy()
+        return (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
+
+    def length(self) -> np.ndarray:
+        """Device time of each activity, ns, never negative."""
+        return np.maximum(self.activities["end_ns"].to_numpy() - self.activities["start_ns"].to_numpy(), 0)
+
+    def said(self, more: str, raised: list[Finding] | None = None) -> Draft:
+        """With a clause added to the rule, and findings."""
+        return replace(self, rule=self.rule + more, findings=(*self.findings, *(raised or ())))
+
+    def with_levels(self, level: np.ndarray) -> Draft:
+        """With other levels of nodes."""
+        return replace(self, nodes=self.nodes.assign(level=level.astype(np.int8)))
+
+
+def launch_columns(trace: Trace, activities: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
+    """The activities ``rows`` as `structure.infer` wants them, with thread and time of their launches (−1 none)."""
+    launch_id = activities["launch_id"].to_numpy()[rows]
+    has = launch_id >= 0
+    frame = activities.iloc[rows].copy(deep=False)
+    own_columns = {"launch_start_ns": "start_ns", "launch_end_ns": "end_ns", "thread_index": "thread_index"}
+    for ours, column in own_columns.items():
+        values = trace.launches[column].to_numpy()
+        frame[ours] = np.where(has, values[np.maximum(launch_id, 0)], -1) if len(values) else -1
+    return frame
+
+
+def hints(trace: Trace) -> pd.DataFrame:
+    """Host calls that often end an iteration: synchronisations and copies."""
+    name_id = trace.launches["name_id"].to_numpy()
+    codes, used = pd.factorize(name_id)
+    texts = [str(trace.strings[u]) if u >= 0 else "" for u in used.tolist()]
+    wanted = np.array([any(word in text for word in _HINT_WORDS) for text in texts] + [False])
+    rows = np.flatnonzero(wanted[codes]) if len(codes) else np.zeros(0, np.int64)
+    return trace.launches[["process_index", "start_ns"]].iloc[rows]

@@ -1,0 +1,373 @@
+"""Trace → Tree, step "looked into": what repeats where ranges do not say what an execution or a layer is.
+
+Three places are looked into, in this order: what lies outside every range, ranges that are executions by their place
+alone and may hold several passes (`benchmark_loop`), and ranges that hold much device work but no layers (a phase, a
+compiled region, a model). What is found becomes nodes below them (`insertion`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays import rollup
+from xsp_post.arrays.forest import forest_of
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import SpanKind
+from xsp_post.model.tree import Attribution, NodeKind
+from xsp_post.tree import layering
+from xsp_post.tree.candidates import LEAST_COVERAGE, OUTERMOST
+from xsp_post.tree.draft import Draft, hints, launch_columns
+from xsp_post.tree.insertion import inserted
+from xsp_post.tree.node_names import NodeNames
+from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
+
+if TYPE_CHECKING:
+    from xsp_post.tree.structure import Inference
+
+_FEWEST_PASSES = 2
+_FEWEST_REPLAYS = 3
+# Share of the launches in the ranges that regular turns must hold.
+_LEAST_IN_PASSES = 0.8
+_MOSTLY = 0.5
+# A range inside an opened one stands for it where it launched this share of its kernels.
+_NEARLY_ALL = 0.9
+_MOST_DEPTH = 16
+# A range is looked into where its layers hold less than this of its device time, …
+_LEAST_IN_LAYERS = 0.5
+# … and what is found is kept where blocks hold at least this of it.
+_LEAST_IN_BLOCKS = 0.5
+# A range taken for a layer is looked into when it is a phase or a compiled region, or its name holds this share of all
+# work.
+_LARGE = 0.2
+
+
+# ---------------------------------------------------------------- outside every range
+
+
+def outside_ranges(draft: Draft) -> Draft:
+    """Iterations and blocks for launches outside every range, below [unattributed] and marked inferred.
+
+    Such launches keep their attribution ``none``: no range was recorded around them, whatever repeats.
+    """
+    nodes, activities = draft.nodes, draft.activities
+    # between hooks, or in a turn of ranges: not inside a range, but their place is known
+    has_place = np.isin(draft.column("kind"), (int(NodeKind.HOOK_PAIR), int(NodeKind.INFERRED)))
+    outside = (activities["attribution"].to_numpy() == int(Attribution.NONE)) & ~has_place[draft.node]
+    # A call of cuDNN or cuBLAS does not show the structure of the program: what only such ranges hold is open as well.
+    # Operators without modules fold into the blocks they repeat in.
+    operators = np.zeros(len(nodes), bool)
+    if not (draft.column("level") == int(Level.MODEL)).any():
+        operators = open_operators(draft.names, nodes, activities) & (draft.column("parent_id") == 0)
+    uncovered = outside | (_library_alone(nodes) | inside_of(operators, nodes))[draft.node]
+    rows = np.flatnonzero(draft.works())
+    if not uncovered[rows].any():
+        return draft
+    from xsp_post.tree.structure import infer  # no small thing to import, and most captures have ranges
+
+    frame = launch_columns(draft.trace, activities, rows).assign(is_covered=~uncovered[rows])
+    found = infer(frame, draft.trace.strings, hints=hints(draft.trace))
+    if not len(found.nodes):
+        return draft.said("", found.findings)
+    _named(draft, found, rows, operators)
+    unattributed = np.flatnonzero(draft.column("kind") == int(NodeKind.UNATTRIBUTED))
+    home = np.full(len(found.nodes), int(unattributed[0]) if len(unattributed) else 0)
+    draft = inserted(draft, found, rows, home, operators)
+    return draft.said("; what no range covers is inferred from the launch sequence", found.findings)
+
+
+def _library_alone(nodes: pd.DataFrame) -> np.ndarray:
+    """Which nodes are library calls, or lie in one, outside every other range; bool per node."""
+    parent, level = nodes["parent_id"].to_numpy(), nodes["level"].to_numpy()
+    return inside_of((level == int(Level.LIBRARY)) & (parent == 0), nodes)
+
+
+def _named(draft: Draft, found: Inference, rows: np.ndarray, operators: np.ndarray) -> None:
+    """Found blocks named by the operators in them (in place)."""
+    node, length = draft.node[rows], draft.length()[rows]
+    name_by_operators(found.nodes, found.node_of_launch, node, length, operators, draft.names, draft.nodes)
+
+
+def graph_replays(draft: Draft) -> Draft:
+    """The replays of one CUDA graph as executions: outside every range and every execution, three or more, and most of
+    the device time."""
+    if len(draft.turns) or "graph_id" not in draft.activities:
+        return draft
+    kind, node = draft.column("kind"), draft.node
+    around = (NodeKind.ROOT, NodeKind.UNATTRIBUTED, NodeKind.NO_LAUNCH, NodeKind.GRAPH, NodeKind.INFERRED)
+    placed = (draft.column("level") == int(Level.MODEL)) | ~np.isin(kind, around)
+    is_loose = (kind == int(NodeKind.GRAPH)) & ~forest_of(draft.column("parent_id")).inside(placed)
+    rows = np.flatnonzero(is_loose[node])
+    if not len(rows):
+        return draft
+    length = draft.length()
+    codes, _ = pd.factorize(draft.activities["graph_id"].to_numpy()[rows])
+    held = np.bincount(codes, weights=length[rows])
+    rows = rows[codes == np.argmax(held)]
+    if len(rows) < _FEWEST_REPLAYS or held.max() < LEAST_COVERAGE * max(int(length.sum()), 1):
+        return draft
+    level = draft.column("level").copy()
+    level[node[rows]] = int(Level.MODEL)
+    return draft.with_levels(level)
+
+
+# ---------------------------------------------------------------- passes in a long range
+
+
+def passes_inside(draft: Draft) -> Draft:
+    """Passes inside ranges that are executions by their place alone, where what was launched in them repeats and every
+    turn lies in one of them. Such ranges with little of the work give way to inferred executions beside them."""
+    if len(draft.turns):
+        return draft
+    draft, gave_way = _giving_way(draft)
+    opened = np.zeros(len(draft.nodes), bool) if gave_way else _unmarked_models(draft)
+    if not opened.any():
+        return draft
+    parent = draft.column("parent_id")
+    inner = _innermost_around(draft, opened)
+    home = layering.inherit(np.where(inner, np.arange(len(inner)), -1), parent)
+    rows = np.flatnonzero(draft.works() & (home[draft.node] >= 0))
+    if not len(rows):
+        return draft
+    from xsp_post.tree.structure import infer
+
+    found = infer(launch_columns(draft.trace, draft.activities, rows), draft.trace.strings, hints=hints(draft.trace))
+    of_launch = home[draft.node[rows]]
+    if (draft.node[rows] != of_launch).mean() >= _MOSTLY and not (found.nodes["kind"] == "block").any():
+        return draft  # turns of recorded ranges, each a few of them and nothing that repeats inside: layers
+    home_of_found = _homes(found, of_launch)
+    if home_of_found is None:
+        return draft
+    level = draft.column("level").copy()
+    level[np.unique(home_of_found)] = level[opened] = int(Level.APPLICATION)
+    nothing = np.zeros(len(level), bool)
+    draft = inserted(draft.with_levels(level), found, rows, home_of_found, nothing)
+    return draft.said("; passes inside them are inferred from the launch sequence") if len(found.iterations) else draft
+
+
+def _giving_way(draft: Draft) -> tuple[Draft, bool]:
+    """Ranges that are executions by their place alone, with little of the work, are none where inferred ones stand
+    beside them; and whether that is so."""
+    chosen = draft.levels.chosen
+    if chosen is None or chosen.rule != OUTERMOST or chosen.coverage_ratio >= LEAST_COVERAGE:
+        return draft, False
+    model, inferred = draft.column("level") == int(Level.MODEL), draft.column("is_inferred")
+    if not (model & inferred).any():
+        return draft, False
+    return draft.with_levels(np.where(model & ~inferred, int(Level.APPLICATION), draft.column("level"))), True
+
+
+def _unmarked_models(draft: Draft) -> np.ndarray:
+    """Which nodes may hold several passes: ranges that are executions (or, without ranges inside, layers) by their
+    depth alone. bool per node."""
+    level, kind, chosen = draft.column("level"), draft.column("kind"), draft.levels.chosen
+    recorded = kind <= int(SpanKind.ANNOTATION)
+    if chosen is not None:
+        return recorded & (level == int(Level.MODEL)) & (chosen.rule == OUTERMOST)
+    # no range of ranges: an outermost one that holds most of the device time may be a loop
+    length = draft.length()
+    held = rollup.sums_per_node(draft.node, length, len(draft.nodes))
+    plain = (draft.column("parent_id") == 0) & (level == int(Level.LAYER)) & (kind <= int(SpanKind.START_END))
+    large = plain & (held >= LEAST_COVERAGE * max(int(length.sum()), 1))
+    # the warm-up before a loop holds passes of the same kind
+    return large | (plain & large.any() & draft.column("is_warmup_text") & (held > 0))
+
+
+def _innermost_around(draft: Draft, opened: np.ndarray) -> np.ndarray:
+    """The opened nodes, or instead of one the single range in it that launched all but a few of its kernels, and so
+    on inwards (`main` → `run`); bool per node."""
+    parent = draft.column("parent_id")
+    own = np.bincount(draft.node[draft.works()], minlength=len(parent)).astype(np.int64)
+    inside = rollup.add_up(own, parent)
+    recorded = np.flatnonzero(draft.column("kind") <= int(SpanKind.START_END))
+    recorded = recorded[parent[recorded] >= 0]
+    whole = recorded[inside[recorded] >= np.maximum(_NEARLY_ALL * inside[parent[recorded]], 1)]
+    chosen = opened.copy()
+    for _ in range(_MOST_DEPTH):
+        inner = whole[chosen[parent[whole]]]
+        if not len(inner):
+            break
+        chosen[parent[inner]] = False
+        chosen[inner] = True
+    return chosen
+
+
+def _homes(found: Inference, of_launch: np.ndarray) -> np.ndarray | None:
+    """The opened node that each top inferred node lies in; None where the turns are not passes of the ranges."""
+    passes = found.iterations
+    regular = passes[passes["iteration_class"].isin(["regular", "warm-up"])]
+    if len(regular) < _FEWEST_PASSES or regular["launch_count"].sum() < _LEAST_IN_PASSES * len(of_launch):
+        return None
+    parent = found.nodes["parent"].to_numpy()
+    top = forest_of(parent).nearest(parent < 0)
+    placed = np.flatnonzero(found.node_of_launch >= 0)
+    at = top[found.node_of_launch[placed]]
+    first = np.full(len(parent), np.iinfo(np.int64).max)
+    last = np.full(len(parent), -1)
+    np.minimum.at(first, at, of_launch[placed])
+    np.maximum.at(last, at, of_launch[placed])
+    is_pass = (found.nodes["kind"] == "iteration").to_numpy() & (parent < 0)
+    if (first[is_pass] != last[is_pass]).any():
+        return None  # a turn that begins in one range and ends in another is none of the program's
+    return np.where(last >= 0, last, int(of_launch[0]))[top]
+
+
+# ---------------------------------------------------------------- blocks in ranges without layers
+
+
+def blocks_inside(draft: Draft) -> Draft:
+    """Blocks inside the ranges, and the turns of ranges, that hold much device work and no layers; ranges recorded
+    inside a block (attention) are parts of it."""
+    if draft.levels.is_final:
+        return draft
+    names, nodes = draft.names, draft.nodes
+    operators = open_operators(names, nodes, draft.activities)
+    home_of_node = _hollow(draft, operators)
+    has_launch = draft.activities["launch_id"].to_numpy() >= 0
+    rows = np.flatnonzero(draft.works() & (home_of_node[draft.node] >= 0) & has_launch)
+    if not len(rows):
+        return draft
+    from xsp_post.tree.structure import infer_inside
+
+    frame = launch_columns(draft.trace, draft.activities, rows)
+    homes, owner = np.unique(home_of_node[draft.node[rows]], return_inverse=True)
+    series, phases = _kinds(names, nodes, homes)
+    found, home_of_iteration = infer_inside(frame, draft.trace.strings, owner, series, phases)
+    found, home = _worth_keeping(found, homes[home_of_iteration], draft.length()[rows])
+    if not len(found.nodes):
+        return draft
+    _named(draft, found, rows, operators)
+    _match_gradients(found.nodes, home, names, nodes)
+    # a layer that holds blocks groups them
+    is_home = np.zeros(len(nodes), bool)
+    is_home[home] = True
+    level, parent = draft.column("level"), draft.column("parent_id")
+    groups = rollup.holds(is_home, parent) & (level == int(Level.LAYER))
+    draft = inserted(draft.with_levels(np.where(groups, int(Level.MODULE), level)), found, rows, home, operators)
+    return draft.said("; blocks inside ranges without layers are inferred")
+
+
+def _hollow(draft: Draft, operators: np.ndarray) -> np.ndarray:
+    """For each node the recorded range to be looked into that it lies in (or is), −1 none; int64 (nodes,)."""
+    level, kind, parent = (draft.column(c) for c in ("level", "kind", "parent_id"))
+    count = len(parent)
+    node, works = draft.node, draft.works()
+    own = rollup.sums_per_node(node[works], draft.length()[works], count)
+    recorded = kind <= int(NodeKind.ANNOTATION)
+    is_turn = np.zeros(count, bool)
+    is_turn[draft.turns] = True
+    is_model = (level == int(Level.MODEL)) & (recorded | is_turn)
+    is_layer = (level == int(Level.LAYER)) & ~operators
+    held = rollup.add_up(own, parent)
+    open_layer = is_layer & recorded & _may_hide_layers(draft.names, draft.nodes, held)
+    if not (is_model | open_layer).any():
+        return np.full(count, -1, np.int64)
+    in_closed = layering.inherit(np.where(is_layer, np.where(open_layer, 0, 1), -1), parent) == 1
+    in_layers = rollup.add_up(np.where(in_closed, own, 0), parent)
+    is_open = (is_model | open_layer) & (in_layers < _LEAST_IN_LAYERS * np.maximum(held, 1))
+    if not is_open.any():
+        return np.full(count, -1, np.int64)
+    from xsp_post.tree.structure.constants import DEFAULTS
+
+    inside_count = rollup.add_up(np.bincount(node[works], minlength=count), parent)
+    is_open &= inside_count >= DEFAULTS.fewest_launches
+    # the phases of a step rather than the step
+    around = rollup.holds(is_open & open_layer, parent)
+    in_open = rollup.add_up(np.where(is_open & open_layer, held, 0), parent)
+    is_open &= open_layer | ~around | (in_open < _LEAST_IN_LAYERS * held)
+    is_open = forest_of(parent).outermost_around(is_open) == np.arange(count)
+    part = np.flatnonzero(recorded & ~operators & (inside_count >= DEFAULTS.fewest_launches) & (parent >= 0))
+    part = part[~in_closed[part] & (in_layers[part] < _LEAST_IN_LAYERS * held[part])]
+    _open_the_parts(draft.nodes, is_open, part, held)
+    return forest_of(parent).outermost_around(is_open)
+
+
+def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, held: np.ndarray) -> None:
+    """Where different ranges, one of each name, hold most of an open range, they are open instead of it
+    (``is_open`` is changed in place): blocks do not reach from one of them into the next. part: nodes that can be."""
+    parent, folded = nodes["parent_id"].to_numpy(), nodes["folded_id"].to_numpy().astype(np.int64)
+    _, which, often = np.unique(
+        parent[part].astype(np.int64) * (int(folded.max(initial=0)) + 1) + folded[part],
+        return_inverse=True, return_counts=True,
+    )  # fmt: skip
+    part = part[often[which] == 1]
+    for _ in range(_MOST_DEPTH):
+        inner = part[is_open[parent[part]]]
+        in_parts = rollup.sums_per_node(parent[inner], held[inner], len(parent))
+        inner = inner[in_parts[parent[inner]] >= _LEAST_IN_LAYERS * held[parent[inner]]]
+        if not len(inner):
+            return
+        is_open[parent[inner]] = False
+        is_open[inner] = True
+
+
+def _may_hide_layers(names: NodeNames, nodes: pd.DataFrame, held: np.ndarray) -> np.ndarray:
+    """Layers by their place alone: phases, compiled regions, and plain ranges that hold most of all work; bool."""
+    plain = names.node_is("role", "", "iteration", "model") & names.node_is("dialect", "plain")
+    folded = nodes["folded_id"].to_numpy()
+    of_name = np.bincount(folded[plain], weights=held[plain], minlength=int(folded.max(initial=0)) + 1)
+    large = of_name[folded] >= _LARGE * max(int(held[0]), 1)
+    return names.node_is("role", "phase") | names.node_is("dialect", "torch_compile") | (plain & large)
+
+
+def _kinds(names: NodeNames, nodes: pd.DataFrame, homes: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """Number of the kind of each range (folded path below its root), and the phase that each kind is."""
+    paths, _ = layering.path_ids(
+        nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy(), nodes["folded_id"].to_numpy(),
+        np.zeros(len(nodes), bool),
+    )  # fmt: skip
+    series, first = pd.factorize(paths[homes])
+    phase = names.node_text("phase", homes)
+    shown = [str(phase[np.flatnonzero(series == number)[0]]) for number in range(len(first))]
+    return series, [text if text in ("forward", "backward", "optimizer") else "" for text in shown]
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def _worth_keeping(found: Inference, home: np.ndarray, length: np.ndarray) -> tuple[Inference, np.ndarray]:
+    """The inference without its iterations (the ranges stand for them) and without what does not cover enough of its
+    range; and the range that each remaining outermost node hangs below. home: the range that holds each iteration;
+    length: device time of each launch, ns."""
+    nodes = found.nodes
+    if not len(nodes):
+        return found, np.zeros(0, np.int64)
+    iteration = nodes["iteration_index"].to_numpy()
+    is_top = (nodes["kind"] == "iteration").to_numpy()
+    at = found.node_of_launch
+    placed = at >= 0
+    total = np.bincount(iteration[at[placed]], weights=length[placed], minlength=len(home))
+    parent = nodes["parent"].to_numpy()
+    in_block = np.where((nodes["kind"] == "block") & (nodes["level"] == "LAYER"), 1, np.where(is_top, 0, -1))
+    in_block = layering.inherit(in_block, parent) == 1
+    chosen = placed.copy()
+    chosen[placed] = in_block[at[placed]]
+    covered = np.bincount(iteration[at[chosen]], weights=length[chosen], minlength=len(home))
+    keeps = covered >= _LEAST_IN_BLOCKS * np.maximum(total, 1)
+    keep = keeps[np.maximum(iteration, 0)] & (iteration >= 0) & ~is_top
+    number = np.full(len(nodes) + 1, -1, np.int64)
+    number[:-1][keep] = np.arange(int(keep.sum()))
+    kept = nodes[keep].reset_index(drop=True)
+    kept["parent"] = number[parent[keep]]
+    return replace(found, nodes=kept, node_of_launch=number[at], findings=[]), home[iteration[keep]]
+
+
+def _match_gradients(found: pd.DataFrame, home: np.ndarray, names: NodeNames, nodes: pd.DataFrame) -> None:
+    """Block k of n in a backward range belongs to block n + 1 − k of the forward range of the same step, where that
+    has n too (``matched_block_index``, in place)."""
+    phase = names.node_text("phase", home)
+    parent_of_range = nodes["parent_id"].to_numpy()[home]
+    top = (found["parent"].to_numpy() < 0) & (found["kind"] == "block").to_numpy()
+    count, index = found["block_count"].to_numpy(), found["block_index"].to_numpy()
+    most = pd.DataFrame({"parent_of_range": parent_of_range[top], "phase": phase[top], "count": count[top]})
+    most = most.groupby(["parent_of_range", "phase"])["count"].max().unstack(fill_value=0)
+    if not {"forward", "backward"} <= set(most.columns):
+        return
+    both = (
+        most["forward"].where(most["forward"] == most["backward"], 0).reindex(parent_of_range, fill_value=0).to_numpy()
+    )
+    matched = top & (phase == "backward") & (count == both) & (both > 0)
+    found["matched_block_index"] = np.where(matched, count + 1 - index, found["matched_block_index"])
