@@ -32,11 +32,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# module below `commands` → function = command name (underscores become dashes)
+# module below `commands` = command name (underscores become dashes), and its function
 _COMMANDS = (
     ("run", "run"), ("ingest", "ingest"), ("tree", "tree"), ("why", "why"), ("table", "table"), ("report", "report"),
     ("compare", "compare"), ("what_if", "what_if"), ("batch", "batch"), ("export", "export"), ("doctor", "doctor"),
-    ("mcp", "mcp"), ("recipe_path", "recipe_path"),
+    ("open", "open_page"), ("explain", "explain"), ("mcp", "mcp"), ("recipe_path", "recipe_path"),
 )  # fmt: skip
 
 
@@ -58,10 +58,10 @@ def _root(
 def _register() -> None:
     """All commands; from the command line only the one asked for, which saves importing the others."""
     is_ours = os.path.basename(sys.argv[0]) in ("xsp-post", "__main__.py")
-    asked = [row for row in _COMMANDS if is_ours and sys.argv[1:2] == [row[1].replace("_", "-")]]
+    asked = [row for row in _COMMANDS if is_ours and sys.argv[1:2] == [row[0].replace("_", "-")]]
     for module, function in asked or _COMMANDS:
         command = getattr(importlib.import_module(f"xsp_post.commands.{module}"), function)
-        name = function.replace("_", "-")
+        name = module.replace("_", "-")
         sentence = " ".join((command.__doc__ or "").split())  # in the list of commands it must not be cut
         app.command(name, cls=PlainCommand, short_help=sentence, epilog=examples_text(name))(command)
 

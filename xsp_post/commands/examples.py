@@ -15,6 +15,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "batch": ("xsp-post batch captures/ -o fleet --workers 4",),
     "export": ("xsp-post export run.xsp.sqlite --to perfetto", "xsp-post export run.xsp.sqlite --to xlsx -o run.xlsx"),
     "doctor": ("xsp-post doctor", "xsp-post doctor --measure-peaks -o peaks.json"),
+    "open": ("xsp-post open run.xsp.sqlite",),
+    "explain": ("xsp-post explain module-loading",),
     "mcp": ("xsp-post mcp captures/",),
     "recipe-path": ("xsp-post recipe-path",),
 }  # fmt: skip

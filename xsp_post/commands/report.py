@@ -60,7 +60,7 @@ def report(
     if chosen == "json":
         _json(results, output, parts, wanted, force)
     elif chosen == "html":
-        _html(results, page, parts, wanted, force)
+        write_page(results, page, parts, wanted, force)
         if open_page:
             import webbrowser
 
@@ -80,12 +80,15 @@ def _path_for(source: Path, suffix: str) -> Path:
     return _folder_of(source) / (stem_of(source.name) + suffix)
 
 
-def _html(results: Results, path: Path, only: list[str], case: int | None, force: bool) -> None:
+def write_page(
+    results: Results, path: Path, only: list[str] | None = None, case: int | None = None, force: bool = False
+) -> None:
+    """The page as a file, and a line that says so."""
     from xsp_post.base.progress import step
     from xsp_post.reports.html import write_report
 
     with step("writing the report …"):
-        write_report(results, path, force=force, case=case, only=only)
+        write_report(results, path, force=force, case=case, only=only or ())
     shared.say(f"Wrote {path_text(path)} ({path.stat().st_size / 1e6:.1f} MB)")
 
 
