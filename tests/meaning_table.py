@@ -182,15 +182,13 @@ ROWS: tuple[Row, ...] = (
         executions=1,
         layers=(("Qwen3DecoderLayer", 36),),
         limits=UNKNOWN,
-        wrong={LAYERS: "the leaves of the capture, 375 of them"},
     ),
     _row(
         "vllm_piecewise",
         twin="vllm_piecewise.capture",
         executions=1,
-        layers=(("GraphModule", 25),),
+        layers=(("CompiledFxGraph", 25),),
         limits=KERNELS,
-        wrong={LAYERS: "nothing is carried over from the capture"},
     ),
     _row(
         "gpu_only_mi210",

@@ -32,7 +32,7 @@ from xsp_post.tree.execution_evidence import sentence as execution_sentence
 from xsp_post.tree.execution_work import times_of
 from xsp_post.tree.frames import make_frames, with_columns
 from xsp_post.tree.hook_pairs import with_hook_pairs
-from xsp_post.tree.insertion import with_inferred, with_turns
+from xsp_post.tree.insertion import with_turns
 from xsp_post.tree.iterations import measure_iterations, number_iterations
 from xsp_post.tree.layer_evidence import layer_evidence
 from xsp_post.tree.layer_keys import number_layers
@@ -113,11 +113,7 @@ def _nested(trace: Trace, options: Options, names: NodeNames) -> Draft:
 def _carried_over(draft: Draft, twin: Twin) -> Draft:
     from xsp_post.tree.twin import carry_over
 
-    nodes, activities, strings, known, reported = carry_over(
-        draft.trace, draft.names, draft.nodes, draft.activities, draft.strings, twin
-    )
-    carried = with_inferred(replace(draft, nodes=nodes, activities=activities, strings=strings), known)
-    return carried.said(f"; ranges carried over from {twin.source_name}", reported)
+    return carry_over(draft, twin)
 
 
 def _summed_up(draft: Draft) -> Tree:

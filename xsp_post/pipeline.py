@@ -14,7 +14,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.ingest.files import require_readable
 from xsp_post.ingest.formats import STORE
-from xsp_post.ingest.sources import Loaded, expand, load, sniff
+from xsp_post.ingest.sources import Loaded, captures_in, expand, load, sniff
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, Options, choices
@@ -81,27 +81,33 @@ def analyze(paths: list[Path], options: Options = DEFAULTS) -> Analysis:
 
 def graph_of(loaded: list[Loaded], options: Options = DEFAULTS) -> Graph:
     """The tables of sources that are read already."""
-    values: dict[str, Any] = {"options": options, "twin": _twin(options)}
+    values: dict[str, Any] = {"options": options, "twin": _twin(options, loaded)}
     captures = [Graph(Analysis({}), OF_CAPTURE, {**values, "trace": trace}) for trace in _traces(loaded)]
     reports = [one.counters for one in loaded if one.counters is not None]
     return Graph(Captures(captures), OF_WORKLOAD, {**values, "counters": reports} if reports else values)
 
 
-def _twin(options: Options) -> Twin | None:
-    """The ranges of the capture given with ``--layers-from``, None without one."""
-    if options.layers_from is None:
+def _twin(options: Options, loaded: list[Loaded]) -> Twin | None:
+    """The ranges of the captures given with ``--layers-from``, None without one."""
+    if not options.layers_from:
         return None
     from xsp_post.hierarchy import build_tree
-    from xsp_post.tree.twin import twin_of
+    from xsp_post.tree.twin import as_run, merged, twin_of
 
-    loaded = load(options.layers_from)
-    if loaded.trace is None:
-        raise UsageError(
-            f"{options.layers_from.name} holds no launches: ranges cannot be carried over from it",
-            code="twin-without-launches",
-            hint=ERRORS["twin-without-launches"].cure,
-        )
-    return twin_of(build_tree(loaded.trace, replace(options, layers_from=None)))
+    ranks = {rank for trace in _traces(loaded) for rank in trace.processes["rank"].tolist() if rank >= 0}
+    twins = []
+    for path in captures_in(options.layers_from, ranks):
+        trace = load(path).trace
+        if trace is None:
+            raise UsageError(
+                f"{path.name} holds no launches: ranges cannot be carried over from it",
+                code="twin-without-launches",
+                hint=ERRORS["twin-without-launches"].cure,
+            )
+        whole = as_run(trace)  # where the times of its kernels are made up, nothing is inferred from them
+        own = replace(options, layers_from=(), infer=options.infer and whole is trace)
+        twins.append(twin_of(build_tree(whole, own), path.name))
+    return merged(twins, options.layers_from[0].name)
 
 
 def _loaded(paths: list[Path], reading: SqliteTables | None) -> list[Loaded]:

@@ -65,10 +65,7 @@ def test_what_limits_it(captures, row):
     assert find_limit(results(captures, row)).kind in row.limits
 
 
-@pytest.mark.parametrize(("name", "aligned"), [
-    ("vllm_decode_cuda_graph", 421),
-    pytest.param("vllm_piecewise", 361, marks=pytest.mark.xfail(strict=True, reason="nothing is carried over")),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "aligned"), [("vllm_decode_cuda_graph", 421), ("vllm_piecewise", 361)])
 def test_replayed_kernels_meet_those_of_the_capture(captures, name, aligned):
     row = next(row for row in ROWS if row.name.startswith(f"kineto/{name}.") and row.twin)
     findings = results(captures, row).frame("findings").set_index("code")["count"]

@@ -58,6 +58,18 @@ def test_a_replayed_graph_gets_the_modules_of_its_capture(captures):
     assert "twin-unaligned" not in aligned
 
 
+@pytest.mark.parametrize("name", ["vllm_decode_cuda_graph", "vllm_piecewise", "sglang_decode"])
+def test_the_device_time_lies_in_the_modules_that_the_capture_of_the_graphs_shows(captures, name):
+    replay = captures / "kineto" / f"{name}.pt.trace.json.gz"
+    twin = captures / "kineto" / f"{name}.capture.pt.trace.json.gz"
+    found, kernels = owners(analyze([replay], Options(layers_from=twin)))
+    recorded = set(analyzed(twin).frame("nodes")["name"].astype(str))
+    modules = [[one for one in path if one.startswith("nn.Module: ")] for path in found]
+    inside = np.array([bool(path) and set(path) <= recorded for path in modules])
+    time = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
+    assert time[inside].sum() >= 0.95 * time.sum()
+
+
 def program(names, with_ranges, start=0):
     """Three passes of ``names``; two layers of each half of them where ranges are wanted."""
     builder, at = ExportBuilder().process(100), start

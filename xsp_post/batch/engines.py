@@ -27,7 +27,7 @@ from xsp_post.base.errors import OutputError, ToolError, XspPostError, defect, i
 from xsp_post.base.messages import ERRORS
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import Outcome, failure, process
-from xsp_post.model.options import Options
+from xsp_post.model.options import Options, Paths, choices_of
 
 _CLUSTER_RETRIES = 3
 _CONNECT_TIMEOUT_S = 20
@@ -48,8 +48,8 @@ def outcomes(
 
     Raises `ToolError` (no cluster) and `OutputError` (the output folder cannot be written: every job would fail).
     """
-    if options.layers_from is not None:  # workers have another current folder
-        options = replace(options, layers_from=options.layers_from.absolute())
+    absolute = {one.name: [path.absolute() for path in getattr(options, one.name)] for one in choices_of(Paths)}
+    options = replace(options, **absolute)  # type: ignore[arg-type]  # workers have another current folder
     work = partial(process, folder=folder, options=options)
     if not jobs:
         return

@@ -12,7 +12,7 @@ from typing import Any
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
-from xsp_post.model.options import ROOFS, TREE, choices
+from xsp_post.model.options import ROOFS, TREE, Paths, choices
 
 FILE_NAME = "xsp-post.toml"
 
@@ -60,11 +60,13 @@ def option_name(one: Any) -> str:
 
 def _typed(path: Path, key: str, value: Any, about: Any) -> Any:
     kind = about["type"]
-    expected = str if kind is Path else list if kind is tuple else kind
+    expected = str if kind in (Path, Paths) else list if kind is tuple else kind
     if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         raise _wrong(path, f"key {key!r}: {value!r} is not of the type {expected.__name__}")
     if isinstance(value, int) and abs(value) >= 1 << 31:
         raise _wrong(path, f"key {key!r} has a number of more than 31 bits")
+    if kind is Paths:
+        return [path.parent / str(value)]
     return path.parent / str(value) if kind is Path else value
 
 

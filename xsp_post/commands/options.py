@@ -13,7 +13,7 @@ from typing import Annotated, Any, Optional
 import typer
 
 from xsp_post.base.errors import UsageError
-from xsp_post.model.options import Options, choices
+from xsp_post.model.options import Options, Paths, choices
 
 
 def with_options(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -70,8 +70,8 @@ def options_of(given: dict[str, Any], *groups: str) -> Options:
         value = given[_parameter_name(one)]
         if _is_negative(one):
             value = not value
-        elif one.metadata["type"] is tuple:
-            value = tuple(value)
+        elif issubclass(one.metadata["type"], tuple):
+            value = one.metadata["type"](value)
         elif one.name == "peaks":
             value = peaks_of(value)
         elif one.name in ("begin_ns", "end_ns"):
@@ -131,8 +131,8 @@ def _parameter(one: Any, taken: set[str]) -> tuple[str, inspect.Parameter]:
     )
     kind: Any = about["type"]
     default: Any = False if _is_negative(one) else one.default
-    if kind is tuple:
-        kind, default = list[str], []
+    if issubclass(kind, tuple):
+        kind, default = list[Path] if kind is Paths else list[str], []
     if kind is Path or default is None:
         kind, default = Optional[kind], None  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
     made = Annotated[kind, option]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING
 from xsp_post.base.errors import CaptureError, UsageError
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.ingest import files
-from xsp_post.ingest.formats import BY_KEY, FORMATS, NSYS_FOLDER, NSYS_SQLITE, titles
+from xsp_post.ingest.formats import BY_KEY, FORMATS, NSYS_FOLDER, NSYS_SQLITE, STORE, titles
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model import capture
+from xsp_post.names.file_names import stated_rank
 
 if TYPE_CHECKING:
     from xsp_post.model.counters import CounterReport
@@ -81,6 +83,36 @@ def expand(paths: list[Path]) -> list[Path]:
     return expanded
 
 
+def captures_in(paths: tuple[Path, ...], ranks: set[int]) -> list[Path]:
+    """The captures themselves: of a folder (one file a bucket and rank) those in it, by the numbers in their names.
+
+    Files whose name states a rank that is none of ``ranks`` are left out where that leaves any. Raises `CaptureError`
+    for a folder without captures.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if not os.path.isdir(path) or BY_KEY[NSYS_FOLDER].matches(path) or capture.is_run_directory(path):
+            found += expand([path])
+            continue
+        inside = [one for one in sorted(path.iterdir(), key=_by_numbers) if one.is_file() and _is_capture(one)]
+        if not inside:
+            raise CaptureError(f"{path}: no capture lies in this folder", code="capture-is-directory")
+        found += inside
+    mine = [path for path in found if not ranks or stated_rank(path.name) in ranks | {-1}]
+    return mine or found
+
+
+def _by_numbers(path: Path) -> list[tuple[bool, int, str]]:
+    return [(part.isdigit(), int(part[:18]) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _is_capture(path: Path) -> bool:
+    try:
+        return sniff(path) != STORE
+    except CaptureError:
+        return False
+
+
 def begin(path: Path) -> SqliteTables | None:
     """Begin to read a SQLite export in the background (None for every other source); hand it to `load`.
 
@@ -117,8 +149,6 @@ def load(path: Path, *, reading: SqliteTables | None = None) -> Loaded:
 
 def _with_stated_rank(trace: Trace, name: str) -> None:
     """The rank that a file's name states, for its one process with device work where the capture says none."""
-    from xsp_post.names.file_names import stated_rank
-
     working = trace.activities["process_index"].unique()
     rank = stated_rank(name)
     if rank < 0 or len(working) != 1 or trace.processes["rank"].iloc[working[0]] >= 0:

@@ -45,6 +45,12 @@ def _choice(
     return field(default=default, metadata=about)
 
 
+class Paths(tuple[Path, ...]):
+    """The value of an option that names files and may be given several times."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Options:
     """How sources become an analysis. Raises `UsageError` for impossible values."""
@@ -58,13 +64,12 @@ class Options:
     layer_range: str = _choice("", TREE, "Ranges that are layers (regular expression).")
     layer_depth: int = _choice(0, TREE, "Layers are the ranges this deep below the model (1: directly below).")
     infer: bool = _choice(True, TREE, "Do not infer iterations and blocks where no range is.", flag="--no-infer")
-    layers_from: Path | None = _choice(  # noqa: RUF009
-        None,
-        TREE,
-        "Another capture of the same program: its ranges are carried over to kernels without a layer.",
-        value_type=Path,
-        metavar="TWIN",
-    )
+    layers_from: tuple[Path, ...] = _choice(
+        (), TREE,
+        "Another capture of the same program, or a folder of captures of its graphs: its ranges are carried over to "
+        "kernels without a layer, and to replays of these graphs.",
+        value_type=Paths, metavar="TWIN",
+    )  # fmt: skip
     roof: str = _choice("pipe", ROOFS, "Compute roof: pipe (of the pipe that a kernel used) or fp32 (as in the paper).")
     peaks: Mapping[str, Peaks] = _choice(  # by GPU name: hardware.gpus.load_overrides
         {}, ROOFS, "Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one).", value_type=Path
@@ -82,6 +87,9 @@ class Options:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
+        for one in choices_of(Paths):
+            given = getattr(self, one.name)
+            object.__setattr__(self, one.name, Paths([given] if isinstance(given, Path) else given or ()))
         if self.layer_depth < 0:
             raise UsageError(f"--layer-depth {self.layer_depth} is below 1", code="bad-layer-depth")
         if self.executions and self.executions not in EXECUTION_RULES:
@@ -108,9 +116,14 @@ class Options:
         return all(getattr(self, one.name) == getattr(DEFAULTS, one.name) for one in choices(group))
 
 
-DEFAULTS = Options()
+def choices_of(kind: type) -> list[Any]:
+    """The fields whose option has values of a type."""
+    return [one for one in fields(Options) if one.metadata.get("type") is kind]
 
 
 def choices(*groups: str) -> list[Any]:
     """The fields of these groups, in order: what command-line options are made of."""
     return [one for one in fields(Options) if one.metadata.get("group") in groups]
+
+
+DEFAULTS = Options()

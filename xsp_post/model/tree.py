@@ -25,6 +25,8 @@ class Attribution(IntEnum):
     GRAPH = 2
     NONE = 3
     NO_LAUNCH = 4
+    ANNOTATION = 5  # said of the kernel itself by the program, when its graph was recorded
+    PROVENANCE = 6  # said of the kernel by the compiler that made it
 
 
 class LayerAttribution(IntEnum):
@@ -38,6 +40,8 @@ class LayerAttribution(IntEnum):
     NONE = 5
     TWIN = 6
     HOOK_PAIR = 7  # the layer lies between two hooks
+    ANNOTATION = 8
+    PROVENANCE = 9
 
 
 class NodeKind(IntEnum):
@@ -57,6 +61,8 @@ class NodeKind(IntEnum):
     CROSS_THREAD = 11  # a start/end range that another thread ended
     TWIN = 12  # carried over from another capture of the program
     HOOK_PAIR = 13  # a module between the hooks before and after it
+    ANNOTATED = 14  # a region that the program named for the kernels of a graph
+    PROVENANCE = 15  # a module that a compiled kernel was made from
 
 
 # What is known of an inferred node beside what all nodes have (`structure.Inference` says what they mean).

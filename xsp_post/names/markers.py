@@ -23,6 +23,7 @@ _PHASES = {
 _PARAM_FIELD = re.compile(r"\|(?:warmup|measure)(?=\|)")
 _BATCH = re.compile(r"(?:^|[^a-z])(?:bs|batch_?size|batch|num_?(?:seqs|reqs|requests))\s?[=:]\s?(\d{1,9})(?!\d)", re.I)
 _TOKENS = re.compile(r"(?:^|[^a-z])(?:toks|tokens|num_?tokens|n_?tokens)\s?[=:]\s?(\d{1,12})(?!\d)", re.I)
+_CAPTURE = re.compile(r"(?:^|[^a-z])(?:capture|bs|batch_?size)[ _=:-]{1,2}(\d{1,9})(?!\d)", re.I)
 _VLLM = re.compile(r"^execute_(?:(\d{1,12})_)?context_(\d{1,9})(?:\([^)]*\))?_generation_(\d{1,9})(?:\([^)]*\))?$")
 
 
@@ -56,6 +57,12 @@ def step_sizes(texts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             known[text] = _sizes(str(text))
         batch[row], tokens[row] = known[text]
     return batch, tokens
+
+
+def capture_size(texts: np.ndarray) -> np.ndarray:
+    """The size of the batch that texts name a graph's capture by (``capture_32_FULL``, ``bs_8_rank0``); int64, −1."""
+    found = [_CAPTURE.search(str(text)) for text in texts.tolist()]
+    return np.array([int(one[1]) if one else -1 for one in found], np.int64)
 
 
 def _sizes(text: str) -> tuple[int, int]:

@@ -19,6 +19,8 @@ MOST_SELF = 0.2
 _MOST_NAMED = 2
 # Executions that hold this share of the device time hold all of it, as far as a sentence in whole percent goes.
 _ALL = 0.995
+_FOUND = {NodeKind.TWIN: "carried over", NodeKind.ANNOTATED: "annotated", NodeKind.PROVENANCE: "compiled",
+          NodeKind.INFERRED: "inferred, {} confidence"}  # fmt: skip
 
 
 def layer_evidence(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNames) -> tuple[str, list[Finding]]:
@@ -59,7 +61,7 @@ class _Kinds(NamedTuple):
     called: np.ndarray
     text_of: np.ndarray
     kind_of: np.ndarray
-    is_inferred: np.ndarray  # per kind
+    word: np.ndarray  # per kind, where it was not recorded around the launch: how it was found
 
 
 def _kinds(nodes: pd.DataFrame, layers: np.ndarray, names: NodeNames) -> _Kinds:
@@ -71,15 +73,17 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, names: NodeNames) -> _Kinds:
     text_of = (np.cumsum(first >= 0) - 1).astype(np.int32)[folded]
     first = first[used]
     kind = names.node_text("layer_type", first)
-    inferred = nodes["is_inferred"].to_numpy()[first]
+    node_kind = nodes["kind"].to_numpy()[first]
+    inferred = node_kind == int(NodeKind.INFERRED)
     texts = names.folded_names[used]
-    hooked = nodes["kind"].to_numpy()[first] == int(NodeKind.HOOK_PAIR)
+    hooked = node_kind == int(NodeKind.HOOK_PAIR)
     if hooked.any():
         texts = np.where(hooked, pd.Series(texts, dtype=object).str.replace(r"\d+", "*", regex=True), texts)
     kind_of_text, called = pd.factorize(np.where((kind == "") | inferred, texts, kind))
-    is_inferred = np.zeros(len(called), bool)
-    is_inferred[kind_of_text[inferred]] = True
-    return _Kinds(called, text_of, kind_of_text.astype(np.int32)[text_of], is_inferred)
+    word = np.full(len(called), "", object)
+    for number, text in _FOUND.items():
+        word[kind_of_text[node_kind == int(number)]] = text
+    return _Kinds(called, text_of, kind_of_text.astype(np.int32)[text_of], word)
 
 
 def _usual_count(nodes: pd.DataFrame, layers: np.ndarray, text_of: np.ndarray) -> int:
@@ -112,7 +116,7 @@ def _sentence(
         count = _usual_count(nodes, mine, text_of)
         share = f", {100 * held_ns[number] / total:.0f} % of {of_what}" if total else ""
         sure = nodes["confidence_ratio"].to_numpy()[mine].min()
-        word = f" (inferred, {confidence_words(sure).item()} confidence)" if kinds.is_inferred[number] else ""
+        word = kinds.word[number] and f" ({kinds.word[number].format(confidence_words(sure).item())})"
         parts.append(f"`{kinds.called[number]}` ×{count}{word}{share}")
     rest = len(heaviest) - len(leading)
     if rest:

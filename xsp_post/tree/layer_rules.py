@@ -123,7 +123,7 @@ def _carriers(ranges: Ranges, module: np.ndarray) -> np.ndarray:
 def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
     """The modules that are the model's repeated blocks, outermost ones; none set where no class of them is."""
     taken = np.zeros(len(modules.mask), bool)
-    alike = _like_siblings(ranges, modules)
+    alike, alike_one = _like_siblings(ranges, modules)
     convolutional = _convolutional(ranges, modules, inner)
     held = np.bincount(modules.class_of[inner & modules.mask], minlength=len(modules.texts)) > 0
     rejected: set[int] = set()
@@ -136,7 +136,8 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
                 continue
             if held[number] and not _is_block_text(text):
                 continue  # without modules inside, only its text can say that it is a block
-            rows = ranges.outermost(free & (modules.class_of == number))
+            rows = free & (modules.class_of == number)
+            rows = ranges.outermost(rows & (alike_one | ~ranges.around(rows & alike_one)))
             coverage = float(modules.weight[rows].sum()) / modules.total
             score = coverage * _rank_of_text(text)
             # of two that hold about the same the outer one is meant
@@ -171,9 +172,10 @@ def _rank_of_text(text: str) -> float:
     return 0.7 if _IN_LIST.search(text) else 0.6
 
 
-def _like_siblings(ranges: Ranges, modules: _Modules) -> np.ndarray:
+def _like_siblings(ranges: Ranges, modules: _Modules) -> tuple[np.ndarray, np.ndarray]:
     """How many modules of each class have the same contents (classes of the modules in them) and stand beside one
-    another: in one parent, or under names of their own (`BertLayer_0`, `BertLayer_1`). int64 per class."""
+    another: in one parent, or under names of their own (`BertLayer_0`, `BertLayer_1`). int64 per class; and which
+    modules have such a one beside them, bool per range."""
     count = len(modules.texts)
     rows = np.flatnonzero(modules.mask)
     class_of = modules.class_of[rows]
@@ -185,12 +187,16 @@ def _like_siblings(ranges: Ranges, modules: _Modules) -> np.ndarray:
     frame = pd.DataFrame({
         "class": class_of, "signature": signature[rows], "parent": ranges.parent[rows], "name": ranges.name_id[rows]
     })  # fmt: skip
-    named = frame.groupby(["class", "signature"], sort=False)["name"].nunique().groupby("class").max()
-    in_one_parent = frame.groupby(["class", "signature", "parent"], sort=False).size().groupby("class").max()
+    by_contents = frame.groupby(["class", "signature"], sort=False)
+    named = by_contents["name"].nunique().groupby("class").max()
+    beside = frame.groupby(["class", "signature", "parent"], sort=False)["name"]
+    in_one_parent = beside.size().groupby("class").max()
+    alike = np.zeros(len(modules.mask), bool)
+    alike[rows] = (by_contents["name"].transform("nunique") > 1) | (beside.transform("size") > 1)
     result = np.zeros(count, np.int64)
     np.maximum.at(result, named.index.to_numpy(), named.to_numpy())
     np.maximum.at(result, in_one_parent.index.to_numpy(), in_one_parent.to_numpy())
-    return result
+    return result, alike
 
 
 def _parent_module(ranges: Ranges, module: np.ndarray) -> np.ndarray:
