@@ -323,9 +323,12 @@ def test_nothing_is_ever_lost(tmp_path_factory, ranges, kernels):
 
 
 def test_levels_and_attributions_have_the_names_of_the_design():
-    assert [m.name.lower() for m in Attribution] == ["nesting", "thread_time", "graph", "none", "no_launch"]
+    assert [m.name.lower() for m in Attribution] == [
+        "nesting", "thread_time", "graph", "none", "no_launch", "annotation", "provenance",
+    ]  # fmt: skip
     assert {m.name.lower() for m in LayerAttribution} == {
-        "nesting", "sequence", "thread_time", "graph", "twin", "hook_pair", "inferred", "none",
+        "nesting", "sequence", "thread_time", "graph", "annotation", "provenance", "twin", "hook_pair", "inferred",
+        "none",
     }  # fmt: skip
     assert {"APPLICATION", "MODEL", "LAYER", "LIBRARY", "KERNEL"} <= {m.name for m in Level}
 
