@@ -1,0 +1,74 @@
+"""Change points of many measures: false alarms, planted steps and drifts, and their sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from generators.histories import History, history, with_drift, with_step
+
+from xsp_post.arrays.changes import DRIFT, STEP, Change, changes, sizes
+
+
+def found(of: History) -> list[Change]:
+    means = of.values.mean(axis=0)
+    return changes(of.values, 0.0025 * means, np.maximum(0.01 * means, 0.001 * means[0]))
+
+
+@pytest.mark.parametrize("tails", [False, True])
+def test_histories_without_change_raise_at_most_one_alarm_in_a_hundred(tails):
+    assert sum(bool(found(history(seed, tails=tails))) for seed in range(100)) <= 1
+
+
+def test_noise_that_wanders_is_seldom_taken_for_a_change():
+    assert sum(bool(found(history(seed, wander=0.5))) for seed in range(50)) <= 2
+
+
+@pytest.mark.parametrize(
+    ("captures", "tails", "histories"), [(50, False, 20), (50, True, 20), (30, False, 20), (12, False, 40)]
+)
+def test_planted_steps_are_found_at_their_capture(captures, tails, histories):
+    """A step of 3 % and 3 standard errors or more: its capture, its layer, and nothing else."""
+    right = 0
+    for seed in range(histories):
+        planted = with_step(seed, captures=captures, tails=tails)
+        assert planted.model_errors >= 2  # of the planted history itself: the change widens its spread
+        one = found(planted)
+        right += [(c.kind, c.first) for c in one] == [(STEP, planted.first)] and planted.layer + 1 in one[0].members
+    assert right >= 0.95 * histories
+
+
+def test_the_interval_of_a_step_holds_its_size():
+    inside = 0
+    for seed in range(100):
+        plain = history(seed, 30)
+        amount = 0.05 * plain.values[:, 0].mean()
+        plain.values[12:, 0] += amount
+        before, after, low, high = sizes(plain.values, np.zeros(plain.values.shape[1]), 0, 12, 30)[:, 0]
+        assert low < after - before < high
+        inside += low <= amount <= high
+    assert 90 <= inside <= 99
+
+
+def test_a_drift_is_no_step_and_stairs_are_no_drift():
+    kinds = [[one.kind for one in found(with_drift(seed))] for seed in range(12)]
+    assert sum(kind == [DRIFT] for kind in kinds) >= 11
+    stairs = history(1)
+    stairs.values[17:, 1] *= 1.2
+    stairs.values[34:, 1] *= 1.2
+    assert [(one.kind, one.first) for one in found(stairs)] == [(STEP, 17), (STEP, 34)]
+
+
+def test_two_layers_that_change_at_two_captures_are_two_changes():
+    values = history(3).values
+    values[10:, 2] *= 1.3
+    values[30:, 5] *= 0.7
+    one = found(History(values, []))
+    assert [(c.first, 2 in c.members, 5 in c.members) for c in one] == [(10, True, False), (30, False, True)]
+
+
+def test_few_captures_show_a_large_change_only():
+    values = history(5, 6, noise=0.003).values
+    assert found(History(values, [])) == []
+    values[3:, [0, 4]] *= 1.5
+    assert [one.first for one in found(History(values, []))] == [3]
+    assert found(History(values[:3], [])) == []

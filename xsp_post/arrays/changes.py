@@ -1,0 +1,255 @@
+"""Values of many measures over captures in order → where they changed for good: steps and drifts.
+
+A measure's statistic is its largest t, over all places of a step and for a straight line. From `LEAST_SHUFFLED`
+captures on, the captures are shuffled, all measures together: of a history without change, any measure exceeds the
+critical value with the probability `ALARM_RATE`, whatever the noise and the dependence of the measures (Westfall and
+Young 1993). With fewer, Student's t decides, its rate divided by the number of tests. The strongest change cuts the
+captures in two, and each part is looked at again (binary segmentation).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from xsp_post.arrays.statistics import CONFIDENCE, t_quantiles
+
+ALARM_RATE = 0.002  # of a history without change, over all measures together
+STEP, DRIFT = "step", "drift"
+LEAST_SIDE = 2  # captures on each side of a step: one alone may be an outlier
+LEAST_SHUFFLED = 20
+_SHUFFLES = (100, 1900)  # the first few end the search in most histories without change
+_HOPELESS = 0.1  # share of the first shuffles that exceed what was seen
+_UNSURE = 3.0  # difference of log likelihoods up to which another place is possible: 95 % and more
+_MOST_STEPS = 4
+_CLEAR = 8.0  # t of a step that noise which wanders does not reach
+_DEEPEST = 24
+_ROWS = 50  # shuffles at a time: what lies in memory
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Change:
+    """``first``: first capture that shows it (of a drift, where it begins); it lies in ``earliest`` … ``latest``.
+    ``end``: one behind the last capture of a drift, else ``first``. ``members``: measures that show it, the strongest
+    first."""
+
+    kind: str
+    first: int
+    earliest: int
+    latest: int
+    end: int
+    members: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Scores:
+    """Per measure: the best place of a step, its t there, the t of a straight line."""
+
+    place: IntArray
+    step: FloatArray
+    line: FloatArray
+
+    @property
+    def best(self) -> FloatArray:
+        return np.maximum(self.step, self.line)
+
+
+def changes(
+    values: FloatArray, floor: FloatArray, least: FloatArray, weights: FloatArray | None = None
+) -> list[Change]:
+    """Changes of the measures in the order of the captures; the same input gives the same answer.
+
+    ``values`` has shape (captures, measures). ``floor``: standard deviation of a capture that is taken for granted,
+    ``least``: smallest change worth a word, both (measures,) in the unit of the values. ``weights``: shares of the
+    false-alarm rate, (measures,), where Student's t decides; default equal.
+    """
+    count = values.shape[1]
+    if not count:
+        return []
+    shares = np.full(count, 1 / count) if weights is None else weights
+    found = _search(values.astype(np.float64), 0, floor, least, shares, 0)
+    return _placed(values, floor, sorted(found, key=lambda one: (one.first, one.end)))
+
+
+def _search(
+    values: FloatArray, offset: int, floor: FloatArray, least: FloatArray, shares: FloatArray, depth: int
+) -> list[Change]:
+    count = len(values)
+    if count < 2 * LEAST_SIDE or depth > _DEEPEST:
+        return []
+    seen = _independent(values, _scores(values, floor, least), floor)
+    shown = seen.best > _critical(values, floor, least, shares, seen.best)
+    if not shown.any():
+        return []
+    strongest = int(np.where(shown, seen.best, 0).argmax())
+    if _is_line(values[:, strongest], floor[strongest]):
+        lines = [j for j in _by_strength(seen.line, shown) if _is_line(values[:, j], floor[j])]
+        flat = values.copy()
+        flat[:, lines] -= _line(values[:, lines])
+        drift = Change(DRIFT, offset, offset, offset, offset + count, tuple(lines))
+        return [drift, *_search(flat, offset, floor, least, shares, depth + 1)]
+    place = int(seen.place[strongest])
+    low, high = possible_places(values[:, strongest], floor[strongest], place)
+    own = [possible_places(values[:, j], floor[j], int(seen.place[j])) for j in range(values.shape[1])]
+    near = np.array([one[0] <= high and low <= one[1] for one in own])
+    step = Change(
+        STEP, offset + place, offset + low, offset + high, offset + place, tuple(_by_strength(seen.step, shown & near))
+    )
+    parts = (_search(part, start, floor, least, shares, depth + 1)
+             for part, start in ((values[:place], offset), (values[place:], offset + place)))  # fmt: skip
+    return [step, *(one for part in parts for one in part)]
+
+
+def _by_strength(score: FloatArray, chosen: npt.NDArray[np.bool_]) -> list[int]:
+    return [int(j) for j in np.argsort(-score, kind="stable") if chosen[j]]
+
+
+def _scores(values: FloatArray, floor: FloatArray, least: FloatArray) -> _Scores:
+    """Scores of one order of the captures, or of many: ``values`` has shape (…, captures, measures)."""
+    count = values.shape[-2]
+    centred = values - values.mean(axis=-2, keepdims=True)
+    total = (centred**2).sum(axis=-2)
+    before = np.arange(LEAST_SIDE, count - LEAST_SIDE + 1, dtype=np.float64)[:, None]
+    sums = np.cumsum(centred, axis=-2)[..., LEAST_SIDE - 1 : count - LEAST_SIDE, :]
+    weight = before * (count - before) / count
+    size = np.abs(sums) / weight  # the means of both sides apart
+    explained = size**2 * weight
+    place = explained.argmax(axis=-2)
+    best = np.expand_dims(place, -2)
+    explained, size = (np.take_along_axis(part, best, axis=-2).squeeze(-2) for part in (explained, size))
+    at = np.arange(count) - (count - 1) / 2
+    slope = np.einsum("...cm,c->...m", centred, at) / (at**2).sum()
+    drifted = slope**2 * (at**2).sum()
+    scores = [
+        np.where(change >= least, np.sqrt(part / (np.maximum(total - part, 0) / (count - 2) + floor**2)), 0.0)
+        for part, change in ((explained, size), (drifted, np.abs(slope) * (count - 1)))
+    ]
+    return _Scores(place + LEAST_SIDE, scores[0], scores[1])
+
+
+def _independent(values: FloatArray, seen: _Scores, floor: FloatArray) -> _Scores:
+    """The scores with what captures that follow each other have in common taken off (noise that wanders)."""
+    if len(values) < LEAST_SHUFFLED:
+        return seen
+    rest, further = values, seen
+    for _ in range(_MOST_STEPS):  # other steps are no noise, where they are clear
+        after = np.arange(len(values))[:, None] >= further.place
+        rest = rest - np.where((further.step > _CLEAR) | (further is seen), _step(rest, after), 0.0)
+        further = _scores(rest, floor, floor * 0)
+    power = (rest**2).sum(axis=0) + len(values) * floor**2
+    alike = (rest[1:] * rest[:-1]).sum(axis=0) / np.where(power > 0, power, 1.0)
+    alike += (2 + 6 * np.maximum(alike, 0)) / len(values)  # what the fit takes of it
+    alike = np.maximum(alike, np.median(alike))  # mostly the machine's, so that all measures have it
+    alike = np.where(alike > 1 / np.sqrt(len(values)), np.clip(alike, 0.0, 0.95), 0.0)
+    factor = np.sqrt((1 - alike) / (1 + alike))
+    return replace(seen, step=seen.step * factor, line=seen.line * factor)
+
+
+def _step(values: FloatArray, after: npt.NDArray[np.bool_]) -> FloatArray:
+    """The mean of each side in place of its values."""
+    low, high = ((values * side).sum(axis=0) / side.sum(axis=0) for side in (~after, after))
+    return np.where(after, high, low)
+
+
+def _line(values: FloatArray) -> FloatArray:
+    """The straight line of least squares through each column, less its first value."""
+    at = np.arange(len(values)) - (len(values) - 1) / 2
+    return np.outer(at - at[0], (at @ values) / (at**2).sum())
+
+
+def _critical(
+    values: FloatArray, floor: FloatArray, least: FloatArray, shares: FloatArray, seen: FloatArray
+) -> FloatArray:
+    """What a measure's best score must exceed, (measures,)."""
+    count = len(values)
+    if count < LEAST_SHUFFLED:
+        tests = count - 2 * LEAST_SIDE + 2  # places of a step, and a line
+        return np.array([float(t_quantiles(count - 2, 1 - ALARM_RATE * share / tests)) for share in shares])
+    random = np.random.default_rng(len(values))
+    highest: list[FloatArray] = []
+    for shuffles in _SHUFFLES:
+        for _ in range(0, shuffles, _ROWS):
+            order = random.permuted(np.tile(np.arange(count), (_ROWS, 1)), axis=1)
+            highest.append(_scores(values[order], floor, least).best.max(axis=-1))
+        exceeded = (np.concatenate(highest) >= seen.max()).mean()
+        if exceeded > _HOPELESS:
+            return np.full(len(shares), np.inf)
+    return np.full(len(shares), np.quantile(np.concatenate(highest), 1 - ALARM_RATE))
+
+
+# -- one measure --------------------------------------------------------------------------------------------
+
+
+def _is_line(values: FloatArray, floor: float) -> bool:
+    """Whether a straight line describes a measure better than any few steps do (Bayesian information criterion)."""
+    count = len(values)
+    line = count * (values - _line(values[:, None])[:, 0]).var()
+    line_cost = count * np.log(line / count + floor**2) + 2 * np.log(count)
+    stairs = _stairs(values)
+    cost = count * np.log(stairs / count + floor**2) + (2 * np.arange(len(stairs)) + 1) * np.log(count)
+    return bool(line_cost < cost.min())
+
+
+def _stairs(values: FloatArray) -> FloatArray:
+    """Least sum of squares about 1, 2 … levels, each of `LEAST_SIDE` captures or more."""
+    count = len(values)
+    sums, squares = (
+        np.append(0.0, np.cumsum(part)) for part in (values - values.mean(), (values - values.mean()) ** 2)
+    )
+    start, end = np.ogrid[: count + 1, : count + 1]
+    length = end - start
+    level = squares[end] - squares[start] - (sums[end] - sums[start]) ** 2 / np.maximum(length, 1)
+    level = np.where(length >= LEAST_SIDE, np.maximum(level, 0.0), np.inf)
+    best, result = level[0], [level[0, -1]]
+    for _ in range(min(_MOST_STEPS, count // LEAST_SIDE - 1)):
+        best = (best[:, None] + level).min(axis=0)
+        result.append(best[-1])
+    return np.array(result)
+
+
+def possible_places(values: FloatArray, floor: float, place: int) -> tuple[int, int]:
+    """First and last place at which the step of one measure may as well be."""
+    count = len(values)
+    before = np.arange(1, count)
+    sums = np.cumsum(values - values.mean())[:-1]
+    explained = sums**2 * count / (before * (count - before))
+    rest = ((values - values.mean()) ** 2).sum() - explained
+    variance = max(rest[place - 1], 0.0) / max(count - 2, 1) + floor**2
+    near = np.flatnonzero((rest - rest[place - 1]) <= 2 * _UNSURE * variance) + 1
+    near = near[(near >= LEAST_SIDE) & (near <= count - LEAST_SIDE)] if len(near) else near
+    return (int(near.min()), int(near.max())) if len(near) else (place, place)
+
+
+def _placed(values: FloatArray, floor: FloatArray, found: list[Change]) -> list[Change]:
+    """Every step placed again between its neighbours, by the measure that shows it best."""
+    edges = [0, *(one.first for one in found if one.kind == STEP), len(values)]
+    result, number = [], 0
+    for one in found:
+        if one.kind == STEP:
+            number += 1
+            start, end = edges[number - 1], edges[number + 1]
+            part = values[start:end][:, list(one.members)]
+            place = int(_scores(part, floor[list(one.members)], np.zeros(part.shape[1])).place[0])
+            low, high = possible_places(part[:, 0], floor[one.members[0]], place)
+            one = replace(one, first=start + place, earliest=start + low, latest=start + high, end=start + place)
+        result.append(one)
+    return result
+
+
+def sizes(values: FloatArray, floor: FloatArray, start: int, place: int, end: int) -> FloatArray:
+    """Mean before, mean after, and the 95 % interval of their difference, per measure: shape (4, measures).
+
+    ``values`` has shape (captures, measures): captures ``start`` … ``place`` - 1 against ``place`` … ``end`` - 1.
+    """
+    sides = values[start:place], values[place:end]
+    before, after = (side.mean(axis=0) for side in sides)
+    freedom = max(end - start - 2, 1)
+    squares = sum(((side - side.mean(axis=0)) ** 2).sum(axis=0) for side in sides)
+    error = np.sqrt((squares / freedom + floor**2) * (1 / len(sides[0]) + 1 / len(sides[1])))
+    half = float(t_quantiles(freedom, CONFIDENCE)) * error
+    return np.stack((before, after, after - before - half, after - before + half))
