@@ -3,7 +3,7 @@
 __version__ = "0.1.0"
 
 # public name -> module; imported on first use (torch is heavy)
-_LAZY = {"load": "xsp_post.api", "ranges": "xsp_post.workload.ranges"}
+_LAZY = {"load": "xsp_post.api", "ranges": "xsp_post.workload.ranges", "step": "xsp_post.workload.step_range"}
 
 
 def __getattr__(name: str) -> object:

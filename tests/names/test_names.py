@@ -20,7 +20,7 @@ from xsp_post.names import (
     patterns,
     range_text,
 )
-from xsp_post.names.markers import step_sizes
+from xsp_post.names.step_texts import step_sizes
 
 CAPTURES = Path(os.environ.get("XSP_POST_CAPTURES", Path(__file__).parents[2] / ".." / "shared" / "captures"))
 
@@ -81,7 +81,7 @@ train#step_num=5,_r=1#|xla|iteration|train||
 transformer_engine._Linear.forward.gemm|megatron|module|transformer_engine._Linear.forward.gemm|Linear|
 Torch-Compiled Region: 0/0|torch_compile|module|Torch-Compiled Region: 0/0|Torch-Compiled Region|
 nn.Module: Conv2d_0|pytorch|module|nn.Module: Conv2d_0|Conv2d|Conv2d_0
-execute_32_context_0(sq0)_generation_32(sq32)|step|iteration|execute_context_generation|execute_context_generation|
+execute_32_context_0(sq0)_generation_32(sq32)|step|iteration|execute_context_generation||
 cublasCreate_v2|plain|library|cublasCreate_v2|cublasCreate_v2|
 foo_rank0|plain||foo|foo|
 foo dp_rank=2|plain||foo|foo|
@@ -127,10 +127,10 @@ def test_steps_of_serving_and_benchmark_programs():
     ("text", "batch", "tokens"),
     [
         ("step[EXTEND bs=15 toks=15360]", 15, 15360),
-        ("step[DECODE bs=32]", 32, -1),
+        ("step[DECODE bs=32]", 32, 32),
         ("execute_15360_context_15(sq1)_generation_0(sq0)", 15, 15360),
         ("execute_32_context_0(sq0)_generation_32(sq32)", 32, 32),
-        ("execute_context_1(9)_generation_4(4)", 5, -1),
+        ("execute_context_1(9)_generation_4(4)", 5, 13),
         ("decode step 7 batch_size=4, num_tokens: 12", 4, 12),
         ("step bs=0", -1, -1),
         ("jobs=3 tokens", -1, -1),
@@ -139,7 +139,7 @@ def test_steps_of_serving_and_benchmark_programs():
 )
 def test_sizes_of_steps(text, batch, tokens):
     found = step_sizes(array(text))
-    assert [int(values[0]) for values in found] == [batch, tokens]
+    assert [int(found[column][0]) for column in ("batch_size", "token_count")] == [batch, tokens]
 
 
 def test_numbers_and_shapes():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from xsp_post.tree.warmup import SLOW_START_RATIO, mark_warmup
 
 
-def marked(latency, *, phase=None, said=None, loading=None):
+def marked(latency, *, phase=None, said=None, loading=None, sizes=None):
     count = len(latency)
     none = np.zeros(count, bool)
     warm, findings = mark_warmup(
@@ -18,6 +18,7 @@ def marked(latency, *, phase=None, said=None, loading=None):
         np.array(phase if phase is not None else ["forward"] * count, object),
         none if said is None else np.array(said, bool),
         none if loading is None else np.array(loading, bool),
+        np.full((count, 1), -1) if sizes is None else np.array(sizes).reshape(count, -1),
     )
     return warm.tolist(), {one.code: one.count for one in findings}
 
@@ -97,3 +98,10 @@ def test_warm_up_leads_its_phase_and_leaves_something_to_measure(rows):
 def sorted_median(values):
     values = sorted(values)
     return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+
+
+def test_a_step_is_slow_only_against_later_ones_with_as_much_to_do():
+    assert marked([300, 200, 100, 100, 100], sizes=[8192, 4096, 512, 512, 512])[0] == [False] * 5  # long contexts
+    assert marked([300, 100, 100, 100, 100], sizes=[512, 512, 512, 4096, 4096])[0] == [True] + [False] * 4
+    # as many keys, but more tokens: one size that is smaller is enough
+    assert marked([300, 100, 100], sizes=[[64, 900], [32, 900], [32, 900]])[0] == [False] * 3

@@ -14,7 +14,7 @@ from recorded import analyzed
 
 from xsp_post.model.options import DEFAULTS
 from xsp_post.work.catalogue import work_of
-from xsp_post.work.steps import read_step
+from xsp_post.work.steps import read_steps
 
 CAPTURES = Path(os.environ.get("XSP_POST_CAPTURES", Path(__file__).parents[3] / "shared" / "captures"))
 PEERS = CAPTURES / "kineto" / "peers"
@@ -43,7 +43,7 @@ def printed(name, file):
         if not isinstance(columns[0], str):
             continue
         text = json.dumps([lists(ast.literal_eval(one)) for one in columns])
-        step = read_step(STEPS.get(name, ""))
+        [step] = read_steps([STEPS.get(name, "")])
         found = work_of(row["name"], text, step=step, assumed_type="bf16")
         gflop = row.get("GFLOPS", row.get("GFLOPS_first"))
         moved = row.get("Data Moved (MB)", row.get("Data Moved (MB)_first"))

@@ -9,7 +9,7 @@ import pytest
 from xsp_post.work.catalogue import is_known, is_wrapper, work_of
 from xsp_post.work.convolutions import read_positions
 from xsp_post.work.signature import read_signature
-from xsp_post.work.steps import read_step
+from xsp_post.work.steps import read_steps
 
 
 def record(dims, types=None, values=None, strides=None, message=None):
@@ -111,7 +111,7 @@ def test_a_causal_mask_leaves_the_lower_triangle():
 def test_paged_attention_needs_the_lengths_of_the_step():
     text = record([[3, 8, 64], [3, 2, 64], [3, 2, 64], [3, 8, 64]], ["c10::BFloat16"] * 4)
     assert work_of("vllm::unified_attention_with_output", text) is None
-    step = read_step("execute_3_context_0(sq0sk0sqsq0sqsk0)_generation_3(sq3sk600sqsq3sqsk600)")
+    [step] = read_steps(["execute_3_context_0(sq0sk0sqsq0sqsk0)_generation_3(sq3sk600sqsq3sqsk600)"])
     found = work_of("vllm::unified_attention_with_output", text, step=step)
     assert found.flop == 2 * 8 * 128 * 600
     assert found.read_bytes == 2 * (3 * 8 * 64 + 600 * 2 * 128)
@@ -120,10 +120,9 @@ def test_paged_attention_needs_the_lengths_of_the_step():
 def test_a_prefill_of_whole_prompts_sees_a_triangle_each():
     lengths = [5, 11, 100]
     sums = f"sq{sum(lengths)}sk{sum(lengths)}sqsq{sum(n * n for n in lengths)}sqsk{sum(n * n for n in lengths)}"
-    step = read_step(f"execute_116_context_3({sums})_generation_0(sq0sk0sqsq0sqsk0)")
+    [step] = read_steps([f"execute_116_context_3({sums})_generation_0(sq0sk0sqsq0sqsk0)"])
     assert step.pair_count == sum(n * (n + 1) // 2 for n in lengths)
-    assert read_step("execute_32_context_0_generation_32").has_lengths is False
-    assert read_step("ProfilerStep#3") is None
+    assert read_steps(["execute_32_context_0_generation_32", "ProfilerStep#3"]) == [None, None]
 
 
 def test_experts_are_read_once_and_every_token_meets_its_choices():

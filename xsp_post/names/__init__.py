@@ -48,8 +48,8 @@ def parse_names(texts: np.ndarray | pa.Array) -> pd.DataFrame:
     mark, or '' (see the ``is_…_like`` functions). ``folded_name`` the text without what changes from step
     to step; ``base_name`` its operation; ``layer_type`` class or operator; ``module_path`` dotted or
     slashed path ('' none); ``call_index``, ``step_index``, ``sequence``, ``op_id`` int64, −1 none;
-    ``shape_text`` '' none; ``phase`` '' | forward | backward | optimizer | train_step | prefill | decode |
-    warmup | mixed | the phase our own range names; ``is_warmup``: warm-up, compilation or autotuning by its
+    ``shape_text`` '' none; ``phase`` '' | forward | backward | optimizer | train_step | warmup | a kind of
+    step_texts.txt | the phase our own range names; ``is_warmup``: warm-up, compilation or autotuning by its
     text; ``is_backward``. Text columns are categoricals. Never raises on any text.
     """
     return read_names(texts).frame()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xsp_post.names.heads import Words
-from xsp_post.names.patterns import digits_in, first_match, groups, matches, numbers, possible
+from xsp_post.names.patterns import digits_in, first_match, groups, numbers, possible
 
 # Warm-up by its text: "compile" but neither "compiled" nor "compiler".
 WARMUP_WORD = r"(?i)warm(?:ing)?[\-_ ]?up"
@@ -27,7 +27,6 @@ _STEP = (
     r"(?:(?:^|[^a-zA-Z])(?i:steps?|iterations?|iters?)|ProfilerStep|[a-z]Step|[a-z]Iteration)"
     r"[ _#:=\-]{0,3}\(?(?P<x>\d{1,18})"
 )
-_VLLM = r"^execute_(?P<a>\d+)?_?context_(?P<b>\d+)(?P<c>\([^)]*\))?_generation_(?P<d>\d+)(?P<e>\([^)]*\))?$"
 
 _MARKER_WORDS = (
     r"(?i)^(?:(?:epoch|profiler|train|training|global|model|eval|validation|val|test|inference|warm[\-_ ]?up|benchmark"
@@ -80,22 +79,17 @@ def parse_plain(array: pa.Array) -> dict[str, Any]:
     away; all other numbers stay, they are part of a name (`3D_backbone`, `layer 3`, `block_3`).
     """
     step, hashed = np.full(len(array), -1, np.int64), np.full(len(array), -1, np.int64)
-    folded, is_vllm = array, np.zeros(len(array), bool)
+    folded = array
     rows = np.flatnonzero(digits_in(array))
     if len(rows):
         some = array.take(pa.array(rows))
         folded = _with_rows(array, rows, fold_plain(some))
         step[rows], hashed[rows] = _counts(some), numbers(groups(some, r"#(?P<x>\d{1,18})$")["x"])
-        is_vllm[rows] = matches(some, _VLLM)
     words = first_match(folded, [pattern for _, pattern in _ROLE_WORDS])
     is_marker = words == 0
     kind = _kinds(folded, words == len(_ROLE_WORDS) - 1)
-    words[is_vllm] = 0
     phase = first_match(array, [pattern for _, pattern in _PHASES])
     named = [name for name, _ in _PHASES]
-    if is_vllm.any():
-        named.append("mixed")
-        phase[is_vllm] = _vllm_phases(array.filter(pa.array(is_vllm)), named)
     return {
         # a text that only counts (`Step 5`, `iteration 3`) is a step marker; `loss step 3 of x` is a plain text
         "dialect": Words(["plain", "step"], (words == 0).astype(np.int8)),
@@ -141,7 +135,7 @@ def _kinds(folded: pa.Array, is_module: np.ndarray) -> pa.Array:
 
 
 _CHANGING = (
-    r"^execute_[\d_]*context_\d+.*_generation_\d+.*$", _COUNTED, r"(?i)rank[ _=:#]*\d+",
+    _COUNTED, r"(?i)rank[ _=:#]*\d+",
     r"0x[0-9a-fA-F]{6,16}", r"(^|[^\w.])\d{6,}([^\w.]|$)", r"#\d{1,18}$",
 )  # fmt: skip
 
@@ -153,13 +147,12 @@ def fold_plain(array: pa.Array) -> pa.Array:
 
 
 def _folded(array: pa.Array) -> pa.Array:
-    out = pc.replace_substring_regex(array, _CHANGING[0], "execute_context_generation")
     # inside a name the number leaves a star (`token_*_processing`), at its end or before a word nothing
-    inside = pc.replace_substring_regex(out, _COUNTED + r"(?P<next>[_.\-]+[A-Za-z])", r"\1\2*\4")
+    inside = pc.replace_substring_regex(array, _COUNTED + r"(?P<next>[_.\-]+[A-Za-z])", r"\1\2*\4")
     counted = pc.replace_substring_regex(inside, _COUNTED, r"\1\2")
     # beside a counter, a fraction is a measurement (`iteration 12: loss 0.33`), not a name
     measured = pc.replace_substring_regex(counted, r"([ =:(])-?\d+\.\d+(?:e[+\-]?\d+)?", r"\1")
-    out = pc.if_else(pc.equal(out, counted), out, measured)
+    out = pc.if_else(pc.equal(array, counted), array, measured)
     out = pc.replace_substring_regex(out, r"(?i)[\[(]rank[ _=:#]*\d+[\])]:? ?", "")
     rank = r"(?i)[ _\-,]+(?:(?:tp|dp|pp|ep|cp|local|global)[_ ]?)?rank[ _=:#]*\d+"
     out = pc.replace_substring_regex(out, rank, "")
@@ -176,11 +169,3 @@ def _folded(array: pa.Array) -> pa.Array:
     # a text that was nothing but a number keeps it
     keep = pc.and_(changed, pc.not_equal(tidy, ""))
     return pc.if_else(keep, tidy, array)
-
-
-def _vllm_phases(array: pa.Array, named: list[str]) -> np.ndarray:
-    """vLLM names a step by how many requests it prefills (context) and decodes (generation)."""
-    found = groups(array, _VLLM)
-    context, generation = numbers(found["b"]), numbers(found["d"])
-    codes = [named.index(name) for name in ("mixed", "prefill", "decode")]
-    return np.select([(context > 0) & (generation > 0), context > 0], codes[:2], codes[2])

@@ -10,6 +10,8 @@ model       ``model:<phase>#<iteration>``         ``model:forward#3``
 warmup      ``warmup:<phase>#<iteration>``        ``warmup:decode#0``
 part        ``forward``, ``backward``,            of a training step
             ``optimizer``
+step        ``step:<kind> requests=… tokens=…`` ``step:decode requests=2 tokens=2 keys=90 squares=2 products=90 …``
+            and further sums                      (of inference; step_texts.txt reads it)
 layer       ``<module path>:<Class>#<call>``      ``layer1.0.conv1:Conv2d#0``
 shape       ``shape:[<sizes>]``, and `` flop:<n>  ``shape:[8,64,112,112] flop:… bytes:…`` (a mark, just
             bytes:<n>`` where it is known         before a layer's end)
@@ -30,7 +32,7 @@ from dataclasses import dataclass
 DOMAIN = "xsp"
 PREFIX = "xsp/"  # in front of the text where the format knows no domains (PyTorch-profiler annotations)
 
-MODEL, WARMUP, PART, LAYER, SHAPE = "model", "warmup", "part", "layer", "shape"
+MODEL, WARMUP, PART, LAYER, SHAPE, STEP = "model", "warmup", "part", "layer", "shape", "step"
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 ROOT_PATH = "(root)"  # the module path of the model itself, where it has no name
 
@@ -38,6 +40,21 @@ _PHASE = re.compile(r"(model|warmup):([a-z][a-z0-9_]*)#(\d+)\Z")
 _LAYER = re.compile(r"([^:/@]+):([^:/@#]+)#(\d+)\Z")
 _SHAPE = re.compile(r"shape:\[(\d+(?:,\d+)*)?\](?: flop:(\d{1,18}) bytes:(\d{1,18}))?\Z")
 _NOT_IN_TEXT = re.compile(r"[:/@#\s\x00]+")
+
+
+def format_step(kind: str, tokens: Sequence[int], context: Sequence[int], bucket: int = 0) -> str:
+    """Text of one step of inference: of each request the tokens that it computes, and the keys that they attend to."""
+    pairs = [(int(q), int(k)) for q, k in zip(tokens, context, strict=True)]
+    sizes = {
+        "requests": len(pairs),
+        "tokens": sum(q for q, _ in pairs),
+        "keys": sum(k for _, k in pairs),
+        "squares": sum(q * q for q, _ in pairs),
+        "products": sum(q * k for q, k in pairs),
+        "longest": max((k for _, k in pairs), default=0),
+        "bucket": bucket,
+    }
+    return " ".join([f"step:{kind}", *(f"{name}={value}" for name, value in sizes.items() if value > 0)])
 
 
 @dataclass(frozen=True)

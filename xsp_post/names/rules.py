@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xsp_post.names import dialects, markers, plain
+from xsp_post.names import dialects, plain, step_texts
 from xsp_post.names.heads import WORDS, Heads, Words
 from xsp_post.names.patterns import groups, matches, numbers, possible
 
@@ -67,15 +67,14 @@ def _each(parse: Callable[[str], dialects.Parsed]) -> _Fill:
     return fill
 
 
-def _step(parse: Callable[[str], markers.StepText]) -> _Fill:
-    """Steps of serving and benchmark programs that say what they are (`markers`)."""
+def _step(dialect: step_texts.Dialect) -> _Fill:
+    """Steps of serving and benchmark programs that say what they are (`step_texts`)."""
 
     def fill(heads: Heads, rows: np.ndarray, texts: pa.Array, _: str) -> None:
-        parsed = [parse(text) for text in texts.to_pylist()]
-        folded = [one.folded_name for one in parsed]
-        phases = [one.phase for one in parsed]
-        heads.put(rows, dialect="step", role="iteration", folded_name=folded, base_name=folded, phase=Words.of(phases),
-                  is_backward=[phase == "backward" for phase in phases])  # fmt: skip
+        found = step_texts.read_steps(texts, dialect)
+        heads.put(rows, dialect="step", role="iteration",
+                  folded_name=found.folded_name, base_name=found.folded_name, phase=Words.of(found.kind.tolist()),
+                  is_backward=found.kind == "backward")  # fmt: skip
 
     return fill
 
@@ -162,8 +161,7 @@ RULES: tuple[Rule, ...] = (
         unless=r"^layer:[^#]*$",  # PyProf, below
     ),
     Rule(r"""(?s)^\s*\{\s*['"][^'"]*['"]\s*:""", _each(dialects.parse_dict)),
-    Rule(markers.STEP_MODE, _step(markers.parse_step_mode)),
-    Rule(markers.PARAM_PASS, _step(markers.parse_param_pass)),
+    *(Rule(one.text, _step(one)) for one in step_texts.dialects().values() if one.text),
     Rule(r"(?s)^(?P<head>.*?) (?:in|in_shapes|inputs?)=(?P<shape>[\[({].*)$", _in_shapes),
     Rule(r"(?s)^[^#]*#\w+=.*#$", _each(dialects.parse_xla)),
     # TensorRT

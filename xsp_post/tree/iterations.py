@@ -12,11 +12,11 @@ from xsp_post.model.levels import Level
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import Attribution, Tree
-from xsp_post.names.markers import step_sizes
 from xsp_post.tree import layering
 from xsp_post.tree.kinds import kinds_of, warmup_of_its_kind
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.other_threads import own_forest
+from xsp_post.tree.steps import host_gaps, sizes_of_steps
 from xsp_post.tree.warmup import mark_warmup
 
 # Latencies may sum to so much more than the executions together take before it is said that they overlap.
@@ -115,23 +115,16 @@ def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     said = tree.nodes["is_warmup_text"].to_numpy()[model] | _below_warmup(tree, frame)
     frame["phase"], said, raised = warmup_of_its_kind(tree, kind, said)
     frame["kind"] = kind
-    frame["batch_size"], frame["token_count"] = step_sizes(_texts(tree, model))
-    frame["period_ns"] = _periods(frame)
+    frame = frame.assign(**sizes_of_steps(tree, model), period_ns=_periods(frame), host_gap_ns=host_gaps(frame))
     loading = np.zeros(count, bool)
     at = tree.trace.module_loading_ns
     if len(at) and count:
         position = np.searchsorted(frame["start_ns"].to_numpy(), at, side="right") - 1
         inside = (position >= 0) & (frame["end_ns"].to_numpy()[np.maximum(position, 0)] >= at)
         loading[position[inside]] = True
-    warm, findings = mark_warmup(frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said, loading)
+    sizes = frame[["token_count", "key_count", "query_key_count"]].to_numpy()
+    warm, findings = mark_warmup(frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said, loading, sizes)
     return frame.assign(is_warmup=warm, is_inferred=inferred), raised + findings + _overlaps(frame)
-
-
-def _texts(tree: Tree, nodes: np.ndarray) -> np.ndarray:
-    """The texts of nodes as captured, '' for none; object."""
-    name = tree.nodes["name_id"].to_numpy()[nodes]
-    texts = tree.strings[np.maximum(name, 0)] if len(tree.strings) else np.full(len(name), "", object)
-    return np.where(name >= 0, texts, "").astype(object)
 
 
 def _periods(frame: pd.DataFrame) -> np.ndarray:

@@ -100,7 +100,7 @@ def _library(ranges: Ranges) -> np.ndarray:
 
 def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray, executions: Executions) -> _Found | None:
     is_own = ranges.in_domains(frozenset({DOMAIN}))
-    if not is_own.any():
+    if not (is_own & ranges.has_dialect("xsp")).any():  # a range of xsp_post.step is a marker as those of others
         return None
     model = is_own & ranges.has_role("iteration")
     layer = ranges.innermost_by_name(is_own & ranges.has_role("layer"))

@@ -23,7 +23,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import NodeKind, Tree
-from xsp_post.names.markers import capture_size
+from xsp_post.names.step_texts import capture_size
 from xsp_post.tree.attribution import join_launches
 from xsp_post.tree.draft import Draft
 from xsp_post.tree.expert_products import expert_arguments

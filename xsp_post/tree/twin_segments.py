@@ -15,7 +15,7 @@ from xsp_post.arrays.alignment import align
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.texts import Strings
 from xsp_post.model.trace import Trace
-from xsp_post.names.markers import capture_size, step_sizes
+from xsp_post.names.step_texts import capture_size, step_sizes
 from xsp_post.tree.layering import occurrence
 from xsp_post.tree.structure.hashes import random_words
 
@@ -59,8 +59,13 @@ def sizes_around(nodes: pd.DataFrame, strings: Strings, *, of_capture: bool) -> 
     """
     codes, used = pd.factorize(nodes["name_id"].to_numpy())
     texts = np.array([str(strings[one]) if one >= 0 else "" for one in used.tolist()] + [""], object)
-    batch, tokens = (capture_size(texts),) * 2 if of_capture else step_sizes(texts)
-    size = np.where(tokens > 0, tokens, batch)[codes]
+    found = step_sizes(texts)
+    size = (
+        capture_size(texts)
+        if of_capture
+        else np.where(found["token_count"] > 0, found["token_count"], found["batch_size"])
+    )
+    size = size[codes]
     nearest = forest_of(nodes["parent_id"].to_numpy()).nearest(size >= 0)
     return np.append(size, -1)[nearest]
 

@@ -12,13 +12,15 @@ SLOW_START_RATIO = 1.3
 
 
 def mark_warmup(
-    latency_ns: np.ndarray, phase: np.ndarray, said: np.ndarray, has_loading: np.ndarray
+    latency_ns: np.ndarray, phase: np.ndarray, said: np.ndarray, has_loading: np.ndarray, sizes: np.ndarray
 ) -> tuple[np.ndarray, list[Finding]]:
     """Which iterations are warm-up: by their text, or leading ones of a phase that are slow or load code.
 
     A phase that names its own warm-up means the rest to be measured: slowness alone takes none of it away, or
     the level that happened to start slowly would be summarised over fewer iterations than the others.
-    At least one iteration of a phase always remains measured, unless all say themselves that they are warm-up.
+    ``sizes``: what texts say of the work of each, shape (iterations, any), −1 unknown: an iteration is slow only
+    against later ones that have as much to do. At least one iteration of a phase always remains measured, unless all
+    say themselves that they are warm-up.
     """
     warm = said.copy()
     detected = 0
@@ -27,7 +29,8 @@ def mark_warmup(
         names_its_warmup = bool(said[phase == name].any())
         for position in range(len(rows) - 2):
             rest = rows[position + 1 :]
-            slow = not names_its_warmup and latency_ns[rows[position]] > SLOW_START_RATIO * np.median(latency_ns[rest])
+            alike = rest[(sizes[rest] >= sizes[rows[position]]).all(axis=1)]
+            slow = not names_its_warmup and latency_ns[rows[position]] > SLOW_START_RATIO * _median(latency_ns[alike])
             if not (slow or (has_loading[rows[position]] and not has_loading[rest].all())):
                 break
             warm[rows[position]] = True
@@ -39,3 +42,8 @@ def mark_warmup(
     if measured == 1:
         findings.append(finding("one-iteration"))
     return warm, findings
+
+
+def _median(values: np.ndarray) -> float:
+    """The median; of none infinite, than which nothing is slower."""
+    return float(np.median(values)) if len(values) else np.inf

@@ -172,7 +172,7 @@ def paged(call: Signature, step: Step | None) -> Amounts | None:
     nothing is known. Windowed layers attend to less than that: their numbers are an upper bound.
     """
     query, key, value = (call.tensor(i) for i in range(3))
-    if step is None or not step.has_lengths or query is None or key is None or value is None:
+    if step is None or query is None or key is None or value is None:
         return None
     q, k, v = query.sizes or (), key.sizes or (), value.sizes or ()
     if len(q) != 3 or len(k) < 2 or len(v) < 2:

@@ -1,63 +1,34 @@
-"""Texts of serving steps → the sums over their requests that attention needs.
-
-vLLM and SGLang name a step ``execute_<tokens>_context_<n>(sq…sk…sqsq…sqsk…)_generation_<n>(sq…sk…sqsq…sqsk…)``: over
-the requests in prefill and in decode the sums of query lengths, key lengths, query lengths squared and products.
-"""
+"""Texts of serving steps → the sums over their requests that attention needs (`names.step_texts`)."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-_SUMS = r"(?:\(sq(\d{1,15})sk(\d{1,15})sqsq(\d{1,18})sqsk(\d{1,18})\))?"
-_STEP = re.compile(rf"execute_(\d{{1,12}})_context_(\d{{1,9}}){_SUMS}_generation_(\d{{1,9}}){_SUMS}")
+import numpy as np
 
-
-@dataclass(frozen=True)
-class Sums:
-    """Of the requests of one kind: how many, Σ q, Σ k, Σ q², Σ q·k (q: new tokens, k: tokens attended to)."""
-
-    request_count: int = 0
-    query_count: int = 0
-    key_count: int = 0
-    query_squared: int = 0
-    query_times_key: int = 0
-
-    @property
-    def pair_count(self) -> float:
-        """Pairs of a query and a key it may see: the i-th of q new tokens sees k − q + i of k."""
-        return self.query_times_key - (self.query_squared - self.query_count) / 2
+from xsp_post.names.step_texts import step_sizes
 
 
 @dataclass(frozen=True)
 class Step:
+    """Over the requests: Σ q, Σ k, Σ q², Σ q·k (q: new tokens, k: tokens attended to)."""
+
     token_count: int
-    context: Sums
-    generation: Sums
+    key_count: int
+    query_square_count: int
+    query_key_count: int
 
     @property
     def pair_count(self) -> float:
-        return self.context.pair_count + self.generation.pair_count
-
-    @property
-    def key_count(self) -> int:
-        return self.context.key_count + self.generation.key_count
-
-    @property
-    def has_lengths(self) -> bool:
-        return self.key_count > 0
+        """Pairs of a query and a key it may see: the i-th of q new tokens sees k − q + i of k."""
+        return self.query_key_count - (self.query_square_count - self.token_count) / 2
 
 
-def read_step(text: str) -> Step | None:
-    """The step that a range's text describes; None for every other text."""
-    match = _STEP.search(text) if len(text) < 1000 else None
-    if match is None:
-        return None
-    tokens, contexts, c_sq, c_sk, c_sqsq, c_sqsk, generations, g_sq, g_sk, g_sqsq, g_sqsk = (
-        int(one or 0) for one in match.groups()
-    )
-    return Step(
-        tokens,
-        Sums(contexts, c_sq, c_sk, c_sqsq, c_sqsk),
-        Sums(generations, g_sq, g_sk, g_sqsq, g_sqsk),
-    )
+def read_steps(texts: Sequence[str]) -> list[Step | None]:
+    """The step that each range's text describes; None where it does not say all four sums."""
+    if not len(texts):
+        return []
+    found = step_sizes(np.array(texts, object), of_engines=True)
+    rows = zip(*(found[name].tolist() for name in Step.__dataclass_fields__))
+    return [Step(*row) if min(row) > 0 else None for row in rows]

@@ -16,7 +16,7 @@ from xsp_post.work.amounts import Amounts
 from xsp_post.work.catalogue import is_known, is_wrapper, takes_step, work_of
 from xsp_post.work.dtypes import kind_of, pipe_of
 from xsp_post.work.signature import read_signature
-from xsp_post.work.steps import Step, read_step
+from xsp_post.work.steps import Step, read_steps
 
 _SUFFIX = ", "  # emit_nvtx: `aten::mm, seq = 5, op_id = 9, sizes = [[8, 3], [3, 4]]`
 
@@ -155,7 +155,7 @@ def _longest_names(tree: Tree, kernels: pd.DataFrame, call: np.ndarray, duration
 
 def _steps(tree: Tree, name: np.ndarray, names: list[str]) -> tuple[list[Step], np.ndarray]:
     """The serving steps, and per node the one around it; the only one there is, is around everything."""
-    found = [read_step(one) for one in names]
+    found = read_steps(names)
     steps = [one for one in found if one is not None]
     of_name = np.full(len(names) + 1, -1, np.int64)
     of_name[[row for row, one in enumerate(found) if one is not None]] = np.arange(len(steps))

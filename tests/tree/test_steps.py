@@ -1,0 +1,75 @@
+"""Sizes of inference steps: by their own text, by that of the one step around or inside, else unknown; host gaps."""
+
+from __future__ import annotations
+
+import pytest
+from builders import ExportBuilder
+
+import xsp_post
+
+DETAIL = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk{0}sqsq32sqsk{0})"
+
+
+def iterations(tmp_path, ranges, kernels):
+    builder = ExportBuilder().process(100)
+    for text, start, end in ranges:
+        builder.range(text, start, end)
+    for at, length in kernels:
+        builder.kernel("gemm", launch=(at, at + 5), run=(at + 10, at + 10 + length))
+    return xsp_post.load(builder.write(tmp_path / "report.sqlite"))["iterations"]
+
+
+def test_sizes_come_from_the_one_step_around_or_inside(tmp_path):
+    ranges = [
+        (DETAIL.format(900), 1000, 9000), ("step[DECODE bs=32]", 2000, 8000),
+        (DETAIL.format(932), 11000, 19000), ("step[DECODE bs=32]", 12000, 18000),
+    ]  # fmt: skip
+    found = iterations(tmp_path, ranges, [(3000, 2000), (13000, 2000)])
+    assert found["batch_size"].tolist() == [32, 32]
+    assert found["key_count"].tolist() == [900, 932]
+    assert {*found["size_source"]} <= {"text, around", "text, inside", "text"}
+    assert found["kind"].tolist() == ["decode", "decode"]
+
+
+def test_a_step_that_holds_two_executions_gives_its_sizes_to_neither(tmp_path):
+    ranges = [("step[EXTEND bs=2 toks=10]", 1000, 30_000)]
+    ranges += [(f"iteration {k}", 2000 + k * 10_000, 9000 + k * 10_000) for k in range(2)]
+    found = iterations(tmp_path, ranges, [(3000, 2000), (13_000, 2000)])
+    if len(found) == 2:
+        assert found["token_count"].isna().all()
+    else:
+        assert found["token_count"].tolist() == [10]
+
+
+def test_the_gap_before_a_step_ends_where_it_starts(tmp_path):
+    steps = [("step[DECODE bs=1]", start, start + 2000) for start in (1000, 5000, 8000)]
+    found = iterations(tmp_path, steps, [(1500, 2500), (5500, 2600), (8500, 100)])
+    # the first step's kernel ends at 4010, the second's at 8110: after the third began
+    assert found["host_gap_ns"].isna().tolist() == [True, False, False]
+    assert found["host_gap_ns"].tolist()[1:] == [5000 - 4010, 0]
+
+
+def test_our_own_range_is_written_and_read_back(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
+    layer = torch.nn.Linear(4, 4)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        for k in range(3):
+            with xsp_post.step("decode", context=[100 + k, 300 + k], bucket=4):
+                layer(torch.zeros(2, 4))
+    path = tmp_path / "decode.pt.trace.json"
+    profiler.export_chrome_trace(str(path))
+    found = xsp_post.load(path)["iterations"]
+    assert found["kind"].tolist() == ["decode"] * 3
+    assert found["key_count"].tolist() == [400, 402, 404]
+    sums = found[["batch_size", "token_count", "query_square_count", "longest_key_count", "graph_bucket_count"]]
+    assert sums.iloc[2].tolist() == [2, 2, 2, 302, 4]
+
+
+def test_a_step_of_no_known_kind_is_refused():
+    pytest.importorskip("torch")
+    from xsp_post.base.errors import UsageError
+
+    for arguments in (("sing", 1, [5]), ("decode", [1, 1], [5, 5, 5])):
+        with pytest.raises(UsageError, match="no kind of step"), xsp_post.step(*arguments):
+            pass
