@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import chain
 
+import numpy as np
+import pandas as pd
 import pytest
 from generators.programs import draw
 from recorded import own
@@ -12,11 +14,18 @@ from test_commands_agree import GENERATED, _drawn, captures_here
 from xsp_post.base.errors import UsageError
 from xsp_post.ingest.sources import Loaded
 from xsp_post.model.options import Options
-from xsp_post.model.results import Results, for_people
+from xsp_post.model.results import Results, for_people, with_findings
 from xsp_post.model.schemas import TABLES
 from xsp_post.pipeline import captures_of, graph_of, part_of
 from xsp_post.store.store import open_store, write_store
 from xsp_post.tables.catalogue import CUTS, OF_CAPTURE, OF_PART, OF_WORKLOAD
+
+
+@pytest.fixture(autouse=True)
+def in_small_stretches(monkeypatch):
+    """The store lays out every table as a large one, of which a part is read by itself."""
+    monkeypatch.setattr("xsp_post.store.store.LEAST_ROWS", 1)
+    monkeypatch.setattr("xsp_post.store.layout._STRETCH_ROWS", 7)
 
 
 def parts(results: Results) -> list[Options]:
@@ -74,6 +83,26 @@ def test_a_part_of_a_capture_and_of_its_store(path, tmp_path):
 def test_a_part_of_a_generated_program_and_of_its_store(seed, tmp_path):
     trace = own(draw(seed).trace)
     assert agree(graph_of([Loaded(tmp_path / "a.sqlite", "nsys-sqlite", trace=trace)]), tmp_path)
+
+
+def test_a_store_reads_what_is_near_and_little_more(tmp_path):
+    kernels = pd.DataFrame({
+        "kernel_id": np.arange(100), "capture_id": 0, "iteration_index": np.arange(100) // 10 - 1,
+        "start_ns": np.arange(100) * 10, "end_ns": np.arange(100) * 10 + 5,
+        "launch_start_ns": np.arange(100), "name": "k",
+    })  # fmt: skip
+    frames = {"captures": pd.DataFrame({"capture_id": [0]}), "kernels": kernels}
+    write_store(with_findings(frames, []), tmp_path / "a.xsp.sqlite")
+    store = open_store(tmp_path / "a.xsp.sqlite")
+    all_time = (-(2**62), 2**62)
+    assert len(store.near("kernels", *all_time)) == 100
+    near = store.near("kernels", 200, 300)["kernel_id"]
+    assert set(range(20, 31)) <= set(near) <= set(range(14, 35))
+    execution = store.near("kernels", *all_time, (3, 3))["kernel_id"]
+    assert set(range(40, 50)) <= set(execution) and len(execution) <= 24 + 14  # and stretches with work of none
+    assert store.near("kernels", 5_000, 6_000).empty
+    assert store.numbered("kernels", "kernel_id", np.array([7, 99]))["kernel_id"].tolist() == [7, 99]
+    assert store.near("captures", 0, 1)["capture_id"].tolist() == [0]
 
 
 def test_every_table_of_a_capture_has_a_way_to_be_cut_or_is_summed_up_anew():

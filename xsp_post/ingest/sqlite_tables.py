@@ -182,6 +182,8 @@ class SqliteTables:
         return [self._read_one(one) if self.columns(one.table) else empty_table(one) for one in requests]
 
     def _read_one(self, request: Request) -> pa.Table:
+        if request.where:
+            return self._fetch(request, f"{self._select(request)} WHERE {request.where}")[0]
         table = self._decode(request)
         if table is not None:
             return table

@@ -58,13 +58,15 @@ class Request:
     """A table and its wanted columns; ``ROWID`` as a column name asks for the row's number in the file.
 
     ``one_of``: columns of which at least one must be there. ``keep`` says which rows of a batch (named by alias) are
-    wanted, so that a large table is never whole in memory.
+    wanted, so that a large table is never whole in memory. ``where`` (of a SQLite file): an SQL condition for rows, in
+    our own words.
     """
 
     table: str
     wants: tuple[WantedColumn, ...]
     one_of: tuple[str, ...] = ()
     keep: Callable[[pa.RecordBatch], np.ndarray] | None = None
+    where: str = ""
 
 
 class TableSource(Protocol):

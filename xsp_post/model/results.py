@@ -28,6 +28,16 @@ class Results(Protocol):
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """One table. KeyError when it is not there; an empty table is there with zero rows."""
 
+    def near(self, name: str, low_ns: int, high_ns: int, iterations: tuple[int, int] | None = None) -> pd.DataFrame:
+        """At least the rows of a table that share time with ``low_ns`` … ``high_ns`` and, where they say their model
+        execution, are of the ``iterations`` from one to another: what a store need not read is left out."""
+        return self.frame(name)
+
+    def numbered(self, name: str, column: str, ids: np.ndarray) -> pd.DataFrame:
+        """The rows of a table whose ``column``, an id, is one of ``ids``."""
+        frame = self.frame(name)
+        return frame[frame[column].isin(ids).to_numpy()]
+
     def found(self) -> pd.DataFrame:
         """The table of findings, as far as the tables that may find something were made."""
         return frame_or_empty(self, "findings")

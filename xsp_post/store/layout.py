@@ -27,6 +27,7 @@ _AT_ONCE = 10_000  # texts looked through together
 SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
 _SAMPLES, _SAMPLED = 16, 2048  # stretches of rows that say which columns repeat, and rows of each
 _KIND_BYTES = 200  # what a kind of row takes, and what it costs to find it, in bytes of a row
+_STRETCH_ROWS = 1024
 _FEW_ROWS = 3000  # of fewer rows kinds may be many
 
 
@@ -108,7 +109,7 @@ def is_split(name: str, frame: pd.DataFrame) -> bool:
 
 def is_part(table: str) -> bool:
     """Whether a table of the file is a part of others, or says what wrote it."""
-    return table in ("strings", "xsp_meta") or table.endswith(("_rows", "_kinds", "_bases"))
+    return table in ("strings", "xsp_meta", STRETCHES) or table.endswith(("_rows", "_kinds", "_bases"))
 
 
 @dataclass
@@ -117,6 +118,33 @@ class SplitTable:
 
     parts: list[tuple[str, dict[str, str], pa.Table]]
     view: str
+
+
+STRETCHES = "stretches"
+STRETCH_COLUMNS = {
+    "of_table": "TEXT", "first_row": "INTEGER", "last_row": "INTEGER", "least_start_ns": "INTEGER",
+    "most_end_ns": "INTEGER", "least_iteration": "INTEGER", "most_iteration": "INTEGER",
+}  # fmt: skip
+
+
+def stretches(name: str, frame: pd.DataFrame) -> pa.Table:
+    """Where in a large table which times and model executions are: one row per thousand rows, by SQLite's number of the
+    first and the last of them."""
+    count = len(frame)
+    begins = np.arange(0, count, _STRETCH_ROWS)
+    key = layout_of(name).key
+    numbers = frame[key].to_numpy() if key in frame else np.arange(1, count + 1)
+
+    def of(put: np.ufunc, *columns: str) -> pa.Array:
+        known = [put.reduceat(frame[one].to_numpy(np.int64), begins) for one in columns if one in frame]
+        return pa.array(put.reduce(known) if known else [None] * len(begins), pa.int64())
+
+    return pa.table({
+        "of_table": pa.array([name] * len(begins)), "first_row": np.minimum.reduceat(numbers, begins),
+        "last_row": np.maximum.reduceat(numbers, begins), "least_start_ns": of(np.minimum, "start_ns"),
+        "most_end_ns": of(np.maximum, "start_ns", "end_ns"), "least_iteration": of(np.minimum, "iteration_index"),
+        "most_iteration": of(np.maximum, "iteration_index"),
+    })  # fmt: skip
 
 
 class Strings:

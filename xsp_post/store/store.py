@@ -13,6 +13,7 @@ How large tables are split out is in `store.layout`. Rows are written by Arrow, 
    a table of 10,000 rows or more is a view over its rows and strings (one that is a table is read as well)
 3  large tables have bases, and columns that are differences to others (one without is read as well); only
    kernel_metrics has an index; platforms: languages and frameworks that a capture shows (one without is read as well);
+   stretches: where in a large table which times are (without it all is read);
    memory_operations say their layer (where they do not, that of their range is taken)
 """
 
@@ -24,7 +25,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -46,6 +47,8 @@ from xsp_post.store.layout import (
     INDEXED,
     LAYOUTS,
     LEAST_ROWS,
+    STRETCH_COLUMNS,
+    STRETCHES,
     Layout,
     Strings,
     is_part,
@@ -54,6 +57,7 @@ from xsp_post.store.layout import (
     plain_table,
     split_table,
     sql_type,
+    stretches,
 )
 from xsp_post.store.numbers import StoredName, decoded, sources_of
 
@@ -65,6 +69,7 @@ READ_VERSIONS = (2, 3)  # of 2 every part is read as it is
 
 _HELD = "tables"  # key of xsp_meta: every table that was written, with its columns
 _ALWAYS_THERE = ("captures", "findings")  # an analysis of any kind of source has them
+_MOST_IDS, _MOST_RUNS = 20_000, 200  # in one query
 _PRIMARY_KEYS = {"captures": "capture_id"}
 _WRITTEN_EARLY = ("kernels", "nodes")  # the two that take time: written while the analyses are computed
 
@@ -92,6 +97,7 @@ class StoreWriter:
         self._early: dict[str, pd.DataFrame] = {}
         self._pending: Future[None] | None = None
         self._columns: dict[str, list[str]] = {}  # by table: what `Store` expects to find again
+        self._stretches: list[pa.Table] = []
 
     def __enter__(self) -> StoreWriter:
         self._path = self._output.__enter__()
@@ -131,9 +137,11 @@ class StoreWriter:
         self._strings = Strings()  # what follows can use the memory
         with self._open() as database:
             database.execute("CREATE TABLE strings (string_id INTEGER PRIMARY KEY, text TEXT) -- texts of large tables")
+            _create(database, STRETCHES, STRETCHES, STRETCH_COLUMNS, None)
             held = json.dumps({**self._columns, "strings": ["string_id", "text"]}, separators=(",", ":"))
             database.table("xsp_meta").insert({"key": _HELD, "value": held})
-        self._ingest([("strings", pa.table({"string_id": np.arange(len(texts)), "text": texts}))])
+        written = [(STRETCHES, pa.concat_tables(self._stretches))] if self._stretches else []
+        self._ingest([("strings", pa.table({"string_id": np.arange(len(texts)), "text": texts})), *written])
 
     def _write(self, frames: dict[str, pd.DataFrame]) -> None:
         """Write these tables: small ones together, of large ones each alone, so that one at a time is laid out."""
@@ -153,6 +161,8 @@ class StoreWriter:
                     bulk.append((name, plain_table(frame, optional_columns(name))))
                     continue
                 split = split_table(name, frame, self._strings)
+                if len(frame) >= LEAST_ROWS and {"start_ns", "iteration_index"} & set(frame):
+                    self._stretches.append(stretches(name, frame))
                 layout = layout_of(name)
                 keys = {layout.rows: layout.key, layout.kinds: layout.kind_id, layout.bases: layout.base_id}
                 for table, types, rows in split.parts:
@@ -338,13 +348,44 @@ class Store(Results):
         there = self._tables.tables()
         return sorted(name for name in TABLES if there & {name, layout_of(name).rows})
 
+    def near(self, name: str, low_ns: int, high_ns: int, iterations: tuple[int, int] | None = None) -> pd.DataFrame:
+        where = "least_start_ns > ? OR most_end_ns < ?"
+        numbers: list[int] = [high_ns, low_ns]
+        if iterations is not None:
+            where += " OR (least_iteration >= 0 AND (least_iteration > ? OR most_iteration < ?))"
+            numbers += [iterations[1], iterations[0]]
+        if STRETCHES not in self._tables.tables():
+            return self.frame(name)
+        with closing(self._tables.connect()) as connection:
+            query = f"SELECT first_row, last_row, {where} FROM {STRETCHES} WHERE of_table = ? ORDER BY first_row"
+            found = connection.execute(query, (*numbers, name)).fetchall()
+        if not found:
+            return self.frame(name)
+        kept = np.flatnonzero([not is_out for _, _, is_out in found])
+        begins = np.flatnonzero(np.diff(kept, prepend=-2) != 1)
+        ends = np.append(begins[1:], len(kept))[: len(begins)] - 1
+        if len(begins) > _MOST_RUNS:
+            begins, ends = begins[:1], ends[-1:]
+        runs = [f"rowid BETWEEN {found[kept[a]][0]} AND {found[kept[b]][1]}" for a, b in zip(begins, ends)]
+        return self._rows(name, None, " OR ".join(runs) or "0")
+
+    def numbered(self, name: str, column: str, ids: np.ndarray) -> pd.DataFrame:
+        layout = layout_of(name)
+        if layout.key != column or layout.rows not in self._tables.tables() or len(ids) > _MOST_IDS:
+            return super().numbered(name, column, ids)
+        return self._rows(name, None, f"rowid IN ({', '.join(map(str, ids.tolist()))})")
+
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        return self._rows(name, columns)
+
+    def _rows(self, name: str, columns: Sequence[str] | None, where: str = "") -> pd.DataFrame:
+        """A table; where it is laid out as a large one, only rows that meet an SQL condition."""
         if name not in self.tables():
             raise _OfABatch(self.path, name) if "fleet" in self._tables.tables() else KeyError(name)
         declared = [c.name for c in TABLES[name].columns]
         # as with tables: a column that somebody added may be called anything
         asked = declared if columns is None else list(columns)
-        stored = self._stored(name, set(asked))
+        stored = self._stored(name, set(asked), where)
         if columns is None:
             own = {part.own for part in stored} | set(layout_of(name).computed)
             asked = [column for column in declared if column in own]
@@ -366,7 +407,7 @@ class Store(Results):
         self._require_totals(name, frame)
         return frame
 
-    def _stored(self, name: str, asked: set[str]) -> dict[StoredName, Any]:
+    def _stored(self, name: str, asked: set[str], where: str) -> dict[StoredName, Any]:
         """What the file holds of some columns: numbers, `NULL` for unknown, and texts as categoricals."""
         layout = layout_of(name)
         if layout.rows not in self._tables.tables():  # a small table is not split
@@ -378,7 +419,7 @@ class Store(Results):
         is_based = any(column.is_based and column.own in needed for column in (*names, *others))
         places = {layout.kind_id: is_shared, layout.base_id: is_based}
         rows = self._part(
-            name, layout.rows, names, needed.union(number for number, is_used in places.items() if is_used)
+            name, layout.rows, names, needed.union(number for number, is_used in places.items() if is_used), where
         )
         if is_shared:
             kinds = self._with_texts(self._part(name, layout.kinds, others, needed | {layout.kind_id}))
@@ -425,7 +466,9 @@ class Store(Results):
             raise self._damaged(f"a column of {table} is there twice")
         return names
 
-    def _part(self, of: str, table: str, names: dict[StoredName, str], needed: set[str]) -> dict[StoredName, Any]:
+    def _part(
+        self, of: str, table: str, names: dict[StoredName, str], needed: set[str], where: str = ""
+    ) -> dict[StoredName, Any]:
         """The wanted columns of one table of the file: numbers and ids of texts; texts of a table that is not split."""
         from xsp_post.ingest.tables import Request, WantedColumn, floats
 
@@ -434,7 +477,7 @@ class Store(Results):
         for name, kind in wanted.items():
             default: int | float | bytes = b"" if kind == "TEXT" else float("nan") if kind == "FLOAT" else NULL
             wants.append(WantedColumn(name.text, name.text, -1 if name.is_text else default, is_narrow=name.is_text))
-        rows = self._tables.read([Request(table, tuple(wants))])[0]
+        rows = self._tables.read([Request(table, tuple(wants), where=where)])[0]
         data: dict[StoredName, Any] = {}
         for name, want in zip(wanted, wants):
             values = rows.column(want.alias)

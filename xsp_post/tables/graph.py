@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, from_frame, to_frame, worst_first
@@ -114,6 +115,14 @@ class Graph(Results):
         if missing := [column for column in dict.fromkeys(columns) if column not in known]:
             known.update(finite(self._base.frame(name, missing)).items())
         return pd.DataFrame({column: known[column] for column in columns}, copy=False)
+
+    def near(self, name: str, low_ns: int, high_ns: int, iterations: tuple[int, int] | None = None) -> pd.DataFrame:
+        is_read = name in self._given and name not in self._made
+        return finite(self._base.near(name, low_ns, high_ns, iterations)) if is_read else self.frame(name)
+
+    def numbered(self, name: str, column: str, ids: np.ndarray) -> pd.DataFrame:
+        is_read = name in self._given and name not in self._made
+        return finite(self._base.numbered(name, column, ids)) if is_read else super().numbered(name, column, ids)
 
     def value(self, name: str) -> Any:
         """A table, or a value that is none."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.rollup import rows_by_depth
 from xsp_post.base.errors import UsageError
 from xsp_post.model.options import Options
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.tables.captures import side_by_side
 from xsp_post.tables.catalogue import CUTS
 
 _NEEDED = ("captures", "nodes", "kernels", "memory_operations", "iterations")
@@ -67,10 +67,10 @@ class Part(Results):
 
     def __init__(self, results: Results, capture_id: int, options: Options) -> None:
         self._results, self.capture_id, self.iteration = results, capture_id, options.iteration
+        self._only = None if self.iteration is None else (self.iteration, self.iteration)
         self._frames: dict[str, pd.DataFrame] = {}
-        capture = self.whole("captures").iloc[0]
-        root = self._root()
-        self._origin = _origin(str(capture["collector"]), int(root["start_ns"]))
+        capture, (begin_ns, end_ns) = self.whole("captures").iloc[0], self._recorded()
+        self._origin = _origin(str(capture["collector"]), begin_ns)
         least, most = np.iinfo(np.int64).min // 2, np.iinfo(np.int64).max // 2
         self.low = least if options.begin_ns is None else options.begin_ns + self._origin
         self._until = most if options.end_ns is None else options.end_ns + self._origin
@@ -78,7 +78,7 @@ class Part(Results):
         mine = self._iterations[self._iterations["iteration_index"] == self.iteration]
         self._process = int(mine["process_id"].iloc[0]) if len(mine) else -2
         if self.iteration is None:
-            self.low, self.high = max(self.low, int(root["start_ns"])), min(self._until, int(root["end_ns"]))
+            self.low, self.high = max(self.low, begin_ns), min(self._until, end_ns)
             return
         held = [frame for name in ("iterations", *_WORK) if len(frame := self.frame(name))]
         self.low = min((int(frame["start_ns"].min()) for frame in held), default=self.low)
@@ -88,12 +88,22 @@ class Part(Results):
     def whole(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """All of the capture's rows of a table; none where it is not there."""
         wanted = None if columns is None else ["capture_id", *columns]
-        frame = frame_or_empty(self._results, name, wanted)
-        return frame[frame["capture_id"].to_numpy() == self.capture_id]
+        return self._mine(frame_or_empty(self._results, name, wanted))
 
-    def _root(self) -> pd.Series:
-        nodes = self.whole("nodes", ["parent_id", "start_ns", "end_ns"])
-        return nodes[nodes["parent_id"].to_numpy() < 0].iloc[0]
+    def _recorded(self) -> tuple[int, int]:
+        """Begin and end of the recording."""
+        paths = self.whole("paths", ["depth", "first_start_ns", "duration_ns"])
+        root = paths[paths["depth"].to_numpy() == 0].iloc[0]
+        return int(root["first_start_ns"]), int(root["first_start_ns"] + root["duration_ns"])
+
+    def _near(self, name: str, iterations: tuple[int, int] | None) -> pd.DataFrame:
+        """The capture's rows among which those of the part are."""
+        if name not in self._results.tables():
+            return self.whole(name)
+        return self._mine(self._results.near(name, self.low, self._until, iterations))
+
+    def _mine(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[frame["capture_id"].to_numpy() == self.capture_id]
 
     def holds_anything(self) -> bool:
         """Whether a range or device work lies in the part."""
@@ -113,11 +123,11 @@ class Part(Results):
 
     def _starts(self, name: str) -> pd.DataFrame:
         """Rows that start in the part, and are the execution's."""
-        rows = self.whole(name)
+        rows = self._near(name, self._only)
         return rows[self._begins(rows) & self._belongs(rows)]
 
     def _happens(self, name: str) -> pd.DataFrame:
-        rows = self.whole(name)
+        rows = self._near(name, None)
         return rows[self._begins(rows)]
 
     def _begins(self, rows: pd.DataFrame) -> np.ndarray:
@@ -139,7 +149,7 @@ class Part(Results):
 
     def _shares(self, name: str) -> pd.DataFrame:
         """Rows that share time with the part, and are the execution's."""
-        rows = self.whole(name)
+        rows = self._near(name, self._only)
         shares = (rows["end_ns"].to_numpy() > self.low) & (rows["start_ns"].to_numpy() < self.high)
         return rows[shares & self._belongs(rows)]
 
@@ -151,22 +161,25 @@ class Part(Results):
 
     def _holds(self, _: str) -> pd.DataFrame:
         """Nodes that start in the part or hold device work of it, and all above them; the root is always there."""
-        nodes = self.whole("nodes").sort_values("node_id", kind="stable")
-        held = np.concatenate([self.frame(name)["node_id"].to_numpy() for name in _WORK])
-        position = pd.Index(nodes["node_id"]).get_indexer(pd.Index(nodes["parent_id"]))
-        kept = (position < 0) | self._begins(nodes) & self._belongs(nodes) | nodes["node_id"].isin(held).to_numpy()
-        for rows in reversed(rows_by_depth(nodes["depth"].to_numpy())):
-            kept[position[rows[kept[rows] & (position[rows] >= 0)]]] = True
-        return nodes[kept]
+        nodes = self._near("nodes", self._only)
+        nodes = nodes[self._begins(nodes) & self._belongs(nodes)]
+        wanted = np.concatenate([self.frame(name)["node_id"].to_numpy() for name in _WORK])
+        while len(wanted := np.setdiff1d(wanted[wanted >= 0], nodes["node_id"].to_numpy())):
+            more = self._results.numbered("nodes", "node_id", wanted)
+            nodes, wanted = side_by_side([nodes, more]), more["parent_id"].to_numpy()
+        return nodes.sort_values("node_id", kind="stable")
 
     def _of_nodes(self, name: str) -> pd.DataFrame:
-        rows = self.whole(name)
-        rows = rows[rows["node_id"].isin(self.frame("node_rows")["node_id"]).to_numpy()]
+        nodes = self.frame("node_rows")
+        number = nodes["iteration_index"].to_numpy()
+        known = number[number >= 0]
+        between = (int(known.min()), int(known.max())) if len(known) else None
+        rows = self._near(name, self._only or between)
+        rows = rows[rows["node_id"].isin(nodes["node_id"]).to_numpy()]
         return rows[self._belongs(rows)] if "iteration_index" in rows else rows
 
     def _of_kernels(self, name: str) -> pd.DataFrame:
-        rows = self._results.frame(name)
-        return rows[rows["kernel_id"].isin(self.frame("kernels")["kernel_id"]).to_numpy()]
+        return self._results.numbered(name, "kernel_id", self.frame("kernels")["kernel_id"].to_numpy())
 
     def _stays(self, name: str) -> pd.DataFrame:
         """What is said of the whole recording."""

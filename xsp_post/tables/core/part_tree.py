@@ -68,7 +68,8 @@ def tree_of_part(
     ranks = _ranks(devices, activities)
     nodes["path_id"] = paths_per_rank(nodes, ranks)
     own = iterations.assign(process_index=processes.get_indexer(pd.Index(iterations["process_id"])))
-    tree = Tree(trace, roll_up(nodes, activities), activities, names, own, _layer_paths(cut),
+    used = pd.concat([rows["layer_index"], idle["layer_index"]])
+    tree = Tree(trace, roll_up(nodes, activities), activities, names, own, _layer_paths(cut, used),
                 names=SimpleNamespace(folded_names=list(texts)), ranks=ranks)  # fmt: skip
     tree.idle = _idle(cut, tree, rows, idle, position, numbers)
     return tree
@@ -107,9 +108,12 @@ def _threads(rows: pd.DataFrame) -> np.ndarray:
     return np.where(rows["thread_id"].to_numpy() < 0, -1, number)
 
 
-def _layer_paths(cut: Part) -> pd.DataFrame:
-    """layer_path by layer key (layer_index − 1)."""
-    layers = cut.whole("layers", ["layer_index", "layer_path"])
+def _layer_paths(cut: Part, used: pd.Series) -> pd.DataFrame:
+    """layer_path by layer key (layer_index − 1), of the layers ``used`` at least."""
+    columns = ["layer_index", "layer_path"]
+    layers = cut.frame("layers", columns)
+    if not used[used > 0].isin(layers["layer_index"]).all():
+        layers = cut.whole("layers", columns)
     known = layers[layers["layer_index"] > 0].drop_duplicates("layer_index").set_index("layer_index")["layer_path"]
     most = int(known.index.max()) if len(known) else 0
     return known.astype(object).reindex(range(1, most + 1)).fillna("").to_frame().reset_index(drop=True)
@@ -188,7 +192,8 @@ def _idle(
 def _leads_and_trails(cut: Part) -> tuple[int, int]:
     """−1 where the part begins the recording's device work, so that what came before is its lead-in; and where it ends
     it, so that what comes after is its lead-out."""
-    work = [cut.whole(name, ["start_ns", "end_ns"]) for name in ("kernels", "memory_operations")]
-    begun = min((int(frame["start_ns"].min()) for frame in work if len(frame)), default=cut.low)
-    done = max((int(frame["end_ns"].max()) for frame in work if len(frame)), default=cut.high)
-    return (-1 if begun >= cut.low else 0), (-1 if done <= cut.high else 0)
+    devices = cut.whole("devices", ["first_start_ns", "last_end_ns"])
+    devices = devices[devices["last_end_ns"].to_numpy() >= 0]
+    begins = not len(devices) or bool(devices["first_start_ns"].min() >= cut.low)
+    ends = not len(devices) or bool(devices["last_end_ns"].max() <= cut.high)
+    return -begins, -ends
