@@ -34,9 +34,9 @@ app = typer.Typer(
 
 # module below `commands` = command name (underscores become dashes), and its function
 _COMMANDS = (
-    ("run", "run"), ("ingest", "ingest"), ("tree", "tree"), ("why", "why"), ("table", "table"), ("report", "report"),
-    ("compare", "compare"), ("what_if", "what_if"), ("batch", "batch"), ("export", "export"), ("doctor", "doctor"),
-    ("open", "open_page"), ("explain", "explain"), ("mcp", "mcp"), ("recipe_path", "recipe_path"),
+    ("run", "run"), ("record", "record"), ("ingest", "ingest"), ("tree", "tree"), ("why", "why"), ("table", "table"),
+    ("report", "report"), ("open", "open_page"), ("compare", "compare"), ("what_if", "what_if"), ("batch", "batch"),
+    ("export", "export"), ("explain", "explain"), ("doctor", "doctor"), ("mcp", "mcp"), ("recipe_path", "recipe_path"),
 )  # fmt: skip
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": ("xsp-post run --model resnet50 --batch-size 1,2,4",
             "xsp-post run --model net.py:build --mode train -o net.xsp-run"),
+    "record": ("xsp-post record -- python train.py --epochs 1",
+               "xsp-post record --label fused-optimizer -- python train.py --epochs 1"),
     "ingest": ("xsp-post ingest report.sqlite -o report.xsp.sqlite --report report.html",),
     "tree": ("xsp-post tree report.sqlite", "xsp-post tree run.xsp.sqlite --depth 3 --json"),
     "why": ("xsp-post why report.sqlite", "xsp-post why run.xsp.sqlite --layer 'layer4.*'"),

@@ -71,6 +71,7 @@ def _commands() -> dict[str, Schema]:
         "batch": _object({"folder": TEXT, "analysed_count": COUNT, "unchanged_count": COUNT, "fleet": OBJECTS,
                           "skipped": {"type": "array"}}),
         "doctor": _object({"checks": OBJECTS, "peaks": {"type": ["object", "null"]}}),
+        "record": _object({"store": TEXT, "since": TEXT_OR_NULL, "change": TEXT_OR_NULL, "why": {"type": "object"}}),
         "explain": _object(dict.fromkeys(("code", "severity", "title", "cause", "cure"), TEXT)),
         "recipe-path": _object({"folder": TEXT, "recipes": {"type": "array", "items": TEXT}}),
     }  # fmt: skip

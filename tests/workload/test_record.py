@@ -1,0 +1,112 @@
+"""`record`: what a program's own loop does is recorded, read and compared with its last recording."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from helpers import called as xsp
+
+from xsp_post.base.errors import UsageError
+from xsp_post.workload.recording import next_name, split_command
+
+pytest.importorskip("torch")
+
+TRAINING = """
+    import sys, torch
+    from beside import WIDTH
+    net = torch.nn.Sequential(torch.nn.Linear(WIDTH, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    optimizer = torch.optim.SGD(net.parameters(), lr=float(sys.argv[1]))
+    for step in range(int(sys.argv[2])):
+        loss = net(torch.randn(8, WIDTH)).square().mean()
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+    open("finished", "w").close()
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources/beside.py").write_text("WIDTH = 16")
+    path = tmp_path / "sources/train.py"
+    path.write_text(textwrap.dedent(TRAINING))
+    return path
+
+
+def test_a_training_loop_is_recorded_and_compared_with_its_last_recording(program, tmp_path):
+    """Also: the program is ended behind the recording, and its neighbours are imported as Python would."""
+    first = xsp("record", "--steps", "3", "--warmup", "2", "--", sys.executable, program, "0.1", "50", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "Verdict" in first.stdout and "Since" not in first.stdout and not (tmp_path / "finished").exists()
+    with sqlite3.connect(tmp_path / "xsp-recordings/train.1.xsp.sqlite") as store:
+        counts = store.execute("SELECT COUNT(*), SUM(is_warmup) FROM iterations").fetchone()
+        layers = {name for (name,) in store.execute("SELECT DISTINCT layer_path FROM layers")}
+    assert counts[0] == 3
+    assert {"0", "2"} <= {path.partition(":")[0] for path in layers}
+    second = xsp(
+        "record", "--to-the-end", "--label", "more rate", "--steps", "3", "--", program, "0.2", "8", cwd=tmp_path
+    )
+    assert second.returncode == 0, second.stderr
+    assert (tmp_path / "finished").exists() and (tmp_path / "xsp-recordings/train.2.more-rate.xsp.sqlite").is_file()
+    assert "Since xsp-recordings/train.1.xsp.sqlite" in second.stdout
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("print('no model')", "called no torch module"),
+        ("import torch; torch.nn.ReLU()(torch.ones(2))", "ended after 1 calls"),
+        ("raise ValueError('its own')", "ended with 1 before anything was recorded"),
+    ],
+)
+def test_where_nothing_was_recorded_a_sentence_says_so_and_nothing_is_left(tmp_path, text, said):
+    (tmp_path / "program.py").write_text(text)
+    done = xsp("record", "--", sys.executable, "program.py", cwd=tmp_path)
+    assert done.returncode == 3 and said in done.stderr
+    assert not list((tmp_path / "xsp-recordings").iterdir())
+
+
+def test_a_program_that_is_not_python_is_recorded_by_nsys(tmp_path, monkeypatch):
+    """By a stand-in that writes down how it was called; what it leaves is no report, and that is said."""
+    log = tmp_path / "log"
+    fake = tmp_path / "nsys"
+    fake.write_text(
+        f"#!/bin/sh\necho \"$@\" >> {log}\n[ $1 = --version ] && echo 'NVIDIA Nsight Systems version 2026.1'\nexit 0\n"
+    )
+    fake.chmod(fake.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("XSP_NSYS", str(fake))
+    done = xsp("record", "--", "true", "one", cwd=tmp_path, env={"XSP_NSYS": str(fake)})
+    assert done.returncode == 3
+    assert any(line.startswith("profile") and line.endswith("true one") for line in log.read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    "words, python, rest",
+    [
+        (["train.py", "-x"], [sys.executable], ["train.py", "-x"]),
+        (["python3.12", "-u", "-X", "dev", "-m", "pkg.train", "-m"], ["python3.12", "-u", "-X", "dev"],
+         ["-m", "pkg.train", "-m"]),
+        (["/usr/bin/python", "a.py"], ["/usr/bin/python"], ["a.py"]),
+        (["./a.out", "--x"], [], ["./a.out", "--x"]),
+    ],
+)  # fmt: skip
+def test_a_command_line_is_split(words, python, rest):
+    assert split_command(words) == (python, rest)
+
+
+@pytest.mark.parametrize("words", [["python", "-c", "pass"], ["python"], ["python", "-m"], ["python", "-u"]])
+def test_a_command_line_without_a_program_is_refused(words):
+    with pytest.raises(UsageError):
+        split_command(words)
+
+
+def test_names_count_on(tmp_path):
+    assert next_name(tmp_path / "missing", "a/train.py", "") == ("train.1", "")
+    for name in ("train.2.xsp.sqlite", "train.10.a-b.xsp.sqlite", "other.11.xsp.sqlite", "train.12.html"):
+        (tmp_path / name).touch()
+    assert next_name(tmp_path, "train.py", "c/../d") == ("train.11.c-d", "train.10.a-b.xsp.sqlite")
+    assert Path(next_name(tmp_path, "..", "")[0]).name == "program.1"

@@ -1,0 +1,91 @@
+"""`xsp-post record -- PROGRAM`: a short recording of a program, its store, and what limits it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xsp_post.base.errors import UsageError
+from xsp_post.base.text_safety import path_text
+from xsp_post.commands import shared
+from xsp_post.model.options import DEFAULTS
+
+COLLECTORS = ("auto", "nsys", "torch")
+
+
+def record(
+    program: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENT]...", help="As you start it yourself.")],
+    steps: Annotated[int, typer.Option(min=1, help="Calls of the model to record, with what follows each.")] = 5,
+    warmup: Annotated[int, typer.Option(min=0, help="Calls of the model before the recording begins.")] = 3,
+    collector: Annotated[str, typer.Option(help="auto, nsys or torch; auto: nsys where it and a GPU are.")] = "auto",
+    to_the_end: Annotated[
+        bool, typer.Option("--to-the-end", help="Let the program run on behind the recording; else it is ended.")
+    ] = False,
+    label: Annotated[str, typer.Option(help="What was changed; part of the store's name.")] = "",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the recordings.")] = Path("xsp-recordings"),
+    as_json: shared.AsJson = False,
+) -> None:
+    """Record a few steps of a program, say what limits them, and what changed since its last recording."""
+    from xsp_post.base.output import make_folder
+    from xsp_post.workload.recording import Recording, next_name, split_command
+    from xsp_post.workload.recording import record as recorded
+
+    if collector not in COLLECTORS:
+        raise UsageError(f"--collector {collector!r} is not one of {', '.join(COLLECTORS)}", code="collector-unknown")
+    words = split_command(program)[1]
+    name, last = next_name(output, words[1] if words[0] == "-m" else words[0], label)
+    folder, store = output / f"{name}.recording", output / f"{name}.xsp.sqlite"
+    make_folder(folder)
+    try:
+        made = recorded(program, Recording(warmup, steps, collector, to_the_end), folder)
+        _write_store(made.capture, store)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    if made.exit_code:
+        shared.say(f"The program ended with {made.exit_code} behind the recording.")
+    if made.step_before_s and made.step_within_s:
+        shared.say(
+            f"A step took {made.step_before_s * 1e3:.3g} ms before the recording (median) "
+            f"and {made.step_within_s * 1e3:.3g} ms while it was recorded."
+        )
+    _show(store, output / last if last else None, as_json)
+
+
+def _write_store(capture: Path, store: Path) -> None:
+    from xsp_post.base.progress import step
+    from xsp_post.pipeline import captures_of
+    from xsp_post.store.store import StoreWriter
+
+    with step("reading the recording …"), StoreWriter(store, force=False) as writer:
+        writer.finish(captures_of([capture]).complete())
+
+
+def _show(store: Path, last: Path | None, as_json: bool) -> None:
+    from xsp_post.reports import why as report
+
+    results = shared.results_of([store], DEFAULTS)
+    said = report.why(results)
+    change = _change(last, store) if last is not None else ""
+    if as_json:
+        shared.print_json("record", {"store": str(store), "since": str(last) if last else None,
+                                     "change": change or None, "why": report.json_of(said)})  # fmt: skip
+    else:
+        report.print_why(shared.stdout(), said)
+        if last is not None:
+            typer.echo(f"\nSince {path_text(last)}\n  {change}")
+    shared.say(f"Wrote {path_text(store)}")
+    shared.say("Next: " + shared.command("xsp-post", "open", store))
+
+
+def _change(base: Path, other: Path) -> str:
+    """The first sentence of comparing two recordings; '' where nothing can be said."""
+    from xsp_post.base.text_safety import shown
+    from xsp_post.compare import compare
+
+    sides = [shared.results_of([path], DEFAULTS) for path in (base, other)]
+    statements = compare(*sides).frame("compare_summary")["statement"]
+    return shown(str(statements.iloc[0]), 600) if len(statements) else ""

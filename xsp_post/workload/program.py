@@ -1,0 +1,137 @@
+"""`record` → trace: a program of the user, run with a profiler that listens to a few calls of its models.
+
+A process of its own: ``python -m xsp_post.workload.program SETTINGS SCRIPT|-m MODULE [ARGUMENT …]``. A *step* is an
+outermost call of any module, with what follows until the next one. After the first call of each model its layers have
+ranges; after ``warmup_count`` steps the profiler begins, ``step_count`` steps later it ends, and the program too
+unless it is to go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from xsp_post.workload.ranges import ranges
+from xsp_post.workload.recorder import profile, write_trace
+
+TRACE, SUMMARY = "trace.json.gz", "summary.json"
+
+
+class Watch:
+    """Counts the outermost calls of modules on the thread that made the first one, and records some of them."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings, self._output = settings, Path(settings["output"])
+        self._thread: int | None = None
+        self._depth = 0
+        self._begun_ns: list[int] = []  # of each step
+        self._models: set[int] = set()
+        self._ranges = ExitStack()
+        self._profiler: Any = None
+        self._is_over = False
+        hooks = torch.nn.modules.module
+        self._hooks = [
+            hooks.register_module_forward_pre_hook(self._before),
+            hooks.register_module_forward_hook(self._after, always_call=True),
+        ]
+
+    def close(self) -> None:
+        """The end of the program, or of the recording: the trace is written, no hook is left."""
+        self._finish()
+        for hook in self._hooks:
+            hook.remove()
+        self._ranges.close()
+
+    def _finish(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        ended_ns = time.perf_counter_ns()
+        if self._profiler is not None:
+            self._stop()
+        summary = {"begun_ns": [*self._begun_ns, ended_ns], "warmup_count": self._settings["warmup_count"]}
+        (self._output / SUMMARY).write_text(json.dumps(summary), encoding="utf-8")
+
+    def _before(self, module: torch.nn.Module, inputs: Any) -> None:
+        if self._thread is None:
+            self._thread = threading.get_ident()
+        if threading.get_ident() != self._thread:
+            return
+        self._depth += 1
+        if self._depth == 1:
+            self._step()
+
+    def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        if threading.get_ident() != self._thread or not self._depth:
+            return
+        self._depth -= 1
+        if self._depth == 0 and self._is_over:
+            self.close()  # not before: torch is calling the hooks of this module
+        elif self._depth == 0 and id(module) not in self._models and not _is_compiled(module):
+            self._models.add(id(module))
+            self._ranges.enter_context(ranges(module, to=self._settings["ranges"]))
+
+    def _step(self) -> None:
+        first, count = self._settings["warmup_count"], self._settings["step_count"]
+        if len(self._begun_ns) == first + count:
+            self._finish()
+            if not self._settings["to_the_end"]:
+                raise SystemExit(0)
+        if self._is_over:
+            return
+        if len(self._begun_ns) == first:
+            self._start()
+        self._begun_ns.append(time.perf_counter_ns())
+
+    def _start(self) -> None:
+        if self._settings["profiler"] == "cuda":
+            torch.cuda.synchronize()
+            torch.cuda.profiler.start()
+            self._profiler = torch.cuda.profiler
+        else:
+            self._profiler = profile("cuda" if torch.cuda.is_available() else "cpu")
+            self._profiler.start()
+
+    def _stop(self) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self._profiler.stop()
+        if self._settings["profiler"] == "torch":
+            part = self._output / "trace.json"
+            self._profiler.export_chrome_trace(str(part))
+            write_trace([part], self._output / TRACE)
+
+
+def _is_compiled(module: torch.nn.Module) -> bool:
+    return any(hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) for one in module.modules())
+
+
+def main() -> None:
+    """Run the program as Python would, watched."""
+    settings = json.loads(sys.argv[1])
+    words = sys.argv[2:]
+    watch = Watch(settings)
+    try:
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = words
+            sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+            runpy.run_path(words[0], run_name="__main__")
+    finally:
+        watch.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""`record`: a program of the user → a capture in a folder, by nsys or by torch's profiler in its own process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import xsp_post
+from xsp_post.base import children
+from xsp_post.base.errors import ToolError, UsageError
+from xsp_post.hardware import machine, tools
+from xsp_post.workload.collectors.nsys import profile_flags
+
+TRACE, SUMMARY = "trace.json.gz", "summary.json"  # what `workload.program` leaves
+_PYTHON = re.compile(r"python[\d.]*(\.exe)?$", re.I)
+_VALUED = ("-W", "-X")  # options of Python that a value follows
+_HINT = "xsp-post record -- python train.py"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is wanted: steps before and within the recording, which profiler, and whether the program goes on."""
+
+    warmup_count: int
+    step_count: int
+    collector: str  # auto, nsys, torch
+    to_the_end: bool
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The capture; the program's exit code; median seconds of a step before and within the recording, None unknown."""
+
+    capture: Path
+    exit_code: int
+    step_before_s: float | None
+    step_within_s: float | None
+
+
+def next_name(folder: Path, program: str, label: str) -> tuple[str, str]:
+    """A name for the next recording of the program, and that of the last one ('' for the first)."""
+    stem = _plain(Path(program).stem) or "program"
+    form = re.compile(rf"{re.escape(stem)}\.(\d+)(\.[\w-]+)?\.xsp\.sqlite")
+    numbered = {int(found[1]): path.name for path in _files(folder) if (found := form.fullmatch(path.name))}
+    last = max(numbered, default=0)
+    suffix = f".{_plain(label)}" if label else ""
+    return f"{stem}.{last + 1}{suffix}", numbered.get(last, "")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w-]+", "-", text).strip("-")
+
+
+def _files(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def record(words: list[str], wanted: Recording, folder: Path) -> Recorded:
+    """Run the program and record it in ``folder``, which is new. Its stdout goes to our stderr.
+
+    Raises `UsageError` for a program that cannot be recorded so, `ToolError` where nothing was recorded.
+    """
+    python, program = split_command(words)
+    profiler = _profiler(wanted.collector, bool(python))
+    settings = {
+        **asdict(wanted), "output": str(folder.resolve()), "profiler": "cuda" if profiler == "nsys" else "torch",
+        "ranges": "nvtx" if profiler == "nsys" else "torch",
+    }  # fmt: skip
+    child = [*python, "-c", children.START, "xsp_post.workload.program", json.dumps(settings), *program]
+    command = child if python else words
+    report = folder / "report.nsys-rep"
+    if profiler == "nsys":
+        tool = tools.find_nsys()
+        assert tool is not None  # `_profiler` found it
+        flags = [flag for flag in profile_flags(tool, True) if python or not flag.startswith("--capture-range")]
+        command = [str(tool.path), "profile", *flags, f"--output={report.with_suffix('')}", *command]
+    code = _run(command)
+    capture = report if profiler == "nsys" else folder / TRACE
+    if not capture.is_file():
+        raise _nothing_recorded(code, folder, wanted)
+    return Recorded(capture, code, *_step_times(folder))
+
+
+def split_command(words: list[str]) -> tuple[list[str], list[str]]:
+    """``python -u train.py --lr 1`` → the interpreter with its options, and the program; no interpreter: any program.
+
+    Raises `UsageError` for `python -c`, which has no file.
+    """
+    if words[0].endswith(".py"):
+        return [sys.executable], words
+    if not _PYTHON.search(os.path.basename(words[0])):
+        return [], words
+    at = 1
+    while at < len(words) and words[at].startswith("-") and words[at] != "-m":
+        if words[at] == "-c":
+            raise UsageError("record cannot watch python -c: write the program to a file", code="record-program")
+        at += 2 if words[at] in _VALUED else 1
+    if at + (words[at : at + 1] == ["-m"]) >= len(words):
+        raise UsageError("record needs a program behind python", code="record-program", hint=_HINT)
+    return words[:at], words[at:]
+
+
+def _profiler(collector: str, is_python: bool) -> str:
+    has_nsys = tools.find_nsys() is not None
+    if collector == "nsys" and not has_nsys:
+        raise ToolError("nsys was not found.", code="nsys-missing", hint="Use --collector torch.")
+    if collector == "auto":
+        collector = "nsys" if has_nsys and (machine.gpus() or not is_python) else "torch"
+    if collector == "torch" and not is_python:
+        raise UsageError(
+            "torch's profiler can record Python programs only, and nsys was not found",
+            code="record-program",
+            hint=f"Start the program with python: {_HINT}",
+        )
+    return collector
+
+
+def _run(command: list[str]) -> int:
+    """The exit code of the program, which has our stdin and terminal, and its stdout on our stderr."""
+    package = str(Path(xsp_post.__file__).resolve().parent.parent)
+    path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH", "")]), package])
+    environment = {**os.environ, "PYTHONPATH": path}
+    environment.setdefault("KINETO_LOG_LEVEL", "5")
+    try:
+        with subprocess.Popen(command, env=environment, stdout=2, preexec_fn=children.end_with_parent()) as process:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:  # the program has had it too
+                process.send_signal(signal.SIGTERM)
+                raise
+    except OSError as error:
+        raise ToolError(
+            f"{command[0]} could not be started: {error.strerror}.", code="record-program", hint=_HINT
+        ) from error
+
+
+def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
+    summary = _summary(folder)
+    count = max(len(summary.get("begun_ns", [])) - 1, 0)
+    if code:
+        return ToolError(f"The program ended with {code} before anything was recorded.", code="record-nothing")
+    if not count:
+        return ToolError("The program called no torch module, so nothing was recorded.", code="record-nothing")
+    return ToolError(
+        f"The program ended after {count} calls of its models; the recording begins after {wanted.warmup_count}.",
+        code="record-nothing",
+        hint="Use --warmup 0.",
+    )
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / SUMMARY).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _step_times(folder: Path) -> tuple[float | None, float | None]:
+    """Median seconds from the begin of a step to the next: before (the first left out) and within the recording."""
+    summary = _summary(folder)
+    begun = summary.get("begun_ns", [])
+    lengths = [(end - begin) / 1e9 for begin, end in pairwise(begun)]
+    first = summary.get("warmup_count", 0)
+    before, within = lengths[1:first], lengths[first:]
+    return (statistics.median(before) if before else None, statistics.median(within) if within else None)
