@@ -159,7 +159,8 @@ def test_documented_commands_exist(gen_docs):
         name = " ".join(words[:2])
         assert name in commands, f"{page}: {name} is not a command"
         options = {option for p in commands[name].params for option in [*p.opts, *p.secondary_opts]} | {"--help"}
-        for word in words[2:]:
+        ours = words[: words.index("--")] if "--" in words else words  # behind it: the user's program
+        for word in ours[2:]:
             if word.startswith("-") and not re.fullmatch(r"-\d+", word):
                 assert word.split("=")[0] in options, f"{page}: {name} has no option {word}"
         found += 1
