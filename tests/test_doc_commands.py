@@ -18,6 +18,8 @@ NEEDS = {
     "$side": "a shell with nsys and its variables",
     ".ncu-rep": "a counter report: tests/counters reads real ones",
     "tcp://": "a cluster",
+    "xsp-post record": "a program of the user: tests/workload/test_record.py",
+    "xsp-post open": "a browser: tests/commands/test_explain_and_open.py",
     "xsp-post mcp": "a client on stdin: tests/agents runs it",
     "trace.json.gz": "a PyTorch trace with memory events: tests/test_memory.py reads real ones",
     "trace.xsp.sqlite": "the same",
