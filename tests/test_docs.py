@@ -125,7 +125,7 @@ def test_every_column_has_type_meaning_and_our_units(gen_docs):
             assert not column.name.endswith("_ns") or column.dtype in ("int64", "float64"), where
 
 
-@pytest.mark.parametrize("name", ["columns.md", "messages.md", "cli.md", "paper.md"])
+@pytest.mark.parametrize("name", ["columns.md", "messages.md", "advice.md", "cli.md", "paper.md"])
 def test_generated_pages_are_up_to_date(gen_docs, name):
     text = gen_docs.PAGES[name]()
     if text is None:

@@ -78,6 +78,17 @@ def peaks_of_device(device: Mapping[str, Any], overrides: Mapping[str, Peaks] | 
     )
 
 
+def relative_rates(device: Mapping[str, Any]) -> dict[str, float]:
+    """Peaks by pipe, to be compared with one another: in flop/s, or in flop per clock where only the compute capability
+    of a row of ``devices`` is known; none of an unknown one."""
+    peaks = peaks_of_device(device)
+    if peaks is not None and peaks.flop_per_s:
+        return peaks.flop_per_s
+    name, capability = str(device.get("gpu_name") or ""), str(device.get("compute_capability") or "")
+    is_other = re.search(r"\bamd\b|instinct|radeon|intel", name, re.IGNORECASE)  # their numbers mean something else
+    return {} if is_other else dict(_without_guesses(RATES.get(capability, {}), name, capability))
+
+
 def peaks_of_ncu_attributes(
     attributes: Mapping[str, Any], overrides: Mapping[str, Peaks] | None = None
 ) -> Peaks | None:

@@ -198,24 +198,17 @@ def _idle_of(limit: Limit) -> str:
 
 
 def reach_of(one: Advice) -> str:
-    """Whether the bound of an advice is the most that it saves; where no replay bounds it, it may be less than that, if
-    the host also runs ahead."""
-    from xsp_post.tables.analyses.advice import UNBOUND
-
-    return CONCERNS if one.change in UNBOUND and one.replay_error_ratio is None else "at most"
+    """Whether the bound of an advice is the most that it saves, or only the time that it concerns."""
+    return "at most" if one.is_bound else CONCERNS
 
 
 def gain_of(one: Advice) -> str:
-    """``at most 12.3 ms, 4.5 % of the time``, and the replay's error where a replay found it. Without a replay
-    the time that a change concerns is no bound where other work moves up too."""
-    from xsp_post.tables.analyses.advice import MORE
-
+    """``at most 12.3 ms, 4.5 % of the time``, what a replay of the change saves, and the replay's error."""
     gain = f"{reach_of(one)} {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of {one.bound_of}"
-    if one.bound_source == MORE:
-        return f"{gain} (what it saves in all: xsp-post what-if --change {one.change})"
-    if one.replay_error_ratio is not None:
-        gain += f" (replayed; replay error {format_ratio_percent(one.replay_error_ratio)})"
-    return gain
+    if one.replay_error_ratio is None:
+        return gain
+    estimate = f"estimate {format_ns(one.estimate_ns)}; " if one.estimate_ns >= 0 else ""
+    return f"{gain} (replayed; {estimate}replay error {format_ratio_percent(one.replay_error_ratio)})"
 
 
 def _pieces(count: int) -> str:

@@ -1,18 +1,43 @@
-"""Results and limit → what advice stands on beside windows and causes: PyTorch, attention, copies, what came before."""
+"""Results and limit → what advice stands on: platforms, kernels, copies, causes and the ranges around them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.hardware.gpus import relative_rates
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.names.attention import unfused_attention
-from xsp_post.names.platforms import PYTHON, PYTORCH
+from xsp_post.names.families import families
+from xsp_post.names.patterns import found_in
+from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
 from xsp_post.replay.tables import MOST_OPERATIONS
-from xsp_post.tables.analyses.limits import Limit
+from xsp_post.tables.analyses.limits import NOT_RECORDED, Limit, in_scope
+from xsp_post.tables.analyses.remedies import words_for
+
+# Nobody moves the code of these ranges.
+_FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParallel|^(?:nn\.Module: |Optimizer\.|FSDP::)"
+_FRAMEWORK += "|^ProfilerStep"
+NOTHING: Mapping[str, str] = {}
+_MOST_OF_VALUES = 4096  # bytes
+_STREAM = ["capture_id", "process_id", "device_id", "stream_id"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A remedy whose needs a recording shows. ``words`` are those of its texts."""
+
+    code: str
+    spent_ns: float  # the time that it concerns
+    evidence: str
+    words: dict[str, str]
+    factors: pd.Series | None = None  # start of a kernel → the part of its time that stays, in the ideal
+    whole_ns: int = 0  # what its share is of, where that is not the limit's time,
+    whole: str = ""  # in words
+    is_open: bool = False  # other work, too, moves up: the time that it concerns is no bound
 
 
 def platforms_of(results: Results, captures: Sequence[int]) -> frozenset[str]:
@@ -21,83 +46,140 @@ def platforms_of(results: Results, captures: Sequence[int]) -> frozenset[str]:
     return frozenset(shown.loc[shown["capture_id"].isin(list(captures)), "platform"].astype(str))
 
 
-def is_torch(results: Results, limit: Limit) -> bool:
-    """Whether PyTorch is called from Python: its names for what is advised are of use."""
-    return {PYTORCH, PYTHON} <= platforms_of(results, limit.captures)
+class Situation:
+    """What a limit speaks of, in tables; each is read when a rule asks for it."""
 
+    def __init__(self, results: Results, limit: Limit) -> None:
+        self.results, self.limit = results, limit
+        self.platforms = platforms_of(results, limit.captures)
+        self.words = words_for(self.platforms)
+        self.is_torch = {PYTORCH, PYTHON} <= self.platforms
+        self.is_compiled = bool(self.platforms & {COMPILED, "JAX", "TensorRT"})
 
-def sums_gradients(results: Results, limit: Limit) -> bool:
-    """Whether collectives sum over ranks, as they do with gradients."""
-    return _says(results, limit, "kernels", "name", "(?i)all_?reduce|reduce_?scatter")
+    def found(
+        self, code: str, spent_ns: float, evidence: str, *, words: Mapping[str, str] = NOTHING,
+        factors: pd.Series | None = None, whole_ns: int = 0, whole: str = "", is_open: bool = False,
+    ) -> list[Found]:  # fmt: skip
+        """The remedy, where it concerns any time; with its words and those of the platforms."""
+        known = {**self.words, **words}
+        return [Found(code, spent_ns, evidence, known, factors, whole_ns, whole, is_open)] if spent_ns > 0 else []
 
+    def window(self, column: str) -> int:
+        """A sum of `device_windows`."""
+        return int(self.limit.window.get(column, 0))
 
-def _says(results: Results, limit: Limit, table: str, column: str, pattern: str) -> bool:
-    """Whether any text of a column has a pattern."""
-    rows = frame_or_empty(results, table, ["capture_id", column])
-    names = rows.loc[rows["capture_id"].isin(limit.captures), column]
-    return bool(pd.Series(names.unique()).astype(str).str.contains(pattern, regex=True).any())
+    @cached_property
+    def causes(self) -> pd.DataFrame:
+        """The idle time of the limit's scope whose cause is known."""
+        causes = in_scope(self.results, self.limit)
+        return causes[causes["detail"].ne(NOT_RECORDED) & causes["cause"].ne("unknown")].astype(
+            {"cause": str, "call_name": str, "detail": str, "owner": str}
+        )
 
+    def waited(self, *names: str) -> pd.DataFrame:
+        """Rows of these causes."""
+        return self.causes[self.causes["cause"].isin(names)]
 
-def attention(results: Results, limit: Limit) -> tuple[int, int]:
-    """How often attention ran as kernels of its own between two matrix products, and their time in the limit's
-    scope, ns."""
-    if int(limit.window["kernel_count"]) > MOST_OPERATIONS or "kernels" not in results.tables():
-        return 0, 0
-    keys = ["capture_id", "process_id", "device_id", "stream_id"]
-    rows = results.frame("kernels", [*keys, "iteration_index", "name", "start_ns", "end_ns"])
-    rows = rows[_in_scope(results, limit, rows)]
-    stream = rows.groupby(keys, sort=False, dropna=False).ngroup().to_numpy()
-    mask, count = unfused_attention(rows["name"], stream, rows["start_ns"].to_numpy())
-    return count, int((rows["end_ns"] - rows["start_ns"]).to_numpy()[mask].sum())
+    @cached_property
+    def _paths(self) -> tuple[np.ndarray, list[str], np.ndarray]:
+        columns = ["capture_id", "path_id", "parent_path_id", "name"]
+        paths = frame_or_empty(self.results, "paths", columns)
+        paths = paths[paths["capture_id"].isin(self.limit.captures[:1])].sort_values("path_id")
+        numbers = paths["path_id"].to_numpy(np.int64)
+        parent = np.searchsorted(numbers, paths["parent_path_id"].fillna(-1).to_numpy(np.int64))
+        parent[paths["parent_path_id"].isna().to_numpy()] = -1
+        return numbers, paths["name"].astype(str).tolist(), parent
 
+    def inside(self, pattern: str) -> pd.DataFrame:
+        """Rows of `causes` that lie in a range of this name, or in a range inside it."""
+        numbers, names, parent = self._paths
+        if len(self.limit.captures) != 1 or not names:
+            return self.causes.iloc[:0]
+        hit, before = found_in(names, pattern), np.zeros(len(names), bool)
+        while (hit != before).any():  # as often as ranges nest
+            before = hit
+            hit = hit | (hit[parent] & (parent >= 0))
+        return self.causes[self.causes["path_id"].isin(numbers[hit]).to_numpy(bool)]
 
-def _in_scope(results: Results, limit: Limit, rows: pd.DataFrame) -> np.ndarray:
-    """Which operations belong to what a limit speaks of; bool."""
-    iterations = frame_or_empty(results, "iterations", ["capture_id", "iteration_index", "is_warmup"])
-    index = rows["iteration_index"].fillna(-1).to_numpy(np.int64)
-    mine = rows["capture_id"].isin(limit.captures).to_numpy()
-    if limit.scope == "outside":
-        return mine & (index < 0)
-    chosen = iterations[iterations["is_warmup"].astype(bool).eq(limit.scope == "warm-up")]
-    wanted = pd.MultiIndex.from_frame(chosen[["capture_id", "iteration_index"]])
-    return mine & (index >= 0) & pd.MultiIndex.from_arrays([rows["capture_id"], index]).isin(wanted)
+    def is_framework(self, rows: pd.DataFrame) -> np.ndarray:
+        """Which rows of `causes` lie in ranges of a framework, in inferred ones or in none but the execution: there is
+        no place whose code could move."""
+        paths = frame_or_empty(self.results, "paths", ["name", "level", "is_inferred"])
+        is_none = paths["is_inferred"].fillna(False).astype(bool) | paths["level"].eq("MODEL")
+        names = paths.loc[is_none, "name"].astype(str)
+        return rows["owner"].str.contains(_FRAMEWORK).to_numpy() | rows["owner"].isin(names).to_numpy()
 
+    @cached_property
+    def execution_count(self) -> int:
+        """Executions of the scope; 1 where none is known."""
+        return max(self.kernels["iteration_index"].nunique(), 1)
 
-def copy_shares(results: Results, limit: Limit) -> tuple[float, float]:
-    """Share of the copies' time in copies that stay on the device; and of the others' time, that of pinned memory."""
-    columns = ["capture_id", "iteration_index", "kind", "direction", "memory_kind", "start_ns", "end_ns"]
-    rows = frame_or_empty(results, "memory_operations", columns)
-    rows = rows[_in_scope(results, limit, rows) & rows["kind"].astype(str).eq("memcpy").to_numpy()]
-    time = (rows["end_ns"] - rows["start_ns"]).to_numpy()
-    inside = rows["direction"].astype(str).eq("device to device").to_numpy()
-    pinned = ~inside & rows["memory_kind"].astype(str).eq("pinned").to_numpy()
-    return float(time[inside].sum() / max(time.sum(), 1)), float(time[pinned].sum() / max(time[~inside].sum(), 1))
+    @cached_property
+    def kernels(self) -> pd.DataFrame:
+        """The kernels of the scope by stream and start, their families, and which are nodes of graphs; none of a large
+        recording."""
+        columns = [*_STREAM, "iteration_index", "name", "start_ns", "end_ns", "graph_node_id", "correlation_id"]
+        columns += ["launch_start_ns", *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")]
+        if self.window("kernel_count") > MOST_OPERATIONS or "kernels" not in self.results.tables():
+            return pd.DataFrame({name: [] for name in (*columns, "duration_ns", "family", "stream", "is_node")})
+        rows = self.results.frame("kernels", columns)
+        rows = rows[self._in_scope(rows)].sort_values([*_STREAM, "start_ns"], kind="stable", ignore_index=True)
+        codes, names = pd.factorize(rows["name"])
+        family = families(names.astype(str).tolist()) if len(names) else np.zeros(0, object)
+        stream = rows.groupby(_STREAM, sort=False, dropna=False).ngroup()
+        # nodes of a graph have a number, or one launch for several kernels
+        launch = [rows[name] for name in ("capture_id", "process_id", "correlation_id")]
+        several = rows.groupby(launch, sort=False)["start_ns"].transform("size").gt(1)
+        is_node = rows["graph_node_id"].fillna(0).gt(0) | (several & rows["correlation_id"].notna())
+        duration = rows["end_ns"] - rows["start_ns"]
+        return rows.assign(duration_ns=duration, family=family[codes], stream=stream, is_node=is_node)
 
+    def _in_scope(self, rows: pd.DataFrame) -> np.ndarray:
+        """Which operations belong to what the limit speaks of; bool."""
+        iterations = frame_or_empty(self.results, "iterations", ["capture_id", "iteration_index", "is_warmup"])
+        index = rows["iteration_index"].fillna(-1).to_numpy(np.int64)
+        mine = rows["capture_id"].isin(self.limit.captures).to_numpy()
+        if self.limit.scope == "outside":
+            return mine & (index < 0)
+        chosen = iterations[iterations["is_warmup"].astype(bool).eq(self.limit.scope == "warm-up")]
+        wanted = pd.MultiIndex.from_frame(chosen[["capture_id", "iteration_index"]])
+        return mine & (index >= 0) & pd.MultiIndex.from_arrays([rows["capture_id"], index]).isin(wanted)
 
-@dataclass(frozen=True)
-class Copies:
-    """Copies of one direction and kind of memory: how many, how long, how much."""
+    @cached_property
+    def copies(self) -> pd.DataFrame:
+        """The copies of the scope: no memsets; ``is_migration``: pages of unified memory; ``is_small``: a
+        few values."""
+        columns = ["capture_id", "iteration_index", "kind", "direction", "memory_kind", "start_ns", "end_ns", "bytes"]
+        rows = frame_or_empty(self.results, "memory_operations", columns)
+        rows = rows[self._in_scope(rows) & rows["kind"].astype(str).eq("memcpy").to_numpy()]
+        rows = rows.astype({"direction": str, "memory_kind": str})
+        return rows.assign(
+            duration_ns=rows["end_ns"] - rows["start_ns"],
+            is_migration=rows["direction"].str.contains("unified", regex=False),
+            is_small=rows["bytes"].le(_MOST_OF_VALUES) & rows["direction"].isin(["device to host", "host to device"]),
+        )
 
-    count: int
-    time_ns: int
-    bytes: int
-    direction: str
-    memory_kind: str
+    @cached_property
+    def waits(self) -> int:
+        """Host calls that waited for the device between two launches of the scope."""
+        waits = frame_or_empty(self.results, "dependencies", ["capture_id", "kind", "start_ns"])
+        kernels = self.kernels
+        if not len(kernels):
+            return 0
+        low, high = kernels["launch_start_ns"].min(), kernels["launch_start_ns"].max()
+        mine = waits["capture_id"].isin(self.limit.captures) & waits["kind"].astype(str).ne("event_order")
+        return int((mine & waits["start_ns"].between(low, high)).sum())
 
+    @cached_property
+    def device(self) -> dict[str, object]:
+        """The row of `devices` that did most work."""
+        rows = frame_or_empty(self.results, "devices")
+        rows = rows[rows["capture_id"].isin(self.limit.captures)].sort_values("device_ns", ascending=False)
+        return {str(k): v for k, v in rows.iloc[0].to_dict().items()} if len(rows) else {}
 
-def copies_before(results: Results, limit: Limit) -> Copies | None:
-    """The copies before the first execution, of the direction with most time; None without any."""
-    columns = ["capture_id", "kind", "direction", "memory_kind", "start_ns", "end_ns", "bytes"]
-    rows = frame_or_empty(results, "memory_operations", columns)
-    iterations = frame_or_empty(results, "iterations", ["capture_id", "start_ns"])
-    first = iterations.groupby("capture_id")["start_ns"].min()
-    early = rows["end_ns"].to_numpy() <= rows["capture_id"].map(first).fillna(-1).to_numpy()
-    rows = rows[early & rows["kind"].astype(str).eq("memcpy") & rows["capture_id"].isin(limit.captures)]
-    if rows.empty:
-        return None
-    rows = rows.assign(time_ns=rows["end_ns"] - rows["start_ns"], count=1)
-    rows = rows.astype({"direction": str, "memory_kind": str})
-    summed = rows.groupby(["direction", "memory_kind"])[["time_ns", "bytes", "count"]].sum()
-    top = summed.sort_values("time_ns").reset_index().iloc[-1]
-    return Copies(int(top["count"]), int(top["time_ns"]), int(top["bytes"]), str(top["direction"]),
-                  str(top["memory_kind"]))  # fmt: skip
+    @cached_property
+    def rates(self) -> dict[str, float]:
+        """The peaks of that device against one another; none of several products, or of an unknown one."""
+        name = self.limit.gpu_name
+        known = self.device if self.device.get("gpu_name") == name else {"gpu_name": name}
+        return {} if " + " in name else relative_rates(known)

@@ -1,0 +1,226 @@
+"""Idle causes of a limit → the remedies that spare the host, its launches and its waiting (`RULES`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pandas as pd
+
+from xsp_post.model.results import frame_or_empty
+from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
+from xsp_post.replay.calls import LONG_HOST_NS
+from xsp_post.tables.analyses.advice_evidence import Found, Situation
+from xsp_post.tables.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, lead_in
+
+LEAST_LAUNCHES = 20  # between two waits: fewer are not worth a graph
+MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
+LEAST_BEFORE_RATIO = 0.1  # of what came before the first device work or the first execution
+SHORT_KERNEL_NS = 20_000
+LEAST_READS, MANY_RATIO = 50, 0.2  # results that the host reads in one execution, and waiting, that make a host loop
+LOADER = r"DataLoader"
+OPTIMISER = r"^Optimizer\.(?:step|zero_grad)"
+READS = r"aten::(?:item|_local_scalar_dense|is_nonzero)$"
+_FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
+# What a graph takes in: it has no host code between its kernels.
+_BETWEEN_LAUNCHES = ("host_code", "os_call", "descheduled")
+_RECORDING = "all that was recorded"
+_WITH_LEAD_IN = "the time with what came before the first device work"
+
+
+def _loader(situation: Situation) -> list[Found]:
+    rows = situation.inside(LOADER)
+    if not situation.is_torch or rows.empty:
+        return []
+    has_workers = situation.causes["owner"].str.contains("MultiProcessing", regex=False).any()
+    workers = "more of them, or a larger prefetch_factor" if has_workers else "num_workers=4 or more"
+    spent = _sum(rows)
+    said = f"The device waited {format_ns(spent)} inside the DataLoader, operators inside it included."
+    return situation.found("num-workers", spent, said, words={"workers": workers})
+
+
+def _optimiser(situation: Situation) -> list[Found]:
+    columns = ["capture_id", "name", "call_count", "kernel_count", "kernel_ns"]
+    paths = frame_or_empty(situation.results, "paths", columns)
+    paths = paths[paths["capture_id"].isin(situation.limit.captures) & paths["name"].astype(str).str.match(OPTIMISER)]
+    each = paths["kernel_count"].sum() / max(paths["call_count"].sum(), 1)
+    is_fused = situation.kernels["name"].astype(str).str.contains(_FUSED).any()
+    if not situation.is_torch or each < LEAST_LAUNCHES or is_fused:
+        return []
+    spent = _sum(situation.inside(OPTIMISER))
+    said = f"{each:,.0f} kernels for each step of the optimiser; the device waited {format_ns(spent)} inside it."
+    return situation.found(
+        "fused-optimiser", spent + min(int(paths["kernel_ns"].sum()), situation.window("kernel_ns")), said
+    )
+
+
+def _sum(rows: pd.DataFrame) -> int:
+    return int(rows["idle_ns"].sum())
+
+
+def _launches(situation: Situation) -> list[Found]:
+    """Graphs, more work at once, or one batch for a loop whose host decides after every few kernels."""
+    limit, rows = situation.limit, situation.kernels
+    count = situation.window("kernel_count")
+    if not count:
+        return []
+    mean, found = situation.window("kernel_ns") / count, []
+    mine = situation.waited("launch_call", "launch_latency")
+    of_graph = mine["call_name"].str.contains("GraphLaunch", regex=False)
+    spent = _sum(mine[of_graph])
+    found += situation.found("graph-launch", spent, f"The device waited {format_ns(spent)} while graphs were launched.")
+    mine = mine[~of_graph & mine["detail"].ne(FIRST_LAUNCH)]
+    in_graphs = float(rows["is_node"].mean()) if len(rows) else 0.0
+    breaks = situation.waits + int(situation.waited("allocation")["piece_count"].sum())
+    between = (1 - in_graphs) * count / max(breaks, situation.execution_count)
+    host = situation.waited(*_BETWEEN_LAUNCHES)
+    # long code in ranges of the program itself has to run, too
+    own = host["owner"].ne("") & (host["longest_ns"] >= LONG_HOST_NS) & ~situation.is_framework(host)
+    host = host[~own & ~host.index.isin(situation.inside(LOADER).index)]
+    known = _sum(situation.causes) - _sum(situation.waited("profiler_overhead"))
+    can = limit.is_gpu and not situation.platforms & {"MTIA", "JAX", "TensorRT"}
+    if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_LAUNCHES:
+        said = (f"The device waited {format_ns(_sum(mine))} for launches and {format_ns(_sum(host))} for host code "
+                f"between them; {format_count(count)} kernels of {format_ns(mean)} on average.")  # fmt: skip
+        found += situation.found("cuda-graphs", _sum(mine) + _sum(host), said)
+    short = float((rows["duration_ns"] < SHORT_KERNEL_NS).mean()) if len(rows) else 0.0
+    values = situation.copies["is_small"] & situation.copies["direction"].eq("device to host")
+    reads = int(values.sum()) / situation.execution_count
+    if reads >= LEAST_READS and between < LEAST_LAUNCHES and short > 0.5 and known > MANY_RATIO * limit.window_ns:
+        said = (f"{format_count(count)} kernels, {format_ratio_percent(short)} of them under "
+                f"{format_ns(SHORT_KERNEL_NS)}; the device waited {format_ns(known)}.")  # fmt: skip
+        found += situation.found("batch-host-loop", known, said, words={"count": format_count(round(reads))})
+    if mean < SHORT_KERNEL_NS and limit.busy_ns < 0.5 * limit.window_ns and count >= LEAST_LAUNCHES:
+        said = (f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device "
+                f"is busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.")  # fmt: skip
+        found += situation.found("larger-batch", known, said)
+    return found
+
+
+def _reads(situation: Situation) -> list[Found]:
+    """Single values that the host reads inside the step, and other waits for the device."""
+    rows = situation.waited("synchronization")
+    reads = situation.inside(READS)
+    reads = reads[reads["cause"].isin(["synchronization", "copy_call"])]
+    found = []
+    if situation.is_torch and (count := int(reads["piece_count"].sum())) >= 2:
+        said = f"The device waited {format_ns(_sum(reads))} in {format_count(count)} reads."
+        found = situation.found("item-in-step", _sum(reads), said, is_open=True)
+    rows = rows[~rows.index.isin(reads.index)]
+    return found + [replace(one, is_open=True) for one in _place_of(situation, "remove-synchronization", rows)]
+
+
+def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str) -> list[Found]:
+    """One remedy for all rows; its text names the range that holds most of them, and how much."""
+    if rows.empty:
+        return []
+    owned = rows.groupby("owner", sort=False)["idle_ns"].sum()
+    spent, owner, calls = int(owned.sum()), str(owned.idxmax()), rows.groupby("call_name", sort=False)["idle_ns"].sum()
+    place = f"in {owner}" if owner else ""
+    if owner and len(owned) > 1:
+        place += f" and {format_count(len(owned) - 1)} more"
+    said = f"The device waited {format_ns(spent)} {_pieces(rows)}"
+    said += f", {format_ns(int(owned.max()))} of it in {owner}." if owner and len(owned) > 1 else "."
+    call = str(calls.idxmax()) or "the call"
+    return situation.found(code, spent, said, words={"place": place, "call": call} | words)
+
+
+def _pieces(rows: pd.DataFrame) -> str:
+    """``in 3 pieces, the longest 11.5 ms``."""
+    count = int(rows["piece_count"].sum())
+    longest = f"the longest {format_ns(int(rows['longest_ns'].max()))}"
+    return f"in {format_count(count)} pieces, {longest}" if count > 1 else "in one piece"
+
+
+def _host(situation: Situation) -> list[Found]:
+    """What the host did while the device had nothing to do, cause by cause."""
+    waited, loader = situation.waited, situation.inside(LOADER).index
+    allocations = waited("allocation")
+    count = int(allocations["piece_count"].sum())
+    found = _place_of(situation, "allocate-once", allocations, count=format_count(count)) if count > 1 else []
+    for code, cause in (("streams", "queued"), ("load-once", "module_load"), ("host-blocked", "os_call"),
+                        ("sleeps", "sleep"), ("processor", "descheduled")):  # fmt: skip
+        found += _place_of(situation, code, waited(cause))
+    threads = waited("thread_wait")
+    named = threads[threads["detail"].ne("")]
+    if len(named):
+        other = str(named.groupby("detail", sort=False)["idle_ns"].sum().idxmax())
+        found += _place_of(situation, "waits-for-thread", named, other=other)
+    rows = waited("host_code")
+    # short stretches between launches are the business of graphs; what is in no range and no frame has no place
+    rows = rows[(rows["longest_ns"] >= LONG_HOST_NS) & ~rows.index.isin(loader)]
+    rows = rows[(rows["owner"].ne("") | rows["call_name"].ne("")) & ~situation.is_framework(rows)]
+    if len(rows):
+        owner = str(rows.groupby("owner", sort=False)["idle_ns"].sum().idxmax())
+        mine = rows[rows["owner"].eq(owner)]
+        call = str(mine.sort_values("idle_ns", ascending=False)["call_name"].iloc[0])
+        found += _place_of(situation, "host-code", mine, call=f" ({call})" if call else "")
+    return found
+
+
+def _profiler(situation: Situation) -> list[Found]:
+    spent = _sum(situation.waited("profiler_overhead"))
+    columns = ["capture_id", "collector"]
+    captures = frame_or_empty(situation.results, "captures", columns)
+    is_nsys = captures.loc[captures["capture_id"].isin(situation.limit.captures), "collector"].eq("nsys").all()
+    how = ": nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none" if is_nsys else ": no stacks, shapes or memory"
+    said = f"The profiler itself made the device wait {format_ns(spent)}."
+    return situation.found("record-less", spent, said, words={"recording": how})
+
+
+def _first_launches(situation: Situation) -> list[Found]:
+    """Loading of code, before the first device work too."""
+    mine = situation.causes[situation.causes["detail"].eq(FIRST_LAUNCH)]
+    before, row = lead_in(situation.results, situation.limit)
+    early = row.idle_ns if row is not None and row.detail == FIRST_LAUNCH else 0
+    count, spent = int(mine["piece_count"].sum()) + bool(early), _sum(mine) + early
+    said = "A first launch loaded the code of its kernel" if count == 1 else (
+        f"{format_count(count)} first launches loaded the code of their kernels")  # fmt: skip
+    said += f": {format_ns(spent)}" + (f", {format_ns(early)} of it before the first device work." if early else ".")
+    whole = situation.limit.window_ns + before if early else 0
+    return situation.found("warm-up", spent, said, whole_ns=whole, whole=_WITH_LEAD_IN if early else "")
+
+
+def _before_device_work(situation: Situation) -> list[Found]:
+    """What the first execution did before its device had work: part of its latency, not of the limit's time."""
+    time, row = lead_in(situation.results, situation.limit)
+    whole = situation.limit.window_ns + time
+    if row is None or GROUP_OF_CAUSE.get(row.cause) != HOST or row.idle_ns < LEAST_BEFORE_RATIO * whole:
+        return []
+    if row.detail == FIRST_LAUNCH or not (row.owner or row.call_name):
+        return []
+    said = f"The first execution began {format_ns(time)} before its first device work."
+    words = {"place": row.call_name or row.owner, "time": format_ns(row.idle_ns)}
+    return situation.found("prepare-ahead", row.idle_ns, said, whole_ns=whole, whole=_WITH_LEAD_IN, words=words)
+
+
+def _before_executions(situation: Situation) -> list[Found]:
+    """Copies before the first execution: of weights, as a rule."""
+    limit, results = situation.limit, situation.results
+    columns = ["capture_id", "kind", "direction", "memory_kind", "start_ns", "end_ns", "bytes"]
+    rows = frame_or_empty(results, "memory_operations", columns)
+    iterations = frame_or_empty(results, "iterations", ["capture_id", "start_ns"])
+    first = iterations.groupby("capture_id")["start_ns"].min()
+    early = rows["end_ns"].to_numpy() <= rows["capture_id"].map(first).fillna(-1).to_numpy()
+    rows = rows[early & rows["kind"].astype(str).eq("memcpy") & rows["capture_id"].isin(limit.captures)]
+    windows = frame_or_empty(results, "device_windows", ["capture_id", "window_ns"])
+    recorded = int(windows.loc[windows["capture_id"].isin(limit.captures), "window_ns"].sum())
+    if limit.scope != "execution" or rows.empty:
+        return []
+    rows = rows.assign(time_ns=rows["end_ns"] - rows["start_ns"], count=1)
+    rows = rows.astype({"direction": str, "memory_kind": str})
+    summed = rows.groupby(["direction", "memory_kind"])[["time_ns", "bytes", "count"]].sum()
+    top = summed.sort_values("time_ns").reset_index().iloc[-1]
+    time, kind = int(top["time_ns"]), str(top["memory_kind"])
+    if time < LEAST_BEFORE_RATIO * recorded:
+        return []
+    rate = format_bytes_per_s(int(top["bytes"]) / max(time / 1e9, 1e-9))
+    said = (f"Before the first execution {format_count(int(top['count']))} copies {top['direction']} took "
+            f"{format_ns(time)}: {format_bytes(int(top['bytes']))} at {rate}{f', {kind} memory' if kind else ''}."
+            )  # fmt: skip
+    pinned = f" from pinned memory ({situation.words['pinned']})" if kind == "pageable" else ""
+    return situation.found("copy-once", time, said, whole_ns=recorded, whole=_RECORDING, words={"source": pinned})
+
+
+RULES = (
+    _loader, _optimiser, _launches, _reads, _host, _profiler, _first_launches, _before_device_work, _before_executions,
+)  # fmt: skip

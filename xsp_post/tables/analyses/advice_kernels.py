@@ -1,0 +1,213 @@
+"""Kernels, copies and collectives of a limit → the remedies that spare them (`RULES`)."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.model.results import frame_or_empty
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.names.attention import unfused_attention
+from xsp_post.names.families import BROAD
+from xsp_post.names.number_types import without_tensor_cores
+from xsp_post.tables.analyses.advice_evidence import Found, Situation
+
+LEAST_MATRIX_RATIO = 0.05  # of the kernel time in products without tensor cores
+LEAST_SHAPE_RATIO = 0.1  # of the kernel time that full blocks on all multiprocessors would save
+LEAST_ATTENTIONS = 4  # as in a model of several layers
+# What a compiler fuses with its neighbours.
+_FUSABLE = {
+    family for family, broad in BROAD.items() if broad in ("elementwise", "normalisation", "softmax", "reduction")
+}
+_WARP, _WARPS_OF_FULL = 32, 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
+_LIBRARY = (
+    r"(?i)\b(?:at|c10|cub|thrust|rocprim|flash|vllm)::|^(?:void )?(?:ampere|volta|turing|sm\d+|nvjet|triton|Cijk)_|"
+    r"cutlass|cublas|cudnn|cask|nccl|splitK|multi_tensor|gemmk1|dot_kernel|xmma|trsm|flashinfer|trtllm|tensorrt|marlin|"
+    r"deep_?gemm"
+)
+
+
+def _tensor_cores(situation: Situation) -> list[Found]:
+    """Tensor cores for single-precision products that do without."""
+    rates, spent, kernel = situation.rates, situation.window("simt_matrix_ns"), situation.window("kernel_ns")
+    slow = rates.get("fp32", 0.0)
+    fast = {pipe: rates[f"{pipe}_tensor"] for pipe in ("tf32", "bf16", "fp16") if rates.get(f"{pipe}_tensor", 0) > slow}
+    if spent < LEAST_MATRIX_RATIO * kernel or not slow or not fast:
+        return []
+    digits = {"tf32": "TF32 keeps 10 bits of the mantissa", "bf16": "BF16 keeps 7 bits of it",
+              "fp16": "FP16 keeps 10 bits of it and ends at 65,504"}  # fmt: skip
+    half = next((pipe for pipe in ("bf16", "fp16") if pipe in fast), "")
+    shown = [pipe for pipe in ("tf32", half) if pipe in fast]
+    ratio, best = slow / fast[shown[0]], slow / max(fast[pipe] for pipe in shown)
+    words = {"tf32": f"allow TF32 ({situation.words['tf32']})", "bf16": "use BF16", "fp16": "use FP16"}
+    top = str(situation.limit.window.get("top_kernel", ""))
+    heaviest = f" (heaviest: {top[:60]})" if without_tensor_cores([top])[0] else ""
+    rows = situation.kernels
+    is_slow = without_tensor_cores(rows["name"].astype(str).tolist()) & rows["family"].isin(["gemm", "convolution"])
+    others = 0.5 if half else 1.0  # 16 bits are half of the bytes, too
+    return situation.found(
+        "tensor-cores", spent * (1 - best) + (kernel - spent) * (1 - others),
+        f"{format_ratio_percent(spent / max(kernel, 1))} of the kernel time is in matrix products without tensor "
+        f"cores{heaviest}, on a GPU whose tensor cores are up to {1 / best:.0f} times as fast.",
+        words={"allow": ", or ".join(words[pipe] for pipe in shown), "ratio": f"{ratio:.3g}",
+               "digits": ", ".join(digits[pipe] for pipe in shown)},
+        factors=_by_start(rows, np.where(is_slow, best, others)),
+    )  # fmt: skip
+
+
+def _by_start(rows: pd.DataFrame, factors: np.ndarray) -> pd.Series | None:
+    """Factors by the start of their kernels, ascending; None without kernels."""
+    return pd.Series(factors, index=rows["start_ns"].to_numpy()).sort_index() if len(rows) else None
+
+
+def _goes(situation: Situation, code: str, evidence: str, stays: np.ndarray, **words: str) -> list[Found]:
+    """A remedy that spares kernels: ``stays`` is the part of each one's time that is left in the ideal."""
+    rows = situation.kernels
+    spent = float((rows["duration_ns"].to_numpy() * (1 - stays)).sum())
+    return situation.found(code, spent, evidence, factors=_by_start(rows, stays), words=words)
+
+
+def _attention(situation: Situation) -> list[Found]:
+    """One kernel for attention that runs as two products with a softmax between them."""
+    rows = situation.kernels
+    if not len(rows) or rows["family"].eq("attention").any():
+        return []
+    between, count = unfused_attention(rows["name"], rows["stream"].to_numpy(), rows["start_ns"].to_numpy())
+    if count < LEAST_ATTENTIONS:
+        return []
+    beside = between | np.append(between[1:], False) | np.append(False, between[:-1])  # and the products
+    spent = int(rows["duration_ns"].to_numpy()[between].sum())
+    said = (f"{format_count(count)} times softmax, scaling, masks and copies run as kernels of their own between two "
+            f"matrix products: {format_ns(spent)}.")  # fmt: skip
+    return _goes(situation, "fuse-attention", said, np.where(beside, 0.0, 1.0))
+
+
+def _elementwise(situation: Situation) -> list[Found]:
+    """Chains of neighbours that a compiler would make one kernel."""
+    rows = situation.kernels
+    if situation.is_compiled or not len(rows):
+        return []
+    can, stream = rows["family"].isin(_FUSABLE).to_numpy(), rows["stream"].to_numpy()
+    time, graph = rows["duration_ns"].to_numpy(), rows["is_node"].to_numpy(bool)
+    joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1]) & ~(graph[1:] & graph[:-1])
+    chain = np.cumsum(np.append(True, ~joined))
+    longest = pd.Series(time).groupby(chain).transform("max").to_numpy()
+    long = pd.Series(can).groupby(chain).transform("sum").to_numpy() > 1
+    # of each chain the time of its longest kernel stays, spread over all
+    total = pd.Series(time).groupby(chain).transform("sum").to_numpy()
+    stays = np.where(long, longest / np.maximum(total, 1), 1.0)
+    count = int(pd.Series(chain[long]).nunique())
+    said = (f"{format_count(int(long.sum()))} elementwise kernels, normalisations and reductions follow one another in "
+            f"{format_count(count)} chains: {format_ns(int(time[long].sum()))}.")  # fmt: skip
+    return _goes(situation, "fuse-elementwise", said, stays)
+
+
+def _layouts(situation: Situation) -> list[Found]:
+    spent = situation.window("layout_ns")
+    said = f"{format_ns(spent)} of the kernel time only change the layout of images (nchwToNhwc and the like)."
+    return situation.found("layout", spent, said)
+
+
+def _launch_shape(situation: Situation) -> list[Found]:
+    """Kernels of the program itself that leave most of the GPU without work."""
+    rows = situation.kernels
+    if not len(rows) or not situation.limit.is_gpu:
+        return []
+    threads, blocks = (rows[[f"{what}_{axis}" for axis in "xyz"]].prod(axis=1).to_numpy() for what in ("block", "grid"))
+    count = pd.to_numeric(pd.Series([situation.device.get("sm_count")]), errors="coerce").fillna(1)
+    multiprocessors = float(count.iloc[0])
+    warps = np.ceil(threads / _WARP)
+    stays = np.minimum(threads / _WARP, 1) * np.minimum(warps / _WARPS_OF_FULL, 1)
+    stays = np.where(threads < _WARP, stays, 1.0) * np.minimum(blocks / max(multiprocessors, 1), 1)
+    own = ~rows["name"].astype(str).str.contains(_LIBRARY).to_numpy()
+    own &= ~rows["family"].isin(["communication", "waiting"]).to_numpy() & (threads > 0) & (blocks > 0)
+    stays = np.where(own, stays, 1.0)
+    spent = pd.Series(rows["duration_ns"].to_numpy() * (1 - stays)).groupby(rows["name"].astype(str).to_numpy()).sum()
+    if not len(spent) or not spent.sum() >= LEAST_SHAPE_RATIO * rows["duration_ns"].sum():
+        return []
+    name = str(spent.idxmax())
+    at = int(np.flatnonzero(rows["name"].astype(str).eq(name).to_numpy() & (stays < 1))[0])
+    shape = [] if threads[at] >= _WARP else [f"{_WARP} or more a block"]
+    shape += [f"at least {multiprocessors:.0f} blocks"] if blocks[at] < multiprocessors else []
+    grid, block = ("×".join(str(int(rows[f"{what}_{axis}"].iloc[at])) for axis in "xyz") for what in ("grid", "block"))
+    said = (
+        f"It runs with {grid} blocks of {block} threads: {format_ns(int(rows['duration_ns'][stays < 1].sum()))} in all."
+    )
+    kernel = re.sub(r"[<(].*", "", name.removeprefix("void "))[:60]
+    return _goes(situation, "launch-shape", said, stays, kernel=kernel, shape=" and ".join(shape))
+
+
+def _experts(situation: Situation) -> list[Found]:
+    """Products of experts that take longer on one rank than on the others."""
+    rows = situation.kernels
+    time = rows.loc[rows["family"].eq("expert_gemm"), "duration_ns"]
+    each = time.groupby([rows.loc[time.index, name] for name in ("capture_id", "process_id", "device_id")]).sum()
+    if len(each) < 2 or each.max() < 1.1 * each.mean():
+        return []
+    most, mean = format_ns(int(each.max())), format_ns(int(each.mean()))
+    said = f"On the slowest of {len(each)} ranks they take {most}, {mean} on average."
+    return situation.found("expert-imbalance", (each.max() - each.mean()) * len(each), said)
+
+
+def _copies(situation: Situation) -> list[Found]:
+    limit, copies = situation.limit, situation.copies
+    pages = copies[copies["is_migration"]]
+    waited = int(situation.waited("page_migration")["idle_ns"].sum())
+    moved = int(pages["duration_ns"].sum())
+    said = (
+        f"{format_count(len(pages))} migrations took {format_ns(moved)}; the device waited {format_ns(waited)} for it."
+    )
+    found = situation.found("prefetch", moved + waited, said)
+    copies = copies[~copies["is_migration"]]
+    time, waited = copies["duration_ns"], int(situation.waited("copy_call")["idle_ns"].sum())
+    alone = min(situation.window("copy_busy_ns"), int(time.sum()))
+    inside = copies["direction"].eq("device to device")
+    if not alone + waited or copies.loc[~inside, "is_small"].mean() > 0.5:  # values that one side needs at once
+        return found
+    shares = time[inside].sum() / max(time.sum(), 1), time[~inside & copies["memory_kind"].eq("pinned")].sum()
+    said = f"Copies ran alone for {format_ns(alone)}"
+    said += f", and the device waited {format_ns(waited)} inside copy calls." if waited else "."
+    if shares[0] > 0.5:
+        how = "Copy less inside the device, or on a stream of its own beside the kernels"
+        said += f" {format_ratio_percent(shares[0])} of the copies' time is inside the device."
+    elif shares[1] > 0.5 * time[~inside].sum():
+        how = "Hide the copies: a stream of their own, early enough (their memory is pinned already)"
+    else:
+        how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
+    is_open = waited > alone and shares[0] <= 0.5  # who waits for a copy holds back what it would launch
+    # what the copies can run beside: kernels, graphs, and the time in which the device waits
+    rest = situation.window("kernel_ns") + situation.window("graph_busy_ns") + limit.window_ns - limit.busy_ns
+    if alone > rest:
+        less = f"{said} All else takes {format_ns(rest)}: behind it no more can be hidden."
+        found += situation.found("copy-less", alone, less)
+    return found + situation.found(
+        "overlap-copies", min(alone + waited, rest), said, words={"how": how}, is_open=is_open
+    )
+
+
+def _collectives(situation: Situation) -> list[Found]:
+    """The rank that is late, and what is left of communication without it."""
+    alone = situation.window("communication_ns")
+    waited = int(situation.waited("communication")["idle_ns"].sum())
+    ranks = frame_or_empty(situation.results, "ranks", ["rank", "waiting_ns", "communication_ns", "is_straggler"])
+    late = ranks[ranks["is_straggler"].fillna(False).astype(bool)] if alone else ranks.iloc[:0]
+    lost, talked = float(ranks["waiting_ns"].fillna(0).sum()), float(ranks["communication_ns"].sum())
+    found = []
+    if len(late) == 1 and lost >= 0.5 * talked:
+        said = f"{format_ns(int(lost))} of {format_ns(int(talked))} in collectives were waiting for it."
+        found = situation.found(
+            "late-rank", min(lost, alone), said, words={"rank": f"rank {int(late['rank'].iloc[0])}"}
+        )
+        alone = max(int(alone - lost), 0)
+    sums = situation.kernels["name"].astype(str).str.contains("(?i)all_?reduce|reduce_?scatter").any()
+    less = "larger buckets, BF16 gradients" if sums else "fewer and larger messages"
+    outside = f"; outside them the device waited {format_ns(waited)} for other ranks" if waited else ""
+    said = f"Collectives ran alone for {format_ns(alone)}, with what they waited inside for slower ranks{outside}."
+    return found + situation.found("overlap-collectives", alone + waited, said, words={"less": less})
+
+
+RULES = (
+    _tensor_cores, _attention, _elementwise, _layouts, _launch_shape, _experts, _copies, _collectives,
+)  # fmt: skip

@@ -1,0 +1,59 @@
+"""remedies.txt → every remedy with its texts: what to do, what it needs, what it promises; and words by platform."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from pathlib import Path
+
+from xsp_post.base.texts import Block, TextTable, read_blocks
+from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
+
+_ELSE = "else"
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A block of remedies.txt. ``resource``: of `replay.experiment`, or none."""
+
+    code: str
+    resource: str
+    change: str
+    what: str
+    needs: str
+    promises: str
+    assumed: str
+    ideal: str
+
+
+def _lines(block: Block) -> dict[str, str]:
+    found = {}
+    for number, line in block.lines:
+        key, colon, text = line.partition(": ")
+        if not colon or key in found:
+            block.refuse(f"{line!r} is no text of its own", number)
+        found[key] = text
+    return found
+
+
+def _read() -> dict[str, Remedy]:
+    blocks = read_blocks(_PATH)
+    return {
+        block.name: Remedy(block.name, *(block.title + " ").split(" ")[:2], **({"ideal": ""} | _lines(block)))
+        for block in blocks
+        if not block.name.startswith("*")
+    }
+
+
+_PATH = Path(__file__).with_name("remedies.txt")
+REMEDIES = TextTable(_read)
+WORDS = TextTable(lambda: {one.name[1:]: _lines(one) for one in read_blocks(_PATH) if one.name.startswith("*")})
+
+
+def words_for(platforms: Set[str]) -> dict[str, str]:
+    """The words of texts for a program of these platforms. Those of PyTorch are Python's: not for others."""
+    known = set(platforms) if PYTHON in platforms else set(platforms) - {PYTORCH, COMPILED}
+    return {
+        name: next(text for platform, text in lines.items() if platform == _ELSE or platform in known)
+        for name, lines in WORDS.items()
+    }
