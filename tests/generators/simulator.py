@@ -161,7 +161,7 @@ class Machine:
     # -- actions -------------------------------------------------------------------------------------
 
     def host(self, thread: _Thread, act: Act) -> Iterator[None]:
-        thread.now += self.about(act.ns, 0.05)
+        thread.now += self.about(act.ns, 2 * self.world.spread)
         return
         yield
 
@@ -375,7 +375,7 @@ class Machine:
         ranges = [one for one in self.ranges if one[0] == rank]
         ends = []
         for _, begin, end in ranges:
-            mine = [c for c in self.calls if c.rank == rank and c.thread == 0 and begin <= c.start < end]
+            mine = [c for c in self.calls if c.rank == rank and begin <= c.start < end]
             ends.append(max((work.end or 0 for call in mine for work in call.works), default=end))
         return ends
 

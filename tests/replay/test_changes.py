@@ -211,14 +211,14 @@ def test_waits_go_or_get_shorter():
 def test_host_code_between_calls():
     """Calls at 0, 100, 200, 300, 400: before them 0, 90, 80, 70, 60 ns of the host."""
     amounts, effect = changed("host=0.5x", CALLS, WORK, WAITED)
-    assert amounts.before_ns.tolist() == [0, 90, 80, 70, 60] and effect.call_count == 1  # a recording is its first call
+    assert amounts.before_ns.tolist() == [0, 45, 40, 35, 30] and effect.call_count == 4
     amounts, effect = changed("host:load=0.5x", CALLS, WORK, WAITED)
     # "load" began 5 before the call at 100: of the 90 before that only 5 are inside it
     assert amounts.before_ns.tolist() == [0, 88, 40, 35, 60] and effect.call_count == 3
     assert changed("host:load=+50ns", CALLS, WORK, WAITED)[0].before_ns.tolist() == [0, 140, 80, 70, 60]
     assert changed("host:load=-500ns", CALLS, WORK, WAITED)[0].before_ns.tolist() == [0, 0, 80, 70, 60]
     amounts, effect = changed("host:step|load=2x", CALLS, WORK, WAITED)
-    assert amounts.before_ns.tolist() == [0, 95, 160, 140, 120] and effect.call_count == 5
+    assert amounts.before_ns.tolist() == [0, 180, 160, 140, 120] and effect.call_count == 4
     with pytest.raises(UsageError):  # no call lies in it
         changed("host:empty=2x", CALLS, WORK, WAITED)
 

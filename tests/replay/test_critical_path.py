@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 
 import pytest
+from builders import ExportBuilder
 from programs import Op, run_steps
 from recorded import analyzed
 
 from xsp_post.exporters import export
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
+from xsp_post.replay.critical_path import critical_path
+from xsp_post.replay.executions import recorded_clock
 from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.what_if import middle_execution
 
@@ -64,3 +67,21 @@ def test_the_path_is_a_track_of_the_exported_timeline(tmp_path):
 @pytest.mark.parametrize("name", CAPTURES)
 def test_real_captures_have_a_path_as_long_as_the_execution(name, captures):
     path_of(analyzed(captures / name))
+
+
+def test_a_wait_for_another_stream_is_over_before_a_late_launch(tmp_path):
+    """The event happened long before the operation behind the wait was launched: its launch is what it waited for."""
+    capture = ExportBuilder().process(100).thread(100)
+    capture.kernel("first", launch=(1_000, 5_000), run=(10_000, 40_000), stream=7)
+    capture.api("cudaEventRecord_v3020", 6_000, 7_000)
+    capture.api("cudaStreamWaitEvent_v3020", 8_000, 9_000)
+    capture.kernel("second", launch=(600_000, 604_000), run=(607_000, 700_000), stream=13)
+    capture.sync("cudaDeviceSynchronize_v3020", 605_000, 705_000)
+    identity = identity_of(analyze([capture.write(tmp_path / "one.sqlite")]), 0)
+    assert len(identity.graph.learnt.orders) == 1
+    clock = recorded_clock(identity.graph)
+    path = critical_path(identity.graph, clock, 0, int(clock.end_ns.max()), int(clock.end_ns.argmax()))
+    kinds = path["kind"].astype(str)
+    waited = path[kinds == "host"]
+    assert (waited["end_ns"] - waited["start_ns"]).sum() > 500_000
+    assert "gap between operations" not in set(kinds)

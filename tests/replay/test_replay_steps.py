@@ -58,7 +58,7 @@ def one_round(graph, recording, amounts, learnt, calls, operations, before):
         if c == len(calls):
             break
         source = int(graph.source_call[c])
-        began = clock[thread[source]] if source >= 0 else 0
+        began = call_end[source] if source >= 0 else 0
         done = began + int(amounts.before_ns[c] + amounts.own_ns[c])
         call_start[c], clock[thread[c]] = done - int(amounts.own_ns[c]), done
         mine = [i for i in range(len(operations)) if operations.call[i] == c]
@@ -152,18 +152,17 @@ def test_calls_follow_the_one_before_on_their_thread_or_take_turns():
     graph = make_graph(recording_of(beside, []), learnt_of(recording_of(beside, [])))
     assert graph.source_call.tolist() == [-1, -1, 1, -1, 3]
     assert graph.amounts.before_ns.tolist() == [0, 9, 10, 40, 19]
-    many = [call(10 * k, 10 * k + 5, thread=k % 2) for k in range(40)]  # in turns all the time: side by side
+    many = [call(10 * k, 10 * k + 12, thread=k % 2) for k in range(40)]  # one begins inside the other: side by side
     graph = make_graph(recording_of(many, []), learnt_of(recording_of(many, [])))
     assert graph.source_call.tolist() == [-1, -1, *range(38)]
 
 
-@pytest.mark.parametrize(("switches", "takes_turns"), [(10, True), (13, False)])
-def test_a_fifth_of_the_calls_and_four_may_switch_threads(switches, takes_turns):
-    """The bar is 0.2 × 40 + 4 = 12 switches."""
-    thread = [0] * (40 - switches) + [(k + 1) % 2 for k in range(switches)]
-    calls = [call(10 * k, 10 * k + 5, thread=one) for k, one in enumerate(thread)]
+@pytest.mark.parametrize(("inside", "takes_turns"), [(5, True), (6, False)])
+def test_a_tenth_of_the_turns_and_two_may_begin_inside_a_call(inside, takes_turns):
+    """The bar is 0.1 × 39 + 2 = 5 switches."""
+    calls = [call(10 * k, 10 * k + (11 if k < inside else 5), thread=k % 2) for k in range(40)]
     graph = make_graph(recording_of(calls, []), learnt_of(recording_of(calls, [])))
-    assert (graph.source_call.tolist() == list(range(-1, 39))) == takes_turns
+    assert (graph.source_call.tolist()[10:] == list(range(9, 39))) == takes_turns
 
 
 def test_what_has_no_launch_keeps_its_distance_on_its_stream():

@@ -182,3 +182,13 @@ def test_the_roof_is_taken_where_it_is_known_and_said_where_not(tmp_path):
     with pytest.raises(UsageError) as caught:
         what_if(results, ["kernel:gemm=roof"])
     assert caught.value.code == "change-matches-nothing"
+
+
+def test_what_nsight_compute_recorded_is_not_replayed(tmp_path):
+    run_steps(DEVICE_BOUND, 3, tmp_path / "a.sqlite")
+    results = results_of(tmp_path / "a.sqlite")
+    captures = results.frame("captures")
+    serialised = Analysis({**{name: results.frame(name) for name in results.tables()},
+                           "captures": captures.assign(collector="ncu")})  # fmt: skip
+    assert not identity_of(results, 0).refusal
+    assert "one by one" in identity_of(serialised, 0).refusal

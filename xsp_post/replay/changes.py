@@ -28,7 +28,7 @@ EXAMPLE = (
     "kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, attention=fused, launch=graph, copy=overlap, sync=none, comm=0.8x, "
     "host=0.5x"
 )
-_GRAPH_LAUNCH_NS = 10_000  # one launch of a whole graph
+_GRAPH_LAUNCH_NS = 5_000, 10_000  # one launch of a whole graph: between these
 _GRAPH_GAP_NS = 1_000  # between kernels of a graph, at most
 _TEXT = re.compile(r"(?P<subject>[a-z]+)(?::(?P<pattern>.+))?=(?P<value>[^=]+)$", re.DOTALL)
 _FACTOR = re.compile(r"(\d+(?:\.\d*)?|\.\d+)x$")
@@ -267,7 +267,7 @@ def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) ->
     amounts.own_ns[follows & ~loads] = 0
     amounts.before_ns[follows & (amounts.before_ns < LONG_HOST_NS)] = 0
     shorter = heads & ~loads
-    amounts.own_ns[shorter] = np.minimum(amounts.own_ns[shorter], _GRAPH_LAUNCH_NS)
+    amounts.own_ns[shorter] = np.clip(amounts.own_ns[shorter], *_GRAPH_LAUNCH_NS)
     inside = on_device & follows[np.maximum(operations.call, 0)]
     amounts.gap_ns[inside] = np.minimum(amounts.gap_ns[inside], _GRAPH_GAP_NS)
     amounts.queue_depth = 0
@@ -276,7 +276,7 @@ def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) ->
     effect.assumption = (
         f"launches between two synchronisations become {graphs:,} graph{'' if graphs == 1 else 's'}, each launched in "
         "at most "
-        f"{_GRAPH_LAUNCH_NS // 1000} µs; the host code between the launches goes where it takes less than "
+        f"{_GRAPH_LAUNCH_NS[1] // 1000} µs; the host code between the launches goes where it takes less than "
         f"{LONG_HOST_NS // 1000} µs, and shapes stay the same"
     )
     if loads.any():
@@ -314,50 +314,64 @@ def _host(
     effect: Effect,
 ) -> None:  # fmt: skip
     """Host time between the calls: of the executions, or inside the ranges that a pattern names."""
-    calls = graph.recording.calls
-    if change.pattern is None:
-        has = executions.first_call >= 0
-        firsts, lasts, lead = executions.first_call[has], executions.last_call[has], executions.lead_ns[has]
-        spans = np.stack([firsts, np.maximum(lasts, firsts)], axis=1)
-    else:
-        spans, lead = _calls_in_ranges(change.pattern, graph, results, capture_id)
-    if not len(spans):
-        return
-    covered = np.zeros(len(calls) + 1, np.int64)
-    np.add.at(covered, spans[:, 0], 1)
-    np.add.at(covered, spans[:, 1] + 1, -1)
-    rows = np.flatnonzero(np.cumsum(covered[:-1]) > 0)
-    effect.call_count = len(rows)
+    calls, process = graph.recording.calls, graph.recording.calls.process
+    spans = _execution_spans(graph, executions) if change.pattern is None else _ranges(
+        change.pattern, graph, results, capture_id)  # fmt: skip
+    first = np.full(len(spans), -1, np.int64)
+    part = np.zeros(len(calls), np.int64)
+    for number in range(len(graph.recording.processes)):
+        mine, asked = np.flatnonzero(process == number), np.flatnonzero(spans[:, 0] == number)
+        if not len(mine) or not len(asked):
+            continue
+        low = np.searchsorted(calls.start_ns[mine], spans[asked, 1], side="left")
+        first[asked] = np.where(low < len(mine), mine[np.minimum(low, len(mine) - 1)], -1)
+        began = calls.start_ns[mine] - amounts.before_ns[mine]
+        part[mine] = _covered(spans[asked, 1:], calls.start_ns[mine]) - _covered(spans[asked, 1:], began)
+    inside = np.flatnonzero(first >= 0)
+    inside = inside[calls.start_ns[first[inside]] < spans[inside, 2]]
+    effect.call_count = int((part > 0).sum()) if change.factor is not None else len(inside)
     if change.factor is not None:
-        part = amounts.before_ns.copy()  # of the first call of a range only what lies inside it
-        part[spans[:, 0]] = np.clip(lead, 0, part[spans[:, 0]])
-        amounts.before_ns[rows] += np.rint(part[rows] * (change.factor - 1)).astype(np.int64)
+        amounts.before_ns += np.rint(np.clip(part, 0, amounts.before_ns) * (change.factor - 1)).astype(np.int64)
+        if change.pattern is None:  # what lies before the first call and after the last one
+            executions.lead_ns[:] = np.rint(executions.lead_ns * change.factor)
+            executions.tail_ns[:] = np.rint(executions.tail_ns * change.factor)
         effect.assumption = "the time the host spends between its calls changes, that in the calls does not"
     else:
-        np.add.at(amounts.before_ns, spans[:, 0], change.added_ns or 0)
+        np.add.at(amounts.before_ns, first[inside], change.added_ns or 0)
         np.maximum(amounts.before_ns, 0, out=amounts.before_ns)
 
 
-def _calls_in_ranges(
-    pattern: UserPattern, graph: Graph, results: Results, capture_id: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """First and last call inside each range whose name matches, and the time from its start to the first; a range
-    without a call is left out."""
+def _covered(spans: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """How much of the time before each moment lies inside the spans (begin, end; they may overlap)."""
+    order = np.argsort(spans[:, 0], kind="stable")
+    begin, reach = spans[order, 0], np.maximum.accumulate(spans[order, 1])
+    begin = np.maximum(begin, np.append(begin[:1], reach[:-1]))
+    length = np.maximum(reach - begin, 0)
+    place = np.searchsorted(begin, at, side="right") - 1
+    inside = np.maximum(place, 0)
+    before = np.cumsum(length)[inside] - length[inside]
+    return np.where(place >= 0, before + np.clip(at - begin[inside], 0, length[inside]), 0)
+
+
+def _execution_spans(graph: Graph, executions: Executions) -> np.ndarray:
+    """Process, begin and end on the host of each execution."""
+    calls = graph.recording.calls
+    if (executions.last_call < 0).all():  # the recording as one
+        numbers = np.unique(calls.process)
+        return np.array([[one, 0, calls.end_ns[calls.process == one].max()] for one in numbers.tolist()], np.int64)
+    rows = np.flatnonzero((executions.first_call >= 0) & (executions.last_call >= executions.first_call))
+    first, last = executions.first_call[rows], executions.last_call[rows]
+    tail = np.nan_to_num(executions.tail_ns[rows]).astype(np.int64)
+    begin = calls.start_ns[first] - executions.lead_ns[rows]
+    return np.stack([calls.process[first], begin, calls.end_ns[last] + tail], axis=1)
+
+
+def _ranges(pattern: UserPattern, graph: Graph, results: Results, capture_id: int) -> np.ndarray:
+    """Process, begin and end of each range whose name matches."""
     nodes = frame_or_empty(results, "nodes", ["capture_id", "name", "process_id", "start_ns", "end_ns"])
     nodes = nodes[nodes["capture_id"] == capture_id]
     codes, names = pd.factorize(nodes["name"].astype(object))
     nodes = nodes[np.append(pattern.found_in(list(map(str, names))), False)[codes]]
-    calls = graph.recording.calls
-    spans, leads = [], []
-    for number, process_id in enumerate(graph.recording.processes):
-        mine = np.flatnonzero(calls.process == number)
-        asked = nodes[nodes["process_id"] == process_id]
-        low = np.searchsorted(calls.start_ns[mine], asked["start_ns"].to_numpy(), side="left")
-        high = np.searchsorted(calls.start_ns[mine], asked["end_ns"].to_numpy(), side="right") - 1
-        inside = high >= low
-        if inside.any():
-            spans.append(np.stack([mine[low[inside]], mine[high[inside]]], axis=1))
-            leads.append(calls.start_ns[mine[low[inside]]] - asked["start_ns"].to_numpy()[inside])
-    if not spans:
-        return np.zeros((0, 2), np.int64), np.zeros(0, np.int64)
-    return np.concatenate(spans), np.concatenate(leads)
+    number = {one: number for number, one in enumerate(graph.recording.processes)}
+    process = nodes["process_id"].map(number).fillna(-1).astype(np.int64)
+    return np.stack([process, nodes["start_ns"], nodes["end_ns"]], axis=1).astype(np.int64)

@@ -12,7 +12,19 @@ import pandas as pd
 
 from xsp_post.names.families import is_of_family
 from xsp_post.replay.executions import Clock
-from xsp_post.replay.graph import ARRIVAL, CALL, OPERATION, ORDER, RECORD, RETURN, ROOM, Graph, Steps, steps_of
+from xsp_post.replay.graph import (
+    ARRIVAL,
+    CALL,
+    HANDOVER,
+    OPERATION,
+    ORDER,
+    RECORD,
+    RETURN,
+    ROOM,
+    Graph,
+    Steps,
+    steps_of,
+)
 from xsp_post.replay.recording import OperationKind, Operations
 from xsp_post.replay.simulate import NEVER, Program
 
@@ -32,9 +44,9 @@ _NUMBER = {word: number for number, word in enumerate(KINDS)}
 # By kind of step what lies before it, unless it is an operation that waited for its launch (of `ARRIVAL` the other
 # ranks had not arrived), and whether the step is one of the host.
 _BEFORE_STEP = {CALL: HOST, OPERATION: STREAM_GAP, RETURN: SYNCHRONISATION, ROOM: LAUNCH, RECORD: STREAM_GAP,
-                ORDER: STREAM_GAP, ARRIVAL: COMMUNICATION}  # fmt: skip
+                ORDER: STREAM_GAP, ARRIVAL: COMMUNICATION, HANDOVER: HOST}  # fmt: skip
 _BEFORE = np.array([_NUMBER[_BEFORE_STEP[step]] for step in sorted(_BEFORE_STEP)], np.int8)
-_IS_HOST = np.array([step in (CALL, ROOM, RETURN) for step in sorted(_BEFORE_STEP)])
+_IS_HOST = np.array([step in (CALL, ROOM, RETURN, HANDOVER) for step in sorted(_BEFORE_STEP)])
 
 
 def critical_path(
@@ -82,7 +94,7 @@ def _times(graph: Graph, clock: Clock, steps: Steps) -> np.ndarray:
     at[rows] = clock.start_ns[index[rows]]
     rows = np.flatnonzero(kind == ARRIVAL)
     at[rows] = clock.start_ns[graph.amounts.meetings.ravel()[index[rows]]] if len(rows) else 0
-    rows = np.flatnonzero(kind == RETURN)
+    rows = np.flatnonzero(np.isin(kind, (RETURN, HANDOVER)))
     at[rows] = clock.call_end_ns[index[rows]]
     rows = np.flatnonzero(kind == ROOM)
     at[rows] = clock.call_end_ns[operations.call[index[rows]]]
@@ -101,6 +113,13 @@ def _decisive(steps: Steps, at: np.ndarray) -> np.ndarray:
     first, second = _writer(written, program.first), _writer(written, program.second)
     second[program.second_ns == NEVER] = -1
     ready_second = np.where(second >= 0, at[np.maximum(second, 0)] + program.second_ns, NEVER)
+    rows = np.flatnonzero(steps.kind == ORDER)
+    if len(rows):  # a stream's wait is over when that has ended, whatever the operation behind it waits for then
+        came = np.maximum(first[rows], 0)
+        follows = steps.kind[came] == ORDER  # several waits of one operation
+        free = np.where((first[rows] >= 0) & ~follows, at[came], NEVER)
+        at[rows] = np.minimum(at[rows], np.maximum(ready_second[rows], free))
+        at[rows[follows]] = np.maximum(at[rows[follows]], at[came[follows]])
     rows = np.flatnonzero(steps.kind == RETURN)
     if len(rows):  # the waits of one call follow one another; the last is its return
         rows = rows[:-1][steps.index[rows[:-1]] == steps.index[rows[1:]]]

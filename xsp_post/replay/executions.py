@@ -85,15 +85,17 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
     rows = [np.sort(order[a:b]) for a, b in zip(low.tolist(), high.tolist())]
     start, end = chosen["start_ns"].to_numpy(), chosen["end_ns"].to_numpy()
     process = [int(operations.process[mine[0]]) if len(mine) else 0 for mine in rows]
-    first, last = np.full(len(index), -1, np.int64), np.full(len(index), -1, np.int64)
+    first, last, before = (np.full(len(index), -1, np.int64) for _ in range(3))
     for one in sorted(set(process)):
         mine = np.flatnonzero(calls.process == one)
         which = np.flatnonzero(np.array(process) == one)
         place = np.searchsorted(calls.start_ns[mine], start[which], side="left")
         first[which[place < len(mine)]] = mine[place[place < len(mine)]]
-        ends = np.maximum.accumulate(calls.end_ns[mine])
-        place = np.searchsorted(ends, end[which], side="right") - 1
-        last[which[place >= 0]] = mine[place[place >= 0]]
+        by_end = mine[np.argsort(calls.end_ns[mine], kind="stable")]
+        place = np.searchsorted(calls.end_ns[by_end], start[which], side="right") - 1
+        before[which[place >= 0]] = by_end[place[place >= 0]]
+        place = np.searchsorted(calls.end_ns[by_end], end[which], side="right") - 1
+        last[which[place >= 0]] = by_end[place[place >= 0]]
     if not len(calls):
         nothing = np.zeros(len(index), np.int64)
         nan = np.full(len(index), np.nan)
@@ -101,10 +103,9 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
             label, index, rows, first, nothing, first.copy(), nothing, nan, last, nan, np.array(process), False
         )
     lead = np.where(first >= 0, calls.start_ns[first] - start, 0)
-    before = np.where(first >= 0, graph.source_call[first], -1)
+    before[first < 0] = -1
     begin = np.where((first >= 0) & (before < 0), start - graph.begin_ns, np.nan)
     since = np.where(before >= 0, start - calls.end_ns[before], 0)
-    before[since < 0] = -1
     tail = np.where(last >= first, end - calls.end_ns[last], np.nan)
     tail[first < 0] = np.nan
     # an execution that was inferred from its launches has no end on the host of its own

@@ -60,7 +60,11 @@ def _identity_of(results: Results, capture_id: int) -> Identity:
         error = max(abs(replayed_ns / max(measured_ns, 1) - 1), _middle_error(recorded, simulated))
         duration, missing = operations.duration_ns, operations.call < 0
         orphans = max(float(missing.mean()), float(duration[missing].sum() / max(duration.sum(), 1)))
+    captures = results.frame("captures", ["capture_id", "collector"])
+    collector = captures.loc[captures["capture_id"] == capture_id, "collector"].astype(str)
     refusal = _refusal(operations, error, replayed)
+    if collector.eq("ncu").any():
+        refusal = "Nsight Compute ran its kernels one by one, and each several times: nothing ran beside anything"
     return Identity(graph, replayed, executions, recorded, simulated, measured_ns, replayed_ns, error, orphans, refusal)
 
 

@@ -22,8 +22,10 @@ from xsp_post.replay.learning import Learnt
 from xsp_post.replay.recording import Operations, Recording
 from xsp_post.replay.simulate import NEVER, ZERO, Program, Times, run
 
-CALL, OPERATION, RETURN, ROOM, RECORD, ORDER, ARRIVAL = range(7)  # kinds of step
-_MOST_SWITCHES_RATIO = 0.2  # above it threads of a process work side by side rather than in turns
+CALL, OPERATION, RETURN, ROOM, RECORD, ORDER, ARRIVAL, HANDOVER = range(8)  # kinds of step
+# Threads of a process work side by side, rather than in turns, where more of the changes from one to another than this
+# fall into a call that does not wait.
+_MOST_INSIDE_RATIO = 0.1
 _FEWEST_RUNS, _MOST_RUNS, _MOST_STEPS = 24, 2000, 20_000_000  # of a program that is run again
 _MOST_EVENTS = 128  # that are pending at once
 
@@ -91,7 +93,7 @@ def make_graph(recording: Recording, learnt: Learnt) -> Graph:
     """Registers, sources and amounts of a recording."""
     calls, operations = recording.calls, recording.operations
     begin = recording.begin_ns
-    source_call = _source_calls(recording)
+    source_call = _source_calls(recording, learnt.is_blocking)
     register = 1 + calls.thread
     known = source_call >= 0
     before = calls.start_ns - begin
@@ -117,27 +119,30 @@ def recorded_starts(graph: Graph) -> np.ndarray | None:
     return np.where(orphan, operations.start_ns - graph.begin_ns, NEVER) if orphan.any() else None
 
 
-def _source_calls(recording: Recording) -> np.ndarray:
+def _source_calls(recording: Recording, is_blocking: np.ndarray) -> np.ndarray:
     """The call each call follows: the one before it on its thread, or, where the threads of a process work in turns
-    (forward on one, backward on another), the one before it in the process; −1 none."""
+    (forward on one, backward on another; inputs prepared on one), the one that ended last in the process; −1 none."""
     calls = recording.calls
     number = np.arange(len(calls))
     order = np.argsort(calls.thread, kind="stable")
     own = np.full(len(calls), -1, np.int64)
     same = calls.thread[order][1:] == calls.thread[order][:-1]
     own[order[1:][same]] = order[:-1][same]
-    previous = number - 1
-    same_process = np.zeros(len(calls), bool)
-    same_process[1:] = calls.process[1:] == calls.process[:-1]
-    switches = same_process & (own != previous)
-    latest_end = pd.Series(calls.end_ns).groupby(calls.process).cummax().groupby(calls.process).shift(fill_value=0)
-    apart = calls.start_ns >= latest_end.to_numpy()
     result = own.copy()
+    waits = calls.wait >= 0
+    waits[recording.operations.call[is_blocking]] = True
     for process in np.unique(calls.process).tolist():
-        mine = calls.process == process
-        if (switches & mine).sum() <= _MOST_SWITCHES_RATIO * mine.sum() + 4:
-            turned = switches & mine & apart
-            result[turned] = previous[turned]
+        mine = np.flatnonzero(calls.process == process)
+        switches = mine[1:][calls.thread[mine][1:] != calls.thread[mine][:-1]]
+        busy_until = np.maximum.accumulate(np.where(waits[mine], 0, calls.end_ns[mine]))
+        inside = busy_until[np.searchsorted(mine, switches) - 1] > calls.start_ns[switches]
+        if inside.sum() > _MOST_INSIDE_RATIO * len(switches) + 2:
+            continue
+        by_end = mine[np.argsort(calls.end_ns[mine], kind="stable")]
+        place = np.searchsorted(calls.end_ns[by_end], calls.start_ns[switches], side="right") - 1
+        latest = np.where(place >= 0, by_end[np.maximum(place, 0)], -1)
+        turned = (latest >= 0) & (latest < switches)
+        result[switches[turned]] = latest[turned]
     return result
 
 
@@ -173,7 +178,8 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
         parts.append(tuple(np.broadcast_to(np.asarray(x, np.int64), count) for x in columns))
 
     number = np.arange(n_calls)
-    add(number * 4 + 1, 0, CALL, number, graph.thread_register, graph.source, amounts.before_ns + amounts.own_ns,
+    source, event_count = _add_handovers(add, graph, first_stream + stream_count)
+    add(number * 4 + 1, 0, CALL, number, graph.thread_register, source, amounts.before_ns + amounts.own_ns,
         ZERO, NEVER)  # fmt: skip
     held = np.zeros(0, np.int64)
     if amounts.queue_depth:
@@ -181,7 +187,7 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
         at = operations.call[held]
         add(at * 4 + 1, 1, ROOM, held, graph.thread_register[at], graph.thread_register[at], 0, ZERO, NEVER)
     has_call = operations.call >= 0
-    event_count = _add_orders(add, amounts, operations.place, stream, first_stream + stream_count, graph)
+    event_count += _add_orders(add, amounts, operations.place, stream, first_stream + stream_count + event_count, graph)
     waiting, event_count = _add_event_waits(add, graph, amounts, stream, first_stream + stream_count, event_count)
     index = np.arange(n_operations)
     launched = np.where(has_call, amounts.latency_ns + amounts.duration_ns, amounts.release_ns + amounts.duration_ns)
@@ -224,6 +230,29 @@ def steps_of(graph: Graph) -> Steps:
 def _enqueued(place: np.ndarray, has_call: np.ndarray) -> np.ndarray:
     """Where the steps of an operation stand: after those of its call, or before those of the next of its stream."""
     return place * 4 + np.where(has_call, 2, 0)
+
+
+def _add_handovers(add: Callable[..., None], graph: Graph, first_free: int) -> tuple[np.ndarray, int]:
+    """The register that each call follows; steps that keep the clock of a thread for a call of another one which goes
+    on while that thread is in its next call already; how many registers hold these."""
+    calls, source = graph.recording.calls, graph.source.copy()
+    rows = np.flatnonzero(graph.source_call >= 0)
+    rows = rows[calls.thread[graph.source_call[rows]] != calls.thread[rows]]
+    done = graph.source_call[rows]
+    latest = done.copy()  # of the thread, when the call begins
+    for thread in np.unique(calls.thread[done]).tolist():
+        own, mine = np.flatnonzero(calls.thread == thread), calls.thread[done] == thread
+        latest[mine] = own[np.searchsorted(own, rows[mine], side="left") - 1]
+    rows = rows[latest != done]
+    rows = rows[np.argsort(graph.source_call[rows], kind="stable")]
+    if not len(rows):
+        return source, 0
+    kept, register, count = _registers(graph.source_call[rows], rows, first_free)
+    rows = rows[kept]
+    done = graph.source_call[rows]
+    source[rows] = register
+    add(done * 4 + 3, 1 << 40, HANDOVER, done, register, graph.thread_register[done], 0, ZERO, NEVER)
+    return source, count
 
 
 def _add_orders(

@@ -69,7 +69,7 @@ def learn(recording: Recording) -> Learnt:
     # it started when its launch had arrived: no launch took longer than until then
     latency = np.where(has_call, np.minimum(latency, np.maximum(operations.start_ns - anchor, 0)), latency)
     latency[is_host] = 0
-    is_queued = has_call & (call_end + _CLEARLY_NS < previous_end) & ~is_host & (free == previous_end)
+    is_queued = starts & (call_end + _CLEARLY_NS < previous_end) & (free == previous_end)
     gap = _gaps(operations.start_ns - previous_end, is_queued, operations.kind)
     gap[is_host] = 0
     # inside a graph the device goes on by itself: a node follows the one before it as it did

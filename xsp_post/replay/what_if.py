@@ -30,6 +30,10 @@ LEAST_MARGIN_RATIO = 0.02  # clocks and temperatures change between runs: no int
 # found with scripts/bench predictions. It widens no interval beyond the most.
 CHANGE_ERROR_RATIO = 0.2
 MOST_MARGIN_RATIO = 0.1
+# What a kind of change is predicted within at least, by its word (else `LEAST_MARGIN_RATIO`): the half width that holds
+# nineteen of twenty predictions of scripts/backtest --laboratory.
+KIND_MARGIN_RATIO = {"graph": 0.035, "overlap": 0.03, "none": 0.03}
+_FEW = 12  # executions: the median of fewer is less sure than they lie apart
 _LIMITS = {
     "kernel": "kernels", "graph": "graphs", "memcpy": "copies", "memset": "copies", COMMUNICATION: "communication",
     HOST: "host code", LAUNCH: "launches", LATENCY: "launches", STREAM_GAP: "gaps between operations",
@@ -94,6 +98,7 @@ class _Changed:
     effects: list[Effect]
     amounts: Amounts
     replayed: Replayed
+    executions: Executions  # what lies before their first call and after the last one may change
     after: pd.DataFrame  # `executions.measure` of it
 
 
@@ -117,11 +122,12 @@ def what_if(
     new_graph = replace(graph, amounts=changed.amounts)
     path = _path(results, new_graph, executions, clock, after, changed.replayed.steps)
     before = _path(results, graph, executions, recorded_clock(graph), identity.recorded, identity.replayed.steps)
-    made, spread = _amounts(identity.recorded, identity.simulated, after, identity.error_ratio)
+    least = least_margin(parsed)
+    made, spread = _amounts(identity.recorded, identity.simulated, after, identity.error_ratio, least)
     span = _device_span(identity, changed) or made["latency_ns"]
     if (starts := recorded_starts(graph)) is not None:
         kept = _changed(results, parsed, capture_id, identity, starts)
-        stays, _ = _amounts(identity.recorded, identity.simulated, kept.after, identity.error_ratio)
+        stays, _ = _amounts(identity.recorded, identity.simulated, kept.after, identity.error_ratio, least)
         made = {name: _either(one, stays[name]) for name, one in made.items()}
         span = _either(span, _device_span(identity, kept) or stays["latency_ns"])
     limit, ratio = limit_of(path)
@@ -178,24 +184,29 @@ def _changed(
     amounts = identity.graph.amounts.copy()
     if release_ns is not None:
         amounts.release_ns = release_ns
-    effects = [
-        apply_change(change, identity.graph, amounts, identity.executions, results, capture_id) for change in changes
-    ]
+    given = identity.executions
+    executions = replace(given, lead_ns=given.lead_ns.copy(), tail_ns=given.tail_ns.copy())
+    effects = [apply_change(change, identity.graph, amounts, executions, results, capture_id) for change in changes]
     replayed = replay(identity.graph, amounts)
-    return _Changed(effects, amounts, replayed, measure(identity.executions, simulated_clock(replayed)))
+    return _Changed(effects, amounts, replayed, executions, measure(executions, simulated_clock(replayed)))
 
 
 def _device_span(identity: Identity, changed: _Changed) -> Amount | None:
     """The latency without what precedes the first device work and follows the last; None where none was measured."""
-    graph, executions = identity.graph, identity.executions
+    graph, same = identity.graph, identity.executions
     clocks = (recorded_clock(graph), simulated_clock(identity.replayed), simulated_clock(changed.replayed))
     measured = (identity.recorded, identity.simulated, changed.after)
-    spans = [without_edges(executions, graph, clock, frame) for clock, frame in zip(clocks, measured)]
+    each = zip((same, same, changed.executions), clocks, measured)
+    spans = [without_edges(executions, graph, clock, frame) for executions, clock, frame in each]
     return _amounts(spans[0], spans[1], spans[2], identity.error_ratio)[0].get("latency_ns")
 
 
 def _amounts(
-    recorded: pd.DataFrame, simulated: pd.DataFrame, after: pd.DataFrame, error_ratio: float
+    recorded: pd.DataFrame,
+    simulated: pd.DataFrame,
+    after: pd.DataFrame,
+    error_ratio: float,
+    least_ratio: float = LEAST_MARGIN_RATIO,
 ) -> tuple[dict[str, Amount], float]:
     """Latency and period: the measured median, times what the replay says of the change; and the measured spread."""
     spread = 0.0
@@ -211,9 +222,15 @@ def _amounts(
         ratio = float(np.median(after[name].to_numpy(float)[usable]))
         ratio /= max(float(np.median(simulated[name].to_numpy(float)[usable])), 1.0)
         predicted = middle * ratio
-        margin = margin_of(error_ratio + own, predicted - middle, predicted)
+        unsure = own * max(1.0, math.sqrt(_FEW / usable.sum()))
+        margin = max(margin_of(error_ratio + unsure, predicted - middle, predicted), least_ratio)
         made[name] = Amount(middle, predicted, predicted * (1 - margin), predicted * (1 + margin))
     return made, spread
+
+
+def least_margin(changes: Sequence[Change]) -> float:
+    """Half the width, relative, that predictions of these kinds of change need at least."""
+    return max(KIND_MARGIN_RATIO.get(change.word, LEAST_MARGIN_RATIO) for change in changes)
 
 
 def margin_of(own_ratio: float, change_ns: float, predicted_ns: float) -> float:
