@@ -123,7 +123,6 @@ def _source_calls(recording: Recording, is_blocking: np.ndarray) -> np.ndarray:
     """The call each call follows: the one before it on its thread, or, where the threads of a process work in turns
     (forward on one, backward on another; inputs prepared on one), the one that ended last in the process; −1 none."""
     calls = recording.calls
-    number = np.arange(len(calls))
     order = np.argsort(calls.thread, kind="stable")
     own = np.full(len(calls), -1, np.int64)
     same = calls.thread[order][1:] == calls.thread[order][:-1]
