@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.ingest.files import require_readable
-from xsp_post.ingest.formats import STORE
+from xsp_post.ingest.formats import NSYS_SQLITE, STORE
 from xsp_post.ingest.sources import Loaded, captures_in, expand, load, sniff
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model.capture import FLEET_STORE
@@ -34,8 +34,14 @@ def results_of(paths: list[Path], options: Options = DEFAULTS, reading: SqliteTa
     ``reading``: the first source, which is being read already (`ingest.sources.begin`).
     """
     if options.is_part:
-        whole = {one.name: getattr(DEFAULTS, one.name) for one in choices(PART)}
-        return part_of(results_of(paths, replace(options, **whole), reading), options)
+        whole = replace(options, **{one.name: getattr(DEFAULTS, one.name) for one in choices(PART)})
+        window = window_of(paths, options)
+        try:
+            return part_of(results_of(paths, whole, window or reading), options)
+        except UsageError:
+            if window is None:
+                raise
+            return part_of(results_of(paths, whole), options)  # nothing is there: all of it says where something is
     store = store_of(paths) if reading is None else None
     if store is None:
         return captures_of(paths, options, reading)
@@ -56,6 +62,15 @@ def part_of(results: Results, options: Options) -> Graph:
     parts = parts_of(results, options)
     cut = {part.capture_id: Graph(part, OF_PART, {**values, "cut": part}) for part in parts}
     return Graph(Captures(list(cut.values()), list(cut)), OF_WORKLOAD, values)
+
+
+def window_of(paths: list[Path], options: Options) -> SqliteTables | None:
+    """The one source, where it is a large export of which only a time is to be read."""
+    if len(paths) != 1 or not os.path.isfile(paths[0]) or sniff(paths[0]) != NSYS_SQLITE:
+        return None
+    from xsp_post.ingest.nsys_window import WindowTables, is_windowed
+
+    return WindowTables(paths[0], options) if is_windowed(paths[0], options) else None
 
 
 def store_of(paths: list[Path]) -> Path | None:

@@ -42,7 +42,7 @@ def ingest(
         require_free(target, force)
     if report is not None and report.resolve() == store_path.resolve():
         raise UsageError(f"{report} is given twice: for the store and for the report", code="outputs-same")
-    reading = shared.begin_reading(sources)
+    reading = shared.begin_reading(sources, options)
     from xsp_post.base.progress import step
     from xsp_post.model.anonymous import anonymised
     from xsp_post.pipeline import captures_of

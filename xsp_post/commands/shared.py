@@ -87,11 +87,13 @@ def command(*words: object) -> str:
     return shell_command(words)
 
 
-def begin_reading(paths: list[Path]) -> SqliteTables | None:
-    """Begin to read a single nsys export before anything heavy is imported; None for every other source."""
+def begin_reading(paths: list[Path], options: Options) -> SqliteTables | None:
+    """Begin to read a single nsys export before anything heavy is imported; None for every other source, and for a
+    large one of which only a time is wanted."""
+    from xsp_post.ingest.nsys_window import is_windowed
     from xsp_post.ingest.sources import begin
 
-    if len(paths) != 1 or not os.path.isfile(paths[0]):
+    if len(paths) != 1 or not os.path.isfile(paths[0]) or is_windowed(paths[0], options):
         return None
     return begin(paths[0])
 

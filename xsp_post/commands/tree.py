@@ -36,7 +36,7 @@ def tree(
     as_json: shared.AsJson = False,
 ) -> None:
     """Print the model → layer → kernel tree with calls, kernel time, busy time and gaps, heaviest first."""
-    reading = shared.begin_reading(sources)
+    reading = shared.begin_reading(sources, options)
     graph = shared.results_of(sources, options, reading)
     results = graph if shared.is_store(sources) else graph.only(SHOWN)
     if as_json:

@@ -19,7 +19,7 @@ def why(
     as_json: shared.AsJson = False,
 ) -> None:
     """Report what limits the program, with numbers, the largest causes of idle time, and what to do next."""
-    results = shared.results_of(sources, options, shared.begin_reading(sources))
+    results = shared.results_of(sources, options, shared.begin_reading(sources, options))
     from xsp_post.reports import why as report
 
     results.frame("captures", ["capture_id"])  # the store of a batch has none, and says what to use instead

@@ -32,7 +32,7 @@ _SLICE_ROWS = 262_144
 _BATCH_ROWS = "65536"
 _WAL_MODE = 2  # of the read and write version in the header
 # SQLite's message may quote a damaged schema, whose bytes are not text for Python.
-_DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
+DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 # What SQLite says, where it quotes nothing of the file.
 _PLAIN_WORDS = ("database disk image is malformed", "file is not a database", "disk I/O error", "out of memory",
                 "unable to open database file", "malformed database schema", "unsupported file format")  # fmt: skip
@@ -80,7 +80,7 @@ class SqliteTables:
                 raise known from error
             self._refuse_unmerged(Path(os.fsdecode(os.fsencode(real) + b"-journal")), "rollback journal")
             raise self._damaged(error) from error
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise self._damaged(error) from error
         return uri
 
@@ -131,7 +131,7 @@ class SqliteTables:
                     self._is_utf8 = connection.execute("PRAGMA encoding").fetchone()[0] == "UTF-8"
                     for name, kind, root_page in names:
                         self._schema[name] = _held(connection, name, kind, root_page)
-            except _DAMAGE as error:
+            except DAMAGE as error:
                 raise self._damaged(error) from error
         return frozenset(self._schema)
 
@@ -161,7 +161,7 @@ class SqliteTables:
         try:
             with closing(self.connect()) as connection:
                 return connection.execute(f"SELECT {select} FROM {quoted(table)} LIMIT {int(limit)}").fetchall()
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise self._damaged(error) from error
 
     def read_ahead(self, requests: Sequence[Request]) -> None:
@@ -183,7 +183,10 @@ class SqliteTables:
 
     def _read_one(self, request: Request) -> pa.Table:
         if request.where:
-            return self._fetch(request, f"{self._select(request)} WHERE {request.where}")[0]
+            some, self.row_counts[request.table] = self._fetch(
+                request, f"{self._select(request)} WHERE {request.where}"
+            )
+            return some
         table = self._decode(request)
         if table is not None:
             return table
@@ -213,7 +216,7 @@ class SqliteTables:
                 query = f"{self._select(request)} WHERE {self._schema[request.table].row_number} = ?"
                 if asked.is_confirmed(connection, query, request, table.take(pa.array(places)), row_numbers):
                     return table
-        except (sqlite_pages.Unusual, IndexError, OSError, *_DAMAGE):  # IndexError: beyond the page
+        except (sqlite_pages.Unusual, IndexError, OSError, *DAMAGE):  # IndexError: beyond the page
             return None
         self.findings.append(finding("decoded-otherwise", count=count, example=request.table))
         return None
@@ -235,7 +238,7 @@ class SqliteTables:
         try:
             with closing(self.connect()) as connection:
                 return int(connection.execute(f"SELECT count(*) FROM {quoted(table)} NOT INDEXED").fetchone()[0])
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise self._damaged(error) from error
 
     def _select(self, request: Request) -> str:
@@ -257,7 +260,7 @@ class SqliteTables:
                 low, high = connection.execute(
                     f"SELECT (SELECT min({row}) FROM {table}), (SELECT max({row}) FROM {table})"
                 ).fetchone()
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise self._damaged(error) from error
         if low is None:
             return []

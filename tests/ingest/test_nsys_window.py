@@ -1,0 +1,98 @@
+"""A time of a large export is read by itself: the same rows and sums as a cut of all of it, from few rows."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from builders import ExportBuilder
+
+from xsp_post.ingest import nsys_window
+from xsp_post.ingest.nsys_requests import requests
+from xsp_post.ingest.nsys_window import WindowTables, is_windowed
+from xsp_post.model.options import Options
+from xsp_post.pipeline import results_of, window_of
+
+STEPS, STEP_NS = 40, 10_000
+
+
+def program(seed: int, path):
+    """Two processes of steps with two layers each; work is queued for up to three steps, some ranges stay open."""
+    random, builder = Random(seed), ExportBuilder().gpu()
+    for process in (100, 200):
+        builder.process(process)
+        builder.range("all of it", 0, STEPS * STEP_NS)
+        free = 0
+        for k in range(STEPS):
+            at = k * STEP_NS
+            builder.range("step", at, at + 9_000).range("one", at + 10, at + 4_000).range("two", at + 4_100, at + 8_000)
+            for launch in (at + 20, at + 4_200, at + 8_100):
+                start = max(launch + 20 + random.choice((0, 0, 2 * STEP_NS)), free)
+                free = start + random.randrange(100, 3_000)
+                builder.kernel(random.choice("abc"), launch=(launch, launch + 10), run=(start, free))
+    return builder.write(path)
+
+
+def said(results):
+    """What does not depend on numbers of rows, executions and layers."""
+    kernels = results.frame("kernels")
+    nodes = results.frame("nodes")
+    columns = ["process_id", "name", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns", "attribution"]
+    amounts = ["process_id", "name", "start_ns", "kernel_ns", "kernel_count", "self_kernel_ns", "projected_start_ns"]
+    causes = results.frame("idle_causes").astype({"cause": str})
+    return {
+        "kernels": sorted(kernels[columns].astype(str).to_numpy().tolist()),
+        "nodes": sorted(nodes[amounts].astype(str).to_numpy().tolist()),
+        "capture": results.frame("captures")[["kernel_count", "kernel_ns", "duration_ns", "device_ns"]]
+        .to_numpy()
+        .tolist(),
+        "devices": results.frame("devices")[["process_id", "kernel_ns", "busy_ns"]].to_numpy().tolist(),
+        "idle": causes.groupby("cause")["idle_ns"].sum().to_dict(),
+        "part": results.frame("part")["statement"].tolist(),
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_window_says_what_a_cut_of_the_whole_says(seed, tmp_path, monkeypatch):
+    path = program(seed, tmp_path / "a.sqlite")
+    rules = {"model_range": "^step$", "layer_range": "^(one|two)$"}
+    options = Options(begin_ns=153_000, end_ns=228_500, **rules)
+    whole = results_of([path], options)
+    monkeypatch.setattr(nsys_window, "LARGE_BYTES", 0)
+    window = results_of([path], options)
+    assert said(window) == said(whole)
+    assert "window-alone" in set(window.frame("findings")["code"]) - set(whole.frame("findings")["code"])
+    assert "orphan-kernels" not in set(window.frame("findings")["code"])
+
+
+def test_few_rows_are_read(tmp_path, monkeypatch):
+    path = program(1, tmp_path / "a.sqlite")
+    monkeypatch.setattr(nsys_window, "LARGE_BYTES", 0)
+    tables = window_of([path], Options(begin_ns=153_000, end_ns=173_000))
+    assert isinstance(tables, WindowTables)
+    tables.read(list(requests(tables).values()))
+    held = {
+        name: tables.row_counts[name]
+        for name in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")
+    }
+    assert all(0 < count < 2 * 3 * STEPS // 3 for count in held.values()), held
+
+
+def test_a_time_without_anything_says_how_long_the_recording_is(tmp_path, monkeypatch):
+    from xsp_post.base.errors import UsageError
+
+    path = program(1, tmp_path / "a.sqlite")
+    monkeypatch.setattr(nsys_window, "LARGE_BYTES", 0)
+    with pytest.raises(UsageError, match=r"the recording is 0\.00–"):
+        results_of([path], Options(begin_ns=10**9))
+
+
+def test_only_a_time_of_a_large_export_is_a_window(tmp_path):
+    path = program(1, tmp_path / "a.sqlite")
+    assert not is_windowed(path, Options(begin_ns=1))  # it is small
+    assert window_of([path], Options(begin_ns=1)) is None
+    large = tmp_path / "large.sqlite"
+    with open(large, "wb") as file:
+        file.truncate(nsys_window.LARGE_BYTES)
+    assert is_windowed(large, Options(end_ns=1))
+    assert not is_windowed(large, Options(iteration=1)) and not is_windowed(large, Options())
