@@ -85,6 +85,8 @@ OF_WORKLOAD = (
          finds="only-warmup-iterations layers-of-kernel-run-only kernels-outside-iterations launches-unmatched "
                "counters-partial work-from-shapes work-from-shapes-partial peaks-unknown"),
     *ANALYSES,
+    Step("step_kinds", "tables.analyses.steps:kinds_of_steps", reads="captures iterations kernels"),
+    Step("steps step_costs", "tables.analyses.steps:steps", "step_kinds", finds="steps-drift", recorded="iterations"),
     Step("ranks", "tables.analyses.ranks:ranks_of", reads="captures devices kernels memory_operations",
          recorded="ranks"),
 )  # fmt: skip

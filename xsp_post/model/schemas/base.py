@@ -15,6 +15,7 @@ _SUFFIX_UNITS = {
     "_bytes_per_s": "B/s",
     "_flop_per_byte": "flop/B",
     "_inputs_per_s": "inputs/s",
+    "_tokens_per_s": "tokens/s",
     "_hz": "Hz",
     "_ratio": "1",
     "_count": "1",

@@ -109,6 +109,11 @@ def format_inputs_per_s(value: Any) -> str:
     return text if text == UNKNOWN else f"{text} inputs/s"
 
 
+def format_tokens_per_s(value: Any) -> str:
+    """Throughput of inference: 930.74 → "930.7 tokens/s"."""
+    return format_inputs_per_s(value).replace("inputs", "tokens")
+
+
 def _with_unit(value: Any, unit: str) -> str:
     text = _scaled(value, _DECIMAL, _DIGITS, whole_at_base=True)
     if text == UNKNOWN:
@@ -158,6 +163,7 @@ _BY_UNIT: dict[str, Callable[[Any], str]] = {
     "B/s": format_bytes_per_s,
     "flop/B": format_flop_per_byte,
     "inputs/s": format_inputs_per_s,
+    "tokens/s": format_tokens_per_s,
     "Hz": format_hz,
 }
 

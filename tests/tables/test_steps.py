@@ -1,0 +1,101 @@
+"""Steps of inference by kind, and what they cost: generated engines whose coefficients are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from generators import serving as engine
+from generators.serving import serving
+
+import xsp_post
+
+# What each kind tells apart: of decodes every pair is a key.
+TRUE = {
+    "decode": {"fixed_ns": 500_000, "per_token_ns": 4000.0, "per_key_ns": 5.4},
+    "mixed": {"fixed_ns": 500_000, "per_token_ns": 4000.0, "per_key_ns": 5.0, "per_pair_ns": 0.4},
+}
+TERMS = ("fixed_ns", "per_token_ns", "per_key_ns", "per_pair_ns")
+
+
+def loaded(tmp_path, made):
+    return xsp_post.load(made.write(tmp_path / "engine.json"))
+
+
+def row(table, kind, **more):
+    found = table[(table["kind"] == kind).to_numpy() & np.all([table[k] == v for k, v in more.items()] or True, axis=0)]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+@pytest.mark.parametrize(("seed", "dialect"), [*enumerate(("vllm", "sglang", "atom", "xsp"))])
+def test_coefficients_are_found_within_two_percent(tmp_path, seed, dialect):
+    made = serving(seed, 700, dialect=dialect, noise=0.004)
+    profile = loaded(tmp_path, made)
+    iterations, costs = profile["iterations"], profile["step_costs"]
+    sizes = iterations[["token_count", "key_count", "query_key_count"]].to_numpy(np.int64)
+    assert iterations["kind"].tolist() == made.kind
+    assert sizes.tolist() == [list(one) for one in made.sizes]
+    for kind, terms in TRUE.items():
+        whole = row(costs, kind, family="step")
+        assert whole[list(terms)].to_dict() == pytest.approx(terms, rel=0.02)
+        assert whole["error_ratio"] < 0.004
+        gemm = row(costs, kind, family="gemm")
+        assert gemm[["fixed_ns", "per_token_ns"]].tolist() == pytest.approx([300_000, 4000.0], rel=0.02)
+    assert costs[(costs["kind"] == "decode")]["per_pair_ns"].isna().all()
+    assert "per_pair: follows" in row(costs, "decode", family="step")["left_out"]
+
+
+def test_steps_of_a_kind_in_one_row(tmp_path):
+    made = serving(7, 120, noise=0.0)
+    profile = loaded(tmp_path, made)
+    steps, iterations = profile["steps"], profile["iterations"]
+    assert sorted(steps["kind"]) == sorted(set(made.kind))
+    for kind in steps["kind"]:
+        mine = iterations[(iterations["kind"] == kind) & ~iterations["is_warmup"]]
+        found = row(steps, kind)
+        assert found["step_count"] == len(mine)
+        quantiles = np.quantile(mine["latency_ns"], [0.5, 0.9, 0.99])
+        assert found[["median_step_ns", "p90_step_ns", "p99_step_ns"]].tolist() == pytest.approx(quantiles)
+        assert found["token_count"] == mine["token_count"].sum()
+        rate = mine["token_count"].sum() / mine["latency_ns"].sum() * 1e9
+        assert found["throughput_tokens_per_s"] == pytest.approx(rate)
+        assert found["time_per_token_ns"] == pytest.approx(1e9 / rate)
+        assert found["families"].split(" ")[0] in ("attention", "gemm")
+
+
+def test_no_long_context_is_a_warm_up(tmp_path):
+    seed = next(k for k in range(99) if serving(k, 30, mix="decode").sizes[0][1] > 100_000)
+    profile = loaded(tmp_path, serving(seed, 30, mix="decode", noise=0.0))
+    latency = profile["iterations"]["latency_ns"]
+    assert latency[0] > 1.3 * latency[1:].median()
+    assert not profile["iterations"]["is_warmup"].any()
+
+
+def test_terms_that_the_mix_does_not_tell_apart_are_said(tmp_path):
+    costs = loaded(tmp_path, serving(2, 200, mix="constant"))["step_costs"]
+    whole = row(costs, "decode", family="step")
+    assert "per_token: the same in all steps" in whole["left_out"]
+    assert whole[["per_token_ns", "per_pair_ns"]].isna().all()
+
+
+def test_times_that_follow_no_size_have_no_model(tmp_path):
+    costs = loaded(tmp_path, serving(2, 200, mix="unlike"))["step_costs"]
+    whole = costs[costs["family"] == "step"]
+    assert whole[list(TERMS)].isna().to_numpy().all() and (whole["error_ratio"] > 0.3).all()
+
+
+def test_a_drift_is_found_and_none_is_invented(tmp_path):
+    steady, slower = (loaded(tmp_path, serving(5, 400, mix="decode", noise=0.01, drift=d)) for d in (0.0, 0.1))
+    assert not steady["steps"]["is_drifting"].any() and "steps-drift" not in {*steady["findings"]["code"]}
+    found = row(slower["steps"], "decode")
+    assert found["is_drifting"] and found["drift_ratio"] == pytest.approx(0.075, abs=0.015)
+    assert "steps-drift" in {*slower["findings"]["code"]}
+
+
+def test_the_generator_states_its_own_times():
+    made = serving(1, 50, mix="decode", noise=0.0)
+    ranges = [event for event in made.events if event["cat"] == "user_annotation"]
+    for (tokens, keys, pairs), event in zip(made.sizes, ranges):
+        expected = engine.FIXED_NS + engine.GEMM_NS + engine.PER_TOKEN_NS * tokens
+        expected += engine.PER_KEY_NS * keys + engine.PER_PAIR_NS * pairs
+        assert event["dur"] * 1000 == pytest.approx(expected, abs=10)

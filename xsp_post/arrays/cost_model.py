@@ -1,0 +1,164 @@
+"""Times and sizes of steps → time = a + b·x + …, no term negative, robust against outliers, with its error elsewhere.
+
+Errors are taken relative to the time. A fifth of the steps is held back from the fit; the error is measured on these.
+A term is left out, with the reason, where the steps do not tell it apart from the terms before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+FEWEST_STEPS = 15
+_MOST_STEPS = 6000  # more do not make a fit better; the rest is held back as well
+_LEAST_SPREAD = 0.01  # of a size, beside its largest value and beside what follows from the sizes before it
+_LEAST_T = 3.0  # a term below so many of its standard errors is not told apart from nothing
+_MOST_ERROR = 0.3  # a model with a larger scatter is none
+_HUBER, _TUKEY = 1.345, 4.685
+CONSTANT, FOLLOWS, NO_EFFECT, UNKNOWN = (
+    "the same in all steps",
+    "follows from the other sizes",
+    "not told apart from nothing",
+    "unknown",
+)
+
+
+@dataclass
+class CostModel:
+    """``terms``: coefficient of each size ("" the constant), of those that are known; ``missing``: why others are not.
+
+    ``sigma_ratio``: scatter of a step's time around the model; ``error_ratio``, ``p90_error_ratio``: median and 90 %
+    of the errors on held-back steps. ``low``, ``high``: sizes between which it was fitted. Without terms, no model.
+    """
+
+    terms: dict[str, float] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    fitted_count: int = 0
+    held_back_count: int = 0
+    sigma_ratio: float = np.nan
+    error_ratio: float = np.nan
+    p90_error_ratio: float = np.nan
+    low: dict[str, float] = field(default_factory=dict)
+    high: dict[str, float] = field(default_factory=dict)
+
+    def predicted(self, sizes: dict[str, np.ndarray]) -> np.ndarray:
+        """The time of steps of these sizes, each shape (n,); float, NaN where a size that counts is unknown."""
+        count = len(next(iter(sizes.values())))
+        time = np.full(count, self.terms.get("", 0.0) if self.terms else np.nan)
+        for name, value in self.terms.items():
+            if name:
+                time = time + value * np.where(sizes[name] >= 0, sizes[name], np.nan)
+        return time
+
+    def is_extrapolated(self, sizes: dict[str, float]) -> bool:
+        """Whether a step of these sizes lies outside what was fitted; also in a size that made no difference there."""
+        return any(not self.low[name] <= size <= self.high[name] for name, size in sizes.items() if name in self.low)
+
+
+def fit_cost(time: np.ndarray, sizes: dict[str, np.ndarray]) -> CostModel:
+    """The model of ``time`` (n,) by ``sizes`` (n,), −1 unknown; terms are tried in the order of ``sizes``."""
+    known = (time > 0) & np.isfinite(time)
+    names = []
+    model = CostModel()
+    for name, values in sizes.items():
+        if (known & (values >= 0)).sum() > known.sum() / 2:
+            names.append(name)
+            known &= values >= 0
+        else:
+            model.missing[name] = UNKNOWN
+    if known.sum() < FEWEST_STEPS:
+        model.missing = dict.fromkeys(sizes, UNKNOWN)
+        return model
+    y = time[known].astype(float)
+    x = {name: sizes[name][known].astype(float) for name in names}
+    is_held = _held_back(len(y))
+    model.fitted_count, model.held_back_count = int((~is_held).sum()), int(is_held.sum())
+    scale = {name: max(values.max(), 1.0) for name, values in x.items()}
+    matrix = np.column_stack([np.ones(len(y)), *(values / scale[name] for name, values in x.items())])
+    kept = [0]
+    for column, name in enumerate(names, 1):
+        reason = _reason_against(matrix[~is_held], kept, column)
+        if reason:
+            model.missing[name] = reason
+        else:
+            kept.append(column)
+    kept, value = _told_apart(matrix[~is_held], y[~is_held], kept)
+    labels = ["", *names]
+    model.missing |= {name: NO_EFFECT for name in names if labels.index(name) not in kept and name not in model.missing}
+    fitted = matrix[:, kept] @ value
+    off = np.abs(y / fitted - 1)
+    model.sigma_ratio = float(1.4826 * np.median(off[~is_held]))
+    model.error_ratio = float(np.median(off[is_held]))
+    model.p90_error_ratio = float(np.quantile(off[is_held], 0.9))
+    if model.error_ratio <= _MOST_ERROR:
+        model.terms = {labels[k]: float(v / scale.get(labels[k], 1.0)) for k, v in zip(kept, value)}
+        model.low = {name: float(values[~is_held].min()) for name, values in x.items()}
+        model.high = {name: float(values[~is_held].max()) for name, values in x.items()}
+    return model
+
+
+def _held_back(count: int) -> np.ndarray:
+    """A fifth of the steps, spread over all of them without a period; of very many all but `_MOST_STEPS`; bool."""
+    number = (np.arange(count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)
+    share = max(0.2, 1 - _MOST_STEPS / max(count, 1))
+    return number < np.uint64(share * (1 << 24))
+
+
+def _reason_against(matrix: np.ndarray, kept: list[int], column: int) -> str:
+    """Why a size cannot be told apart from the ones before it; '' where it can."""
+    values = matrix[:, column]
+    spread = float(np.std(values))
+    if spread < _LEAST_SPREAD * np.abs(values).max():
+        return CONSTANT
+    before = matrix[:, kept]
+    rest = values - before @ np.linalg.lstsq(before, values, rcond=None)[0]
+    return FOLLOWS if np.std(rest) < _LEAST_SPREAD * spread else ""
+
+
+def _told_apart(matrix: np.ndarray, time: np.ndarray, kept: list[int]) -> tuple[list[int], np.ndarray]:
+    """The columns whose terms are told apart from nothing, and the terms; the weakest goes first."""
+    while True:
+        value, errors = _robust(matrix[:, kept], time)
+        strength = np.divide(value, errors, out=np.zeros(len(value)), where=errors > 0)
+        strength[(errors == 0) & (value > 0)] = np.inf
+        weakest = int(np.argmin(strength))
+        if strength[weakest] >= _LEAST_T or len(kept) == 1:
+            return kept, value
+        kept = kept[:weakest] + kept[weakest + 1 :]
+
+
+def _robust(matrix: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Non-negative terms, shape (columns,), and their standard errors: weights after Huber until it settles, then
+    after Tukey, to which an outlier is nothing."""
+    fitted = np.full(len(time), np.median(time))
+    weight = np.ones(len(time))
+    value = np.zeros(matrix.shape[1])
+    for turn in range(40):
+        relative = weight / fitted**2
+        value = _non_negative(matrix.T @ (matrix * relative[:, None]), matrix.T @ (time * relative))
+        fitted = np.maximum(matrix @ value, 1e-9 * time.max())
+        off = time / fitted - 1
+        sigma = max(1.4826 * float(np.median(np.abs(off))), 1e-6)
+        ratio = np.abs(off) / sigma
+        if turn < 20:
+            weight = _HUBER / np.maximum(ratio, _HUBER)
+        else:
+            weight = np.where(ratio < _TUKEY, (1 - (ratio / _TUKEY) ** 2) ** 2, 0.0)
+    scaled = matrix * (np.sqrt(weight) / fitted)[:, None]
+    spread = np.linalg.pinv(scaled.T @ scaled)
+    return value, sigma * np.sqrt(np.maximum(np.diag(spread), 0))
+
+
+def _non_negative(normal: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The least squares solution without negative terms, of normal equations of few columns: the best of all subsets
+    of columns whose own solution has none."""
+    count, best, best_gain = len(right), np.zeros(len(right)), 0.0
+    for subset in range(1, 1 << count):
+        columns = [k for k in range(count) if subset >> k & 1]
+        found = np.linalg.lstsq(normal[np.ix_(columns, columns)], right[columns], rcond=None)[0]
+        gain = float(right[columns] @ found)
+        if (found >= 0).all() and gain > best_gain:
+            best, best_gain = np.zeros(count), gain
+            best[columns] = found
+    return best

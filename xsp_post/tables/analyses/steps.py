@@ -1,0 +1,213 @@
+"""Iterations and kernels → ``steps``, the executions of each kind together, and ``step_costs``, what a step costs by
+its tokens and context, whole and by family of kernels.
+
+The time of a step is its latency without what overlaps the execution before it in its process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.cost_model import CostModel, fit_cost
+from xsp_post.base.findings import Finding, finding
+from xsp_post.model.results import Results, core_frame, empty_table
+from xsp_post.model.schemas.units import format_ratio_percent
+from xsp_post.names.families import FAMILIES, families
+from xsp_post.tables.analyses.frames import shaped, text_codes
+
+WHOLE = "step"  # what stands for the family of the whole step
+# Size of a step → column of its term in step_costs.
+TERMS = {"": "fixed_ns", "token_count": "per_token_ns", "key_count": "per_key_ns", "query_key_count": "per_pair_ns"}
+SIZES = tuple(name for name in TERMS if name)
+_LEAST_SHARE = 0.005  # of the kernel time, for a family to have a model of its own
+_FEWEST_QUARTER, _LEAST_DRIFT, _DRIFT_ERRORS = 10, 0.01, 5.0
+_COLUMNS = ("capture_id", "process_id", "kind", "iteration_index", "start_ns", "latency_ns", "busy_ns", "period_ns",
+            "host_gap_ns", "batch_size", *SIZES, "longest_key_count", "is_warmup")  # fmt: skip
+
+
+@dataclass
+class Kind:
+    """The measured steps of one kind in one process, in order of time. ``step_ns`` (steps,): their times;
+    ``family_ns`` (steps, families): kernel time by `FAMILIES`."""
+
+    rows: pd.DataFrame
+    step_ns: np.ndarray
+    family_ns: np.ndarray
+
+    @property
+    def labels(self) -> dict[str, object]:
+        first = self.rows.iloc[0]
+        return {name: first[name] for name in ("capture_id", "process_id", "kind")}
+
+    @cached_property
+    def sizes(self) -> dict[str, np.ndarray]:
+        return {name: self.rows[name].fillna(-1).to_numpy(np.int64) for name in SIZES}
+
+    @property
+    def has_sizes(self) -> bool:
+        return any(bool((values > 0).any()) for values in self.sizes.values())
+
+    @cached_property
+    def model(self) -> CostModel:
+        return fit_cost(self.step_ns, self.sizes)
+
+    @cached_property
+    def expected_ns(self) -> np.ndarray:
+        """Time of each step by the model; its median of all steps where no size is known. Shape (steps,)."""
+        if self.has_sizes:
+            return self.model.predicted(self.sizes)
+        return np.full(len(self.rows), float(np.median(self.step_ns)))
+
+    @cached_property
+    def family_models(self) -> dict[str, CostModel]:
+        """The models of the families that take some share, the largest first."""
+        total = self.family_ns.sum(axis=0)
+        large = [k for k in np.argsort(-total) if total[k] > _LEAST_SHARE * total.sum() > 0]
+        return {FAMILIES[k]: fit_cost(self.family_ns[:, k], self.sizes) for k in large}
+
+
+def kinds_of_steps(results: Results) -> list[Kind]:
+    """The measured executions of each capture, process and kind, in order of their first one."""
+    frame = core_frame(results, "iterations", _COLUMNS).reset_index(drop=True)
+    if not len(frame):
+        return []
+    frame = frame.assign(kind=frame["kind"].astype(object), process_id=frame["process_id"].fillna(-1))
+    step_ns, family_ns = _without_overlap(frame), _family_times(results, frame)
+    measured = frame[~frame["is_warmup"].to_numpy(bool)].sort_values("start_ns", kind="stable")
+    groups = measured.groupby(["capture_id", "process_id", "kind"], sort=False, observed=True)
+    return [
+        Kind(frame.loc[rows].reset_index(drop=True), step_ns[rows], family_ns[rows])
+        for rows in (np.asarray(index) for index in groups.groups.values())
+    ]
+
+
+def _without_overlap(frame: pd.DataFrame) -> np.ndarray:
+    """Latency of each execution, from the end of the one before it in its process where that is after its start."""
+    start = frame["start_ns"].to_numpy(np.int64)
+    end = start + frame["latency_ns"].to_numpy(np.int64)
+    order = np.lexsort((start, frame["process_id"], frame["capture_id"]))
+    ended = end[order]
+    place = frame[["capture_id", "process_id"]].to_numpy()[order]
+    new = np.append(True, (place[1:] != place[:-1]).any(axis=1))
+    begin = start[order].copy()
+    begin[1:] = np.where(new[1:], begin[1:], np.maximum(begin[1:], np.minimum(ended[:-1], ended[1:])))
+    found = np.empty(len(frame))
+    found[order] = ended - begin
+    return found
+
+
+def _family_times(results: Results, frame: pd.DataFrame) -> np.ndarray:
+    """Kernel time of each execution by family, ns: shape (executions, families)."""
+    kernels = core_frame(results, "kernels", ["capture_id", "iteration_index", "name", "duration_ns"])
+    times = np.zeros((len(frame), len(FAMILIES)))
+    codes, texts = text_codes(kernels["name"])
+    family = np.array([FAMILIES.index(one) for one in families(texts)] or [0], np.int64)[codes]
+    known = frame.set_index(["capture_id", "iteration_index"]).index
+    asked = pd.MultiIndex.from_arrays([kernels["capture_id"], kernels["iteration_index"].fillna(-1).astype(np.int64)])
+    row = known.get_indexer(asked)
+    inside = row >= 0
+    cell = row[inside] * len(FAMILIES) + family[inside]
+    weights = kernels["duration_ns"].to_numpy(float)[inside]
+    return times + np.bincount(cell, weights=weights, minlength=times.size).reshape(times.shape)
+
+
+def steps(kinds: list[Kind]) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
+    """Tables ``steps`` and ``step_costs``, and what drifted."""
+    drifts = [_drift(one) for one in kinds]
+    summary = pd.DataFrame([_summary(one, *drift) for one, drift in zip(kinds, drifts)])
+    costs = pd.DataFrame([row for one in kinds if one.has_sizes for row in _costs(one)])
+    drifting = [(one, ratio) for one, (ratio, is_drifting) in zip(kinds, drifts) if is_drifting]
+    example = ", ".join(f"{one.labels['kind']}: {ratio:+.1%}" for one, ratio in drifting)
+    found = [finding("steps-drift", count=len(drifting), example=example)] if drifting else []
+    tables = {"steps": summary, "step_costs": costs}
+    return {name: shaped(name, one) if len(one) else empty_table(name) for name, one in tables.items()}, found
+
+
+def _drift(kind: Kind) -> tuple[float, bool]:
+    """How much longer the last quarter of the steps took than the first, of equal size where there is a model; and
+    whether that is beyond chance."""
+    ratio = kind.step_ns / kind.expected_ns
+    quarter = len(ratio) // 4
+    if quarter < _FEWEST_QUARTER or not np.isfinite(ratio).any():
+        return np.nan, False
+    parts = [ratio[:quarter], ratio[-quarter:]]
+    middle = [float(np.nanmedian(one)) for one in parts]
+    error = [1.2533 * 1.4826 * float(np.nanmedian(np.abs(one - m))) / quarter**0.5 for one, m in zip(parts, middle)]
+    drift = middle[1] / middle[0] - 1
+    return drift, bool(abs(drift) > max(_LEAST_DRIFT, _DRIFT_ERRORS * float(np.hypot(*error))))
+
+
+def _summary(kind: Kind, drift: float, is_drifting: bool) -> dict[str, object]:
+    rows, tokens = kind.rows, kind.sizes["token_count"]
+    low, high, highest = np.quantile(kind.step_ns, [0.5, 0.9, 0.99])
+    known = tokens > 0
+    count, time = int(tokens[known].sum()), float(kind.step_ns[known].sum())
+    family = kind.family_ns.sum(axis=0)
+    largest = [k for k in np.argsort(-family, kind="stable")[:4] if family[k] > 0]
+    busy = rows["busy_ns"].to_numpy(float)
+    return {
+        **kind.labels,
+        "step_count": len(rows),
+        "median_batch_size": _median(rows["batch_size"]),
+        "token_count": count if known.any() else -1,
+        "median_key_count": _median(rows["key_count"]),
+        "longest_key_count": int(rows["longest_key_count"].fillna(-1).max()),
+        "median_step_ns": low,
+        "p90_step_ns": high,
+        "p99_step_ns": highest,
+        "median_period_ns": _median(rows["period_ns"]),
+        "median_host_gap_ns": _median(rows["host_gap_ns"]),
+        "busy_ratio": float(np.nansum(busy) / kind.step_ns.sum()) if np.isfinite(busy).any() else np.nan,
+        "throughput_tokens_per_s": count / time * 1e9 if count else np.nan,
+        "time_per_token_ns": time / count if count else np.nan,
+        "families": ", ".join(f"{FAMILIES[k]} {format_ratio_percent(family[k] / family.sum())}" for k in largest),
+        "drift_ratio": drift,
+        "is_drifting": is_drifting,
+        "error_ratio": kind.model.error_ratio if kind.has_sizes else np.nan,
+    }
+
+
+def _median(values: pd.Series) -> float:
+    """The median of what is known, NaN for nothing; −1 is unknown."""
+    known = values.to_numpy(float, na_value=np.nan)
+    known = known[known >= 0]
+    return float(np.median(known)) if len(known) else np.nan
+
+
+def _costs(kind: Kind) -> list[dict[str, object]]:
+    total = kind.family_ns.sum()
+    shares = {
+        WHOLE: 1.0,
+        **{name: kind.family_ns[:, FAMILIES.index(name)].sum() / total for name in kind.family_models},
+    }
+    models = {WHOLE: kind.model, **kind.family_models}
+    return [
+        {
+            **kind.labels,
+            "family": name,
+            "share_ratio": shares[name],
+            "fitted_count": model.fitted_count,
+            "held_back_count": model.held_back_count,
+            **{column: model.terms.get(size, np.nan) for size, column in TERMS.items()},
+            "left_out": "; ".join(f"{TERMS[size].removesuffix('_ns')}: {why}" for size, why in model.missing.items()),
+            "error_ratio": model.error_ratio,
+            "p90_error_ratio": model.p90_error_ratio,
+            **{f"min_{size}": model.low.get(size, np.nan) for size in SIZES},
+            **{f"max_{size}": model.high.get(size, np.nan) for size in SIZES},
+        }
+        for name, model in models.items()
+    ]
+
+
+def model_of_row(row: dict[str, float]) -> CostModel:
+    """The model that a row of ``step_costs`` states."""
+    known = {size: row[column] for size, column in TERMS.items() if row[column] == row[column]}
+    model = replace(CostModel(), terms=known, error_ratio=row["error_ratio"])
+    for size in SIZES:
+        if row[f"min_{size}"] == row[f"min_{size}"]:
+            model.low[size], model.high[size] = row[f"min_{size}"], row[f"max_{size}"]
+    return model
