@@ -124,7 +124,7 @@ def steps(kinds: list[Kind]) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
     example = ", ".join(f"{one.labels['kind']}: {ratio:+.1%}" for one, ratio in drifting)
     found = [finding("steps-drift", count=len(drifting), example=example)] if drifting else []
     tables = {"steps": summary, "step_costs": costs}
-    return {name: shaped(name, one) if len(one) else empty_table(name) for name, one in tables.items()}, found
+    return {name: shaped(name, dict(one)) if len(one) else empty_table(name) for name, one in tables.items()}, found
 
 
 def _drift(kind: Kind) -> tuple[float, bool]:
