@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 EXECUTIONS, LAYERS, DEVICE, LIMIT = "executions", "layers", "device time", "limit"
-KERNELS = frozenset({"kernel", "compute", "memory"})
+KERNELS = frozenset({"kernel", "compute", "memory", "shape"})
 HOST = frozenset({"host"})
 UNKNOWN = frozenset({"unknown"})
 
@@ -124,7 +124,14 @@ ROWS: tuple[Row, ...] = (
         device_ms={"busy": 0.31},
         limits=HOST,
     ),
-    _row("qwen_h100", executions=1, layers=(("Qwen2DecoderLayer", 24),), device_ms={"busy": 45.6}, limits=KERNELS),
+    # the host launches in 47 of 49 ms what the GPU does in 46: in a replay shorter kernels alone save 7 %
+    _row(
+        "qwen_h100",
+        executions=1,
+        layers=(("Qwen2DecoderLayer", 24),),
+        device_ms={"busy": 45.6},
+        limits=KERNELS | {"balanced"},
+    ),
     _row(
         "switch_transformer",
         executions=1,
@@ -164,8 +171,7 @@ ROWS: tuple[Row, ...] = (
         executions=10,
         layers=(),
         device_ms={"kernel": 0.078, "graph": 7811.1},
-        limits=UNKNOWN,
-        wrong={LIMIT: "memory, from 0.078 of 7,811 ms"},
+        limits=frozenset({"kernel"}),  # and no word of arithmetic or memory
     ),
     _row("nsys/nvfuser_compile_h200.sqlite", executions=2, device_ms={"kernel": 10.2, "copy": 21.4}, limits=HOST),
     _row(
@@ -196,7 +202,7 @@ ROWS: tuple[Row, ...] = (
         device_ms={"busy": 5.343},
         busy_ratio=0.894,
     ),
-    _row("mtia_inference", limits=HOST, wrong={LIMIT: "waiting kernels count as work"}),
+    _row("mtia_inference", limits=HOST),
     _row("nccl_training", executions=3, layers=((r"^aten::conv2d$", 53),), busy_ratio=0.238, limits=HOST),
     _row("qwen3moe_decode_b300", executions=1, layers=((_BLOCK, 48),), limits=KERNELS),
     _row(
@@ -204,7 +210,7 @@ ROWS: tuple[Row, ...] = (
         executions=5,
         layers=((_BLOCK, 8),),
         busy_ratio=0.989,
-        limits=frozenset({"compute"}),
+        limits=KERNELS,
         wrong={LAYERS: "seven blocks, forward and backward mixed"},
     ),
     _row(
@@ -212,7 +218,7 @@ ROWS: tuple[Row, ...] = (
         executions=5,
         layers=((_BLOCK, 8),),
         busy_ratio=0.992,
-        limits=frozenset({"compute"}),
+        limits=KERNELS,
         wrong={LAYERS: "seven blocks, forward and backward mixed"},
     ),
     _row("dataloader_0_workers", executions=6, layers=((r"^aten::conv2d$", 53),), busy_ratio=0.50),
@@ -238,7 +244,6 @@ ROWS: tuple[Row, ...] = (
         layers=((_BLOCK, 10),),
         device_ms={"busy": 7.5},
         limits=HOST,
-        wrong={LIMIT: "what limits the pass, without the stalls beside it"},
     ),
     _row(
         "part_batch256",

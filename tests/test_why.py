@@ -8,16 +8,18 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from builders import ExportBuilder
+from programs import Op, run_steps
 from typer.testing import CliRunner
 
 from xsp_post.cli import app
+from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze, results_of
-from xsp_post.reports.verdict import coverage_note, sentence_of
+from xsp_post.reports.verdict import coverage_note, details_of
 from xsp_post.reports.why import evidence_of, why
 from xsp_post.tables.analyses.advice import advise, why_none
 from xsp_post.tables.analyses.advice_host import _pieces
-from xsp_post.tables.analyses.limits import CauseRow, Limit, find_limit
+from xsp_post.tables.analyses.limits import GRAPH_RECORDED, CauseRow, Limit, find_limit
 
 US = 1_000
 RUNNER = CliRunner()
@@ -47,23 +49,31 @@ def program(path, *, host=0, work=100, count=20, sync=0, name="gemm", copy=0):
     return builder.write(path / "report.sqlite")
 
 
+KERNEL, SHORT = Op("kernel", 80 * US, "sgemm"), Op("kernel", 1 * US, "relu")
+SYNC, HOST = Op("sync"), Op("host", 80 * US)
+
+
 @pytest.mark.parametrize(
-    ("program_is", "kind"),
+    ("step", "kind"),
     [
-        ({"work": 900, "name": "sgemm"}, "compute"),
-        ({"work": 900, "name": "vectorized_elementwise_kernel"}, "memory"),
-        ({"work": 900, "name": "k"}, "kernel"),
-        ({"host": 300}, "host"),
-        ({"sync": 300}, "synchronization"),
-        ({"work": 10, "copy": 300}, "copy"),
-        ({"work": 1}, "launch"),
-        ({"work": 300, "host": 280}, "mixed"),
-        ({"work": 900, "name": "ncclDevKernel_AllReduce"}, "communication"),
+        ([KERNEL] * 40 + [SYNC], "kernel"),  # and not by its name: compute
+        ([Op("kernel", 80 * US, "vectorized_elementwise_kernel")] * 40 + [SYNC], "kernel"),  # nor memory
+        ([Op("kernel", 80 * US, "ncclDevKernel_AllReduce")] * 40 + [SYNC], "communication"),
+        ([HOST, SHORT] * 40 + [SYNC], "host"),
+        ([Op("copy", 400 * US), SHORT] * 10 + [SYNC], "copy"),
+        ([SHORT] * 200 + [SYNC], "launch"),
+        ([HOST, KERNEL, SYNC] * 20, "mixed"),  # one after the other
+        ([Op("host", 77 * US), KERNEL] * 40 + [SYNC], "balanced"),  # side by side
     ],
 )
+def test_the_limit_is_what_the_program_was_made_to_do(tmp_path, step, kind):
+    run_steps(step, 4, tmp_path / "report.sqlite")
+    assert find_limit(analyze([tmp_path / "report.sqlite"], Options(model_range="^step"))).kind == kind
+
+
+@pytest.mark.parametrize(("program_is", "kind"), [({"host": 300}, "host"), ({"sync": 300}, "synchronization")])
 def test_the_limit_is_what_the_program_was_made_to_wait_for(tmp_path, program_is, kind):
-    path = program(tmp_path, **program_is)
-    assert find_limit(analyze([path])).kind == kind
+    assert find_limit(analyze([program(tmp_path, **program_is)])).kind == kind
 
 
 def test_a_loop_that_loads_weights_is_not_called_launch_bound(tmp_path):
@@ -132,7 +142,7 @@ def test_tensor_cores_are_named_by_what_the_gpu_has(tmp_path):
 def test_why_nothing_is_advised_is_said(tmp_path):
     said = RUNNER.invoke(app, ["why", str(program(tmp_path, work=9_000, name="k"))]).stdout
     assert "Nothing is advised: no change that is known concerns 1.0 % of the time or more." in " ".join(said.split())
-    graph = replace(find_limit(analyze([tmp_path / "report.sqlite"])), records_graph=True)
+    graph = replace(find_limit(analyze([tmp_path / "report.sqlite"])), reason=GRAPH_RECORDED)
     assert "a CUDA graph was recorded" in why_none(analyze([tmp_path / "report.sqlite"]), graph)
 
 
@@ -142,8 +152,8 @@ def test_captures_that_have_nothing_in_common_have_a_verdict_each(tmp_path):
         (tmp_path / name).mkdir()
         paths.append(program(tmp_path / name, **what).rename(tmp_path / f"{name}.sqlite"))
     lines = RUNNER.invoke(app, ["tree", *map(str, paths)], env={"COLUMNS": "400"}).stdout.splitlines()
-    assert lines[0].startswith("Verdict on one.sqlite  host-bound. The GPU was busy")
-    assert lines[1].startswith("Verdict on two.sqlite  synchronisation-bound. The GPU was busy")
+    assert lines[0].startswith("Verdict on one.sqlite  host-bound. Halving the time of host code")
+    assert lines[1].startswith("Verdict on two.sqlite  synchronisation-bound. Halving the time of synchronisation")
     said = json.loads(RUNNER.invoke(app, ["why", *map(str, paths), "--json"]).stdout)["data"]
     assert said["capture"] in ("one.sqlite", "two.sqlite") and said["verdict"]["device_count"] == 1
 
@@ -167,8 +177,8 @@ def test_a_kernel_beside_graphs_that_hide_theirs_is_not_what_the_time_went_to(tm
         builder.graph_launch(launch=(at, at + 5 * US), run=(at + 6 * US, at + 900 * US))
     path = tmp_path / "graphs.sqlite"
     builder.write(path)
-    said = " ".join(RUNNER.invoke(app, ["why", str(path)]).stdout.split())
-    assert "8.94 ms) went to CUDA graphs whose kernels were not recorded" in said
+    said = " ".join(RUNNER.invoke(app, ["why", str(path), "--verbose"]).stdout.split())
+    assert "The kernels inside CUDA graphs were not recorded" in said
     assert "of the kernel time is in" not in said
 
 
@@ -187,10 +197,11 @@ def test_no_cuda_graph_and_no_ncu_for_a_cpu(tmp_path):
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [{"args": {}, **one} for one in events]}))
     data = json.loads(RUNNER.invoke(app, ["why", str(path), "--json"]).stdout)["data"]
     assert [one["code"] for one in data["advice"]] == ["larger-batch"]
-    results = analyze([program(tmp_path, work=900, name="k")])
+    run_steps([KERNEL] * 40 + [SYNC], 4, tmp_path / "report.sqlite")
+    results = analyze([tmp_path / "report.sqlite"])
     limit = find_limit(results)
-    assert "--ncu" in sentence_of(results, limit)
-    assert "--ncu" not in sentence_of(results, replace(limit, is_gpu=False))
+    assert "--ncu" in " ".join(details_of(results, limit))
+    assert "--ncu" not in " ".join(details_of(results, replace(limit, is_gpu=False)))
 
 
 @pytest.mark.parametrize(("profiled_us", "said"), [(500, True), (150, False)])
@@ -203,7 +214,7 @@ def test_a_verdict_on_executions_that_the_profiler_made_far_longer_says_so(profi
     note = coverage_note(results, limit)
     assert bool(note) == said
     if said:
-        assert "with the profiler, 500 µs each; without it one takes 100 µs" in note
+        assert "With the profiler an execution takes 500 µs, without it 100 µs" in note
 
 
 @pytest.mark.parametrize(("outside_ns", "said"), [(300, True), (100, False)])

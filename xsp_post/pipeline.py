@@ -21,7 +21,7 @@ from xsp_post.model.options import DEFAULTS, PART, ROOFS, Options, choices
 from xsp_post.model.results import Analysis, Results
 from xsp_post.model.trace import Trace
 from xsp_post.tables.captures import Captures
-from xsp_post.tables.catalogue import ANALYSES, OF_CAPTURE, OF_PART, OF_WORKLOAD
+from xsp_post.tables.catalogue import ANALYSES, EXPERIMENT, OF_CAPTURE, OF_PART, OF_WORKLOAD
 from xsp_post.tables.graph import Graph
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def results_of(paths: list[Path], options: Options = DEFAULTS, reading: SqliteTa
     from xsp_post.store.store import open_store
 
     remade = [] if options.is_default(ROOFS) else [name for step in ANALYSES for name in step.names]
-    return Graph(open_store(store), OF_WORKLOAD if remade else (), {"options": options}, remade)
+    return Graph(open_store(store), OF_WORKLOAD if remade else (EXPERIMENT,), {"options": options}, remade)
 
 
 def part_of(results: Results, options: Options) -> Graph:

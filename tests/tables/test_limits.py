@@ -1,20 +1,19 @@
-"""The rule of the verdict at its edges, on windows and causes written by hand."""
+"""What limits, at the edges, on windows, causes and gains written by hand."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from xsp_post.model.results import Analysis
+from xsp_post.replay.experiment import HOST, KERNELS, LAUNCHES, SYNCHRONISATION, Gain, limits_of
 from xsp_post.tables.analyses.limits import (
-    CLEAR_RATIO,
     FIRST_LAUNCH,
-    MATRIX_MEAN_NS,
-    MATRIX_RATIO,
-    MOVING_RATIO,
+    LEAST_ROOF_RATIO,
     NOT_RECORDED,
-    SECOND_RATIO,
-    UNKNOWN_RATIO,
+    answers,
     find_limit,
     largest_causes,
     lead_in,
@@ -44,81 +43,123 @@ def results(windows, causes=(), **frames) -> Analysis:
     )
 
 
-def limit_of(known=1000, unknown=0, **groups):
-    """The limit of a window of ``known`` ns with so many in copies and in idle causes, the rest in small groups."""
-    names = {"host": "host_code", "launch": "launch_call", "sync": "synchronization", "profiler": "profiler_overhead"}
-    causes = [cause(names[name], time) for name, time in groups.items() if name in names]
-    causes += [cause("unknown", unknown)] if unknown else []
-    busy = {"copy_busy_ns": groups.get("copy", 1), "kernel_busy_ns": groups.get("kernel", 0)}
-    return find_limit(results([window(window_ns=known + unknown, **busy)], causes))
+def experiment(capture=0, *, elapsed=1000, margin=0.02, together=0.5, balanced=(), question="device", **gains):
+    """The rows of one capture: what each resource saves at half its time."""
+    values = {**dict.fromkeys(("kernels", "copies", "launches", "host", "synchronisation"), 0.0), **gains}
+    names = sorted(values, key=lambda name: -values[name])
+    rows = [(number, name, values[name]) for number, name in enumerate(names, 1)] + [(-1, "together", together)]
+    return [
+        {"capture_id": capture, "question": question, "resource": name, "rank": rank, "gain_ratio": gain,
+         "low_gain_ratio": gain - margin, "high_gain_ratio": gain + margin, "is_limit": name in balanced,
+         "is_balanced": bool(balanced), "elapsed_ns": elapsed, "coverage_ratio": 1.0, "execution": "forward",
+         "execution_count": 3}
+        for rank, name, gain in rows
+    ]  # fmt: skip
 
 
-def test_the_bars_are_those_that_the_glossary_and_the_page_state():
-    assert (CLEAR_RATIO, SECOND_RATIO, UNKNOWN_RATIO) == (0.5, 0.25, 0.6)
-    assert (MATRIX_RATIO, MATRIX_MEAN_NS, MOVING_RATIO) == (0.5, 100_000, 0.75)
-
-
-@pytest.mark.parametrize(
-    ("groups", "kind"),
-    [
-        ({"host": 600, "copy": 300}, "host"),  # half as much, and no more
-        ({"host": 600, "copy": 301}, "mixed"),
-        ({"host": 499, "copy": 250}, "mixed"),
-        ({"host": 500, "copy": 249}, "host"),
-        ({"host": 500, "copy": 251}, "mixed"),
-        ({"host": 510, "copy": 259}, "mixed"),
-        ({"copy": 510, "host": 259}, "mixed"),
-        ({"host": 499, "copy": 249}, "host"),  # less than half of the time, but twice as much as any other
-        ({"host": 260, "copy": 240}, "mixed"),  # the two have half of the time
-        ({"host": 260, "copy": 239}, "unknown"),
-        ({"host": 250, "copy": 250}, "mixed"),
-        ({"host": 250, "copy": 249}, "unknown"),  # a quarter is asked of the second one, not of the first
-        ({"host": 200, "copy": 101}, "unknown"),
-        ({"host": 200, "copy": 100}, "host"),
-        ({"sync": 700}, "synchronization"),
-        ({"launch": 700, "host": 200}, "launch"),
-        ({"profiler": 700, "host": 200}, "unknown"),
-        ({"kernel": 900}, "kernel"),
-    ],
-)
-def test_a_group_is_the_limit_where_no_other_one_comes_near(groups, kind):
-    assert limit_of(**groups).kind == kind
-
-
-def test_a_quarter_is_of_the_time_that_is_known():
-    assert limit_of(known=1000, unknown=1000, host=480, copy=251).kind == "mixed"
-    assert limit_of(known=1000, unknown=1000, host=510, copy=255).kind == "host"
-    found = limit_of(known=1000, unknown=1000, host=510)
-    assert (found.known_ns, found.unknown_ns, found.window_ns) == (1000, 1000, 2000)
-    assert found.ratio("host") == 0.255 and found.ratio("nothing") == 0
-
-
-def test_nothing_is_said_where_most_is_not_known():
-    assert limit_of(known=400, unknown=600, host=390).kind == "host"
-    found = limit_of(known=399, unknown=601, host=390)
-    assert found.kind == "unknown" and found.reason and found.groups[0] == ("host", 390)
-    assert not limit_of(host=600).reason
-    assert limit_of(profiler=700).reason and limit_of(host=260, copy=239).reason
+def limit_of(rows, windows=None, causes=(), **frames):
+    """What the replays say of a window of 1,000 ns."""
+    windows = windows or [window(window_ns=1000, kernel_busy_ns=900)]
+    return find_limit(results(windows, causes, experiment=pd.DataFrame(rows), **frames))
 
 
 @pytest.mark.parametrize(
-    ("amounts", "kind"),
+    ("gains", "kind", "named"),
     [
-        ({"kernel_ns": 1_000_000, "matrix_ns": 500_000, "matrix_count": 5}, "compute"),
-        ({"kernel_ns": 1_000_001, "matrix_ns": 500_000, "matrix_count": 5}, "kernel"),
-        ({"kernel_ns": 1_000_000, "matrix_ns": 500_000, "matrix_count": 6}, "kernel"),  # short: products of few rows
-        ({"kernel_ns": 1_000_000, "matrix_ns": 250_000, "matrix_count": 9}, "memory"),
-        ({"kernel_ns": 1_000_000, "matrix_ns": 250_001, "matrix_count": 9}, "kernel"),
-        ({"kernel_ns": 1_000_000, "other_kernel_ns": 250_000}, "memory"),
-        ({"kernel_ns": 1_000_000, "other_kernel_ns": 250_001}, "kernel"),
-        ({"kernel_ns": 0}, "kernel"),
+        ({"host": 0.4, "copies": 0.1}, "host", ("host",)),
+        ({"host": 0.4, "copies": 0.36}, "mixed", ("host", "copies")),  # the intervals meet
+        ({"host": 0.4, "copies": 0.359}, "host", ("host",)),
+        ({"copies": 0.3}, "copy", ("copies",)),
+        ({"launches": 0.3}, "launch", ("launches",)),
+        ({"synchronisation": 0.3}, "synchronization", ("synchronisation",)),
+        ({"kernels": 0.45}, "kernel", ("kernels",)),
+        ({"host": 0.25, "loading": 0.05}, "host", ("host",)),
+        ({"loading": 0.3}, "host", ("loading",)),
     ],
 )
-def test_what_names_of_kernels_say(amounts, kind):
-    found = find_limit(results([window(window_ns=1000, kernel_busy_ns=900, **amounts)]))
-    assert found.kind == kind
-    on_cpu = find_limit(results([window(window_ns=1000, kernel_busy_ns=900, device=-1, **amounts)]))
-    assert on_cpu.kind == "kernel" and not on_cpu.is_gpu
+def test_the_limit_is_what_saves_most_at_half_its_time(gains, kind, named):
+    found = limit_of(experiment(**gains))
+    assert (found.kind, found.limits, found.reason) == (kind, named, "")
+    assert found.gain(named[0]) == gains[named[0]] and found.gain("nothing") == 0
+
+
+def test_what_saves_less_than_its_error_is_never_named():
+    found = limit_of(experiment(host=0.02, together=0.03))
+    assert (found.kind, found.limits, found.reason) == ("unknown", (), "nothing-shown")
+    assert limit_of(experiment(host=0.021, together=0.03)).limits == ("host",)
+    assert limit_of(experiment(host=0.03, copies=0.02, together=0.05)).limits == ("host",)
+
+
+def test_two_that_save_little_alone_and_much_together_are_balanced():
+    found = limit_of(experiment(kernels=0.05, host=0.04, balanced=("kernels", "host")))
+    assert (found.kind, set(found.limits)) == ("balanced", {"kernels", "host"})
+    gains = [Gain((name,), gain, 0.02) for name, gain in ((KERNELS, 0.15), (HOST, 0.1), (LAUNCHES, 0.0))]
+    everything = Gain((SYNCHRONISATION,), 0.5, 0.02)
+    assert limits_of(gains, everything) == ((KERNELS,), False)  # a quarter alone is half of it
+    assert limits_of([replace(one, gain_ratio=one.gain_ratio * 0.99) for one in gains], everything) == ((), True)
+
+
+def test_gains_of_several_captures_count_by_their_time():
+    windows = [window(window_ns=100, copy_busy_ns=90), window(window_ns=100, kernel_busy_ns=90, capture=1)]
+    rows = experiment(0, elapsed=100, host=0.4) + experiment(1, elapsed=300, copies=0.4)
+    found = limit_of(rows, windows)
+    assert found.limits == ("copies",)
+    assert (found.gain("copies"), found.gain("host")) == (pytest.approx(0.3), pytest.approx(0.1))
+    assert found.gains[0].margin_ratio == pytest.approx(0.02) and found.together.gain_ratio == pytest.approx(0.5)
+
+
+def test_the_latency_is_another_question():
+    rows = experiment(kernels=0.4) + experiment(host=0.4, question="latency", elapsed=2000)
+    frames = results([window(window_ns=1000, kernel_busy_ns=900)], experiment=pd.DataFrame(rows))
+    limit = find_limit(frames)
+    assert limit.limits == ("kernels",)
+    assert answers(frames, limit, "latency")["elapsed_ns"].unique().tolist() == [2000]
+
+
+def test_nothing_is_said_where_half_is_not_known_or_nothing_was_replayed():
+    windows = [window(window_ns=1000, kernel_busy_ns=300)]
+    rows = experiment(host=0.4)
+    assert limit_of(rows, windows, [cause("host_code", 200), cause("unknown", 500)]).kind == "host"
+    lost = limit_of(rows, windows, [cause("host_code", 199), cause("unknown", 501)])
+    assert (lost.kind, lost.reason, lost.unknown_ns, lost.known_ns) == ("unknown", "time-unknown", 501, 499)
+    assert limit_of(rows, windows, [cause("profiler_overhead", 501)]).reason == "profiler"
+    assert limit_of(rows, windows, [cause("profiler_overhead", 500)]).kind == "host"
+    replays = pd.DataFrame([{"capture_id": 0, "refusal": "no launches"}])
+    refused = find_limit(results(windows, replays=replays))
+    assert (refused.reason, refused.facts) == ("refused", {"refusal": "no launches"})
+    assert find_limit(results(windows)).reason == "too-large"
+
+
+def work(bound, *, source="roofline", roof=1.0, coverage=1.0):
+    """A15 with what was counted of the kernels."""
+    row = {"case_index": 0, "kernel_count": 3, "kernel_latency_ns": 5.0, "bound": bound, "bound_source": source,
+           "roof_ratio": roof, "counter_coverage_ratio": coverage}  # fmt: skip
+    return {"a15": pd.DataFrame([row]), "cases": pd.DataFrame([{"case_index": 0, "kernel_capture_id": 0}]),
+            "kernel_metrics": pd.DataFrame([{"kernel_id": 0}])}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("amounts", "frames", "kind"),
+    [
+        ({"matrix_ns": 1000, "matrix_count": 5}, {}, "kernel"),  # names say nothing
+        ({}, work("memory", roof=LEAST_ROOF_RATIO), "memory"),
+        ({}, work("memory", roof=0.49), "kernel"),  # far from the roof
+        ({}, work("compute", coverage=0.5), "compute"),
+        ({}, work("compute", coverage=0.49), "kernel"),
+        ({}, work("latency", roof=0.05), "latency"),
+        ({}, work("unknown"), "kernel"),
+        ({"small_launch_ns": 500}, {}, "shape"),
+        ({"small_launch_ns": 499}, {}, "kernel"),
+        ({"small_launch_ns": 500}, work("memory"), "shape"),
+        ({"small_launch_ns": 500}, work("memory", source="speed of light"), "memory"),  # Nsight Compute knows best
+        ({"graph_busy_ns": 1001}, work("memory", source="speed of light"), "kernel"),  # of less than half of it
+        ({"graph_busy_ns": 1000}, work("memory", source="speed of light"), "memory"),
+        ({"graph_busy_ns": 1, "small_launch_ns": 500}, {}, "kernel"),
+    ],
+)
+def test_what_limits_the_kernels_is_measured_or_counted(amounts, frames, kind):
+    windows = [window(window_ns=1000, kernel_busy_ns=900, **{"kernel_ns": 1000, **amounts})]
+    assert limit_of(experiment(kernels=0.4), windows, **frames).kind == kind
 
 
 def test_measured_executions_are_believed_before_the_warm_up_and_the_rest():
@@ -133,12 +174,13 @@ def test_measured_executions_are_believed_before_the_warm_up_and_the_rest():
     assert find_limit(results(windows[:1])).scope == "outside"
     idle = window("execution", window_ns=100)
     assert find_limit(results([idle, windows[1]])).scope == "warm-up"  # what did nothing decides nothing
-    assert find_limit(results([idle])).reason == "no device work was recorded"
+    assert find_limit(results([idle])).reason == "no-work"
 
 
 def test_a_limit_of_some_captures_knows_no_others():
     windows = [window(window_ns=100, copy_busy_ns=90), window(window_ns=100, kernel_busy_ns=90, capture=1)]
-    found = results(windows, [cause("host_code", 10, capture=1)])
+    rows = pd.DataFrame(experiment(0, copies=0.4) + experiment(1, kernels=0.4))
+    found = results(windows, [cause("host_code", 10, capture=1)], experiment=rows)
     assert (find_limit(found, [0]).kind, find_limit(found, [1]).kind) == ("copy", "kernel")
     assert find_limit(found, [1]).ratio("host") == 0.1 and find_limit(found, [0]).captures == (0,)
     assert find_limit(found).captures == (0, 1) and find_limit(found).device_count == 2
@@ -149,8 +191,9 @@ def test_more_launches_recorded_into_a_graph_than_kernels_that_ran():
     for count, is_said in ((7, False), (8, True)):
         rows = [{"capture_id": 0, "code": "graph-recorded", "count": count}, {"capture_id": 0, "code": "x", "count": 9},
                 {"capture_id": 1, "code": "graph-recorded", "count": 9}]  # fmt: skip
-        found = find_limit(results(windows, findings=pd.DataFrame(rows)))
+        found = limit_of(experiment(copies=0.4), windows, findings=pd.DataFrame(rows))
         assert (found.records_graph, found.kind) == ((True, "unknown") if is_said else (False, "copy"))
+        assert found.facts == ({"count": 8} if is_said else {})
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_intensity_and_throughput():
         (counters(0, 8e10), "memory", "fp32"),  # no arithmetic at all
         (counters(4e11, 0), "compute", "fp32"),  # no traffic at all
         (counters(4e10, 1e9), "latency", "fp32"),  # 4 % of one roof, 1 % of the other
-        (counters(0, 0), "latency", "fp32"),
+        (counters(0, 0), "unknown", "fp32"),  # integers, or a type that is not counted
         # the same flop in the tensor cores: its roof is ten times higher
         (counters(4e11, 2e10, flop_tensor=4e11), "memory", "fp16_tensor"),
         (counters(4e12, 2e10, flop_tensor=4e12), "compute", "fp16_tensor"),

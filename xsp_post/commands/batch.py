@@ -89,19 +89,13 @@ def _public(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# Words of `analyses.limits` that say too little alone.
-_LIMITS = {
-    "kernel": "kernels; compute or memory not known", "unknown": "not known", "mixed": "two causes",
-    "compute": "kernels: compute", "memory": "kernels: memory", "latency": "kernels: latency",
-}  # fmt: skip
-
-
 _TEXTS = ("capture", "GPU", "limited by")
 _DISPENSABLE = ("iterations", "in ranges", "GPU", "kernel time")  # on a narrow terminal, first to last
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """What one line says of a capture."""
+    from xsp_post.base.sentences import SENTENCES
     from xsp_post.base.text_safety import shown
     from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 
@@ -115,7 +109,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         "layers": format_count(row["layer_count"]) if row["layer_count"] >= 0 else "–",
         "in ranges": format_ratio_percent(ratio) if ratio == ratio else "–",
         "peak memory": format_bytes(peak) if peak is not None and peak > 0 else "–",  # NaN: not recorded
-        "limited by": _LIMITS.get(str(row.get("limit") or "unknown"), str(row.get("limit"))),
+        "limited by": SENTENCES.get(f"word.{row.get('limit')}", SENTENCES["word.unknown"]),
     }
 
 

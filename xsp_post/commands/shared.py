@@ -51,6 +51,7 @@ Strict = Annotated[
 UnattributedLimit = Annotated[
     float, typer.Option(help="With --strict: largest share (0…1) of kernel time outside every range.")
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Print everything, with the evidence; default: one screen.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist.")]
 Anonymise = Annotated[

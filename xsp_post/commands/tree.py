@@ -14,7 +14,7 @@ from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 # What is printed of captures: a store shows what it holds already, too.
 SHOWN = (
     "captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings", "part",
-    "idle_causes", "device_windows", "a15", "cases", "kernel_metrics", "kernel_work", "layers",
+    "idle_causes", "device_windows", "experiment", "replays", "a15", "cases", "kernel_metrics", "kernel_work", "layers",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 def why(
     sources: shared.StoreOrSource,
     layer: Annotated[str, typer.Option(help="Causes of these layers only (regular expression on their paths).")] = "",
+    verbose: shared.Verbose = False,
     options: Options = DEFAULTS,
     as_json: shared.AsJson = False,
 ) -> None:
@@ -29,4 +30,4 @@ def why(
 
         shared.print_json("why", {**report.json_of(said), "quantities": quantities(results)})
         return
-    report.print_why(shared.stdout(), said)
+    report.print_why(shared.stdout(), said, verbose=verbose)

@@ -1,44 +1,47 @@
 """A recording replayed with each resource at half its time → what that saves, which is what limits the program.
 
-Resources are what a recording can tell apart: kernels, communication, copies, launches, host code, synchronisation. The
-gain of a resource is the share of the executions' elapsed time that goes when its times are halved and the recorded
+Resources are what a recording can tell apart: kernels, communication, copies, launches, loading of code, host code,
+synchronisation. The gain of a resource is the share of the time that goes when its times are halved and the recorded
 dependencies stay. It is at most one half. Resources that hide one another gain little alone and much together.
+There are two questions: the time of the device, from its first work to its last, and the latency of the executions,
+which has what the host does before and after.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
 from xsp_post.names.families import FAMILIES, family_index
+from xsp_post.replay.calls import loads_code
 from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock
-from xsp_post.replay.fidelity import Identity
+from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity
 from xsp_post.replay.graph import Amounts, Graph, recorded_starts, replay
 from xsp_post.replay.recording import OperationKind
 from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
-# A second resource is named beside the first from this share of its gain on.
-SECOND_RATIO = 0.5
 LONGEST_LAUNCH_NS = 100_000  # from the end of a launch call to the start of its work on a device without work
 
-KERNELS, COMMUNICATION, COPIES, LAUNCHES, HOST, SYNCHRONISATION = (
-    "kernels", "communication", "copies", "launches", "host", "synchronisation",
+KERNELS, COMMUNICATION, COPIES, LAUNCHES, LOADING, HOST, SYNCHRONISATION = (
+    "kernels", "communication", "copies", "launches", "loading", "host", "synchronisation",
 )  # fmt: skip
+DEVICE, LATENCY = "device", "latency"  # the questions
+TOGETHER = "together"  # all resources
 _TALKS, _WAITS = FAMILIES.index("communication"), FAMILIES.index("waiting")
 
 
 @dataclass(frozen=True)
 class Gain:
-    """What resources at half their time save: shares of the elapsed time, with an interval."""
+    """What resources at half their time save: a share of the time asked for, with an interval."""
 
     resources: tuple[str, ...]
     gain_ratio: float
     margin_ratio: float
-    device_gain_ratio: float  # of the time from the first to the last device work
 
     @property
     def is_shown(self) -> bool:
@@ -47,68 +50,107 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Answer:
     """Gains of each resource, largest first; of all together; and the resources that limit: one, two, or two that hide
     one another (``is_balanced``). ``limits`` is empty where nothing is shown."""
 
-    label: str  # what one execution is; "recording": none was found
-    execution_count: int
     elapsed_ns: int
     gains: tuple[Gain, ...]
-    together: Gain | None
+    together: Gain
     limits: tuple[str, ...]
     is_balanced: bool
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The answers to both questions; None where the recording cannot be replayed."""
+
+    label: str  # what one execution is; "recording": none was found
+    execution_count: int
+    coverage_ratio: float  # the executions' part of the time from the first to the last device work of the recording
+    device: Answer | None
+    latency: Answer | None
     refusal: str  # why nothing is said; '' when something is
 
 
 def run_experiment(identity: Identity) -> Experiment:
     """Replay with each resource halved. Never raises: `Experiment.refusal` says why a recording cannot be replayed."""
-    executions, graph = identity.executions, identity.graph
-    count = len(executions.index)
-    elapsed = int(_elapsed(graph, executions, recorded_clock(graph))) if len(graph.recording.operations) else 0
-    if identity.refusal:
-        return Experiment(executions.label, count, elapsed, (), None, (), False, identity.refusal)
-    trial = _Trial(identity, _elapsed(graph, executions, simulated_clock(identity.replayed)))
-    gains = tuple(sorted((trial.gain([one]) for one in _SHORTER), key=lambda one: -one.gain_ratio))
-    together = trial.gain(list(_SHORTER))
-    limits, is_balanced = _limits(gains, together, trial)
-    return Experiment(executions.label, count, elapsed, gains, together, limits, is_balanced, "")
+    executions = identity.executions
+    trial, operations = _Trial(identity), identity.graph.recording.operations
+    answers: list[Answer | None] = [None, None]
+    refusal, coverage = identity.refusal, float("nan")
+    if len(operations):
+        whole = int(operations.end_ns.max() - operations.start_ns.min())
+        coverage = min(trial.recorded_ns[0] / max(whole, 1), 1.0)
+        # a long wait that nothing explains may lie outside of what is asked
+        can_ask = identity.replayed.is_settled and bool((operations.call >= 0).any())
+        answers = [
+            _answer(trial, question) if not refusal or (can_ask and trial.error_ratio(question) <= LARGEST_ERROR_RATIO)
+            else None for question in (0, 1)
+        ]  # fmt: skip
+    said = "" if answers[0] is not None else refusal
+    return Experiment(executions.label, len(executions.index), coverage, answers[0], answers[1], said)
 
 
-def _limits(gains: tuple[Gain, ...], together: Gain, trial: _Trial) -> tuple[tuple[str, ...], bool]:
-    """Which resources limit, and whether they do so only together."""
-    first = gains[0]
-    alone = sum(max(one.gain_ratio, 0.0) for one in gains)
-    if together.is_shown and alone < together.gain_ratio / 2:
-        pairs = [trial.gain(pair) for pair in combinations(_SHORTER, 2)]
+def _answer(trial: _Trial, question: int) -> Answer:
+    gains = tuple(sorted((trial.gain((one,), question) for one in _SHORTER), key=lambda one: -one.gain_ratio))
+    together = trial.gain(tuple(_SHORTER), question)
+    limits, is_balanced = limits_of(gains, together)
+    if is_balanced:
+        pairs = [trial.gain(pair, question) for pair in combinations(_SHORTER, 2)]
         best = max(pairs, key=lambda one: one.gain_ratio)
-        return (best.resources, True) if best.is_shown else ((), False)
+        limits = best.resources if best.is_shown else ()
+    return Answer(int(trial.recorded_ns[question]), gains, together, limits, is_balanced and bool(limits))
+
+
+def limits_of(gains: Sequence[Gain], together: Gain) -> tuple[tuple[str, ...], bool]:
+    """Which resources limit, of gains in order, largest first: the first, and a second one whose interval meets that of
+    the first; and whether none does alone, but several together."""
+    if together.is_shown and sum(max(one.gain_ratio, 0.0) for one in gains) < together.gain_ratio / 2:
+        return (), True
+    first = gains[0]
     if not first.is_shown:
         return (), False
-    second = [one for one in gains[1:2] if one.is_shown and one.gain_ratio >= SECOND_RATIO * first.gain_ratio]
+    low = first.gain_ratio - first.margin_ratio
+    second = [one for one in gains[1:2] if one.is_shown and one.gain_ratio + one.margin_ratio >= low]
     return tuple(one.resources[0] for one in (first, *second)), False
 
 
-@dataclass
 class _Trial:
-    """A recording whose replay is right, and the elapsed time of that replay."""
+    """A recording that is replayed with shorter resources. Times are pairs: of the device, of the latency; ns."""
 
-    identity: Identity
-    elapsed_ns: float
+    def __init__(self, identity: Identity) -> None:
+        self.identity, self.known = identity, dict[tuple[str, ...], list[tuple[float, float]]]()
 
-    def gain(self, resources: Sequence[str]) -> Gain:
+    @cached_property
+    def recorded_ns(self) -> tuple[float, float]:
+        """As recorded."""
+        return self._times(self.identity.executions, recorded_clock(self.identity.graph))
+
+    @cached_property
+    def replayed_ns(self) -> tuple[float, float]:
+        """In the replay without a change."""
+        return self._times(self.identity.executions, simulated_clock(self.identity.replayed))
+
+    def error_ratio(self, question: int) -> float:
+        """How far the replay without a change is off in this time."""
+        return abs(self.replayed_ns[question] / max(self.recorded_ns[question], 1) - 1)
+
+    def gain(self, resources: tuple[str, ...], question: int) -> Gain:
         """Work without a launch row either follows its stream or stays where it was: the gain lies between the two."""
-        identity = self.identity
-        ways = [self._replayed(resources, None)]
-        if (starts := recorded_starts(identity.graph)) is not None:
-            ways.append(self._replayed(resources, starts))
-        middle = (ways[0][0] + ways[-1][0]) / 2
-        saved = middle * self.elapsed_ns
-        margin = margin_of(identity.error_ratio, saved, self.elapsed_ns - saved) + abs(ways[0][0] - ways[-1][0]) / 2
-        return Gain(tuple(resources), middle, margin, (ways[0][1] + ways[-1][1]) / 2)
+        if resources not in self.known:
+            starts = recorded_starts(self.identity.graph)
+            self.known[resources] = [
+                self._replayed(resources, at) for at in ((None,) if starts is None else (None, starts))
+            ]
+        before = max(self.replayed_ns[question], 1)
+        ways = [1 - after[question] / before for after in self.known[resources]]
+        middle = (ways[0] + ways[-1]) / 2
+        error = self.identity.error_ratio if not self.identity.refusal else self.error_ratio(question)
+        margin = margin_of(error, middle * before, (1 - middle) * before) + abs(ways[0] - ways[-1]) / 2
+        return Gain(resources, middle, margin)
 
     def _replayed(self, resources: Sequence[str], release_ns: np.ndarray | None) -> tuple[float, float]:
-        """The share of the elapsed time, and of the device's, that is saved."""
         graph, executions = self.identity.graph, self.identity.executions
         amounts = graph.amounts.copy()
         if release_ns is not None:
@@ -117,10 +159,10 @@ class _Trial:
             _SHORTER[name](graph, amounts)
         if HOST in resources:
             executions = _with_shorter_edges(executions)
-        clock = simulated_clock(replay(graph, amounts))
-        whole = max(_device_span(executions, simulated_clock(self.identity.replayed)), 1)
-        after = _elapsed(graph, executions, clock)
-        return 1 - after / max(self.elapsed_ns, 1), 1 - _device_span(executions, clock) / whole
+        return self._times(executions, simulated_clock(replay(graph, amounts)))
+
+    def _times(self, executions: Executions, clock: Clock) -> tuple[float, float]:
+        return _device_span(executions, clock), _elapsed(self.identity.graph, executions, clock)
 
 
 def _elapsed(graph: Graph, executions: Executions, clock: Clock) -> float:
@@ -141,9 +183,15 @@ def _elapsed(graph: Graph, executions: Executions, clock: Clock) -> float:
     return float(np.mean(taken))
 
 
-def _device_span(executions: Executions, clock: Clock) -> int:
-    rows = np.concatenate([rows for rows in executions.rows if len(rows)] or [np.zeros(0, np.int64)])
-    return int(clock.end_ns[rows].max() - clock.start_ns[rows].min()) if len(rows) else 0
+def _device_span(executions: Executions, clock: Clock) -> float:
+    """From the first device work of the executions to the last; the mean of the processes."""
+    taken = []
+    for process in np.unique(executions.process):
+        rows = [rows for rows, of in zip(executions.rows, executions.process) if of == process and len(rows)]
+        if rows:
+            every = np.concatenate(rows)
+            taken.append(clock.end_ns[every].max() - clock.start_ns[every].min())
+    return float(np.mean(taken)) if taken else 0.0
 
 
 def _with_shorter_edges(executions: Executions) -> Executions:
@@ -189,12 +237,25 @@ def _shorter_copies(graph: Graph, amounts: Amounts) -> None:
     _halved(amounts.after_ns, graph.recording.operations.call[blocks])
 
 
+def _loading(graph: Graph) -> np.ndarray:
+    """Calls that loaded the code of the kernel that they launched for the first time."""
+    operations, calls = graph.recording.operations, graph.recording.calls
+    rows = np.flatnonzero((operations.kind == OperationKind.KERNEL) & (operations.call >= 0))
+    kernel = operations.process[rows] * (len(operations.name.categories) + 1) + operations.name.codes[rows]
+    of = operations.call[rows]
+    return np.unique(of[loads_code(calls.start_ns[of], calls.end_ns[of], kernel)])
+
+
+def _shorter_loading(graph: Graph, amounts: Amounts) -> None:
+    _halved(amounts.own_ns, _loading(graph))
+
+
 def _shorter_launches(graph: Graph, amounts: Amounts) -> None:
     """Launch calls, the way to the device, and the gaps between operations that were launched long before."""
     operations = graph.recording.operations
     is_node = graph.learnt.is_node
     launched = (operations.call >= 0) & ~amounts.is_blocking & ~graph.recording.stream_is_host[operations.stream]
-    _halved(amounts.own_ns, np.unique(operations.call[launched]))
+    _halved(amounts.own_ns, np.setdiff1d(operations.call[launched], _loading(graph)))
     # what took longer to begin on a device without work was not on its way: why is not known
     _halved(amounts.latency_ns, launched & (is_node | (amounts.latency_ns <= LONGEST_LAUNCH_NS)))
     _halved(amounts.gap_ns, launched)
@@ -217,6 +278,7 @@ _SHORTER: dict[str, Callable[[Graph, Amounts], None]] = {
     COMMUNICATION: _shorter_communication,
     COPIES: _shorter_copies,
     LAUNCHES: _shorter_launches,
+    LOADING: _shorter_loading,
     HOST: _shorter_host,
     SYNCHRONISATION: _shorter_waits,
 }

@@ -9,6 +9,7 @@ from xsp_post.arrays.categories import categorical
 from xsp_post.model.results import Results
 from xsp_post.model.schemas import column_names
 from xsp_post.replay.executions import recorded_clock
+from xsp_post.replay.experiment import DEVICE, LATENCY, TOGETHER, Answer, Experiment, run_experiment
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.what_if import middle_execution, path_of_execution
 
@@ -30,6 +31,32 @@ def replay_frames(results: Results) -> dict[str, pd.DataFrame]:
     paths = paths or [pd.DataFrame(columns=column_names("critical_path"))]
     path = pd.concat(paths, ignore_index=True) if len(paths) > 1 else paths[0]
     return {"replays": pd.DataFrame(rows, columns=column_names("replays")), "critical_path": path}
+
+
+def experiment_frame(results: Results) -> pd.DataFrame:
+    """The table ``experiment``: what each resource at half its time saves, for captures that can be replayed."""
+    rows = []
+    for capture_id, count in results.frame("captures", ["capture_id", "kernel_count"]).itertuples(index=False):
+        if count <= MOST_OPERATIONS:
+            found = run_experiment(identity_of(results, int(capture_id)))
+            answers = ((DEVICE, found.device), (LATENCY, found.latency))
+            rows += [row for name, answer in answers if answer for row in _answer_rows(capture_id, found, name, answer)]
+    return pd.DataFrame(rows, columns=column_names("experiment"))
+
+
+def _answer_rows(capture_id: int, found: Experiment, question: str, answer: Answer) -> list[dict[str, object]]:
+    rows = [(number, one.resources[0], one) for number, one in enumerate(answer.gains, 1)]
+    return [
+        {
+            "capture_id": capture_id, "question": question, "resource": resource, "rank": rank,
+            "gain_ratio": one.gain_ratio, "low_gain_ratio": one.gain_ratio - one.margin_ratio,
+            "high_gain_ratio": one.gain_ratio + one.margin_ratio, "is_limit": resource in answer.limits,
+            "is_balanced": answer.is_balanced, "elapsed_ns": answer.elapsed_ns,
+            "coverage_ratio": found.coverage_ratio, "execution": found.label,
+            "execution_count": found.execution_count,
+        }
+        for rank, resource, one in (*rows, (-1, TOGETHER, answer.together))
+    ]  # fmt: skip
 
 
 def replay_row(capture_id: int, identity: Identity) -> dict[str, object]:

@@ -27,6 +27,8 @@ SCOPES = (EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT)
 _MATRIX = [FAMILIES.index(family) for family in PRODUCTS]
 _COMMUNICATION, _OTHER = FAMILIES.index("communication"), FAMILIES.index(OTHER)
 _ELEMENTWISE = [FAMILIES.index(family) for family, broad in BROAD.items() if broad == "elementwise"]
+_WAITING = FAMILIES.index("waiting")
+_WARP = 32  # threads that a multiprocessor runs together
 _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
 
 
@@ -57,7 +59,7 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
     activity_names = _names_of(tree)
     family = activity_names.family[activity_names.code]
     runs = execution_intervals(tree)
-    gpu_names = _gpu_names(tree)
+    facts = _gpu_facts(tree)
     device_of_cause, scope_of_cause = causes["device_id"].to_numpy(), causes["scope"].cat.codes.to_numpy()
     idle_of_cause = causes["idle_ns"].to_numpy()
     rows = []
@@ -76,7 +78,7 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
             rows.append(
                 {
                     "device_id": int(device["device_id"]),
-                    "gpu_name": gpu_names.get(int(device["device_id"]), ""),
+                    "gpu_name": facts.get(device["device_id"], ("", 0))[0],
                     "scope": name,
                     "window_ns": int(parts.sum()) + idle,
                     "busy_ns": int(parts.sum()),
@@ -85,7 +87,7 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
                     "communication_ns": int(parts[1]),
                     "copy_busy_ns": int(parts[2]),
                     "graph_busy_ns": int(parts[3]),
-                    **_kernel_facts(tree, chosen, activity_names),
+                    **_kernel_facts(tree, chosen, activity_names, facts.get(device["device_id"], ("", 0))[1]),
                 }
             )
     return pd.DataFrame(rows)
@@ -112,11 +114,13 @@ def _names_of(tree: Tree) -> _Names:
     return _Names(code, texts, family, matches(texts, _LAYOUT), is_simt)
 
 
-def _gpu_names(tree: Tree) -> dict[int, str]:
+def _gpu_facts(tree: Tree) -> dict[int, tuple[str, int]]:
+    """Name and number of multiprocessors (0 unknown) of each GPU by its gpu_index."""
     devices = tree.trace.devices
     if not len(devices) or "gpu_index" not in devices:
         return {}
-    return dict(zip(devices["gpu_index"].astype(int).tolist(), devices["gpu_name"].astype(str).tolist()))
+    count = devices["sm_count"].fillna(0).astype(int) if "sm_count" in devices else [0] * len(devices)
+    return dict(zip(devices["gpu_index"].astype(int).tolist(), zip(devices["gpu_name"].astype(str), count)))
 
 
 def _busy_parts(
@@ -170,12 +174,13 @@ def _covered(
     return result
 
 
-def _kernel_facts(tree: Tree, rows: np.ndarray, names: _Names) -> dict[str, object]:
+def _kernel_facts(tree: Tree, rows: np.ndarray, names: _Names, multiprocessors: int) -> dict[str, object]:
     """Sums of kernel durations that a verdict needs: by what kernels do, and the heaviest name."""
     activities = tree.activities
     rows = rows[activities["kind"].to_numpy()[rows] == ActivityKind.KERNEL]
     duration = activities["end_ns"].to_numpy()[rows] - activities["start_ns"].to_numpy()[rows]
     codes = names.code[rows]
+    is_work = ~np.isin(names.family[codes], (_COMMUNICATION, _WAITING))
     by_name = sums_per_node(codes, duration, len(names.texts))
     is_matrix = np.isin(names.family, _MATRIX)
     top = int(codes[by_name[codes].argmax()]) if len(codes) else -1  # of equal sums the first that ran
@@ -188,6 +193,19 @@ def _kernel_facts(tree: Tree, rows: np.ndarray, names: _Names) -> dict[str, obje
         "elementwise_ns": int(by_name[np.isin(names.family, _ELEMENTWISE)].sum()),
         "layout_ns": int(by_name[names.is_layout].sum()),
         "other_kernel_ns": int(by_name[names.family == _OTHER].sum()),
+        "small_launch_ns": int(duration[is_work & _is_small(tree, rows, multiprocessors)].sum()),
         "top_kernel": names.texts[top] if top >= 0 else "",
         "top_kernel_ns": int(by_name[top]) if top >= 0 else 0,
     }
+
+
+def _is_small(tree: Tree, rows: np.ndarray, multiprocessors: int) -> np.ndarray:
+    """Kernels of fewer threads in a block than run together, or of fewer blocks than their GPU has multiprocessors.
+    Shape (rows,); False where the launch is not known."""
+    if "block_x" not in tree.activities:
+        return np.zeros(len(rows), bool)
+    threads, blocks = (
+        np.prod([tree.activities[f"{name}_{axis}"].to_numpy(np.int64)[rows] for axis in "xyz"], axis=0)
+        for name in ("block", "grid")
+    )
+    return (threads > 0) & ((threads < _WARP) | (blocks < multiprocessors))

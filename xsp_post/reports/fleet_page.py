@@ -10,6 +10,7 @@ import altair as alt
 import pandas as pd
 
 from xsp_post.base.output import atomic_output
+from xsp_post.base.sentences import SENTENCES
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_count, format_ns
 from xsp_post.names.families import FAMILIES, OTHER
@@ -18,7 +19,6 @@ from xsp_post.reports.blocks import Block, Chart, Section, Table
 from xsp_post.reports.ranks import rank_bars
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import shorten, visible
-from xsp_post.reports.verdict import WORDS
 
 ROW_LIMIT = 500
 BAR_LIMIT = 40
@@ -75,7 +75,7 @@ def _limits(done: pd.DataFrame) -> list[tuple[str, str]]:
     by_limit = done.astype({"limit": object}).groupby("limit", sort=False)["capture_name"].agg(list)
     said = []
     for limit, names in sorted(by_limit.items(), key=lambda one: -len(one[1])):
-        word = WORDS.get(str(limit), "mixed" if limit == "mixed" else "what limits it is not known")
+        word = SENTENCES.get(f"word.{limit}", SENTENCES["word.unknown"])
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         said.append(("", f"{word[:1].upper()}{word[1:]}: {', '.join(map(str, names[:3]))}{more}."))
     return said

@@ -10,20 +10,15 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from xsp_post.base.sentences import sentence
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.reports.trust import Balance
-from xsp_post.reports.verdict import CAUSES
 from xsp_post.tables.analyses.limits import Limit, in_scope
 
 # Idle causes with less than this share of the window, and those after the first few, are joined.
 _LEAST_RATIO = 0.005
 _MOST_CAUSES = 5
-_SCOPES = {
-    "execution": "the measured executions",
-    "warm-up": "the warm-up (no execution was measured)",
-    "outside": "what was recorded",
-}
 _WORK = (
     ("kernel", "kernels", "kernel_busy_ns"),
     ("graph", "CUDA graphs", "graph_busy_ns"),
@@ -60,7 +55,10 @@ def device_split(results: Results, limit: Limit) -> Split | None:
     by_cause = in_scope(results, limit).groupby("cause", observed=True)["idle_ns"].sum()
     idle = by_cause.set_axis(by_cause.index.astype(str)).sort_index().sort_values(ascending=False)
     shown = idle[idle >= _LEAST_RATIO * limit.window_ns].head(_MOST_CAUSES)
-    parts = [*work, *(Part(str(cause), f"idle: {CAUSES[str(cause)]}", int(time)) for cause, time in shown.items())]
+    parts = [
+        *work,
+        *(Part(str(cause), f"idle: {sentence(f'cause.{cause}')}", int(time)) for cause, time in shown.items()),
+    ]
     rest = limit.window_ns - sum(part.time_ns for part in parts)
     if rest > 0:
         parts.append(Part("other", "idle: other causes" if len(shown) else "idle", rest))
@@ -68,7 +66,7 @@ def device_split(results: Results, limit: Limit) -> Split | None:
     device = "GPU" if limit.is_gpu else "CPU operators"
     return Split(
         f"Where the time of the {device}{'s' if over else ''} went to",
-        f"{_SCOPES[limit.scope]}: {format_ns(limit.window_ns)}{over}",
+        f"{sentence(f'scope.{limit.scope}')}: {format_ns(limit.window_ns)}{over}",
         limit.window_ns,
         tuple(part for part in parts if part.time_ns > 0),
     )

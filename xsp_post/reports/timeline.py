@@ -13,13 +13,13 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.repeats import numbered
+from xsp_post.base.sentences import sentence
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import units
 from xsp_post.reports import pick
 from xsp_post.reports.blocks import Drawing, Exhibit, Note, Section
 from xsp_post.reports.cases import Case
 from xsp_post.reports.text import short_kernels, visible, visible_series
-from xsp_post.reports.verdict import CAUSES
 from xsp_post.tables.analyses.limits import groups_of
 
 EVENT_LIMIT = 3000  # per kind of lane
@@ -217,7 +217,7 @@ def _idle(results: Results, capture_id: int, iteration: int) -> Group:
 
     def texts(numbers: np.ndarray) -> Names:
         rows = distinct.iloc[numbers]
-        cause = rows["cause"].astype(str).map(CAUSES)
+        cause = rows["cause"].astype(str).map(lambda cause: sentence(f"cause.{cause}"))
         call, detail = visible_series(rows["call_name"]), visible_series(rows["detail"])
         full = cause + (" (" + call + ")").where(call.ne(""), "") + (", " + detail).where(detail.ne(""), "")
         return cause.to_numpy(object), full.to_numpy(object)

@@ -5,70 +5,34 @@ Nothing is computed or decided here. What the time of a device went to is `analy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from rich.text import Text
 
-from xsp_post.tables.analyses.limits import NOT_RECORDED, CauseRow, Limit, counted_work_of
-
-from xsp_post.tables.analyses.limits import find_limit, largest_causes, lead_in, lead_out, work_of  # isort: skip
+from xsp_post.base.sentences import sentence
 from xsp_post.base.text_safety import shown
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
+from xsp_post.replay.experiment import LATENCY
 from xsp_post.reports import cases
 from xsp_post.reports.facts import Device, device_of
 from xsp_post.reports.text import short_kernel, visible
 from xsp_post.reports.verdict_captures import captures_of, main_captures, own_verdicts
+from xsp_post.tables.analyses import limits
+from xsp_post.tables.analyses.limits import (
+    CauseRow,
+    Limit,
+    counted_work_of,
+    find_limit,
+    largest_causes,
+    lead_in,
+    lead_out,
+    work_of,
+)
 
-WORDS = {
-    "compute": "compute-bound",
-    "memory": "memory-bound",
-    "latency": "latency-bound",
-    "kernel": "GPU-bound; compute or memory is not known",
-    "copy": "copy-bound",
-    "launch": "launch-bound",
-    "synchronization": "synchronisation-bound",
-    "host": "host-bound",
-    "communication": "communication-bound",
-}
-# Where the work of the kernels was counted: how it lies to the roofs.
-_WORK = {
-    "memory": "At {intensity} the {work} are limited by memory bandwidth; they reach {throughput}, "
-    "{reached} of that roof.",
-    "compute": "At {intensity} the arithmetic units are the limit, not the memory; the {work} reach {throughput}, "
-    "{reached} of that roof.",
-    "latency": "The {work} are far below both roofs: {throughput} at {intensity}, {reached} of the nearer one. They "
-    "mostly wait.",
-}
-_GROUPS = {
-    "kernel": "kernels",
-    "communication": "communication",
-    "copy": "copies",
-    "launch": "launches",
-    "synchronization": "synchronisation",
-    "host": "the host",
-    "profiler": "the profiler",
-    "unknown": "not known",
-}
-CAUSES = {
-    "launch_call": "launch call",
-    "launch_latency": "launch latency",
-    "queued": "queued on the device",
-    "synchronization": "synchronisation",
-    "copy_call": "copy call",
-    "allocation": "allocation or free",
-    "module_load": "loading or compiling code",
-    "os_call": "blocked in the operating system",
-    "descheduled": "no processor",
-    "host_code": "other host code",
-    "communication": "waiting for other ranks",
-    "profiler_overhead": "profiler overhead",
-    "unknown": "no launch row",
-}
 # A lead-in shorter than this share of the window is not worth a sentence.
 _LEAD_IN_RATIO = 0.1
 # More busy time than this outside every execution changes what an owner has to do.
@@ -77,7 +41,6 @@ _OUTSIDE_RATIO = 0.25
 _NO_LAUNCH_RATIO = 0.05
 # From here on a profiled execution is another program: what limits it need not limit the one without a profiler.
 _PROFILED_RATIO = 2.0
-_SCOPES = {"execution": "the measured executions", "warm-up": "the warm-up", "outside": "what was recorded"}
 
 
 @dataclass(frozen=True)
@@ -96,8 +59,8 @@ def verdict(results: Results, case: cases.Case | None) -> Verdict:
     rows = cases.rows(results, "a15", case)
     row = rows.iloc[0] if len(rows) and rows["kernel_count"].iloc[0] > 0 else work_of(results, limit.captures)
     evidence = [] if row is None else [*_busy(row, device_of(results)), *_roof(results, row, str(row["bound"]))]
-    notes = (lead_in_line(results, limit), coverage_note(results, limit)) if limit.window_ns else ()
-    evidence += [note for note in notes if note]
+    notes = [lead_in_line(results, limit), coverage_note(results, limit)] if limit.window_ns else []
+    evidence += [note for note in (latency_note(results, limit), *details_of(results, limit), *notes) if note]
     return Verdict(limit.kind, word_of(limit), sentence_of(results, limit), tuple(evidence))
 
 
@@ -147,22 +110,18 @@ def coverage_note(results: Results, limit: Limit) -> str:
     """That the executions which the verdict is of hold less than half of the device time, or that much of it lies
     outside of them, how much device time has no launch, and that the profiler made them far longer; "" where none is
     so."""
-    said = []
     found = results.found()
     mine = found["code"].astype(str).eq("executions-cover-little") & found["capture_id"].isin(limit.captures)
     if limit.scope == "execution" and mine.any():
-        said.append(f"The verdict leaves out most of the work: {found.loc[mine, 'example'].iloc[0]}")
+        said = [sentence("note.left-out-work", example=found.loc[mine, "example"].iloc[0])]
     else:
-        said.append(_outside(results, limit))
+        said = [_outside(results, limit)]
     balance = frame_or_empty(results, "balance", ["capture_id", "question", "attribution", "device_ns"])
     launch = balance[balance["question"].astype(str).eq("launch") & balance["capture_id"].isin(limit.captures)]
     times = launch.groupby(launch["attribution"].astype(str))["device_ns"].sum()
     ratio = times.get("no_launch", 0) / max(times.get("total", 0), 1)
     if ratio >= _NO_LAUNCH_RATIO:
-        said.append(
-            f"{format_ratio_percent(ratio)} of the device time has no launch in the recording: which range it belongs "
-            "to, and what it waited for, is not known."
-        )
+        said.append(sentence("note.no-launch", share=format_ratio_percent(ratio)))
     return " ".join(filter(None, [*said, _profiled(results, limit)]))
 
 
@@ -176,10 +135,7 @@ def _outside(results: Results, limit: Limit) -> str:
     if limit.scope != "execution" or ratio < _OUTSIDE_RATIO:
         return ""
     mostly = ", mostly copies" if copies > busy / 2 else ""
-    return (
-        f"The verdict is of the executions only: {format_ratio_percent(ratio)} of the busy time of the device "
-        f"({format_ns(busy)}{mostly}) lies outside of them."
-    )
+    return sentence("note.outside", share=format_ratio_percent(ratio), time=format_ns(busy), mostly=mostly)
 
 
 def _profiled(results: Results, limit: Limit) -> str:
@@ -198,23 +154,32 @@ def _profiled(results: Results, limit: Limit) -> str:
     alone = levels.loc[levels["level"].astype(str).eq(RUN_MODEL), "latency_ns"]
     if profiled.empty or alone.empty or not profiled.iloc[0] >= _PROFILED_RATIO * alone.iloc[0]:
         return ""
-    return (
-        f"All this is of executions with the profiler, {format_ns(profiled.iloc[0])} each; without it one takes "
-        f"{format_ns(alone.iloc[0])}, and what limits that may be something else."
-    )
+    return sentence("note.profiled", profiled=format_ns(profiled.iloc[0]), alone=format_ns(alone.iloc[0]))
 
 
 def lead_in_line(results: Results, limit: Limit) -> str:
     """What the first execution did before the device had work, and the last one after it: no part of the verdict, but
     of the user's time."""
     said = []
-    for (time, row), words in (
-        (lead_in(results, limit), "Before its first device work the first execution took"),
-        (lead_out(results, limit), "After its last device work the last execution went on for"),
-    ):
+    for (time, row), name in ((lead_in(results, limit), "before"), (lead_out(results, limit), "after")):
         if row is not None and time >= _LEAD_IN_RATIO * limit.window_ns:
-            said.append(f"{words} {format_ns(time)}; most of it: {cause_text(row)}.")
+            key = f"note.{name}" if row.idle_ns > time / 2 else f"note.{name}-largest"
+            said.append(sentence(key, time=format_ns(time), cause=cause_text(row)))
     return " ".join(said)
+
+
+def latency_note(results: Results, limit: Limit) -> str:
+    """What limits the latency of the executions, with what the host does before and after the device's time; "" where
+    that is the same resource."""
+    rows = limits.answers(results, limit, LATENCY)
+    named = rows[rows["is_limit"].astype(bool)].sort_values("rank")
+    if named.empty or str(named["resource"].iloc[0]) in limit.limits:
+        return ""
+    first = named.iloc[0]
+    return sentence(
+        "note.latency", window=format_ns(first["elapsed_ns"]), gain=format_ratio_percent(first["gain_ratio"]),
+        resource=resource_word(limit, str(first["resource"])),
+    )  # fmt: skip
 
 
 def main_limit(results: Results) -> Limit:
@@ -225,137 +190,127 @@ def main_limit(results: Results) -> Limit:
 def word_of(limit: Limit) -> str:
     """The verdict in a word or two."""
     if not limit.window_ns:
-        return "no device work was recorded"
-    if limit.kind == "unknown":
-        return "what limits it is not known"
-    if limit.kind == "mixed":
-        return f"mixed: {group_word(limit, limit.groups[0][0])} and {group_word(limit, limit.groups[1][0])}"
-    word = WORDS[limit.kind]
+        return sentence("word.no-work")
+    word = sentence("word.loading" if limit.limits == ("loading",) else f"word.{limit.kind}")
     return word if limit.is_gpu else word.replace("GPU", "CPU")
 
 
+def resource_word(limit: Limit, resource: str) -> str:
+    """A resource of the experiment in words: what a CPU runs are operators."""
+    is_operators = resource == "kernels" and not limit.is_gpu
+    return sentence("resource.operators" if is_operators else f"resource.{resource}")
+
+
 def sentence_of(results: Results, limit: Limit) -> str:
-    """The two or three numbers behind the verdict, and who owns them."""
+    """What limits, how much, and where: one sentence."""
+    window = format_ns(limit.replayed_ns or limit.window_ns / max(limit.device_count, 1))
+    if limit.kind == limits.UNKNOWN:
+        unknown = limit.unknown_ns if limit.reason == limits.TIME_UNKNOWN else limit.busy_ns
+        share = format_ratio_percent(unknown / max(limit.window_ns, 1))
+        said = sentence(f"limit.{limit.reason}", window=window, share=share, **{"count": 0, **limit.facts})
+        return f"{said} {sentence('limit.record')}" if limit.reason == limits.NO_WORK else said
+    first, *others = limit.limits
+    names = [resource_word(limit, one) for one in limit.limits]
+    if limit.kind == limits.BALANCED:
+        gain = format_ratio_percent(max(limit.gain(one) for one in limit.limits))
+        every = format_ratio_percent(limit.together.gain_ratio if limit.together else 0.0)
+        return sentence("limit.balanced", first=names[0], second=names[1], window=window, gain=gain, all=every)
+    slots = {"window": window, "gain": format_ratio_percent(limit.gain(first)), "where": _where(results, limit)}
+    if not others:
+        return sentence("limit.one", resource=names[0], **slots)
+    second_gain = format_ratio_percent(limit.gain(others[0]))
+    return sentence("limit.two", first=names[0], second=names[1], second_gain=second_gain, **slots)
+
+
+def _where(results: Results, limit: Limit) -> str:
+    """The kernel that takes most of the kernels' time, or the largest wait."""
+    kernel, graph = int(limit.window["kernel_ns"]), int(limit.window["graph_busy_ns"])
+    if limit.limits[0] == "kernels":
+        if graph > kernel:
+            return sentence("limit.where-graph", share=format_ratio_percent(graph / max(limit.window_ns, 1)))
+        share = format_ratio_percent(int(limit.window["top_kernel_ns"]) / max(kernel, 1))
+        name = short_kernel(visible(str(limit.window["top_kernel"])), 60)
+        return sentence("limit.where-kernel", share=share, work=_work_name(limit)[:-1], name=name)
+    groups = {limits.KIND_OF[one] for one in limit.limits}
+    waits = [row for row in largest_causes(results, limit, count=20) if row.group in groups]
+    return sentence("limit.where-cause", cause=cause_text(waits[0])) if waits else ""
+
+
+def details_of(results: Results, limit: Limit) -> list[str]:
+    """The numbers behind the verdict: how busy the device was, and what is known of the kernels."""
     if not limit.window_ns:
-        return "What limits the program is not known. Record it: nsys profile -t cuda,nvtx -o report python program.py"
-    devices = f"{limit.device_count} GPUs were" if limit.device_count > 1 else "The GPU was"
-    devices = devices if limit.is_gpu else "The CPU's operators were"
-    each = " each on average" if limit.device_count > 1 else ""
-    said = [
-        f"{devices} busy {format_ratio_percent(limit.busy_ns / limit.window_ns)} of {_SCOPES[limit.scope]}, "
-        f"{format_ns(limit.window_ns / limit.device_count)}{each}."
-    ]
-    if limit.kind in ("compute", "memory", "kernel", "latency"):
-        said += [_kernel_sentence(results, limit), *_work_sentence(results, limit)]
-    elif limit.kind == "unknown":
-        said.append(f"{limit.reason[:1].upper()}{limit.reason[1:]}.")
-    else:
-        causes = largest_causes(results, limit, count=20)
-        chosen = [group for group, _ in limit.groups[: 2 if limit.kind == "mixed" else 1]]
-        said += [_group_sentence(limit, group, causes) for group in chosen]
+        return []
+    several = limit.device_count > 1
+    device = f"{limit.device_count} GPUs were" if several else "The GPU was"
+    said = [sentence(
+        "limit.busy", device=device if limit.is_gpu else "The CPU's operators were",
+        share=format_ratio_percent(limit.busy_ns / limit.window_ns), scope=sentence(f"scope.{limit.scope}"),
+        window=format_ns(limit.window_ns / limit.device_count), each=" each on average" if several else "",
+    )]  # fmt: skip
+    if "kernels" in limit.limits:
+        said += _kernel_sentences(results, limit)
     if limit.unknown_ns > 0.05 * limit.window_ns:
-        said.append(f"{format_ns(limit.unknown_ns)} wait for something that was not recorded and are left out.")
-    return " ".join(said)
+        said.append(sentence("limit.left-out", time=format_ns(limit.unknown_ns)))
+    return said
 
 
-def _kernel_sentence(results: Results, limit: Limit) -> str:
-    window = limit.window
-    kernel, graph = max(int(window["kernel_ns"]), 1), int(window["graph_busy_ns"])
-    if graph > kernel:
-        return (
-            f"{format_ratio_percent(graph / limit.window_ns)} ({format_ns(graph)}) went to CUDA graphs whose kernels "
-            "were not recorded; nsys profile --cuda-graph-trace=node shows them."
-        )
-    top = format_ratio_percent(int(window["top_kernel_ns"]) / kernel)
-    work = "kernel" if limit.is_gpu else "operator"
-    text = f"{top} of the {work} time is in {short_kernel(visible(str(window['top_kernel'])), 60)}"
-    if limit.kind == "compute" and window["matrix_ns"]:
-        matrix = format_ratio_percent(int(window["matrix_ns"]) / kernel)
-        text += f"; matrix products, convolutions and attention take {matrix}"
-        if int(window["simt_matrix_ns"]) > kernel / 2:
-            text += ", without tensor cores"
-    elif limit.kind == "kernel":
-        text += f"; {_how_to_know(results, limit)}"
-    return text + "."
-
-
-def _how_to_know(results: Results, limit: Limit) -> str:
-    """What shows whether compute or memory limits, where that is not known."""
+def _kernel_sentences(results: Results, limit: Limit) -> list[str]:
+    """What limits the kernels, or what would show it."""
+    window, work = limit.window, _work_name(limit)
+    kernel = max(int(window["kernel_ns"]), 1)
+    if int(window["graph_busy_ns"]) > kernel:
+        return [sentence("kernels.graphs")]
+    said = []
+    if limit.kind == limits.SHAPE:
+        said.append(sentence("kernels.shape", share=format_ratio_percent(int(window["small_launch_ns"]) / kernel)))
+    if limit.is_gpu and int(window["simt_matrix_ns"]) > kernel / 2:
+        said.append(sentence("kernels.simt", share=format_ratio_percent(int(window["simt_matrix_ns"]) / kernel)))
     row = counted_work_of(results, limit.captures)
-    if row is not None and pd.notna(row["arithmetic_intensity_flop_per_byte"]):
-        throughput = format_flop_per_s(row["arithmetic_throughput_flop_per_s"])
-        intensity = format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"])
-        device, work = "GPU" if limit.is_gpu else "CPU", _work_name(limit)
-        coverage = row["counter_coverage_ratio"]
-        if pd.notna(row["roof_flop_per_s"]) and coverage < 0.995:
-            share = format_ratio_percent(coverage)
-            return f"flop and bytes are known for {share} of the {work[:-1]} time only, too little to tell"
-        return (
-            f"the {work} do {throughput} at {intensity}, but the peaks of this {device} are not known: "
-            "xsp-post doctor --measure-peaks, then --peaks FILE"
-        )
-    if not limit.is_gpu:
-        return "the sizes of the operators were not recorded"
-    return (
-        "counters of Nsight Compute show whether compute or memory limits: xsp-post ingest CAPTURE METRICS.ncu-rep, or "
-        "xsp-post run --ncu of a PyTorch model"
-    )
+    if row is None or (pd.isna(row["arithmetic_intensity_flop_per_byte"]) and str(row["bound"]) == limits.UNKNOWN):
+        return said if limit.kind == limits.SHAPE else [
+            *said, sentence("kernels.no-counters" if limit.is_gpu else "kernels.no-sizes")
+        ]  # fmt: skip
+    if limit.kind in ("compute", "memory", "latency") and str(row["bound_source"]) == "speed of light":
+        return [*said, sentence("kernels.speed-of-light", work=work)]
+    coverage = float(row["counter_coverage_ratio"])
+    slots = {
+        "work": work, "intensity": format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"]),
+        "throughput": format_flop_per_s(row["arithmetic_throughput_flop_per_s"]),
+        "reached": format_ratio_percent(row["roof_ratio"]), "share": format_ratio_percent(coverage),
+    }  # fmt: skip
+    if limit.kind in ("compute", "memory", "latency"):
+        said.append(sentence(f"kernels.{limit.kind}", **slots))
+    elif pd.isna(row["roof_flop_per_s"]):
+        return [*said, sentence("kernels.no-peaks", device="GPU" if limit.is_gpu else "CPU", **slots)]
+    elif str(row["bound"]) == limits.UNKNOWN:
+        return [*said, sentence("kernels.little", **slots)]
+    else:
+        said.append(sentence("kernels.between", **slots))
+    is_estimate = str(row["counter_source"]) == "analytic"
+    return [*said, sentence("kernels.estimated") if is_estimate else sentence("kernels.covered", **slots)]
 
 
 def group_word(limit: Limit, group: str) -> str:
     """A group of time in words: what a CPU runs are operators."""
-    return _work_name(limit) if group == "kernel" else _GROUPS[group]
+    return sentence("group.operator" if group == "kernel" and not limit.is_gpu else f"group.{group}")
 
 
 def _work_name(limit: Limit) -> str:
     return "kernels" if limit.is_gpu else "operators"
 
 
-def _work_sentence(results: Results, limit: Limit) -> list[str]:
-    """How far the work of the kernels, where it was counted, is from the roofs."""
-    row = counted_work_of(results, limit.captures)
-    if row is None or str(row["bound"]) != limit.kind or limit.kind not in _WORK:
-        return []
-    if pd.isna(row["arithmetic_intensity_flop_per_byte"]) or str(row["bound_source"]) == "speed of light":
-        return [f"Nsight Compute's own shares of the peaks say so of the {_work_name(limit)}."]
-    said = _WORK[limit.kind].format(
-        work=_work_name(limit),
-        intensity=format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"]),
-        throughput=format_flop_per_s(row["arithmetic_throughput_flop_per_s"]),
-        reached=format_ratio_percent(row["roof_ratio"]),
-    )
-    coverage = float(row["counter_coverage_ratio"])
-    if str(row["counter_source"]) == "analytic":
-        return [said, "Flop and bytes are counted from the model, not measured: an estimate."]
-    share = "all" if coverage >= 0.995 else format_ratio_percent(coverage)
-    return [said, f"Counters cover {share} of the kernel time."] if pd.notna(coverage) else [said]
-
-
-def _group_sentence(limit: Limit, group: str, causes: Sequence[CauseRow]) -> str:
-    time = dict(limit.groups)[group]
-    text = f"{format_ratio_percent(limit.ratio(group))} ({format_ns(time)}) went to {group_word(limit, group)}"
-    mine = [row for row in causes if row.group == group]
-    if group == "copy":
-        alone = int(limit.window["copy_busy_ns"])
-        waited = f" and {format_ns(time - alone)} waiting for copy calls" if time - alone >= 0.01 * time else ""
-        text += f": {format_ns(alone)} copies that ran alone{waited}" if waited else ", which ran alone"
-    if mine and group != "copy":
-        text += f"; most of the waiting: {cause_text(mine[0])}"
-    return text + "."
-
-
 def cause_text(row: CauseRow) -> str:
     """``synchronisation (cudaStreamSynchronize) in loss: 12.3 ms``."""
     call = f" ({shown(row.call_name, 60)})" if row.call_name else ""
-    owner = f" in {shown(row.owner, 60)}" if row.owner else " outside every range"
+    owner = f" in {shown(row.owner, 60)}" if row.owner else ""
     detail = ""
-    if row.detail == NOT_RECORDED:
+    if row.detail == limits.NOT_RECORDED:
         detail = ", for a reason that was not recorded"
     elif row.detail:
         behind = row.cause in ("synchronization", "queued")
         detail = f", {'behind ' if behind else ''}{shown(row.detail, 60)}"
     layer = f" [{shown(row.layer_path, 60)}]" if row.layer_path else ""
-    return f"{CAUSES[row.cause]}{call}{owner}{layer}{detail}: {format_ns(row.idle_ns)}"
+    return f"{sentence(f'cause.{row.cause}')}{call}{owner}{layer}{detail}: {format_ns(row.idle_ns)}"
 
 
 def verdict_line(results: Results) -> Text:
@@ -368,24 +323,22 @@ def verdict_line(results: Results) -> Text:
 def _line(results: Results, limit: Limit, name: str) -> Text:
     text = Text(f"Verdict{f' on {shown(name, 80)}' if name else ''}  ", style="bold")
     text.append(word_of(limit), style="bold")
-    text.append(f". {sentence_of(results, limit)}", style="default")
-    for more in (lead_in_line(results, limit), coverage_note(results, limit)):
-        text.append(f" {shown(more, 400)}" if more else "", style="default")
-    return text
+    return text.append(f". {sentence_of(results, limit)}", style="default")
 
 
 def verdict_data(results: Results) -> dict[str, Any]:
     """The verdict alone, as data."""
     limit = main_limit(results)
-    return limit_data(limit, word_of(limit), sentence_of(results, limit))
+    return limit_data(results, limit)
 
 
-def limit_data(limit: Limit, word: str, sentence: str) -> dict[str, Any]:
+def limit_data(results: Results, limit: Limit) -> dict[str, Any]:
     """A limit with its words, as data."""
     return {
         "kind": limit.kind,
-        "word": word,
-        "sentence": sentence,
+        "word": word_of(limit),
+        "sentence": sentence_of(results, limit),
+        "details": [one for one in (latency_note(results, limit), *details_of(results, limit)) if one],
         "reason": limit.reason,
         "scope": limit.scope,
         "device_count": limit.device_count,
@@ -393,5 +346,12 @@ def limit_data(limit: Limit, word: str, sentence: str) -> dict[str, Any]:
         "busy_ns": limit.busy_ns,
         "idle_ns": limit.window_ns - limit.busy_ns,
         "unknown_ns": limit.unknown_ns,
+        "limits": list(limit.limits),
+        "gains": [
+            {"resource": one.resources[0], "gain_ratio": one.gain_ratio,
+             "low_gain_ratio": one.gain_ratio - one.margin_ratio, "high_gain_ratio": one.gain_ratio + one.margin_ratio}
+            for one in limit.gains
+        ],
+        "together_gain_ratio": limit.together.gain_ratio if limit.together else None,
         "groups": [{"group": group, "time_ns": time, "ratio": limit.ratio(group)} for group, time in limit.groups],
-    }
+    }  # fmt: skip

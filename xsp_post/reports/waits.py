@@ -8,6 +8,7 @@ import altair as alt
 import pandas as pd
 
 from xsp_post.arrays.repeats import summed
+from xsp_post.base.sentences import sentence
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_count, format_ns
 from xsp_post.model.schemas.views import view_of
@@ -30,7 +31,7 @@ def data(results: Results, limit: Limit) -> pd.DataFrame:
     keys = ["cause", "call_name", "detail", "owner", "layer_path"]
     frame = summed(causes, keys, {"idle_ns": "sum", "piece_count": "sum", "longest_ns": "max"})
     frame = frame.sort_values("idle_ns", ascending=False, kind="stable", ignore_index=True)
-    return frame.assign(cause=frame["cause"].astype(object).map(verdict.CAUSES))
+    return frame.assign(cause=frame["cause"].astype(object).map(lambda cause: sentence(f"cause.{cause}")))
 
 
 def chart(frame: pd.DataFrame) -> Any:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from xsp_post.base.sentences import sentence
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.replay.experiment import TOGETHER
 from xsp_post.reports.part import part_text
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
@@ -21,11 +23,11 @@ from xsp_post.reports.verdict import (
     cause_text,
     coverage_note,
     group_word,
+    latency_note,
     lead_in_line,
     limit_data,
     main_limit,
-    sentence_of,
-    word_of,
+    resource_word,
 )
 from xsp_post.reports.verdict_captures import main_captures, own_verdicts
 from xsp_post.tables.analyses.limits import CauseRow, Limit, largest_causes
@@ -49,9 +51,9 @@ class Why:
     limit: Limit
     causes: tuple[CauseRow, ...]
     advice: tuple[Advice, ...]
-    word: str
-    sentence: str
+    verdict: dict[str, Any]  # the limit as data, with its words
     critical_path: str = ""  # one line; "" where no replay tables are at hand
+    latency: str = ""  # what limits the latency with the host's time before and after; "" the same
     lead_in: str = ""  # what the first execution did before the device had work, the last one after; "" if short
     part: str = ""  # the part of the recording that all this is of; "" all of it
     replay_note: str = ""  # why nothing was replayed, where the capture is too large for it
@@ -70,19 +72,18 @@ def why(results: Results, *, layer: str = "") -> Why:
     path = _path_line(results, limit)
     lead_in = lead_in_line(results, limit)
     advice = tuple(advise(results, limit))
-    sentence, note = sentence_of(results, limit), replay_note(results)
     little = coverage_note(results, limit)
     none = "" if advice or not limit.window_ns else why_none(results, limit)
     return Why(
         limit,
         causes,
         advice,
-        word_of(limit),
-        sentence,
+        limit_data(results, limit),
         path,
+        latency_note(results, limit),
         lead_in,
         part_text(results),
-        note,
+        replay_note(results),
         none,
         ranks_line(results),
         own_verdicts(results).get(limit.captures[0], "") if limit.captures else "",
@@ -105,10 +106,7 @@ def replay_note(results: Results) -> str:
     count = frame_or_empty(results, "captures", ["kernel_count"])["kernel_count"].max()
     if not count > MOST_OPERATIONS:  # NaN without captures
         return ""
-    return (
-        f"With more than {format_count(MOST_OPERATIONS)} kernels nothing is replayed here: what is saved at most is "
-        "the time that a change concerns, and there is no critical path. xsp-post what-if replays captures of any size."
-    )
+    return sentence("note.replay-large", count=format_count(MOST_OPERATIONS))
 
 
 def _path_line(results: Results, limit: Limit) -> str:
@@ -119,6 +117,14 @@ def _path_line(results: Results, limit: Limit) -> str:
 def _path_captures(results: Results) -> list[int]:
     """The captures whose critical path belongs to the verdict: those of the main case, else all."""
     return main_captures(results) or frame_or_empty(results, "captures", ["capture_id"])["capture_id"].tolist()
+
+
+_FEW = 3  # causes and changes that the first screen has room for
+_MOST_BARS, _BAR_WIDTH = 3, 40
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 # Shares that sum to less than this below all of the time look as if something were missing.
@@ -155,39 +161,65 @@ def parts_of(limit: Limit) -> str:
     return ", ".join(named)
 
 
-def print_why(console: Console, said: Why) -> None:
-    """Verdict, where the time went, the largest causes, what to do next."""
+def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
+    """Verdict, what each resource would save, what to do next; ``verbose``: with evidence and all causes."""
     limit = said.limit
     if said.part:
         say(console, f"Part shown: {said.part}")
     of = f" on {shown(said.capture_name, 80)}" if said.capture_name else ""
-    say(console, Text.assemble((f"Verdict{of}  {said.word}", "bold"), f". {said.sentence}"))
+    word, text = said.verdict["word"], said.verdict["sentence"]
+    say(console, Text.assemble((f"Verdict{of}  {word}", "bold"), f". {text}"))
     if of:
-        say(console, "The captures are no ranks of one job: xsp-post why says it of each alone.")
+        say(console, sentence("note.not-ranks"))
     if not limit.window_ns:
         return
-    if said.coverage_note:
-        say(console, shown(said.coverage_note, 400))
-    console.print(Text("Where the time went", style="bold"))
-    for line in evidence_of(limit):
-        say(console, f"  {line}")
-    if said.lead_in:
-        say(console, said.lead_in)
-    for line in (said.ranks, said.critical_path, said.replay_note):
-        if line:
-            say(console, line)
+    print_gains(console, limit)
+    notes = (
+        (*said.verdict["details"][bool(said.latency) :], said.lead_in, said.critical_path, said.replay_note)
+        if verbose
+        else ()
+    )
+    for line in filter(None, (said.latency, said.coverage_note, said.ranks, *notes)):
+        say(console, shown(line, 400))
+    if verbose:
+        console.print(Text("Where the time went", style="bold"))
+        for line in evidence_of(limit):
+            say(console, f"  {line}")
     if said.causes:
         idle = limit.window_ns - limit.busy_ns
-        say(console, Text(f"Largest causes of {format_ns(idle)} idle time ({_idle_of(limit)})", style="bold"))
-    for row in said.causes:
-        say(console, f"  {format_ratio_percent(row.ratio):>7}  {cause_text(row)}{_pieces(row.piece_count)}", hanging=9)
+        of = f" ({_idle_of(limit)})" if verbose else ""
+        say(console, Text(sentence("bar.causes", time=format_ns(idle), of=of), style="bold"))
+    for row in said.causes if verbose else said.causes[:_FEW]:
+        line = f"  {format_ratio_percent(row.ratio):>7}  {cause_text(row)}"
+        if verbose:
+            say(console, f"{line}{_pieces(row.piece_count)}", hanging=9)
+        else:
+            console.print(Text(line), highlight=False, no_wrap=True, overflow="ellipsis")
     console.print(Text("What to do next", style="bold"))
     if said.no_advice:
         say(console, f"  {said.no_advice}")
-    for number, one in enumerate(said.advice, 1):
-        say(console, Text(f"  {number}. {shown(one.what, 300)}", style="bold"), hanging=3)
+    for number, one in enumerate(said.advice if verbose else said.advice[:_FEW], 1):
+        what = Text(f"  {number}. {shown(one.what, 300)}", style="bold")
+        if not verbose:
+            say(console, what.append(f" {_capital(gain_of(one))}.", style="not bold"), hanging=3)
+            continue
+        say(console, what, hanging=3)
         say(console, f"     {gain_of(one)}. {shown(one.evidence, 400)}", hanging=0)
         say(console, Text(f"     Assumed: {shown(one.assumption, 300)}", style="dim"), hanging=0)
+
+
+def print_gains(console: Console, limit: Limit) -> None:
+    """A bar for each resource that would save something, and one for all together."""
+    if limit.together is None:
+        return
+    console.print(Text(sentence("bar.title"), style="bold"))
+    shown_gains = [one for one in limit.gains if one.is_shown or one.resources[0] in limit.limits]
+    for one in (*shown_gains[:_MOST_BARS], limit.together):
+        name = resource_word(limit, one.resources[0] if len(one.resources) == 1 else TOGETHER)
+        bar = "█" * round(max(one.gain_ratio, 0.0) * _BAR_WIDTH * 2)
+        margin = f"± {one.margin_ratio:.0%}".replace("%", " %")
+        line = f"  {name:<16}{format_ratio_percent(one.gain_ratio):>7} {margin:>6}  {bar}"
+        console.print(Text(line.rstrip()), highlight=False)
 
 
 def _idle_of(limit: Limit) -> str:
@@ -219,7 +251,7 @@ def json_of(said: Why) -> dict[str, Any]:
     """The same as data."""
     return {
         "part": said.part or None,
-        "verdict": limit_data(said.limit, said.word, said.sentence),
+        "verdict": said.verdict,
         "critical_path": said.critical_path or None,
         "replay_note": said.replay_note or None,
         "lead_in": said.lead_in or None,

@@ -40,6 +40,8 @@ OF_CAPTURE = (
 
 _OF_REPLAY = "captures kernels memory_operations iterations layers dependencies"
 
+EXPERIMENT = Step("experiment", "replay.tables:experiment_frame", reads=_OF_REPLAY)
+
 
 def _of_paper(module: str, tables: str, recorded: str = "", finds: str = "") -> tuple[Step, ...]:
     """The analyses of one module, each made of the same inputs by the function of its name."""
@@ -80,6 +82,7 @@ OF_WORKLOAD = (
     Step("kernel_metrics", "counters.join:no_metrics"),
     Step("collectives", "replay.collectives:across_ranks", "own_collectives"),
     Step("replays critical_path", "replay.tables:replay_frames", reads=_OF_REPLAY),
+    EXPERIMENT,
     Step("inputs", "tables.analyses.inputs:inputs_and_findings", "options",
          reads="captures iterations layers kernels kernel_metrics kernel_work devices",
          finds="only-warmup-iterations layers-of-kernel-run-only kernels-outside-iterations launches-unmatched "

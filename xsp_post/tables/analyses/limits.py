@@ -1,37 +1,34 @@
-"""Device windows and idle causes → what limits the program, with its numbers and its owner; or nothing, and why.
+"""Experiment, device windows and idle causes → what limits the program, with its numbers; or nothing, and why.
 
-There is one rule, and all ask for it here: the terminal, the page, JSON, assistants and the table of a batch.
-
-Every moment of the chosen scope belongs to one group: the device ran kernels, communicated, copied; or it was idle for
-a cause. The group with most time is the limit where it is clear; two groups are a mixture; what cannot be known is
-left out of the sum, and where that is most of the time nothing is said.
+There is one answer, and all ask for it here: the terminal, the page, JSON, assistants and the table of a batch. What
+limits is what the replay says (`replay.experiment`): the resource that saves most of the device's time where it takes
+half its own. Counters and counted work say of kernels whether arithmetic or memory limits them; names never do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pandas as pd
 
 from xsp_post.arrays.repeats import summed
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.replay.experiment import DEVICE, TOGETHER, Gain, limits_of
 from xsp_post.tables.missing import has_work
 
-# A group with this share of the time is the limit, unless the next one has a quarter of it and half as much.
-CLEAR_RATIO = 0.5
-SECOND_RATIO = 0.25
-# More than this not known: nothing is said.
-UNKNOWN_RATIO = 0.6
-# Kernels are called compute-bound by their names only where matrix products take this share of them, and each is
-# long enough not to be a product of few rows (those wait for memory).
-MATRIX_RATIO = 0.5
-MATRIX_MEAN_NS = 100_000
-MOVING_RATIO = 0.75
+# Less known time than this, of all time or of the kernels: nothing is said of it.
+LEAST_KNOWN_RATIO = 0.5
+# Counted work names the nearer roof as the limit from this share of it on.
+LEAST_ROOF_RATIO = 0.5
 
 KERNEL, COMMUNICATION, COPY, LAUNCH, SYNCHRONIZATION, HOST, PROFILER, UNKNOWN = (
     "kernel", "communication", "copy", "launch", "synchronization", "host", "profiler", "unknown",
 )  # fmt: skip
+MIXED, BALANCED, SHAPE = "mixed", "balanced", "shape"
+KIND_OF = {"kernels": KERNEL, "communication": COMMUNICATION, "copies": COPY, "launches": LAUNCH, "loading": HOST,
+           "host": HOST, "synchronisation": SYNCHRONIZATION}  # fmt: skip
 GROUP_OF_CAUSE = {
     "launch_call": LAUNCH,
     "launch_latency": LAUNCH,
@@ -54,12 +51,17 @@ SCOPES = ("execution", "warm-up", "outside")
 # What the first execution did before the first operation of the device, and the last one after its last: kept apart, no
 # part of the verdict.
 LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
+# Why nothing is said.
+NO_WORK, GRAPH_RECORDED, TIME_UNKNOWN, OF_PROFILER, REFUSED, TOO_LARGE, NOTHING_SHOWN = (
+    "no-work", "graph-recorded", "time-unknown", "profiler", "refused", "too-large", "nothing-shown",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Limit:
-    """What limits a program. ``kind``: compute, memory, kernel (one of the two, not known which), copy, launch,
-    synchronization, host, communication, mixed, or unknown. It is decided on the time that is known."""
+    """What limits a program. ``kind``: compute, memory, latency (far from both roofs), shape (launches too small for
+    the GPU), kernel (not known which), copy, launch, synchronization, host, communication, mixed (two), balanced (two
+    that hide one another), or unknown: ``reason`` says why, with numbers in ``facts``."""
 
     kind: str
     scope: str
@@ -68,20 +70,33 @@ class Limit:
     window_ns: int
     busy_ns: int
     unknown_ns: int
-    groups: tuple[tuple[str, int], ...]  # (group, ns), largest first
+    groups: tuple[tuple[str, int], ...]  # (group, ns): what the time went to, largest first
     window: dict[str, int | str]  # sums of device_windows over the devices
     reason: str = ""  # why nothing is said
     captures: tuple[int, ...] = ()  # those it speaks of
     is_gpu: bool = True  # false: operators of a CPU stand for kernels
-    records_graph: bool = False  # the capture shows how a CUDA graph was recorded, not how it ran
+    limits: tuple[str, ...] = ()  # the resources that limit, as in the table experiment
+    gains: tuple[Gain, ...] = ()  # what each resource saves at half its time, largest first
+    together: Gain | None = None  # and all of them
+    replayed_ns: int = 0  # the time that the gains are shares of: of the device, in the executions; of one process
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def known_ns(self) -> int:
         return self.window_ns - self.unknown_ns
 
+    @property
+    def records_graph(self) -> bool:
+        """Whether the capture shows how a CUDA graph was recorded, not how it ran."""
+        return self.reason == GRAPH_RECORDED
+
     def ratio(self, group: str) -> float:
         """Share of a group in all of the time."""
         return dict(self.groups).get(group, 0) / max(self.window_ns, 1)
+
+    def gain(self, resource: str) -> float:
+        """The share of the time that a resource saves at half its own; 0 where it is not known."""
+        return next((one.gain_ratio for one in self.gains if one.resources == (resource,)), 0.0)
 
 
 def find_limit(results: Results, captures: Sequence[int] | None = None) -> Limit:
@@ -97,7 +112,7 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
         causes = causes[causes["capture_id"].isin(list(captures))]
     scope = next((s for s in SCOPES if _worth(windows, s)), "")
     if not scope:
-        return Limit("unknown", "", 0, "", 0, 0, 0, (), {}, "no device work was recorded")
+        return Limit(UNKNOWN, "", 0, "", 0, 0, 0, (), {}, NO_WORK)
     mine = windows[windows["scope"].eq(scope)]
     idle = causes[causes["scope"].eq(scope)]
     groups = group_times(mine, idle)
@@ -110,14 +125,53 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
     count = len(mine.drop_duplicates(["capture_id", "device_id"]))
     total = sums["window_ns"]
     of = tuple(int(one) for one in mine["capture_id"].unique())
-    base = Limit("unknown", scope, count, " + ".join(names), total, sums["busy_ns"], unknown, ordered, window, "", of,
+    base = Limit(UNKNOWN, scope, count, " + ".join(names), total, sums["busy_ns"], unknown, ordered, window, "", of,
                  bool(mine["device_id"].ge(0).any()))  # fmt: skip
     if (recorded := _recorded_into_graphs(results, of)) > sums["kernel_count"]:
-        said = f"a CUDA graph was recorded: {recorded:,} launches went into it and ran nothing"
-        return _say(replace(base, records_graph=True), "unknown", said)
-    if unknown > UNKNOWN_RATIO * total:
-        return _say(base, "unknown", f"what {unknown / total:.0%} of the time went to is not in the capture")
-    return _judged(base, results)
+        return replace(base, reason=GRAPH_RECORDED, facts={"count": recorded})
+    if base.known_ns < LEAST_KNOWN_RATIO * total:
+        return replace(base, reason=TIME_UNKNOWN)
+    if groups.get(PROFILER, 0) > total / 2:
+        return replace(base, reason=OF_PROFILER)
+    return _answered(base, results)
+
+
+def _answered(limit: Limit, results: Results) -> Limit:
+    """The limit that the replays of its captures say."""
+    rows = answers(results, limit)
+    if rows.empty:
+        replays = frame_or_empty(results, "replays", ["capture_id", "refusal"])
+        said = replays.loc[replays["capture_id"].isin(limit.captures), "refusal"].astype(str)
+        return replace(limit, reason=REFUSED if len(said) else TOO_LARGE, facts={"refusal": next(iter(said), "")})
+    gains, together = _gains(rows)
+    limits, is_balanced = limits_of(gains, together)
+    heaviest = rows[rows["capture_id"].eq(rows.loc[rows["elapsed_ns"].idxmax(), "capture_id"])]
+    if is_balanced:
+        limits = tuple(heaviest.loc[heaviest["is_limit"].astype(bool), "resource"].astype(str))
+    replayed = int(rows.drop_duplicates("capture_id")["elapsed_ns"].mean())
+    base = replace(limit, limits=limits, gains=gains, together=together, replayed_ns=replayed)
+    if not limits:
+        return replace(base, reason=NOTHING_SHOWN)
+    if len(limits) > 1:
+        return replace(base, kind=BALANCED if is_balanced else MIXED)
+    kind = KIND_OF[limits[0]]
+    return replace(base, kind=_kernels_are(base, results) if kind == KERNEL else kind)
+
+
+def answers(results: Results, limit: Limit, question: str = DEVICE) -> pd.DataFrame:
+    """The rows of the table experiment on the captures of a limit."""
+    rows = frame_or_empty(results, "experiment")
+    return rows[rows["capture_id"].isin(list(limit.captures)) & rows["question"].astype(str).eq(question)]
+
+
+def _gains(rows: pd.DataFrame) -> tuple[tuple[Gain, ...], Gain]:
+    """The gain of each resource over captures, weighted by their time, and that of all together."""
+    weight = rows["elapsed_ns"] / rows.drop_duplicates("capture_id")["elapsed_ns"].sum()
+    columns = ["gain_ratio", "high_gain_ratio"]
+    means = rows[columns].mul(weight, axis=0).groupby(rows["resource"].astype(str), sort=False).sum()
+    made = {str(name): Gain((str(name),), gain, high - gain) for name, gain, high in means.itertuples()}
+    together = made.pop(TOGETHER)
+    return tuple(sorted(made.values(), key=lambda one: -one.gain_ratio)), together
 
 
 def _recorded_into_graphs(results: Results, captures: Sequence[int]) -> int:
@@ -156,35 +210,20 @@ def groups_of(causes: pd.DataFrame) -> pd.Series:
     return group.mask(detail.eq(FIRST_LAUNCH), HOST).mask(detail.eq(NOT_RECORDED), UNKNOWN)
 
 
-def _judged(limit: Limit, results: Results) -> Limit:
-    known = max(limit.known_ns, 1)
-    (first, most), (_, next_most) = (*limit.groups, ("", 0), ("", 0))[:2]
-    if next_most >= SECOND_RATIO * known and next_most > most / 2:
-        return _say(limit, "mixed")
-    if most < CLEAR_RATIO * known and next_most > most / 2:
-        return _say(limit, "mixed" if most + next_most >= CLEAR_RATIO * known else "unknown",
-                    "no group of causes holds half of the time")  # fmt: skip
-    if first == PROFILER:
-        return _say(limit, "unknown", "most of the time went to the profiler itself")
-    return _say(limit, _kernels_are(limit, results) if first == KERNEL else first)
-
-
 def _kernels_are(limit: Limit, results: Results) -> str:
-    """compute, memory or kernel (not known): from counters or counted work where there are any, else from what the
-    names of a GPU's kernels say. The operators of a CPU say nothing by their names."""
-    measured = counted_work_of(results, limit.captures)
-    if measured is not None and str(measured["bound"]) in ("compute", "memory", "latency"):
-        return str(measured["bound"])
-    if not limit.is_gpu:
-        return KERNEL
+    """What limits the kernels: Nsight Compute's own shares first, then the shape of the launches, then counted work
+    against the roof of its type. Each must speak of half of the device time; else it is not known."""
     window = limit.window
-    kernel, matrix = int(window["kernel_ns"]), int(window["matrix_ns"])
-    mean = matrix / max(int(window["matrix_count"]), 1)
-    if matrix >= MATRIX_RATIO * kernel and mean >= MATRIX_MEAN_NS:
-        return "compute"
-    if kernel - matrix - int(window["other_kernel_ns"]) >= MOVING_RATIO * kernel > 0:
-        return "memory"
-    return KERNEL
+    kernel, busy = int(window["kernel_ns"]), max(int(window["kernel_ns"]) + int(window["graph_busy_ns"]), 1)
+    row = counted_work_of(results, limit.captures) if kernel >= LEAST_KNOWN_RATIO * busy else None
+    if row is not None and str(row["bound_source"]) == "speed of light":
+        return str(row["bound"])
+    if limit.is_gpu and int(window.get("small_launch_ns", 0)) >= LEAST_KNOWN_RATIO * busy:
+        return SHAPE
+    if row is None or not row["counter_coverage_ratio"] >= LEAST_KNOWN_RATIO:
+        return KERNEL
+    bound = str(row["bound"])
+    return bound if bound == "latency" or (row["roof_ratio"] >= LEAST_ROOF_RATIO and bound != UNKNOWN) else KERNEL
 
 
 def work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
@@ -198,10 +237,6 @@ def work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
 def counted_work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
     """The same; None too where no work was counted: A15 takes a while to make."""
     return work_of(results, captures) if results.kept("has work", lambda: has_work(results)) else None
-
-
-def _say(limit: Limit, kind: str, reason: str = "") -> Limit:
-    return replace(limit, kind=kind, reason=reason if kind == "unknown" else "")
 
 
 @dataclass(frozen=True)

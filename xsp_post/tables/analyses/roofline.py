@@ -166,17 +166,18 @@ def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Op
     bound = np.where(memory_s > compute_s, _MEMORY, _COMPUTE)
     if options.roof == ROOF_AUTO:
         bound = np.where(reached < options.latency_bound_ratio, _LATENCY, bound)
+        is_known &= (flop > 0) | (bound != _LATENCY)  # without flop: integers, or a type that is not counted
     # Neither flop nor traffic: nothing to compare. Only the share of the roof that was reached says something.
     is_known &= (needed_s > 0) | ((options.roof == ROOF_AUTO) & (seconds > 0))
     said = _speed_of_light(work, options)
-    bound = np.where(is_known, bound, said)
+    bound = np.where((said != _UNKNOWN) | ~is_known, said, bound)
     return {
         "arithmetic_intensity_flop_per_byte": divide(flop, dram),
         "arithmetic_throughput_flop_per_s": divide(flop, seconds),
         "pipe": pd.Categorical.from_codes(pipe, categories=pd.Index(_PIPE_TEXTS)),
         "bound": pd.Categorical.from_codes(bound, categories=pd.Index(BOUNDS)),
         "bound_source": pd.Categorical.from_codes(
-            np.where(is_known, 0, np.where(said != _UNKNOWN, 1, 2)), categories=pd.Index([*BOUND_SOURCES, ""])
+            np.where(said != _UNKNOWN, 1, np.where(is_known, 0, 2)), categories=pd.Index([*BOUND_SOURCES, ""])
         ),
         "roof_ratio": reached,
         "roof_flop_per_s": np.where(flop == 0, 0.0, divide(flop, needed_s)),
