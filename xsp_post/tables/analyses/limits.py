@@ -145,7 +145,7 @@ def _answered(limit: Limit, results: Results) -> Limit:
         return replace(limit, reason=REFUSED if len(said) else TOO_LARGE, facts={"refusal": next(iter(said), "")})
     gains, together = _gains(rows)
     limits, is_balanced = limits_of(gains, together)
-    heaviest = rows[rows["capture_id"].eq(rows.loc[rows["elapsed_ns"].idxmax(), "capture_id"])]
+    heaviest = rows[rows["capture_id"].eq(rows["capture_id"].iloc[int(rows["elapsed_ns"].argmax())])]
     if is_balanced:
         limits = tuple(heaviest.loc[heaviest["is_limit"].astype(bool), "resource"].astype(str))
     replayed = int(rows.drop_duplicates("capture_id")["elapsed_ns"].mean())
