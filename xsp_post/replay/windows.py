@@ -28,6 +28,7 @@ _MATRIX = [FAMILIES.index(family) for family in PRODUCTS]
 _COMMUNICATION, _OTHER = FAMILIES.index("communication"), FAMILIES.index(OTHER)
 _ELEMENTWISE = [FAMILIES.index(family) for family, broad in BROAD.items() if broad == "elementwise"]
 _WAITING = FAMILIES.index("waiting")
+LAUNCH_SHAPE = tuple(f"{name}_{axis}" for name in ("block", "grid") for axis in "xyz")
 _WARP = 32  # threads that a multiprocessor runs together
 _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
 
@@ -204,8 +205,6 @@ def _is_small(tree: Tree, rows: np.ndarray, multiprocessors: int) -> np.ndarray:
     Shape (rows,); False where the launch is not known."""
     if "block_x" not in tree.activities:
         return np.zeros(len(rows), bool)
-    threads, blocks = (
-        np.prod([tree.activities[f"{name}_{axis}"].to_numpy(np.int64)[rows] for axis in "xyz"], axis=0)
-        for name in ("block", "grid")
-    )
+    sizes = [tree.activities[column].to_numpy(np.int64)[rows] for column in LAUNCH_SHAPE]
+    threads, blocks = np.prod(sizes[:3], axis=0), np.prod(sizes[3:], axis=0)
     return (threads > 0) & ((threads < _WARP) | (blocks < multiprocessors))

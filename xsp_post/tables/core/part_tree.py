@@ -15,6 +15,7 @@ from xsp_post.model.levels import Level
 from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind, MemoryKind
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind, Tree
 from xsp_post.replay.idle import Idle
+from xsp_post.replay.windows import LAUNCH_SHAPE
 from xsp_post.tables.captures import side_by_side
 from xsp_post.tables.core.captures import amounts_of_capture
 from xsp_post.tables.core.idle import CAUSES
@@ -143,7 +144,7 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
     } | {
         column: both[column].to_numpy(np.int64)
         for column in ("start_ns", "end_ns", "process_id", "device_id", "iteration_index", "bytes")
-    })  # fmt: skip
+    } | {column: both[column].fillna(0).to_numpy(np.int64) for column in LAUNCH_SHAPE if column in both})  # fmt: skip
     return frame, np.asarray(texts, object)
 
 
