@@ -75,15 +75,28 @@ class Draft:
 
 
 def launch_columns(trace: Trace, activities: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
-    """The activities ``rows`` as `structure.infer` wants them, with thread and time of their launches (−1 none)."""
+    """The activities ``rows`` as `structure.infer` wants them, with thread and time of their launches (−1 none). Where
+    a process has device rows only, its work stands in the order in which it ran."""
     launch_id = activities["launch_id"].to_numpy()[rows]
     has = launch_id >= 0
     frame = activities.iloc[rows].copy(deep=False)
     own_columns = {"launch_start_ns": "start_ns", "launch_end_ns": "end_ns", "thread_index": "thread_index"}
+    alone = without_launches(trace, activities)[rows]
     for ours, column in own_columns.items():
         values = trace.launches[column].to_numpy()
         frame[ours] = np.where(has, values[np.maximum(launch_id, 0)], -1) if len(values) else -1
+        if alone.any() and column in activities:
+            frame[ours] = np.where(alone, activities[column].to_numpy()[rows], frame[ours])
     return frame
+
+
+def without_launches(trace: Trace, activities: pd.DataFrame) -> np.ndarray:
+    """Which activities belong to a process of which no launch was recorded; bool."""
+    process = activities["process_index"].to_numpy()
+    has = np.zeros(int(process.max(initial=0)) + 1, bool)
+    launched = trace.launches["process_index"].to_numpy()
+    has[launched[(launched >= 0) & (launched < len(has))]] = True
+    return ~has[process] & (activities["launch_id"].to_numpy() < 0)
 
 
 def hints(trace: Trace) -> pd.DataFrame:

@@ -54,7 +54,8 @@ def inserted(draft: Draft, found: Inference, rows: np.ndarray, home: np.ndarray,
 
 def _move(node: np.ndarray, launch_node: np.ndarray, rows: np.ndarray, target: np.ndarray, kind: np.ndarray) -> None:
     """Give activities another node (in place), and their launches with them, if those lie there or outside ranges."""
-    with_launch = (launch_node[rows] == node[rows]) | (kind[node[rows]] == int(NodeKind.UNATTRIBUTED))
+    outside = (int(NodeKind.UNATTRIBUTED), int(NodeKind.NO_LAUNCH))
+    with_launch = (launch_node[rows] == node[rows]) | np.isin(kind[node[rows]], outside)
     launch_node[rows[with_launch]] = target[with_launch]
     node[rows] = target
 

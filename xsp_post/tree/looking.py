@@ -20,7 +20,7 @@ from xsp_post.model.trace import SpanKind
 from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree import layering
 from xsp_post.tree.candidates import LEAST_COVERAGE, OUTERMOST
-from xsp_post.tree.draft import Draft, hints, launch_columns
+from xsp_post.tree.draft import Draft, hints, launch_columns, without_launches
 from xsp_post.tree.insertion import inserted
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
@@ -57,12 +57,13 @@ def outside_ranges(draft: Draft) -> Draft:
     # between hooks, or in a turn of ranges: not inside a range, but their place is known
     has_place = np.isin(draft.column("kind"), (int(NodeKind.HOOK_PAIR), int(NodeKind.INFERRED)))
     outside = (activities["attribution"].to_numpy() == int(Attribution.NONE)) & ~has_place[draft.node]
+    alone = without_launches(draft.trace, activities)
     # A call of cuDNN or cuBLAS does not show the structure of the program: what only such ranges hold is open as well.
     # Operators without modules fold into the blocks they repeat in.
     operators = np.zeros(len(nodes), bool)
     if not (draft.column("level") == int(Level.MODEL)).any():
         operators = open_operators(draft.names, nodes, activities) & (draft.column("parent_id") == 0)
-    uncovered = outside | (_library_alone(nodes) | inside_of(operators, nodes))[draft.node]
+    uncovered = outside | alone | (_library_alone(nodes) | inside_of(operators, nodes))[draft.node]
     rows = np.flatnonzero(draft.works())
     if not uncovered[rows].any():
         return draft
@@ -73,10 +74,17 @@ def outside_ranges(draft: Draft) -> Draft:
     if not len(found.nodes):
         return draft.said("", found.findings)
     _named(draft, found, rows, operators)
-    unattributed = np.flatnonzero(draft.column("kind") == int(NodeKind.UNATTRIBUTED))
-    home = np.full(len(found.nodes), int(unattributed[0]) if len(unattributed) else 0)
-    draft = inserted(draft, found, rows, home, operators)
+    draft = inserted(draft, found, rows, _outer_homes(draft, found), operators)
     return draft.said("; what no range covers is inferred from the launch sequence", found.findings)
+
+
+def _outer_homes(draft: Draft, found: Inference) -> np.ndarray:
+    """What each found node hangs below: [unattributed], or [no launch record] where the host has no rows."""
+    kind, alone = draft.column("kind"), without_launches(draft.trace, draft.activities)
+    homes = [np.flatnonzero(kind == int(k)).tolist() for k in (NodeKind.UNATTRIBUTED, NodeKind.NO_LAUNCH)]
+    process = np.unique(draft.activities["process_index"].to_numpy()[alone])
+    has_none = np.isin(found.nodes["process_index"].to_numpy(), process)
+    return np.where(has_none, *((home or [0])[0] for home in homes[::-1]))
 
 
 def _library_alone(nodes: pd.DataFrame) -> np.ndarray:

@@ -20,6 +20,7 @@ from xsp_post.tree.structure.labels import (
     EMBEDDING,
     Traits,
     attentions,
+    is_all_gradients,
     is_group_of_layers,
     is_network,
     is_one_layer,
@@ -155,6 +156,8 @@ def _role(
         return STEP
     if not is_network(traits, rows):
         return OTHER
+    if is_all_gradients(traits, rows):
+        return LAYER  # gradients are the second half of an execution
     is_many = kind.turn_count >= constants.fewest_layers
     # a lookup begins a pass, but for that of the tokens of experts
     has_experts = _in_loops(structure, kind) > 0 and len(attentions(traits, rows)) == 1

@@ -29,6 +29,7 @@ _MOST_IN_PART = 64
 # Layers that recur as a group are at most so many.
 _MOST_IN_GROUP = 12
 _MOST_PRODUCTS_OF_MLP = 4
+_LEAST_FORWARD = 0.25  # of a step of training, in launches
 
 
 @dataclass
@@ -225,6 +226,13 @@ def phases(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> list[tuple[i
 def is_training_step(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> bool:
     """Whether launches are more than a layer: an optimiser's work, or a forward and a backward pass on two threads."""
     return bool(traits.is_optimiser[rows].any()) or len(_phases_by_thread(thread, traits, rows)) > 1
+
+
+def is_all_gradients(traits: Traits, rows: np.ndarray) -> bool:
+    """Whether a turn of a loop is backward work from end to end: no stretch of it, a quarter long, has none."""
+    backward = np.flatnonzero(traits.is_backward[rows])
+    gaps = np.diff(np.append(backward, backward[:1] + len(rows)))
+    return len(backward) > 1 and int(gaps.max()) <= _LEAST_FORWARD * len(rows)
 
 
 def _phases_by_thread(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> list[tuple[int, int, str]]:
