@@ -313,9 +313,14 @@ def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, 
 
 
 def _may_hide_layers(names: NodeNames, nodes: pd.DataFrame, held: np.ndarray) -> np.ndarray:
-    """Layers by their place alone: phases, compiled regions, and plain ranges that hold most of all work; bool."""
+    """Layers by their place alone: phases, compiled regions, and what holds most of all work by its name, once in each
+    range around it; bool."""
+    folded, parent = nodes["folded_id"].to_numpy(), nodes["parent_id"].to_numpy()
     plain = names.node_is("role", "", "iteration", "model") & names.node_is("dialect", "plain")
-    folded = nodes["folded_id"].to_numpy()
+    kind = names.node_category("layer_type")
+    has_kind = np.append(kind.categories.astype(str) != "", False)[kind.codes]
+    called = np.where(has_kind, -1 - kind.codes.astype(np.int64), folded)
+    plain |= ~pd.MultiIndex.from_arrays([parent, called]).duplicated(keep=False)
     of_name = np.bincount(folded[plain], weights=held[plain], minlength=int(folded.max(initial=0)) + 1)
     large = of_name[folded] >= _LARGE * max(int(held[0]), 1)
     return names.node_is("role", "phase") | names.node_is("dialect", "torch_compile") | (plain & large)

@@ -20,6 +20,7 @@ from xsp_post.tree.structure.labels import (
     EMBEDDING,
     Traits,
     attentions,
+    has_gradients,
     is_all_gradients,
     is_group_of_layers,
     is_network,
@@ -30,6 +31,7 @@ from xsp_post.tree.structure.labels import (
 
 _MOST_PARTS = 6
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
+GRADIENTS = "gradients"  # the second half of an execution, or a part of it
 REGULAR, WARM_UP, ODD, TAIL = "regular", "warm-up", "odd", "tail"
 
 
@@ -95,7 +97,10 @@ def structure_of(
         typical = turns[length[turns] == usual]
         row = int(typical[len(typical) // 2])
         found = Kind(OTHER, int(loops.turn_start[row]), int(loops.turn_end[row]), len(turns))
-        found.holds_layers = _in_layers(result, row) >= constants.least_in_layers * found.period
+        least = constants.least_in_layers * found.period
+        rows = np.arange(found.start, found.end)
+        is_both = has_gradients(traits, rows) and not is_all_gradients(traits, rows)
+        found.holds_layers = _in_layers(result, row) >= least or (is_both and _in_loops(result, found) >= least)
         found.role = _role(result, found, symbols, thread, traits, pause, constants)
         result.kinds.append(found)
     return result
@@ -156,8 +161,8 @@ def _role(
         return STEP
     if not is_network(traits, rows):
         return OTHER
-    if is_all_gradients(traits, rows):
-        return LAYER  # gradients are the second half of an execution
+    if is_all_gradients(traits, rows) and not is_all_gradients(traits, np.arange(len(symbols))):
+        return GRADIENTS
     is_many = kind.turn_count >= constants.fewest_layers
     # a lookup begins a pass, but for that of the tokens of experts
     has_experts = _in_loops(structure, kind) > 0 and len(attentions(traits, rows)) == 1
@@ -234,7 +239,7 @@ def _chosen_kinds(structure: Structure, share: np.ndarray, pause: np.ndarray, co
         above[k] = direct.union(*(above[d] for d in direct)) if direct else set()
     can = [
         k for k, kind in enumerate(kinds)
-        if kind.role != LAYER and kind.period >= constants.shortest_turn and kind.turn_count >= 2
+        if kind.role not in (LAYER, GRADIENTS) and kind.period >= constants.shortest_turn and kind.turn_count >= 2
         and not any(kinds[c].role == LAYER for c in above[k])
     ]  # fmt: skip
     score = {k: _score(structure, k, [c for c in can if k in above[c]], share, pause) for k in can}
@@ -310,7 +315,7 @@ def _inside(structure: Structure, mask: np.ndarray) -> np.ndarray:
 def _layer_loops(structure: Structure, is_turn: np.ndarray, constants: Constants) -> np.ndarray:
     """Loops of layers, enough in a row, outside the turns that are executions; outermost ones."""
     loops = structure.loops
-    is_layer = np.array([k.role == LAYER for k in structure.kinds], bool)[loops.kind]
+    is_layer = np.array([k.role in (LAYER, GRADIENTS) for k in structure.kinds], bool)[loops.kind]
     outside = ~(is_turn | _inside(structure, is_turn))[loops.first]
     outside &= ~is_turn[loops.first]
     is_layer &= outside

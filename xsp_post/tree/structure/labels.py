@@ -228,6 +228,11 @@ def is_training_step(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> bo
     return bool(traits.is_optimiser[rows].any()) or len(_phases_by_thread(thread, traits, rows)) > 1
 
 
+def has_gradients(traits: Traits, rows: np.ndarray) -> bool:
+    """Whether more of the launches are backward work than an operator or two that is called so."""
+    return int(traits.is_backward[rows].sum()) >= max(3, 0.02 * len(rows))
+
+
 def is_all_gradients(traits: Traits, rows: np.ndarray) -> bool:
     """Whether a turn of a loop is backward work from end to end: no stretch of it, a quarter long, has none."""
     backward = np.flatnonzero(traits.is_backward[rows])
@@ -255,7 +260,7 @@ def _phases_by_thread(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> l
 def _phases_by_name(traits: Traits, rows: np.ndarray) -> list[tuple[int, int, str]]:
     m = len(rows)
     backward = np.flatnonzero(traits.is_backward[rows])
-    if len(backward) < max(3, 0.02 * m):
+    if not has_gradients(traits, rows):
         return []
     first = int(backward[0])
     optimiser = np.flatnonzero(traits.is_optimiser[rows])
