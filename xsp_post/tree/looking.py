@@ -232,8 +232,9 @@ def blocks_inside(draft: Draft) -> Draft:
     if draft.levels.is_final:
         return draft
     names, nodes = draft.names, draft.nodes
-    operators = open_operators(names, nodes, draft.activities)
-    home_of_node = _hollow(draft, operators)
+    hides = _may_hide_layers(draft)
+    operators = open_operators(names, nodes, draft.activities) & ~hides
+    home_of_node = _hollow(draft, operators, hides)
     has_launch = draft.activities["launch_id"].to_numpy() >= 0
     rows = np.flatnonzero(draft.works() & (home_of_node[draft.node] >= 0) & has_launch)
     if not len(rows):
@@ -258,7 +259,7 @@ def blocks_inside(draft: Draft) -> Draft:
     return draft.said("; blocks inside ranges without layers are inferred")
 
 
-def _hollow(draft: Draft, operators: np.ndarray) -> np.ndarray:
+def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarray:
     """For each node the recorded range to be looked into that it lies in (or is), −1 none; int64 (nodes,)."""
     level, kind, parent = (draft.column(c) for c in ("level", "kind", "parent_id"))
     count = len(parent)
@@ -270,7 +271,7 @@ def _hollow(draft: Draft, operators: np.ndarray) -> np.ndarray:
     is_model = (level == int(Level.MODEL)) & (recorded | is_turn)
     is_layer = (level == int(Level.LAYER)) & ~operators
     held = rollup.add_up(own, parent)
-    open_layer = is_layer & recorded & _may_hide_layers(draft.names, draft.nodes, held)
+    open_layer = is_layer & recorded & hides
     if not (is_model | open_layer).any():
         return np.full(count, -1, np.int64)
     in_closed = layering.inherit(np.where(is_layer, np.where(open_layer, 0, 1), -1), parent) == 1
@@ -312,15 +313,22 @@ def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, 
         is_open[inner] = True
 
 
-def _may_hide_layers(names: NodeNames, nodes: pd.DataFrame, held: np.ndarray) -> np.ndarray:
+def _may_hide_layers(draft: Draft) -> np.ndarray:
     """Layers by their place alone: phases, compiled regions, and what holds most of all work by its name, once in each
-    range around it; bool."""
-    folded, parent = nodes["folded_id"].to_numpy(), nodes["parent_id"].to_numpy()
-    plain = names.node_is("role", "", "iteration", "model") & names.node_is("dialect", "plain")
+    execution or range around it; bool."""
+    names, folded, parent = draft.names, draft.column("folded_id"), draft.column("parent_id")
+    works = draft.works()
+    held = rollup.add_up(rollup.sums_per_node(draft.node[works], draft.length()[works], len(parent)), parent)
+    is_layer = draft.column("level") == int(Level.LAYER)
+    models = int((draft.column("level") == int(Level.MODEL)).sum())
     kind = names.node_category("layer_type")
     has_kind = np.append(kind.categories.astype(str) != "", False)[kind.codes]
     called = np.where(has_kind, -1 - kind.codes.astype(np.int64), folded)
-    plain |= ~pd.MultiIndex.from_arrays([parent, called]).duplicated(keep=False)
+    layers = pd.DataFrame({"parent": parent, "called": called})[is_layer]
+    once = ~layers.duplicated(keep=False).to_numpy()
+    once |= layers.groupby("called")["called"].transform("size").to_numpy() <= models  # also of another thread
+    plain = names.node_is("role", "", "iteration", "model") & names.node_is("dialect", "plain")
+    plain[is_layer] |= once
     of_name = np.bincount(folded[plain], weights=held[plain], minlength=int(folded.max(initial=0)) + 1)
     large = of_name[folded] >= _LARGE * max(int(held[0]), 1)
     return names.node_is("role", "phase") | names.node_is("dialect", "torch_compile") | (plain & large)
