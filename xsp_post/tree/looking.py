@@ -254,7 +254,7 @@ def blocks_inside(draft: Draft) -> Draft:
     is_home = np.zeros(len(nodes), bool)
     is_home[home] = True
     level, parent = draft.column("level"), draft.column("parent_id")
-    groups = rollup.holds(is_home, parent) & (level == int(Level.LAYER))
+    groups = rollup.holds(is_home, parent) & np.isin(level, (int(Level.LAYER), int(Level.OPERATION)))
     draft = inserted(draft.with_levels(np.where(groups, int(Level.MODULE), level)), found, rows, home, operators)
     return draft.said("; blocks inside ranges without layers are inferred")
 
@@ -271,10 +271,10 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
     is_model = (level == int(Level.MODEL)) & (recorded | is_turn)
     is_layer = (level == int(Level.LAYER)) & ~operators
     held = rollup.add_up(own, parent)
-    open_layer = is_layer & recorded & hides
+    open_layer = (is_layer | _without_layers(draft, is_layer)) & recorded & hides
     if not (is_model | open_layer).any():
         return np.full(count, -1, np.int64)
-    in_closed = layering.inherit(np.where(is_layer, np.where(open_layer, 0, 1), -1), parent) == 1
+    in_closed = layering.inherit(np.where(is_layer | open_layer, np.where(open_layer, 0, 1), -1), parent) == 1
     in_layers = rollup.add_up(np.where(in_closed, own, 0), parent)
     is_open = (is_model | open_layer) & (in_layers < _LEAST_IN_LAYERS * np.maximum(held, 1))
     if not is_open.any():
@@ -292,6 +292,14 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
     part = part[~in_closed[part] & (in_layers[part] < _LEAST_IN_LAYERS * held[part])]
     _open_the_parts(draft.nodes, is_open, part, held)
     return forest_of(parent).outermost_around(is_open)
+
+
+def _without_layers(draft: Draft, is_layer: np.ndarray) -> np.ndarray:
+    """Ranges of an execution with no layer around them nor inside; bool. Gradients count for the forward layers."""
+    forest = forest_of(draft.column("parent_id"))
+    beside = (draft.column("level") == int(Level.OPERATION)) & ~forest.inside(is_layer) & ~forest.around(is_layer)
+    beside[1 : len(draft.forward) + 1] &= draft.forward < 0
+    return beside & ~draft.names.node_is("phase", "optimizer")
 
 
 def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, held: np.ndarray) -> None:
