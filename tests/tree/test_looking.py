@@ -1,0 +1,35 @@
+"""What is looked into: principles that rules for single captures missed, each on generated programs of known truth."""
+
+from __future__ import annotations
+
+import pytest
+from generators.programs import FAMILIES, draw
+from structure_score import score
+
+from xsp_post.hierarchy import build_tree
+
+PRINCIPLES = {
+    # device rows without any row of the host stand in the order in which they ran
+    "device rows only": ("executions", 5),
+    # `CompiledFunctionBackward` is there once in a step and holds most of it: its layers lie inside
+    "compiled training": ("layers", 5),
+    # a micro-batch of forward and backward work holds layers; the step that updates the weights is the execution
+    "gradient accumulation": ("executions", 5),
+}
+
+
+@pytest.mark.parametrize("family", PRINCIPLES)
+def test_programs_that_show_a_principle_are_read_right(family):
+    question, count = PRINCIPLES[family]
+    seeds = [list(FAMILIES).index(family) + k * len(FAMILIES) for k in range(count)]
+    answers = [getattr(score(build_tree(program.trace), program.truth), question) for program in map(draw, seeds)]
+    verdicts = [answer.verdict for answer in answers]
+    assert set(verdicts) <= {"right", ""} and verdicts.count("right") >= 3
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_gradients_are_layers_wherever_their_ranges_lie(number):
+    """Micro-batches of megatron's ranges: forward layers are recorded, backward ones are found."""
+    programs = [draw(seed) for seed in (14, 45, 76, 107)]
+    answer = score(build_tree(programs[number].trace), programs[number].truth).layers
+    assert answer.verdict == "right"
