@@ -74,7 +74,7 @@ def test_no_long_context_is_a_warm_up(tmp_path):
 def test_terms_that_the_mix_does_not_tell_apart_are_said(tmp_path):
     costs = loaded(tmp_path, serving(2, 200, mix="constant"))["step_costs"]
     whole = row(costs, "decode", family="step")
-    assert "per_token: the same in all steps" in whole["left_out"]
+    assert "per_token: constant" in whole["left_out"]
     assert whole[["per_token_ns", "per_pair_ns"]].isna().all()
 
 
@@ -99,3 +99,26 @@ def test_the_generator_states_its_own_times():
         expected = engine.FIXED_NS + engine.GEMM_NS + engine.PER_TOKEN_NS * tokens
         expected += engine.PER_KEY_NS * keys + engine.PER_PAIR_NS * pairs
         assert event["dur"] * 1000 == pytest.approx(expected, abs=10)
+
+
+CAUSE = {"allocation": "allocation", "host": "host_code", "kernels": "other kernels", "clock": "slower kernels"}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_slow_steps_are_found_with_their_cause_and_none_is_invented(tmp_path, seed):
+    made = serving(seed, 500, noise=0.02, outliers=16)
+    profile = loaded(tmp_path, made)
+    found = profile["step_outliers"]
+    assert dict(zip(found["iteration_index"], found["cause"])) == {k: CAUSE[v] for k, v in made.causes.items()}
+    assert (found["deviation_count"] > 3).all() and (found["explained_ratio"] > 0.5).all()
+    assert found["lost_ns"].is_monotonic_decreasing
+    details = dict(zip(found["cause"], found["detail"]))
+    assert details["allocation"] == "cudaMalloc" and details["other kernels"] == "sm80_xmma_gemm_fallback"
+    assert details["slower kernels"].startswith("all by ")
+    assert "slow-steps" in {*profile["findings"]["code"]}
+
+
+@pytest.mark.parametrize("seed", [4, 5, 6])
+def test_chance_is_no_slow_step(tmp_path, seed):
+    profile = loaded(tmp_path, serving(seed, 500, noise=0.02))
+    assert not len(profile["step_outliers"]) and "slow-steps" not in {*profile["findings"]["code"]}

@@ -16,12 +16,7 @@ _LEAST_SPREAD = 0.01  # of a size, beside its largest value and beside what foll
 _LEAST_T = 3.0  # a term below so many of its standard errors is not told apart from nothing
 _MOST_ERROR = 0.3  # a model with a larger scatter is none
 _HUBER, _TUKEY = 1.345, 4.685
-CONSTANT, FOLLOWS, NO_EFFECT, UNKNOWN = (
-    "the same in all steps",
-    "follows from the other sizes",
-    "not told apart from nothing",
-    "unknown",
-)
+CONSTANT, FOLLOWS, NO_EFFECT, UNKNOWN = "constant", "follows other sizes", "too small to see", "unknown"
 
 
 @dataclass

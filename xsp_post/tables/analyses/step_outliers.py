@@ -1,0 +1,162 @@
+"""Steps, idle time and kernels → ``step_outliers``: steps that took longer than their size explains, and why.
+
+Each is compared with an ordinary step of its kind that should take about as long: what idle time, which kernels does
+it have more? A step beyond three deviations counts where something explains it that the ordinary one does not have at
+all; without that only beyond what chance gives the longest of so many steps.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.cost_model import FEWEST_STEPS
+from xsp_post.base.findings import Finding, finding
+from xsp_post.model.results import Results, core_frame, empty_table
+from xsp_post.model.schemas.units import format_ns
+from xsp_post.names.families import is_of_family
+from xsp_post.tables.analyses.frames import shaped
+from xsp_post.tables.analyses.steps import Kind
+
+_LEAST_DEVIATIONS, _ORDINARY, _LEAST_SIGMA = 3.0, 1.5, 0.003
+_BY_CHANCE = 0.01  # probability that chance makes one of all steps such an outlier
+_MOST = 500
+_EXPLAINS = 0.5  # of the time lost
+_ALIKE = 0.15  # kernels that all got slower by the same factor, within this share of it
+OTHER_KERNELS, COMMUNICATION, SLOWER = "other kernels", "communication", "slower kernels"
+
+
+class _Way(NamedTuple):
+    """What made a step longer; ``is_event``: the step it is compared with has none of it."""
+
+    cause: str
+    detail: str
+    explained_ns: float
+    is_event: bool
+
+
+def step_outliers(results: Results, kinds: list[Kind]) -> tuple[pd.DataFrame, list[Finding]]:
+    """The table, most time lost first."""
+    parts = [found for kind in kinds if len(found := _candidates(kind))]
+    if not parts:
+        return empty_table("step_outliers"), []
+    rows = pd.concat(parts, ignore_index=True).nlargest(_MOST, "lost_ns").reset_index(drop=True)
+    causes = pd.DataFrame(_causes(results, rows), columns=["cause", "detail", "explained_ns", "is_event"])
+    rows = rows.join(causes)
+    rows["explained_ratio"] = rows["explained_ns"] / rows["lost_ns"]
+    rows = rows[rows["is_sure"] | rows["is_event"].astype(bool)].reset_index(drop=True)
+    if not len(rows):
+        return empty_table("step_outliers"), []
+    first = rows.iloc[0]
+    why = " ".join(text for text in (str(first["cause"]).replace("_", " "), str(first["detail"])) if text)
+    example = (
+        f"{first['kind']} {first['iteration_index']}: {format_ns(first['lost_ns'])} more, {why or 'no cause found'}"
+    )
+    return shaped("step_outliers", dict(rows)), [finding("slow-steps", count=len(rows), example=example)]
+
+
+def _candidates(kind: Kind) -> pd.DataFrame:
+    """Steps of one kind that took longer than the model says, each with an ordinary one to compare it with."""
+    if len(kind.rows) < FEWEST_STEPS or (kind.has_sizes and not kind.model.terms):
+        return pd.DataFrame()
+    off = kind.step_ns / kind.expected_ns - 1
+    known = np.isfinite(off)
+    sigma = max(1.4826 * float(np.median(np.abs(off[known]))), _LEAST_SIGMA)
+    far = np.where(known, off, 0) / sigma
+    ordinary = np.flatnonzero(known & (np.abs(far) < _ORDINARY))
+    slow = np.flatnonzero(far > _LEAST_DEVIATIONS)
+    if not len(slow) or not len(ordinary):
+        return pd.DataFrame()
+    by_time = ordinary[np.argsort(kind.expected_ns[ordinary], kind="stable")]
+    place = np.searchsorted(kind.expected_ns[by_time], kind.expected_ns[slow]).clip(0, len(by_time) - 1)
+    like, index = by_time[place], kind.rows["iteration_index"].to_numpy()
+    beyond_chance = NormalDist().inv_cdf(1 - _BY_CHANCE / len(kind.rows))
+    return pd.DataFrame(
+        {
+            **kind.labels,
+            "iteration_index": index[slow],
+            "step_ns": kind.step_ns[slow],
+            "expected_ns": kind.expected_ns[slow],
+            "lost_ns": (kind.step_ns - kind.expected_ns)[slow],
+            "deviation_count": far[slow],
+            "is_sure": far[slow] > beyond_chance,
+            "like_index": index[like],
+            "scale": kind.expected_ns[slow] / kind.expected_ns[like],
+        }
+    )
+
+
+def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
+    """The cause of each outlier; '' where none explains enough of it."""
+    idle = _of_steps(results, "idle", ["cause", "call_name", "detail", "start_ns", "end_ns"], rows)
+    idle["length"] = idle["end_ns"] - idle["start_ns"]
+    idle["name"] = idle["cause"].astype(str) + "\n" + idle["call_name"].astype(str)
+    kernels = _of_steps(results, "kernels", ["name", "duration_ns"], rows)
+    kernels["is_communication"] = is_of_family(kernels["name"], "communication")
+    kernels = kernels.assign(name=kernels["name"].astype(str), length=kernels["duration_ns"])
+    waits, work = _more_of(idle, rows, 1.0), _more_of(kernels, rows, rows["scale"].to_numpy())
+    is_communication = kernels.groupby("name")["is_communication"].first()
+    found = []
+    for number, lost in enumerate(rows["lost_ns"].tolist()):  # at most `_MOST`
+        ways = [_wait(waits.get(number)), *_work(work.get(number), is_communication)]
+        best = max(ways, key=lambda way: way.explained_ns)
+        found.append(best if best.explained_ns >= _EXPLAINS * lost else _Way("", "", np.nan, False))
+    return found
+
+
+def _of_steps(results: Results, table: str, columns: list[str], rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a table that lie in an outlier or in the step that it is compared with."""
+    frame = core_frame(results, table, ["capture_id", "iteration_index", *columns])
+    index = frame["iteration_index"].fillna(-1).to_numpy(np.int64)
+    asked = np.concatenate([rows["iteration_index"], rows["like_index"]])
+    return frame.assign(iteration_index=index)[np.isin(index, asked)]
+
+
+def _more_of(frame: pd.DataFrame, rows: pd.DataFrame, scale: np.ndarray | float) -> dict[int, pd.DataFrame]:
+    """Per outlier and name: its time (``here``), and that of the ordinary step scaled to its size (``like``)."""
+    sums = frame.groupby(["capture_id", "iteration_index", "name"], observed=True)["length"].sum().reset_index()
+    parts = []
+    for column, factor in (("iteration_index", 1.0), ("like_index", scale)):
+        asked = rows[["capture_id"]].assign(iteration_index=rows[column], number=np.arange(len(rows)), factor=factor)
+        joined = asked.merge(sums, on=["capture_id", "iteration_index"])
+        side = "here" if column == "iteration_index" else "like"
+        parts.append(joined.assign(**{side: joined["length"] * joined["factor"]})[["number", "name", side]])
+    both = parts[0].merge(parts[1], on=["number", "name"], how="outer").fillna({"here": 0.0, "like": 0.0})
+    return dict(iter(both.groupby("number")))  # type: ignore[arg-type]
+
+
+def _wait(sums: pd.DataFrame | None) -> _Way:
+    """The cause of idle time of which the outlier has most more."""
+    if sums is None:
+        return _Way("", "", 0.0, False)
+    more = (sums["here"] - sums["like"]).to_numpy()
+    most = int(np.argmax(more))
+    cause, _, call = str(sums["name"].iloc[most]).partition("\n")
+    return _Way(cause, call, float(more[most]), not sums["like"].iloc[most])
+
+
+def _work(sums: pd.DataFrame | None, is_communication: pd.Series) -> list[_Way]:
+    """Kernels that the other step does not have; collectives that took longer; the same kernels, but slower."""
+    if sums is None:
+        return []
+    here, like, names = sums["here"].to_numpy(), sums["like"].to_numpy(), sums["name"].to_numpy(object)
+    of_ranks = is_communication[sums["name"]].to_numpy(bool)
+    new, both = (like == 0) & ~of_ranks, (like > 0) & (here > 0) & ~of_ranks
+    ways = []
+    if new.any():
+        longest = str(names[np.argmax(np.where(new, here, 0))])
+        more = float(here[new].sum() - like[(here == 0) & ~of_ranks].sum())
+        ways.append(_Way(OTHER_KERNELS, longest, more, True))
+    if of_ranks.any():
+        ways.append(_Way(COMMUNICATION, "a late rank", float((here - like)[of_ranks].sum()), False))
+    if both.any():
+        whole = here[both].sum() / like[both].sum()
+        weight = here[both] / here[both].sum()
+        is_alike = both.sum() > 1 and weight[np.abs(here[both] / like[both] / whole - 1) < _ALIKE].sum() > 0.9
+        slowest = str(names[np.argmax(np.where(both, here - like, 0))])
+        detail = f"all by {whole:.2f}x, as at a lower clock" if is_alike else slowest
+        ways.append(_Way(SLOWER, detail, float((here - like)[both].sum()), False))
+    return ways
