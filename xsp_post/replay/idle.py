@@ -43,6 +43,7 @@ class Idle:
     pieces: pd.DataFrame
     devices: pd.DataFrame
     strings: Strings
+    gap_count: int = 0
 
     def blocks(self) -> Iterator[pd.DataFrame]:
         """All pieces at once."""
@@ -79,6 +80,7 @@ class IdleBlocks:
         self._gaps = find_gaps(tree)
         self._state = HostState(tree)
         self.devices = self._gaps.devices
+        self.gap_count = len(self._gaps.start)
 
     @property
     def strings(self) -> Strings:

@@ -30,7 +30,7 @@ OF_CAPTURE = (
     Step("platforms", "tables.core.platforms:platforms_frame", "tree"),
     Step("captures", "tables.core.captures:captures_frame", "tree iterations"),
     Step("operators kernel_work", "tables.core.operators:operator_frames", "tree"),
-    Step("paths idle_causes device_windows idle", "tables.core.idle:idle_tables", "tree wanted"),
+    Step("paths idle_causes device_windows idle short_waits", "tables.core.idle:idle_tables", "tree wanted"),
     Step("memory_devices memory memory_timeline", "tables.core.memory:memory_frames", "tree threads",
          finds="memory-released-earlier memory-owner-unknown memory-release-missing memory-events-missing "
                "memory-of-driver", recorded="allocations"),
@@ -102,7 +102,7 @@ CUTS = {
     "starts": "kernels memory_operations dependencies collectives",
     "happens": "memory_timeline",
     "within": "iterations",
-    "shares": "gpu_timeline",
+    "shares": "gpu_timeline short_waits",
     "is_cut": "idle",
     "holds": "node_rows",
     "of_nodes": "layers inferred",
@@ -116,7 +116,7 @@ _SUMS = {"operations", "devices", "balance", "paths", "gpu_samples"}
 # A part of a capture and its rows → what is summed up of them, by the steps that do so for all of it.
 OF_PART = (
     Step("tree", "tables.core.part_tree:tree_of_part",
-         "cut node_rows kernels memory_operations iterations idle"),
+         "cut node_rows kernels memory_operations iterations idle short_waits"),
     Step("nodes", "tables.core.part_tree:nodes_of_part", "node_rows tree"),
     Step("captures", "tables.core.part_tree:captures_of_part", "cut tree"),
     Step("memory_devices memory", "tables.core.memory_part:memory_of_part", "cut memory_timeline"),

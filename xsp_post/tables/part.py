@@ -110,7 +110,7 @@ class Part(Results):
         return len(self.frame("node_rows")) > 1 or any(len(self.frame(name)) for name in _WORK)
 
     def tables(self) -> list[str]:
-        there = {*self._results.tables(), "node_rows", "part"}
+        there = {*self._results.tables(), "node_rows", "part", "idle", "short_waits"}
         return sorted(there & _HOW.keys())
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:

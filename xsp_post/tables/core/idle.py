@@ -1,4 +1,7 @@
-"""Tree → core tables: ``idle``, ``idle_causes``, ``device_windows``, and the owner of the gaps in ``paths``."""
+"""Tree → core tables: ``idle``, ``short_waits``, ``idle_causes``, ``device_windows``, and the waits of ``paths``.
+
+Of a recording with very many gaps the short pieces are kept as sums.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +27,26 @@ CAUSES = pd.Index([cause.name.lower() for cause in Cause])
 _MOST_CODES = 1 << 62
 _OF_PIECES = ("device", "start_ns", "end_ns", "cause", "call_id", "detail_id", "node_id", "layer_index",
               "iteration_index")  # fmt: skip
+_PIECES = ("idle", "short_waits")
+# Of so many gaps pieces below this length are summed: by execution, or where there is none, by so many gaps.
+MANY_GAPS, SHORT_NS, _GAPS_TOGETHER = 100_000, 20_000, 1024
 _CAUSE_COLUMNS = [name for name in column_names("idle_causes") if name != "capture_id"]
 
 
 def idle_tables(tree: Tree, wanted: frozenset[str]) -> dict[str, pd.DataFrame]:
-    """``paths`` and the tables of idle time, without their capture; the table ``idle`` only where it is ``wanted``."""
-    paths, with_pieces = fold(tree), "idle" in wanted
+    """``paths`` and the tables of idle time, without their capture; those of pieces only where they are ``wanted``."""
+    paths, with_pieces = fold(tree), bool(wanted.intersection(_PIECES))
     blocks: IdleBlocks | Idle = tree.idle or IdleBlocks(tree)
     sums: list[_Columns] = []
     kept: list[_Columns] = []
+    short: list[_Columns] = []
     for pieces in blocks.blocks():
         pieces["layer_index"] = _layer_index(tree, pieces)
         sums.append(_summed(tree, pieces))
         if with_pieces:
-            kept.append({name: pieces[name].to_numpy() for name in _OF_PIECES})
+            is_short = (pieces["end_ns"] - pieces["start_ns"]).to_numpy() < SHORT_NS * (blocks.gap_count > MANY_GAPS)
+            short.append(_by_execution(tree, pieces[is_short]))
+            kept.append({name: pieces[name].to_numpy()[~is_short] for name in _OF_PIECES})
     strings = blocks.strings
     causes = _named(tree, sums, blocks.devices, strings)
     give_paths_their_waits(paths, causes)
@@ -46,12 +55,14 @@ def idle_tables(tree: Tree, wanted: frozenset[str]) -> dict[str, pd.DataFrame]:
     frames = {"paths": paths, "idle_causes": causes, "device_windows": windows.reindex(columns=columns)}
     if with_pieces:
         frames["idle"] = _idle_frame(_joined(kept), blocks.devices, strings)
+        frames["short_waits"] = _idle_frame(_joined(short), blocks.devices, strings)
     return frames
 
 
 def _idle_frame(pieces: _Columns, devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
-    """One row per piece, in order of device and time."""
+    """One row per piece, in order of device and time; or per sum of short ones."""
     number = np.append(devices["device_id"].to_numpy(), -1)
+    amounts = {name: pieces[name] for name in _AMOUNTS if name in pieces}
     return pd.DataFrame(
         {
             "device_id": number[pieces["device"]],
@@ -63,9 +74,19 @@ def _idle_frame(pieces: _Columns, devices: pd.DataFrame, strings: Strings) -> pd
             "node_id": pieces["node_id"],
             "layer_index": pieces["layer_index"],
             "iteration_index": pieces["iteration_index"],
+            **amounts,
         },
         copy=False,
     )
+
+
+def _by_execution(tree: Tree, pieces: pd.DataFrame) -> _Columns:
+    """Sums of pieces of one execution; outside of executions, of neighbouring gaps."""
+    iteration = pieces["iteration_index"].to_numpy()
+    gap = pieces["gap"].to_numpy() if "gap" in pieces else np.zeros(len(pieces), np.int64)
+    together = np.where(iteration >= 0, -1 - iteration.astype(np.int64), gap // _GAPS_TOGETHER)
+    rows = _rows(tree, pieces) | {name: pieces[name].to_numpy() for name in ("start_ns", "end_ns")}
+    return _combined(rows | {"iteration_index": iteration, "together": together}, (*_KEYS, "together"))
 
 
 def _layer_index(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
@@ -76,27 +97,25 @@ def _layer_index(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
     return key + (key >= 0)
 
 
-def idle_causes_frame(tree: Tree, idle: Idle) -> pd.DataFrame:
-    """The pieces summed by device, scope, cause, call, detail, range and layer; longest sums first."""
-    pieces = idle.pieces.assign(layer_index=_layer_index(tree, idle.pieces))
-    return _named(tree, [_summed(tree, pieces)], idle.devices, idle.strings)
-
-
 def _summed(tree: Tree, pieces: pd.DataFrame) -> _Columns:
     """One row per combination of `_KEYS` in order of first appearance, with the node of its first piece."""
+    return _combined(_rows(tree, pieces), _KEYS)
+
+
+def _rows(tree: Tree, pieces: pd.DataFrame) -> _Columns:
+    """What is summed up of every piece, or sum of short ones."""
     node = pieces["node_id"].to_numpy()
     length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
+    amounts = {"idle_ns": length, "piece_count": np.ones(len(node), np.int64), "longest_ns": length}
     columns = {name: pieces[name].to_numpy() for name in ("device", "cause", "call_id", "detail_id", "layer_index")}
-    return _combined(
+    return (
         columns
         | {
             "scope": scope_of_pieces(tree, pieces),
             "path_id": np.where(node >= 0, tree.nodes["path_id"].to_numpy()[np.maximum(node, 0)], -1),
             "node_id": node,
-            "idle_ns": length,
-            "piece_count": np.ones(len(node), np.int64),
-            "longest_ns": length,
         }
+        | {name: pieces[name].to_numpy() if name in pieces else amounts[name] for name in _AMOUNTS}
     )
 
 
@@ -107,23 +126,30 @@ def _joined(parts: list[_Columns]) -> _Columns:
 _KEYS = ("device", "scope", "cause", "call_id", "detail_id", "path_id", "layer_index")
 
 
-def _combined(rows: _Columns) -> _Columns:
-    order, begin = _groups([rows[key] for key in _KEYS], len(rows["node_id"]))
+_SUMS = {
+    "idle_ns": np.add,
+    "piece_count": np.add,
+    "longest_ns": np.maximum,
+    "start_ns": np.minimum,
+    "end_ns": np.maximum,
+}
+_AMOUNTS = ("idle_ns", "piece_count", "longest_ns")
+
+
+def _combined(rows: _Columns, keys: tuple[str, ...]) -> _Columns:
+    order, begin = _groups([rows[key] for key in keys], len(rows["node_id"]))
     if len(begin) == len(order):  # nothing to sum
         return rows
     first = np.minimum.reduceat(order, begin)
     appeared = np.argsort(first)
     first = first[appeared]
-    sums = {
-        name: put.reduceat(rows[name][order], begin)[appeared]
-        for name, put in (("idle_ns", np.add), ("piece_count", np.add), ("longest_ns", np.maximum))
-    }
+    sums = {name: put.reduceat(rows[name][order], begin)[appeared] for name, put in _SUMS.items() if name in rows}
     return {name: values[first] for name, values in rows.items() if name not in sums} | sums
 
 
 def _named(tree: Tree, sums: list[_Columns], devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     """``idle_causes`` of the sums of all blocks."""
-    summed = _combined(_joined(sums)) if len(sums) > 1 else sums[0]
+    summed = _combined(_joined(sums), _KEYS) if len(sums) > 1 else sums[0]
     number = np.append(devices["device_id"].to_numpy(), -1)
     node, path = summed["node_id"], summed["path_id"]
     owner = tree.nodes["folded_id"].to_numpy()[np.maximum(node, 0)]

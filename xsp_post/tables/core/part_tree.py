@@ -35,9 +35,10 @@ _OWN_AMOUNTS = (
 
 def tree_of_part(
     cut: Part, rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame, iterations: pd.DataFrame,
-    idle: pd.DataFrame,
+    idle: pd.DataFrame, short: pd.DataFrame,
 ) -> Tree:  # fmt: skip
     """The part as a tree; a node is the row of ``rows`` with its number."""
+    idle = side_by_side([_with_lengths(idle), _shared_out(cut, short)])
     position = pd.Series(np.arange(len(rows)), index=rows["node_id"].to_numpy())
     processes = pd.Index(pd.concat([frame["process_id"] for frame in (rows, kernels, copies)]).unique())
     processes = processes[processes >= 0]
@@ -186,8 +187,23 @@ def _idle(
         "iteration_index": _found(iterations, rows["iteration_index"]),
         "previous_activity": np.where(rows["start_ns"].to_numpy() < first, leads, 0),
         "next_activity": np.where(rows["end_ns"].to_numpy() > last, trails, 0),
+        **{name: rows[name].to_numpy() for name in ("idle_ns", "piece_count", "longest_ns")},
     })  # fmt: skip
     return Idle(pieces, pd.DataFrame({"device_id": numbers}), np.asarray(strings, object))
+
+
+def _with_lengths(pieces: pd.DataFrame) -> pd.DataFrame:
+    length = pieces["end_ns"] - pieces["start_ns"]
+    return pieces.assign(idle_ns=length, piece_count=1, longest_ns=length)
+
+
+def _shared_out(cut: Part, sums: pd.DataFrame) -> pd.DataFrame:
+    """Sums of short pieces: where the part cuts one, what its share of the time would hold."""
+    start, end = sums["start_ns"].clip(lower=cut.low), sums["end_ns"].clip(upper=cut.high)
+    ratio = ((end - start) / (sums["end_ns"] - sums["start_ns"])).to_numpy()
+    count = np.maximum(np.rint(sums["piece_count"].to_numpy() * ratio), 1).astype(np.int64)
+    shared = np.rint(sums["idle_ns"].to_numpy() * ratio).astype(np.int64)
+    return sums.assign(start_ns=start, end_ns=end, idle_ns=shared, piece_count=count)
 
 
 def _leads_and_trails(cut: Part) -> tuple[int, int]:
