@@ -74,7 +74,7 @@ def test_int8_roofs_are_the_dense_ones_of_the_data_sheets(name, int8):
     assert find_peaks(name).peak("int8_tensor") == pytest.approx(int8, rel=0.025)
 
 
-@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
 def test_a_gpu_says_its_source_and_what_it_overrides_is_whole(gpu):
     assert gpu.source and (gpu.datasheet or gpu.printed), "a row names its document and holds numbers printed there"
     halved = {pipe for pipe in gpu.rates if "tensor" in pipe}

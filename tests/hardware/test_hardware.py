@@ -21,7 +21,7 @@ def to_override(peaks):
     return entry
 
 
-@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+@pytest.mark.parametrize("gpu", GPUS.values(), ids=lambda gpu: gpu.name)
 def test_unrounded_peaks_round_to_the_data_sheet(gpu):
     peaks = hardware.find_peaks(gpu.name)
     assert peaks is not None and peaks.gpu_name == gpu.name and peaks.source
@@ -32,7 +32,7 @@ def test_unrounded_peaks_round_to_the_data_sheet(gpu):
 
 
 def test_every_alias_is_unique():
-    aliases = [frozenset(hardware._words(alias)) for gpu in GPUS for alias in {*gpu.aliases}]
+    aliases = [frozenset(hardware._words(alias)) for gpu in GPUS.values() for alias in {*gpu.aliases}]
     assert len(aliases) == len(set(aliases))
 
 

@@ -1,6 +1,6 @@
 """GPU name → its peaks, the roofs of A9, A14 and A15 (paper, Tables I and VII).
 
-`find_peaks` answers from, in this order: the user's file, the table of products (`hardware_peaks`), the
+`find_peaks` answers from, in this order: the user's file, the table of products (`hardware.peaks`), the
 device's own attributes (multiprocessors × rate of its compute capability × clock). What none of them
 knows is None: an unknown GPU is said, not guessed.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -31,7 +32,7 @@ class Peaks:
     source: str = ""
 
     def peak(self, pipe: str) -> float | None:
-        """flop/s of a pipe of `hardware_peaks.PIPES`, None when unknown."""
+        """flop/s of a pipe of `hardware.peaks.PIPES`, None when unknown."""
         return self.flop_per_s.get(pipe)
 
     def ideal_intensity(self, pipe: str = "fp32") -> float | None:
@@ -121,7 +122,7 @@ def peaks_of_ncu_attributes(
 def similar_names(gpu_name: str) -> list[str]:
     """Products of the table that share a telling word with ``gpu_name``, for messages about unknown GPUs."""
     words = {word for word in _words(gpu_name) if any(c.isdigit() for c in word)}
-    return [gpu.name for gpu in GPUS if any(words & set(alias.split()) for alias in gpu.aliases)]
+    return [gpu.name for gpu in GPUS.values() if any(words & set(alias.split()) for alias in gpu.aliases)]
 
 
 # Names ------------------------------------------------------------------------------------------------
@@ -138,13 +139,15 @@ def _words(name: str) -> list[str]:
 def _in_table(gpu_name: str) -> Gpu | None:
     """The product whose alias has exactly the words of the name (in any order): "3080 Ti" is no "3080"."""
     words = frozenset(_words(gpu_name))
-    return _BY_WORDS.get(words) if words else None
+    return _by_words().get(words) if words else None
+
+
+@cache
+def _by_words() -> dict[frozenset[str], Gpu]:
+    return {frozenset(_words(alias)): gpu for gpu in GPUS.values() for alias in (gpu.name, *gpu.aliases)}
 
 
 _MOST = 1e30  # of a peak, in any unit
-_BY_WORDS: dict[frozenset[str], Gpu] = {
-    frozenset(_words(alias)): gpu for gpu in GPUS for alias in (gpu.name, *gpu.aliases)
-}
 
 
 # The three origins ------------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ def load_overrides(path: Path) -> dict[str, Peaks]:
 
     The file holds one table, or a list of them under ``gpus``, each with ``gpu_name``,
     ``memory_bandwidth_bytes_per_s`` and any of ``fp32_flop_per_s``, ``fp16_tensor_flop_per_s``, … (pipes of
-    `hardware_peaks.PIPES`), optionally ``l2_bytes`` and ``source``. `doctor --measure-peaks` writes one.
+    `hardware.peaks.PIPES`), optionally ``l2_bytes`` and ``source``. `doctor --measure-peaks` writes one.
     Raises UsageError (``peaks-file``) naming the file and the key.
     """
     from xsp_post.base import settings_files
