@@ -40,6 +40,7 @@ from xsp_post.tree.looking import blocks_inside, graph_replays, outside_ranges, 
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.other_threads import under_their_step
 from xsp_post.tree.projection import project_overlapping
+from xsp_post.tree.provenance import with_provenance
 from xsp_post.tree.ranges import Ranges
 from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank
 
@@ -72,8 +73,9 @@ def _steps(options: Options, twin: Twin | None) -> list[Step]:
     """What makes executions and layers of ranges and of what repeats, in this order."""
     inferring: list[Step] = [outside_ranges, graph_replays, passes_inside, blocks_inside]
     if twin is not None:
-        return [with_turns, lambda draft: _carried_over(draft, twin), *([passes_inside] if options.infer else [])]
-    return [with_turns, *(inferring if options.infer else [])]
+        inferring = [passes_inside] if options.infer else []
+        return [with_turns, with_provenance, lambda draft: _carried_over(draft, twin), *inferring]
+    return [with_turns, with_provenance, *(inferring if options.infer else [])]
 
 
 def _wanted(trace: Trace, options: Options) -> tuple[Trace, Options]:

@@ -14,6 +14,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.ingest.files import require_readable
 from xsp_post.ingest.formats import NSYS_SQLITE, STORE
+from xsp_post.ingest.side_files import with_side_files
 from xsp_post.ingest.sources import Loaded, captures_in, expand, load, sniff
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model.capture import FLEET_STORE
@@ -97,7 +98,7 @@ def analyze(paths: list[Path], options: Options = DEFAULTS) -> Analysis:
 def graph_of(loaded: list[Loaded], options: Options = DEFAULTS) -> Graph:
     """The tables of sources that are read already."""
     values: dict[str, Any] = {"options": options, "twin": _twin(options, loaded)}
-    captures = [Graph(Analysis({}), OF_CAPTURE, {**values, "trace": trace}) for trace in _traces(loaded)]
+    captures = [Graph(Analysis({}), OF_CAPTURE, {**values, "trace": trace}) for trace in _traces(loaded, options)]
     reports = [one.counters for one in loaded if one.counters is not None]
     return Graph(Captures(captures), OF_WORKLOAD, {**values, "counters": reports} if reports else values)
 
@@ -109,7 +110,8 @@ def _twin(options: Options, loaded: list[Loaded]) -> Twin | None:
     from xsp_post.hierarchy import build_tree
     from xsp_post.tree.twin import as_run, merged, twin_of
 
-    ranks = {rank for trace in _traces(loaded) for rank in trace.processes["rank"].tolist() if rank >= 0}
+    processes = [one.trace.processes for one in loaded if one.trace is not None]
+    ranks = {rank for frame in processes for rank in frame["rank"].tolist() if rank >= 0}
     twins = []
     for path in captures_in(options.layers_from, ranks):
         trace = load(path).trace
@@ -132,9 +134,10 @@ def _loaded(paths: list[Path], reading: SqliteTables | None) -> list[Loaded]:
     return [load(path) for path in expand(paths)]
 
 
-def _traces(loaded: list[Loaded]) -> list[Trace]:
-    """The timelines of the sources; where there are none, those that the counter reports themselves give."""
-    traces = [one.trace for one in loaded if one.trace is not None]
+def _traces(loaded: list[Loaded], options: Options) -> list[Trace]:
+    """The timelines of the sources, with what files beside them say; where there are none, those that the counter
+    reports themselves give."""
+    traces = [with_side_files(one.trace, options.provenance, one.path) for one in loaded if one.trace is not None]
     reports = [one.counters for one in loaded if one.counters is not None]
     if traces or not reports:
         return traces

@@ -40,11 +40,13 @@ class Recording:
         """A range from ``since`` to now."""
         self.add(category, name, since - 0.5, self.at - 0.5)
 
-    def kernel(self, name: str, correlation: int, duration: float = 10, **args: Any) -> dict[str, Any]:
+    def kernel(self, kernel_name: str, correlation: int, duration: float = 10, **args: Any) -> dict[str, Any]:
         start = max(self.device_at, self.at)
         self.device_at = start + duration + 1
         usual = {"device": DEVICE, "stream": 7, "grid": [1, 1, 1], "block": [64, 1, 1], "correlation": correlation}
-        return self.add("kernel", name, start, start + duration, pid=DEVICE, **(usual | args))
+        event = self.add("kernel", kernel_name, start, start + duration, pid=DEVICE)
+        event["args"] = usual | args
+        return event
 
     def replay(self, kernels: Iterable[str], **args: Any) -> list[dict[str, Any]]:
         correlation = self.call("hipGraphLaunch")

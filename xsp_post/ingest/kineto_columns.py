@@ -37,6 +37,8 @@ from xsp_post.ingest.kineto_events import (
     TimesOf,
 )
 from xsp_post.ingest.kineto_waits import frame_text
+from xsp_post.ingest.side_files import said_text
+from xsp_post.ingest.side_files.inductor import innermost_place
 from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds
 
 # The same numbers as CUPTI and nsys (ENUM_CUDA_MEMCPY_OPER).
@@ -191,6 +193,7 @@ class Collector:
         frame["correlation_id"] = _numbers(args, "correlation", _NO_CORRELATION)
         for column, key in _ACTIVITY_COLUMNS.items():
             frame[column] = _numbers(args, key, 0)
+        self._add_texts(frame, args, (of_event, names))
         if is_kernel:
             for key in ("grid", "block"):
                 codes = Codes()
@@ -203,6 +206,17 @@ class Collector:
             frame["copy_kind"] = kinds[of_event]
             frame["memory_kind"] = memory_kinds(kinds, sides[:, 0], sides[:, 1])[of_event]
         self._keep(self.activities, frame)
+
+    def _add_texts(self, frame: Columns, args: list[Any], kernels: Names) -> None:
+        """What the program named kernels of its graphs by, and the source line of compiled ones."""
+        in_graph = np.flatnonzero(frame["graph_node_id"] > 0).tolist()
+        compiled = np.flatnonzero(_begins_with(("triton_", "cpp_fused"), *kernels)).tolist()
+        said = {row: said_text(_said(args[row])) for row in in_graph}
+        places = {row: innermost_place(args[row].stack) for row in compiled if args[row].stack}
+        for column, texts in (("said_text_id", said), ("source_text_id", places)):
+            if any(texts.values()):
+                frame[column] = np.full(len(args), -1)
+                frame[column][list(texts)] = self.strings.add([text or None for text in texts.values()])
 
     def _add_allocations(self, category: str, group: _Group) -> None:
         is_memory = np.array([event.name == "[memory]" for event in group.events], dtype=bool)
@@ -259,6 +273,11 @@ def _text(value: Any) -> str:
     if type(value) is str:
         return value
     return "" if value is None else str(value)
+
+
+def _said(args: Any) -> dict[str, Any]:
+    return {"name": args.name, "str": args.region, "annotation": args.annotation, "module": args.module,
+            "autograd_phase": args.phase}  # fmt: skip
 
 
 Names = tuple[np.ndarray, list[str]]

@@ -51,6 +51,11 @@ class Arguments(Struct, gc=False):
     device_type: Any = field(default=ABSENT, name="Device Type")
     registers: Any = field(default=ABSENT, name="registers per thread")
     shared_memory: Any = field(default=ABSENT, name="shared memory")
+    annotation: Any = None
+    region: Any = field(default=None, name="str")
+    module: Any = None
+    phase: Any = field(default=None, name="autograd_phase")
+    stack: Any = None
     grid: Raw = _NOTHING
     block: Raw = _NOTHING
     collective: Raw = field(default=_NOTHING, name="Collective name")

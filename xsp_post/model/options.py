@@ -70,6 +70,12 @@ class Options:
         "kernels without a layer, and to replays of these graphs.",
         value_type=Paths, metavar="TWIN",
     )  # fmt: skip
+    provenance: tuple[Path, ...] = _choice(
+        (), TREE,
+        "Files, or a folder of them, that the framework wrote in the recorded run: annotations and stacks of the nodes "
+        "of CUDA graphs, a TORCH_TRACE log, kernel_information.json.",
+        value_type=Paths, metavar="FILE",
+    )  # fmt: skip
     roof: str = _choice("pipe", ROOFS, "Compute roof: pipe (of the pipe that a kernel used) or fp32 (as in the paper).")
     peaks: Mapping[str, Peaks] = _choice(  # by GPU name: hardware.gpus.load_overrides
         {}, ROOFS, "Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one).", value_type=Path

@@ -152,6 +152,7 @@ class Trace:
     launches: pd.DataFrame = field(default_factory=_no_rows("launches"))
     activities: pd.DataFrame = field(default_factory=_no_rows("activities", with_optional=True))
     graph_nodes: pd.DataFrame = field(default_factory=_no_rows("graph_nodes"))
+    compiled_calls: pd.DataFrame = field(default_factory=_no_rows("compiled_calls"))
     domains: pd.DataFrame = field(default_factory=_no_rows("domains"))
     devices: pd.DataFrame = field(default_factory=_no_rows("devices", with_optional=True))
     attributes: pd.DataFrame = field(default_factory=pd.DataFrame)

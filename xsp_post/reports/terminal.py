@@ -200,6 +200,8 @@ _TOUCHES = {
     "other-thread": ("launch", "thread_time"),
     "outside-ranges": ("launch", "none"),
     "twin-aligned": ("layer", "twin"),
+    "side-file-joined": ("layer", "annotation"),
+    "provenance-joined": ("layer", "provenance"),
     "inferred-structure": ("layer", "inferred"),
 }
 

@@ -108,12 +108,15 @@ def _fitting_copy(label: str, room: int) -> str:
     return _fitting(what, left) + separator + amount if left >= 6 else _fitting(label, room)
 
 
+_MARKS = {"twin": "carried over", "annotated": "annotated", "provenance": "compiled"}
+
+
 def _mark(row: Row) -> str:
     """What a reader has to know of a range that was not recorded here."""
     if not row["is_inferred"]:
         return ""
-    if str(row["span_kind"]) == "twin":
-        return "  (carried over)"
+    if str(row["span_kind"]) in _MARKS:
+        return f"  ({_MARKS[str(row['span_kind'])]})"
     return "  (inferred, low confidence)" if row.get("confidence", "") == "low" else "  (inferred)"
 
 

@@ -14,6 +14,11 @@ from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind
 
 SEPARATOR = " > "
 SELF = "[self]"
+_WAYS_OF_KINDS = {
+    NodeKind.INFERRED: LayerAttribution.INFERRED, NodeKind.TWIN: LayerAttribution.TWIN,
+    NodeKind.HOOK_PAIR: LayerAttribution.HOOK_PAIR, NodeKind.ANNOTATED: LayerAttribution.ANNOTATION,
+    NodeKind.PROVENANCE: LayerAttribution.PROVENANCE,
+}  # fmt: skip
 
 
 def layer_of_nodes(parent: np.ndarray, level: np.ndarray) -> np.ndarray:
@@ -105,7 +110,8 @@ def assign_layers(
         forward_node = np.full(len(nodes), -1, np.int32)  # span k is node k + 1
         forward_node[1 : len(forward_span) + 1] = np.where(forward_span >= 0, forward_span + 1, -1)
         forward = forward_node[node]
-        by_sequence = (forward >= 0) & (layer_of[np.maximum(forward, 0)] >= 0)
+        said = (layer >= 0) & (nodes["kind"].to_numpy()[layer] == int(NodeKind.PROVENANCE))  # it knows better
+        by_sequence = (forward >= 0) & (layer_of[np.maximum(forward, 0)] >= 0) & ~said
         layer[by_sequence] = layer_of[forward[by_sequence]]
         how[by_sequence] = int(LayerAttribution.SEQUENCE)
 
@@ -116,11 +122,9 @@ def assign_layers(
         layer[missing[hit]] = covering[hit]
         how[missing[hit]] = int(LayerAttribution.THREAD_TIME)
     # However it was found: a layer that is inferred is never counted as a measured one.
-    holder = np.maximum(layer, 0)
-    how[(layer >= 0) & (nodes["kind"].to_numpy()[holder] == int(NodeKind.INFERRED))] = int(LayerAttribution.INFERRED)
-    how[(layer >= 0) & (nodes["kind"].to_numpy()[holder] == int(NodeKind.TWIN))] = int(LayerAttribution.TWIN)
-    between_hooks = nodes["kind"].to_numpy()[holder] == int(NodeKind.HOOK_PAIR)
-    how[(layer >= 0) & between_hooks] = int(LayerAttribution.HOOK_PAIR)
+    kind_of_layer = np.where(layer >= 0, nodes["kind"].to_numpy()[np.maximum(layer, 0)], -1)
+    for kind, way in _WAYS_OF_KINDS.items():
+        how[kind_of_layer == int(kind)] = int(way)
     return layer, how
 
 

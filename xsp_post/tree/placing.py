@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import Trace
@@ -34,23 +35,29 @@ def place(
     passes: np.ndarray,
     theirs: pd.DataFrame,
     kind: NodeKind,
-    has_own: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    has_own: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
+    home: np.ndarray | None = None,
+    unit: np.ndarray | None = None,
 ) -> Draft:
     """Copies of the ranges ``theirs`` (`twin.Twin.nodes`) around the activities ``rows``.
 
     owner: the innermost of theirs around each activity; passes: number of the pass through them, per activity.
     has_own(nodes, ranges): which of their ranges the capture has itself around a node: these are not copied, nor is
     what lies around them. An activity whose innermost range is such a one keeps its node.
+    home: the node that they hang below, per activity (default: its own); unit: a range below that node which the
+    activity was launched in, −1 none: this range moves into theirs, and the activity stays in it.
     """
     nodes, activities = draft.nodes, draft.activities
-    home = activities["node_id"].to_numpy()[rows]
+    home = draft.node[rows] if home is None else home
+    unit = np.full(len(rows), -1) if unit is None else unit
     group, _ = pd.factorize(passes.astype(np.int64) * len(nodes) + home)
     parent = theirs["parent"].to_numpy().astype(np.int64)
     current, chosen = owner, np.arange(len(rows))
     wanted = []
     while len(current):
-        keep = ~has_own(home[chosen], current)
-        current, chosen = current[keep], chosen[keep]
+        if has_own is not None:
+            keep = ~has_own(home[chosen], current)
+            current, chosen = current[keep], chosen[keep]
         wanted.append(pd.DataFrame({"group": group[chosen], "node": current, "row": chosen}))
         inner = parent[current] >= 0
         current, chosen = parent[current[inner]], chosen[inner]
@@ -58,7 +65,8 @@ def place(
     if not len(pairs):
         return draft
     row = pairs["row"].to_numpy()
-    times = {column: values[row] for column, values in _launch_times(draft.trace, activities.iloc[rows]).items()}
+    times = {c: values[row] for c, values in _launch_times(draft.trace, activities.iloc[rows]).items()}
+    times = {c: np.where(unit[row] >= 0, nodes[c].to_numpy()[unit[row]], values) for c, values in times.items()}
     process = activities["process_index"].to_numpy()[rows]
     pairs = pairs.assign(home=home[row], process_index=process[row], **times)
     frame = pairs.groupby(["node", "group"], sort=True, as_index=False).agg(
@@ -82,13 +90,22 @@ def place(
     nodes, strings = with_new_nodes(draft.trace, draft.names, nodes, frame, frame["home"].to_numpy(), draft.strings)
     kinds = nodes["kind"].to_numpy().copy()
     kinds[first:] = int(kind)
-    nodes = nodes.assign(kind=kinds, depth=depths(nodes["parent_id"].to_numpy()))
     changed = {column: activities[column].to_numpy().copy() for column in ("node_id", "launch_node_id")}
+    bare = placed & (unit < 0)
     for values in changed.values():
-        values[rows[placed]] = first + target[placed]
+        values[rows[bare]] = first + target[bare]
+    above = nodes["parent_id"].to_numpy().copy()
+    above[unit[placed & ~bare]] = first + target[placed & ~bare]
+    nodes = nodes.assign(kind=kinds, parent_id=above, depth=depths(above))
     known = frame.assign(node_id=first + np.arange(len(frame)))[[*INFERRED_COLUMNS, "arguments"]]
     activities = activities.assign(**changed)
     return with_inferred(replace(draft, nodes=nodes, activities=activities, strings=strings), known)
+
+
+def opened_layers(nodes: pd.DataFrame, first: int) -> np.ndarray:
+    """Layers of the capture that hold layers among the new nodes (those from ``first`` on); bool per node."""
+    layer, is_new = nodes["level"].to_numpy() == int(Level.LAYER), np.arange(len(nodes)) >= first
+    return layer & ~is_new & forest_of(nodes["parent_id"].to_numpy()).around(layer & is_new)
 
 
 def _launch_times(trace: Trace, activities: pd.DataFrame) -> dict[str, np.ndarray]:

@@ -29,7 +29,7 @@ from xsp_post.tree.draft import Draft
 from xsp_post.tree.expert_products import expert_arguments
 from xsp_post.tree.layering import path_ids
 from xsp_post.tree.node_names import NodeNames
-from xsp_post.tree.placing import in_level, place
+from xsp_post.tree.placing import in_level, opened_layers, place
 from xsp_post.tree.twin_segments import match, replays_of, segments_of, sizes_around
 
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
@@ -68,7 +68,8 @@ def as_run(trace: Trace) -> Trace:
     if not len(rows):
         return trace
     chosen = launches.iloc[rows]
-    made = pd.DataFrame({name: np.zeros(len(rows), np.int64) for name in trace.activities})
+    none = {name: -1 if str(name).endswith("_text_id") else 0 for name in trace.activities}
+    made = pd.DataFrame({name: np.full(len(rows), value) for name, value in none.items()})
     same = ("process_index", "correlation_id", "start_ns", "end_ns")
     made = made.assign(**{name: chosen[name].to_numpy() for name in same}, name_id=kernel[rows])
     made = made.assign(short_name_id=kernel[rows]).astype(trace.activities.dtypes.to_dict())
@@ -276,10 +277,7 @@ def _levels(nodes: pd.DataFrame, first: int, path: np.ndarray, their_path: np.nd
     """Levels of all nodes, where our layers that hold layers of the twin (nodes from ``first`` on) only group them:
     what lies in these is what the twin says of modules of the same path."""
     level = nodes["level"].to_numpy().copy()
-    forest = forest_of(nodes["parent_id"].to_numpy())
-    layer = level == int(Level.LAYER)
-    opened = layer & (np.arange(len(nodes)) < first)
-    opened &= forest.around(layer & (np.arange(len(nodes)) >= first))
+    forest, opened = forest_of(nodes["parent_id"].to_numpy()), opened_layers(nodes, first)
     inside = np.flatnonzero((opened | forest.inside(opened))[:first] & (path >= 0))
     of_path = np.full(int(max(path.max(initial=0), their_path.max(initial=0))) + 2, -1, np.int64)
     of_path[their_path] = np.maximum(twin.nodes["level"].to_numpy(), int(Level.MODULE))

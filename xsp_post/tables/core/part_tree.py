@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from xsp_post.tables.part import Part
 
 # Layers of these kinds of nodes say how their work was found to be theirs.
-_WAYS_OF_KINDS = ("inferred", "twin", "hook_pair")
+_WAYS_OF_KINDS = {"inferred": "inferred", "twin": "twin", "hook_pair": "hook_pair", "annotated": "annotation",
+                  "provenance": "provenance"}  # fmt: skip
 _OWN_AMOUNTS = (
     "self_ns", "projected_start_ns", "projected_end_ns", "device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns",
     "kernel_count", "self_kernel_ns", "self_kernel_count", "memory_bytes",
@@ -126,8 +127,8 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
     if "layer_node_id" not in copies:  # a store of an older version
         nodes = rows.set_index("node_id")
         layer = nodes["layer_node_id"].reindex(copies["node_id"]).to_numpy()
-        kind = nodes["span_kind"].astype(object).reindex(layer).to_numpy()
-        way = np.where(layer < 0, "none", np.where(np.isin(kind, _WAYS_OF_KINDS), kind, "nesting"))
+        way = nodes["span_kind"].astype(object).reindex(layer).map(_WAYS_OF_KINDS).fillna("nesting").to_numpy()
+        way = np.where(layer < 0, "none", way)
         copies = copies.assign(layer_node_id=layer, layer_attribution=way)
     kernels = kernels.assign(kind="kernel", bytes=0, direction="", memory_kind="")
     both = side_by_side([kernels, copies]).sort_values("start_ns", kind="stable", ignore_index=True)

@@ -1,0 +1,181 @@
+"""``ingest``: files that a framework wrote beside a trace → what they say of its kernels, joined to the ``Trace``.
+
+Known by content: annotations of CUDA graph nodes (a pickle of plain values), the Python stack of each node's launch
+(gzipped JSON), and what PyTorch's compiler wrote (`inductor`). A file that is none of these, damaged, or of another
+program is refused by a finding, and nothing of it is used.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.texts import with_more
+from xsp_post.base.errors import CaptureError
+from xsp_post.base.findings import finding
+from xsp_post.ingest.json_text import head, open_text
+from xsp_post.ingest.side_files import inductor
+from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
+from xsp_post.model.trace import Trace
+from xsp_post.names.file_names import stated_rank
+
+# Files of a pickle's size hold a million graph nodes; more is none.
+_MOST_PICKLED, _MOST_FILES, _LONGEST_TEXT = 64 << 20, 1_000, 500
+# A file whose graphs ran must know their nodes: of those that it names so many must have run.
+_LEAST_SHARE = 0.9
+_NAMES = ("*annotation*.pkl", "*stacks*.json.gz", "dedicated_log_torch_trace_*.log*", "kernel_information.json")
+_REGION_KEYS = ("name", "str", "annotation", "module")
+
+
+class _Refused(Exception):
+    """The text says why nothing of a file is used."""
+
+
+def with_side_files(trace: Trace, given: tuple[Path, ...], source: Path) -> Trace:
+    """The trace with what side files say: those ``given`` (files or folders), and those beside ``source``, the
+    capture's path, that are named after it."""
+    ranks = set(trace.processes["rank"].tolist()) - {-1}
+    for path in [*(file for one in given for file in _files(one)), *_beside(source)]:
+        rank = stated_rank(path.name)
+        if rank >= 0 and ranks and rank not in ranks:
+            continue  # another rank's
+        try:
+            trace = _joined(trace, path, rank)
+        except (_Refused, NotPlain, CaptureError, OSError, EOFError) as error:
+            reason = str(error).removeprefix(f"{path}: ") or type(error).__name__
+            trace = replace(trace, findings=[*trace.findings, _said("side-file-refused", path, reason)])
+    return trace
+
+
+def _said(code: str, path: Path, text: str, count: int = 1) -> Any:
+    return finding(code, count=count, example=f"{path.name}: {text}")
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted({file for pattern in _NAMES for file in path.rglob(pattern) if file.is_file()})
+    return found[:_MOST_FILES] or [path]
+
+
+def _beside(source: Path) -> list[Path]:
+    """Side files that are named after the capture (``run.annotations.pkl``, ``run_torch_trace/`` beside
+    ``run.pt.trace.json.gz``), and those of its rank where torch itself puts them."""
+    stem = source.name.split(".")[0]
+    if not stem:
+        return []
+    named = glob_text(stem)
+    wanted = [file for pattern in _NAMES for file in source.parent.glob(f"{named}.{pattern}") if file != source]
+    if stem.isdigit():
+        wanted += sorted(source.parent.parent.glob(f"kernel_annotations_rank{int(stem)}_*.pkl"))[:1]
+    folders = sorted(one for one in source.parent.glob(f"{named}[._-]torch_trace") if one.is_dir())
+    return [*sorted(wanted), *(file for one in folders for file in _files(one) if file != one)]
+
+
+def glob_text(text: str) -> str:
+    """A pattern that matches the text alone."""
+    return "".join(f"[{one}]" if one in "*?[" else one for one in text)
+
+
+def _joined(trace: Trace, path: Path, rank: int) -> Trace:
+    """Raises `_Refused`, `NotPlain`, `CaptureError` with the reason why nothing of the file is used."""
+    start = head(path, 4096)
+    with path.open("rb") as raw:
+        is_pickle = raw.read(1) == b"\x80" or path.suffix in (".pkl", ".pickle")
+    if is_pickle:
+        return _with_texts(trace, path, "said_text_id", _annotations(path), rank)
+    if inductor.is_log(start):
+        return _with_calls(trace, path, inductor.read_log(path))
+    try:
+        with open_text(path) as stream:
+            value = json.load(stream)
+    except (ValueError, RecursionError) as error:
+        raise _Refused("is no file that PyTorch writes beside a trace") from error
+    if isinstance(value, dict) and value and all(isinstance(one, dict) for one in value.values()):
+        return _with_calls(trace, path, inductor.read_kernel_information(path))
+    return _with_texts(trace, path, "source_text_id", _stacks(value), rank)
+
+
+def _annotations(path: Path) -> dict[int, str]:
+    if path.stat().st_size > _MOST_PICKLED:
+        raise _Refused(f"is larger than {_MOST_PICKLED >> 20} MiB")
+    value = read_plain(path.read_bytes())
+    if not isinstance(value, dict) or not all(type(key) is int for key in value):
+        raise _Refused("holds no annotations by the number of a graph node")
+    return {key: text for key, entries in value.items() if (text := said_text(entries))}
+
+
+def said_text(entries: Any) -> str:
+    """Annotations of one kernel, the outer ones first → its regions, one a line, after its phase; '' none."""
+    regions, phase = [], ""
+    for entry in entries if isinstance(entries, list) else [entries]:
+        values = entry if isinstance(entry, dict) else {"name": entry}
+        texts = (values.get(key) for key in _REGION_KEYS)
+        regions += [one for one in texts if isinstance(one, str) and one.strip()][:1]
+        phase = str(values.get("autograd_phase") or phase)
+    lines = [phase, *regions] if phase == "backward" else regions
+    return "\n".join(" ".join(line.split())[:_LONGEST_TEXT] for line in lines)
+
+
+def _stacks(value: Any) -> dict[int, str]:
+    is_known = isinstance(value, dict) and all(key.isdigit() and isinstance(one, str) for key, one in value.items())
+    if not is_known or not value:
+        raise _Refused("holds no stacks by the number of a graph node")
+    first = {int(key[:20]): one.strip().split("\n")[0].rsplit(":", 2) for key, one in value.items()}
+    return {key: inductor.place_text(parts[0], parts[1]) for key, parts in first.items() if len(parts) == 3}
+
+
+def _with_texts(trace: Trace, path: Path, column: str, texts: dict[int, str], rank: int) -> Trace:
+    """A text per activity, joined by graph node: its number alone, or below that of its graph."""
+    activities = trace.activities
+    node, graph = (activities[name].to_numpy().astype(np.int64) for name in ("graph_node_id", "graph_id"))
+    process = activities["process_index"].to_numpy()
+    mine = node != 0
+    if rank >= 0 and (trace.processes["rank"] == rank).any():
+        mine &= trace.processes["rank"].to_numpy()[process] == rank
+    if not mine.any():
+        raise _Refused("no kernel of this recording has the number of a graph node")
+    if len(np.unique(process[mine])) > 1:
+        raise _Refused("several processes replay graphs, and its name states no rank")
+    known = np.array([key for key in texts if key < 1 << 63], np.int64)
+    forms = [np.where(mine, one, 0) for one in (node, (graph << 32) | (node & 0xFFFFFFFF))]
+    ids = max(forms, key=lambda one: int(np.isin(one, known).sum()))
+    ran = np.unique(ids[mine])
+    of_graphs = known[np.isin(known >> 32, ran >> 32)]
+    hit = np.isin(of_graphs, ran)
+    if not hit.any():
+        raise _Refused(f"none of its {len(known):,} graph nodes ran in this recording")
+    if hit.mean() < _LEAST_SHARE:
+        raise _Refused(f"it names {len(of_graphs):,} nodes of these graphs, of which {int(hit.sum()):,} ran")
+    used = of_graphs[hit]
+    position = np.searchsorted(np.sort(used), ids)
+    used = np.append(np.sort(used), 0)
+    found = mine & (used[position] == ids)
+    numbers, unique = pd.factorize(np.array([texts[one] for one in used[position[found]].tolist()], object))
+    values = np.full(len(node), -1, np.int32)
+    if column in activities:
+        values[:] = activities[column].to_numpy()
+    values[found] = len(trace.strings) + numbers
+    raised = _said("side-file-joined", path, f"{int(found.sum()):,} of {int(mine.sum()):,} in graphs", int(found.sum()))
+    return replace(
+        trace, strings=with_more(trace.strings, unique.tolist()), activities=activities.assign(**{column: values}),
+        findings=[*trace.findings, raised],
+    )  # fmt: skip
+
+
+def _with_calls(trace: Trace, path: Path, graphs: list[list[inductor.Call]]) -> Trace:
+    if not graphs:
+        raise _Refused("holds no kernels of a compiled graph; was INDUCTOR_PROVENANCE=1 set?")
+    before = len(trace.compiled_calls)
+    first = int(trace.compiled_calls["graph"].max()) + 1 if before else 0
+    rows = [(first + k, n, c.symbol, c.module, c.source, c.is_convolution, path.name) for k, g in enumerate(graphs)
+            for n, c in enumerate(g)]  # fmt: skip
+    added = pd.DataFrame(rows, columns=list(trace.compiled_calls))
+    return replace(
+        trace, compiled_calls=pd.concat([trace.compiled_calls, added], ignore_index=True) if before else added
+    )

@@ -1,0 +1,236 @@
+"""Trace → Tree, step "what the framework says": modules inside CUDA graphs and compiled code become nodes.
+
+Annotations name regions for the kernels of a graph's replay; they hang below the replay's range. The calls of a
+compiled graph, as the compiler listed them, meet the calls in each run of a compiled region one by one, where the
+region made the same calls; the modules hang below the region, and around the operators that it called.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.forest import forest_of
+from xsp_post.arrays.texts import with_more
+from xsp_post.base.findings import finding
+from xsp_post.model.levels import Level
+from xsp_post.model.trace import ActivityKind
+from xsp_post.model.tree import Attribution, NodeKind
+from xsp_post.names.compiled import symbol_of
+from xsp_post.tree.draft import Draft
+from xsp_post.tree.layering import occurrence
+from xsp_post.tree.placing import opened_layers, place
+from xsp_post.tree.structure.hashes import random_words
+from xsp_post.tree.twin_segments import replays_of
+
+_REGIONS = ("CompiledFxGraph", "^CompiledFunction|Torch-Compiled Region")
+_FUSED = ("triton_", "cpp_fused")
+# Blocks of which so many calls are convolutions are looked into, as elsewhere (`layer_rules`).
+_CONVOLUTION_SHARE = 0.3
+_MODULE_PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|\d+(?:\.\w+)+")
+
+
+def with_provenance(draft: Draft) -> Draft:
+    """The draft with nodes for the regions and modules that the program and its compiler named."""
+    if "said_text_id" in draft.activities:
+        draft = _annotated(draft)
+    return _compiled(draft) if len(draft.trace.compiled_calls) else draft
+
+
+def _annotated(draft: Draft) -> Draft:
+    said = draft.activities["said_text_id"].to_numpy()
+    rows = np.flatnonzero(said >= 0)
+    if not len(rows):
+        return draft
+    codes, used = pd.factorize(said[rows])
+    texts = [_path(str(draft.trace.strings[one]).split("\n")) for one in used.tolist()]
+    ranges, leaf = _ranges(texts, np.zeros(len(texts), bool))
+    launch = draft.activities["launch_id"].to_numpy()[rows]
+    return _placed(draft, rows, leaf[codes], launch, ranges, NodeKind.ANNOTATED, Attribution.ANNOTATION)
+
+
+def _placed(
+    draft: Draft, rows: np.ndarray, owner: np.ndarray, passes: np.ndarray, ranges: pd.DataFrame, kind: NodeKind,
+    how: Attribution, home: np.ndarray | None = None, unit: np.ndarray | None = None,
+) -> Draft:  # fmt: skip
+    after = place(draft, rows, owner, passes, ranges, kind, home=home, unit=unit)
+    moved = after.node != draft.node
+    attribution = np.where(moved, int(how), draft.activities["attribution"].to_numpy()).astype(np.int8)
+    level = after.column("level").copy()
+    level[opened_layers(after.nodes, len(draft.nodes))] = int(Level.MODULE)
+    after = replace(after, activities=after.activities.assign(attribution=attribution))
+    return after.with_levels(level)
+
+
+# ---------------------------------------------------------------- regions as ranges
+
+
+def _path(regions: list[str]) -> list[str]:
+    """Regions, outer first; a path of modules stands for all modules on it, numbers with the list that they are in."""
+    result: list[str] = []
+    for region in regions:
+        parts = region.split(".") if _MODULE_PATH.fullmatch(region) else [region]
+        ends = [k for k in range(len(parts)) if k + 1 == len(parts) or not parts[k + 1].isdigit()]
+        result += [".".join(parts[: end + 1]) if len(parts) > 1 else parts[0] for end in ends]
+    return result
+
+
+def _ranges(paths: list[list[str]], convolution: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
+    """Ranges as `place` takes them, one for each region on the paths, and the innermost range of each path."""
+    number: dict[tuple[str, ...], int] = {}
+    for path in paths:
+        for end in range(len(path)):
+            number.setdefault(tuple(path[: end + 1]), len(number))
+    parent = np.array([number.get(path[:-1], -1) for path in number], np.int64)
+    names = np.array([path[-1] for path in number], object)
+    leaf = np.array([number[tuple(path)] for path in paths], np.int64)
+    starred = np.array([re.sub(r"\d+", "*", str(name)) for name in names], object)
+    frame = pd.DataFrame({"parent": parent, "name": names, "folded_name": names, "layer_type": starred})
+    frame["level"] = _levels(parent, starred, names, leaf, convolution)
+    return frame.assign(is_module=True, arguments=""), leaf
+
+
+def _levels(
+    parent: np.ndarray, starred: np.ndarray, names: np.ndarray, leaf: np.ndarray, convolution: np.ndarray
+) -> np.ndarray:
+    """Layers are the regions that stand in a row under a number, and what is beside them; where these are made of
+    convolutions, the innermost regions."""
+    forest = forest_of(parent)
+    siblings = pd.Series(1).repeat(len(names)).groupby([parent, starred]).transform("size").to_numpy()
+    ends = [str(name).rpartition(".") for name in names]
+    in_row = (starred != names) & (siblings > 1) & np.array([not dot or end.isdigit() for _, dot, end in ends], bool)
+    calls = np.bincount(leaf, minlength=len(names)), np.bincount(leaf, convolution, len(names)).astype(np.int64)
+    total, convolved = (forest.add_up(one) for one in calls)
+    is_open = in_row & (convolved >= _CONVOLUTION_SHARE * total) & (convolved > 0) & forest.around(total > 0)
+    is_open |= forest.around(in_row)
+    layer = ~is_open & ~forest.inside(~is_open)
+    level = np.full(len(names), int(Level.OPERATION), np.int8)
+    level[layer], level[is_open & forest.around(layer)] = int(Level.LAYER), int(Level.MODULE)
+    return level
+
+
+# ---------------------------------------------------------------- compiled regions
+
+
+def _compiled(draft: Draft) -> Draft:
+    calls = draft.trace.compiled_calls
+    items = _items(draft)
+    codes, symbols = pd.factorize(calls["symbol"])
+    items["code"] = pd.Index(symbols).get_indexer(items["symbol"])
+    items = items[items["code"] >= 0].sort_values(["region", "start_ns"], kind="stable", ignore_index=True)
+    found = _met(calls.assign(code=codes), items, np.array([str(one).startswith(_FUSED) for one in symbols], bool))
+    count, names = int((found >= 0).sum()), ", ".join(sorted(set(calls["file_name"])))
+    if not count:
+        return draft.said("", [finding("provenance-unmatched", count=len(calls), example=names)])
+    of_item = pd.Series(found, index=items["item"])
+    item = _item_of(draft)
+    row_of = of_item.reindex(item).fillna(-1).to_numpy(np.int64)
+    draft = _with_sources(draft, row_of)
+    module = np.append(calls["module"].to_numpy(object), "")[row_of]
+    rows = np.flatnonzero((row_of >= 0) & (module != ""))
+    report = finding("provenance-joined", count=len(rows), example=f"{count:,} of {len(items):,} calls; {names}")
+    draft = draft.said("; modules of compiled kernels are the compiler's", [report])
+    if not len(rows):
+        return draft
+    of_path, paths = pd.factorize(module[rows])
+    is_convolution = calls["is_convolution"].to_numpy()[row_of[rows]]
+    share = np.bincount(of_path, is_convolution) > 0
+    ranges, leaf = _ranges([_path([one]) for one in paths.tolist()], share)
+    unit = np.where(item[rows] < len(draft.nodes), item[rows], -1)
+    home = np.where(unit >= 0, draft.column("parent_id")[unit], draft.node[rows])
+    passes = np.where(unit >= 0, 0, draft.activities["launch_id"].to_numpy()[rows]) * is_replayed(draft, rows)
+    return _placed(
+        draft, rows, leaf[of_path], passes, ranges, NodeKind.PROVENANCE, Attribution.PROVENANCE, home=home, unit=unit
+    )
+
+
+def is_replayed(draft: Draft, rows: np.ndarray) -> np.ndarray:
+    """Which activities ran in a graph's replay; bool per entry of ``rows``."""
+    launch = draft.activities["launch_id"].to_numpy()[rows]
+    return (launch >= 0) & (replays_of(draft.trace, np.maximum(launch, 0)) if len(draft.trace.launches) else False)
+
+
+def _regions(draft: Draft) -> np.ndarray:
+    """The compiled region at or around each node, −1 none."""
+    folded = draft.column("folded_id")
+    for pattern in _REGIONS:
+        mask = draft.names.folded_with(pattern)[folded] & (draft.column("kind") <= int(NodeKind.ANNOTATION))
+        if mask.any():
+            break
+    return forest_of(draft.column("parent_id")).nearest(mask)
+
+
+def _item_of(draft: Draft) -> np.ndarray:
+    """What each activity is called in: the range directly below its compiled region, else itself (its row behind the
+    nodes), −1 outside regions and replays; int64."""
+    region, parent = _regions(draft), draft.column("parent_id")
+    below = (region >= 0) & (parent >= 0) & (region == parent)
+    unit = forest_of(parent).outermost_around(below)[draft.node]
+    rows = np.arange(len(draft.activities))
+    is_kernel = draft.activities["kind"].to_numpy() == int(ActivityKind.KERNEL)
+    bare = is_kernel & ((region[draft.node] >= 0) | is_replayed(draft, rows))
+    return np.where((unit >= 0) & (region[draft.node] >= 0), unit, np.where(bare, len(parent) + rows, -1))
+
+
+def _items(draft: Draft) -> pd.DataFrame:
+    """One row per call in a compiled region (item, as `_item_of` numbers it; region; start_ns; symbol)."""
+    item = np.unique(_item_of(draft))
+    item, count = item[item >= 0], len(draft.nodes)
+    unit, row = item[item < count], item[item >= count] - count
+    launch = draft.activities["launch_id"].to_numpy()[row]
+    region = np.where(is_replayed(draft, row), count + launch, _regions(draft)[draft.node[row]])
+    names = np.concatenate([draft.column("name_id")[unit], draft.activities["name_id"].to_numpy()[row]])
+    start = np.concatenate([draft.column("start_ns")[unit], draft.activities["start_ns"].to_numpy()[row]])
+    codes, used = pd.factorize(names)
+    symbols = np.array([symbol_of(str(draft.strings[one])) for one in used.tolist()], object)
+    return pd.DataFrame({
+        "item": item, "region": np.concatenate([draft.column("parent_id")[unit], region]), "start_ns": start,
+        "symbol": symbols[codes],
+    })  # fmt: skip
+
+
+def _met(calls: pd.DataFrame, items: pd.DataFrame, is_fused: np.ndarray) -> np.ndarray:
+    """Row of ``calls`` that each item is, −1 none. items: sorted by region and time; code: the symbol, in both.
+
+    A region runs the graph that makes the same calls (or the same calls of fused kernels); of several equal graphs the
+    runs in their order. A symbol that a region calls more or less often than its graph stays unmatched.
+    """
+    graph, regions = pd.factorize(calls["graph"])[0], pd.factorize(items["region"])
+    region = regions[0]
+    left, right = calls["code"].to_numpy(), items["code"].to_numpy()
+    met = np.full(len(regions[1]), -1, np.int64)
+    for some in (np.ones(len(is_fused), bool), is_fused):
+        keys = []
+        for group, code in ((graph, left), (region, right)):
+            total = np.zeros(int(group.max(initial=-1)) + 1, np.uint64)
+            np.add.at(total, group[some[code]], random_words(code[some[code]].astype(np.int64)))
+            keys.append(total)
+        same, _ = pd.factorize(np.concatenate(keys))
+        known, wanted = same[: len(keys[0])], same[len(keys[0]) :]
+        how_many = np.bincount(known, minlength=int(same.max(initial=0)) + 1)
+        place = occurrence(wanted, np.arange(len(wanted))) % np.maximum(how_many[wanted], 1)
+        index = pd.MultiIndex.from_arrays([known, occurrence(known, np.arange(len(known)))])
+        found = index.get_indexer(pd.MultiIndex.from_arrays([wanted, place]))
+        met = np.where((met >= 0) | (keys[1] == 0), met, found)
+    width = len(is_fused)
+    of_call, of_item = graph.astype(np.int64) * width + left, met[region] * width + right
+    ours = pd.Series(1, index=range(len(right))).groupby([region, right]).transform("size").to_numpy()
+    often = np.bincount(of_call, minlength=int(max(of_call.max(initial=0), of_item.max(initial=0))) + 1)
+    order = occurrence(region.astype(np.int64) * width + right, np.arange(len(right)))
+    index = pd.MultiIndex.from_arrays([of_call, occurrence(of_call, np.arange(len(of_call)))])
+    found = index.get_indexer(pd.MultiIndex.from_arrays([of_item, order]))
+    return np.where((met[region] >= 0) & (often[np.maximum(of_item, 0)] == ours), found, -1)
+
+
+def _with_sources(draft: Draft, row_of: np.ndarray) -> Draft:
+    """The source line of each activity's call, where the compiler names one; row_of: row of the calls, −1."""
+    source = np.append(draft.trace.compiled_calls["source"].to_numpy(object), "")[row_of]
+    codes, texts = pd.factorize(source)
+    own: Any = draft.activities.get("source_text_id", -1)
+    values = np.where(source != "", codes + len(draft.strings), own)
+    activities = draft.activities.assign(source_text_id=values.astype(np.int32))
+    return replace(draft, activities=activities, strings=with_more(draft.strings, texts.tolist()))
