@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _FEWEST_PASSES = 2
 _FEWEST_REPLAYS = 3
-# Share of the launches in the ranges that regular turns must hold.
-_LEAST_IN_PASSES = 0.8
 _MOSTLY = 0.5
 # A range inside an opened one stands for it where it launched this share of its kernels.
 _NEARLY_ALL = 0.9
@@ -148,12 +146,41 @@ def passes_inside(draft: Draft) -> Draft:
         return draft  # turns of recorded ranges, each a few of them and nothing that repeats inside: layers
     home_of_found = _homes(found, of_launch)
     if home_of_found is None:
-        return draft
+        return draft  # turns that begin in one range and end in another: the ranges are parts
     level = draft.column("level").copy()
+    if not _recur(found, home_of_found, draft.length()[rows]):
+        # one call of many passes: the range is the execution
+        if _holds_nearly_all(draft, opened):
+            level[opened] = int(Level.MODEL)
+        return draft.with_levels(level)
     level[np.unique(home_of_found)] = level[opened] = int(Level.APPLICATION)
     nothing = np.zeros(len(level), bool)
     draft = inserted(draft.with_levels(level), found, rows, home_of_found, nothing)
-    return draft.said("; passes inside them are inferred from the launch sequence") if len(found.iterations) else draft
+    return draft.said("; passes inside them are inferred from the launch sequence")
+
+
+def _recur(found: Inference, home: np.ndarray, length: np.ndarray) -> bool:
+    """Whether executions of a kind that occurs several times in one range hold most of the device time. home: the
+    range of each found node; length: device time of each launch, ns."""
+    passes = found.iterations
+    if len(passes) < _FEWEST_PASSES:
+        return False
+    top = forest_of(found.nodes["parent"].to_numpy()).nearest((found.nodes["parent"] < 0).to_numpy())
+    placed = found.node_of_launch >= 0
+    held = rollup.sums_per_node(top[found.node_of_launch[placed]], length[placed], len(top))
+    again = pd.DataFrame({"home": home[passes.index], "series": passes["series_index"]}).duplicated(keep=False)
+    return bool(held[passes.index[again.to_numpy()]].sum() >= _MOSTLY * max(int(length.sum()), 1))
+
+
+def _holds_nearly_all(draft: Draft, opened: np.ndarray) -> bool:
+    """Whether ranges hold nearly all device time, and enough launches each for a call of a program."""
+    from xsp_post.tree.structure.constants import DEFAULTS
+
+    inside = forest_of(draft.column("parent_id")).outermost_around(opened)[draft.node]
+    length, works = draft.length(), draft.works() & (inside >= 0)
+    least = np.bincount(inside[works], minlength=len(opened))[opened].min()
+    held = int(length[inside >= 0].sum())
+    return bool(least >= DEFAULTS.fewest_launches and held >= _NEARLY_ALL * max(int(length.sum()), 1))
 
 
 def _giving_way(draft: Draft) -> tuple[Draft, bool]:
@@ -179,7 +206,9 @@ def _unmarked_models(draft: Draft) -> np.ndarray:
     length = draft.length()
     held = rollup.sums_per_node(draft.node, length, len(draft.nodes))
     plain = (draft.column("parent_id") == 0) & (level == int(Level.LAYER)) & (kind <= int(SpanKind.START_END))
-    large = plain & (held >= LEAST_COVERAGE * max(int(length.sum()), 1))
+    folded = draft.column("folded_id")
+    of_name = np.bincount(folded[plain], weights=held[plain], minlength=int(folded.max(initial=0)) + 1)
+    large = plain & (of_name[folded] >= LEAST_COVERAGE * max(int(length.sum()), 1))
     # the warm-up before a loop holds passes of the same kind
     return large | (plain & large.any() & draft.column("is_warmup_text") & (held > 0))
 
@@ -204,11 +233,7 @@ def _innermost_around(draft: Draft, opened: np.ndarray) -> np.ndarray:
 
 
 def _homes(found: Inference, of_launch: np.ndarray) -> np.ndarray | None:
-    """The opened node that each top inferred node lies in; None where the turns are not passes of the ranges."""
-    passes = found.iterations
-    regular = passes[passes["iteration_class"].isin(["regular", "warm-up"])]
-    if len(regular) < _FEWEST_PASSES or regular["launch_count"].sum() < _LEAST_IN_PASSES * len(of_launch):
-        return None
+    """The opened node that each top inferred node lies in; None where a turn lies in several."""
     parent = found.nodes["parent"].to_numpy()
     top = forest_of(parent).nearest(parent < 0)
     placed = np.flatnonzero(found.node_of_launch >= 0)
@@ -219,7 +244,7 @@ def _homes(found: Inference, of_launch: np.ndarray) -> np.ndarray | None:
     np.maximum.at(last, at, of_launch[placed])
     is_pass = (found.nodes["kind"] == "iteration").to_numpy() & (parent < 0)
     if (first[is_pass] != last[is_pass]).any():
-        return None  # a turn that begins in one range and ends in another is none of the program's
+        return None
     return np.where(last >= 0, last, int(of_launch[0]))[top]
 
 
