@@ -15,6 +15,8 @@ PRINCIPLES = {
     "compiled training": ("layers", 5),
     # a micro-batch of forward and backward work holds layers; the step that updates the weights is the execution
     "gradient accumulation": ("executions", 5),
+    # the user's own range around an encoder and many small passes holds the work: the passes are none
+    "one call of many passes": ("executions", 5),
 }
 
 
