@@ -253,3 +253,15 @@ def sizes(values: FloatArray, floor: FloatArray, start: int, place: int, end: in
     error = np.sqrt((squares / freedom + floor**2) * (1 / len(sides[0]) + 1 / len(sides[1])))
     half = float(t_quantiles(freedom, CONFIDENCE)) * error
     return np.stack((before, after, after - before - half, after - before + half))
+
+
+def drift_sizes(values: FloatArray, floor: FloatArray) -> FloatArray:
+    """As `sizes`, of a straight line: its first and last value, and the interval of their difference."""
+    count = len(values)
+    line = _line(values)
+    first = (values - line).mean(axis=0)
+    freedom = max(count - 2, 1)
+    variance = ((values - line - first) ** 2).sum(axis=0) / freedom + floor**2
+    error = np.sqrt(variance * 12 * (count - 1) / (count * (count + 1)))
+    half = float(t_quantiles(freedom, CONFIDENCE)) * error
+    return np.stack((first, first + line[-1], line[-1] - half, line[-1] + half))

@@ -12,6 +12,7 @@ EXIT_TOOL = 3
 EXIT_CAPTURE = 4
 EXIT_CONTRADICTION = 5
 EXIT_OUTPUT = 6
+EXIT_UNDECIDED = 7
 EXIT_INTERRUPTED = 130
 
 
@@ -41,6 +42,12 @@ class BarNotMetError(XspPostError):
     """A bar the user set (`--fail-if`) was not met."""
 
     exit_code = EXIT_BAR_NOT_MET
+
+
+class UndecidedError(XspPostError):
+    """A bar the user set (`--fail-if`) could not be decided."""
+
+    exit_code = EXIT_UNDECIDED
 
 
 class UsageError(XspPostError):

@@ -12,6 +12,7 @@ _NEEDED = (
     "xsp_post.pipeline",
     "xsp_post.store",
     "xsp_post.tables.analyses.fleet",
+    "xsp_post.tables.analyses.history",
     "xsp_post.tables.analyses.ranks",
     "xsp_post.batch.work",
     "xsp_post.ingest.nsys",

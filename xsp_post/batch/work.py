@@ -26,11 +26,14 @@ from xsp_post.model.options import Options
 if TYPE_CHECKING:
     import pandas as pd
 
+    from xsp_post.model.results import Results
+
 
 # Version of the records. Every number ever used:
 # 1  first version (xsp-post 0.1.0)
 # 2  counter reports without a timeline are captures; latencies of inferred iterations without the queue
-RECORD_VERSION = 2
+# 3  values for a history
+RECORD_VERSION = 3
 STORES, RECORDS = "stores", "records"
 DONE, FAILED = "done", "failed"
 # Failures that come from the capture's content: they stay until the capture changes.
@@ -39,7 +42,8 @@ _LASTING = (EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL)
 
 def options_key(options: Options) -> dict[str, Any]:
     """What decides, beside the sources, whether a finished capture is still current."""
-    return {**asdict(options), "xsp_post": __version__, "record": RECORD_VERSION}
+    key = {**asdict(options), "xsp_post": __version__, "record": RECORD_VERSION}
+    return json.loads(json.dumps(key, default=str))  # as a record gives it back
 
 
 @dataclass
@@ -90,14 +94,21 @@ def failure(job: Job, error: XspPostError) -> Outcome:
 def _analyse(job: Job, store: Path, options: Options) -> Outcome:
     from xsp_post.pipeline import analyze
     from xsp_post.store.store import write_store
-    from xsp_post.tables.analyses import fleet, ranks
 
     paths = [Path(source) for source in job.sources]
     analysis = analyze(paths, options)
     store.parent.mkdir(parents=True, exist_ok=True)
     write_store(analysis, store, force=True)
+    return contributed(analysis, job)
+
+
+def contributed(analysis: Results, job: Job) -> Outcome:
+    """What the results of one capture add to tables of many."""
+    from xsp_post.tables.analyses import fleet, history, ranks
+
     frames = fleet.contribution(analysis, 0, job.name, job.workload, job.batch_size)
     frames |= ranks.rank_contribution(analysis, job.name, job.rank)
+    frames[history.CONTRIBUTED] = history.history_contribution(analysis, job.name)
     row = _named(job) | fleet.summary_row(analysis)
     row |= {
         "status": DONE,

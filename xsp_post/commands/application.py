@@ -36,7 +36,8 @@ app = typer.Typer(
 _COMMANDS = (
     ("run", "run"), ("record", "record"), ("ingest", "ingest"), ("tree", "tree"), ("why", "why"), ("table", "table"),
     ("report", "report"), ("open", "open_page"), ("compare", "compare"), ("what_if", "what_if"), ("batch", "batch"),
-    ("export", "export"), ("explain", "explain"), ("doctor", "doctor"), ("mcp", "mcp"), ("recipe_path", "recipe_path"),
+    ("history", "history"), ("baseline", "baseline"), ("export", "export"), ("explain", "explain"),
+    ("doctor", "doctor"), ("mcp", "mcp"), ("recipe_path", "recipe_path"),
 )  # fmt: skip
 
 

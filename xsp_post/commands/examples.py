@@ -15,6 +15,8 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "compare": ("xsp-post compare before.xsp.sqlite after.xsp.sqlite --fail-if 'model_latency>3%'",),
     "what-if": ("xsp-post what-if run.xsp.sqlite --change 'kernel:.*gemm.*=0.5x'",),
     "batch": ("xsp-post batch captures/ -o fleet --workers 4",),
+    "history": ("xsp-post history captures/ --fail-if 'model_latency>3% since last'",),
+    "baseline": ("xsp-post baseline save release run.xsp.sqlite", "xsp-post baseline list"),
     "export": ("xsp-post export run.xsp.sqlite --to perfetto", "xsp-post export run.xsp.sqlite --to xlsx -o run.xlsx"),
     "doctor": ("xsp-post doctor", "xsp-post doctor --measure-peaks -o peaks.json"),
     "open": ("xsp-post open run.xsp.sqlite",),

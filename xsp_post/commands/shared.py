@@ -99,12 +99,45 @@ def begin_reading(paths: list[Path], options: Options) -> SqliteTables | None:
     return begin(paths[0])
 
 
+_BASELINE = "baseline:"
+
+
+def baseline_folder() -> Path:
+    """Where results are kept that have a name."""
+    return Path(os.environ.get("XSP_POST_BASELINES") or Path(".xsp-post", "baselines"))
+
+
+def baseline_file(name: str) -> Path:
+    return baseline_folder() / f"{name}.xsp.sqlite"
+
+
+def baselines() -> list[str]:
+    """Their names."""
+    return sorted(one.name.removesuffix(".xsp.sqlite") for one in baseline_folder().glob("*.xsp.sqlite"))
+
+
+def baseline(path: Path) -> Path:
+    """The store that ``baseline:NAME`` names; any other path as it is. Raises `UsageError`."""
+    text = str(path)
+    if not text.startswith(_BASELINE) or os.path.lexists(path):
+        return path
+    from xsp_post.base.errors import UsageError
+    from xsp_post.base.messages import ERRORS
+
+    name, known = text.removeprefix(_BASELINE), baselines()
+    if name not in known:
+        raise UsageError(f"There is no baseline {name!r}; there are: {', '.join(known) or 'none'}",
+                         code="baseline-name", hint=ERRORS["baseline-name"].cure)  # fmt: skip
+    return baseline_file(name)
+
+
 def results_of(paths: list[Path], options: Options, reading: SqliteTables | None = None) -> Graph:
     """`pipeline.results_of`, with progress, and a note where options cannot change what a store holds."""
     from xsp_post.base.progress import step
     from xsp_post.model.options import TREE
     from xsp_post.pipeline import results_of
 
+    paths = [baseline(path) for path in paths]
     with step("reading captures …"):
         results = results_of(paths, options, reading)
     if not options.is_default(TREE) and is_store(paths):

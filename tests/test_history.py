@@ -1,0 +1,196 @@
+"""`xsp-post history`, from exports to sentences: a step at the fourth capture, the order, the bars, baselines."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from builders import ExportBuilder
+from helpers import called
+
+from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
+from xsp_post.compare.history_bars import check_since, parse_since
+from xsp_post.reports.history import history_lines, next_capture, sparkline
+from xsp_post.store.store import open_store
+from xsp_post.tables.analyses.history import history_table, history_values
+
+LAYERS = {"proj:Linear": ("ampere_sgemm_128x64_tn", 200_000), "act:ReLU": ("elementwise_kernel", 60_000),
+          "out:Linear": ("ampere_sgemm_32x32_sliced1x4_tn", 140_000)}  # fmt: skip
+DAY_NS = 86_400 * 10**9
+
+
+def write_capture(path: Path, day: int, slow: float = 1.0, seed: int = 0) -> Path:
+    """Eight executions of three layers; ``slow`` is what the kernel of `proj` takes longer."""
+    noise = random.Random(seed)
+    builder = ExportBuilder().process(100)
+    at = 1_000_000
+    for index in range(8):
+        start = at
+        for layer, (kernel, length) in LAYERS.items():
+            length = round(length * (slow if layer == "proj:Linear" else 1.0) * noise.uniform(0.998, 1.002))
+            builder.range(f"{layer}#0", at, at + length + 20_000, domain="xsp")
+            builder.kernel(kernel, launch=(at + 1_000, at + 5_000), run=(at + 10_000, at + 10_000 + length))
+            at += length + 30_000
+        builder.range(f"model:forward#{index}", start, at, domain="xsp")
+        at += 50_000
+    builder._put("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1_700_000_000 * 10**9 + day * DAY_NS)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return builder.write(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Six captures whose names do not say their order; from the fourth on a kernel takes half as long again."""
+    folder = tmp_path_factory.mktemp("history") / "captures"
+    for day, name in enumerate(("f3ab9", "b2", "e1", "d9", "a7", "c4")):
+        write_capture(folder / f"run-{name}.sqlite", day, 1.5 if day >= 3 else 1.0, seed=day)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def printed(folder):
+    return called("history", folder, columns=200)
+
+
+def test_six_captures_with_a_step_at_the_fourth(folder, printed):
+    assert printed.returncode == 0, printed.stderr
+    assert "model latency slower by" in printed.stdout and "from run-d9 on" in printed.stdout
+    store = open_store(folder.with_name("captures.history") / "history.xsp.sqlite")
+    frame = store.frame("history")
+    shown = frame[frame["is_shown"]].set_index(["level", "subject"])
+    model, layer = shown.loc[("model", "model_latency")], shown.loc[("layer", "proj:Linear")]
+    for row in (model, layer):
+        assert (row["capture_name"], row["position_index"], row["kind"]) == ("run-d9", 3, "step")
+        assert row["ci_low_difference_ns"] < 100_000 < row["ci_high_difference_ns"]
+    assert ("kernel", "gemm") in shown.index and ("layer", "act:ReLU") not in shown.index
+    for level in ("layer", "kernel", "cause"):
+        parts = frame.loc[frame["level"] == level, "difference_ns"].sum()
+        assert parts == pytest.approx(model["difference_ns"])
+
+
+def test_a_folder_that_grows_is_read_where_it_grew(folder, printed):
+    stores = folder.with_name("captures.history") / "stores"
+    before = {one.name: one.stat().st_mtime_ns for one in stores.iterdir()}
+    added = write_capture(folder / "run-g0.sqlite", 6, 1.5, seed=6)
+    try:
+        again = called("history", folder, "--json")
+        data = json.loads(again.stdout)["data"]
+    finally:
+        added.unlink()
+        (stores / "run-g0.xsp.sqlite").rename(folder / "left")
+    assert len({row["capture_name"] for row in data["history_values"]}) == 7
+    assert {one.name: one.stat().st_mtime_ns for one in stores.iterdir()} == before
+
+
+def test_bars_end_with_their_exit_code(folder, printed):
+    stores = sorted((folder.with_name("captures.history") / "stores").glob("*"))
+    out = folder.with_name("again")
+    slower = called("history", *stores, "-o", out, "--fail-if", "model_latency>3% since first", columns=200)
+    assert slower.returncode == 1 and "run-c4" in slower.stderr
+    same = called("history", *stores, "-o", out, "--fail-if", "model_latency>3% since last", columns=200)
+    assert same.returncode == 0, same.stderr
+    few = called("history", stores[0], "-o", out, "--fail-if", "model_latency>3% since last", columns=200)
+    assert few.returncode == 7
+
+
+def test_a_baseline_stands_in_for_a_store(folder, printed, tmp_path):
+    stores = {one.name.split(".")[0]: one for one in (folder.with_name("captures.history") / "stores").glob("*")}
+    env = {"XSP_POST_BASELINES": str(tmp_path / "kept")}
+    assert called("baseline", "save", "release", stores["run-b2"], env=env).returncode == 0
+    assert called("baseline", "list", env=env).stdout == "release\n"
+    compared = called("compare", "baseline:release", stores["run-c4"], env=env, columns=200)
+    assert compared.returncode == 0 and "proj" in compared.stdout
+    assert called("baseline", "save", "release", stores["run-c4"], env=env).returncode == 6
+    assert called("tree", "baseline:other", env=env).returncode == 2
+    assert called("baseline", "save", "../up", stores["run-c4"], env=env).returncode == 2
+
+
+# -- tables ---------------------------------------------------------------------------------------------------
+
+
+def part(name: str, latency: float, layers: dict[str, float], gpu: str = "A100") -> pd.DataFrame:
+    rows = [("model", "model_latency", latency), *(("layer", layer, value) for layer, value in layers.items())]
+    frame = pd.DataFrame(rows, columns=["level", "subject", "value_ns"])
+    return frame.assign(capture_name=name, gpu_name=gpu, batch_size=8, phase="forward", rank_name="", case_index=0,
+                        recorded_utc_ns=-1, workload_index=0, position_index=0)  # fmt: skip
+
+
+def course(latencies: list[float]) -> pd.DataFrame:
+    return history_values([part(f"c{k}", x, {"fc": x / 2, "act": x / 4}) for k, x in enumerate(latencies)])
+
+
+def test_a_workload_is_known_by_what_it_is():
+    """A layer more is the same workload, another GPU or other layers are not."""
+    parts = [part("a", 9.0, {"block.0.fc": 4.0, "head": 2.0}), part("b", 9.0, {"block.1.fc": 4.0, "head": 2.0}),
+             part("c", 9.0, {"block.0.fc": 4.0, "block.1.fc": 1.0, "head": 2.0, "norm": 1.0}),
+             part("d", 9.0, {"block.0.fc": 4.0, "head": 2.0}, gpu="H100"), part("e", 9.0, {"conv": 4.0, "pool": 2.0}),
+             part("f", 9.0, {"block.0.fc": 4.0, "head": 2.0})]  # fmt: skip
+    frame = history_values(parts).drop_duplicates("capture_name")
+    assert frame["workload_index"].tolist() == [0, 0, 0, 1, 2, 0]
+    assert frame["position_index"].tolist() == [0, 1, 2, 0, 0, 3]
+
+
+def test_a_layer_that_appears_is_a_change_of_its_own_size():
+    layers = {"fc": 4e6, "head": 3e6, "act": 1e6}
+    before = [part(f"c{k}", 8.1e6 + 1e3 * (k % 3), layers) for k in range(5)]
+    after = [part(f"c{k}", 10.1e6 + 1e3 * (k % 3), {**layers, "norm": 2e6}) for k in range(5, 10)]
+    frame = history_table(history_values([*before, *after]))
+    row = frame[frame["subject"] == "norm"].iloc[0]
+    assert (row["position_index"], row["before_ns"], row["difference_ns"], row["is_shown"]) == (5, 0, 2e6, True)
+    assert np.isnan(row["difference_ratio"])
+
+
+@pytest.mark.parametrize(
+    ("latencies", "text", "error"),
+    [
+        ([10e6, 10.02e6, 9.99e6, 10.01e6, 11e6], "model_latency>3% since last", BarNotMetError),
+        ([10e6, 10.02e6, 9.99e6, 10.01e6, 10e6], "model_latency>3% since last", None),
+        ([10e6, 11e6, 9e6, 10.4e6, 10.5e6], "model_latency>3% since last", UndecidedError),
+        ([10e6, 10.02e6, 9.99e6, 10.01e6, 11e6], "throughput<-3%", BarNotMetError),
+        ([10e6, 10.02e6, 9.99e6, 10.01e6, 11e6], "layer_latency(fc)>200us since c1", BarNotMetError),
+        ([10e6], "model_latency>3% since last", UndecidedError),
+        ([10e6, 10e6], "model_latency>3% since nobody", UsageError),
+        ([10e6, 10e6], "layer_latency(nothing)>3%", UsageError),
+    ],
+)
+def test_the_newest_capture_against_those_before(latencies, text, error):
+    values = course(latencies)
+    bars = [parse_since(text)]
+    if error is None:
+        assert len(check_since(values, history_table(values), bars)) == 1
+        return
+    with pytest.raises(error):
+        check_since(values, history_table(values), bars)
+
+
+@pytest.mark.parametrize("text", ["kernel_count>0 since last", "layer_latency>3% since last", "nonsense since last"])
+def test_bars_that_a_history_cannot_answer(text):
+    with pytest.raises(UsageError):
+        parse_since(text)
+
+
+def test_the_next_capture():
+    def said(latencies):
+        values = course(latencies)
+        return next_capture(values, history_table(values))
+
+    assert said([10e6]).startswith("3 more captures")
+    assert said([10e6 + k % 3 * 1e4 for k in range(9)]) == "the next version."
+    assert said([*(10e6 + k % 3 * 1e4 for k in range(9)), 12e6]).startswith("repeat c9")
+    assert said([*(10e6 + k % 3 * 1e4 for k in range(6)), *(12e6 + k % 3 * 1e4 for k in range(6))]).startswith(
+        "a version between c5 and c6"
+    )
+
+
+def test_names_of_a_history_are_shown_as_text():
+    values = history_values([part("evil\x1b[31m", 10e6, {"fc\n": 5e6, "act": 1e6}) for _ in range(5)])
+    assert not any("\x1b" in line or "\n" in line for line in history_lines(values, history_table(values)))
+
+
+def test_sparkline():
+    assert sparkline(np.array([1.0, 1.0, 2.0])) == "▁▁█"
+    assert sparkline(np.full(500, 3.0)) == "▃" * 60

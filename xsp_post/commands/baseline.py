@@ -1,0 +1,61 @@
+"""`xsp-post baseline save NAME STORE`: a result kept under a name, which every command takes as ``baseline:NAME``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from xsp_post.base.errors import UsageError
+from xsp_post.base.messages import ERRORS
+from xsp_post.commands import shared
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+ACTIONS = SAVE, LIST = "save", "list"
+
+
+def baseline(
+    action: Annotated[str, typer.Argument(metavar="save|list", help="save NAME STORE, or list.")],
+    name: Annotated[str, typer.Argument(help="Letters, digits, dots, dashes and underscores.")] = "",
+    source: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(metavar="STORE|SOURCE", readable=False, help="A store, which is copied, or a capture."),
+    ] = None,
+    force: shared.Force = False,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Keep a result under a name: `compare baseline:NAME OTHER`. The folder is $XSP_POST_BASELINES or .xsp-post."""
+    from xsp_post.base.text_safety import path_text
+
+    if action == LIST and not name:
+        names = shared.baselines()
+        if as_json:
+            shared.print_json("baseline", {"folder": str(shared.baseline_folder()), "names": names})
+        else:
+            for one in names:
+                typer.echo(one)
+        return
+    if action != SAVE or source is None or not _NAME.fullmatch(name):
+        raise UsageError("Write `baseline save NAME STORE` or `baseline list`.", code="baseline-name",
+                         hint=ERRORS["baseline-name"].cure)  # fmt: skip
+    from xsp_post.base.output import atomic_output, make_folder
+
+    make_folder(shared.baseline_folder())
+    target = shared.baseline_file(name)
+    shared.spare_sources([source], target)
+    if shared.is_store([source]) and source.is_file():
+        import shutil
+
+        with atomic_output(target, force) as temporary:
+            shutil.copyfile(source, temporary)
+    else:
+        from xsp_post.pipeline import analyze
+        from xsp_post.store.store import write_store
+
+        write_store(analyze([source]), target, force=force)
+    if as_json:
+        shared.print_json("baseline", {"folder": str(shared.baseline_folder()), "names": shared.baselines()})
+    shared.say(f"Wrote {path_text(target)}")
+    shared.say("Next: " + shared.command("xsp-post", "compare", f"baseline:{name}", "OTHER"))

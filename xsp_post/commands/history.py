@@ -1,0 +1,85 @@
+"""`xsp-post history`: many captures of one workload → since which capture it is slower, by how much, and in what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from xsp_post.base.errors import UsageError
+from xsp_post.commands import shared
+from xsp_post.commands.options import with_options
+from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
+
+
+@with_options(TREE, ROOFS)
+def history(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH...", help="Captures, stores, folders of them, globs, or @LIST."),
+    ],
+    by: Annotated[
+        str,
+        typer.Option(
+            help="Order: time (of the recording), name, or commit (in the name, of this folder's repository)."
+        ),
+    ] = "",
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="Folder for stores and the history (default: beside, NAME.history)."),
+    ] = None,
+    fail_if: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--fail-if", help="Exit 1 when this holds, e.g. 'model_latency>3% since last'; 7: undecided."),
+    ] = None,
+    options: Options = DEFAULTS,
+    as_json: shared.AsJson = False,
+) -> None:
+    """Find since which capture a workload is slower or faster, by how much, and in which layers and kernels."""
+    from xsp_post.base.output import make_folder
+    from xsp_post.base.text_safety import path_text, shown
+    from xsp_post.batch.history import HISTORY_STORE, ORDERS
+    from xsp_post.batch.history import history as read
+    from xsp_post.compare.history_bars import check_since, parse_since
+    from xsp_post.store.store import write_store
+
+    if by and by not in ORDERS:
+        raise UsageError(f"--by {by!r} is not one of {', '.join(ORDERS)}", code="history-order")
+    bars = [parse_since(text) for text in fail_if or ()]
+    folder = output or _beside(Path(paths[0]))
+    found, failed = read([str(shared.baseline(Path(path))) for path in paths], folder, options, by)
+    make_folder(folder)
+    store = folder / HISTORY_STORE
+    write_store(found, store, force=True)
+    values, changes = found.frame("history_values"), found.frame("history")
+    if as_json:
+        from xsp_post.model.results import for_people
+
+        tables = {name: shared.records(for_people(found, name)) for name in ("history", "history_values")}
+        shared.print_json("history", {"store": str(store), "failed": [row["capture_name"] for row in failed], **tables})
+    else:
+        from xsp_post.reports.history import history_lines
+        from xsp_post.reports.terminal_text import say
+
+        for line in history_lines(values, changes):
+            say(shared.stdout(), line)
+    for row in failed:
+        shared.say(f"failed  {shown(row['capture_name'], 60)}: {shown(row['message'], 300)} [{row['code']}]")
+    left = (
+        set(found.frame("fleet")["capture_name"])
+        - set(values["capture_name"])
+        - {one["capture_name"] for one in failed}
+    )
+    if left:
+        shared.say(f"Left out, without a model execution: {', '.join(shown(name, 60) for name in sorted(left))}")
+    shared.say(f"Wrote {path_text(store)}")
+    if not as_json:
+        shared.say("All numbers: " + shared.command("xsp-post", "table", "history", store))
+    for sentence in check_since(values, changes, bars):
+        shared.say(f"--fail-if {sentence}")
+
+
+def _beside(path: Path) -> Path:
+    """``captures/`` → ``captures.history``; of files, ``xsp.history`` in the current folder."""
+    return path.with_name(f"{path.resolve().name}.history") if path.is_dir() else Path("xsp.history")

@@ -1,0 +1,116 @@
+"""``--fail-if 'model_latency>3% since last'``: the newest capture of a history against those before it."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.changes import DRIFT
+from xsp_post.arrays.statistics import CONFIDENCE, t_quantiles
+from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
+from xsp_post.base.messages import ERRORS
+from xsp_post.base.text_safety import shown
+from xsp_post.compare.bars import THROUGHPUT, Bar, parse_bar
+from xsp_post.compare.differences import detectable
+from xsp_post.model.schemas.units import format_ns, format_ratio_interval, format_ratio_percent
+from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MODEL, floors, table_of
+
+LAST, FIRST = "last", "first"
+_SINCE = re.compile(r"^(?P<bar>.*?)(?:\s+since\s+(?P<since>\S.*?))?\s*$")
+_MEASURES = {
+    LATENCY: (MODEL, LATENCY), THROUGHPUT: (MODEL, LATENCY), "kernel_latency": (MODEL, "kernel_latency"),
+    "gpu_busy": (MODEL, "gpu_busy"), "layer_latency": (LAYER, ""), "kernel_time": (KERNEL, ""),
+    "copy_time": (CAUSE, "copy"), "communication": (CAUSE, "communication"),
+}  # fmt: skip
+
+
+def parse_since(text: str) -> tuple[Bar, str]:
+    """The bar, and since which capture: ``last`` (those at the newest one's level before it), ``first`` (those before
+    the first change), or the name of a capture. Raises `UsageError`."""
+    match = _SINCE.match(text)
+    assert match is not None
+    bar = parse_bar(match["bar"])
+    if bar.quantity not in _MEASURES:
+        raise _unreadable(text, "a history does not have that quantity")
+    if _MEASURES[bar.quantity][0] in (LAYER, KERNEL) and not bar.name:
+        raise _unreadable(text, "name a layer or a family of kernels")
+    return bar, match["since"] or LAST
+
+
+def _unreadable(text: str, why: str) -> UsageError:
+    return UsageError(f"--fail-if {text!r}: {why}", code="bar-unknown", hint=ERRORS["bar-unknown"].cure)
+
+
+def check_since(values: pd.DataFrame, changes: pd.DataFrame, bars: list[tuple[Bar, str]]) -> list[str]:
+    """A sentence for every bar that is met by every workload. ``values``, ``changes``: tables of the history.
+
+    Raises `BarNotMetError`, `UndecidedError` (the captures cannot tell), `UsageError` (no such measure or capture).
+    """
+    met, broken, unsure = [], [], []
+    for bar, since in bars:
+        for number, rows in values.groupby("workload_index", sort=True):
+            mine = changes[changes["workload_index"] == number]
+            outcome, sentence = _decided(rows, mine, bar, since)
+            {"broken": broken, "met": met, "unsure": unsure}[outcome].append(f"{bar.text} since {since}: {sentence}")
+    if broken:
+        raise BarNotMetError("; ".join(broken[:3]), code="bar-not-met", hint=ERRORS["bar-not-met"].cure)
+    if unsure or (bars and not met):
+        said = "; ".join(unsure[:3]) or "there is no capture with a model execution"
+        raise UndecidedError(said, code="bar-undecided", hint=ERRORS["bar-undecided"].cure)
+    return met
+
+
+def _decided(rows: pd.DataFrame, changes: pd.DataFrame, bar: Bar, since: str) -> tuple[str, str]:
+    table = table_of(rows)
+    level, subject = _MEASURES[bar.quantity]
+    column = _column(table, level, subject or bar.name, bar.text)
+    names = rows.drop_duplicates("position_index").sort_values("position_index")["capture_name"].tolist()
+    series, floor = table[column].to_numpy(float), float(floors(table[[column]].to_numpy(float))[0])
+    newest = len(series) - 1
+    steps = changes[(changes["kind"] != DRIFT) & (changes["level"] == level) & (changes["subject"] == column[1])]
+    edges = [0, *steps.loc[steps["is_shown"], "position_index"].astype(int), len(series)]
+    start, end = _reference(edges, names, since, bar.text)
+    end = min(end, newest)
+    if start >= end:
+        return "unsure", "there is no capture to compare the newest one with"
+    earlier = pd.Series(series[:newest])
+    levels = earlier.groupby(np.searchsorted(edges[1:-1], earlier.index, side="right"))
+    freedom = newest - levels.ngroups
+    spread = np.hypot(np.sqrt(((earlier - levels.transform("mean")) ** 2).sum() / max(freedom, 1)), floor)
+    base = series[start:end].mean()
+    error = spread * np.sqrt(1 + 1 / (end - start))
+    difference = series[newest] - base
+    change = base / series[newest] - 1 if bar.quantity == THROUGHPUT else difference / base if base else np.nan
+    value = change if bar.is_relative else difference
+    half = float(t_quantiles(freedom, CONFIDENCE)) * error  # NaN without a degree of freedom
+    low, high = (difference - half) / base, (difference + half) / base
+    interval = f"; 95 % interval {format_ratio_interval(low, high)}" if half == half and base else ""
+    said = (f"{shown(column[1], 80)} {format_ns(base)} → {format_ns(series[newest])} ({format_ratio_percent(change)}"
+            f"{interval}) in {shown(names[newest], 60)}")  # fmt: skip
+    beyond = {">": value > bar.limit, ">=": value >= bar.limit, "<": value < bar.limit, "<=": value <= bar.limit}
+    if beyond[bar.op]:
+        return ("broken" if abs(difference) > half else "unsure"), said
+    smallest = float(detectable(error, freedom)) / (base if bar.is_relative else 1.0)
+    return ("met" if smallest <= abs(bar.limit) or not bar.limit else "unsure"), said
+
+
+def _reference(edges: list[int], names: list[str], since: str, text: str) -> tuple[int, int]:
+    """First capture, and one behind the last, that the newest one is compared with."""
+    if since == LAST:
+        return max(edge for edge in edges if edge < max(len(names) - 1, 1)), len(names)
+    if since == FIRST:
+        return 0, edges[1]
+    if since not in names:
+        raise _unreadable(text, f"there is no capture {since!r}")
+    start = names.index(since)
+    return start, min(edge for edge in edges if edge > start)
+
+
+def _column(table: pd.DataFrame, level: str, subject: str, text: str) -> tuple[str, str]:
+    subjects = [one for kind, one in table.columns if kind == level]
+    found = [one for one in subjects if one == subject] or [one for one in subjects if subject.lower() in one.lower()]
+    if len(found) != 1:
+        raise _unreadable(text, "no measure of the history has that name" if not found else "several have that name")
+    return level, found[0]

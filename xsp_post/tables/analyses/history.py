@@ -1,0 +1,179 @@
+"""Results of many captures of one workload, in order → what changed at which capture, and of what the change consists.
+
+A workload is known by what it is (layers, batch size, phase, GPU), not by the names of its files. The values of a
+capture are times of one execution: the model's, its layers', its kernel families', and where the time went.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.changes import DRIFT, Change, changes, drift_sizes, sizes
+from xsp_post.model.results import Results, empty_table, frame_or_empty, typed
+from xsp_post.tables.analyses.fleet import contribution
+from xsp_post.tables.analyses.limits import find_limit, group_times
+
+CONTRIBUTED = "history_values"
+MODEL, LAYER, KERNEL, CAUSE = "model", "layer", "kernel", "cause"
+LATENCY, REST = "model_latency", "[rest]"
+_LEVELS = (MODEL, LAYER, KERNEL, CAUSE)
+_SUMMED = (LAYER, KERNEL, CAUSE)  # the parts of a level, and its rest, sum to the model's latency
+_WORKLOAD = ["batch_size", "phase", "rank_name", "gpu_name"]
+_ALIKE = 0.5  # share of common layers (else kernel families) of two captures of one workload
+# Spread of a capture that is taken for granted: how machines differ from day to day, what clocks resolve.
+_LEAST_SPREAD, _RESOLUTION_NS = 0.005, 500.0
+_LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001  # of the measure itself, and of the model's latency
+
+
+def history_contribution(results: Results, capture_name: str) -> pd.DataFrame:
+    """What one capture adds (schemas: history_values): no rows where it has no model execution with a latency."""
+    model = results.frame("a01")[["case_index", *_WORKLOAD, "latency_ns"]]
+    model = model[model["latency_ns"].notna()]
+    kernels = results.frame("a15")[["case_index", "kernel_latency_ns", "busy_ns"]]
+    named = contribution(results)["fleet_families"]
+    layers = results.frame("a02")
+    parts = [
+        _rows(model, MODEL, LATENCY, "latency_ns"),
+        _rows(kernels, MODEL, "kernel_latency", "kernel_latency_ns"),
+        _rows(kernels, MODEL, "gpu_busy", "busy_ns"),
+        _rows(layers.assign(subject=layers["layer_path"].astype(object)), LAYER, None, "latency_ns"),
+        _rows(named.assign(subject=named["family"]), KERNEL, None, "latency_ns"),
+        _causes(results, model),
+    ]
+    values = pd.concat(parts, ignore_index=True).groupby(["case_index", "level", "subject"], sort=False).sum()
+    frame = model.drop(columns="latency_ns").merge(values.reset_index(), on="case_index", validate="one_to_many")
+    texts = {name: frame[name].astype(object) for name in ("phase", "rank_name", "gpu_name")}
+    frame = frame.assign(**texts, capture_name=capture_name, recorded_utc_ns=_recorded(results))
+    return typed(CONTRIBUTED, frame.assign(workload_index=0, position_index=0))
+
+
+def _rows(frame: pd.DataFrame, level: str, subject: str | None, column: str) -> pd.DataFrame:
+    rows = frame.assign(level=level, subject=frame["subject"] if subject is None else subject)
+    rows = rows[["case_index", "level", "subject"]].assign(value_ns=frame[column].astype(float))
+    return rows[rows["value_ns"].notna()]
+
+
+def _causes(results: Results, model: pd.DataFrame) -> pd.DataFrame:
+    """Where the time of one execution went, of a capture with one case only."""
+    limit = find_limit(results)
+    windows, causes = (frame_or_empty(results, name) for name in ("device_windows", "idle_causes"))
+    iterations = frame_or_empty(results, "iterations", ["capture_id", "is_warmup"])
+    if len(model) != 1 or limit.scope != "execution" or windows.empty:
+        return pd.DataFrame(columns=["case_index", "level", "subject", "value_ns"])
+    windows, causes = (f[f["scope"].eq(limit.scope) & f["capture_id"].isin(limit.captures)] for f in (windows, causes))
+    measured = iterations["capture_id"].isin(limit.captures) & ~iterations["is_warmup"].astype(bool)
+    times = pd.Series(group_times(windows, causes), dtype=float)
+    devices = len(windows.drop_duplicates(["capture_id", "device_id"]))
+    frame = pd.DataFrame({"level": CAUSE, "subject": times.index, "value_ns": times.to_numpy()})
+    frame["value_ns"] *= windows["capture_id"].nunique() / (max(int(measured.sum()), 1) * devices)
+    return frame.assign(case_index=model["case_index"].iloc[0])[["case_index", "level", "subject", "value_ns"]]
+
+
+def _recorded(results: Results) -> int:
+    """When the first execution began, ns since 1970; −1 not recorded."""
+    captures = results.frame("captures", ["capture_id", "clock_utc_ns"])
+    known = captures[captures["clock_utc_ns"] >= 0]
+    starts = results.frame("iterations", ["capture_id", "start_ns"]).groupby("capture_id")["start_ns"].min()
+    times = known["clock_utc_ns"] + known["capture_id"].map(starts).fillna(0).astype(np.int64)
+    return int(times.min()) if len(times) else -1
+
+
+# -- many captures ------------------------------------------------------------------------------------------
+
+
+def history_values(contributions: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The contributions, in the order of the captures, with the number of their workload and their place in it."""
+    known: list[tuple[tuple[Any, ...], set[str], int]] = []
+    parts = []
+    for frame in contributions:
+        for who, rows in frame.groupby([*_WORKLOAD, "case_index"], sort=False):
+            words = _structure(rows)
+            number = next((k for k, (one, others, _) in enumerate(known) if one == who[:-1] and _alike(words, others)),
+                          len(known))  # fmt: skip
+            position = known[number][2] + 1 if number < len(known) else 0
+            known[number : number + 1] = [(who[:-1], words, position)]
+            parts.append(rows.assign(workload_index=number, position_index=position))
+    return typed(CONTRIBUTED, pd.concat(parts, ignore_index=True)) if parts else empty_table(CONTRIBUTED)
+
+
+def _structure(rows: pd.DataFrame) -> set[str]:
+    """The layers without their numbers, else the kernel families."""
+    named = next((part for part in (rows[rows["level"] == level] for level in (LAYER, KERNEL)) if len(part) > 1), rows)
+    return {re.sub(r"\d+", "*", str(subject)) for subject in named["subject"]}
+
+
+def _alike(words: set[str], others: set[str]) -> bool:
+    return len(words & others) >= _ALIKE * len(words | others)
+
+
+def table_of(values: pd.DataFrame) -> pd.DataFrame:
+    """The values of one workload: a row per capture, a column (level, subject) per measure, the model's latency first;
+    what a capture does not have took no time."""
+    table = values.pivot_table(index="position_index", columns=["level", "subject"], values="value_ns", aggfunc="sum")
+    order = sorted(table.columns, key=lambda one: (_LEVELS.index(one[0]), one[1] != LATENCY, -table[one].sum()))
+    return table[order].fillna(0.0)
+
+
+def floors(values: np.ndarray) -> np.ndarray:
+    """Standard deviation of a capture that is taken for granted, per measure, ns."""
+    return np.hypot(_LEAST_SPREAD * np.abs(values).mean(axis=0), _RESOLUTION_NS)
+
+
+def history_table(values: pd.DataFrame) -> pd.DataFrame:
+    """The changes of every workload (schemas: history), from `history_values`."""
+    parts = [_changes_of(rows, int(number)) for number, rows in values.groupby("workload_index", sort=True)]
+    filled = [part for part in parts if len(part)]
+    return typed("history", pd.concat(filled, ignore_index=True)) if filled else empty_table("history")
+
+
+def _changes_of(rows: pd.DataFrame, workload: int) -> pd.DataFrame:
+    table = table_of(rows)
+    values = table.to_numpy(float)
+    floor, mean = floors(values), values.mean(axis=0)
+    least = np.maximum(_LEAST_CHANGE * mean, _LEAST_SHARE * mean[0])
+    weights = np.full(len(mean), 0.5 / max(len(mean) - 1, 1))
+    weights[0] = 0.5  # the model's latency is what most ask for
+    found = changes(values, floor, least, weights / weights.sum())
+    names = rows.drop_duplicates("position_index").set_index("position_index")["capture_name"].sort_index().tolist()
+    parts = [_one_change(table, floor, found, k).assign(change_index=k, **_where(one, names))
+             for k, one in enumerate(found)]  # fmt: skip
+    return pd.concat(parts, ignore_index=True).assign(workload_index=workload) if parts else pd.DataFrame()
+
+
+def _where(change: Change, names: list[str]) -> dict[str, Any]:
+    last = change.end - 1 if change.kind == DRIFT else change.latest
+    return {"kind": change.kind, "position_index": change.first, "capture_name": names[change.first],
+            "earliest_name": names[change.earliest], "latest_name": names[last]}  # fmt: skip
+
+
+def _one_change(table: pd.DataFrame, floor: np.ndarray, found: list[Change], number: int) -> pd.DataFrame:
+    """Sizes of all measures between the changes before and after, and the rests; so the parts sum to the model's."""
+    change, values = found[number], table.to_numpy(float)
+    rests, labels = [], []
+    for level in _SUMMED:
+        mine = table.columns.get_level_values("level") == level
+        if mine.any():
+            rests.append(values[:, 0] - values[:, mine].sum(axis=1))
+            labels.append((level, REST))
+    values = np.column_stack([values, *rests])
+    floor = np.append(floor, floors(values[:, len(floor) :]))
+    if change.kind == DRIFT:
+        size = drift_sizes(values[change.first : change.end], floor)
+    else:
+        edges = [0, *(one.first for one in found if one.kind != DRIFT), len(values)]
+        place = edges.index(change.first, 1)
+        size = sizes(values, floor, edges[place - 1], change.first, edges[place + 1])
+    before, after, low, high = size
+    frame = pd.DataFrame([*table.columns, *labels], columns=["level", "subject"])
+    frame = frame.assign(before_ns=before, after_ns=after, difference_ns=after - before,
+                         ci_low_difference_ns=low, ci_high_difference_ns=high)  # fmt: skip
+    frame["difference_ratio"] = (frame["difference_ns"] / frame["before_ns"]).where(frame["before_ns"] > 0)
+    frame["share_ratio"] = frame["difference_ns"] / (frame["difference_ns"].iloc[0] or np.nan)
+    frame["is_shown"] = frame.index.isin(change.members)
+    order = frame["level"].map(_LEVELS.index) * 2 + (frame["subject"] != LATENCY)
+    return frame.iloc[np.lexsort((-frame["difference_ns"].abs(), order))].reset_index(drop=True)
