@@ -48,18 +48,18 @@ def check_since(values: pd.DataFrame, changes: pd.DataFrame, bars: list[tuple[Ba
 
     Raises `BarNotMetError`, `UndecidedError` (the captures cannot tell), `UsageError` (no such measure or capture).
     """
-    met, broken, unsure = [], [], []
+    said: dict[str, list[str]] = {"met": [], "broken": [], "unsure": []}
     for bar, since in bars:
         for number, rows in values.groupby("workload_index", sort=True):
             mine = changes[changes["workload_index"] == number]
             outcome, sentence = _decided(rows, mine, bar, since)
-            {"broken": broken, "met": met, "unsure": unsure}[outcome].append(f"{bar.text} since {since}: {sentence}")
-    if broken:
-        raise BarNotMetError("; ".join(broken[:3]), code="bar-not-met", hint=ERRORS["bar-not-met"].cure)
-    if unsure or (bars and not met):
-        said = "; ".join(unsure[:3]) or "there is no capture with a model execution"
-        raise UndecidedError(said, code="bar-undecided", hint=ERRORS["bar-undecided"].cure)
-    return met
+            said[outcome].append(f"{bar.text} since {since}: {sentence}")
+    if said["broken"]:
+        raise BarNotMetError("; ".join(said["broken"][:3]), code="bar-not-met", hint=ERRORS["bar-not-met"].cure)
+    if said["unsure"] or (bars and not said["met"]):
+        why = "; ".join(said["unsure"][:3]) or "there is no capture with a model execution"
+        raise UndecidedError(why, code="bar-undecided", hint=ERRORS["bar-undecided"].cure)
+    return said["met"]
 
 
 def _decided(rows: pd.DataFrame, changes: pd.DataFrame, bar: Bar, since: str) -> tuple[str, str]:
@@ -109,7 +109,7 @@ def _reference(edges: list[int], names: list[str], since: str, text: str) -> tup
 
 
 def _column(table: pd.DataFrame, level: str, subject: str, text: str) -> tuple[str, str]:
-    subjects = [one for kind, one in table.columns if kind == level]
+    subjects = [str(one[1]) for one in table.columns if one[0] == level]
     found = [one for one in subjects if one == subject] or [one for one in subjects if subject.lower() in one.lower()]
     if len(found) != 1:
         raise _unreadable(text, "no measure of the history has that name" if not found else "several have that name")

@@ -126,12 +126,12 @@ def floors(values: np.ndarray) -> np.ndarray:
 
 def history_table(values: pd.DataFrame) -> pd.DataFrame:
     """The changes of every workload (schemas: history), from `history_values`."""
-    parts = [_changes_of(rows, int(number)) for number, rows in values.groupby("workload_index", sort=True)]
+    parts = [_changes_of(rows) for _, rows in values.groupby("workload_index", sort=True)]
     filled = [part for part in parts if len(part)]
     return typed("history", pd.concat(filled, ignore_index=True)) if filled else empty_table("history")
 
 
-def _changes_of(rows: pd.DataFrame, workload: int) -> pd.DataFrame:
+def _changes_of(rows: pd.DataFrame) -> pd.DataFrame:
     table = table_of(rows)
     values = table.to_numpy(float)
     floor, mean = floors(values), values.mean(axis=0)
@@ -142,7 +142,11 @@ def _changes_of(rows: pd.DataFrame, workload: int) -> pd.DataFrame:
     names = rows.drop_duplicates("position_index").set_index("position_index")["capture_name"].sort_index().tolist()
     parts = [_one_change(table, floor, found, k).assign(change_index=k, **_where(one, names))
              for k, one in enumerate(found)]  # fmt: skip
-    return pd.concat(parts, ignore_index=True).assign(workload_index=workload) if parts else pd.DataFrame()
+    return (
+        pd.concat(parts, ignore_index=True).assign(workload_index=rows["workload_index"].iloc[0])
+        if parts
+        else pd.DataFrame()
+    )
 
 
 def _where(change: Change, names: list[str]) -> dict[str, Any]:
