@@ -39,6 +39,12 @@ def test_coefficients_are_found_within_two_percent(tmp_path, seed, dialect):
         whole = row(costs, kind, family="step")
         assert whole[list(terms)].to_dict() == pytest.approx(terms, rel=0.02)
         assert whole["error_ratio"] < 0.004
+        if kind == "decode":
+            typical = iterations[(iterations["kind"] == kind).to_numpy()]
+            requests = typical["batch_size"].median()
+            expected = 500_000 + requests * (4000 + 5.4 * 8192)
+            assert whole["at_8k_ns"] == pytest.approx(expected, rel=0.02) and not whole["is_extrapolated_8k"]
+            assert whole["is_extrapolated_32k"]
         gemm = row(costs, kind, family="gemm")
         assert gemm[["fixed_ns", "per_token_ns"]].tolist() == pytest.approx([300_000, 4000.0], rel=0.02)
     assert costs[(costs["kind"] == "decode")]["per_pair_ns"].isna().all()
@@ -61,6 +67,13 @@ def test_steps_of_a_kind_in_one_row(tmp_path):
         assert found["throughput_tokens_per_s"] == pytest.approx(rate)
         assert found["time_per_token_ns"] == pytest.approx(1e9 / rate)
         assert found["families"].split(" ")[0] in ("attention", "gemm")
+
+
+def test_the_tree_names_each_kind(tmp_path):
+    profile = loaded(tmp_path, serving(7, 120, noise=0.0))
+    said = profile["captures"]["execution_evidence"][0]
+    for kind, count in profile["steps"].set_index("kind")["step_count"].items():
+        assert f"{kind} ×{count} (p50 " in said
 
 
 def test_no_long_context_is_a_warm_up(tmp_path):

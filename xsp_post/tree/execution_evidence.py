@@ -19,6 +19,7 @@ from xsp_post.tree.candidates import (
     option_of_rule,
 )
 from xsp_post.tree.draft import hints, launch_columns
+from xsp_post.tree.steps import by_kind
 from xsp_post.tree.structure import infer
 
 COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")
@@ -104,7 +105,7 @@ def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
     share = format_ratio_percent(min(float(taken["coverage_ratio"].sum()), 1.0), 0)
     own = _in_their_rows(tree) if has_device else share
     meanwhile = "" if own == share else f", {share} with what other rows launched meanwhile"
-    said = f"model executions: {', '.join(parts)}, {own} of {of_what} ({rules}){meanwhile}"
+    said = f"model executions: {', '.join(parts)}{by_kind(tree.iterations)}, {own} of {of_what} ({rules}){meanwhile}"
     return said + _other(others) + _without_launch(tree)
 
 

@@ -6,7 +6,7 @@ The time of a step is its latency without what overlaps the execution before it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results, core_frame, empty_table
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import FAMILIES, families
+from xsp_post.names.step_texts import DECODE, VERIFY
 from xsp_post.tables.analyses.frames import shaped, text_codes
 
 WHOLE = "step"  # what stands for the family of the whole step
@@ -196,6 +197,7 @@ def _costs(kind: Kind) -> list[dict[str, object]]:
             "left_out": "; ".join(f"{TERMS[size].removesuffix('_ns')}: {why}" for size, why in model.missing.items()),
             "error_ratio": model.error_ratio,
             "p90_error_ratio": model.p90_error_ratio,
+            **_at_contexts(kind, model),
             **{f"min_{size}": model.low.get(size, np.nan) for size in SIZES},
             **{f"max_{size}": model.high.get(size, np.nan) for size in SIZES},
         }
@@ -203,11 +205,13 @@ def _costs(kind: Kind) -> list[dict[str, object]]:
     ]
 
 
-def model_of_row(row: dict[str, float]) -> CostModel:
-    """The model that a row of ``step_costs`` states."""
-    known = {size: row[column] for size, column in TERMS.items() if row[column] == row[column]}
-    model = replace(CostModel(), terms=known, error_ratio=row["error_ratio"])
-    for size in SIZES:
-        if row[f"min_{size}"] == row[f"min_{size}"]:
-            model.low[size], model.high[size] = row[f"min_{size}"], row[f"max_{size}"]
-    return model
+def _at_contexts(kind: Kind, model: CostModel) -> dict[str, object]:
+    """What a step of the usual requests and tokens would take whose requests attend to 8,192 and 32,768 keys each."""
+    requests, tokens = _median(kind.rows["batch_size"]), _median(kind.rows["token_count"])
+    found: dict[str, object] = {}
+    for label, context in (("8k", 8192), ("32k", 32768)):
+        sizes = {"token_count": tokens, "key_count": requests * context, "query_key_count": tokens * context}
+        is_told = kind.labels["kind"] in (DECODE, VERIFY) and not model.terms.keys().isdisjoint(SIZES[1:])
+        time = model.predicted({name: np.array([value]) for name, value in sizes.items()})[0] if is_told else np.nan
+        found |= {f"at_{label}_ns": time, f"is_extrapolated_{label}": is_told and model.is_extrapolated(sizes)}
+    return found
