@@ -90,8 +90,8 @@ OF_WORKLOAD = (
     *ANALYSES,
     Step("step_kinds", "tables.analyses.steps:kinds_of_steps", reads="captures iterations kernels"),
     Step("steps step_costs", "tables.analyses.steps:steps", "step_kinds", finds="steps-drift", recorded="iterations"),
-    Step("step_outliers", "tables.analyses.step_outliers:step_outliers", "step_kinds", reads="captures idle kernels",
-         finds="slow-steps", recorded="iterations"),
+    Step("step_outliers", "tables.analyses.step_outliers:step_outliers", "step_kinds",
+         reads="captures idle short_waits kernels", finds="slow-steps", recorded="iterations"),
     Step("ranks", "tables.analyses.ranks:ranks_of", reads="captures devices kernels memory_operations",
          recorded="ranks"),
 )  # fmt: skip

@@ -91,8 +91,9 @@ def _candidates(kind: Kind) -> pd.DataFrame:
 
 def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
     """The cause of each outlier; '' where none explains enough of it."""
-    idle = _of_steps(results, "idle", ["cause", "call_name", "detail", "start_ns", "end_ns"], rows)
-    idle["length"] = idle["end_ns"] - idle["start_ns"]
+    long = _of_steps(results, "idle", ["cause", "call_name", "start_ns", "end_ns"], rows)
+    short = _of_steps(results, "short_waits", ["cause", "call_name", "idle_ns"], rows)
+    idle = pd.concat([long.assign(length=long["end_ns"] - long["start_ns"]), short.assign(length=short["idle_ns"])])
     idle["name"] = idle["cause"].astype(str) + "\n" + idle["call_name"].astype(str)
     kernels = _of_steps(results, "kernels", ["name", "duration_ns"], rows)
     kernels["is_communication"] = is_of_family(kernels["name"], "communication")
