@@ -155,7 +155,7 @@ def test_ctrl_c_ends_with_130_and_leaves_a_directory_to_resume(folder, tmp_path)
 def test_doctor_says_what_is_here_and_what_each_missing_piece_would_give(tmp_path):
     answer = call("doctor", cwd=tmp_path)
     assert answer.returncode == 0
-    for name in ("GPU", "torch", "nvtx", "nsys", "ncu", "GPU counters"):
+    for name in ("GPU", "torch", "provenance", "nvtx", "nsys", "ncu", "GPU counters"):
         assert re.search(rf"^[✓✗!] {name} ", answer.stdout, re.M), name
     assert answer.stdout.count("gives: ") == answer.stdout.count("✓") + answer.stdout.count("✗") + (
         len(re.findall("^!", answer.stdout, re.M))

@@ -65,6 +65,8 @@ def test_each_compiled_kernel_lies_in_the_module_that_eager_code_runs_it_in():
     assert activations == [f"layers.{k}.mlp" for k in range(3)] * 3
     attention = [modules(path)[-1] for name, path, _ in rows if "_scaled_dot" in name and "aten" in name]
     assert attention == [f"layers.{k}.attn" for k in range(3)] * 3
+    lines = analysis.frame("kernels")["source_line"].astype(str)
+    assert set(lines[analysis.frame("kernels")["name"].astype(str).str.contains("fused_gelu")]) == {"model.py:20"}
     layers = analysis.frame("layers")
     blocks = layers[layers["layer_type"] == "layers.*"]
     assert blocks.groupby("iteration_index").size().tolist() == [3, 3, 3]

@@ -70,7 +70,7 @@ _PACKAGES = (
 def all_checks() -> list[Check]:
     """Every check, in the order they are shown. Starts nothing that lasts; torch is not imported."""
     packages = (_package(name, module, gives, f"pip install 'xsp-post[{of}]'") for name, module, gives, of in _PACKAGES)
-    return [_gpu(), _torch(), _nvtx(), *_collectors(), _counters_permitted(), *packages]
+    return [_gpu(), _torch(), _provenance(), _nvtx(), *_collectors(), _counters_permitted(), *packages]
 
 
 def _gpu() -> Check:
@@ -95,6 +95,22 @@ def _gpu() -> Check:
     if any(gpu.persistence_mode == "Disabled" for gpu in found):
         return Check("GPU", WARN, "; ".join(texts), gives, "for steady numbers: nvidia-smi -pm 1, and lock the clocks")
     return Check("GPU", OK, "; ".join(texts), gives)
+
+
+def _provenance() -> Check:
+    """What the installed torch writes about graphs and compiled code, by the files that it has: it is not imported."""
+    import importlib.util
+
+    gives = "modules inside compiled code and CUDA graphs (docs/graphs-and-compile.md)"
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return Check("provenance", MISSING, "not installed", gives, "pip install 'torch>=2.12'")
+    if not any((Path(spec.origin).parent / "cuda").glob("*graph_annotations.py")):
+        return Check("provenance", WARN, "no annotations of CUDA graphs", gives, "pip install 'torch>=2.12'")
+    if importlib.util.find_spec("cuda") is None:
+        found = "annotations of CUDA graphs do nothing without cuda-bindings"
+        return Check("provenance", WARN, found, gives, "pip install 'cuda-bindings>=13.1'")
+    return Check("provenance", OK, "annotations of CUDA graphs (driver of CUDA 13.1 or newer)", gives)
 
 
 def _torch() -> Check:

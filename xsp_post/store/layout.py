@@ -79,8 +79,8 @@ LAYOUTS: dict[str, Layout] = {
     "kernels": Layout(
         "kernel", "kernel_id",
         ("capture_id", "name", "short_name", "process_id", "device_id", "stream_id", "launch_thread_id", "attribution",
-         "layer_attribution", "graph_node_id", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z",
-         "registers_per_thread", "static_shared_memory_bytes", "dynamic_shared_memory_bytes"),
+         "layer_attribution", "graph_node_id", "source_line", "grid_x", "grid_y", "grid_z", "block_x", "block_y",
+         "block_z", "registers_per_thread", "static_shared_memory_bytes", "dynamic_shared_memory_bytes"),
         (_LENGTH, *_LAUNCH, ("layer_node_id", "node_id")),
         ("duration_ns", "queue_delay_ns"),
     ),

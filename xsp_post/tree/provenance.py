@@ -22,10 +22,8 @@ from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.names.compiled import symbol_of
 from xsp_post.tree.draft import Draft
-from xsp_post.tree.layering import occurrence
 from xsp_post.tree.placing import opened_layers, place
-from xsp_post.tree.structure.hashes import random_words
-from xsp_post.tree.twin_segments import replays_of
+from xsp_post.tree.twin_segments import match, replays_of
 
 _REGIONS = ("CompiledFxGraph", "^CompiledFunction|Torch-Compiled Region")
 _FUSED = ("triton_", "cpp_fused")
@@ -119,10 +117,9 @@ def _levels(
 def _compiled(draft: Draft) -> Draft:
     calls = draft.trace.compiled_calls
     items = _items(draft)
-    codes, symbols = pd.factorize(calls["symbol"])
-    items["code"] = pd.Index(symbols).get_indexer(items["symbol"])
-    items = items[items["code"] >= 0].sort_values(["region", "start_ns"], kind="stable", ignore_index=True)
-    found = _met(calls.assign(code=codes), items, np.array([str(one).startswith(_FUSED) for one in symbols], bool))
+    items = items[items["symbol"].isin(calls["symbol"])]
+    items = items.sort_values(["region", "start_ns"], kind="stable", ignore_index=True)
+    found = _met(calls, items)
     count, names = int((found >= 0).sum()), ", ".join(sorted(set(calls["file_name"])))
     if not count:
         return draft.said("", [finding("provenance-unmatched", count=len(calls), example=names)])
@@ -193,37 +190,16 @@ def _items(draft: Draft) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def _met(calls: pd.DataFrame, items: pd.DataFrame, is_fused: np.ndarray) -> np.ndarray:
-    """Row of ``calls`` that each item is, −1 none. items: sorted by region and time; code: the symbol, in both.
-
-    A region runs the graph that makes the same calls (or the same calls of fused kernels); of several equal graphs the
-    runs in their order. A symbol that a region calls more or less often than its graph stays unmatched.
-    """
-    graph, regions = pd.factorize(calls["graph"])[0], pd.factorize(items["region"])
-    region = regions[0]
-    left, right = calls["code"].to_numpy(), items["code"].to_numpy()
-    met = np.full(len(regions[1]), -1, np.int64)
-    for some in (np.ones(len(is_fused), bool), is_fused):
-        keys = []
-        for group, code in ((graph, left), (region, right)):
-            total = np.zeros(int(group.max(initial=-1)) + 1, np.uint64)
-            np.add.at(total, group[some[code]], random_words(code[some[code]].astype(np.int64)))
-            keys.append(total)
-        same, _ = pd.factorize(np.concatenate(keys))
-        known, wanted = same[: len(keys[0])], same[len(keys[0]) :]
-        how_many = np.bincount(known, minlength=int(same.max(initial=0)) + 1)
-        place = occurrence(wanted, np.arange(len(wanted))) % np.maximum(how_many[wanted], 1)
-        index = pd.MultiIndex.from_arrays([known, occurrence(known, np.arange(len(known)))])
-        found = index.get_indexer(pd.MultiIndex.from_arrays([wanted, place]))
-        met = np.where((met >= 0) | (keys[1] == 0), met, found)
-    width = len(is_fused)
-    of_call, of_item = graph.astype(np.int64) * width + left, met[region] * width + right
-    ours = pd.Series(1, index=range(len(right))).groupby([region, right]).transform("size").to_numpy()
-    often = np.bincount(of_call, minlength=int(max(of_call.max(initial=0), of_item.max(initial=0))) + 1)
-    order = occurrence(region.astype(np.int64) * width + right, np.arange(len(right)))
-    index = pd.MultiIndex.from_arrays([of_call, occurrence(of_call, np.arange(len(of_call)))])
-    found = index.get_indexer(pd.MultiIndex.from_arrays([of_item, order]))
-    return np.where((met[region] >= 0) & (often[np.maximum(of_item, 0)] == ours), found, -1)
+def _met(calls: pd.DataFrame, items: pd.DataFrame) -> np.ndarray:
+    """Row of ``calls`` that each item is, −1 none. A region runs the graph that makes the same calls, else the one that
+    makes the same calls of fused kernels; of several equal graphs the runs in their order."""
+    known = calls.rename(columns={"graph": "segment", "symbol": "name"}).assign(bucket=-1)
+    run = items.rename(columns={"region": "replay", "symbol": "name"}).assign(size=-1)
+    found = match(known, run)
+    fused, rest = (frame["name"].str.startswith(_FUSED).to_numpy() for frame in (known, run))
+    rows = np.flatnonzero(rest & ~np.isin(run["replay"], run["replay"][found >= 0]))
+    found[rows] = np.append(np.flatnonzero(fused), -1)[match(known[fused], run.iloc[rows])]
+    return found
 
 
 def _with_sources(draft: Draft, row_of: np.ndarray) -> Draft:

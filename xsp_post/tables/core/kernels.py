@@ -20,6 +20,7 @@ def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     layer_key = kernels["layer_key"].to_numpy()
     graph_node = kernels["graph_node_id"].to_numpy()
     count = len(kernels)
+    source = kernels["source_text_id"].to_numpy() if "source_text_id" in kernels else np.full(count, -1, np.int32)
     columns: dict[str, object] = {
         "kernel_id": np.arange(count, dtype=np.int64),
         "node_id": kernels["node_id"].to_numpy(),
@@ -42,6 +43,7 @@ def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
         "attribution": named(kernels["attribution"].to_numpy(), Attribution),
         "layer_attribution": named(kernels["layer_attribution"].to_numpy(), LayerAttribution),
         "graph_node_id": np.where(graph_node == 0, -1, graph_node),
+        "source_line": categorical(source, tree.strings),
     }
     for column in (
         "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread",
