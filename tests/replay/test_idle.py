@@ -15,6 +15,7 @@ from properties import examples
 from xsp_post.arrays.cutting import cut
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.pipeline import results_of
 from xsp_post.replay import idle
 from xsp_post.replay.calls import CallClass, call_class
 from xsp_post.replay.idle import FIRST_LAUNCH, NOT_RECORDED, Cause, explain_idle
@@ -125,12 +126,84 @@ def test_operating_system_scheduler_and_samples_tell_host_code_apart(tmp_path):
     pieces = explained(after(builder, (200, 210), 210), tmp_path)
     assert rows(pieces, "cause", "call", "start", "end") == [
         ("host_code", "", 100, 110),
-        ("os_call", "poll", 110, 130),
+        ("input_output", "poll", 110, 130),
         ("host_code", "", 130, 140),
-        ("descheduled", "", 140, 150),
+        ("sleep", "", 140, 150),
         ("host_code", "decode_jpeg", 150, 200),
         ("launch_call", "cudaLaunchKernel", 200, 210),
     ]
+
+
+@pytest.mark.parametrize(
+    ("call", "cause"),
+    [("nanosleep", "sleep"), ("pthread_cond_wait", "thread_wait"), ("read", "input_output"), ("ioctl", "os_call")],
+)
+def test_calls_of_the_operating_system_say_what_is_waited_for(tmp_path, call, cause):
+    pieces = explained(
+        after(start().range("x", 0, 300 * US).os_call(call, 110 * US, 140 * US), (200, 210), 210), tmp_path
+    )
+    assert (cause, call, 110, 140) in rows(pieces, "cause", "call", "start", "end")
+
+
+def off(at, until):
+    """A launching thread that does not run from ``at`` to ``until`` (µs), in a range."""
+    return start().range("wait", 0, 3_000 * US).descheduled(at * US, until * US)
+
+
+@pytest.mark.parametrize(("ran_until", "cause"), [(890, "descheduled"), (300, "sleep")])
+def test_no_processor_only_where_another_thread_had_it(tmp_path, ran_until, cause):
+    builder = off(110, 900).thread(300).descheduled(0, 111 * US).descheduled(ran_until * US, 2_000 * US)
+    pieces = explained(after(builder.thread(100), (1_000, 1_010), 1_010), tmp_path)
+    assert (cause, 110, 900) in rows(pieces, "cause", "start", "end")
+
+
+def test_a_thread_that_preempts_elsewhere_is_no_rival(tmp_path):
+    builder = off(110, 900).thread(300).descheduled(0, 111 * US).descheduled(890 * US, 2_000 * US)
+    for row in builder.rows["SCHED_EVENTS"][2:]:
+        row["cpu"] = 7
+    pieces = explained(after(builder.thread(100), (1_000, 1_010), 1_010), tmp_path)
+    assert ("sleep", 110, 900) in rows(pieces, "cause", "start", "end")
+
+
+@pytest.mark.parametrize("process", [100, 101])
+def test_a_wait_for_workers_names_what_they_were_in(tmp_path, process):
+    builder = off(110, 900)
+    for worker in (300, 301):
+        builder.process(process).thread(worker).range("compile", 100 * US, 895 * US).range("nvrtc", 200 * US, 890 * US)
+    pieces = explained(after(builder.process(100), (1_000, 1_010), 1_010), tmp_path)
+    assert ("thread_wait", "nvrtc of 2 threads", 110, 900) in rows(pieces, "cause", "detail", "start", "end")
+
+
+def test_workers_of_another_time_are_not_waited_for(tmp_path):
+    builder = off(110, 900).thread(300).range("nvrtc", 0, 300 * US)
+    pieces = explained(after(builder.thread(100), (1_000, 1_010), 1_010), tmp_path)
+    assert ("sleep", "", 110, 900) in rows(pieces, "cause", "detail", "start", "end")
+
+
+@pytest.mark.parametrize(("last", "detail"), [(0, "a timer: equal lengths"), (260, "")])
+def test_equal_lengths_are_a_timer(tmp_path, last, detail):
+    builder = start().range("wait", 0, 3_000 * US)
+    for k, longer in enumerate([0, 0, 3, 0, 0] if not last else [0, 100, 150, 200, last]):
+        builder.descheduled((110 + 400 * k) * US, (110 + 400 * k + 120 + longer) * US)
+    pieces = explained(after(builder, (2_500, 2_510), 2_510), tmp_path)
+    asleep = pieces[pieces["cause"] == "sleep"]
+    assert len(asleep) == 5 and set(asleep["detail"]) == {detail}
+
+
+def test_a_memset_is_launched_like_a_kernel(tmp_path):
+    builder = start().memset(64, launch=(110 * US, 140 * US), run=(150 * US, 160 * US))
+    pieces = explained(builder, tmp_path)
+    assert ("launch_call", "cudaMemsetAsync", 110, 140) in rows(pieces, "cause", "call", "start", "end")
+
+
+def test_the_launch_of_a_graph_is_a_cause_of_its_own(tmp_path):
+    pieces = explained(start().graph_launch(launch=(110 * US, 140 * US), run=(150 * US, 160 * US)), tmp_path)
+    assert rows(pieces, "cause", "start", "end")[-2:] == [("graph_launch", 110, 140), ("graph_launch", 140, 150)]
+
+
+def test_pages_of_unified_memory_migrate(tmp_path):
+    pieces = explained(start().memcpy(4096, run=(150 * US, 160 * US), kind=11), tmp_path)
+    assert rows(pieces, "cause", "start", "end") == [("page_migration", 100, 150)]
 
 
 def test_operating_system_rows_are_not_asked_in_short_gaps(tmp_path):
@@ -172,6 +245,16 @@ def test_profiler_overhead_and_loading_of_modules(tmp_path):
     assert ("profiler_overhead", "CUPTI") in rows(pieces, "cause", "call")
     assert ("module_load", "profiler") in rows(pieces, "cause", "call")
     assert not pieces["call"].str.contains("secret").any()
+
+
+@pytest.mark.parametrize(("kind", "severity"), [(3, "warning"), (7, None)])
+def test_what_the_profiler_took_is_said(tmp_path, kind, severity):
+    builder = start().range("all", 0, 1_000 * US).overhead("CUPTI", 200 * US, 400 * US, kind=kind)
+    found = results_of([builder.write(tmp_path / "a.sqlite")]).frame("findings").set_index("code")
+    assert ("profiler-overhead" in found.index) == (severity is not None)
+    if severity:
+        assert found.loc["profiler-overhead", "severity"] == severity
+        assert found.loc["profiler-overhead", "example"] == "200 µs, 20.0 % of the recording"
 
 
 def test_waiting_for_other_ranks(tmp_path):

@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from xsp_post.arrays.cutting import overlaps
+from xsp_post.arrays.cutting import Keys, overlaps
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, resolve
 
 _TID = WantedColumn("globalTid", "global_tid")
 _START = WantedColumn("start", "start_ns", NULL)
+_RUNNABLE = (42, 44, 45, 49, 51)  # threadBlock: its time was over, it was preempted, it yielded, it is ready to run
 
 
 @dataclass
@@ -50,18 +51,56 @@ class NsysHostRows:
 
     def descheduled(self, threads: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> pd.DataFrame:
         """From each moment in which a thread lost its processor to the next in which it got one."""
-        wants = (_START, WantedColumn("isSchedIn", "is_in"), _TID)
         tids = self.global_tids[threads]
-        rows = self._read("SCHED_EVENTS", wants, lambda batch: np.isin(_numbers(batch, "global_tid"), tids))
-        at, is_in, thread = numbers(rows, "start_ns"), numbers(rows, "is_in"), numbers(rows, "global_tid")
-        order = np.lexsort((at, thread))
-        at, is_in, thread = at[order], is_in[order], thread[order]
+        rows = self._events(lambda batch: np.isin(_numbers(batch, "global_tid"), tids))
+        order = np.lexsort((rows["start_ns"], rows["global_tid"]))
+        at, is_in, thread, cpu, block = (rows[name].to_numpy()[order] for name in rows)
         begins = np.flatnonzero((is_in[:-1] == 0) & (is_in[1:] != 0) & (thread[1:] == thread[:-1]))
-        near = overlaps(at[begins], at[begins + 1], start_ns, end_ns)
-        begins = begins[near]
+        begins = begins[overlaps(at[begins], at[begins + 1], start_ns, end_ns)]
+        start, end = at[begins], at[begins + 1]
+        could_run = np.isin(block[begins], _RUNNABLE)
+        is_rival = could_run | (2 * self._others_ran(cpu[begins], start, end) >= end - start)
         return pd.DataFrame(
-            {"thread_index": self._threads(thread[begins]), "start_ns": at[begins], "end_ns": at[begins + 1]}
+            {"thread_index": self._threads(thread[begins]), "start_ns": start, "end_ns": end, "is_rival": is_rival}
         )
+
+    def _events(self, keep: Any) -> pd.DataFrame:
+        """Rows of the scheduler: start_ns, is_in, global_tid, cpu, block (why it went, −1 not recorded)."""
+        wants = (_START, WantedColumn("isSchedIn", "is_in"), _TID, WantedColumn("cpu", "cpu", -1))
+        blocks = (WantedColumn("threadBlock", "block", -1),)
+        known = self.source.columns(resolve(self.source.tables(), "SCHED_EVENTS"))
+        rows = self._read("SCHED_EVENTS", (*wants, *(one for one in blocks if one.column in known)), keep)
+        columns = {name: numbers(rows, name) for name in ("start_ns", "is_in", "global_tid", "cpu")}
+        block = numbers(rows, "block") if "block" in rows.schema.names else np.full(len(columns["cpu"]), -1)
+        return pd.DataFrame({**columns, "block": block})
+
+    def _others_ran(self, cpu: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+        """How long threads of the recording ran on a processor within each interval, whose own thread did not; ns."""
+        if not len(cpu):
+            return np.zeros(0, np.int64)
+        low, high = int(start.min()), int(end.max())
+
+        def keep(batch: pa.RecordBatch) -> np.ndarray:
+            at = _numbers(batch, "start_ns")
+            return np.isin(_numbers(batch, "cpu"), cpu) & (at >= low) & (at <= high)
+
+        rows = self._events(keep)
+        keys = Keys(low, high, int(cpu.max()) + 2)
+        key = keys.of(rows["cpu"].to_numpy(), rows["start_ns"].to_numpy())
+        order = np.argsort(key, kind="stable")
+        key, is_in = key[order], rows["is_in"].to_numpy()[order] != 0
+        of = rows["cpu"].to_numpy()[order]
+        # a processor has one thread: it runs until the next event there
+        ran = np.where(is_in[:-1] & (of[1:] == of[:-1]), key[1:] - key[:-1], 0)
+        until = np.concatenate([[0], np.cumsum(ran)])
+
+        def run_by(time: np.ndarray) -> np.ndarray:
+            at = np.searchsorted(key, time, "right") - 1
+            safe = np.clip(at, 0, max(len(ran) - 1, 0))
+            part = np.minimum(time - key[safe], ran[safe]) if len(ran) else np.zeros(len(time), np.int64)
+            return np.where(at >= 0, until[np.clip(at, 0, len(until) - 1)] + np.where(at < len(ran), part, 0), 0)
+
+        return run_by(keys.of(cpu, end)) - run_by(keys.of(cpu, start))
 
     def samples(self, threads: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> pd.DataFrame:
         """Samples of the threads within the intervals, each with the innermost frame of its stack."""

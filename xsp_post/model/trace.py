@@ -55,6 +55,7 @@ COPY_DIRECTIONS = (
     "device to array", "device to device", "host to host", "peer to peer", "host to device, unified memory",
     "device to host, unified memory", "device to device, unified memory",
 )  # fmt: skip
+UNIFIED_COPIES = (11, 12, 13)  # pages of unified memory that migrate
 _TO_HOST = (2, 4, 12)  # copies whose host side is the target
 
 
@@ -89,7 +90,8 @@ class HostRows(Protocol):
         """Calls into the operating system: thread_index, name (text), start_ns, end_ns."""
 
     def descheduled(self, threads: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> pd.DataFrame:
-        """Times in which a thread had no processor: thread_index, start_ns, end_ns."""
+        """Times in which a thread had no processor: thread_index, start_ns, end_ns, is_rival (another thread had it, or
+        the thread could have run)."""
 
     def samples(self, threads: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> pd.DataFrame:
         """Samples of the call stack: thread_index, start_ns, name (innermost frame)."""

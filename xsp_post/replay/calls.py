@@ -28,13 +28,13 @@ class CallClass(IntEnum):
 RULES: tuple[tuple[CallClass, str], ...] = (
     (CallClass.SYNCHRONIZATION, r"Synchronize"),
     (CallClass.MODULE, r"^(?:cu|hip)(?:Module|Library|Link)|^nvrtc|^hiprtc|^cuKernelGetFunction|^cudaLibraryLoad"),
-    (CallClass.COPY, r"Memcpy|Memset|MemPrefetch|^cuMemsetD|MemcpyBatch"),
+    (CallClass.COPY, r"Memcpy|MemPrefetch"),
     (
         CallClass.ALLOCATION,
         r"Malloc|Free|HostAlloc|Host(?:Un)?[Rr]egister|^cuMem(?:Alloc|Create|Map|Unmap|Release|Address|SetAccess|Pool)|"
         r"^cudaMemPool",
     ),
-    (CallClass.LAUNCH, r"Launch"),
+    (CallClass.LAUNCH, r"Launch|[Mm]emset"),
 )
 _COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in RULES)
 _IS_API = re.compile(r"^(?:cu|cuda|hip|nvrtc|hiprtc)[A-Z]|^cudaD3D|^nvrtc|^hiprtc")
@@ -43,6 +43,13 @@ _IS_API = re.compile(r"^(?:cu|cuda|hip|nvrtc|hiprtc)[A-Z]|^cudaD3D|^nvrtc|^hiprt
 SLOW_LAUNCH_NS = 100_000
 # Host code between two launches that lasts at least this is no cost of launching: it loads data, allocates, reports.
 LONG_HOST_NS = 100_000
+
+# Calls into the operating system, by what the thread waits for: a time, another thread, a file or a socket.
+_SYSTEM = (
+    r"sleep|^pause$",
+    r"^pthread_|^sem_|futex|^wait(?:pid|id|[34])?$|^sched_yield|^(?:cnd|mtx|thrd)_",
+    r"read|^p?write|writev|recv|send|poll|select|accept|connect|open|close|^f(?:gets|put[cs]|flush|printf|seek)|^put[cs]|sync$",
+)
 
 # Ranges inside which a host thread talks to other ranks.
 _COMMUNICATION = (
@@ -63,6 +70,11 @@ def call_classes(name_id: np.ndarray, strings: Strings) -> np.ndarray:
     codes, used = pd.factorize(name_id)
     kinds = [int(call_class(str(strings[name]))) if name >= 0 else 0 for name in used.tolist()]
     return np.array([*kinds, 0], np.int8)[codes]
+
+
+def system_class(name: str) -> int:
+    """Which of `_SYSTEM` a call into the operating system is: 0 a time, 1 a thread, 2 a file or socket; −1 none."""
+    return next((number for number, pattern in enumerate(_SYSTEM) if re.search(pattern, name)), -1)
 
 
 def loads_code(start_ns: np.ndarray, end_ns: np.ndarray, kernel: np.ndarray) -> np.ndarray:

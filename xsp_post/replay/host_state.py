@@ -19,10 +19,11 @@ from xsp_post.arrays.cutting import Keys, cut, distinct, in_order, overlaps
 from xsp_post.arrays.intervals import Nesting, nest, union
 from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.tree import NodeKind, Tree
-from xsp_post.replay.calls import CallClass, are_communication, call_classes
+from xsp_post.replay.calls import CallClass, are_communication, call_classes, system_class
+from xsp_post.replay.others import AtWork, innermost_stretches, who_worked
 
 # overheadType of nsys: driver JIT, module loading, lazy function loading
-_LOADING_TYPES = (2, 6, 7)
+LOADING_TYPES = (2, 6, 7)
 _INTERVAL = ("thread_index", "start_ns", "end_ns")
 # Beginnings of the names of overheads that say what the profiler did.
 _OVERHEADS = (
@@ -51,10 +52,22 @@ class Cause(IntEnum):
     COMMUNICATION = 10
     PROFILER_OVERHEAD = 11
     UNKNOWN = 12
+    THREAD_WAIT = 13
+    SLEEP = 14
+    INPUT_OUTPUT = 15
+    PAGE_MIGRATION = 16
+    GRAPH_LAUNCH = 17
 
 
 _OF_CALL = np.array([Cause.HOST_CODE, Cause.LAUNCH_CALL, Cause.COPY_CALL, Cause.SYNCHRONIZATION, Cause.ALLOCATION,
                      Cause.MODULE_LOAD], np.int8)  # fmt: skip
+# By `calls.system_class`, −1 last.
+_OF_SYSTEM = np.array([Cause.SLEEP, Cause.THREAD_WAIT, Cause.INPUT_OUTPUT, Cause.OS_CALL], np.int8)
+TIMER = "a timer: equal lengths"
+_LEAST_TIMES = 5  # equal lengths that are no accident
+_LONG_WAIT_NS = 100_000  # what other threads did is asked of waits that are longer
+# What a thread without a call or a range of its own does while it waits for another one.
+WAITING = (Cause.HOST_CODE, Cause.OS_CALL, Cause.THREAD_WAIT, Cause.SLEEP, Cause.INPUT_OUTPUT)
 
 
 @dataclass
@@ -67,6 +80,7 @@ class Pieces:
     cause: np.ndarray  # `Cause`
     call: np.ndarray  # text id, −1 none
     node: np.ndarray  # node id of the innermost range, −1 none
+    detail: np.ndarray  # text id of what was waited for, −1 none
     is_bare: np.ndarray  # neither a call nor a range: the thread may have waited for another one
 
 
@@ -114,10 +128,29 @@ class _Watched:
     overhead: _Source
     os_calls: _Source
     os_names: np.ndarray  # text ids, −1 last
+    os_causes: np.ndarray  # `Cause`
     descheduled: _Source
+    lost_causes: np.ndarray  # `Cause` of each time without a processor
+    is_timer: np.ndarray  # of each: as long as most others
     python: _Source
     samples: tuple[np.ndarray, np.ndarray]  # keys of thread and time, ascending; text id of each sample's frame
     edges: np.ndarray  # keys of thread and time at which any state changes, ascending
+
+
+def _is_range(kind: np.ndarray) -> np.ndarray:
+    """Which kinds of nodes are ranges, recorded or inferred."""
+    return (kind < int(NodeKind.ROOT)) | (kind == int(NodeKind.INFERRED))
+
+
+def _equal_lengths(lost: _Source) -> np.ndarray:
+    """Which times without a processor are as long as half of the long ones of their thread, to a twentieth."""
+    length = lost.end - lost.start
+    long = length >= _LONG_WAIT_NS
+    of_long = pd.Series(np.where(long, length, np.nan)).groupby(lost.thread)
+    middle = of_long.transform("median").to_numpy()
+    near = long & (np.abs(length - middle) <= middle / 20)
+    share = pd.Series(np.where(long, near, np.nan)).groupby(lost.thread).transform("mean").to_numpy()
+    return near & (share >= 0.5) & (of_long.transform("count").to_numpy() >= _LEAST_TIMES)
 
 
 class HostState:
@@ -204,11 +237,7 @@ class HostState:
         nodes = self.tree.nodes
         kind, thread = nodes["kind"].to_numpy(), nodes["thread_index"].to_numpy()
 
-        def is_range(rows: np.ndarray) -> np.ndarray:
-            of = kind[rows]
-            return ((of < int(NodeKind.ROOT)) | (of == int(NodeKind.INFERRED))) & (thread[rows] >= 0)
-
-        return self._chosen(nodes, is_range)
+        return self._chosen(nodes, lambda rows: _is_range(kind[rows]) & (thread[rows] >= 0))
 
     def _take_rest(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
         """Calls of the operating system, time without a processor, and samples around the long stretches."""
@@ -221,7 +250,14 @@ class HostState:
             span = union(start[long][order], end[long][order])
             known, descheduled, samples = (one(asked, *span) for one in (rows.os_calls, rows.descheduled, rows.samples))
         seen.os_calls, seen.descheduled = (self._chosen(frame) for frame in (known, descheduled))
-        seen.os_names = np.append(self._ids_of(known["name"].to_numpy(object))[seen.os_calls.row[:-1]], -1)
+        names = known["name"].to_numpy(object)
+        seen.os_names = np.append(self._ids_of(names)[seen.os_calls.row[:-1]], -1)
+        codes, used = pd.factorize(names)
+        seen.os_causes = _OF_SYSTEM[np.array([*map(system_class, used), -1])[codes]][seen.os_calls.row[:-1]]
+        lost = seen.descheduled.row[:-1]
+        is_rival = descheduled["is_rival"].to_numpy(bool)[lost] if "is_rival" in descheduled else np.zeros(0, bool)
+        seen.lost_causes = np.where(is_rival, Cause.DESCHEDULED, Cause.SLEEP).astype(np.int8)
+        seen.is_timer = ~is_rival & _equal_lengths(seen.descheduled)
         of = samples["thread_index"].to_numpy()
         mine = np.flatnonzero((of >= 0) & self._is_watched[of])
         when = self._keys.of(self._number[of[mine]], samples["start_ns"].to_numpy()[mine])
@@ -230,30 +266,69 @@ class HostState:
 
     # -- the state of a piece --------------------------------------------------------------------
 
-    def _states(self, at: Stretch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Cause, call, node and is_bare of pieces in which none changes (`Pieces`)."""
+    def _states(self, at: Stretch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Cause, call, node, detail and is_bare of pieces in which none changes (`Pieces`)."""
         seen = self._watched
         node = seen.ranges.row[seen.ranges.innermost(at)]
         of_call = seen.calls.source.innermost(at)
         cause, call = seen.calls.cause[of_call], seen.calls.name[of_call]
-        is_bare = (node < 0) & (call < 0)
+        is_bare, detail = (node < 0) & (call < 0), np.full(len(node), -1, np.int32)
         if len(seen.os_calls.start) or len(seen.descheduled.start):
-            self._ask_system(at, cause, call, seen.calls.yields[of_call])
+            self._ask_system(at, cause, call, seen.calls.yields[of_call], detail)
+            self._ask_others(at, cause, detail)
         self._paint_overhead(at, cause, call)
         bare = np.flatnonzero(is_bare)
-        is_bare[bare] = np.isin(cause[bare], (int(Cause.HOST_CODE), int(Cause.OS_CALL)))
+        is_bare[bare] = np.isin(cause[bare], [int(one) for one in WAITING])
         self._name_host_code(at, cause, call)
-        return cause, call, node, is_bare
+        return cause, call, node, detail, is_bare
 
-    def _ask_system(self, at: Stretch, cause: np.ndarray, call: np.ndarray, yields: np.ndarray) -> None:
+    def _ask_system(
+        self, at: Stretch, cause: np.ndarray, call: np.ndarray, yields: np.ndarray, detail: np.ndarray
+    ) -> None:
         """What the operating system knows of pieces outside API calls; a call that ``yields`` and took long because the
-        thread lost its processor is explained by that, too."""
+        thread lost its processor is explained by that, too. It lacked a processor where another thread had it; else it
+        slept or waited."""
         seen, is_free = self._watched, call < 0
         in_system = seen.os_calls.innermost(at)
-        lost = (seen.descheduled.innermost(at) >= 0) & (in_system < 0) & (is_free | yields)
-        cause[lost], call[lost] = int(Cause.DESCHEDULED), -1
+        gone = seen.descheduled.innermost(at)
+        lost = (gone >= 0) & (in_system < 0) & (is_free | yields)
+        cause[lost], call[lost] = seen.lost_causes[gone[lost]], -1
+        timed = np.flatnonzero(lost)[seen.is_timer[gone[lost]]]
+        detail[timed] = self.text_id(TIMER) if len(timed) else -1
         known = np.flatnonzero(is_free & (in_system >= 0))
-        cause[known], call[known] = int(Cause.OS_CALL), seen.os_names[in_system[known]]
+        cause[known], call[known] = seen.os_causes[in_system[known]], seen.os_names[in_system[known]]
+
+    def _ask_others(self, at: Stretch, cause: np.ndarray, detail: np.ndarray) -> None:
+        """For whom a thread waited: other threads and processes that were at work in half of the time or more."""
+        waits = np.isin(cause, (int(Cause.THREAD_WAIT), int(Cause.SLEEP))) & (at.end - at.start >= _LONG_WAIT_NS)
+        rows = np.flatnonzero(waits)
+        if not len(rows):
+            return
+        thread, start, end = np.flatnonzero(self._is_watched)[at.thread[rows]], at.start[rows], at.end[rows]
+        order = in_order(start)
+        found, text, count = who_worked(self._work_beside(*union(start[order], end[order])), thread, start, end)
+        cause[rows[found]] = int(Cause.THREAD_WAIT)
+        for one in np.unique(text[found]).tolist():  # different texts
+            mine = found & (text == one)
+            number = int(count[mine].max())
+            said = f"{self.strings()[one]}{f' of {number} threads' if number > 1 else ''}"
+            detail[rows[mine]] = self.text_id(said)
+
+    def _work_beside(self, start: np.ndarray, end: np.ndarray) -> AtWork:
+        """The ranges and long calls of all threads that overlap these stretches."""
+        nodes, launches = self.tree.nodes, self.tree.trace.launches
+        frames = []
+        for frame, names in ((nodes, "folded_id"), (launches, "name_id")):
+            t, s, e = (frame[column].to_numpy() for column in _INTERVAL)
+            near = (t >= 0) & overlaps(s, e, start, end)
+            near &= _is_range(nodes["kind"].to_numpy()) if frame is nodes else e - s >= LONG_NS
+            rows, text = np.flatnonzero(near), frame[names].to_numpy()[near].astype(np.int64)
+            if frame is nodes:
+                codes, used = pd.factorize(text)
+                folded = self.tree.names.folded_names
+                text = np.array([self.text_id(str(folded[one])) for one in used.tolist()], np.int64)[codes]
+            frames.append((t[rows], s[rows], e[rows], text))
+        return innermost_stretches(*(np.concatenate(columns) for columns in zip(*frames)))
 
     def _is_cpu_only(self) -> bool:
         """Operators of the CPU stand for calls and for kernels at once: they are not calls that one waits in."""
@@ -268,7 +343,7 @@ class HostState:
             return
         frame = self.tree.trace.profiler_overhead
         rows = overhead.row[found[hit]]
-        loading = np.isin(frame["overhead_type"].to_numpy()[rows], _LOADING_TYPES)
+        loading = np.isin(frame["overhead_type"].to_numpy()[rows], LOADING_TYPES)
         cause[hit] = np.where(loading, int(Cause.MODULE_LOAD), int(Cause.PROFILER_OVERHEAD))
         call[hit] = self._overhead_ids()[frame["name_id"].to_numpy()[rows]]
 

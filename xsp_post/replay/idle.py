@@ -15,11 +15,11 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import cut, in_order
 from xsp_post.arrays.texts import Strings
-from xsp_post.model.trace import ActivityKind
+from xsp_post.model.trace import UNIFIED_COPIES, ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import loads_code
 from xsp_post.replay.gaps import Gaps, different, find_gaps, rows_of
-from xsp_post.replay.host_state import Cause, HostState, Pieces
+from xsp_post.replay.host_state import WAITING, Cause, HostState, Pieces
 
 _NO_LAYER = -1
 _AT_ONCE = 120_000  # gaps: what is made of them at once grows with their number
@@ -70,6 +70,7 @@ class _Parts:
     cause: np.ndarray
     call: np.ndarray
     node: np.ndarray
+    detail: np.ndarray
 
 
 class IdleBlocks:
@@ -94,9 +95,12 @@ class IdleBlocks:
         runs = _runs_of_devices(tree, gaps)
         first_launches = _first_launches(tree)
         launched = _launched(tree, gaps)
+        calls = pd.unique(tree.trace.launches["name_id"].to_numpy())
+        graph_launches = [one for one in calls.tolist() if one >= 0 and "GraphLaunch" in str(tree.strings[one])]
         for some in _blocks(gaps.device):
             _watch(state, gaps, launched, some)
-            pieces = _explain(tree, state, gaps, launched, *_cut_at_executions(tree, gaps, some, edges, runs))
+            cut_gaps = _cut_at_executions(tree, gaps, some, edges, runs)
+            pieces = _explain(tree, state, gaps, launched, graph_launches, *cut_gaps)
             pieces["layer_node_id"] = _layers(tree, pieces)
             pieces["detail_id"] = _details(tree, state, pieces, first_launches)
             yield _coalesced(pieces)
@@ -204,6 +208,7 @@ def _explain(
     state: HostState,
     gaps: Gaps,
     launched: _Launched,
+    graph_launches: list[int],
     row: np.ndarray,
     start: np.ndarray,
     end: np.ndarray,
@@ -221,10 +226,16 @@ def _explain(
     late = np.flatnonzero(has & (end > middle))
     parts.append(_on_the_way(tree, gaps, launched, late, middle[late], end[late], row[late]))
     lost = np.flatnonzero(~has)
-    unknown, none = np.full(len(lost), int(Cause.UNKNOWN), np.int8), np.full(len(lost), -1, np.int32)
-    parts.append(_Parts(lost, start[lost], end[lost], unknown, none, none))
+    # pages that move without a call of the program
+    moves = np.isin(tree.activities["copy_kind"].to_numpy()[gaps.next[row[lost]]], UNIFIED_COPIES)
+    moves &= gaps.next[row[lost]] >= 0
+    unknown = np.where(moves, int(Cause.PAGE_MIGRATION), int(Cause.UNKNOWN)).astype(np.int8)
+    none = np.full(len(lost), -1, np.int32)
+    parts.append(_Parts(lost, start[lost], end[lost], unknown, none, none, none))
     whole = _Parts(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(_Parts)))
     gap = row[whole.at]
+    in_call = np.isin(whole.cause, (int(Cause.LAUNCH_CALL), int(Cause.LAUNCH_LATENCY)))
+    whole.cause[in_call & np.isin(whole.call, graph_launches)] = int(Cause.GRAPH_LAUNCH)
     return pd.DataFrame(
         {
             "device": gaps.device[gap].astype(np.int16),
@@ -237,6 +248,7 @@ def _explain(
             "iteration_index": iteration[whole.at].astype(np.int32),
             "next_activity": gaps.next[gap].astype(np.int32),
             "previous_activity": gaps.previous[gap].astype(np.int32),
+            "detail_id": whole.detail.astype(np.int32),
         },
         copy=False,
     )
@@ -260,7 +272,7 @@ def _ask_previous_thread(state: HostState, pieces: Pieces, thread: np.ndarray, b
 
 
 def _parts(pieces: Pieces, kept: np.ndarray | slice = slice(None)) -> _Parts:
-    columns = (pieces.row, pieces.start, pieces.end, pieces.cause, pieces.call, pieces.node)
+    columns = (pieces.row, pieces.start, pieces.end, pieces.cause, pieces.call, pieces.node, pieces.detail)
     return _Parts(*(values[kept] for values in columns))
 
 
@@ -270,7 +282,7 @@ def _mark_communication(tree: Tree, talks: np.ndarray, parts: list[_Parts]) -> N
     if not talks.any():
         return
     folded, parent = tree.nodes["folded_id"].to_numpy(), tree.nodes["parent_id"].to_numpy()
-    waits = (int(Cause.HOST_CODE), int(Cause.OS_CALL), int(Cause.SYNCHRONIZATION), int(Cause.DESCHEDULED))
+    waits = [int(cause) for cause in (*WAITING, Cause.SYNCHRONIZATION, Cause.DESCHEDULED)]
     for part in parts:
         node = part.node.copy()
         found = np.zeros(len(node), bool)
@@ -300,7 +312,7 @@ def _on_the_way(
     cause = np.where(queued, int(Cause.QUEUED), int(Cause.LAUNCH_LATENCY)).astype(np.int8)
     call = tree.trace.launches["name_id"].to_numpy()[launched.call[gap]]
     node = activities["node_id"].to_numpy()[following]
-    return _Parts(at, start, end, cause, call, node)
+    return _Parts(at, start, end, cause, call, node, np.full(len(at), -1, np.int32))
 
 
 def _is_copy(kind: np.ndarray) -> np.ndarray:
@@ -328,8 +340,7 @@ def _layers(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
 def _details(tree: Tree, state: HostState, pieces: pd.DataFrame, slow: np.ndarray) -> np.ndarray:
     """What a synchronisation or a queued operation waited for (the operation that ended last), and which launches
     loaded code (``slow``, per activity); text ids, −1 for none."""
-    cause = pieces["cause"].to_numpy()
-    detail = np.full(len(pieces), -1, np.int32)
+    cause, detail = pieces["cause"].to_numpy(), pieces["detail_id"].to_numpy().copy()
     if not len(tree.activities):
         return detail
     previous = pieces["previous_activity"].to_numpy()

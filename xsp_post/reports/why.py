@@ -40,6 +40,8 @@ CONCERNS = "concerns"
 SHORT_CAUSES = {
     "launch_call": "launch", "launch_latency": "latency", "queued": "queue", "synchronization": "sync",
     "copy_call": "copy", "allocation": "alloc", "module_load": "load", "os_call": "OS", "descheduled": "no CPU",
+    "thread_wait": "thread", "sleep": "sleep", "input_output": "file", "page_migration": "pages",
+    "graph_launch": "graph",
     "host_code": "host", "communication": "ranks", "profiler_overhead": "profiler", "unknown": "unknown",
 }  # fmt: skip
 

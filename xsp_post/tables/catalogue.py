@@ -28,6 +28,7 @@ OF_CAPTURE = (
     Step("execution_candidates", "tables.core.inferred:candidates_frame", "tree"),
     Step("inferred", "tables.core.inferred:inferred_frame", "tree"),
     Step("platforms", "tables.core.platforms:platforms_frame", "tree"),
+    Step("profiler_cost", "tables.core.overheads:profiler_cost", "tree", finds="profiler-overhead"),
     Step("captures", "tables.core.captures:captures_frame", "tree iterations"),
     Step("operators kernel_work", "tables.core.operators:operator_frames", "tree"),
     Step("paths idle_causes device_windows idle short_waits", "tables.core.idle:idle_tables", "tree wanted"),

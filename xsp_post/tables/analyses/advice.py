@@ -126,7 +126,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     advice = Advice(
         one.code, what, one.evidence, remedy.assumed.format(**words), int(one.spent_ns), one.spent_ns / whole, change,
         bound_of=one.whole or "the time", resource=remedy.resource,
-        is_limit=remedy.resource in getattr(limit, "limits", ()), is_bound=not one.is_open,
+        is_limit=remedy.resource in limit.limits, is_bound=not one.is_open,
     )  # fmt: skip
     identity = None if one.whole or remedy.resource in _ONCE else _replayable(results, limit)
     if identity is None:

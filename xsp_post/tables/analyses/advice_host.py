@@ -64,11 +64,10 @@ def _launches(situation: Situation) -> list[Found]:
     if not count:
         return []
     mean, found = situation.window("kernel_ns") / count, []
-    mine = situation.waited("launch_call", "launch_latency")
-    of_graph = mine["call_name"].str.contains("GraphLaunch", regex=False)
-    spent = _sum(mine[of_graph])
+    spent = _sum(situation.waited("graph_launch"))
     found += situation.found("graph-launch", spent, f"The device waited {format_ns(spent)} while graphs were launched.")
-    mine = mine[~of_graph & mine["detail"].ne(FIRST_LAUNCH)]
+    mine = situation.waited("launch_call", "launch_latency")
+    mine = mine[mine["detail"].ne(FIRST_LAUNCH)]
     in_graphs = float(rows["is_node"].mean()) if len(rows) else 0.0
     breaks = situation.waits + int(situation.waited("allocation")["piece_count"].sum())
     between = (1 - in_graphs) * count / max(breaks, situation.execution_count)
@@ -137,9 +136,10 @@ def _host(situation: Situation) -> list[Found]:
     allocations = waited("allocation")
     count = int(allocations["piece_count"].sum())
     found = _place_of(situation, "allocate-once", allocations, count=format_count(count)) if count > 1 else []
-    for code, cause in (("streams", "queued"), ("load-once", "module_load"), ("host-blocked", "os_call"),
-                        ("sleeps", "sleep"), ("processor", "descheduled")):  # fmt: skip
-        found += _place_of(situation, code, waited(cause))
+    causes = {"streams": ["queued"], "load-once": ["module_load"], "host-blocked": ["os_call", "input_output"],
+              "sleeps": ["sleep"], "processor": ["descheduled"]}  # fmt: skip
+    for code, names in causes.items():
+        found += _place_of(situation, code, waited(*names))
     threads = waited("thread_wait")
     named = threads[threads["detail"].ne("")]
     if len(named):
