@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -57,7 +58,7 @@ def render(results: Results) -> str:
     statements += [
         ("", f"{row['capture_name']}: {row['message']} [{row['code']}]") for row in failed.head(12).to_dict("records")
     ]
-    sections = [section for make in _SECTIONS if (section := make(results)) is not None]
+    sections = [section for part in _PARTS if (section := part.of(results)) is not None]
     return render_page(
         "Fleet of captures",
         f"{format_count(len(fleet))} captures side by side",
@@ -84,251 +85,124 @@ def _limits(done: pd.DataFrame) -> list[tuple[str, str]]:
 # -- sections -----------------------------------------------------------------------------------------------
 
 
-def _captures(results: Results) -> Section | None:
-    columns = (
-        "capture_name",
-        "workload_name",
-        "system_name",
-        "framework",
-        "status",
-        "limit",
-        "kernel_count",
-        "device_ns",
-        "copy_ns",
-        "busy_ns",
-        "duration_ns",
-        "iteration_count",
-        "layer_count",
-        "memory_peak_bytes",
-        "attributed_ratio",
-        "process_count",
-        "finding_count",
-        "code",
-    )
-    return _tabled(results, "fleet", "captures", "Captures", "Which captures were read?", columns)
+@dataclass(frozen=True)
+class _Part:
+    """A section: its anchor, table, titles, the columns of the table on the page, and the charts before it."""
 
+    anchor: str
+    table: str
+    title: str
+    question: str
+    columns: str
+    charts: Callable[[pd.DataFrame], list[Chart]] = lambda frame: []
+    other: Callable[[Results], list[Block]] = lambda results: []
 
-def _models(results: Results) -> Section | None:
-    columns = (
-        "workload_name",
-        "system_name",
-        "framework",
-        "phase",
-        "online_latency_ns",
-        "online_batch_size",
-        "max_throughput_inputs_per_s",
-        "optimal_batch_size",
-        "batch_size",
-        "batch_latency_ns",
-        "gpu_latency_ratio",
-        "total_flop",
-        "occupancy_ratio",
-        "arithmetic_intensity_flop_per_byte",
-        "arithmetic_throughput_flop_per_s",
-        "bound",
-        "convolution_latency_ratio",
-        "latency_stage",
-    )
-    frame = results.frame("fleet_models")
-    timed = frame[frame["batch_latency_ns"].notna()]
-    charts = [
-        Chart(
-            "fleet-roofline",
-            _roofline(points),
-            "Every workload at its optimal batch size; the tick above a "
-            "point is the roof at its intensity (the paper's Figure 12).",
-            "Model roofline",
-        )
-        for points in [frame[frame["arithmetic_intensity_flop_per_byte"] > 0]]
-        if len(points) > 1  # one point beside its roof says less than its row in the table
-    ]
-    # latencies of different workloads are of different work: only one workload on several systems is compared
-    alike = timed[timed.duplicated(["workload_name", "phase"], keep=False)]
-    if len(alike):
-        charts.append(
-            Chart(
-                "fleet-latency",
-                _bars(alike, "batch_latency_ns", "latency"),
-                "Model latency at the optimal (or only) batch size, of workloads that were measured on several systems."
-                + _cut(alike),
-                "Model latency",
-            )
-        )
-    return _tabled(
-        results, "fleet_models", "models", "Workloads", "How fast is each, and what limits it?", columns, charts
-    )
-
-
-def _scalability(results: Results) -> Section | None:
-    frame = results.frame("fleet_scalability")
-    if frame.empty:
-        return None
-    charts = [
-        Chart(
-            "fleet-speedup",
-            _heatmap(frame),
-            "Throughput over that at the smallest batch size (arXiv version of the paper, Figure 12).",
-            "Throughput scalability",
-        ),
-        Chart("fleet-throughput", _lines(frame), "Throughput over batch size.", "Throughput"),
-    ]
-    columns = (
-        "workload_name",
-        "system_name",
-        "framework",
-        "phase",
-        "batch_size",
-        "throughput_inputs_per_s",
-        "speedup_ratio",
-    )
-    return _tabled(
-        results, "fleet_scalability", "scalability", "Batch sizes", "What does a larger batch gain?", columns, charts
-    )
-
-
-def _families(results: Results) -> Section | None:
-    frame = results.frame("fleet_families")
-    if frame.empty:
-        return None
-    chart = Chart(
-        "fleet-families",
-        _shares(frame),
-        "Share of the kernel time by family of kernel names, per capture "
-        "(its heaviest case)." + _cut(frame.drop_duplicates("capture_name")),
-        "Kernel families",
-    )
-    columns = (
-        "capture_name",
-        "workload_name",
-        "system_name",
-        "batch_size",
-        "family",
-        "kernel_count",
-        "latency_ns",
-        "latency_ratio",
-    )
-    return _tabled(
-        results, "fleet_families", "families", "Kernel families", "What kind of work is it?", columns, [chart]
-    )
-
-
-def _systems(results: Results) -> Section | None:
-    columns = (
-        "workload_name",
-        "batch_size",
-        "system_name",
-        "throughput_inputs_per_s",
-        "kernel_latency_ns",
-        "normalized_throughput_ratio",
-        "normalized_kernel_latency_ratio",
-        "unique_kernel_count",
-        "own_kernel_count",
-        "base_system",
-    )
-    section = _tabled(
-        results, "fleet_systems", "systems", "Systems", "How do the systems compare (Figure 11)?", columns
-    )
-    sets = results.frame("fleet_kernel_sets")
-    if section is None or sets.empty:
-        return section
-    unlike = sets[~sets["is_everywhere"]]
-    listed = Table(
-        "kernel-sets",
-        "fleet_kernel_sets",
-        unlike.head(ROW_LIMIT),
-        ("workload_name", "batch_size", "name", "system_name", "kernel_count", "latency_ns", "system_count"),
-        "Kernels that not every system launches",
-        len(unlike),
-        command="xsp-post table fleet_kernel_sets fleet.xsp.sqlite",
-    )
-    return Section(section.id, section.title, section.question, (*section.blocks, listed))
-
-
-def _frameworks(results: Results) -> Section | None:
-    columns = (
-        "workload_name",
-        "system_name",
-        "framework",
-        "normalized_online_latency_ratio",
-        "normalized_max_throughput_ratio",
-        "non_gpu_latency_ratio",
-        "base_framework",
-    )
-    return _tabled(
-        results, "fleet_frameworks", "frameworks", "Frameworks", "How do the frameworks compare (Table X)?", columns
-    )
-
-
-def _ranks(results: Results) -> Section | None:
-    frame = results.frame("ranks")
-    if frame.empty:
-        return None
-    chart = Chart(
-        "fleet-ranks",
-        rank_bars(frame.head(BAR_LIMIT)),
-        "Where the time of each rank goes; only exposed communication costs time.",
-        "Ranks",
-    )
-    columns = (
-        "job_name",
-        "rank",
-        "device_id",
-        "is_straggler",
-        "duration_ns",
-        "compute_ns",
-        "communication_ns",
-        "exposed_ns",
-        "overlap_ratio",
-        "idle_ns",
-        "waiting_ns",
-        "last_count",
-        "compute_excess_ratio",
-        "kernel_count",
-    )
-    return _tabled(
-        results, "ranks", "ranks", "Ranks", "Which rank waits, and is communication overlapped?", columns, [chart]
-    )
-
-
-_SECTIONS: tuple[Callable[[Results], Section | None], ...] = (
-    _models,
-    _scalability,
-    _families,
-    _systems,
-    _frameworks,
-    _ranks,
-    _captures,
-)
-
-
-def _tabled(
-    results: Results,
-    name: str,
-    anchor: str,
-    title: str,
-    question: str,
-    columns: tuple[str, ...],
-    charts: list[Chart] | None = None,
-) -> Section | None:
-    """A section with a table, charts before it; None for a table without rows."""
-    frame = results.frame(name)
-    if frame.empty:
-        return None
-    shown = tuple(c for c in columns if not _says_nothing(frame[c]))
-    blocks: list[Block] = [
-        *(charts or []),
-        Table(
-            f"table-{anchor}",
-            name,
+    def of(self, results: Results) -> Section | None:
+        """The section; None for a table without rows."""
+        frame = results.frame(self.table)
+        if frame.empty:
+            return None
+        listed = Table(
+            f"table-{self.anchor}",
+            self.table,
             frame.head(ROW_LIMIT),
-            shown,
-            title,
+            tuple(c for c in self.columns.split() if not _says_nothing(frame[c])),
+            self.title,
             len(frame),
             visible_rows=15,
-            command=f"xsp-post table {name} fleet.xsp.sqlite",
-        ),
+            command=f"xsp-post table {self.table} fleet.xsp.sqlite",
+        )
+        return Section(self.anchor, self.title, self.question, (*self.charts(frame), listed, *self.other(results)))
+
+
+def _charts_of_models(frame: pd.DataFrame) -> list[Chart]:
+    charts = []
+    points = frame[frame["arithmetic_intensity_flop_per_byte"] > 0]
+    if len(points) > 1:  # one point beside its roof says less than its row in the table
+        note = (
+            "Every workload at its optimal batch size; the tick above a point is the roof at its intensity (the "
+            "paper's Figure 12)."
+        )
+        charts.append(Chart("fleet-roofline", _roofline(points), note, "Model roofline"))
+    # latencies of different workloads are of different work: only one workload on several systems is compared
+    timed = frame[frame["batch_latency_ns"].notna()]
+    alike = timed[timed.duplicated(["workload_name", "phase"], keep=False)]
+    if len(alike):
+        note = "Model latency at the optimal (or only) batch size, of workloads that were measured on several systems."
+        bars = _bars(alike, "batch_latency_ns", "latency")
+        charts.append(Chart("fleet-latency", bars, note + _cut(alike), "Model latency"))
+    return charts
+
+
+def _charts_of_scalability(frame: pd.DataFrame) -> list[Chart]:
+    note = "Throughput over that at the smallest batch size (arXiv version of the paper, Figure 12)."
+    return [
+        Chart("fleet-speedup", _heatmap(frame), note, "Throughput scalability"),
+        Chart("fleet-throughput", _lines(frame), "Throughput over batch size.", "Throughput"),
     ]
-    return Section(anchor, title, question, tuple(blocks))
+
+
+def _charts_of_families(frame: pd.DataFrame) -> list[Chart]:
+    note = "Share of the kernel time by family of kernel names, per capture (its heaviest case)."
+    cut = _cut(frame.drop_duplicates("capture_name"))
+    return [Chart("fleet-families", _shares(frame), note + cut, "Kernel families")]
+
+
+def _charts_of_ranks(frame: pd.DataFrame) -> list[Chart]:
+    note = "Where the time of each rank goes; only exposed communication costs time."
+    return [Chart("fleet-ranks", rank_bars(frame.head(BAR_LIMIT)), note, "Ranks")]
+
+
+def _kernel_sets(results: Results) -> list[Block]:
+    sets = results.frame("fleet_kernel_sets")
+    if sets.empty:
+        return []
+    unlike = sets[~sets["is_everywhere"]]
+    columns = ("workload_name", "batch_size", "name", "system_name", "kernel_count", "latency_ns", "system_count")
+    title, command = "Kernels that not every system launches", "xsp-post table fleet_kernel_sets fleet.xsp.sqlite"
+    shown = unlike.head(ROW_LIMIT)
+    return [Table("kernel-sets", "fleet_kernel_sets", shown, columns, title, len(unlike), command=command)]
+
+
+_PARTS = (
+    _Part(
+        "models", "fleet_models", "Workloads", "How fast is each, and what limits it?",
+        "workload_name system_name framework phase online_latency_ns online_batch_size max_throughput_inputs_per_s "
+        "optimal_batch_size batch_size batch_latency_ns gpu_latency_ratio total_flop occupancy_ratio "
+        "arithmetic_intensity_flop_per_byte arithmetic_throughput_flop_per_s bound convolution_latency_ratio "
+        "latency_stage", _charts_of_models,
+    ),
+    _Part(
+        "scalability", "fleet_scalability", "Batch sizes", "What does a larger batch gain?",
+        "workload_name system_name framework phase batch_size throughput_inputs_per_s speedup_ratio",
+        _charts_of_scalability,
+    ),
+    _Part(
+        "families", "fleet_families", "Kernel families", "What kind of work is it?",
+        "capture_name workload_name system_name batch_size family kernel_count latency_ns latency_ratio",
+        _charts_of_families,
+    ),
+    _Part(
+        "systems", "fleet_systems", "Systems", "How do the systems compare (Figure 11)?",
+        "workload_name batch_size system_name throughput_inputs_per_s kernel_latency_ns normalized_throughput_ratio "
+        "normalized_kernel_latency_ratio unique_kernel_count own_kernel_count base_system", other=_kernel_sets,
+    ),
+    _Part(
+        "frameworks", "fleet_frameworks", "Frameworks", "How do the frameworks compare (Table X)?",
+        "workload_name system_name framework normalized_online_latency_ratio normalized_max_throughput_ratio "
+        "non_gpu_latency_ratio base_framework",
+    ),
+    _Part(
+        "ranks", "ranks", "Ranks", "Which rank waits, and is communication overlapped?",
+        "job_name rank device_id is_straggler duration_ns compute_ns communication_ns exposed_ns overlap_ratio idle_ns "
+        "waiting_ns last_count compute_excess_ratio kernel_count", _charts_of_ranks,
+    ),
+    _Part(
+        "captures", "fleet", "Captures", "Which captures were read?",
+        "capture_name workload_name system_name framework status limit kernel_count device_ns copy_ns busy_ns "
+        "duration_ns iteration_count layer_count memory_peak_bytes attributed_ratio process_count finding_count code",
+    ),
+)  # fmt: skip
 
 
 def _says_nothing(values: pd.Series) -> bool:
