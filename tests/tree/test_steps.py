@@ -6,6 +6,7 @@ import pytest
 from builders import ExportBuilder
 
 import xsp_post
+from xsp_post.names.step_texts import kind_of_word
 
 DETAIL = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk{0}sqsq32sqsk{0})"
 
@@ -39,6 +40,12 @@ def test_a_step_that_holds_two_executions_gives_its_sizes_to_neither(tmp_path):
         assert found["token_count"].isna().all()
     else:
         assert found["token_count"].tolist() == [10]
+
+
+@pytest.mark.parametrize("kind", sorted(set(kind_of_word().values())))
+def test_every_kind_of_a_step_text_is_a_kind_of_execution(tmp_path, kind):
+    found = iterations(tmp_path, [(f"xsp/step:{kind} tokens=8", 1000, 3000)], [(1500, 1000)])
+    assert (found["kind"].tolist(), found["token_count"].tolist()) == ([kind], [8])
 
 
 def test_the_gap_before_a_step_ends_where_it_starts(tmp_path):

@@ -19,7 +19,7 @@ _KEPT = frozenset({
     "flop_stage", "dram_stage", "quantity", "unit", "change", "measure", "kind", "refusal", "schema_version",
     "span_kind", "confidence", "attribution", "layer_attribution", "direction", "memory_kind", "metric_name",
     "step", "compute_capability", "severity", "question", "idle_cause", "scope", "sizes", "element_types",
-    "dialect", "owner_kind", "recorded_by", "run_process",
+    "dialect", "owner_kind", "recorded_by", "run_process", "family", "families", "left_out", "size_source", "resource",
 })  # fmt: skip
 _EMPTIED = frozenset({
     "level_rule", "execution_evidence", "layer_evidence", "rule", "option", "example", "message", "statement", "note",
@@ -29,6 +29,8 @@ _OURS = frozenset({
     "", "[self]", "[capture]", "[unattributed]", "[no launch]", "[outside layers]", "[earlier]", "[no range]",
     "memcpy", "memset", "something that was not recorded", "first launch of its kernel: its code was loaded",
 })  # fmt: skip
+# tables whose kind may be a word of the program
+_OF_PROGRAM = ("iterations", "steps", "step_costs", "step_outliers")
 _CALLS = ("cuda", "cuLaunch", "cuStream", "cuEvent", "cuCtx", "cuMem", "cuGraph", "cuModule", "cuLibrary", "cuKernel")
 _WORDS = {"name": "name", "short_name": "name", "layer_type": "type", "source_name": "capture", "domain": "domain"}
 
@@ -55,7 +57,7 @@ def _texts(table: str, column: str, frame: pd.DataFrame, numbers: dict[str, str]
     if column in ("title", "cause", "hint") and table == "findings":
         general = {code: {"title": one.title, "cause": one.cause, "hint": one.cure} for code, one in FINDINGS.items()}
         return frame["code"].astype(object).map({code: texts[column] for code, texts in general.items()})
-    if (column in _KEPT or column == "cause" or table == "part") and (table, column) != ("iterations", "kind"):
+    if (column in _KEPT or column == "cause" or table == "part") and not (column == "kind" and table in _OF_PROGRAM):
         return values
     if column in _EMPTIED:
         return pd.Series("", index=values.index, dtype=object)

@@ -11,6 +11,7 @@ import pandas as pd
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
+from xsp_post.names.step_texts import kind_of_word
 from xsp_post.tree import layering
 
 TRAINING, FORWARD, STEP, PASS = "training step", "forward", "step", "pass"
@@ -18,7 +19,6 @@ TRAINING, FORWARD, STEP, PASS = "training step", "forward", "step", "pass"
 _LEAST_TRAINING = 0.01
 # Executions launch alike where so much of their kernels are the same ones.
 _ALIKE = 0.8
-_SERVING = ("prefill", "decode", "mixed", "verify", "draft", "idle")
 
 
 def training_ratio(tree: Tree) -> np.ndarray:
@@ -52,7 +52,7 @@ def kinds_of(tree: Tree) -> np.ndarray:
     folded = tree.names.folded_names[tree.nodes["folded_id"].to_numpy()[model]].astype(str)
     trains = (training_ratio(tree) >= _LEAST_TRAINING) | np.char.startswith(folded, f"{TRAINING} of ")
     kind[(trains & ~np.isin(phase, ["backward", "optimizer"])) | (phase == "train_step")] = TRAINING
-    serving = np.isin(phase, _SERVING)
+    serving = np.isin(phase, [*kind_of_word().values()])
     kind[serving] = phase[serving]
     return kind
 
