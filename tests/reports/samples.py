@@ -370,4 +370,12 @@ def waiting(capture, *, busy, idle):
     cause = {"capture_id": capture, "device_id": 0, "scope": "execution", "cause": "host_code", "call_name": "",
              "detail": "", "path_id": 1, "owner": "load", "layer_index": -1, "layer_path": "", "idle_ns": idle,
              "piece_count": 1, "longest_ns": idle}  # fmt: skip
-    return {"device_windows": windows, "idle_causes": pd.DataFrame([cause])}
+    whole = busy + idle
+    gains = {"kernels": busy / whole / 2, "host": idle / whole / 2, "together": 0.5}
+    experiment = pd.DataFrame([
+        {"capture_id": capture, "question": "device", "resource": name, "rank": 1, "gain_ratio": gain,
+         "low_gain_ratio": gain * 0.9, "high_gain_ratio": gain * 1.1, "is_limit": False, "is_balanced": False,
+         "elapsed_ns": whole, "coverage_ratio": 1.0, "execution": "forward", "execution_count": 1}
+        for name, gain in gains.items()
+    ])  # fmt: skip
+    return {"device_windows": windows, "idle_causes": pd.DataFrame([cause]), "experiment": experiment}

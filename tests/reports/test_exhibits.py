@@ -355,9 +355,9 @@ def test_what_lies_outside_of_the_layers_is_no_layer(results):
 @pytest.mark.parametrize(
     ("counters", "idle", "word"),
     [
-        (False, 50_000, "GPU-bound; compute or memory is not known"),
+        (False, 50_000, "GPU-bound"),
         (True, 50_000, "compute-bound"),
-        (True, 450_000, "mixed: kernels and the host"),
+        (True, 450_000, "two limits"),
         (True, 2_000_000, "host-bound"),
     ],
 )
@@ -367,7 +367,7 @@ def test_a_gpu_that_often_waits_is_not_plainly_called_the_limit(counters, idle, 
     case = cases.main_case(results)
     capture = int(cases.rows(results, "cases", case)["kernel_capture_id"].iloc[0])
     if counters:
-        a15["bound"] = "compute"
+        a15["bound"], a15["roof_ratio"], a15["counter_coverage_ratio"] = "compute", 0.9, 1.0
     changed = {**results.frames, "a15": a15, **samples.waiting(capture, busy=500_000, idle=idle)}
     said = verdict_module.verdict(Analysis(changed), case)
     assert said.word == word

@@ -1,0 +1,141 @@
+"""Verdict, critical path, first advice and what-if speak of one program: none denies another.
+
+Asked of every shared capture (the mark `sampled`), of the example and of programs of the simulator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from generators.simulator import Machine, draw_program
+from recorded import analyzed
+
+from xsp_post.base.errors import XspPostError
+from xsp_post.model.options import Options
+from xsp_post.model.results import Results
+from xsp_post.pipeline import analyze
+from xsp_post.replay.experiment import DEVICE, LATENCY
+from xsp_post.replay.what_if import what_if
+from xsp_post.tables.analyses.advice import Advice, advise
+from xsp_post.tables.analyses.limits import Limit, answers, find_limit
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT.parent / "shared/captures"
+CAPTURES = [ROOT / "examples/resnet50_generated.sqlite", *sorted(FOLDER.glob("nsys/*.sqlite")),
+            *sorted(FOLDER.glob("kineto/*.json.gz"))]  # fmt: skip
+SEEDS = range(20)
+# What a critical path's kinds of time are in the experiment.
+RESOURCES = {
+    "kernel": "kernels", "graph": "kernels", "memset": "kernels", "memcpy": "copies", "communication": "communication",
+    "host": "host", "launch call": "launches", "launch latency": "launches", "gap between operations": "launches",
+    "synchronisation": "synchronisation",
+}  # fmt: skip
+# Time of the host in several ways: a remedy for one of them often spares the others.
+HOSTS = ("host", "launches", "loading", "synchronisation")
+CHANGES = {"kernels": "kernel:.=0.5x", "host": "host=0.5x", "copies": "copy=0.5x", "launches": "launch=0.5x",
+           "loading": "launch=0.5x", "communication": "comm=0.5x"}  # fmt: skip
+
+
+def contradictions(results: Results) -> list[str]:
+    """What two of the answers say differently; [] where they agree."""
+    limit = find_limit(results)
+    found = _of_limit(limit)
+    if limit.kind == "unknown":
+        said = [one.code for one in advise(results, limit) if one.is_limit]
+        return found + [f"nothing limits, and {code} spares what limits" for code in said]
+    return found + _of_path(results, limit) + _of_advice(advise(results, limit), limit) + _of_what_if(results, limit)
+
+
+def _of_limit(limit: Limit) -> list[str]:
+    gains = {one.resources[0]: one for one in limit.gains}
+    found = [
+        f"{name} saves {one.gain_ratio:.1%}, more than half" for name, one in gains.items() if one.gain_ratio > 0.5
+    ]
+    if limit.kind != "balanced":
+        found += [f"{name} limits within its error" for name in limit.limits if not gains[name].is_shown]
+    return found + [f"{limit.kind} without a limit"] * (limit.kind != "unknown" and not limit.limits)
+
+
+def _named(results: Results, limit: Limit) -> set[str]:
+    """What limits in either question."""
+    rows = pd.concat([answers(results, limit, question) for question in (DEVICE, LATENCY)])
+    return {*limit.limits, *rows.loc[rows["is_limit"].astype(bool), "resource"].astype(str)}
+
+
+def _of_path(results: Results, limit: Limit) -> list[str]:
+    """The largest part of the critical path is something that limits."""
+    path = results.frame("critical_path")
+    path = path[path["capture_id"].isin(limit.captures)]
+    if path.empty:
+        return []
+    shares = path["duration_ns"].groupby(path["kind"].astype(str).map(RESOURCES)).sum() / path["duration_ns"].sum()
+    first, named = str(shares.idxmax()), _named(results, limit)
+    alike = {first} if first != "launches" else {"launches", "loading"}
+    return [] if alike & named else [f"critical path: {shares.max():.0%} {first}; verdict: {sorted(named)}"]
+
+
+def _of_advice(advice: list[Advice], limit: Limit) -> list[str]:
+    """What spares the limit comes first; nothing promises more than its resource has, twice what half of it saves, but
+    for remedies that remove an order of things."""
+    mine = [one for one in advice if one.bound_of == "the time"]
+    found = []
+    if any(one.is_limit for one in mine) and not mine[0].is_limit:
+        found.append(f"first advice {mine[0].code} spares {mine[0].resource}, not {limit.limits}")
+    for one in mine[:1]:
+        like = HOSTS if one.resource in HOSTS else (one.resource,)
+        most = sum(2 * (gain.gain_ratio + gain.margin_ratio) for gain in limit.gains if gain.resources[0] in like)
+        is_order = any(word in one.change for word in ("overlap", "none", "graph"))
+        if one.resource and one.is_bound and not is_order and limit.kind != "balanced" and one.bound_ratio > most:
+            found.append(f"{one.code} promises {one.bound_ratio:.1%}, all of {one.resource} saves {most:.1%}")
+    return found
+
+
+def _of_what_if(results: Results, limit: Limit) -> list[str]:
+    """What half of the first limit's time saves by `what-if`."""
+    if limit.limits[0] not in CHANGES or limit.kind == "balanced" or len(limit.captures) != 1:
+        return []
+    try:
+        said = what_if(results, [CHANGES[limit.limits[0]]], limit.captures[0])
+    except XspPostError:
+        return []
+    first = next(one for one in limit.gains if one.resources == limit.limits[:1])
+    amounts = [one for one in (said.latency, said.device_span, said.period) if one is not None]
+    saved = max(one.measured_ns - one.predicted_ns for one in amounts) * said.execution_count / limit.replayed_ns
+    least = (first.gain_ratio - first.margin_ratio) / 2
+    has_graphs = bool(limit.window["graph_busy_ns"])  # opaque: no kernel that a pattern could name
+    return [] if saved >= least or has_graphs else [f"{first.resources[0]}: what-if {saved:.1%}, verdict {first}"]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.name)
+def test_a_capture(path):
+    assert contradictions(analyzed(path)) == []
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_generated_program(seed, tmp_path):
+    written = Machine(draw_program(seed)).run().write(tmp_path / "program.sqlite")
+    assert contradictions(analyze([written], Options(model_range="^step"))) == []
+
+
+def test_a_contradiction_is_found():
+    """Each of them, by hand."""
+    path = CAPTURES[0]
+    results = analyzed(path)
+    limit = find_limit(results)
+    advice = Advice("x", "", "", "", 900, 0.9, resource="copies")
+    assert "x promises 90.0%, all of copies saves 4." in _of_advice([advice], _as(limit, ("kernels",)))[0]
+    first = Advice("y", "", "", "", 1, 0.0, resource="kernels", is_limit=True)
+    assert "first advice x" in _of_advice([advice, first], limit)[0]
+    assert "within its error" in _of_limit(_as(limit, ("kernels",)))[0]
+    assert "what-if" in _of_what_if(results, _as(limit, ("kernels",), 0.4))[0]
+
+
+def _as(limit: Limit, limits: tuple[str, ...], gain: float | None = None) -> Limit:
+    """The same limit with another answer."""
+    gains = [one if gain is None or one.resources != limits else replace(one, gain_ratio=gain) for one in limit.gains]
+    return replace(limit, kind="kernel", limits=limits, gains=tuple(gains))
