@@ -130,7 +130,7 @@ def test_prefill_and_decode_are_kinds(tmp_path):
     assert tree.iterations["kind"].tolist() == ["prefill", "decode", "decode", "decode"]
     assert tree.iterations["phase"].tolist() == ["prefill", "decode", "decode", "decode"]
     assert tree.iterations["batch_size"].tolist() == [2] * 4
-    assert tree.iterations["token_count"].tolist() == [64, -1, -1, -1]
+    assert tree.iterations["token_count"].tolist() == [64, 2, 2, 2]
     assert not tree.iterations["is_warmup"].any()
 
 

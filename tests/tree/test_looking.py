@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from generators.families.training import plain_loop
 from generators.programs import FAMILIES, draw
 from structure_score import score
 
@@ -35,3 +36,12 @@ def test_gradients_are_layers_wherever_their_ranges_lie(number):
     programs = [draw(seed) for seed in (14, 45, 76, 107)]
     answer = score(build_tree(programs[number].trace), programs[number].truth).layers
     assert answer.verdict == "right"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_plain_loop_under_a_profiler_steps_with_its_optimizer(seed):
+    """No marker of a step, no module: a step ends with `Optimizer.step`, gradients belong to it."""
+    program = plain_loop(seed)
+    tree = build_tree(program.trace)
+    assert score(tree, program.truth).executions.verdict == "right"
+    assert set(tree.iterations["kind"]) == {"training step"}

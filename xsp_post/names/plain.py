@@ -44,7 +44,7 @@ _PHASE_WORDS = (
     r"(?:[ _\-]?(?:pass|step|phase|only))?(?:\(\))?[ _#:=\-]*$"
 )
 _PHASES = (  # first match wins
-    ("optimizer", r"(?i)optimi[sz]er|(?:^|[^a-z])optim(?:[^a-z]|$)|(?:^|[^a-z])opt[ _.]step|zero_grad"),
+    ("optimizer", r"(?i)optimi[sz]er|(?:^|[^a-z])optim(?:[^a-z]|$)|(?:^|[^a-z])opt(?:[ _.]step|$)|zero_grad"),
     ("train_step", r"(?i)train(?:ing)?[ _\-]?step|forward[ _\-]?(?:and[ _\-]?)?backward"),
     ("backward", r"(?i)backward|backprop|(?:^|[^a-z])bwd(?:[^a-z]|$)"),
     ("prefill", r"(?i)prefill"),

@@ -31,7 +31,7 @@ from xsp_post.tree.candidates import (
 from xsp_post.tree.cycles import FEWEST_TURNS, Cycle, find_cycle
 from xsp_post.tree.execution_work import Times
 from xsp_post.tree.ranges import Ranges
-from xsp_post.tree.training_turns import training_turns
+from xsp_post.tree.training_turns import training_turns, turns_until
 
 # An inner marker stands for the one around it from this share of its device time.
 HOLDS = 0.9
@@ -70,8 +70,10 @@ def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Ex
     steps = finder.training_steps(roots)
     cycle = finder.cycle() if steps is None or wanted else None
     chosen = _prefer(finder, markers, steps or roots, counted, cycle)
-    if (chosen is markers or wanted) and steps is None:
-        steps = finder.training_steps(finder.forward_passes(markers))
+    is_open = steps is None or roots is None
+    passes = finder.forward_passes(markers) if is_open and (chosen is markers or wanted) else None
+    if passes is not None:
+        steps = finder.training_steps(passes) or steps
         chosen = steps or chosen
     found = [c for c in (markers, steps, roots, counted, cycle) if c is not None]
     if wanted:
@@ -300,12 +302,15 @@ class _Finder:
         return self.candidate(ROOTS, chosen)
 
     def training_steps(self, roots: Candidate | None) -> Candidate | None:
-        """Calls of the whole model that training work follows outside of them: a step is all up to the next."""
-        if roots is None or not self.training.any():
+        """Calls of the whole model that training work follows outside of them: a step is all up to the next. Without
+        any such call, all up to the optimiser's step."""
+        if not self.training.any():
             return None
         ranges, times = self.ranges, self.times
         is_zero = found_in(ranges.folded_texts, "(?i)zero")[ranges.folded_id]
         is_optimizer = found_in(ranges.folded_texts, "(?i)^opt")[ranges.folded_id] & times.is_training & ~is_zero
+        if roots is None:
+            return self._until_the_optimizer(is_optimizer & ~ranges.inside(is_optimizer))
         is_root = np.zeros(len(ranges.parent), bool)
         is_root[roots.spans] = True
         trains = times.is_training & ~ranges.inside(is_root)
@@ -317,9 +322,26 @@ class _Finder:
             return None
         turn, alone = found
         spans = np.flatnonzero(turn >= 0)
-        name = f"{kinds.TRAINING} of {roots.names[0][0]}"
+        steps = self._steps(turn, spans, f"{kinds.TRAINING} of {roots.names[0][0]}")
+        steps.alone = alone
+        return steps
+
+    def _until_the_optimizer(self, is_optimizer: np.ndarray) -> Candidate | None:
+        ranges, times = self.ranges, self.times
+        if not is_optimizer.any():
+            return None
+        turn = turns_until(
+            np.flatnonzero(is_optimizer), ranges.parent, times.thread_index, times.process_index, times.start_ns,
+            ranges.folded_id, times.is_training, ~self.library & ~ranges.has_role("mark"),
+        )  # fmt: skip
+        if turn is None:
+            return None
+        spans = np.flatnonzero(turn >= 0)
+        return self._steps(turn, spans, kinds.TRAINING)
+
+    def _steps(self, turn: np.ndarray, spans: np.ndarray, name: str) -> Candidate:
         steps = self._weighed(TRAINING, spans, self.device_ns(spans), [(name, int(turn.max()) + 1)])
-        steps.turn, steps.alone = turn[spans], alone
+        steps.turn = turn[spans]
         return steps
 
     def forward_passes(self, markers: Candidate | None) -> Candidate | None:

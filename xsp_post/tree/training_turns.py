@@ -3,7 +3,8 @@
 A call of the whole model that backward or optimiser work follows is the forward part of a training step. The step
 reaches from there to the next call. Where optimiser steps are recorded they end the steps, so that several calls
 before one of them (gradient accumulation) are one step. Where the number of calls before a backward pass differs,
-those without one are evaluation: executions of their own.
+those without one are evaluation: executions of their own. Without any call of a whole model the optimiser's steps
+alone say where a step ends (`turns_until`).
 """
 
 from __future__ import annotations
@@ -58,3 +59,36 @@ def training_turns(
     if (homes.groupby("turn")["parent"].nunique() > 1).any():
         return None  # a step lies in one range, or in none
     return turn, calls[~followed]
+
+
+def turns_until(
+    ends: np.ndarray, parent: np.ndarray, thread: np.ndarray, process: np.ndarray, start_ns: np.ndarray,
+    name: np.ndarray, trains: np.ndarray, eligible: np.ndarray,
+) -> np.ndarray | None:  # fmt: skip
+    """Number of the step each span belongs to (−1 none), where a step is all up to the end of an optimiser's step.
+
+    ``ends``: the optimiser's steps; ``name``: equal numbers for equal texts; others as for `training_turns`. None where
+    they are no siblings on one thread of each process, or nothing else is in each of the steps.
+    """
+    turn = np.full(len(parent), -1, np.int64)
+    count = 0
+    for one in np.unique(process[ends]).tolist():
+        mine = ends[process[ends] == one]
+        mine = mine[np.argsort(start_ns[mine], kind="stable")]
+        home = mine[0]
+        if len(mine) < 2 or (thread[mine] != thread[home]).any() or (parent[mine] != parent[home]).any():
+            return None
+        sibling = (thread == thread[home]) & (parent == parent[home])
+        member = eligible & (process == one) & (sibling | (trains & (thread != thread[home]) & (parent < 0)))
+        # several of them one after another (groups of weights) end one step
+        others = np.searchsorted(np.sort(start_ns[member & ~trains]), start_ns[mine])
+        last = mine[np.r_[others[1:] > others[:-1], True]]
+        number = np.searchsorted(start_ns[last], start_ns)
+        inside = member & (number < len(last))
+        again = np.unique(name[inside & (number > 0)])
+        inside &= (number > 0) | np.isin(name, again)  # what comes before the first step does not come again
+        if len(np.unique(number[inside & ~trains])) < len(last) or len(last) < 2:
+            return None
+        turn[inside] = count + number[inside]
+        count += len(last)
+    return turn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 
 from generators import ranges
 from generators.draft import Draft, Program
@@ -151,6 +152,17 @@ def ranks(seed: int) -> Program:
                     draft.recorder.kernel("ncclDevKernel_Broadcast_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 50_000)
             draft.recorder.synchronize()
         train(draft, turns, process=rank, reduce=STACKS["eager"]["all_reduce"][0])
+    return draft.done()
+
+
+def plain_loop(seed: int) -> Program:
+    """A plain loop under a profiler: operators, gradients and `Optimizer.step`, and no marker of a step or model."""
+    draft = Draft(seed, "plain loop", ("kineto_operators",), blocks=(2, 4), nets=("gpt", "bert", "resnet"),
+                  stacks=("ampere", "hopper"))  # fmt: skip
+    dialect = ranges.DIALECTS["kineto_operators"]
+    phases = {what: text for what, text in dialect.phases.items() if text.startswith("Optimizer")}
+    draft.replace_texts(replace(dialect, step="", phases=phases))
+    train(draft, draft.turns(3, 6, passes=2.5))
     return draft.done()
 
 
