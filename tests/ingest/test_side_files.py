@@ -129,6 +129,25 @@ def test_a_log_without_compiled_graphs_is_said(tmp_path, trace):
     assert "INDUCTOR_PROVENANCE" in joined(trace, path)[1][0]
 
 
+@pytest.mark.parametrize("mappings", ["5", "[]", '{"cppCodeToPost": {"a:1": 5, "b:2": [1]}, "postToPre": 3}'])
+@pytest.mark.parametrize("stacks", ["{}", '{"a:1": 7, "b:2": [{"x": 1}, null]}', "not json", "[" * 5000])
+def test_a_log_with_values_of_other_types_ends_in_no_traceback(tmp_path, trace, mappings, stacks):
+    path = tmp_path / "dedicated_log_torch_trace_1.log"
+    head = 'V0101 00:00:00.000000 1 torch/x.py:1] {"artifact": {"name": "inductor_provenance_tracking_'
+    path.write_text(f'{head}node_mappings"}}}}\n\t{mappings}\n{head}kernel_stack_traces"}}}}\n\t{stacks}\n')
+    after, refused = joined(trace, path)
+    assert len(refused) == 1 or set(after.compiled_calls["module"]) == {""}
+
+
+def test_kernel_information_gives_source_lines(tmp_path, trace):
+    path = tmp_path / "kernel_information.json"
+    stack = '  File "/home/someone/net.py", line 4, in forward\n    x\n'
+    path.write_text(json.dumps({"triton_poi_fused_add_0:1": {"stack_traces": [stack], "pre_grad_nodes": ["add"]}}))
+    after, refused = joined(trace, path)
+    assert not refused
+    assert after.compiled_calls[["symbol", "source"]].to_numpy().tolist() == [["triton_poi_fused_add_0", "net.py:4"]]
+
+
 def test_annotations_are_regions_below_their_phase():
     assert said_text([{"name": "decoder"}, {"str": "attention"}]) == "decoder\nattention"
     assert said_text([{"name": "mlp", "autograd_phase": "backward", "stream": 3}]) == "backward\nmlp"

@@ -14,8 +14,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from builders import ExportBuilder
 from generators.graph_traces import Recording
 
+from xsp_post.ingest.side_files.inductor import read_log
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
 
@@ -85,6 +87,23 @@ def test_backward_code_belongs_to_the_blocks_in_reverse_order():
     assert products[:4] == ["head", "head", "layers.2.mlp.down", "layers.2.mlp.down"]
 
 
+def test_fused_kernels_of_a_replay_are_told_apart_by_their_order(tmp_path):
+    """A compiled graph in a CUDA graph: no region around its kernels, and the products have names of a library."""
+    (log,) = (COMPILED / "blocks_torch_trace").iterdir()
+    (calls,) = read_log(log)
+    made = Recording()
+    for step in range(2):
+        since = made.at
+        made.replay([call.symbol if call.symbol.startswith("cpp_fused") else "library_gemm" for call in calls])
+        made.at = made.device_at
+        made.around("user_annotation", f"step {step}", since)
+    run = made.write(tmp_path / "run.pt.trace.json.gz")
+    rows = owners(analyze([run], Options(provenance=log)))
+    found_in = [(modules(path) or [""])[-1] for name, path, _ in rows if name.startswith("cpp_fused")]
+    assert found_in == [call.module for call in calls if call.symbol.startswith("cpp_fused")] * 2
+    assert {way for name, _, way in rows if name == "library_gemm"} == {"nesting"}
+
+
 def test_a_log_of_another_program_is_refused(tmp_path):
     trace = shutil.copy(COMPILED / "blocks.pt.trace.json.gz", tmp_path)
     analysis = analyze([Path(trace)], Options(provenance=COMPILED / "blocks_train_torch_trace"))
@@ -148,6 +167,20 @@ def test_annotations_of_a_pickle_meet_the_nodes(tmp_path, keys):
     analysis = analyze([trace], Options(provenance=tmp_path / "marks.pkl"))
     check(analysis)
     assert found(analysis, "side-file-joined") == "marks.pkl: 12 of 12 in graphs"
+
+
+def test_annotations_meet_the_node_numbers_of_nsys(tmp_path):
+    builder = ExportBuilder(schema="3.25.0").process(100).range("step", 0, 5_000)
+    builder.api("cudaGraphLaunch_v10000", 10, 20)
+    for node in range(6):
+        run = (100 + 100 * node, 190 + 100 * node)
+        ids = {"correlation": builder.last_correlation, "graph_node": (GRAPH << 32) | node + 1}
+        builder.kernel(f"kernel_{node}", run=run, **ids)
+    (tmp_path / "marks.pkl").write_bytes(pickle.dumps(annotations()))
+    analysis = analyze([builder.write(tmp_path / "a.sqlite")], Options(provenance=tmp_path / "marks.pkl"))
+    rows = owners(analysis)
+    assert [modules(path) for _, path, _ in rows] == [["step", text(k)[:8], text(k)] for k in range(6)]
+    assert {way for _, _, way in rows} == {"annotation"}
 
 
 def test_a_backward_phase_and_nested_scopes_stand_around(tmp_path):

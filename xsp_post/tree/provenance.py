@@ -116,16 +116,15 @@ def _levels(
 
 def _compiled(draft: Draft) -> Draft:
     calls = draft.trace.compiled_calls
-    items = _items(draft)
+    item, region = _items(draft)
+    items = _named(draft, item, region)
     items = items[items["symbol"].isin(calls["symbol"])]
     items = items.sort_values(["region", "start_ns"], kind="stable", ignore_index=True)
     found = _met(calls, items)
     count, names = int((found >= 0).sum()), ", ".join(sorted(set(calls["file_name"])))
     if not count:
         return draft.said("", [finding("provenance-unmatched", count=len(calls), example=names)])
-    of_item = pd.Series(found, index=items["item"])
-    item = _item_of(draft)
-    row_of = of_item.reindex(item).fillna(-1).to_numpy(np.int64)
+    row_of = pd.Series(found, index=items["item"]).reindex(item).fillna(-1).to_numpy(np.int64)
     draft = _with_sources(draft, row_of)
     module = np.append(calls["module"].to_numpy(object), "")[row_of]
     rows = np.flatnonzero((row_of >= 0) & (module != ""))
@@ -139,16 +138,8 @@ def _compiled(draft: Draft) -> Draft:
     ranges, leaf = _ranges([_path([one]) for one in paths.tolist()], share)
     unit = np.where(item[rows] < len(draft.nodes), item[rows], -1)
     home = np.where(unit >= 0, draft.column("parent_id")[unit], draft.node[rows])
-    passes = np.where(unit >= 0, 0, draft.activities["launch_id"].to_numpy()[rows]) * is_replayed(draft, rows)
-    return _placed(
-        draft, rows, leaf[of_path], passes, ranges, NodeKind.PROVENANCE, Attribution.PROVENANCE, home=home, unit=unit
-    )
-
-
-def is_replayed(draft: Draft, rows: np.ndarray) -> np.ndarray:
-    """Which activities ran in a graph's replay; bool per entry of ``rows``."""
-    launch = draft.activities["launch_id"].to_numpy()[rows]
-    return (launch >= 0) & (replays_of(draft.trace, np.maximum(launch, 0)) if len(draft.trace.launches) else False)
+    what = (NodeKind.PROVENANCE, Attribution.PROVENANCE)
+    return _placed(draft, rows, leaf[of_path], region[rows], ranges, *what, home=home, unit=unit)
 
 
 def _regions(draft: Draft) -> np.ndarray:
@@ -161,33 +152,32 @@ def _regions(draft: Draft) -> np.ndarray:
     return forest_of(draft.column("parent_id")).nearest(mask)
 
 
-def _item_of(draft: Draft) -> np.ndarray:
-    """What each activity is called in: the range directly below its compiled region, else itself (its row behind the
-    nodes), −1 outside regions and replays; int64."""
-    region, parent = _regions(draft), draft.column("parent_id")
-    below = (region >= 0) & (parent >= 0) & (region == parent)
-    unit = forest_of(parent).outermost_around(below)[draft.node]
-    rows = np.arange(len(draft.activities))
+def _items(draft: Draft) -> tuple[np.ndarray, np.ndarray]:
+    """What each activity is called in, and the region or replay of that call: the range directly below its compiled
+    region, else itself (its row behind the nodes), −1 outside both; a replay is its launch behind the nodes. int64."""
+    of_node, parent, count = _regions(draft), draft.column("parent_id"), len(draft.nodes)
+    below = (of_node >= 0) & (parent >= 0) & (of_node == parent)
+    unit = np.where(of_node >= 0, forest_of(parent).outermost_around(below), -1)[draft.node]
+    launch = draft.activities["launch_id"].to_numpy()
+    region = np.where(replays_of(draft.trace, launch), count + launch, of_node[draft.node])
     is_kernel = draft.activities["kind"].to_numpy() == int(ActivityKind.KERNEL)
-    bare = is_kernel & ((region[draft.node] >= 0) | is_replayed(draft, rows))
-    return np.where((unit >= 0) & (region[draft.node] >= 0), unit, np.where(bare, len(parent) + rows, -1))
+    bare = np.where(is_kernel & (region >= 0), count + np.arange(len(launch)), -1)
+    is_unit = (unit >= 0) & (region < count)
+    return np.where(is_unit, unit, bare), region
 
 
-def _items(draft: Draft) -> pd.DataFrame:
-    """One row per call in a compiled region (item, as `_item_of` numbers it; region; start_ns; symbol)."""
-    item = np.unique(_item_of(draft))
-    item, count = item[item >= 0], len(draft.nodes)
-    unit, row = item[item < count], item[item >= count] - count
-    launch = draft.activities["launch_id"].to_numpy()[row]
-    region = np.where(is_replayed(draft, row), count + launch, _regions(draft)[draft.node[row]])
-    names = np.concatenate([draft.column("name_id")[unit], draft.activities["name_id"].to_numpy()[row]])
-    start = np.concatenate([draft.column("start_ns")[unit], draft.activities["start_ns"].to_numpy()[row]])
-    codes, used = pd.factorize(names)
+def _named(draft: Draft, item: np.ndarray, region: np.ndarray) -> pd.DataFrame:
+    """One row per call: item and region (as `_items` numbers them), start_ns, symbol."""
+    first = np.flatnonzero((item >= 0) & ~pd.Series(item).duplicated().to_numpy())
+    is_unit = item[first] < len(draft.nodes)
+    unit = np.where(is_unit, item[first], 0)
+    columns = {
+        name: np.where(is_unit, draft.column(name)[unit], draft.activities[name].to_numpy()[first])
+        for name in ("name_id", "start_ns")
+    }
+    codes, used = pd.factorize(columns.pop("name_id"))
     symbols = np.array([symbol_of(str(draft.strings[one])) for one in used.tolist()], object)
-    return pd.DataFrame({
-        "item": item, "region": np.concatenate([draft.column("parent_id")[unit], region]), "start_ns": start,
-        "symbol": symbols[codes],
-    })  # fmt: skip
+    return pd.DataFrame({"item": item[first], "region": region[first], "symbol": symbols[codes], **columns})
 
 
 def _met(calls: pd.DataFrame, items: pd.DataFrame) -> np.ndarray:

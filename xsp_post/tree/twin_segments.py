@@ -48,8 +48,8 @@ def _calls(strings: Strings, name: np.ndarray, word: str) -> np.ndarray:
 
 
 def replays_of(trace: Trace, launch_id: np.ndarray) -> np.ndarray:
-    """Which launches start a graph; bool per entry of ``launch_id`` (each at least 0)."""
-    return _calls(trace.strings, trace.launches["name_id"].to_numpy(), "GraphLaunch")[launch_id]
+    """Which launches start a graph; bool per entry of ``launch_id`` (−1: no launch)."""
+    return np.append(_calls(trace.strings, trace.launches["name_id"].to_numpy(), "GraphLaunch"), False)[launch_id]
 
 
 def sizes_around(nodes: pd.DataFrame, strings: Strings, *, of_capture: bool) -> np.ndarray:

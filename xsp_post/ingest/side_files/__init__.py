@@ -8,7 +8,9 @@ program is refused by a finding, and nothing of it is used.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -67,19 +69,19 @@ def _beside(source: Path) -> list[Path]:
     """Side files that are named after the capture (``run.annotations.pkl``, ``run_torch_trace/`` beside
     ``run.pt.trace.json.gz``), and those of its rank where torch itself puts them."""
     stem = source.name.split(".")[0]
-    if not stem:
-        return []
-    named = glob_text(stem)
-    wanted = [file for pattern in _NAMES for file in source.parent.glob(f"{named}.{pattern}") if file != source]
+    try:
+        near = sorted(name for name in os.listdir(source.parent) if stem and name.startswith(stem))
+    except OSError:
+        near = []
+    tails = {name: name.removeprefix(stem) for name in near}
+    wanted = [source.parent / name for name, tail in tails.items() if any(fnmatch(tail, f".{one}") for one in _NAMES)]
+    folders = [source.parent / name for name, tail in tails.items() if tail[1:] == "torch_trace"]
     if stem.isdigit():
         wanted += sorted(source.parent.parent.glob(f"kernel_annotations_rank{int(stem)}_*.pkl"))[:1]
-    folders = sorted(one for one in source.parent.glob(f"{named}[._-]torch_trace") if one.is_dir())
-    return [*sorted(wanted), *(file for one in folders for file in _files(one) if file != one)]
-
-
-def glob_text(text: str) -> str:
-    """A pattern that matches the text alone."""
-    return "".join(f"[{one}]" if one in "*?[" else one for one in text)
+    return [
+        *(one for one in wanted if one != source),
+        *(file for one in folders for file in _files(one) if file != one),
+    ]
 
 
 def _joined(trace: Trace, path: Path, rank: int) -> Trace:

@@ -211,15 +211,15 @@ def _shared(one: str, other: str) -> str:
 
 def _calls(entry: _Entry, stacks: dict[str, Any]) -> list[Call]:
     """The calls of one compiled graph, in the order of their numbers (``name:3``)."""
-    nodes = {key: [str(one) for one in value] for key, value in _dict(entry.mappings, "cppCodeToPost").items()}
-    origin = _dict(entry.mappings, "postToPre")
+    nodes = {key: [str(one) for one in value] for key, value in _lists(entry.mappings.get("cppCodeToPost")).items()}
+    origin, stacks = _lists(entry.mappings.get("postToPre")), _lists(stacks)
     source_nodes = dict(_source_nodes(entry.code))
     keys = sorted({*stacks, *nodes}, key=lambda key: _number(key))
     calls = []
     for key in keys:
-        traces = [_FRAME.findall(str(one)) for one in stacks.get(key) or []]
+        traces = [_FRAME.findall(str(one)) for one in stacks.get(key, [])]
         at = [place_text(*frames[-1]) for frames in traces if frames]
-        before = [entry.operations.get(str(one)) for node in nodes.get(key, []) for one in origin.get(node) or []]
+        before = [entry.operations.get(str(one)) for node in nodes.get(key, []) for one in origin.get(node, [])]
         known = [one for one in before if one is not None]
         if not nodes and not known:  # weights alone: other names may be those of another graph
             named = (entry.operations.get(one) for one in source_nodes.get(key, []))
@@ -232,8 +232,7 @@ def _calls(entry: _Entry, stacks: dict[str, Any]) -> list[Call]:
     return calls
 
 
-def _dict(values: dict[str, Any], key: str) -> dict[str, Any]:
-    found = values.get(key)
+def _lists(found: Any) -> dict[str, list[Any]]:
     return {name: one for name, one in found.items() if isinstance(one, list)} if isinstance(found, dict) else {}
 
 
