@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 from generators import serving as engine
 from generators.serving import serving
+from helpers import frame_of
 
 import xsp_post
+from xsp_post.model.results import Analysis
+from xsp_post.names.families import FAMILIES
+from xsp_post.tables.analyses.steps import kinds_of_steps
 
 # What each kind tells apart: of decodes every pair is a key.
 TRUE = {
@@ -45,6 +49,8 @@ def test_coefficients_are_found_within_two_percent(tmp_path, seed, dialect):
             expected = 500_000 + requests * (4000 + 5.4 * 8192)
             assert whole["at_8k_ns"] == pytest.approx(expected, rel=0.02) and not whole["is_extrapolated_8k"]
             assert whole["is_extrapolated_32k"]
+            parts = costs[(costs["kind"] == kind) & (costs["family"] != "step")]["at_8k_ns"].sum()
+            assert parts == pytest.approx(expected - 200_000, rel=0.02)  # what is the host's is of no family
         gemm = row(costs, kind, family="gemm")
         assert gemm[["fixed_ns", "per_token_ns"]].tolist() == pytest.approx([300_000, 4000.0], rel=0.02)
     assert costs[(costs["kind"] == "decode")]["per_pair_ns"].isna().all()
@@ -67,6 +73,26 @@ def test_steps_of_a_kind_in_one_row(tmp_path):
         assert found["throughput_tokens_per_s"] == pytest.approx(rate)
         assert found["time_per_token_ns"] == pytest.approx(1e9 / rate)
         assert found["families"].split(" ")[0] in ("attention", "gemm")
+
+
+def test_kernels_count_for_the_step_of_their_own_capture_and_overlap_for_none():
+    iterations = [
+        {"capture_id": capture, "process_id": 7, "kind": "decode", "iteration_index": k, "start_ns": 100 * k,
+         "latency_ns": 150 - 50 * capture}
+        for capture in (0, 1) for k in range(3)
+    ]  # fmt: skip
+    kernels = [
+        {"capture_id": capture, "iteration_index": k, "name": name, "duration_ns": 10 * capture + k + 1}
+        for capture in (0, 1) for k in (-1, 0, 2) for name in ("sgemm", "sgemm", "flash_fwd_kernel")
+    ]  # fmt: skip
+    frames = {"iterations": frame_of("iterations", iterations), "kernels": frame_of("kernels", kernels)}
+    frames["captures"] = frame_of("captures", [{"capture_id": 0}, {"capture_id": 1}])
+    first, second = kinds_of_steps(Analysis(frames))
+    gemm, attention = FAMILIES.index("gemm"), FAMILIES.index("attention")
+    assert first.family_ns[:, [gemm, attention]].tolist() == [[2, 1], [0, 0], [6, 3]]
+    assert second.family_ns[:, [gemm, attention]].tolist() == [[22, 11], [0, 0], [26, 13]]
+    # each step of the first capture begins 50 ns before the one before it ends
+    assert first.step_ns.tolist() == [150, 100, 100] and second.step_ns.tolist() == [100, 100, 100]
 
 
 def test_the_tree_names_each_kind(tmp_path):

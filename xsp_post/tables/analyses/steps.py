@@ -12,13 +12,13 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cost_model import CostModel, fit_cost
+from xsp_post.arrays.cost_model import NO_EFFECT, CostModel, fit_cost
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results, core_frame, empty_table
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import FAMILIES, families
 from xsp_post.names.step_texts import DECODE, VERIFY
-from xsp_post.tables.analyses.frames import shaped, text_codes
+from xsp_post.tables.analyses.frames import lookup, shaped, text_codes
 
 WHOLE = "step"  # what stands for the family of the whole step
 # Size of a step → column of its term in step_costs.
@@ -107,9 +107,11 @@ def _family_times(results: Results, frame: pd.DataFrame) -> np.ndarray:
     times = np.zeros((len(frame), len(FAMILIES)))
     codes, texts = text_codes(kernels["name"])
     family = np.array([FAMILIES.index(one) for one in families(texts)] or [0], np.int64)[codes]
-    known = frame.set_index(["capture_id", "iteration_index"]).index
-    asked = pd.MultiIndex.from_arrays([kernels["capture_id"], kernels["iteration_index"].fillna(-1).astype(np.int64)])
-    row = known.get_indexer(asked)
+    iteration = kernels["iteration_index"].fillna(-1).to_numpy(np.int64)
+    width = int(max(frame["iteration_index"].max(), iteration.max(initial=0))) + 2
+    key = [one["capture_id"].to_numpy(np.int64) * width for one in (frame, kernels)]
+    row = lookup(key[0] + frame["iteration_index"].to_numpy(np.int64), np.arange(len(frame)), key[1] + iteration)
+    row[iteration < 0] = -1
     inside = row >= 0
     cell = row[inside] * len(FAMILIES) + family[inside]
     weights = kernels["duration_ns"].to_numpy(float)[inside]
@@ -148,7 +150,7 @@ def _summary(kind: Kind, drift: float, is_drifting: bool) -> dict[str, object]:
     known = tokens > 0
     count, time = int(tokens[known].sum()), float(kind.step_ns[known].sum())
     family = kind.family_ns.sum(axis=0)
-    largest = [k for k in np.argsort(-family, kind="stable")[:4] if family[k] > 0]
+    largest = [k for k in np.argsort(-family, kind="stable")[:3] if family[k] > 0]
     busy = rows["busy_ns"].to_numpy(float)
     return {
         **kind.labels,
@@ -165,7 +167,7 @@ def _summary(kind: Kind, drift: float, is_drifting: bool) -> dict[str, object]:
         "busy_ratio": float(np.nansum(busy) / kind.step_ns.sum()) if np.isfinite(busy).any() else np.nan,
         "throughput_tokens_per_s": count / time * 1e9 if count else np.nan,
         "time_per_token_ns": time / count if count else np.nan,
-        "families": ", ".join(f"{FAMILIES[k]} {format_ratio_percent(family[k] / family.sum())}" for k in largest),
+        "families": ", ".join(f"{FAMILIES[k]} {format_ratio_percent(family[k] / family.sum(), 0)}" for k in largest),
         "drift_ratio": drift,
         "is_drifting": is_drifting,
         "error_ratio": kind.model.error_ratio if kind.has_sizes else np.nan,
@@ -211,7 +213,7 @@ def _at_contexts(kind: Kind, model: CostModel) -> dict[str, object]:
     found: dict[str, object] = {}
     for label, context in (("8k", 8192), ("32k", 32768)):
         sizes = {"token_count": tokens, "key_count": requests * context, "query_key_count": tokens * context}
-        is_told = kind.labels["kind"] in (DECODE, VERIFY) and not model.terms.keys().isdisjoint(SIZES[1:])
+        is_told = model.missing.get("key_count", NO_EFFECT) == NO_EFFECT and kind.labels["kind"] in (DECODE, VERIFY)
         time = model.predicted({name: np.array([value]) for name, value in sizes.items()})[0] if is_told else np.nan
         found |= {f"at_{label}_ns": time, f"is_extrapolated_{label}": is_told and model.is_extrapolated(sizes)}
     return found
