@@ -61,11 +61,11 @@ def _launches(situation: Situation) -> list[Found]:
     """Graphs, more work at once, or one batch for a loop whose host decides after every few kernels."""
     limit, rows = situation.limit, situation.kernels
     count = situation.window("kernel_count")
-    if not count:
-        return []
-    mean, found = situation.window("kernel_ns") / count, []
     spent = _sum(situation.waited("graph_launch"))
-    found += situation.found("graph-launch", spent, f"The device waited {format_ns(spent)} while graphs were launched.")
+    found = situation.found("graph-launch", spent, f"The device waited {format_ns(spent)} while graphs were launched.")
+    if not count:
+        return found
+    mean = situation.window("kernel_ns") / count
     mine = situation.waited("launch_call", "launch_latency")
     mine = mine[mine["detail"].ne(FIRST_LAUNCH)]
     in_graphs = float(rows["is_node"].mean()) if len(rows) else 0.0
@@ -104,7 +104,8 @@ def _reads(situation: Situation) -> list[Found]:
     if situation.is_torch and (count := int(reads["piece_count"].sum())) >= 2:
         said = f"The device waited {format_ns(_sum(reads))} in {format_count(count)} reads."
         found = situation.found("item-in-step", _sum(reads), said, is_open=True)
-    rows = rows[~rows.index.isin(reads.index)]
+    if found:
+        rows = rows[~rows.index.isin(reads.index)]
     return found + [replace(one, is_open=True) for one in _place_of(situation, "remove-synchronization", rows)]
 
 

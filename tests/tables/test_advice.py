@@ -1,0 +1,308 @@
+"""What to do next: generated programs whose remedy is known, and what no advice may promise or presuppose."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+from builders import ExportBuilder
+from recorded import analyzed
+
+from xsp_post.model.results import Analysis
+from xsp_post.pipeline import analyze
+from xsp_post.tables.analyses import advice_host, advice_kernels
+from xsp_post.tables.analyses.advice import LEAST_OPERATIONS, ONCE, advise, why_none
+from xsp_post.tables.analyses.advice_evidence import Situation
+from xsp_post.tables.analyses.advice_host import LEAST_LAUNCHES, MOST_GRAPH_RATIO
+from xsp_post.tables.analyses.limits import find_limit
+from xsp_post.tables.analyses.remedies import REMEDIES, WORDS
+
+US = 1_000
+FULL = {"grid": (1080, 1, 1), "block": (256, 1, 1)}
+
+
+class Program(ExportBuilder):
+    """A program on one thread; times in µs go on from call to call."""
+
+    def __init__(self, program: str = "a.out") -> None:
+        super().__init__()
+        self.process(100, program).thread(100).gpu()
+        self.at = 0
+
+    def work(self, name: str = "own", *, took: int = 10, **columns) -> Program:
+        """A launch of 2 µs and its kernel, which runs at once."""
+        launch, run = (self.at * US, (self.at + 2) * US), ((self.at + 3) * US, (self.at + 3 + took) * US)
+        self.kernel(name, launch=launch, run=run, **(FULL | columns))
+        self.at += 3
+        return self
+
+    def host(self, took: int, name: str = "") -> Program:
+        """Host code, in a range where it has a name."""
+        if name:
+            self.range(name, self.at * US, (self.at + took) * US)
+        self.at += took
+        return self
+
+    def wait(self, took: int = 12) -> Program:
+        self.sync("cudaStreamSynchronize_v3020", self.at * US, (self.at + took) * US)
+        self.at += took
+        return self
+
+    def call(self, name: str, took: int) -> Program:
+        self.api(name, self.at * US, (self.at + took) * US)
+        self.at += took
+        return self
+
+
+def said(program: ExportBuilder, tmp_path, *, replayed: bool = False):
+    """The advice by code, and its situation. Without a replay bounds are the time concerned."""
+    results = analyze([program.write(tmp_path / "report.sqlite")])
+    if not replayed:
+        results = Analysis({name: one for name, one in results.frames.items() if name != "dependencies"})
+    limit = find_limit(results)
+    return {one.code: one for one in advise(results, limit)}, Situation(results, limit)
+
+
+def test_every_remedy_is_found_by_some_rule():
+    source = inspect.getsource(advice_host) + inspect.getsource(advice_kernels)
+    assert [code for code in REMEDIES if f'"{code}"' not in source] == []
+    fields = re.findall(r"\{(\w+)\}", " ".join(one.what for one in REMEDIES.values()))
+    assert [name for name in WORDS if name not in {*fields, "pinned", "tf32"}] == []
+
+
+@pytest.mark.parametrize("count", [LEAST_OPERATIONS - 1, LEAST_OPERATIONS])
+def test_nothing_is_advised_from_few_operations(tmp_path, count):
+    program = Program()
+    for _ in range(count):
+        program.work(took=5).host(200)
+    advice, situation = said(program, tmp_path)
+    assert bool(advice) == (count >= LEAST_OPERATIONS)
+    if not advice:
+        assert "too little was recorded (19 device operations)" in why_none(situation.results, situation.limit)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "expected"),
+    [
+        ("add", {"grid": (1, 1, 1), "block": (1, 1, 1)}, 1 - 1 / 32 / 2 / 108),
+        ("add", {"grid": (5000, 1, 1), "block": (4, 4, 1)}, 0.75),
+        ("add", {"grid": (54, 1, 1)}, 0.5),
+        ("add", {}, None),
+        ("void at::native::reduce_kernel<1>", {"grid": (1, 1, 1)}, None),  # not the program's own
+    ],
+)
+def test_launch_shape(tmp_path, name, columns, expected):
+    advice, _ = said(Program().work(name, took=1000, **columns), tmp_path)
+    assert list(advice) == (["launch-shape"] if expected else [])
+    if expected:
+        assert advice["launch-shape"].bound_ratio == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("launches", "node", "between", "is_advised"),
+    [(40, None, "", True), (5, None, "wait", False), (40, 7, "", False), (5, None, "cudaMalloc", False)],
+)
+def test_graphs_are_for_many_launches_without_waits_or_graphs(tmp_path, launches, node, between, is_advised):
+    program = Program()
+    for _ in range(80 // launches):
+        for _ in range(launches):
+            program.host(20).work(took=2, graph_node=node)
+        if between:
+            program.wait(5) if between == "wait" else program.call(between, 5)
+    assert ("cuda-graphs" in said(program, tmp_path, replayed=True)[0]) == is_advised
+
+
+@pytest.mark.parametrize(("fused", "is_advised"), [("", True), ("void flash_fwd_kernel<1>", False)])
+def test_no_fused_attention_beside_a_fused_one(tmp_path, fused, is_advised):
+    program = Program()
+    for _ in range(9):
+        for name in ("ampere_sgemm_tn", "softmax_warp_forward", "ampere_sgemm_nn"):
+            program.work(name).host(10)
+    if fused:
+        program.work(fused)
+    assert ("fuse-attention" in said(program, tmp_path)[0]) == is_advised
+
+
+@pytest.mark.parametrize(
+    ("names", "bound_ns"),
+    [
+        (["elementwise_a", "vectorized_elementwise_b", "sgemm"], 30 * 10 * US),  # of each chain one kernel stays
+        (["elementwise_a", "sgemm"], None),  # no neighbours
+        (["triton_poi_fused_a_0", "triton_poi_fused_b_1", "sgemm"], None),  # compiled already
+    ],
+)
+def test_fusing_needs_neighbours_and_no_compiler(tmp_path, names, bound_ns):
+    program = Program()
+    for _ in range(30):
+        for name in names:
+            program.work(name).host(10)
+    found = said(program, tmp_path)[0].get("fuse-elementwise")
+    assert (found.bound_ns if found else None) == bound_ns
+
+
+@pytest.mark.parametrize(("program", "word"), [("python3", "expandable_segments"), ("a.out", "cudaMallocAsync")])
+def test_memory_is_allocated_before_the_loop(tmp_path, program, word):
+    program = Program(program)
+    name = "void at::native::f()" if word == "expandable_segments" else "own"
+    for _ in range(30):
+        program.call("cudaMalloc_v3020", 100).work(name).call("cudaFree_v3020", 60)
+    advice = said(program, tmp_path)[0]["allocate-once"]
+    assert "cudaMalloc ran 58 times" in advice.what and word in advice.what
+    assert advice.bound_ns == 29 * (100 + 50) * US
+
+
+@pytest.mark.parametrize(("program", "code"), [("python3", "item-in-step"), ("a.out", "remove-synchronization")])
+def test_values_read_inside_the_step(tmp_path, program, code):
+    program = Program(program)
+    for _ in range(30):
+        program.work("void at::native::f()")
+        begin = program.at
+        program.wait(100).range("aten::item", begin * US, program.at * US)
+    advice = said(program, tmp_path)[0]
+    assert code in advice and (".item()" in advice[code].what) == (program.rows["PROCESSES"][0]["name"] == "python3")
+
+
+def test_the_data_loader_counts_with_what_runs_inside_it(tmp_path):
+    program = Program("python3")
+    for _ in range(30):
+        begin = program.at
+        program.host(200, "aten::stack").host(100)
+        program.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", begin * US, program.at * US)
+        program.work("void at::native::f()", took=20).host(20)
+    advice = said(program, tmp_path)[0]
+    assert advice["num-workers"].bound_ns == 29 * 300 * US
+    assert "num_workers" in advice["num-workers"].what
+    assert advice["num-workers"].bound_ns > advice.get("cuda-graphs", advice["num-workers"]).bound_ns / 10
+
+
+@pytest.mark.parametrize(("name", "is_advised"), [("void at::native::f()", True), ("multi_tensor_apply_kernel", False)])
+def test_an_optimiser_of_many_kernels(tmp_path, name, is_advised):
+    program = Program("python3")
+    for _ in range(3):
+        begin = program.at
+        for _ in range(30):
+            program.host(20).work(name)
+        program.range("Optimizer.step#SGD.step", begin * US, program.at * US)
+    assert ("fused-optimiser" in said(program, tmp_path)[0]) == is_advised
+
+
+def test_a_host_that_decides_after_every_kernel_is_a_loop_to_batch(tmp_path):
+    program = Program("python3")
+    for _ in range(60):
+        program.work("void at::native::f()", took=5).host(30)
+        program.memcpy(4, kind="DtoH", launch=(program.at * US, (program.at + 2) * US),
+                       run=((program.at + 3) * US, (program.at + 4) * US)).wait(5)  # fmt: skip
+    advice = said(program, tmp_path, replayed=True)[0]
+    assert "batch-host-loop" in advice and not {"cuda-graphs", "overlap-copies"} & set(advice)
+
+
+def test_pages_of_unified_memory_are_fetched_ahead(tmp_path):
+    program = Program()
+    for k in range(25):
+        program.memcpy(4096, kind=11, run=((20 * k + 5) * US, (20 * k + 18) * US))
+    advice = said(program, tmp_path)[0]
+    assert list(advice) == ["prefetch"] and "cudaMemPrefetchAsync" in advice["prefetch"].what
+    assert advice["prefetch"].bound_ns == (25 * 13 + 24 * 7) * US
+
+
+def test_the_late_rank_comes_before_overlapping(tmp_path):
+    program = Program("python3")
+    for rank, compute in enumerate((50, 400)):
+        program.process(100 + rank, "python3").thread(100 + rank)
+        for k in range(12):
+            at = k * 1_000
+            program.kernel("sgemm", launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 3 + compute) * US),
+                           device=rank, **FULL)  # fmt: skip
+            program.kernel("ncclDevKernel_AllReduce_Sum", launch=((at + 4) * US, (at + 6) * US), device=rank,
+                           run=((at + 4 + compute) * US, (at + 500) * US), **FULL)  # fmt: skip
+    codes = list(said(program, tmp_path)[0])
+    assert codes.index("late-rank") < codes.index("overlap-collectives")
+
+
+def test_experts_that_one_rank_has_more_of(tmp_path):
+    program = Program("python3")
+    for rank, took in enumerate((50, 250)):
+        program.process(100 + rank, "python3").thread(100 + rank)
+        for k in range(12):
+            program.kernel("moe_gemm", launch=(k * 300 * US, (k * 300 + 2) * US), device=rank,
+                           run=((k * 300 + 3) * US, (k * 300 + 3 + took) * US), **FULL)  # fmt: skip
+    assert said(program, tmp_path)[0]["expert-imbalance"].bound_ns == 2 * 12 * 100 * US
+
+
+def test_launching_a_graph_has_a_price(tmp_path):
+    program = Program()
+    for _ in range(25):
+        program.graph_launch(launch=(program.at * US, (program.at + 90) * US),
+                             run=((program.at + 95) * US, (program.at + 195) * US))  # fmt: skip
+        program.at += 200
+    advice = said(program, tmp_path)[0]
+    assert list(advice) == ["graph-launch"] and advice["graph-launch"].bound_ns == 24 * 95 * US
+
+
+@pytest.mark.parametrize(
+    ("call", "code"), [("nanosleep", "sleeps"), ("read", "host-blocked"), ("ioctl", "host-blocked")]
+)
+def test_calls_of_the_operating_system(tmp_path, call, code):
+    program = Program()
+    for _ in range(30):
+        program.os_call(call, program.at * US, (program.at + 200) * US).host(200, "wait").work()
+    advice = said(program, tmp_path)[0]
+    assert (code in advice and call in (advice[code].what + advice[code].evidence)) or code == "sleeps"
+
+
+def test_time_of_unknown_cause_is_promised_by_nobody(tmp_path):
+    program = Program()
+    for _ in range(30):
+        program.host(5).work(took=2)
+    program.kernel("late", launch=(program.at * US, (program.at + 2) * US),
+                   run=((program.at + 50_000) * US, (program.at + 50_005) * US), **FULL)  # fmt: skip
+    advice, situation = said(program, tmp_path)
+    assert situation.limit.window_ns > 50_000 * US
+    assert all(one.bound_ns < 1_000 * US for one in advice.values())
+
+
+@pytest.mark.parametrize("name", ["julia_add(CuDeviceArray)", "__omp_offloading_10_main_l12", "add(float*)"])
+def test_programs_that_are_no_pytorch_get_no_words_of_pytorch(tmp_path, name):
+    program = Program()
+    for _ in range(40):
+        program.host(200, "load").work(name).call("cudaMalloc_v3020", 50)
+        program.memcpy(1 << 20, launch=(program.at * US, (program.at + 90) * US),
+                       run=((program.at + 3) * US, (program.at + 90) * US)).host(100)  # fmt: skip
+    advice, situation = said(program, tmp_path)
+    assert len(advice) >= 3 and "Python" not in situation.platforms
+    text = " ".join(one.what + one.assumption + one.evidence for one in advice.values())
+    assert not re.search(r"torch|Python|DataLoader|pin_memory|\.item", text)
+
+
+CAPTURES = (
+    "kineto/alexnet_gpu", "kineto/bert_small_h100", "kineto/compiled_graphs_rtx3060", "kineto/dataloader_0_workers",
+    "kineto/gpu_only_mi210", "kineto/mtia_inference", "kineto/nccl_training", "kineto/part_batch256",
+    "kineto/qwen3moe_decode_b300", "kineto/sam_host_loop", "kineto/sglang_decode", "kineto/switch_transformer",
+    "kineto/vllm_decode_cuda_graph", "kineto/vllm_eager_b200", "nsys/cloverleaf_a100", "nsys/many_copies_a100",
+    "nsys/fsdp_2gpu_h100", "nsys/no_metadata_2021.2", "nsys/nvfuser_compile_h200", "nsys/nvfuser_h200",
+    "nsys/three_kernels_t4_2023.1", "nsys/transformer_2.7b_a100_compiled",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_no_advice_breaks_a_precondition(captures, name):
+    results = analyzed(next(path for path in captures.glob(f"{name}.*") if path.suffix in (".sqlite", ".gz")))
+    limit = find_limit(results)
+    situation, advice = Situation(results, limit), {one.code: one for one in advise(results, limit)}
+    count = results.frame("captures")[["kernel_count", "copy_count", "graph_count"]].to_numpy().sum()
+    assert count >= LEAST_OPERATIONS or not set(advice) - set(ONCE)
+    if "Python" not in situation.platforms:
+        text = " ".join(one.what for one in advice.values())
+        assert not re.search(r"torch|DataLoader|pin_memory|\.item", text)
+    if "cuda-graphs" in advice:
+        assert situation.kernels["is_node"].mean() < MOST_GRAPH_RATIO
+        assert len(situation.kernels) >= LEAST_LAUNCHES * max(situation.waits, 1) and limit.is_gpu
+    assert not ({"fuse-attention"} & set(advice) and situation.kernels["family"].eq("attention").any())
+    assert not ({"fuse-elementwise"} & set(advice) and situation.is_compiled)
+    known = limit.window_ns - limit.unknown_ns
+    for one in advice.values():
+        assert one.code in REMEDIES and one.bound_ns > 0 and one.estimate_ns <= one.bound_ns
+        assert one.bound_of != "the time" or one.bound_ns <= known
+    ranks = [one.is_limit for one in advice.values() if one.resource != "none" and one.code != "overlap-collectives"]
+    assert ranks == sorted(ranks, reverse=True)  # what limits stands first
