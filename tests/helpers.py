@@ -19,11 +19,13 @@ import numpy as np
 import pandas as pd
 
 import xsp_post.model.schemas as schemas
+from xsp_post.arrays import statistics
 from xsp_post.arrays.intervals import union_length
 from xsp_post.base.findings import Finding, to_frame
 from xsp_post.model.options import DEFAULTS
 from xsp_post.model.results import Analysis
 from xsp_post.model.tree import Tree
+from xsp_post.replay.idle import Idle, IdleBlocks
 from xsp_post.tables.captures import Captures
 from xsp_post.tables.catalogue import OF_CAPTURE, OF_WORKLOAD
 from xsp_post.tables.graph import Graph
@@ -453,3 +455,17 @@ def reconciled(analysis: Analysis) -> Analysis:
     graph = Graph(before, OF_WORKLOAD, {"options": DEFAULTS})
     frames = {**analysis.frames, "overhead": graph.frame("overhead"), "findings": graph.found()}
     return Analysis(frames, [*analysis.findings, *graph.raised()])
+
+
+def compare_samples(base, other, trim_ratio: float = statistics.TRIM_RATIO) -> pd.Series:
+    """The row of `compare_summaries` of two samples: Yuen's test; ``trim_ratio=0`` is Welch's."""
+    groups = np.repeat([0, 1], [np.size(base), np.size(other)])
+    values = np.concatenate((np.ravel(base), np.ravel(other))).astype(np.float64)
+    summary = statistics.summarise_groups(values, groups, 2, trim_ratio)
+    return statistics.compare_summaries(summary.iloc[[0]], summary.iloc[[1]]).iloc[0]
+
+
+def explain_idle(tree: Tree) -> Idle:
+    """Every gap of every device, cut by cause."""
+    blocks = IdleBlocks(tree)
+    return Idle(pd.concat(list(blocks.blocks()), ignore_index=True), blocks.devices, blocks.strings)

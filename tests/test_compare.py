@@ -8,12 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
-from helpers import called
+from helpers import called, compare_samples
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded import analyzed
 
-from xsp_post.arrays import statistics
 from xsp_post.base.errors import BarNotMetError, UsageError
 from xsp_post.compare import check_bars, compare, parse_bar
 from xsp_post.compare.clock import clock_statements, common_factor
@@ -154,7 +153,7 @@ def test_repeats_give_welch_on_the_captures_means():
     sides = np.repeat([0, 1], 40)
     captures = np.tile(np.repeat(np.arange(4), 10), 2)
     row = differences(values, np.zeros(80, np.int64), sides, captures, 1, 0.0, 0.0).iloc[0]
-    expected = statistics.compare_samples(means[0], means[1], trim_ratio=0.0)
+    expected = compare_samples(means[0], means[1], trim_ratio=0.0)
     assert row["ci_high"] - row["ci_low"] == pytest.approx(expected.ci_high - expected.ci_low)
     assert (row["base_count"], row["other_count"], row["interval_over"]) == (40, 40, "captures")
 

@@ -12,9 +12,10 @@ from recorded import own
 from test_commands_agree import GENERATED, _drawn, captures_here
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.findings import to_frame
 from xsp_post.ingest.sources import Loaded
 from xsp_post.model.options import Options
-from xsp_post.model.results import Results, for_people, with_findings
+from xsp_post.model.results import Analysis, Results, for_people
 from xsp_post.model.schemas import TABLES
 from xsp_post.pipeline import captures_of, graph_of, part_of
 from xsp_post.store.store import open_store, write_store
@@ -92,7 +93,7 @@ def test_a_store_reads_what_is_near_and_little_more(tmp_path):
         "launch_start_ns": np.arange(100), "name": "k",
     })  # fmt: skip
     frames = {"captures": pd.DataFrame({"capture_id": [0]}), "kernels": kernels}
-    write_store(with_findings(frames, []), tmp_path / "a.xsp.sqlite")
+    write_store(Analysis({**frames, "findings": to_frame([])}), tmp_path / "a.xsp.sqlite")
     store = open_store(tmp_path / "a.xsp.sqlite")
     all_time = (-(2**62), 2**62)
     assert len(store.near("kernels", *all_time)) == 100

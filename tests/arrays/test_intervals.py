@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.arrays import intervals, rollup
 
@@ -165,3 +166,13 @@ def test_fifty_thousand_ranges_that_all_overlap_take_no_square_of_time():
     at = rng.integers(0, 10 * count, count)
     nesting.innermost(np.zeros(count, np.int64), at, at + 1)
     assert time.process_time() - start_s < 5
+
+
+@examples(60)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12))), st.lists(st.integers(-3, 50), min_size=1))
+def test_time_covered_before_a_moment_is_counted_by_hand(spans, moments):
+    start = np.array([a for a, _ in spans], np.int64)
+    end = start + np.array([n for _, n in spans], np.int64)
+    inside = {t for a, b in zip(start.tolist(), end.tolist()) for t in range(a, b)}
+    wanted = [len([t for t in inside if t < at]) for at in moments]
+    assert intervals.covered_before(start, end, np.array(moments)).tolist() == wanted

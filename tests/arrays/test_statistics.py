@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers import compare_samples
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -117,7 +118,7 @@ def test_untrimmed_comparison_is_welchs():
     # Samples and result of the worked example on Wikipedia's "Welch's t-test" page, example 1.
     a = [27.5, 21.0, 19.0, 23.6, 17.0, 17.9, 16.9, 20.1, 21.9, 22.6, 23.1, 19.6, 19.0, 21.7, 21.4]
     b = [27.1, 22.0, 20.8, 23.4, 23.4, 23.5, 25.8, 22.0, 24.8, 20.2, 21.9, 22.1, 22.9, 30.5, 24.4]
-    result = s.compare_samples(a, b, trim_ratio=0)
+    result = compare_samples(a, b, trim_ratio=0)
     assert result.difference == pytest.approx(np.mean(b) - np.mean(a))
     expected = stats.ttest_ind(b, a, equal_var=False)
     assert result.p_value == pytest.approx(expected.pvalue, rel=1e-9)
@@ -125,26 +126,24 @@ def test_untrimmed_comparison_is_welchs():
     interval = expected.confidence_interval()
     assert (result.ci_low, result.ci_high) == pytest.approx((interval.low, interval.high), rel=1e-6)
     yuen = stats.ttest_ind(b, a, equal_var=False, trim=0.2)
-    assert s.compare_samples(a, b).p_value == pytest.approx(yuen.pvalue, rel=1e-9)
+    assert compare_samples(a, b).p_value == pytest.approx(yuen.pvalue, rel=1e-9)
 
 
 def test_too_few_values_show_no_difference():
-    result = s.compare_samples([1.0], [100.0])
+    result = compare_samples([1.0], [100.0])
     assert not result.is_significant and math.isnan(result.p_value)
     assert result.difference == 99
 
 
 def test_samples_without_spread():
-    assert s.compare_samples([5, 5, 5], [5, 5, 5]).p_value == 1
-    assert not s.compare_samples([5, 5, 5], [5, 5, 5]).is_significant
-    assert s.compare_samples([5, 5, 5], [6, 6, 6]).is_significant
+    assert compare_samples([5, 5, 5], [5, 5, 5]).p_value == 1
+    assert not compare_samples([5, 5, 5], [5, 5, 5]).is_significant
+    assert compare_samples([5, 5, 5], [6, 6, 6]).is_significant
 
 
 def test_equal_distributions_are_called_different_one_time_in_twenty():
     random = np.random.default_rng(1)
-    hits = sum(
-        s.compare_samples(random.normal(100, 5, 12), random.normal(100, 5, 9)).is_significant for _ in range(600)
-    )
+    hits = sum(compare_samples(random.normal(100, 5, 12), random.normal(100, 5, 9)).is_significant for _ in range(600))
     assert 0.02 < hits / 600 < 0.085
 
 

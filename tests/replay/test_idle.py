@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
+from helpers import explain_idle
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -18,7 +19,7 @@ from xsp_post.ingest.sources import load
 from xsp_post.pipeline import results_of
 from xsp_post.replay import idle
 from xsp_post.replay.calls import CallClass, call_class
-from xsp_post.replay.idle import FIRST_LAUNCH, NOT_RECORDED, Cause, explain_idle
+from xsp_post.replay.idle import FIRST_LAUNCH, NOT_RECORDED, Cause
 from xsp_post.tables.core.idle import idle_tables
 
 US = 1_000

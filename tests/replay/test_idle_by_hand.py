@@ -12,10 +12,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from helpers import explain_idle
 from recorded import trace_of, tree_of
 
 from xsp_post.hierarchy import build_tree
-from xsp_post.replay.idle import Cause, explain_idle
+from xsp_post.replay.idle import Cause
 
 US = 1_000
 

@@ -6,6 +6,7 @@ import itertools
 from unittest.mock import patch
 
 from builders import ExportBuilder
+from helpers import explain_idle
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -15,7 +16,7 @@ from xsp_post.ingest.sources import load
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.replay import idle
 from xsp_post.replay.gaps import find_gaps
-from xsp_post.replay.idle import LATENCY_LIMIT_NS, Cause, explain_idle
+from xsp_post.replay.idle import LATENCY_LIMIT_NS, Cause
 
 US = 1_000
 CALLS = {

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import reconciled
+from helpers import compare_samples, reconciled
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -129,7 +129,7 @@ def test_the_interval_is_over_captures_where_there_are_several():
     ))  # fmt: skip
     row = cell(result, ML)
     means = [np.mean(values, axis=1) * MS for values in (base, deeper)]
-    by_hand = statistics.compare_samples(*means, trim_ratio=0.0)
+    by_hand = compare_samples(*means, trim_ratio=0.0)
     assert row["interval_over"] == "captures" and row["capture_count"] == 3 and row["sample_count"] == 6
     half_width = (row["ci_high_overhead_ns"] - row["ci_low_overhead_ns"]) / 2
     assert half_width == pytest.approx((by_hand.ci_high - by_hand.ci_low) / 2)
@@ -152,7 +152,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says():
     covered = (rows["ci_low_overhead_ns"] <= 2 * MS) & (rows["ci_high_overhead_ns"] >= 2 * MS)
     assert len(rows) == 200 and 0.90 <= covered.mean() <= 0.99
     pooled = [
-        statistics.compare_samples(*(np.concatenate([s["model_ms"] for s in samples if s["phase"] == f"p{run}"
+        compare_samples(*(np.concatenate([s["model_ms"] for s in samples if s["phase"] == f"p{run}"
                                                      and s["level"] == level]) for level in (M, ML)))
         for run in range(200)
     ]  # fmt: skip

@@ -305,6 +305,18 @@ def grouped_union(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
     return group[at], start[at], reach[np.r_[at[1:] - 1, len(group) - 1]]
 
 
+def covered_before(start: Int, end: Int, at: Int) -> Int:
+    """How much of the time before each moment ``at`` lies in the union of intervals. int64, shape of ``at``."""
+    low, high = union(start, end)
+    if not len(low):
+        return np.zeros(len(at), np.int64)
+    length = np.maximum(high - low, 0)
+    place = np.searchsorted(low, at, side="right") - 1
+    inside = np.maximum(place, 0)
+    before = np.cumsum(length)[inside] - length[inside]
+    return np.where(place >= 0, before + np.clip(at - low[inside], 0, length[inside]), 0)
+
+
 def union_length(start: Int, end: Int) -> int:
     """Length of the union of intervals (busy time)."""
     return int(grouped_union_length(np.zeros(len(start), np.int8), start, end, 1)[0])

@@ -205,19 +205,6 @@ def _at_quantile(
     return low + (high - low) * (position - below)
 
 
-def compare_samples(
-    base: npt.ArrayLike, other: npt.ArrayLike, trim_ratio: float = TRIM_RATIO, confidence: float = CONFIDENCE
-) -> pd.Series:
-    """The row of `compare_summaries` of two samples: Yuen's test on trimmed means; ``trim_ratio=0`` is Welch's test.
-
-    With fewer than two kept values on either side the interval and p are NaN: no difference can be shown.
-    """
-    groups = np.repeat([0, 1], [np.size(base), np.size(other)])
-    values = np.concatenate((np.ravel(base), np.ravel(other))).astype(np.float64)
-    summary = summarise_groups(values, groups, 2, trim_ratio, confidence)
-    return compare_summaries(summary.iloc[[0]], summary.iloc[[1]], confidence).iloc[0]
-
-
 def compare_summaries(base: pd.DataFrame, other: pd.DataFrame, confidence: float = CONFIDENCE) -> pd.DataFrame:
     """Row by row, ``other − base`` of two frames of `summarise_groups` (Welch–Satterthwaite freedom).
 

@@ -18,8 +18,3 @@ def confidence_words(ratio: npt.ArrayLike) -> np.ndarray:
     """``high``, ``medium`` or ``low`` for each ratio; object, same shape."""
     values = np.asarray(ratio, float)
     return np.select([values >= HIGH, values >= MEDIUM], ["high", "medium"], "low").astype(object)
-
-
-def block_confidence(count: npt.ArrayLike, is_most: npt.ArrayLike) -> np.ndarray:
-    """Ratio of blocks that fit perfectly: equal blocks of the parent, whether they hold half of the execution."""
-    return (1 - 0.5 ** (np.asarray(count, float) / 2)) * np.where(is_most, 1.0, 0.8)

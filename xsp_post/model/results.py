@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.findings import Finding, to_frame
+from xsp_post.base.findings import Finding
 from xsp_post.model.schemas import TABLES, optional_columns
 
 _T = TypeVar("_T")
@@ -76,11 +76,6 @@ def finite(frame: pd.DataFrame) -> pd.DataFrame:
     if not infinite:
         return frame
     return frame.assign(**{column: frame[column].replace([np.inf, -np.inf], np.nan) for column in infinite})
-
-
-def with_findings(frames: dict[str, pd.DataFrame], findings: list[Finding]) -> Analysis:
-    """An analysis whose table ``findings`` says what the list says."""
-    return Analysis({**frames, "findings": to_frame(findings)}, findings)
 
 
 def frame_or_empty(results: Results, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.intervals import covered_before
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import TIME_UNITS
@@ -326,7 +327,8 @@ def _host(
         low = np.searchsorted(calls.start_ns[mine], spans[asked, 1], side="left")
         first[asked] = np.where(low < len(mine), mine[np.minimum(low, len(mine) - 1)], -1)
         began = calls.start_ns[mine] - amounts.before_ns[mine]
-        part[mine] = _covered(spans[asked, 1:], calls.start_ns[mine]) - _covered(spans[asked, 1:], began)
+        begin, end = spans[asked, 1], spans[asked, 2]
+        part[mine] = covered_before(begin, end, calls.start_ns[mine]) - covered_before(begin, end, began)
     inside = np.flatnonzero(first >= 0)
     inside = inside[calls.start_ns[first[inside]] < spans[inside, 2]]
     effect.call_count = int((part > 0).sum()) if change.factor is not None else len(inside)
@@ -339,18 +341,6 @@ def _host(
     else:
         np.add.at(amounts.before_ns, first[inside], change.added_ns or 0)
         np.maximum(amounts.before_ns, 0, out=amounts.before_ns)
-
-
-def _covered(spans: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """How much of the time before each moment lies inside the spans (begin, end; they may overlap)."""
-    order = np.argsort(spans[:, 0], kind="stable")
-    begin, reach = spans[order, 0], np.maximum.accumulate(spans[order, 1])
-    begin = np.maximum(begin, np.append(begin[:1], reach[:-1]))
-    length = np.maximum(reach - begin, 0)
-    place = np.searchsorted(begin, at, side="right") - 1
-    inside = np.maximum(place, 0)
-    before = np.cumsum(length)[inside] - length[inside]
-    return np.where(place >= 0, before + np.clip(at - begin[inside], 0, length[inside]), 0)
 
 
 def _execution_spans(graph: Graph, executions: Executions) -> np.ndarray:

@@ -12,6 +12,7 @@ import re
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.intervals import covered_before
 from xsp_post.arrays.repeats import numbered
 from xsp_post.model.schemas import TABLES, column_names
 from xsp_post.names.families import is_of_family, normalise_kernel_name
@@ -91,25 +92,9 @@ def _overlap(frame: pd.DataFrame, kernels: pd.DataFrame, is_compute: np.ndarray)
         beside = is_compute & (kernels["process_id"].to_numpy() == process)
         beside &= kernels["device_id"].to_numpy() == device
         start, end = (kernels[name].to_numpy()[beside] for name in ("start_ns", "end_ns"))
-        order = np.argsort(start, kind="stable")
-        start, reach = start[order], np.maximum.accumulate(end[order]) if len(order) else end
-        low = frame["start_ns"].to_numpy()[rows]
-        high = frame["end_ns"].to_numpy()[rows]
-        hidden[rows] = _covered(start, reach, high) - _covered(start, reach, low)
+        low, high = (covered_before(start, end, frame[name].to_numpy()[rows]) for name in ("start_ns", "end_ns"))
+        hidden[rows] = high - low
     return hidden
-
-
-def _covered(start: np.ndarray, reach: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Length of the union of intervals (by start; ``reach``: latest end so far) before each time."""
-    if not len(start):
-        return np.zeros(len(at))
-    from_ = np.maximum(start, np.append(np.iinfo(np.int64).min, reach[:-1]))
-    piece = np.maximum(reach - from_, 0)
-    total = np.cumsum(piece)
-    place = np.searchsorted(start, at, side="right") - 1
-    inside = np.maximum(place, 0)
-    beyond = np.maximum(reach[inside] - np.maximum(at, from_[inside]), 0)
-    return np.where(place >= 0, total[inside] - np.minimum(beyond, piece[inside]), 0.0)
 
 
 def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:

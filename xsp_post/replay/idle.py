@@ -106,13 +106,6 @@ class IdleBlocks:
             yield _coalesced(pieces)
 
 
-def explain_idle(tree: Tree) -> Idle:
-    """Every gap of every device, cut by cause."""
-    blocks = IdleBlocks(tree)
-    pieces = pd.concat(list(blocks.blocks()), ignore_index=True)
-    return Idle(pieces, blocks.devices, blocks.strings)
-
-
 def _blocks(device: np.ndarray) -> Iterator[slice]:
     """Stretches of gaps of one device: those of one thread are disjoint within a device only."""
     begins = np.append(np.flatnonzero(np.diff(device, prepend=-1)), len(device))

@@ -25,8 +25,6 @@ _LEAST_FURTHER_COVERAGE = 0.05
 # Blocks are convolutional from this share of their time in convolutions, batch norms and pooling.
 _CONVOLUTION_SHARE = 0.3
 _MOST_CLASSES = 8
-# Ranges that hold less than this of all kernel time do not stand for it.
-_NEGLIGIBLE = 0.01
 
 _PART = (
     r"Attention|Attn|MLP|Mlp|FeedForward|FFN?(?![a-z])|MoE|Moe|Experts?(?![a-z])|Norm|Linear|Dense|Embed|Conv|Pool|Activation"

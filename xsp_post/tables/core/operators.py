@@ -52,11 +52,6 @@ def says_sizes(tree: Tree) -> bool:
     return any(str(one).startswith("[[") for one in tree.names.parsed.encoded("shape_text")[1])
 
 
-def says_work(tree: Tree) -> bool:
-    """Whether the capture says the work of anything: of its ranges, or by the sizes of operators."""
-    return "flop_count" in tree.trace.attributes or says_sizes(tree)
-
-
 def _frames(calls: Calls, kernels: pd.DataFrame, phase: np.ndarray) -> dict[str, pd.DataFrame]:
     call, kinds = calls.of_kernel, calls.kinds
     kind_of_call = calls.frame["kind"].to_numpy()

@@ -20,7 +20,7 @@ from xsp_post.tables.captures import side_by_side
 from xsp_post.tables.core.captures import amounts_of_capture
 from xsp_post.tables.core.idle import CAUSES
 from xsp_post.tree.amounts import roll_up
-from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank
+from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank, rank_frame
 
 if TYPE_CHECKING:
     from xsp_post.tables.part import Part
@@ -63,12 +63,16 @@ def tree_of_part(
     devices = cut.whole("devices")
     devices = devices.assign(process_index=processes.get_indexer(pd.Index(devices["process_id"])))
     devices = devices[devices["process_index"] >= 0].drop(columns=["capture_id"]).reset_index(drop=True)
+    rank = devices.drop_duplicates("process_index").set_index("process_index")["rank"]
+    known = rank.reindex(range(len(processes))).fillna(-1).astype("int64").to_numpy()
+    # of unlike names: processes without a rank in the whole get none here
+    own = pd.DataFrame({"process_id": processes.to_numpy(), "rank": known, "name": processes.astype(str)})
     trace: Any = SimpleNamespace(
-        devices=devices, processes=pd.DataFrame({"process_id": processes.to_numpy()}), activities=activities,
+        devices=devices, processes=own, activities=activities,
         gpu_samples=lambda: cut.frame("gpu_timeline").drop(columns=["capture_id"]),
     )  # fmt: skip
     activities["gpu_index"] = gpu_of_activities(trace)
-    ranks = _ranks(devices, activities)
+    ranks = rank_frame(trace, activities["gpu_index"].to_numpy())
     nodes["path_id"] = paths_per_rank(nodes, ranks)
     own = iterations.assign(process_index=processes.get_indexer(pd.Index(iterations["process_id"])))
     used = pd.concat([rows["layer_index"], idle["layer_index"]])
@@ -152,15 +156,6 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
 
 _COPIES = pd.Index(COPY_DIRECTIONS)
 _MEMORY = pd.Index([kind.name.lower().replace("_", " ") for kind in MemoryKind])
-
-
-def _ranks(devices: pd.DataFrame, activities: pd.DataFrame) -> pd.DataFrame:
-    """The ranks with work in the part."""
-    working = devices[devices["process_index"].isin(activities["process_index"])].drop_duplicates("process_index")
-    names = [f"rank {rank}" if rank >= 0 else f"process {process}"
-             for rank, process in zip(working["rank"], working["process_id"])]  # fmt: skip
-    frame = working[["process_index", "rank", "gpu_index"]].assign(name=np.array(names, object))
-    return frame.sort_values(["rank", "gpu_index", "process_index"], ignore_index=True)
 
 
 def _idle(
