@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 # 1  first version (xsp-post 0.1.0)
 # 2  counter reports without a timeline are captures; latencies of inferred iterations without the queue
 # 3  values for a history
-RECORD_VERSION = 3
+# 4  what the ranks did between collectives
+RECORD_VERSION = 4
 STORES, RECORDS = "stores", "records"
 DONE, FAILED = "done", "failed"
 # Failures that come from the capture's content: they stay until the capture changes.

@@ -8,21 +8,27 @@ kernel of it is shortest arrived last, and what the others' kernels take longer 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import union_length
+from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, core_frame, empty_table, typed
 from xsp_post.model.schemas import TABLES
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.names.families import is_of_family, normalise_kernel_name
+from xsp_post.tables.analyses import rank_causes
 
-CONTRIBUTED = ("ranks", "rank_collectives")
+CONTRIBUTED = ("ranks", "rank_collectives", "rank_work")
 COMMUNICATION = "communication"
 STRAGGLER_EXCESS_RATIO = 0.05
 # Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
 _POINT_TO_POINT = r"send|recv"
+_PLACE = ["capture_id", "process_id", "device_id", "start_ns", "end_ns"]
+_GRID = ["grid_x", "grid_y", "grid_z"]
+_IDLE = ["cause", "call_name", "detail", "owner", "idle_ns"]
 _CALL_COLUMNS = ["capture_name", "process_id", "device_id", "name", "order", "length_ns"]
 
 
@@ -36,11 +42,17 @@ def rank_contribution(
 
     ``ranks``: a row per device of a process (schemas: ranks) with what needs no other rank filled in; ``rank``
     is the one the file's name states (−1 none). ``rank_collectives``: capture_name, process_id, device_id, name,
-    order (k-th of that name), length_ns of every communication kernel.
+    order (k-th of that name), length_ns of every communication kernel. ``rank_work``: what it did between them.
     """
-    rows, calls = [], []
-    for process, device, kernels, copies in _split(results, capture_id):
+    rows, calls, work = [], [], []
+    who = ["capture_name", "process_id", "device_id"]
+    for process, device, kernels, copies, idle in _split(results, capture_id):
         talking = kernels[kernels["is_communication"].to_numpy(bool)]
+        is_transfer = talking["name"].astype(str).str.contains(_POINT_TO_POINT, case=False, regex=True)
+        is_transfer &= (~is_transfer).sum() > 1  # where nothing else joins the ranks, transfers do
+        own = rank_causes.rank_work(kernels.drop(index=talking.index), talking[is_transfer], talking[~is_transfer],
+                                    copies, idle)  # fmt: skip
+        work.append(own.assign(**dict(zip(who, (capture_name, process, device)))))
         rows.append(_row(process, device, kernels, talking, copies) | {"capture_name": capture_name, "rank": rank})
         name = pd.Series(normalise_kernel_name(talking["name"].astype(object)), index=talking.index, dtype=object)
         calls.append(
@@ -59,25 +71,32 @@ def rank_contribution(
     return {
         "ranks": typed("ranks", pd.DataFrame(rows, columns=columns)),
         "rank_collectives": pd.concat(calls, ignore_index=True) if calls else pd.DataFrame(columns=_CALL_COLUMNS),
+        "rank_work": pd.concat(work, ignore_index=True) if work else pd.DataFrame(columns=rank_causes.WORK_COLUMNS),
     }
 
 
-def _split(results: Results, capture_id: int | None = None) -> Iterator[tuple[int, int, pd.DataFrame, pd.DataFrame]]:
-    """(process, device, kernels, copies) of a capture (default: the deepest timing run), by device and process."""
+def _split(results: Results, capture_id: int | None = None) -> Iterator[tuple[Any, ...]]:
+    """(process, device, kernels, copies, idle causes) of a capture (default: the deepest timing run)."""
     capture_id = _deepest_capture(results) if capture_id is None else capture_id
-    kernels = results.frame("kernels", ["capture_id", "name", "process_id", "device_id", "start_ns", "end_ns"])
+    kernels = core_frame(results, "kernels", [*_PLACE, "name", *_GRID])
     kernels = kernels[kernels["capture_id"] == capture_id]
-    copies = results.frame("memory_operations", ["capture_id", "kind", "process_id", "device_id", "start_ns", "end_ns"])
+    copies = core_frame(results, "memory_operations", [*_PLACE, "kind", "direction"])
     copies = copies[(copies["capture_id"] == capture_id) & (copies["kind"].astype(object) != "graph")]
     kernels = kernels.assign(is_communication=is_of_family(kernels["name"], COMMUNICATION)).sort_values(
         "start_ns", kind="stable"
     )
+    idle = core_frame(results, "idle_causes", ["capture_id", "device_id", "scope", *_IDLE])
+    idle = idle[(idle["capture_id"] == capture_id) & idle["scope"].isin(["execution", "outside"])]
+    devices = core_frame(results, "devices", ["capture_id", "process_id", "device_id", "gpu_index"])
+    devices = devices[devices["capture_id"] == capture_id]
+    gpus = dict(zip(zip(devices["process_id"], devices["device_id"]), devices["gpu_index"]))
     keys = kernels[["process_id", "device_id"]].drop_duplicates().sort_values(["device_id", "process_id"])
     for process, device in keys.itertuples(index=False):
         mine, copied = (
             rows[(rows["process_id"] == process) & (rows["device_id"] == device)] for rows in (kernels, copies)
         )
-        yield int(process), int(device), mine, copied
+        gpu = gpus.get((process, device), device)
+        yield int(process), int(device), mine, copied, idle[idle["device_id"] == gpu]
 
 
 def _deepest_capture(results: Results) -> int:
@@ -112,6 +131,7 @@ def _row(
         "overlap_ratio": overlapped / communication if communication else float("nan"),
         "memory_ns": _union(copies),
         "waiting_ns": float("nan"),
+        **dict(zip(rank_causes.LATE, (float("nan"), "", "", float("nan")))),
         "last_count": -1,
         "matched_count": -1,
     }
@@ -181,6 +201,10 @@ def rank_sentence(ranks: pd.DataFrame) -> str:
         why.append(f"the last to arrive in {row['last_count']} of {row['matched_count']} collectives")
     if row["compute_excess_ratio"] > 0:
         why.append(f"{format_ratio_percent(row['compute_excess_ratio'])} more compute")
+    if row.get("late_cause", "") not in ("", "unknown"):  # a store of before lacks it
+        share = format_ratio_percent(min(row["late_explained_ratio"], 1.0))
+        by = f"{row['late_cause']}: {shown(str(row['late_detail']), 80)}"
+        why.append(f"{share} of the {format_ns(row['lateness_ns'])} that it is late by {by}")
     of = f"rank {row['rank']}: " if len(slow) > 1 else ""
     return f"{said}; the others wait for {names}{f' ({of}' + ', '.join(why) + ')' if why else ''}."
 
@@ -205,7 +229,9 @@ def rank_table(contributions: Sequence[Mapping[str, pd.DataFrame]], job_name: st
         frame = _with_waiting(frame, pd.concat(calls, ignore_index=True))
     frame["compute_excess_ratio"] = _over_others(frame["compute_ns"].to_numpy(np.float64)) - 1
     frame["is_straggler"] = _stragglers(frame)
-    return typed("ranks", frame)
+    work = [c["rank_work"] for c in contributions if len(c["rank_work"])]
+    done = pd.concat(work, ignore_index=True) if work else pd.DataFrame()
+    return typed("ranks", rank_causes.with_causes(frame, done))
 
 
 def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:

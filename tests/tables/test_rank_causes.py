@@ -1,0 +1,68 @@
+"""Why a rank is late: planted causes in jobs of 8 and 64 ranks."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from generators.jobs import CAUSES, MIXED, Job, job
+
+from xsp_post.tables.analyses.rank_causes import EXPLAINED, MORE, rank_work
+from xsp_post.tables.analyses.ranks import rank_contribution, rank_sentence, rank_table
+
+
+def table_of(of: Job) -> pd.DataFrame:
+    return rank_table([rank_contribution(one, f"rank{k}", k) for k, one in enumerate(of.ranks)])
+
+
+def is_right(of: Job) -> bool:
+    frame = table_of(of)
+    late = frame[frame["is_straggler"]]
+    return (late["rank"].tolist(), late["late_cause"].tolist()) == ([of.late], [of.cause]) and (
+        late["lateness_ns"].iloc[0] == pytest.approx(of.late_ns, rel=0.02)
+        and late["late_explained_ratio"].iloc[0] >= EXPLAINED
+    )
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_the_late_rank_and_its_cause_of_8(cause):
+    assert sum(is_right(job(seed, 8, cause)) for seed in range(3)) == 3
+
+
+def test_the_late_rank_and_its_cause_of_64():
+    assert is_right(job(1, 64, "slower work", steps=6))
+
+
+def test_without_a_cause_nobody_is_late():
+    for seed in range(4):
+        frame = table_of(job(seed, 8, ""))
+        assert not frame["is_straggler"].any() and (frame["late_cause"] == "").all()
+
+
+def test_two_causes_of_which_none_explains_most_are_not_named():
+    planted = job(4, 8, MIXED)
+    row = table_of(planted).set_index("rank").loc[planted.late]
+    assert (row["late_cause"], row["late_detail"]) == ("unknown", "")
+    assert 0.4 < row["late_explained_ratio"] < EXPLAINED
+    assert "late by" not in rank_sentence(table_of(planted))
+
+
+def test_the_sentence_names_the_cause():
+    said = rank_sentence(table_of(job(2, 8, "slower work")))
+    assert "slower work: all kernels take" in said and "lower clock" in said
+
+
+def test_what_runs_at_the_same_time_counts_once():
+    """Own time sums to what lies outside the collectives: kernel 10-30, copy 20-50, a transfer 45-60, then nothing."""
+
+    def rows(*times, **more):
+        return pd.DataFrame(times, columns=["start_ns", "end_ns"]).assign(**more)
+
+    grid = {"grid_x": 1, "grid_y": 1, "grid_z": 1}
+    work = rank_work(
+        rows((10, 30), name="gemm", **grid), rows((45, 60), name="ncclDevKernel_SendRecv", **grid),
+        rows((0, 10), (90, 100), name="ncclDevKernel_AllReduce", **grid),
+        rows((20, 50), kind="memcpy", direction="HtoD"),
+        pd.DataFrame(columns=["cause", "call_name", "detail", "owner", "idle_ns"]),
+    )  # fmt: skip
+    assert work.set_index("kind")["own_ns"].to_dict() == {"kernel": 20, "copy": 20, "transfer": 10, "idle": 30}
+    assert MORE not in work["name"].tolist()
