@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from xsp_post.base.errors import BarNotMetError, UsageError
+from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
 from xsp_post.compare.bars import check_bars, parse_bar
 from xsp_post.model.results import Analysis
 
@@ -67,9 +67,12 @@ def test_a_difference_beyond_the_bar_breaks_it(text, expected):
     assert outcome(models(), text) == expected
 
 
-def test_what_may_be_noise_breaks_no_bar():
+def test_what_may_be_noise_is_not_decided():
     assert outcome(models(p=0.049), "model_latency>5%") == "bar-not-met"
-    assert outcome(models(p=0.051), "model_latency>5%") == "noise"
+    assert outcome(models(p=0.051), "model_latency>5%") == "bar-below-power"
+    with pytest.raises(UndecidedError, match="it may be noise") as undecided:
+        check_bars(models(p=0.051), [parse_bar("model_latency>5%")])
+    assert undecided.value.exit_code == 7
     assert outcome(models(p=NAN), "model_latency>5%") == "bar-not-met"  # the value alone decides
     with pytest.raises(BarNotMetError, match="judged by the value alone"):
         check_bars(models(p=NAN), [parse_bar("model_latency>5%")])
@@ -81,6 +84,7 @@ def test_a_bar_that_could_not_be_seen_is_no_pass():
     hidden = {"p": 0.5, "other": 100e3}
     assert outcome(models(**hidden, detectable=5.1e3), "model_latency>5%") == "bar-below-power"
     assert outcome(models(**hidden, detectable=5e3), "model_latency>5%") == "met"
+    assert outcome(models(**hidden, detectable=9e3), "model_latency>5.1%") == "met"  # beyond the interval
     assert outcome(models(**hidden, detectable=5.1e3), "model_latency>5us") == "bar-below-power"
     assert outcome(models(**hidden, detectable=5e3), "model_latency>5us") == "met"
     assert outcome(models(**hidden, detectable=5.1e3), "model_latency<-5us") == "bar-below-power"

@@ -35,8 +35,11 @@ def one_side(samples, is_repeated):
         means = [trimmed_mean(mine) for mine in samples]
         error = stats.sem(means)
         return estimate, math.hypot(error, 0.25 * SPREAD * estimate, RESOLUTION), len(means) - 1
-    spread = np.std(values, ddof=1) if len(values) > 1 else math.nan
-    return estimate, math.hypot(spread, RESOLUTION, SPREAD * estimate), min(len(values) - 1, 4)
+    if len(values) < 2:
+        return estimate, math.nan, 0
+    own, assumed = np.var(values, ddof=1) / len(values), RESOLUTION**2 + (SPREAD * estimate) ** 2
+    freedom = (own + assumed) ** 2 / (own**2 / (len(values) - 1) + assumed**2 / 12)
+    return estimate, math.sqrt(own + assumed), freedom
 
 
 def expected_of(base, other):
@@ -93,7 +96,7 @@ def test_a_side_without_values_has_no_difference():
 
 def test_what_is_taken_for_granted():
     assert LEAST_SPREAD == {"gpu": 0.02, "cpu": 0.05}
-    assert (REPEATED_SHARE, RESOLUTION_NS, STAND_IN_FREEDOM) == (0.25, 500, 4)
+    assert (REPEATED_SHARE, RESOLUTION_NS, STAND_IN_FREEDOM) == (0.25, 500, 12)
 
 
 @pytest.mark.parametrize("freedom", [1, 2.5, 10, 400])

@@ -44,7 +44,7 @@ class BarNotMetError(XspPostError):
     exit_code = EXIT_BAR_NOT_MET
 
 
-class UndecidedError(XspPostError):
+class UndecidedError(BarNotMetError):
     """A bar the user set (`--fail-if`) could not be decided."""
 
     exit_code = EXIT_UNDECIDED

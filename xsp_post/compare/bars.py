@@ -5,8 +5,7 @@ Grammar: ``QUANTITY[(NAME)] OP NUMBER UNIT``, e.g. ``model_latency>3%``, ``kerne
 ``memory_peak>1GiB``. The value is how much the other exceeds the base: relative with %, else absolute (ns, us, ms, s;
 MiB, GB …; none for counts). A bar is not met when the difference is beyond it *and* is a difference: its interval
 leaves out zero. Where nothing can be said about noise (one iteration) the value alone decides, and the sentence says
-so. A bar smaller than what the captures could show fails with a sentence of its own: nothing was shown, and nothing
-could be.
+so. A bar that lies inside the interval is not decided, which has an exit code of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.base.errors import BarNotMetError, UsageError
+from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
 from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import shown
 from xsp_post.compare.differences import SIGNIFICANCE
@@ -94,35 +93,34 @@ def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
         beyond, sure = _beyond(comparison, bar)
         broken += [f"{bar.text}: {_sentence(bar, row)}" for row in beyond[sure].to_dict("records")]
         if not sure.any():
-            unseen = _below_power(comparison, bar)
-            if unseen:
-                unsure.append(unseen)
-                continue
             noise = [f"it may be noise: {_sentence(bar, row)}" for row in beyond.head(1).to_dict("records")]
-            met.append(f"{bar.text}: {''.join(noise) or 'does not hold'}")
+            unseen = _undecided(comparison, bar)
+            said = f"{bar.text}: {''.join(noise) or unseen or 'does not hold'}"
+            (unsure if unseen else met).append(said)
     if broken:
         more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
         raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met", hint=ERRORS["bar-not-met"].cure)
     if unsure:
-        raise BarNotMetError("; ".join(unsure[:3]), code="bar-below-power", hint=ERRORS["bar-below-power"].cure)
+        raise UndecidedError("; ".join(unsure[:3]), code="bar-below-power", hint=ERRORS["bar-below-power"].cure)
     return met
 
 
-def _below_power(comparison: Results, bar: Bar) -> str:
-    """A sentence where a change of the bar's size would not be shown by these captures, '' where it would."""
+def _undecided(comparison: Results, bar: Bar) -> str:
+    """A sentence where the bar lies inside the interval and these captures would not show a change of its size, ''
+    where it is decided."""
     rows = _rows_of(comparison, bar)
     if bar.limit == 0 or (bar.quantity in _ROWS and not bar.name):
         return ""  # any change at all, or any of many rows: no one size to be shown
+    limit = bar.limit * rows["base"] if bar.is_relative else bar.limit
+    inside = rows["ci_high"].ge(limit) if bar.op.startswith(">") else rows["ci_low"].le(limit)
+    is_beyond = rows["difference"].gt(limit) if bar.op.startswith(">") else rows["difference"].lt(limit)
     smallest = rows["detectable"] / rows["base"] if bar.is_relative else rows["detectable"]
-    blind = smallest[smallest > abs(bar.limit)]
+    blind = smallest[inside & ((smallest > abs(bar.limit)) | (is_beyond & rows["p_value"].notna()))]
     if blind.empty:
         return ""
     row = rows.iloc[int(rows.index.get_indexer(blind.index)[int(blind.to_numpy().argmax())])]
     size = format_ratio_percent(blind.max()) if bar.is_relative else format_ns(blind.max())
-    return (
-        f"{bar.text}: these captures cannot tell: {row['label']} must change by {size} to be shown 4 times of 5, "
-        "which is more than the bar"
-    )
+    return f"these captures cannot tell: {row['label']} must change by {size} to be shown 4 times of 5"
 
 
 def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:

@@ -28,12 +28,14 @@ from xsp_post.compare.differences import (
     differences,
     holm,
 )
+from xsp_post.compare.headline import headlines
 from xsp_post.compare.impact import Impact, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.compare.memory import memory_statements, memory_totals
 from xsp_post.compare.statements import statements
 from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.model.results import Analysis, Results, empty_table, typed
+from xsp_post.names.families import families
 
 # A kernel that is in fewer of the iterations than this neither appears nor vanishes: it comes and goes.
 _STEADY_SHARE = 0.5
@@ -89,7 +91,7 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     memory = memory_totals(base, other)
     frames["compare_totals"] = _with_rows(frames["compare_totals"], memory)
     clocks = clock_statements(base, other, frames["compare_names"])
-    said = [*statements(frames, shape, found, clocks), *memory_statements(memory)]
+    said = [*statements(frames, shape, found, clocks, headlines(sides, found, spread)), *memory_statements(memory)]
     frames["compare_summary"] = _shaped(
         "compare_summary",
         pd.DataFrame(said, columns=["subject", "statement", "is_difference"]),
@@ -179,7 +181,6 @@ def _kernel_samples(
 
 def _kernels(samples: pd.DataFrame, spread: float) -> pd.DataFrame:
     keys = [*_LAYER, "name"]
-    keys = [*_LAYER, "name"]
     table = _tested(_with_zeros(samples, keys), keys, spread)
     steady = _steady(samples, keys)
     counts = samples.groupby([*keys, "side"], sort=False)["count"].mean().unstack("side").reindex(columns=[BASE, OTHER])
@@ -248,8 +249,10 @@ def _with_changed(table: pd.DataFrame, samples: pd.DataFrame, spread: float) -> 
     """Within a layer, the k-th kernel that vanished and the k-th that appeared are one that changed its name."""
     inside = table["layer_path"] != ""
     gone, new = (table[inside & table[name].isna()].sort_values([*_LAYER, "first"]) for name in ("other", "base"))
-    gone, new = (rows.assign(order=rows.groupby(_LAYER).cumcount())[[*_LAYER, "order", "name"]] for rows in (gone, new))
-    pairs = gone.merge(new, on=[*_LAYER, "order"], suffixes=("", "_new"), validate="one_to_one")
+    role = [*_LAYER, "role"]  # attention for attention
+    gone, new = (rows.assign(role=families(rows["name"].astype(object))) for rows in (gone, new))
+    gone, new = (rows.assign(order=rows.groupby(role).cumcount())[[*role, "order", "name"]] for rows in (gone, new))
+    pairs = gone.merge(new, on=[*role, "order"], suffixes=("", "_new"), validate="one_to_one")
     if pairs.empty:
         return table
     # the other side's samples are taken for those of the name they replace, and tested like any pair

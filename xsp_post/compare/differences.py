@@ -3,9 +3,9 @@
 A run is one process: its iterations share clocks, memory layout and whatever else the machine was doing, so
 that they are not independent (Kalibera & Jones, "Rigorous benchmarking in reasonable time", ISMM 2013). With
 two captures or more on both sides the error of a side is that of its captures' trimmed means, and the test is
-Welch's. With one capture nothing says how runs differ; then the spread *between iterations* (not the smaller
-error of their mean), and at least `LEAST_SPREAD` of the value, stands for it. That is coarse on purpose: a
-single capture of each side can show a large change, never a small one.
+Welch's. With one capture nothing says how runs differ: `LEAST_SPREAD` of the value is taken for that, and the
+error of the iterations' mean comes on top. That is coarse on purpose: a single capture of each side can show a
+large change, never a small one.
 
 Several tests at once are corrected by Holm's step-down procedure (Scand. J. Statist. 6, 1979), valid whatever
 the dependence between rows: of two runs of one program at most one comparison in twenty shows any difference.
@@ -29,7 +29,7 @@ LEAST_SPREAD = {"gpu": 0.02, "cpu": 0.05}
 # resolve: a part of that spread, and a resolution, stay however alike the repeats are.
 REPEATED_SHARE = 0.25
 RESOLUTION_NS = 500.0
-STAND_IN_FREEDOM = 4.0
+STAND_IN_FREEDOM = 12.0
 CAPTURES, ITERATIONS = "captures", "iterations"
 
 FloatArray = npt.NDArray[np.float64]
@@ -70,14 +70,16 @@ def differences(
         floor = REPEATED_SHARE * least_spread * summary["trimmed_mean"].to_numpy()
         summary["standard_error"] = np.sqrt(summary["standard_error"].to_numpy() ** 2 + floor**2 + resolution**2)
         pooled = summarise_groups(values[mine], groups[mine], count)
-        stand_in = np.sqrt(
-            pooled["std"].to_numpy() ** 2 + resolution**2 + (least_spread * pooled["trimmed_mean"].to_numpy()) ** 2
-        )
-        # a spread that was not measured but taken for another has few degrees of freedom, however many iterations
-        freedom = np.minimum(pooled["count"].to_numpy(np.float64) - 1, STAND_IN_FREEDOM)
+        mean, size = pooled["trimmed_mean"].to_numpy(), pooled["count"].to_numpy(np.float64)
+        own = pooled["std"].to_numpy() ** 2 / size
+        assumed = resolution**2 + (least_spread * mean) ** 2
+        stand_in = np.sqrt(own + assumed)
+        # Welch-Satterthwaite: the iterations have their number less one, what is taken for granted a few
+        with np.errstate(divide="ignore", invalid="ignore"):
+            freedom = (own + assumed) ** 2 / (own**2 / (size - 1) + assumed**2 / STAND_IN_FREEDOM)
         single = ~both_repeated
         summary.loc[single, "standard_error"] = stand_in[single]
-        summary.loc[single, "degrees_of_freedom"] = np.where(freedom > 0, freedom, np.nan)[single]
+        summary.loc[single, "degrees_of_freedom"] = np.where(size > 1, freedom, np.nan)[single]
     compared = compare_summaries(summaries[0], summaries[1])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = compared["difference"].to_numpy() / compared["base"].to_numpy()

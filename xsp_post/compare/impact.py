@@ -18,7 +18,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.tables.analyses.limits import COPY, group_times
 
-EXECUTION, WORK = "execution", "work"
+EXECUTION, WORK, RECORDING = "execution", "work", "recording"
 _EDGES = "edges"
 COMMUNICATION = "communication"
 # Less common kernel time than this on a side: the captures do not do the same work.
@@ -26,12 +26,14 @@ LEAST_COMMON = 0.5
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 _WINDOW = ["window_ns", "busy_ns", "idle_ns"]
 _ENDS = (0.05, 0.95)
+# Kernel names that say so different amounts of work do not show two windows on one program.
+_MOST_APART = 1.5
 
 
 @dataclass(frozen=True)
 class Impact:
-    """``unit``: execution, work, or "" where nothing is comparable. ``low``, ``high``: work of the other in that of the
-    base, as single kernel names say it. ``totals``, ``names``, ``causes``: tables compare_…"""
+    """``unit``: execution, work, or the recording where neither can be compared. ``low``, ``high``: work of the other
+    in that of the base, as single kernel names say it. ``totals``, ``names``, ``causes``: tables compare_…"""
 
     unit: str
     low: float
@@ -130,7 +132,7 @@ def _impact(names: pd.DataFrame, divisors: list[float], unit: str) -> pd.Series:
     """Kernel time of the other less that of the base. Of a window on a longer run only what the length of a launch
     makes of it: how many launches lie in the window is where it was cut."""
     whole = names["other_total"] / divisors[OTHER] - names["base_total"] / divisors[BASE]
-    if unit == EXECUTION:
+    if unit != WORK:
         return whole
     base, other = (names[f"{side}_total"] / names[f"{side}_count"] for side in ("base", "other"))
     return ((other - base) * names["other_count"] / divisors[OTHER]).fillna(whole)
@@ -150,11 +152,13 @@ def _work(names: pd.DataFrame) -> tuple[str, float, float, float]:
     common = own[(own["base_count"] > 0) & (own["other_count"] > 0)]
     for side in ("base_total", "other_total"):
         if common[side].sum() < LEAST_COMMON * max(own[side].sum(), 1.0):
-            return "", 1.0, np.nan, np.nan
+            return RECORDING, 1.0, np.nan, np.nan
     weight, ratio = common["base_total"].to_numpy(float), (common["other_count"] / common["base_count"]).to_numpy(float)
     order = np.argsort(ratio, kind="stable")
     share = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
     low, high = (float(np.interp(end, share, ratio[order])) for end in _ENDS)
+    if high > _MOST_APART * low:
+        return RECORDING, 1.0, np.nan, np.nan
     return WORK, float((ratio * weight).sum() / weight.sum()), low, high
 
 

@@ -5,75 +5,77 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.compare.differences import CAPTURES
+from xsp_post.compare.headline import (
+    ASSUMED,
+    BY_NAME,
+    FASTER,
+    LATENCY,
+    OVER_CAPTURES,
+    OVER_EXECUTIONS,
+    PERIOD,
+    SAME,
+    SLOWER,
+    UNDECIDED,
+    WHOLE,
+    WORK,
+    Headline,
+)  # fmt: skip
 from xsp_post.compare.impact import EXECUTION, Impact
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 Statement = tuple[str, str, bool]
-# Less than this is not called a difference where nothing says how runs differ.
-SAME_RATIO = 0.02
+_WORDS = {SLOWER: "Slower", FASTER: "Faster", SAME: "The same", UNDECIDED: "Not decided"}
 _EQUAL_WINDOW = 0.02
 _LEAST_CHANGE = 0.03  # a part of the evidence that changed by less is not named
 
 
-def first_sentence(models: pd.DataFrame, found: Impact | None) -> Statement | None:
-    """Faster, slower or the same, and by how much; None where nothing can be said."""
-    latencies = models[models["quantity"] == "model_latency"]
-    if len(latencies) == 1:
-        return _of_latency(latencies.iloc[0])
-    if len(latencies) > 1:
-        return _of_cases(latencies)
-    return _of_work(found) if found is not None and found.unit else None
+_WINDOWS = {LATENCY: "an execution", PERIOD: "from one execution to the next", WORK: "for the same kernels",
+            WHOLE: "for the whole recording"}  # fmt: skip
+_INTERVALS = {
+    OVER_CAPTURES: "", OVER_EXECUTIONS: "; from single captures: how runs differ is assumed",
+    ASSUMED: "; one measurement on a side: how executions differ is assumed", BY_NAME: " by kernel name",
+}  # fmt: skip
+_DECIDES = {
+    OVER_CAPTURES: "More captures of each side would decide it.",
+    OVER_EXECUTIONS: "Three captures of each side would decide it (xsp-post run --repeat 3).",
+    ASSUMED: "Several executions of each side would decide it.",
+    BY_NAME: "Whole executions on both sides would decide it.",
+}
 
 
-def _of_latency(row: pd.Series) -> Statement:
-    base, other, change = row["base_value"], row["other_value"], str(row["change"])
-    values = f"model latency {format_ns(base)} → {format_ns(other)}"
-    percent = format_ratio_percent(abs(row["difference_ratio"]))
-    if np.isnan(row["ci_low_value"]):
-        return "verdict", f"Not known: {values}, with too few executions to say whether that is a difference.", False
-    ends = format_ratio_interval(row["ci_low_value"] / base, row["ci_high_value"] / base)
-    assumed = ", from single captures: how runs differ is assumed, not measured"
-    sure = f"95 % interval {ends}" + ("" if row["interval_over"] == CAPTURES else assumed)
-    if change in ("more", "less"):
-        word = "Slower" if change == "more" else "Faster"
-        return "verdict", f"{word} by {percent} ({sure}): {values}.", True
-    smallest = row["detectable_value"] / base if base else np.nan
-    power = "" if np.isnan(smallest) else f"; ±{format_ratio_percent(smallest)} would be shown 4 times of 5"
-    return (
-        "verdict",
-        f"The same, as far as can be shown: {values} ({signed_ratio(row['difference_ratio'])}, {sure}{power}).",
-        False,
-    )
+def first_sentence(heads: list[Headline]) -> Statement | None:
+    """Both times, their ratio and one word; None where no times can be compared."""
+    if len(heads) < 2:
+        return ("verdict", sentence_of(heads[0]), heads[0].word in (FASTER, SLOWER)) if heads else None
+    words = [head.word for head in heads]
+    counts = [f"{_WORDS[word].lower()} in {words.count(word)}" for word in _WORDS if word in words]
+    most = max(heads, key=lambda head: abs(np.log(head.ratio)))
+    said = f"{', '.join(counts)} of {len(heads)} cases; most in {most.label}: {sentence_of(most)}"
+    return "verdict", said[:1].upper() + said[1:], any(word in (FASTER, SLOWER) for word in words)
 
 
-def _of_cases(rows: pd.DataFrame) -> Statement:
-    """Of several batch sizes or phases."""
-    changed = rows[rows["change"].isin(["more", "less"])]
-    if changed.empty:
-        return "verdict", f"The same, as far as can be shown, in all {len(rows)} cases.", False
-    slower, faster = (int((changed["change"] == change).sum()) for change in ("more", "less"))
-    most = changed.iloc[int(changed["difference_ratio"].abs().argmax())]
-    parts = [f"{word} in {count}" for word, count in (("slower", slower), ("faster", faster)) if count]
-    said = f"{' and '.join(parts)} of {len(rows)} cases, most by {signed_ratio(most['difference_ratio'])}"
-    values = f"{format_ns(most['base_value'])} → {format_ns(most['other_value'])}"
-    return "verdict", f"{said[:1].upper()}{said[1:]}: model latency {values}.", True
+def sentence_of(head: Headline) -> str:
+    """``Slower: 10 ms → 12 ms an execution, 1.20 times (+20 %, 95 % interval …).``"""
+    times = f"{format_ns(head.base_ns)} → {format_ns(head.other_ns)} {_WINDOWS[head.window]}"
+    ratio = f"{head.other_ns / head.base_ns:#.3g} times"
+    change = head.ratio - 1
+    per_sample = ""
+    if head.scale != 1.0:
+        ratio += f" for {head.scale:.3g} times the batch"
+        per_sample = "per sample "
+    ends = format_ratio_interval(head.low, head.high)
+    sure = f"95 % interval {ends}{_INTERVALS[head.interval]}"
+    if head.interval == BY_NAME:
+        sure = f"{ends}{_INTERVALS[head.interval]}"
+    if head.word == SAME:
+        sure = f"interval within ±{format_ratio_percent(max(abs(head.low), abs(head.high)))}{_INTERVALS[head.interval]}"
+    said = f"{_WORDS[head.word]}: {times}, {ratio} ({per_sample}{signed_ratio(change)}, {sure})."
+    return f"{said} {_DECIDES[head.interval]}" if head.word == UNDECIDED else said
 
 
-def _of_work(found: Impact) -> Statement:
-    totals = _totals(found)
-    window, recorded = totals["window"]["difference_ratio"], totals["window"]
-    length = recorded["other_value"] / recorded["base_value"]
-    ends = sorted(length / end - 1 for end in (found.low, found.high))
-    interval = f" ({signed_ratio(ends[0])} … {signed_ratio(ends[1])} by kernel name)"
-    evidence = _evidence(found)
-    is_clear = abs(window) >= SAME_RATIO and (ends[0] > 0 or ends[1] < 0)
-    if not is_clear:
-        said = f"The same, as far as can be shown: {signed_ratio(window)} time for the same kernels{interval}"
-        return "verdict", f"{said}. {evidence}", False
-    word, more = ("Slower", "more") if window > 0 else ("Faster", "less")
-    said = f"{word}: {format_ratio_percent(abs(window))} {more} time for the same kernels{interval}"
-    return "verdict", f"{said}. {evidence}", True
+def evidence(found: Impact) -> list[Statement]:
+    """What an owner can check in both captures, where there are no executions."""
+    return [("evidence", _evidence(found), False)] if found.unit in (WORK, WHOLE) else []
 
 
 def _totals(found: Impact) -> dict[str, dict[str, float]]:
@@ -120,7 +122,7 @@ def largest(found: Impact) -> list[Statement]:
     if not found.unit:
         return statements
     scale = max(_totals(found)["window"]["base_per_unit"], 1.0)
-    per = "an execution" if found.unit == EXECUTION else "the work of the base"
+    per = {EXECUTION: "an execution", WORK: "the work of the base"}.get(found.unit, "the recording")
     for subject, rows in (
         ("largest regression", found.names[found.names["impact_ns"] > 0]),
         ("largest gain", found.names[found.names["impact_ns"] < 0]),
@@ -140,26 +142,30 @@ def _of_kernel(row: pd.Series) -> str:
     return f"{format_ns(row['base_mean_ns'])} → {format_ns(row['other_mean_ns'])} each, {counts}"
 
 
-def causes(found: Impact) -> list[Statement]:
-    """One sentence: the causes with more than a hundredth of the base's time, and the sum of all."""
+def causes(found: Impact, head: Headline | None) -> list[Statement]:
+    """One sentence: the causes with more than a hundredth of the base's time; they and the rest sum to the difference
+    that the headline says."""
     if not found.unit or found.causes.empty:
         return []
-    whole = float(found.causes["difference_ns"].sum())
-    base = _totals(found)["window"]["base_per_unit"]
-    parts, rest = [], 0.0
+    devices = found.device_count
+    whole = float(found.causes["difference_ns"].sum()) / devices
+    if head is not None and head.scale == 1.0:
+        whole = head.other_ns - head.base_ns
+    base = _totals(found)["window"]["base_per_unit"] / devices
+    parts, rest = [], whole
     for row in found.causes.to_dict("records"):
-        value = float(row["difference_ns"])
+        value = float(row["difference_ns"]) / devices
         if abs(value) < 0.005 * base:
-            rest += value
             continue
+        rest -= value
         example = f" (first {_short(str(row['example']))})" if row["example"] else ""
         parts.append(f"{_signed_ns(value)} {row['cause']}{example}")
     if not parts:
         return []
     parts += [f"{_signed_ns(rest)} the rest"] if round(rest) else []
-    over = f", of {found.device_count} GPUs together" if found.device_count > 1 else ""
-    per = "Per execution" if found.unit == EXECUTION else "For the same kernels"
-    return [("causes", f"{per}{over}, {_signed_ns(whole)} of device window: {', '.join(parts)}.", False)]
+    over = f", each of {devices} GPUs" if devices > 1 else ""
+    per = {EXECUTION: "Per execution", WORK: "For the same kernels"}.get(found.unit, "Of the whole recording")
+    return [("causes", f"{per}{over}, {_signed_ns(whole)}: {', '.join(parts)}.", False)]
 
 
 def _short(name: object) -> str:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
 import pandas as pd
 
-from xsp_post.compare.differences import CAPTURES, FASTER, LESS, MORE, NOT_SHOWN, SET_CHANGES, SLOWER
+from xsp_post.compare.differences import FASTER, LESS, MORE, SET_CHANGES, SLOWER
+from xsp_post.compare.headline import Headline
 from xsp_post.compare.impact import Impact
 from xsp_post.compare.matching import BASE
-from xsp_post.compare.sentences import Statement, causes, first_sentence, largest, signed_ratio
+from xsp_post.compare.sentences import Statement, causes, evidence, first_sentence, largest, sentence_of
 from xsp_post.compare.structure import Structure
-from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+from xsp_post.model.schemas.units import format_count, format_ns
 
 
 def statements(
-    frames: dict[str, pd.DataFrame], shape: Structure, found: Impact | None, clocks: list[Statement]
+    frames: dict[str, pd.DataFrame],
+    shape: Structure,
+    found: Impact | None,
+    clocks: list[Statement],
+    heads: list[Headline],
 ) -> list[Statement]:
     """The comparison in sentences: the verdict first, then structure, then time."""
     models, layers, kernels = (frames[f"compare_{name}"] for name in ("models", "layers", "kernels"))
@@ -32,24 +33,20 @@ def statements(
                 False,
             )
         )
-    for row in models[models["quantity"] == "model_latency"].to_dict("records"):
-        case = cases.iloc[row["pair_index"]]
-        said.append(("model", _model_sentence(row, case, len(cases)), row["change"] in (MORE, LESS)))
+    if len(heads) > 1:
+        said += [("model", f"{one.label}: {sentence_of(one)}", one.word in (FASTER, SLOWER)) for one in heads]
     if len(layers):
         said.append(("layers", _rows_sentence(layers, "layer", "layer_path"), bool(_is_shown(layers).any())))
     if len(kernels):
         said.append(("kernel time", _rows_sentence(kernels, "kernel", "name"), bool(_is_shown(kernels).any())))
-    verdict = first_sentence(models, found) or _verdict(models, layers, kernels)
     if found is not None:
-        said = [*largest(found), *causes(found), *clocks, *said]
-    if shape.is_ranges_only and not verdict[2]:
-        verdict = (
-            "verdict",
-            "The captures differ in their ranges only: the same "
-            f"{format_count(len(shape.order[BASE]))} kernels ran, in the same order.",
-            True,
-        )
-    return [verdict, *said]
+        head = heads[0] if len(heads) == 1 else None
+        said = [*evidence(found), *largest(found), *causes(found, head), *clocks, *said]
+    if shape.is_ranges_only:
+        count = format_count(len(shape.order[BASE]))
+        sentence = f"The captures differ in their ranges only: the same {count} kernels ran, in the same order."
+        said.insert(0, ("ranges only", sentence, True))
+    return [first_sentence(heads) or _verdict(models, layers, kernels), *said]
 
 
 def _is_shown(table: pd.DataFrame) -> pd.Series:
@@ -69,31 +66,6 @@ def _verdict(models: pd.DataFrame, layers: pd.DataFrame, kernels: pd.DataFrame) 
             False,
         )
     return "verdict", "Model executions are not comparable; what differs in layers and kernels follows.", True
-
-
-def _model_sentence(row: Mapping[Any, Any], case: pd.Series, case_count: int) -> str:
-    about = [
-        part for part in (str(case["phase"]), f"batch {case['batch_size']}" if case["batch_size"] > 0 else "") if part
-    ]
-    where = f" ({', '.join(about)})" if about and case_count > 1 else ""
-    base = row["base_value"]
-    values = f"{format_ns(base)} → {format_ns(row['other_value'])}"
-    if np.isnan(row["ci_low_value"]):
-        return f"Model latency{where} {values}: too few iterations to say whether that is a difference."
-    ends = format_ratio_interval(row["ci_low_value"] / base, row["ci_high_value"] / base)
-    interval = f"{signed_ratio(row['difference_ratio'])}, 95 % interval {ends}"
-    over = (
-        ""
-        if row["interval_over"] == CAPTURES
-        else (
-            "; with one capture on a side, the variation between runs is estimated from its iterations; record "
-            "several captures of each (xsp-post run --repeat 3)"
-        )
-    )
-    verdict = {MORE: "longer", LESS: "shorter"}.get(row["change"], NOT_SHOWN)
-    if verdict == NOT_SHOWN and base and row["detectable_value"] == row["detectable_value"]:
-        verdict += f", where ±{format_ratio_percent(row['detectable_value'] / base)} would show 4 times of 5"
-    return f"Model latency{where} per iteration {values}: {verdict} ({interval}{over})."
 
 
 def _rows_sentence(table: pd.DataFrame, what: str, column: str) -> str:

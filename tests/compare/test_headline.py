@@ -1,0 +1,93 @@
+"""What a comparison opens with: both times of one window, their ratio, and one word."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+
+import pytest
+from generators.simulator import Act, Machine, Program, World
+from helpers import called
+
+from xsp_post.compare import compare
+from xsp_post.model.options import Options
+from xsp_post.pipeline import analyze
+
+STEP = tuple(act for k in range(20) for act in (Act("host", 5_000), Act("kernel", 60_000, "gemm" if k % 2 else "relu")))
+WAITING = Program(1, (), World(), (((*STEP, Act("sync", mode="device")),),), steps=8)
+AHEAD = replace(WAITING, ranks=((STEP,),))
+
+
+def first(tmp_path, base, other):
+    sides = []
+    for salt, (name, program) in enumerate((("base", base), ("other", other))):
+        path = Machine(program, salt).run().write(tmp_path / f"{name}.sqlite")
+        sides.append(analyze([path], Options(model_range="^step")))
+    return compare(*sides).frame("compare_summary")["statement"].iloc[0]
+
+
+def slower(program, factor):
+    acts = tuple(replace(act, ns=round(act.ns * factor)) for act in program.ranks[0][0])
+    return replace(program, ranks=((acts,),))
+
+
+def test_two_runs_of_one_program_are_the_same(tmp_path):
+    assert re.match(
+        r"The same: 1\.2\d ms → 1\.2\d ms an execution, (1\.0|0\.99)\d* times ", first(tmp_path, WAITING, WAITING)
+    )
+
+
+@pytest.mark.parametrize(("factor", "word"), [(1.5, "Slower"), (0.5, "Faster"), (40.0, "Slower"), (0.02, "Faster")])
+def test_both_times_and_their_ratio_open_the_comparison(factor, word, tmp_path):
+    said = first(tmp_path, WAITING, slower(WAITING, factor))
+    assert said.startswith(f"{word}: 1.2") and " an execution, " in said
+    low, high = (float(x.replace("−", "-").replace(",", "")) for x in re.search(
+        r"interval (.+?) % … (.+?) %", said).groups())  # fmt: skip
+    assert -100 < low < high and (low > 0) == (word == "Slower") == (high > 0)
+
+
+def test_executions_that_overlap_are_compared_by_their_pace(tmp_path):
+    """The host runs ahead: the last executions wait for seven others, and their latency says nothing of one."""
+    said = first(tmp_path, AHEAD, slower(AHEAD, 1.6))
+    times = re.match(r"Slower: ([\d.]+) ms → ([\d.]+) ms from one execution to the next, 1\.(5|6)\d* times", said)
+    assert times and float(times[1]) == pytest.approx(1.22, rel=0.03)
+    assert float(times[2]) == pytest.approx(1.94, rel=0.03)
+
+
+def test_one_execution_on_each_side_prints_both_times(tmp_path):
+    once = replace(WAITING, steps=1)
+    said = first(tmp_path, once, slower(once, 1.05))
+    assert said.startswith("Not decided: 1.2") and "Several executions of each side would decide it." in said
+    assert first(tmp_path, once, slower(once, 2.0)).startswith("Slower: 1.2")
+
+
+def test_the_parts_sum_to_the_difference_of_the_headline(tmp_path):
+    sides = []
+    for salt, program in enumerate((AHEAD, slower(AHEAD, 1.6))):
+        path = Machine(program, salt).run().write(tmp_path / f"{salt}.sqlite")
+        sides.append(analyze([path], Options(model_range="^step")))
+    said = compare(*sides).frame("compare_summary").set_index("subject")["statement"]
+    units = {"ms": 1e6, "µs": 1e3, "ns": 1.0}
+    parts = [float(sign.replace("−", "-") + number) * units[unit]
+             for sign, number, unit in re.findall(r"([+−])([\d.]+) (ms|µs|ns)", said["causes"])]  # fmt: skip
+    base, other = (float(x) * 1e6 for x in re.match(r"Slower: ([\d.]+) ms → ([\d.]+) ms", said["verdict"]).groups())
+    assert parts[0] == pytest.approx(other - base, rel=0.03)
+    assert sum(parts[1:]) == pytest.approx(parts[0], rel=0.01)
+
+
+def test_the_first_example_of_the_page_for_continuous_integration_is_green_without_a_change(tmp_path, root):
+    """Two recordings of one program; a slower one is not green, and a bar that cannot be decided has its own code."""
+    example = re.search(r"```sh\n(xsp-post compare .+?)```", (root / "docs" / "ci.md").read_text(), re.DOTALL)[1]
+    command = shlex.split(example.split(">")[0] + ">" + example.split(">")[1])  # without the file at the end
+    assert command[:4] == ["xsp-post", "compare", "main.xsp.sqlite", "change.xsp.sqlite"]
+    for salt, (name, program) in enumerate((("main", WAITING), ("change", WAITING), ("slow", slower(WAITING, 1.3)))):
+        Machine(program, salt).run().write(tmp_path / f"{name}.sqlite")
+        done = called("ingest", f"{name}.sqlite", "--model-range", "^step", "--quiet", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    green = called(*command[1:], cwd=tmp_path)
+    assert green.returncode == 0 and green.stdout.startswith("### The same: "), green.stderr
+    slow = called(*[one.replace("change", "slow") for one in command[1:]], cwd=tmp_path)
+    assert slow.returncode == 1 and "[bar-not-met]" in slow.stderr
+    unsure = called(*[one.replace("10%", "3%") for one in command[1:]], cwd=tmp_path)
+    assert unsure.returncode == 7 and "[bar-below-power]" in unsure.stderr

@@ -1,0 +1,148 @@
+"""Two sides → what the comparison opens with: both times of one window, their ratio with its interval, and one word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.statistics import t_quantiles
+from xsp_post.compare.differences import CAPTURES, FASTER, SIGNIFICANCE, SLOWER, STAND_IN_FREEDOM, differences
+from xsp_post.compare.impact import RECORDING, WORK, Impact
+from xsp_post.compare.matching import Side
+
+SAME, UNDECIDED = "same", "undecided"
+# An interval within this is called "the same".
+SAME_RATIO = 0.1
+# Executions overlap where they end so much sooner after one another than each takes.
+_OVERLAP_RATIO = 0.9
+# How far two runs of one program lie apart (one standard deviation, relative) where a side has one execution.
+_ONE_SPREAD = 0.05
+# What was measured, and how its interval was found.
+LATENCY, PERIOD, WHOLE = "latency", "period", RECORDING
+OVER_CAPTURES, OVER_EXECUTIONS, ASSUMED, BY_NAME = "captures", "executions", "assumed", "names"
+
+
+@dataclass(frozen=True)
+class Headline:
+    """Times in ns of one window on both sides. ``low``, ``high``: interval of other over base, less one. ``scale``:
+    the work of an execution of the other in that of the base, where batch sizes differ (else 1)."""
+
+    window: str
+    label: str  # phase and batch size; '' where there is one only
+    base_ns: float
+    other_ns: float
+    low: float
+    high: float
+    interval: str
+    scale: float = 1.0
+
+    @property
+    def ratio(self) -> float:
+        """Other over base, for the same amount of work."""
+        return self.other_ns / self.base_ns / self.scale
+
+    @property
+    def word(self) -> str:
+        """Faster or slower where the interval leaves out none, the same where it is narrow, else undecided."""
+        if self.low > 0 or self.high < 0:
+            return SLOWER if self.low > 0 else FASTER
+        return SAME if max(abs(self.low), abs(self.high)) <= SAME_RATIO else UNDECIDED
+
+
+def headlines(sides: list[Side], found: Impact | None, spread: float) -> list[Headline]:
+    """One per phase and batch size that both sides have; else their main executions; else the recordings."""
+    rows = [_executions(side) for side in sides]
+    keys = ["phase", "batch_size"]
+    matched = [frame[frame["pair_index"] >= 0] for frame in rows]
+    common = [frame.groupby("pair_index")[keys].first() for frame in matched]
+    pairs = common[0].join(common[1], how="inner", lsuffix="_base", rsuffix="_other")
+    made = []
+    for one, group in pairs.groupby(["phase_base", "batch_size_base"], sort=False):
+        mine = [frame[frame["pair_index"].isin(group.index)] for frame in matched]
+        made.append((_words(*one), _of_executions(mine, spread)))
+    if len(made) == 1:
+        made = [("", made[0][1])]
+    if not made and all(len(frame) for frame in rows):
+        mine = [_main(frame, keys) for frame in rows]
+        made = [("", _of_executions(mine, spread))]
+    said = [Headline(one.window, label, one.base_ns, one.other_ns, one.low, one.high, one.interval, one.scale)
+            for label, one in made if one is not None]  # fmt: skip
+    recorded = _of_recordings(found) if not said and found is not None else None
+    return [recorded] if recorded is not None else said
+
+
+def _words(phase: object, batch: object) -> str:
+    return ", ".join(part for part in (str(phase), f"batch {batch}" if str(batch) not in ("-1", "0") else "") if part)
+
+
+def _executions(side: Side) -> pd.DataFrame:
+    """Measured executions with a latency, and the pair that each is in."""
+    rows = side.cases.iterations
+    case = rows["case_index"].to_numpy(np.int64)
+    frame = side.cases.frame[["phase", "batch_size"]].iloc[case].reset_index(drop=True)
+    rows = rows.reset_index(drop=True).assign(
+        pair_index=side.pair_of_case[case], phase=frame["phase"].astype(object), batch_size=frame["batch_size"]
+    )
+    return rows[rows["is_measured"].astype(bool) & rows["is_model"].astype(bool) & rows["latency_ns"].gt(0)]
+
+
+def _main(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The executions of the kind that took most time."""
+    taken = rows.groupby(keys, sort=False)["latency_ns"].transform("sum")
+    return rows[taken == taken.max()]
+
+
+def _of_executions(rows: list[pd.DataFrame], spread: float) -> Headline | None:
+    """Latency against latency; where executions overlap on a side, the pace of both."""
+    paces = [_paces(frame) for frame in rows]
+    overlap = [len(pace) and pace["value"].median() < _OVERLAP_RATIO * frame["latency_ns"].median()
+               for pace, frame in zip(paces, rows)]  # fmt: skip
+    is_pace = any(overlap) and all(len(pace) for pace in paces)
+    samples = paces if is_pace else [frame.assign(value=frame["latency_ns"]) for frame in rows]
+    values = np.concatenate([frame["value"].to_numpy(np.float64) for frame in samples])
+    side = np.repeat([0, 1], [len(frame) for frame in samples])
+    capture = np.concatenate([frame["capture_id"].to_numpy(np.int64) for frame in samples])
+    tested = differences(values, np.zeros(len(values), np.int64), side, capture, 1, spread).iloc[0]
+    base, other = float(tested["base"]), float(tested["other"])
+    if not base > 0 or not other > 0:
+        return None
+    batches = [int(frame["batch_size"].iloc[0]) for frame in rows]
+    scale = batches[1] / batches[0] if min(batches) > 0 else 1.0
+    half = (float(tested["ci_high"]) - float(tested["ci_low"])) / 2 * np.sqrt(2 / (base**2 + other**2))
+    interval = OVER_CAPTURES if tested["interval_over"] == CAPTURES else OVER_EXECUTIONS
+    if np.isnan(half):
+        half, interval = _assumed(), ASSUMED
+    ratio = other / base / scale
+    window = PERIOD if is_pace else LATENCY
+    return Headline(window, "", base, other, ratio * np.exp(-half) - 1, ratio * np.exp(half) - 1, interval, scale)
+
+
+def _paces(rows: pd.DataFrame) -> pd.DataFrame:
+    """From the end of an execution to that of the next one of its capture and process: value, capture_id."""
+    work = rows["device_offset_ns"] + rows["projection_ns"]  # where its device work ends, else the execution itself
+    ordered = rows.assign(end=rows["start_ns"] + work.fillna(rows["latency_ns"]))
+    ordered = ordered.sort_values(["capture_id", "process_id", "end"])
+    steps = ordered.groupby(["capture_id", "process_id"])[["end", "start_ns"]].diff()
+    return ordered.assign(value=steps["end"])[steps.gt(0).all(axis=1)]
+
+
+def _assumed() -> float:
+    """Half the interval, as a logarithm, of two single executions."""
+    freedom = np.array([STAND_IN_FREEDOM])
+    return float(t_quantiles(freedom, 1 - SIGNIFICANCE)[0] * _ONE_SPREAD * np.sqrt(2))
+
+
+def _of_recordings(found: Impact) -> Headline | None:
+    """The time of the recordings as they are, or that of the same kernels."""
+    window = found.totals.set_index("quantity").loc["window"]
+    base, other = (float(window[f"{side}_per_unit"]) / found.device_count for side in ("base", "other"))
+    if not base > 0 or not other > 0:
+        return None
+    if found.unit == RECORDING:
+        half, ratio = _assumed(), other / base
+        return Headline(WHOLE, "", base, other, ratio * np.exp(-half) - 1, ratio * np.exp(half) - 1, ASSUMED)
+    length = float(window["other_value"] / window["base_value"])
+    low, high = sorted(length / end - 1 for end in (found.low, found.high))
+    return Headline(WORK, "", base, other, low, high, BY_NAME)
