@@ -88,7 +88,9 @@ def _units(quantity: str) -> Mapping[str, float]:
 def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
     """A sentence for every bar that is met. Raises `BarNotMetError` naming all that are not, `UsageError` for a
     quantity that is not in both captures."""
-    met, broken, unsure = [], [], []
+    met: list[str] = []
+    broken: list[str] = []
+    unsure: list[str] = []
     for bar in bars:
         beyond, sure = _beyond(comparison, bar)
         broken += [f"{bar.text}: {_sentence(bar, row)}" for row in beyond[sure].to_dict("records")]
