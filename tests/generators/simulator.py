@@ -317,7 +317,7 @@ class Machine:
         """The export of what ran."""
         export = ExportBuilder()
         for rank in range(len(self.program.ranks)):
-            export.process(100 * (rank + 1)).thread(100 * (rank + 1))
+            export.process(100 * (rank + 1)).thread(100 * (rank + 1)).gpu(rank)
             for number, (_, begin, end) in enumerate(one for one in self.ranges if one[0] == rank):
                 export.range(f"step {number}", begin, end)
         for call in sorted(self.calls, key=lambda one: one.start):

@@ -57,9 +57,9 @@ def headlines(sides: list[Side], found: Impact | None, spread: float) -> list[He
     keys = ["phase", "batch_size"]
     matched = [frame[frame["pair_index"] >= 0] for frame in rows]
     common = [frame.groupby("pair_index")[keys].first() for frame in matched]
-    pairs = common[0].join(common[1], how="inner", lsuffix="_base", rsuffix="_other")
+    pairs = common[0][common[0].index.isin(common[1].index)]
     made = []
-    for one, group in pairs.groupby(["phase_base", "batch_size_base"], sort=False):
+    for one, group in pairs.groupby(keys, sort=False):
         mine = [frame[frame["pair_index"].isin(group.index)] for frame in matched]
         made.append((_words(*one), _of_executions(mine, spread)))
     if len(made) == 1:
@@ -136,7 +136,7 @@ def _assumed() -> float:
 
 def _of_recordings(found: Impact) -> Headline | None:
     """The time of the recordings as they are, or that of the same kernels."""
-    window = found.totals.set_index("quantity").loc["window"]
+    window = next(row for row in found.totals.to_dict("records") if row["quantity"] == "window")
     base, other = (float(window[f"{side}_per_unit"]) / found.device_count for side in ("base", "other"))
     if not base > 0 or not other > 0:
         return None

@@ -5,22 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.compare.differences import FASTER, SLOWER
 from xsp_post.compare.headline import (
     ASSUMED,
     BY_NAME,
-    FASTER,
     LATENCY,
     OVER_CAPTURES,
     OVER_EXECUTIONS,
     PERIOD,
     SAME,
-    SLOWER,
     UNDECIDED,
     WHOLE,
-    WORK,
     Headline,
-)  # fmt: skip
-from xsp_post.compare.impact import EXECUTION, Impact
+)
+from xsp_post.compare.impact import EXECUTION, WORK, Impact
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 Statement = tuple[str, str, bool]
