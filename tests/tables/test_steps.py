@@ -11,6 +11,7 @@ from helpers import frame_of
 import xsp_post
 from xsp_post.model.results import Analysis
 from xsp_post.names.families import FAMILIES
+from xsp_post.tables.analyses.step_outliers import step_outliers
 from xsp_post.tables.analyses.steps import kinds_of_steps
 
 # What each kind tells apart: of decodes every pair is a key.
@@ -155,6 +156,19 @@ def test_slow_steps_are_found_with_their_cause_and_none_is_invented(tmp_path, se
     assert details["allocation"] == "cudaMalloc" and details["other kernels"] == "sm80_xmma_gemm_fallback"
     assert details["slower kernels"].startswith("all by ")
     assert "slow-steps" in {*profile["findings"]["code"]}
+
+
+@pytest.mark.parametrize(("batch_sizes", "slow"), [((8, 8), 1), ((1, 64), 0), ((-1, -1), 1)])
+def test_steps_of_unlike_batches_are_no_measure_of_each_other(batch_sizes, slow):
+    rows = [
+        {"process_id": 7, "kind": "decode", "phase": "decode", "iteration_index": k, "start_ns": 1000 * k,
+         "latency_ns": 900 if k == 17 else 100 + k % 3, "batch_size": batch_sizes[k % 2]}
+        for k in range(40)
+    ]  # fmt: skip
+    frames = {"iterations": frame_of("iterations", rows), "captures": frame_of("captures", [{"capture_id": -1}])}
+    results = Analysis(frames)
+    found, _ = step_outliers(results, kinds_of_steps(results))
+    assert found["iteration_index"].tolist() == [17] * slow
 
 
 @pytest.mark.parametrize("seed", [4, 5, 6])

@@ -104,7 +104,7 @@ def _reason_against(matrix: np.ndarray, kept: list[int], column: int) -> str:
     """Why a size cannot be told apart from the ones before it; '' where it can."""
     values = matrix[:, column]
     spread = float(np.std(values))
-    if spread < _LEAST_SPREAD * np.abs(values).max():
+    if spread <= _LEAST_SPREAD * np.abs(values).max():
         return CONSTANT
     before = matrix[:, kept]
     rest = values - before @ np.linalg.lstsq(before, values, rcond=None)[0]

@@ -60,10 +60,10 @@ def step_outliers(results: Results, kinds: list[Kind]) -> tuple[pd.DataFrame, li
 
 def _candidates(kind: Kind) -> pd.DataFrame:
     """Steps of one kind that took longer than the model says, each with an ordinary one to compare it with."""
-    if len(kind.rows) < FEWEST_STEPS or (kind.has_sizes and not kind.model.terms):
-        return pd.DataFrame()
     off = kind.step_ns / kind.expected_ns - 1
     known = np.isfinite(off)
+    if known.sum() < FEWEST_STEPS:
+        return pd.DataFrame()
     sigma = max(1.4826 * float(np.median(np.abs(off[known]))), _LEAST_SIGMA)
     far = np.where(known, off, 0) / sigma
     ordinary = np.flatnonzero(known & (np.abs(far) < _ORDINARY))

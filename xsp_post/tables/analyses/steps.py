@@ -26,8 +26,8 @@ TERMS = {"": "fixed_ns", "token_count": "per_token_ns", "key_count": "per_key_ns
 SIZES = tuple(name for name in TERMS if name)
 _LEAST_SHARE = 0.005  # of the kernel time, for a family to have a model of its own
 _FEWEST_QUARTER, _LEAST_DRIFT, _DRIFT_ERRORS = 10, 0.01, 5.0
-_COLUMNS = ("capture_id", "process_id", "kind", "iteration_index", "start_ns", "latency_ns", "busy_ns", "period_ns",
-            "host_gap_ns", "batch_size", *SIZES, "longest_key_count", "is_warmup")  # fmt: skip
+_COLUMNS = ("capture_id", "process_id", "kind", "phase", "iteration_index", "start_ns", "latency_ns", "busy_ns",
+            "period_ns", "host_gap_ns", "batch_size", *SIZES, "longest_key_count", "is_warmup")  # fmt: skip
 
 
 @dataclass
@@ -58,9 +58,12 @@ class Kind:
 
     @cached_property
     def expected_ns(self) -> np.ndarray:
-        """Time of each step by the model; its median of all steps where no size is known. Shape (steps,)."""
+        """Time of each step by the model; where no size is known, the median of steps that do not differ in phase and
+        batch, else NaN. Shape (steps,)."""
         if self.has_sizes:
             return self.model.predicted(self.sizes)
+        if (self.rows[["phase", "batch_size"]].astype(str).nunique() > 1).any():
+            return np.full(len(self.rows), np.nan)
         return np.full(len(self.rows), float(np.median(self.step_ns)))
 
     @cached_property
