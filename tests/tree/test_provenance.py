@@ -13,13 +13,16 @@ import shutil
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import ExportBuilder
 from generators.graph_traces import Recording
 
 from xsp_post.ingest.side_files.inductor import read_log
+from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
+from xsp_post.tree.provenance import _path, _ranges
 
 COMPILED = Path(__file__).parents[1] / "data" / "compiled"
 GRAPH = 5
@@ -109,6 +112,23 @@ def test_a_log_of_another_program_is_refused(tmp_path):
     analysis = analyze([Path(trace)], Options(provenance=COMPILED / "blocks_train_torch_trace"))
     assert "dedicated_log" in found(analysis, "provenance-unmatched")
     assert {way for _, _, way in owners(analysis)} <= {"nesting", "inferred", "none"}
+
+
+@pytest.mark.parametrize(("paths", "convolution", "layers"), [
+    (["model.embed", "model.layers.0.attn", "model.layers.1.attn"], [], ["model.embed", "model.layers.0",
+     "model.layers.1"]),
+    (["blocks.0.gate", "blocks.0.experts.0.up", "blocks.0.experts.1.up", "blocks.1.gate"], [],
+     ["blocks.0", "blocks.1"]),
+    (["stages.0.blocks.0.x", "stages.0.blocks.1.x", "stages.1.blocks.0.x", "stages.1.blocks.1.x"], [],
+     ["stages.0.blocks.0", "stages.0.blocks.1", "stages.1.blocks.0", "stages.1.blocks.1"]),
+    (["layer1.0.conv1", "layer1.0.bn1", "layer1.1.conv1", "fc"], [0, 1, 2], ["layer1.0.conv1", "layer1.0.bn1",
+     "layer1.1.conv1", "fc"]),
+])  # fmt: skip
+def test_layers_are_the_modules_in_a_row_and_what_is_beside_them(paths, convolution, layers):
+    is_convolution = np.isin(np.arange(len(paths)), convolution)
+    ranges, leaf = _ranges([_path([one]) for one in paths], is_convolution)
+    assert ranges["name"][ranges["level"] == int(Level.LAYER)].tolist() == layers
+    assert ranges["name"].to_numpy()[leaf].tolist() == paths
 
 
 # ---------------------------------------------------------------- annotations of graph nodes (by documentation)

@@ -132,7 +132,7 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
         for number, text in enumerate(modules.texts):  # classes are few
             if number in rejected or alike[number] < 2:
                 continue
-            if held[number] and not _is_block_text(text):
+            if held[number] and not is_block_text(text):
                 continue  # without modules inside, only its text can say that it is a block
             rows = free & (modules.class_of == number)
             rows = ranges.outermost(rows & (alike_one | ~ranges.around(rows & alike_one)))
@@ -153,7 +153,8 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
     return taken
 
 
-def _is_block_text(text: str) -> bool:
+def is_block_text(text: str) -> bool:
+    """Whether a class name, or a path with a star for each number, is that of a model's block."""
     if _BLOCK_CLASS.search(text):
         stem = re.sub(r"(?:Layer|Block|Cell|Unit)(?:V?\*?\d*)$", "", text)
         return not _PART_OF_LAYER.search(stem) or bool(re.search(r"(?:De|En)coder$|Transformer$", stem))
@@ -163,7 +164,7 @@ def _is_block_text(text: str) -> bool:
 def _rank_of_text(text: str) -> float:
     """What a class's text says about it: a block of a model 1, nothing 0.6, a member of a list 0.7, a group of
     blocks or a part of one 0.3."""
-    if _is_block_text(text):
+    if is_block_text(text):
         return 1.0
     if _GROUP_CLASS.search(text) or _PART_OF_LAYER.search(text):
         return 0.3

@@ -22,6 +22,7 @@ from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.names.compiled import symbol_of
 from xsp_post.tree.draft import Draft
+from xsp_post.tree.layer_rules import is_block_text
 from xsp_post.tree.placing import opened_layers, place
 from xsp_post.tree.twin_segments import match, replays_of
 
@@ -104,7 +105,7 @@ def _levels(
     calls = np.bincount(leaf, minlength=len(names)), np.bincount(leaf, convolution, len(names)).astype(np.int64)
     total, convolved = (forest.add_up(one) for one in calls)
     is_open = in_row & (convolved >= _CONVOLUTION_SHARE * total) & (convolved > 0) & forest.around(total > 0)
-    is_open |= forest.around(in_row)
+    is_open |= forest.around(in_row) & ~(in_row & np.array([is_block_text(one) for one in starred], bool))
     layer = ~is_open & ~forest.inside(~is_open)
     level = np.full(len(names), int(Level.OPERATION), np.int8)
     level[layer], level[is_open & forest.around(layer)] = int(Level.LAYER), int(Level.MODULE)

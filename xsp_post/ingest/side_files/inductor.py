@@ -2,8 +2,8 @@
 
 Read are TORCH_TRACE logs (``dedicated_log_torch_trace_*.log``) and ``kernel_information.json``. A compiled graph is a
 list of calls in order. The graph before compilation names the weights of each operation, and so its module; an
-operation without weights belongs to the module whose code calls it: the one around the weights that the same line, or
-the lines before and after it, use. A fused kernel counts for the module with most of its operations (of equal ones the
+operation without weights belongs to the module whose code is nearest, of those around the weights used before and after
+it. A fused kernel counts for the module with most of its operations (of equal ones the
 last). Where the compiler wrote no operations (backward graphs), source lines and the nearest known calls decide.
 """
 
@@ -28,6 +28,7 @@ _WANTED = re.compile(
 _HEAD = re.compile(r"^[VDIWE]\d{4} [^{]*(\{.*)$")
 _PLACE = re.compile(r"# File: (.+?):(\d+) in ")
 _OPERATION = re.compile(r'^\s*(\w+)(?:: "[^"]*")? = ([^;]*)')
+_FAR, _UNKNOWN_CODE = 1e9, 0.5  # lines; a module without known code is nearer than any but the same line
 _INPUT = re.compile(r"[lL]_\w+\s*")
 _WEIGHT = re.compile(r"\b[lL]_\w+_(?:parameters|buffers)_")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
@@ -163,38 +164,47 @@ def operations_of(graph: str) -> dict[str, Operation]:
 
 
 def _fill_modules(operations: list[Operation]) -> None:
-    """Modules of operations without weights, in place."""
-    following: dict[str, str] = {}  # place → module that calls the next weighted operation there
-    after, next_weighted = [], ""
+    """Modules of operations without weights, in place: of the modules around the weighted operations before and after
+    it, the one whose code is nearest (in the same file, by lines; of equal ones the first, inner ones first)."""
+    code: dict[str, set[str]] = {}  # module → lines that use weights of modules directly in it
+    upcoming, after = "", []
     for one in reversed(operations):
-        after.append((next_weighted, following.get(one.place)))
+        after.append(upcoming)
         if one.has_weight:
-            next_weighted = one.module
-            following[one.place] = _parent(one.module)
-    before, last_weighted = {}, ""
-    for one, (upcoming, caller_after) in zip(operations, reversed(after)):
+            upcoming = one.module
+            code.setdefault(_parent(one.module), set()).add(one.place)
+    last = ""
+    for one, upcoming in zip(operations, reversed(after)):
         if one.has_weight:
-            last_weighted = one.module
-            before[one.place] = _parent(one.module)
+            last = one.module
             continue
-        caller = before.get(one.place)
-        if caller is not None and _is_in(last_weighted, caller):
-            one.module = caller
-        elif caller_after is not None and _is_in(upcoming, caller_after):
-            one.module = caller_after
-        elif last_weighted:
-            shared = _shared(last_weighted, upcoming)
-            one.module = shared if _is_in(shared, _parent(last_weighted)) else _parent(last_weighted)
+        around, ahead = _callers(last), _callers(upcoming)
+        both = next((module for module in around if module in ahead), "")
+        without_code = [both] if both and both not in code else []  # it uses no weight itself, but runs between
+        near = [*around, *without_code, *ahead]
+        far = [_UNKNOWN_CODE if k in without_code else _distance(one.place, code.get(k, set())) for k in near]
+        one.module = near[far.index(min(far))] if near else ""
+
+
+def _callers(module: str) -> list[str]:
+    """The modules around one, the inner ones first, the model itself ('') last."""
+    result = []
+    while module:
+        module = _parent(module)
+        result.append(module)
+    return result
+
+
+def _distance(place: str, lines: set[str]) -> float:
+    file, _, line = place.rpartition(":")
+    there = [one.rpartition(":") for one in lines]
+    return min((abs(int(line) - int(end)) for name, _, end in there if name == file), default=_FAR)
 
 
 def _parent(module: str) -> str:
     """The module whose code calls it: a list of modules (its name ends before a number) has no code."""
     above = module.rpartition(".")[0]
     return above.rpartition(".")[0] if module.rpartition(".")[2].isdigit() else above
-
-
-def _is_in(module: str, outer: str) -> bool:
-    return not outer or module == outer or module.startswith(outer + ".")
 
 
 def _shared(one: str, other: str) -> str:
