@@ -6,7 +6,7 @@ import pytest
 from builders import ExportBuilder
 
 import xsp_post
-from xsp_post.names.step_texts import kind_of_word
+from xsp_post.names.step_texts import dialects, kind_of_word
 
 DETAIL = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk{0}sqsq32sqsk{0})"
 
@@ -46,6 +46,18 @@ def test_a_step_that_holds_two_executions_gives_its_sizes_to_neither(tmp_path):
 def test_every_kind_of_a_step_text_is_a_kind_of_execution(tmp_path, kind):
     found = iterations(tmp_path, [(f"xsp/step:{kind} tokens=8", 1000, 3000)], [(1500, 1000)])
     assert (found["kind"].tolist(), found["token_count"].tolist()) == ([kind], [8])
+
+
+@pytest.mark.parametrize("dialect", [one for one in dialects().values() if one.text and one.name != "param"])
+def test_steps_of_every_dialect_are_executions_with_sizes(tmp_path, dialect):
+    ranges, kernels = [], []
+    for k in range(6):
+        ranges.append((dialect.like, 1000 + k * 10_000, 9000 + k * 10_000))
+        kernels += [(2000 + k * 10_000, 2000), (5000 + k * 10_000, 2000)]
+    found = iterations(tmp_path, ranges, kernels)
+    assert len(found) == 6
+    assert (found["batch_size"] > 0).all() and set(found["size_source"]) == {"text"}
+    assert set(found["kind"]) <= set(kind_of_word().values())
 
 
 def test_the_gap_before_a_step_ends_where_it_starts(tmp_path):
