@@ -115,5 +115,5 @@ def test_a_batch_says_what_limits_each_capture_and_plots_no_unlike_latencies():
         return fleet_page.render(Analysis(tables))
 
     unlike, alike = page("resnet", "bert"), page("resnet", "resnet")
-    assert "Copy-bound: resnet0." in unlike and "Launch-bound: bert1." in unlike
+    assert "1 of 2: copy-bound: resnet0." in unlike and "1 of 2: launch-bound: bert1." in unlike
     assert 'id="chart-fleet-latency"' not in unlike and 'id="chart-fleet-latency"' in alike

@@ -46,15 +46,10 @@ def render(results: Results) -> str:
         Fact("kernel time", format_ns(int(done["kernel_ns"].sum())), "summed over all captures"),
         Fact("systems", format_count(int(done["system_name"].replace("", pd.NA).nunique())), "by GPU name"),
     ]
-    statements = [
-        (
-            "unknown" if failed.empty else "launch",
-            "All captures were analysed."
-            if failed.empty
-            else f"{format_count(len(failed))} of {format_count(len(fleet))} captures could not be analysed.",
-        )
-    ]
-    statements += _limits(done)
+    statements = _limits(done)
+    if len(failed):
+        share = f"{format_count(len(failed))} of {format_count(len(fleet))}"
+        statements.append(("launch", f"{share} captures could not be analysed."))
     statements += [
         ("", f"{row['capture_name']}: {row['message']} [{row['code']}]") for row in failed.head(12).to_dict("records")
     ]
@@ -78,7 +73,7 @@ def _limits(done: pd.DataFrame) -> list[tuple[str, str]]:
     for limit, names in sorted(by_limit.items(), key=lambda one: -len(one[1])):
         word = SENTENCES.get(f"word.{limit}", SENTENCES["word.unknown"])
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        said.append(("", f"{word[:1].upper()}{word[1:]}: {', '.join(map(str, names[:3]))}{more}."))
+        said.append((str(limit), f"{len(names)} of {len(done)}: {word}: {', '.join(map(str, names[:3]))}{more}."))
     return said
 
 

@@ -27,8 +27,11 @@ def sparkline(values: np.ndarray) -> str:
 
 def history_lines(values: pd.DataFrame, changes: pd.DataFrame) -> list[str]:
     """What the tables `history_values` and `history` say, a sentence a line."""
-    lines = []
+    lines, alone = [], []
     for number, rows in values.groupby("workload_index", sort=True):
+        if rows["position_index"].nunique() == 1:
+            alone.append(shown(str(rows["capture_name"].iloc[0]), 40))
+            continue
         mine = changes[changes["workload_index"] == number]
         lines += [
             *_course(rows),
@@ -37,7 +40,7 @@ def history_lines(values: pd.DataFrame, changes: pd.DataFrame) -> list[str]:
         if mine.empty:
             lines.append(_nothing(rows["position_index"].nunique()))
         lines.append("Next: " + next_capture(rows, mine))
-    return lines
+    return [*lines, f"Each alone of its workload: {', '.join(alone)}"] if alone else lines
 
 
 def _course(rows: pd.DataFrame) -> list[str]:
