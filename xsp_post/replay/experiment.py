@@ -162,7 +162,7 @@ class _Trial:
         return self._times(executions, simulated_clock(replay(graph, amounts)))
 
     def _times(self, executions: Executions, clock: Clock) -> tuple[float, float]:
-        return _device_span(executions, clock), _elapsed(self.identity.graph, executions, clock)
+        return device_span(executions, clock), _elapsed(self.identity.graph, executions, clock)
 
 
 def _elapsed(graph: Graph, executions: Executions, clock: Clock) -> float:
@@ -183,7 +183,7 @@ def _elapsed(graph: Graph, executions: Executions, clock: Clock) -> float:
     return float(np.mean(taken))
 
 
-def _device_span(executions: Executions, clock: Clock) -> float:
+def device_span(executions: Executions, clock: Clock) -> float:
     """From the first device work of the executions to the last; the mean of the processes."""
     taken = []
     for process in np.unique(executions.process):

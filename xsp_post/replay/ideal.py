@@ -9,7 +9,8 @@ import numpy as np
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results
 from xsp_post.replay.changes import apply_change, parse_change
-from xsp_post.replay.executions import Clock, Executions, simulated_clock
+from xsp_post.replay.executions import simulated_clock
+from xsp_post.replay.experiment import device_span
 from xsp_post.replay.fidelity import Identity
 from xsp_post.replay.graph import replay
 
@@ -31,18 +32,6 @@ def ideal_gain(
         return None
     if factors is not None:
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
-    before, after = (
-        _device_time(executions, simulated_clock(one)) for one in (identity.replayed, replay(graph, amounts))
-    )
+    clocks = (simulated_clock(one) for one in (identity.replayed, replay(graph, amounts)))
+    before, after = (device_span(executions, clock) for clock in clocks)
     return 1 - after / before if before > 0 else None
-
-
-def _device_time(executions: Executions, clock: Clock) -> float:
-    """From the first device work of the executions to the last; the sum over processes."""
-    taken = 0.0
-    for process in np.unique(executions.process):
-        rows = [rows for rows, of in zip(executions.rows, executions.process) if of == process and len(rows)]
-        if rows:
-            every = np.concatenate(rows)
-            taken += float(clock.end_ns[every].max() - clock.start_ns[every].min())
-    return taken

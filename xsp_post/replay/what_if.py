@@ -138,16 +138,6 @@ def what_if(
     )  # fmt: skip
 
 
-def gain_of(results: Results, change: str, capture_id: int, identity: Identity) -> float:
-    """The share of the device's time of an execution that a change saves; below 0 where it costs. Raises as
-    `what_if`."""
-    changed = _changed(results, _parsed([change]), capture_id, identity)
-    span = _device_span(identity, changed)
-    if span is None:
-        span = _amounts(identity.recorded, identity.simulated, changed.after, identity.error_ratio)[0]["latency_ns"]
-    return -span.change_ratio
-
-
 def _source_name(captures: pd.DataFrame, capture_id: int) -> str:
     names = captures.loc[captures["capture_id"] == capture_id, "source_name"].astype(str)
     return str(names.iloc[0]) if len(names) else ""

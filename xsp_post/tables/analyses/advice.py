@@ -94,9 +94,8 @@ def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
     if not last or last[0][0] != limit:
         found = _worth(results, limit)
         said = [advice for one in found if (advice := _bounded(results, limit, one)) is not None]
-        said = sorted(said, key=lambda one: (one.resource == "none", not one.is_limit, -one.bound_ns))
-        codes = [one.code for one in said]
-        if "late-rank" in codes and "overlap-collectives" in codes:  # to wait less comes before to hide the waiting
+        said.sort(key=lambda one: (one.resource == "none", not one.is_limit, -one.bound_ns))
+        if any(one.code == "late-rank" for one in said):  # to wait less comes before to hide the waiting
             said.sort(key=lambda one: one.code == "overlap-collectives")
         last[:] = [(limit, [one.code for one in found], said[:MOST])]
     return last[0][1:]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,29 +41,22 @@ class Found:
     is_open: bool = False  # other work, too, moves up: the time that it concerns is no bound
 
 
-def platforms_of(results: Results, captures: Sequence[int]) -> frozenset[str]:
-    """The languages, frameworks and platforms that these captures show (names of `platforms.txt`)."""
-    shown = frame_or_empty(results, "platforms", ["capture_id", "platform"])
-    return frozenset(shown.loc[shown["capture_id"].isin(list(captures)), "platform"].astype(str))
-
-
 class Situation:
     """What a limit speaks of, in tables; each is read when a rule asks for it."""
 
     def __init__(self, results: Results, limit: Limit) -> None:
         self.results, self.limit = results, limit
-        self.platforms = platforms_of(results, limit.captures)
+        shown = frame_or_empty(results, "platforms", ["capture_id", "platform"])
+        self.platforms = frozenset(shown.loc[shown["capture_id"].isin(limit.captures), "platform"].astype(str))
         self.words = words_for(self.platforms)
         self.is_torch = {PYTORCH, PYTHON} <= self.platforms
         self.is_compiled = bool(self.platforms & {COMPILED, "JAX", "TensorRT"})
 
     def found(
-        self, code: str, spent_ns: float, evidence: str, *, words: Mapping[str, str] = NOTHING,
-        factors: pd.Series | None = None, whole_ns: int = 0, whole: str = "", is_open: bool = False,
-    ) -> list[Found]:  # fmt: skip
+        self, code: str, spent_ns: float, evidence: str, *, words: Mapping[str, str] = NOTHING, **others: Any
+    ) -> list[Found]:
         """The remedy, where it concerns any time; with its words and those of the platforms."""
-        known = {**self.words, **words}
-        return [Found(code, spent_ns, evidence, known, factors, whole_ns, whole, is_open)] if spent_ns > 0 else []
+        return [Found(code, spent_ns, evidence, {**self.words, **words}, **others)] if spent_ns > 0 else []
 
     def window(self, column: str) -> int:
         """A sum of `device_windows`."""
@@ -147,11 +141,15 @@ class Situation:
 
     @cached_property
     def copies(self) -> pd.DataFrame:
-        """The copies of the scope: no memsets; ``is_migration``: pages of unified memory; ``is_small``: a
-        few values."""
+        """The copies of the scope."""
+        return self.every_copy[self._in_scope(self.every_copy)]
+
+    @cached_property
+    def every_copy(self) -> pd.DataFrame:
+        """All copies, no memsets; ``is_migration``: pages of unified memory; ``is_small``: a few values."""
         columns = ["capture_id", "iteration_index", "kind", "direction", "memory_kind", "start_ns", "end_ns", "bytes"]
         rows = frame_or_empty(self.results, "memory_operations", columns)
-        rows = rows[self._in_scope(rows) & rows["kind"].astype(str).eq("memcpy").to_numpy()]
+        rows = rows[rows["capture_id"].isin(self.limit.captures) & rows["kind"].astype(str).eq("memcpy")]
         rows = rows.astype({"direction": str, "memory_kind": str})
         return rows.assign(
             duration_ns=rows["end_ns"] - rows["start_ns"],

@@ -75,7 +75,9 @@ def _launches(situation: Situation) -> list[Found]:
     # long code in ranges of the program itself has to run, too
     own = host["owner"].ne("") & (host["longest_ns"] >= LONG_HOST_NS) & ~situation.is_framework(host)
     host = host[~own & ~host.index.isin(situation.inside(LOADER).index)]
-    known = _sum(situation.causes) - _sum(situation.waited("profiler_overhead"))
+    causes = situation.causes
+    is_once = causes["cause"].isin(["profiler_overhead", "module_load"]) | causes["detail"].eq(FIRST_LAUNCH)
+    known = _sum(causes[~is_once])
     can = limit.is_gpu and not situation.platforms & {"MTIA", "JAX", "TensorRT"}
     if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_LAUNCHES:
         said = (f"The device waited {format_ns(_sum(mine))} for launches and {format_ns(_sum(host))} for host code "
@@ -196,28 +198,19 @@ def _before_device_work(situation: Situation) -> list[Found]:
 
 def _before_executions(situation: Situation) -> list[Found]:
     """Copies before the first execution: of weights, as a rule."""
-    limit, results = situation.limit, situation.results
-    columns = ["capture_id", "kind", "direction", "memory_kind", "start_ns", "end_ns", "bytes"]
-    rows = frame_or_empty(results, "memory_operations", columns)
-    iterations = frame_or_empty(results, "iterations", ["capture_id", "start_ns"])
-    first = iterations.groupby("capture_id")["start_ns"].min()
-    early = rows["end_ns"].to_numpy() <= rows["capture_id"].map(first).fillna(-1).to_numpy()
-    rows = rows[early & rows["kind"].astype(str).eq("memcpy") & rows["capture_id"].isin(limit.captures)]
+    limit, results, rows = situation.limit, situation.results, situation.every_copy
+    first = frame_or_empty(results, "iterations", ["capture_id", "start_ns"]).groupby("capture_id")["start_ns"].min()
+    rows = rows[rows["end_ns"].le(rows["capture_id"].map(first).fillna(-1))]
     windows = frame_or_empty(results, "device_windows", ["capture_id", "window_ns"])
     recorded = int(windows.loc[windows["capture_id"].isin(limit.captures), "window_ns"].sum())
-    if limit.scope != "execution" or rows.empty:
+    spent = rows.groupby(["direction", "memory_kind"])["duration_ns"].sum()
+    if limit.scope != "execution" or not spent.max() >= LEAST_BEFORE_RATIO * recorded:
         return []
-    rows = rows.assign(time_ns=rows["end_ns"] - rows["start_ns"], count=1)
-    rows = rows.astype({"direction": str, "memory_kind": str})
-    summed = rows.groupby(["direction", "memory_kind"])[["time_ns", "bytes", "count"]].sum()
-    top = summed.sort_values("time_ns").reset_index().iloc[-1]
-    time, kind = int(top["time_ns"]), str(top["memory_kind"])
-    if time < LEAST_BEFORE_RATIO * recorded:
-        return []
-    rate = format_bytes_per_s(int(top["bytes"]) / max(time / 1e9, 1e-9))
-    said = (f"Before the first execution {format_count(int(top['count']))} copies {top['direction']} took "
-            f"{format_ns(time)}: {format_bytes(int(top['bytes']))} at {rate}{f', {kind} memory' if kind else ''}."
-            )  # fmt: skip
+    direction, kind = map(str, spent.index[int(spent.to_numpy().argmax())])
+    rows, time = rows[rows["direction"].eq(direction) & rows["memory_kind"].eq(kind)], int(spent.max())
+    moved, memory = int(rows["bytes"].sum()), f", {kind} memory" if kind else ""
+    said = (f"Before the first execution {format_count(len(rows))} copies {direction} took {format_ns(time)}: "
+            f"{format_bytes(moved)} at {format_bytes_per_s(moved / max(time / 1e9, 1e-9))}{memory}.")  # fmt: skip
     pinned = f" from pinned memory ({situation.words['pinned']})" if kind == "pageable" else ""
     return situation.found("copy-once", time, said, whole_ns=recorded, whole=_RECORDING, words={"source": pinned})
 
