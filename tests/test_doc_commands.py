@@ -30,6 +30,7 @@ NEEDS = {
     "[": "a synopsis with its options in brackets",
     "REPLAY": "a second capture of the program: tests/meaning/test_twin.py",
     "--layers-from": "the same",
+    "--provenance": "files of a framework: tests/tree/test_provenance.py",
     "png|svg": "a synopsis",
     "overhead": "captures of several levels: tests/test_reconcile.py",
     "examples/resnet50_generated": "the example: its tree is checked by tests/test_docs.py",

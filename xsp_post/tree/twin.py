@@ -181,11 +181,11 @@ def carry_over(draft: Draft, twin: Twin) -> Draft:
     matched = np.where(replayed >= 0, replayed, matched)
     wanted = is_open | is_replay
     found = _findings(trace, activities, rows[wanted], matched[wanted], twin)
-    draft = draft.said(f"; ranges carried over from {twin.source_name}", found)
     owner = np.where(matched >= 0, twin.launches["node"].to_numpy()[np.maximum(matched, 0)], -1)
     placed = np.flatnonzero(owner >= 0)
     if not len(placed):
-        return draft
+        return draft.said("", found)
+    draft = draft.said(f"; ranges carried over from {twin.source_name}", found)
     rows, matched, owner = rows[placed], matched[placed], owner[placed]
     begins = np.r_[True, (np.diff(matched) <= 0) | (np.diff(activities["process_index"].to_numpy()[rows]) != 0)]
     path, their_path = _module_paths(nodes, draft.names, twin)
