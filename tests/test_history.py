@@ -186,6 +186,14 @@ def test_the_next_capture():
     )
 
 
+def test_a_change_that_only_a_layer_shows_is_told_of_the_layer():
+    noise = [0.0, 4e5, -3e5, 2e5, -4e5, 3e5, -2e5, 1e5]
+    layers = [{"fc": 2e6 if k < 4 else 2.3e6, "act": 1e6} for k in range(8)]
+    values = history_values([part(f"c{k}", 10e6 + noise[k], one) for k, one in enumerate(layers)])
+    lines = history_lines(values, history_table(values))
+    assert any(line.startswith("layer fc slower by 300 µs") and "from c4 on" in line for line in lines)
+
+
 def test_names_of_a_history_are_shown_as_text():
     values = history_values([part("evil\x1b[31m", 10e6, {"fc\n": 5e6, "act": 1e6}) for _ in range(5)])
     assert not any("\x1b" in line or "\n" in line for line in history_lines(values, history_table(values)))

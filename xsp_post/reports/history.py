@@ -58,8 +58,10 @@ def _course(rows: pd.DataFrame) -> list[str]:
 def _change(rows: pd.DataFrame) -> list[str]:
     """The change of the model's latency, or of what shows it where that does not; then the parts."""
     model, shows = rows.iloc[0], rows[rows["is_shown"]]
-    row = model if model["is_shown"] or shows.empty else shows.iloc[0]
-    named = "model latency" if row["subject"] == LATENCY else f"{row['level']} {shown(str(row['subject']), 60)}"
+    is_beyond = model["ci_low_difference_ns"] > 0 or model["ci_high_difference_ns"] < 0
+    row = model if model["is_shown"] or is_beyond or shows.empty else shows.iloc[0]
+    named = shown(str(row["subject"]), 60)
+    named = named.replace("_", " ") if row["level"] == MODEL else f"{row['level']} {named}"
     word = "slower" if row["difference_ns"] > 0 else "faster"
     where = f"from {shown(row['capture_name'], 60)} on"
     if row["kind"] == DRIFT:
