@@ -102,6 +102,7 @@ def test_a_store_reads_what_is_near_and_little_more(tmp_path):
     execution = store.near("kernels", *all_time, (3, 3))["kernel_id"]
     assert set(range(40, 50)) <= set(execution) and len(execution) <= 24 + 14  # and stretches with work of none
     assert store.near("kernels", 5_000, 6_000).empty
+    assert 99 in set(store.near("kernels", 995, 6_000)["kernel_id"])  # it ends there
     assert store.numbered("kernels", "kernel_id", np.array([7, 99]))["kernel_id"].tolist() == [7, 99]
     assert store.near("captures", 0, 1)["capture_id"].tolist() == [0]
 

@@ -89,6 +89,12 @@ def test_a_time_has_what_starts_in_it(whole, options):
     assert part.frame("part")["statement"].iloc[0] == "14.00–20.00 µs of the recording"
 
 
+def test_an_execution_is_in_a_time_that_holds_all_of_it(whole, options):
+    for end, known in ((19_000, [0, 1]), (18_999, [0])):
+        part = part_of(whole, Options(**options, begin_ns=0, end_ns=end))
+        assert part.frame("iterations")["iteration_index"].tolist() == known
+
+
 @pytest.mark.parametrize("words", [("tree",), ("why",), ("what-if", "-c", "kernel:gemm=0.5x")])
 def test_text_and_json_say_the_part(source, words):
     named = ("--model-range", "^step$", "--iteration", "1")

@@ -96,3 +96,51 @@ def test_only_a_time_of_a_large_export_is_a_window(tmp_path):
         file.truncate(nsys_window.LARGE_BYTES)
     assert is_windowed(large, Options(end_ns=1))
     assert not is_windowed(large, Options(iteration=1)) and not is_windowed(large, Options())
+
+
+def idle_of(path, monkeypatch, begin, end):
+    """Idle time and busy time of a time of an export, cut of the whole and read by itself."""
+    options, found = Options(begin_ns=begin, end_ns=end), []
+    for limit in (10**12, 0):
+        monkeypatch.setattr(nsys_window, "LARGE_BYTES", limit)
+        windows = results_of([path], options).frame("device_windows")
+        found.append((windows["idle_ns"].sum(), windows["busy_ns"].sum()))
+    return found
+
+
+def test_the_device_waited_from_the_work_before_the_window(tmp_path, monkeypatch):
+    builder = ExportBuilder().gpu().range("step", 0, 90_000)
+    for at in (1_000, 60_000, 80_000):
+        builder.kernel("k", launch=(at, at + 10), run=(at + 100, at + 200))
+    whole, window = idle_of(builder.write(tmp_path / "a.sqlite"), monkeypatch, 30_000, 81_000)
+    assert whole == window and whole[0] > 45_000
+
+
+def test_work_that_began_long_before_the_window_keeps_the_device_busy(tmp_path, monkeypatch):
+    builder = ExportBuilder().gpu().range("step", 0, 90_000)
+    builder.kernel("long", launch=(10, 20), run=(100, 70_000), stream=9)
+    for at in (20_000, 40_000, 60_000, 80_000):
+        builder.kernel("k", launch=(at, at + 10), run=(at + 100, at + 200))
+    whole, window = idle_of(builder.write(tmp_path / "a.sqlite"), monkeypatch, 50_000, 81_000)
+    assert whole == window
+
+
+def test_a_range_that_never_ends_is_around_what_is_launched_in_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(nsys_window, "LARGE_BYTES", 0)
+    builder = ExportBuilder().gpu().range("open", 5, None).range("late", 60_000, 61_000)
+    for at in range(1_000, 50_000, 1_000):
+        builder.kernel("k", launch=(at, at + 10), run=(at + 100, at + 200))
+    part = results_of([builder.write(tmp_path / "a.sqlite")], Options(begin_ns=30_000, end_ns=40_000))
+    assert part.frame("paths").set_index("name").loc["open", "kernel_count"] == 10
+
+
+def test_equal_ids_of_another_process_are_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(nsys_window, "LARGE_BYTES", 0)
+    builder = ExportBuilder().gpu()
+    for process, first in ((100, 1_000), (200, 900_000)):
+        builder.process(process)
+        for at in range(first, first + 50_000, 1_000):
+            builder.kernel("k", launch=(at, at + 10), run=(at + 100, at + 200))
+    tables = window_of([builder.write(tmp_path / "a.sqlite")], Options(begin_ns=10_000, end_ns=20_000))
+    tables.read(list(requests(tables).values()))
+    assert 10 <= tables.row_counts["CUPTI_ACTIVITY_KIND_KERNEL"] <= 13

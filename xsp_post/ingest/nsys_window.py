@@ -65,7 +65,8 @@ class WindowTables(SqliteTables):
         low, high = self._reach
         if kind == _RANGES:
             is_range = f"start < {high} AND (end >= {low} OR end IS NULL AND eventType <> {_MARK})"
-            return f"{is_range} OR start IS NULL OR end IS NULL AND start BETWEEN {low} AND {high}"
+            is_last = f"start = (SELECT max(start) FROM {quoted(table)})"  # what never ends goes on up to it
+            return f"{is_range} OR start IS NULL OR end IS NULL AND start BETWEEN {low} AND {high} OR {is_last}"
         if {"start", "end"} <= columns:
             return f"start < {high} AND (end >= {low} OR end IS NULL)"
         return f"timestamp BETWEEN {low} AND {high}" if "timestamp" in columns else ""
