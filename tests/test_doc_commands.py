@@ -27,6 +27,8 @@ NEEDS = {
     "report.sqlite --report page.html": "the same",
     "fleet_": "the folder of batch: tests/batch",
     "batch ": "processes of its own: tests/batch",
+    "history": "captures of several days: tests/test_history.py",
+    "baseline:": "a baseline: tests/test_history.py",
     "[": "a synopsis with its options in brackets",
     "REPLAY": "a second capture of the program: tests/meaning/test_twin.py",
     "--layers-from": "the same",
@@ -65,8 +67,8 @@ def arguments(words):
 
 
 def ends(words):
-    """Exit codes that are answers: a bar that is not met is one."""
-    return {"compare": {0, 1}}.get(words[1], {0})
+    """Exit codes that are answers: a bar that is not met, or cannot be decided, is one."""
+    return {"compare": {0, 1, 7}}.get(words[1], {0})
 
 
 def lay_out(home, source, command):
