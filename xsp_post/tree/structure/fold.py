@@ -19,8 +19,6 @@ from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.hashes import Hashed, bits_per_symbol, random_words, telling_length
 
 _MOST_PASSES = 24
-_ANCHORS = 8
-_MOST_KINDS = 16
 _MOST_SAMPLES = 512
 _LEAST_BITS = 0.4  # that a symbol tells, however frequent: loops of few kernels make these so
 _LEAST_OF_LAG = 0.05  # of a lag, as a number of symbols that recur at it
@@ -80,15 +78,10 @@ def find_loops(symbols: np.ndarray, constants: Constants) -> Loops:
     if len(np.unique(state.symbol)) < 3:
         return Loops(length=length, size=length)
     found: list[_Runs] = []
-    tolerance = 0.0
     for _ in range(_MOST_PASSES):
-        runs = _runs_of(state, tolerance, constants)
+        runs = _runs_of(state, constants)
         if not len(runs.start):
-            if tolerance:
-                break
-            tolerance = constants.drift_ratio
-            continue
-        tolerance = 0.0
+            break
         size += _size(runs)
         runs.kind += next_symbol
         found.append(runs.in_sequence(state))
@@ -168,7 +161,7 @@ def _folded(state: _State, runs: _Runs) -> _State:
 # ---------------------------------------------------------------- one pass
 
 
-def _runs_of(state: _State, tolerance: float, constants: Constants) -> _Runs:
+def _runs_of(state: _State, constants: Constants) -> _Runs:
     """Loops of the shortest lags, of those that shorten the description."""
     n = len(state)
     length = min(telling_length(n, bits_per_symbol(state.symbol), 2.0, 1), max(n // 8, 1))
@@ -184,12 +177,11 @@ def _runs_of(state: _State, tolerance: float, constants: Constants) -> _Runs:
     is_free = np.ones(n + 1, bool)
     parts: list[_Runs] = []
     for lag in lags.tolist():
-        drift = int(np.ceil(tolerance * lag))
-        found = _stretches(state, gap, lag, drift, is_free, cost, constants)
+        found = _stretches(state, lag, is_free, cost, constants)
         if not len(found):
             continue
         words = _contents(prefix, found, lag)
-        parts += _of_lag(state, hashed, prefix, found, words, lag, drift, is_free, constants)
+        parts += _of_lag(state, hashed, prefix, found, words, lag, is_free, constants)
     if not parts:
         return _no_runs()
     return _in_order(parts)
@@ -235,15 +227,11 @@ def _lags(gap: np.ndarray, constants: Constants) -> np.ndarray:
     return np.array(sorted(leader, key=lambda lag: (leader[lag], lag != leader[lag], -counts[lag])), np.int64)
 
 
-def _stretches(
-    state: _State, gap: np.ndarray, lag: int, drift: int, is_free: np.ndarray, cost: float, constants: Constants
-) -> np.ndarray:
+def _stretches(state: _State, lag: int, is_free: np.ndarray, cost: float, constants: Constants) -> np.ndarray:
     """Free stretches that agree with themselves one lag on, in most of their bits and over at least two turns: rows
     (start, end, bits saved)."""
     n, symbol = len(state), state.symbol
     agree = symbol[lag:] == symbol[:-lag]
-    if drift:
-        agree |= np.abs(gap[: n - lag] - lag) <= drift
     agree &= is_free[: n - lag] & is_free[lag:n]
     if int(agree.sum()) < constants.alike_ratio * lag:
         return np.zeros((0, 3))
@@ -297,12 +285,12 @@ def _contents(prefix: np.ndarray, found: np.ndarray, lag: int) -> np.ndarray:
 
 
 def _of_lag(
-    state: _State, hashed: Hashed, prefix: np.ndarray, found: np.ndarray, words: np.ndarray, lag: int, drift: int,
+    state: _State, hashed: Hashed, prefix: np.ndarray, found: np.ndarray, words: np.ndarray, lag: int,
     is_free: np.ndarray, constants: Constants,
 ) -> list[_Runs]:  # fmt: skip
     """The loops of one lag: each kind of content that saves enough, cut into turns; ``is_free`` is changed."""
     parts = []
-    number = _kinds(hashed.symbols, found, words, lag, constants)
+    number = pd.factorize(words)[0]
     gain = np.bincount(number, weights=found[:, 2])
     for kind in np.argsort(-gain, kind="stable").tolist():
         if gain[kind] < constants.spare_bits:
@@ -311,7 +299,7 @@ def _of_lag(
         mine = mine[[bool(is_free[a:b].all()) for a, b in mine.tolist()]]
         if not len(mine):
             continue
-        made = _cut(state, hashed, prefix, mine, lag, drift, is_free, constants)
+        made = _cut(state, hashed, prefix, mine, lag, is_free, constants)
         if len(made.start):
             for start, end in zip(made.start.tolist(), made.end.tolist(), strict=True):
                 is_free[start:end] = False
@@ -319,37 +307,14 @@ def _of_lag(
     return parts
 
 
-def _kinds(symbols: np.ndarray, found: np.ndarray, words: np.ndarray, lag: int, constants: Constants) -> np.ndarray:
-    """A number per stretch, equal where turns consist of nearly the same symbols; int64."""
-    number, kinds = pd.factorize(words)
-    if len(kinds) == 1:
-        return number
-    gain = np.bincount(number, weights=found[:, 2])
-    first = np.full(len(kinds), -1)
-    longest = np.argsort(found[:, 1] - found[:, 0], kind="stable")
-    first[number[longest]] = longest
-    content = [np.sort(symbols[a : a + lag]) for a in found[first, 0].astype(np.int64).tolist()]
-    joined = np.arange(len(kinds))
-    leaders: list[int] = []
-    for kind in np.argsort(-gain, kind="stable").tolist():
-        like = [k for k in leaders if _common(content[k], content[kind]) >= constants.alike_ratio * lag]
-        if like:
-            joined[kind] = like[0]
-        elif len(leaders) < _MOST_KINDS:
-            leaders.append(kind)
-    return joined[number]
-
-
 # ---------------------------------------------------------------- turns
 
 
 def _cut(
-    state: _State, hashed: Hashed, prefix: np.ndarray, runs: np.ndarray, lag: int, drift: int, is_free: np.ndarray,
+    state: _State, hashed: Hashed, prefix: np.ndarray, runs: np.ndarray, lag: int, is_free: np.ndarray,
     constants: Constants,
 ) -> _Runs:  # fmt: skip
     """Turns of the loops of one kind. All begin at the same place of the content, where most stretches begin or end."""
-    if drift:
-        return _cut_by_anchors(hashed, runs, lag, constants)
     phase, typical = _phases(hashed, prefix, runs, lag)
     offset = _usual_phase(state, phase, runs, lag)
     made = _no_runs()
@@ -493,30 +458,7 @@ def _with_odd_turns(
     turn_end = np.concatenate([ends, np.array(extra_end, np.int64)])
     order = np.argsort(turn_start, kind="stable")
     turn_start, turn_end = turn_start[order], turn_end[order]
-    if lag >= 2 * constants.shortest_turn:
-        turn_end = _with_strays(symbols, turn_start, turn_end, slack, lag, taken)
     return _loops_of(turn_start, turn_end)
-
-
-def _with_strays(
-    symbols: np.ndarray, turn_start: np.ndarray, turn_end: np.ndarray, slack: int, longest: int, taken: np.ndarray
-) -> np.ndarray:
-    """The ends of turns, where a few symbols between a turn and the next that stand between no others belong to it."""
-    room = turn_start[1:] - turn_end[:-1]
-    rows = np.flatnonzero((room > 0) & (room <= longest))
-    if not len(rows):
-        return turn_end
-    size = room[rows]
-    at = np.repeat(turn_end[:-1][rows], size) + _within(size)
-    owner = np.repeat(np.arange(len(rows)), size)
-    pairs = np.unique(np.stack([symbols[at], owner]), axis=1)
-    often = np.bincount(pairs[0])
-    recurs = np.zeros(len(rows), bool)
-    np.logical_or.at(recurs, owner, often[symbols[at]] >= max(3, 0.25 * len(rows)))
-    stray = rows[~recurs & (size <= slack) & (taken[turn_start[1:][rows]] == taken[turn_end[:-1][rows]])]
-    turn_end = turn_end.copy()
-    turn_end[stray] = turn_start[stray + 1]
-    return turn_end
 
 
 def _like_end(symbols: np.ndarray, left: int, right: int, template: np.ndarray, slack: int) -> int:
@@ -550,51 +492,9 @@ def agreement(one: np.ndarray, other: np.ndarray, slack: int, weight: np.ndarray
     return float(agrees.sum() if weight is None else weight[agrees].sum())
 
 
-def _common(one: np.ndarray, other: np.ndarray) -> int:
-    """How many elements two sorted arrays have in common, repeated ones as often as in both."""
-    values = np.union1d(one, other)
-    a = np.searchsorted(one, values, side="right") - np.searchsorted(one, values)
-    b = np.searchsorted(other, values, side="right") - np.searchsorted(other, values)
-    return int(np.minimum(a, b).sum())
-
-
 def _loops_of(turn_start: np.ndarray, turn_end: np.ndarray) -> _Runs:
     """Turns that touch are one loop."""
     opens = np.flatnonzero(np.r_[True, turn_start[1:] != turn_end[:-1]])
     count = np.diff(np.append(opens, len(turn_start)))
     last = opens + count - 1
     return _Runs(turn_start[opens], turn_end[last], np.zeros(len(opens), np.int64), count, turn_start, turn_end)
-
-
-def _cut_by_anchors(hashed: Hashed, runs: np.ndarray, lag: int, constants: Constants) -> _Runs:
-    """Turns of loops whose turns are of unlike length: each begins where the stretches around its beginning say."""
-    parts_start, parts_end = [], []
-    length = telling_length(len(hashed), bits_per_symbol(hashed.symbols), 2.0, 1)
-    grams = hashed.grams(length)
-    for start, end in runs.tolist():
-        votes = []
-        for offset in range(-_ANCHORS, min(4 * _ANCHORS, lag)):
-            at = start + offset
-            if not 0 <= at < len(grams):
-                continue
-            own = np.flatnonzero(grams[max(start - _ANCHORS, 0) : end] == grams[at]) + max(start - _ANCHORS, 0)
-            if len(own) >= 2 and np.diff(own).min() >= 0.7 * lag:
-                votes.append(own - offset)
-            if len(votes) >= 2 * _ANCHORS:
-                break
-        if not votes:
-            continue
-        vote = np.sort(np.concatenate(votes))
-        group = np.cumsum(np.r_[0, np.diff(vote) > 0.3 * lag])
-        size = np.bincount(group)
-        first = np.cumsum(size) - size
-        bound = vote[first + size // 2]
-        bound = bound[(size >= 0.2 * len(votes)) | (np.arange(len(bound)) == 0)]
-        bound = np.unique(np.clip(bound, start, end))
-        if end - bound[-1] >= (1 - constants.drift_ratio) * lag:
-            bound = np.append(bound, min(end, bound[-1] + lag))
-        parts_start.append(bound[:-1])
-        parts_end.append(bound[1:])
-    if not parts_start:
-        return _no_runs()
-    return _loops_of(np.concatenate(parts_start), np.concatenate(parts_end))
