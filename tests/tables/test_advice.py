@@ -227,7 +227,7 @@ def test_experts_that_one_rank_has_more_of(tmp_path):
         for k in range(12):
             program.kernel("moe_gemm", launch=(k * 300 * US, (k * 300 + 2) * US), device=rank,
                            run=((k * 300 + 3) * US, (k * 300 + 3 + took) * US), **FULL)  # fmt: skip
-    assert said(program, tmp_path)[0]["expert-imbalance"].bound_ns == 2 * 12 * 100 * US
+    assert said(program, tmp_path)[0]["expert-imbalance"].bound_ns == 12 * 100 * US  # on each GPU
 
 
 def test_launching_a_graph_has_a_price(tmp_path):

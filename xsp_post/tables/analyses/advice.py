@@ -37,15 +37,15 @@ _IDEAL = {
     "synchronisation": "sync=none; copy=overlap",
 }
 MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
-_ONCE = ("none", "loading")  # what is paid once is no part of what a replay repeats
+_ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
 ONCE = ("launch-shape", "prefetch")  # what a single operation shows
 
 
 @dataclass(frozen=True)
 class Advice:
-    """One remedy. ``bound_ns`` is the most it can save, ``estimate_ns`` what a replay of ``change`` saves (−1: none);
-    ``change`` is what `xsp-post what-if --change` takes, '' where a replay cannot say."""
+    """One remedy. ``bound_ns`` is the most it can save on each device, ``estimate_ns`` what a replay of ``change``
+    saves (−1: none); ``change`` is what `xsp-post what-if --change` takes, '' where a replay cannot say."""
 
     code: str
     what: str
@@ -93,7 +93,7 @@ def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
     last: list[tuple[Limit, list[str], list[Advice]]] = results.kept("advice", list)
     if not last or last[0][0] != limit:
         found = _worth(results, limit)
-        said = [advice for one in found if (advice := _bounded(results, limit, one)) is not None]
+        said = [_of_each(advice, limit) for one in found if (advice := _bounded(results, limit, one)) is not None]
         said.sort(key=lambda one: (one.resource == "none", not one.is_limit, -one.bound_ns))
         if any(one.code == "late-rank" for one in said):  # to wait less comes before to hide the waiting
             said.sort(key=lambda one: one.code == "overlap-collectives")
@@ -125,9 +125,9 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     advice = Advice(
         one.code, what, one.evidence, remedy.assumed.format(**words), int(one.spent_ns), one.spent_ns / whole, change,
         bound_of=one.whole or "the time", resource=remedy.resource,
-        is_limit=remedy.resource in limit.limits, is_bound=not one.is_open,
+        is_limit=not remedy.resources.isdisjoint(limit.limits), is_bound=not one.is_open,
     )  # fmt: skip
-    identity = None if one.whole or remedy.resource in _ONCE else _replayable(results, limit)
+    identity = None if one.whole or remedy.resources & _ONCE else _replayable(results, limit)
     if identity is None:
         return advice
     factors = None if one.factors is None else _of_operations(identity, one)
@@ -143,6 +143,12 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     estimate = -1 if known is None else min(max(math.floor(known * limit.window_ns), 0), bound)
     return replace(advice, bound_ns=bound, bound_ratio=bound / limit.window_ns, estimate_ns=estimate,
                    bound_source="replay", is_bound=True, replay_error_ratio=identity.error_ratio)  # fmt: skip
+
+
+def _of_each(one: Advice, limit: Limit) -> Advice:
+    """Times of one device, as the verdict's: the mean of several."""
+    count = max(limit.device_count, 1)
+    return replace(one, bound_ns=one.bound_ns // count, estimate_ns=one.estimate_ns // count)
 
 
 def _replayable(results: Results, limit: Limit) -> Identity | None:

@@ -96,12 +96,13 @@ class Situation:
         return self.causes[self.causes["path_id"].isin(numbers[hit]).to_numpy(bool)]
 
     def is_framework(self, rows: pd.DataFrame) -> np.ndarray:
-        """Which rows of `causes` lie in ranges of a framework, in inferred ones or in none but the execution: there is
-        no place whose code could move."""
-        paths = frame_or_empty(self.results, "paths", ["name", "level", "is_inferred"])
-        is_none = paths["is_inferred"].fillna(False).astype(bool) | paths["level"].eq("MODEL")
-        names = paths.loc[is_none, "name"].astype(str)
-        return rows["owner"].str.contains(_FRAMEWORK).to_numpy() | rows["owner"].isin(names).to_numpy()
+        """Which rows of `causes` lie in ranges of a framework, in inferred ones, in none but the execution, or without
+        a frame in ranges that launch kernels: there is no place whose code could move."""
+        paths = frame_or_empty(self.results, "paths", ["name", "level", "is_inferred", "kernel_count"])
+        is_none, names = paths["is_inferred"].fillna(False).astype(bool) | paths["level"].eq("MODEL"), paths["name"]
+        of_framework = rows["owner"].str.contains(_FRAMEWORK) | rows["owner"].isin(names[is_none].astype(str))
+        launches = rows["owner"].isin(names[paths["kernel_count"].gt(0)].astype(str)) & rows["call_name"].eq("")
+        return (of_framework | launches).to_numpy()
 
     @cached_property
     def execution_count(self) -> int:

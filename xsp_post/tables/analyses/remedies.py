@@ -14,7 +14,7 @@ _ELSE = "else"
 
 @dataclass(frozen=True)
 class Remedy:
-    """A block of remedies.txt. ``resource``: of `replay.experiment`, or none."""
+    """A block of remedies.txt. ``resource``: of `replay.experiment`, several joined by +, or none."""
 
     code: str
     resource: str
@@ -24,6 +24,11 @@ class Remedy:
     promises: str
     assumed: str
     ideal: str
+
+    @property
+    def resources(self) -> set[str]:
+        """What it spares."""
+        return set(self.resource.split("+"))
 
 
 def _lines(block: Block) -> dict[str, str]:
