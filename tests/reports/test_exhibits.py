@@ -373,19 +373,6 @@ def test_a_gpu_that_often_waits_is_not_plainly_called_the_limit(counters, idle, 
     assert said.word == word
 
 
-def test_a_sum_below_the_union_is_explained():
-    """Launches are trimmed one by one, iterations as a whole: in a noisy run the sum is the smaller one."""
-    results = samples.sample(3)
-    a15, case = results.frame("a15"), cases.main_case(results)
-
-    def evidence(ratio):
-        changed = a15.assign(busy_ns=a15["kernel_latency_ns"] * ratio)
-        return " ".join(verdict_module.verdict(Analysis({**results.frames, "a15": changed}), case).evidence)
-
-    assert "busy time is larger" in evidence(1.1)
-    assert "busy time is larger" not in evidence(0.9)
-
-
 def test_a_capture_of_nothing_has_no_tree_to_draw():
     nodes = small_analysis().frames["nodes"].iloc[:1].copy()
     nodes[["start_ns", "end_ns", "device_ns", "kernel_ns", "busy_ns", "kernel_count"]] = 0

@@ -29,6 +29,7 @@ def ingest(
     anonymise: shared.Anonymise = False,
     force: shared.Force = False,
     depth: shared.Depth = None,
+    verbose: shared.Verbose = False,
     top: shared.Top = 12,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tree.")] = False,
     as_json: shared.AsJson = False,
@@ -76,7 +77,7 @@ def ingest(
     if not quiet:
         from xsp_post.reports.terminal import print_tree
 
-        print_tree(shared.stdout(), analysis, depth=depth, top=top)
+        print_tree(shared.stdout(), analysis, depth=depth, top=top, verbose=verbose)
     shared.say(f"Wrote {path_text(store_path)}" + (f" and {path_text(report)}" if report else ""))
     if missing := shared.what_to_record(analysis):
         shared.say(missing)

@@ -30,6 +30,7 @@ def tree(
         Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
         typer.Option(help="Print only this rank of a job."),
     ] = None,
+    verbose: shared.Verbose = False,
     options: Options = DEFAULTS,
     strict: shared.Strict = False,
     unattributed_limit: shared.UnattributedLimit = 0.05,
@@ -57,7 +58,7 @@ def tree(
     else:
         from xsp_post.reports.terminal import print_tree
 
-        print_tree(shared.stdout(), results, depth=depth, top=top, layer=layer, rank=rank)
+        print_tree(shared.stdout(), results, depth=depth, top=top, layer=layer, rank=rank, verbose=verbose)
         shared.say(shared.what_to_record(results) or _next(sources))
     if strict:
         shared.check_strict(results, unattributed_limit)

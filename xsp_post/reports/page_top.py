@@ -49,7 +49,6 @@ _PARTS = {
     "self": "--other",
     "none": "--unknown",
 }
-MOST_ADVICE = 4
 
 
 def first_screen(summary: Summary, section_ids: Sequence[str]) -> str:
@@ -108,7 +107,7 @@ def _next(advice: Sequence[Advice]) -> str:
         f'<div class="meta">{escape(visible(one.evidence, 500))} {escape(_capital(reach_of(one)))} '
         f"{escape(format_ns(one.bound_ns))}{escape(_share(one))}. "
         f"Assumed: {escape(visible(one.assumption, 400))}</div></li>"
-        for one in advice[:MOST_ADVICE]
+        for one in advice
     )
     return (
         f'<section id="next"><h2>Do next</h2><ol class="top">{items}</ol><p class="note">“At most” is what a replay '

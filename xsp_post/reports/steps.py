@@ -13,8 +13,6 @@ from xsp_post.reports.blocks import Block, Exhibit, Note, Section, Table, presen
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.pick import deepest_capture, of_capture
 from xsp_post.reports.text import short_kernels, visible
-from xsp_post.reports.verdict import main_limit
-from xsp_post.reports.why import gain_of
 
 ROW_LIMIT = 100
 
@@ -53,8 +51,6 @@ def _make_phases(results: Results, case: cases.Case | None) -> Section | None:
 
 
 def _make_path(results: Results, case: cases.Case | None) -> Section | None:
-    from xsp_post.tables.analyses.advice import advise
-
     capture_id = deepest_capture(results)
     frame = path_data(results, capture_id)
     if frame.empty:
@@ -73,11 +69,6 @@ def _make_path(results: Results, case: cases.Case | None) -> Section | None:
         can = f"is {format_ratio_percent(error)} off the recording; “xsp-post what-if STORE” replays it with a change"
         said = f"nothing is predicted from this capture: {visible(refusal, 300)}" if refusal else can
         blocks.append(Note(f"A replay of the recording as it was: {said}." if refusal else f"A replay {said}."))
-        blocks += [
-            Note(f"what-if --change {visible(one.change, 80)}: {gain_of(one)}. {visible(one.what, 300)}")
-            for one in advise(results, main_limit(results))
-            if one.replay_error_ratio is not None
-        ]
     return Section("path", "Critical path", "What decides how long an execution takes?", tuple(blocks), "Waits")
 
 

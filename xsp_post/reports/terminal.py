@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from xsp_post.base.messages import SEVERITIES
+from xsp_post.base.sentences import sentence
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
@@ -26,6 +27,7 @@ from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.verdict import verdict_line
 from xsp_post.tables.analyses.ranks import rank_sentence
 
+_SCREEN = 18  # rows of the trees on the first screen
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -37,10 +39,13 @@ def print_tree(
     top: int = 12,
     layer: str = "",
     rank: int | None = None,
+    verbose: bool = True,
 ) -> None:
-    """Captures, their trees, balance lines and findings; of some layers or a rank only their part of the trees."""
+    """Captures, their trees, balance lines and findings; of some layers or a rank only their part of the trees.
+    Without ``verbose`` one screen."""
     captures = results.frame("captures").set_index("capture_id", drop=False)
-    rows = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank)
+    lines = {} if verbose or layer or rank is not None else {"lines": max(_SCREEN // max(len(captures), 1), 4)}
+    rows = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank, **lines)
     if sentence := part_sentence(results):
         say(console, Text(sentence, style="bold"))
     if layer or rank is not None:
@@ -48,32 +53,38 @@ def print_tree(
         return
     say(console, verdict_line(results))
     for _, capture in captures.iterrows():  # a handful of captures, never events
-        print_capture(console, results, capture, rows)
-    print_findings(console, results)
+        print_capture(console, results, capture, rows, verbose=verbose)
+    if verbose:
+        print_findings(console, results)
+    else:
+        _one_line(console, findings_line(results))
 
 
 # The root of a tree that a run prints without its warm-up.
 MEASURED_ROOT = "[measured iterations]"
 
 
-def print_capture(console: Console, results: Results, capture: pd.Series, rows: pd.DataFrame) -> None:
+def print_capture(
+    console: Console, results: Results, capture: pd.Series, rows: pd.DataFrame, *, verbose: bool = True
+) -> None:
     """What was recorded, the tree of one capture (its part of ``rows``, as `tree_rows` gives them), and its balance."""
     capture_id = int(capture["capture_id"])
-    say(console, headline(capture))
+    for line in headline(capture).split("\n"):
+        say(console, line) if verbose else _one_line(console, line)
     if (ranks := frame_or_empty(results, "ranks")).size and (said := rank_sentence(ranks)):
         say(console, said)
-    if lines := gpu_lines(results, capture_id):
-        say(console, lines)
-    if path := critical_path_line(results, capture_id):
-        say(console, path)
-    if memory := memory_line(results, capture_id):
-        say(console, memory)
-    for line in gpu_samples_lines(results, capture_id):
-        say(console, line)
+    if verbose:
+        more = (gpu_lines(results, capture_id), critical_path_line(results, capture_id))
+        for line in (*more, memory_line(results, capture_id), *gpu_samples_lines(results, capture_id)):
+            if line:
+                say(console, line)
     table, left_out = tree_table(rows[rows["capture_id"] == capture_id], console.width)
     console.print(table, highlight=False)
-    if left_out:
+    if left_out and verbose:
         say(console, Text(f"… not shown: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
+    if not verbose:
+        _one_line(console, balance_short(results, capture_id))
+        return
     mine = rows[rows["capture_id"] == capture_id]
     is_measured = len(mine) and str(mine["name"].iloc[0]) == MEASURED_ROOT
     of = " of the whole capture, warm-up included" if is_measured else ""
@@ -158,6 +169,37 @@ def balance_line(results: Results, capture_id: int, of: str = "") -> Text:
         number = format_count(total["operation_count"])
         text.append(f"\n  {format_count(int(in_file.iloc[0]))} in the file, {number} in the tree", style="default")
     return text
+
+
+def _one_line(console: Console, text: Text | str) -> None:
+    console.print(text if isinstance(text, Text) else Text(text), highlight=False, no_wrap=True, overflow="ellipsis")
+
+
+def balance_short(results: Results, capture_id: int) -> str:
+    """How much device time is in ranges and in layers, and whether every way of attribution adds up."""
+    frame = results.frame("balance")
+    frame = frame[frame["capture_id"] == capture_id]
+    shares, closes = {}, True
+    for question in QUESTIONS:
+        rows = frame[frame["question"] == question]
+        total, parts = rows[rows["attribution"] == "total"].iloc[0], rows[rows["attribution"] != "total"]
+        lost = parts.loc[parts["attribution"].isin(["none", "no_launch"]), "device_ns"].sum()
+        shares[question] = format_ratio_percent(1 - lost / max(total["device_ns"], 1))
+        closes &= all(int(parts[c].sum()) == total[c] for c in ("operation_count", "device_ns"))
+    return sentence(
+        "tree.balance", launch=shares["launch"], layer=shares["layer"], time=format_ns(total["device_ns"]),
+        sums=sentence("tree.adds-up" if closes else "tree.adds-not-up"),
+    )  # fmt: skip
+
+
+def findings_line(results: Results) -> str:
+    """How many kinds of findings there are, and the first of the worst."""
+    frame = results.frame("findings").astype({"severity": object, "code": object, "title": object})
+    if frame.empty:
+        return "No findings."
+    worst = frame.loc[frame["severity"].map(SEVERITIES.index).idxmin()]
+    title, count = shown(str(worst["title"]), 200), frame["code"].nunique()
+    return sentence("tree.findings", count=count, severity=str(worst["severity"]), title=title)
 
 
 def print_findings(console: Console, results: Results) -> None:

@@ -28,17 +28,26 @@ _WORK_SHARE = 0.02  # copies of a range with less are in its sum only
 _KERNEL_WIDTH = 52
 _TOLD_APART = 1000  # heaviest kernels of a range whose short names are told apart
 DEPTH = 6
-_MANY_LINES = 80  # a longer tree keeps ranges with less than this share of the time closed
+_MANY_LINES = 80
+# Depths and children of longer trees, where ranges with less than this share of the time stay closed.
+_SMALLER = ((DEPTH, 12), (4, 8), (3, 6), (3, 4), (2, 4), (1, 4))
 _LIGHT_SHARE = 0.01
 _REST = "rest"  # the last line of the kernels of a range
 
 
 def tree_rows(
-    results: Results, *, depth: int | None = None, top: int = 12, layer: str = "", rank: int | None = None
+    results: Results,
+    *,
+    depth: int | None = None,
+    top: int = 12,
+    layer: str = "",
+    rank: int | None = None,
+    lines: int = _MANY_LINES,
 ) -> pd.DataFrame:
     """The rows of the tree in print order: heaviest first, repeats folded, the lightest summed as "other".
 
-    ``depth``: None for six levels, where ranges with little of the time stay closed if there are many lines.
+    ``depth``: None for six levels; where that is more than ``lines``, ranges with little of the time stay closed, then
+    deeper levels, and fewer children of each are listed.
     ``layer``: only ranges whose name this regular expression matches, and what is in them; ``rank``: only of this
     rank. Raises `UsageError` where nothing is left.
 
@@ -53,8 +62,10 @@ def tree_rows(
         tree = _Rows(mine, of_capture(work, capture), top)
         roots = tree.roots(layer, rank)
         listed = tree.listed(DEPTH if depth is None else depth, roots)
-        if depth is None and len(listed) > _MANY_LINES:
-            listed = tree.listed(DEPTH, roots, least=_LIGHT_SHARE)
+        for deepest, most in _SMALLER if depth is None else ():
+            if len(listed) > lines:
+                tree.top = min(top, most)
+                listed = tree.listed(deepest, roots, least=_LIGHT_SHARE)
         parts.append(listed.assign(capture_id=capture))
     if (layer or rank is not None) and not sum(map(len, parts)):
         asked = f"--layer {layer!r}" if layer else f"--rank {rank}"

@@ -18,7 +18,6 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 from xsp_post.replay.experiment import LATENCY
 from xsp_post.reports import cases
-from xsp_post.reports.facts import Device, device_of
 from xsp_post.reports.text import short_kernel, visible
 from xsp_post.reports.verdict_captures import captures_of, main_captures, own_verdicts
 from xsp_post.tables.analyses import limits
@@ -30,7 +29,6 @@ from xsp_post.tables.analyses.limits import (
     largest_causes,
     lead_in,
     lead_out,
-    work_of,
 )
 
 # A lead-in shorter than this share of the window is not worth a sentence.
@@ -56,54 +54,9 @@ class Verdict:
 def verdict(results: Results, case: cases.Case | None) -> Verdict:
     """The verdict on one case."""
     limit = find_limit(results, captures_of(results, case))
-    rows = cases.rows(results, "a15", case)
-    row = rows.iloc[0] if len(rows) and rows["kernel_count"].iloc[0] > 0 else work_of(results, limit.captures)
-    evidence = [] if row is None else [*_busy(row, device_of(results)), *_roof(results, row, str(row["bound"]))]
     notes = [lead_in_line(results, limit), coverage_note(results, limit)] if limit.window_ns else []
-    evidence += [note for note in (latency_note(results, limit), *details_of(results, limit), *notes) if note]
+    evidence = [note for note in (latency_note(results, limit), *details_of(results, limit), *notes) if note]
     return Verdict(limit.kind, word_of(limit), sentence_of(results, limit), tuple(evidence))
-
-
-def _busy(row: pd.Series, device: Device) -> list[str]:
-    found = []
-    if row["gpu_busy_ratio"] == row["gpu_busy_ratio"]:
-        found.append(
-            f"{device.name} busy {format_ns(row['busy_ns'])} per iteration, "
-            f"{format_ratio_percent(row['gpu_busy_ratio'])} of the time from its first to its last work on the device "
-            "(union of device intervals, trimmed means; the sentence above is of all executions together)."
-        )
-    if row["gpu_latency_ratio"] == row["gpu_latency_ratio"]:
-        less = row["kernel_latency_ns"] < row["busy_ns"]
-        slow = "single slow launches" if not device.is_gpu else "copies, and single slow launches"
-        why = f"; busy time is larger: it includes {slow}" if less else ""
-        ratio = row["gpu_latency_ratio"]
-        share = format_ratio_percent(ratio) + " of" if ratio < _PROFILED_RATIO else f"{ratio:,.0f} times"
-        found.append(
-            f"{device.work[:-1].capitalize()} time {format_ns(row['kernel_latency_ns'])} in "
-            f"{int(row['kernel_count']):,} launches, {share} the model latency "
-            f"{format_ns(row['model_latency_ns'])} (sum of trimmed means{why})."
-        )
-    return found
-
-
-def _roof(results: Results, row: pd.Series, bound: str) -> list[str]:
-    mine = _roof_of(results, row)
-    if bound == "unknown" or mine.empty:
-        return []
-    roof = mine.iloc[0]
-    return [
-        f"Intensity {format_flop_per_byte(row['arithmetic_intensity_flop_per_byte'])} against "
-        f"{format_flop_per_byte(roof['ideal_intensity_flop_per_byte'])}, from which the "
-        f"{visible(roof['pipe'], 40)} roof of "
-        f"{visible(roof['gpu_name'], 80)} ({format_flop_per_s(roof['peak_flop_per_s'])}) is in reach."
-    ]
-
-
-def _roof_of(results: Results, row: pd.Series) -> pd.DataFrame:
-    """The roof of the pipe that a row of A15 is held against; empty where the peaks of its GPU are not known."""
-    roofs = frame_or_empty(results, "roofs", ["gpu_name", "pipe"])
-    is_mine = roofs["gpu_name"].astype(str).eq(str(row["gpu_name"])) & roofs["pipe"].astype(str).eq(str(row["pipe"]))
-    return frame_or_empty(results, "roofs").loc[is_mine[is_mine].index]
 
 
 def coverage_note(results: Results, limit: Limit) -> str:

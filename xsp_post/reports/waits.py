@@ -16,8 +16,6 @@ from xsp_post.reports import theme, verdict
 from xsp_post.reports import why as report
 from xsp_post.reports.blocks import Chart, Exhibit, Note, Section, Table, present
 from xsp_post.reports.cases import Case
-from xsp_post.reports.text import visible
-from xsp_post.tables.analyses.advice import advise
 from xsp_post.tables.analyses.limits import Limit, in_scope
 
 ROW_LIMIT = 100
@@ -68,11 +66,7 @@ def _make(results: Results, case: Case | None) -> Section | None:
     ]  # fmt: skip
     if note := report.replay_note(results):
         blocks.append(Note(note))
-    for number, one in enumerate(advise(results, limit), 1):
-        gain = report.gain_of(one)
-        text = f"{number}. {one.what} Gain: {gain}. {one.evidence} Assumed: {one.assumption}"
-        blocks.append(Note(visible(text, 1000)))
-    return Section("idle", "Why the device waited", "What to do next?", tuple(blocks), "Waits")
+    return Section("idle", "Why the device waited", "Which causes, in which ranges?", tuple(blocks), "Waits")
 
 
 EXHIBIT = Exhibit(

@@ -176,14 +176,14 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     if not limit.window_ns:
         return
     print_gains(console, limit)
-    notes = (
-        (*said.verdict["details"][bool(said.latency) :], said.lead_in, said.critical_path, said.replay_note)
-        if verbose
-        else ()
-    )
-    for line in filter(None, (said.latency, said.coverage_note, said.ranks, *notes)):
+    for line in filter(None, (said.latency, said.coverage_note)):
         say(console, shown(line, 400))
+    if said.ranks and not verbose:
+        console.print(Text(said.ranks), highlight=False, no_wrap=True, overflow="ellipsis")
     if verbose:
+        details = said.verdict["details"][bool(said.latency) :]
+        for line in filter(None, (said.ranks, *details, said.lead_in, said.critical_path, said.replay_note)):
+            say(console, shown(line, 400))
         console.print(Text("Where the time went", style="bold"))
         for line in evidence_of(limit):
             say(console, f"  {line}")
@@ -203,7 +203,7 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     for number, one in enumerate(said.advice if verbose else said.advice[:_FEW], 1):
         what = Text(f"  {number}. {shown(one.what, 300)}", style="bold")
         if not verbose:
-            say(console, what.append(f" {_capital(gain_of(one))}.", style="not bold"), hanging=3)
+            say(console, what.append(f" {_capital(bound_text(one))}.", style="not bold"), hanging=3)
             continue
         say(console, what, hanging=3)
         say(console, f"     {gain_of(one)}. {shown(one.evidence, 400)}", hanging=0)
@@ -236,9 +236,14 @@ def reach_of(one: Advice) -> str:
     return "at most" if one.is_bound else CONCERNS
 
 
+def bound_text(one: Advice) -> str:
+    """``at most 12.3 ms, 4.5 % of the time``."""
+    return f"{reach_of(one)} {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of {one.bound_of}"
+
+
 def gain_of(one: Advice) -> str:
     """``at most 12.3 ms, 4.5 % of the time``, what a replay of the change saves, and the replay's error."""
-    gain = f"{reach_of(one)} {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of {one.bound_of}"
+    gain = bound_text(one)
     if one.replay_error_ratio is None:
         return gain
     estimate = f"estimate {format_ns(one.estimate_ns)}; " if one.estimate_ns >= 0 else ""
