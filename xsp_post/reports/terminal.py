@@ -75,9 +75,9 @@ def print_capture(
         say(console, said)
     if verbose:
         more = (gpu_lines(results, capture_id), critical_path_line(results, capture_id))
-        for line in (*more, memory_line(results, capture_id), *gpu_samples_lines(results, capture_id)):
-            if line:
-                say(console, line)
+        for text in (*more, memory_line(results, capture_id), *gpu_samples_lines(results, capture_id)):
+            if text:
+                say(console, text)
     table, left_out = tree_table(rows[rows["capture_id"] == capture_id], console.width)
     console.print(table, highlight=False)
     if left_out and verbose:
@@ -197,7 +197,7 @@ def findings_line(results: Results) -> str:
     frame = results.frame("findings").astype({"severity": object, "code": object, "title": object})
     if frame.empty:
         return "No findings."
-    worst = frame.loc[frame["severity"].map(SEVERITIES.index).idxmin()]
+    worst = frame.iloc[int(frame["severity"].map(SEVERITIES.index).argmin())]
     title, count = shown(str(worst["title"]), 200), frame["code"].nunique()
     return sentence("tree.findings", count=count, severity=str(worst["severity"]), title=title)
 
