@@ -316,7 +316,9 @@ def test_the_tree_names_what_lies_in_folded_blocks_for_all_of_them(tmp_path):
 def test_a_finding_of_several_captures_is_said_once(tmp_path):
     for name in ("one.sqlite", "two.sqlite"):
         ExportBuilder().kernel("k", launch=(0, 5), run=(10, 60)).write(tmp_path / name)
-    text = xsp("ingest", tmp_path / "one.sqlite", tmp_path / "two.sqlite", "-o", tmp_path / "o.xsp.sqlite").stdout
+    text = xsp(
+        "ingest", "--verbose", tmp_path / "one.sqlite", tmp_path / "two.sqlite", "-o", tmp_path / "o.xsp.sqlite"
+    ).stdout
     assert text.count("[no-ranges") == 1 and "[no-ranges ×2 in 2 captures]" in text
 
 
