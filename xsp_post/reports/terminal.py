@@ -80,7 +80,7 @@ def print_capture(
                 say(console, text)
     table, left_out = tree_table(rows[rows["capture_id"] == capture_id], console.width)
     console.print(table, highlight=False)
-    if left_out and verbose:
+    if left_out:
         say(console, Text(f"… not shown: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
     if not verbose:
         _one_line(console, balance_short(results, capture_id))
