@@ -163,7 +163,8 @@ class Part(Results):
         """Nodes that start in the part or hold device work of it, and all above them; the root is always there."""
         nodes = self._near("nodes", self._only)
         nodes = nodes[self._begins(nodes) & self._belongs(nodes)]
-        wanted = np.concatenate([self.frame(name)["node_id"].to_numpy() for name in _WORK])
+        above = nodes["parent_id"].to_numpy()
+        wanted = np.concatenate([above, *(self.frame(name)["node_id"].to_numpy() for name in _WORK)])
         while len(wanted := np.setdiff1d(wanted[wanted >= 0], nodes["node_id"].to_numpy())):
             more = self._results.numbered("nodes", "node_id", wanted)
             nodes, wanted = side_by_side([nodes, more]), more["parent_id"].to_numpy()
