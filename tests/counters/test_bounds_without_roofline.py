@@ -24,7 +24,7 @@ def work(flop, dram, latency_ns, **conditions):
     )  # fmt: skip
 
 
-def test_shares_of_the_tool_give_a_bound_where_flop_are_unknown():
+def test_shares_of_the_tool_come_before_the_roofline():
     rows = work(
         [np.nan] * 4 + [1e9],
         [np.nan] * 4 + [1e3],
@@ -33,8 +33,8 @@ def test_shares_of_the_tool_give_a_bound_where_flop_are_unknown():
         memory_speed_ratio=[0.3, 0.8, 0.3, 0.9, 0.9],
     )
     found = intensity_columns(rows, GPU, Options())
-    assert list(found["bound"]) == ["compute", "memory", "latency", "unknown", "compute"]
-    assert list(found["bound_source"]) == ["speed of light"] * 3 + ["", "roofline"]
+    assert list(found["bound"]) == ["compute", "memory", "latency", "unknown", "memory"]
+    assert list(found["bound_source"]) == ["speed of light"] * 3 + ["", "speed of light"]
 
 
 def test_the_roof_is_at_the_clock_of_the_measurement():

@@ -165,7 +165,7 @@ def sentence_of(results: Results, limit: Limit) -> str:
     first, *others = limit.limits
     names = [resource_word(limit, one) for one in limit.limits]
     if limit.kind == limits.BALANCED:
-        gain = format_ratio_percent(max(limit.gain(one) for one in limit.limits))
+        gain = format_ratio_percent(limit.gains[0].gain_ratio)
         every = format_ratio_percent(limit.together.gain_ratio if limit.together else 0.0)
         return sentence("limit.balanced", first=names[0], second=names[1], window=window, gain=gain, all=every)
     slots = {"window": window, "gain": format_ratio_percent(limit.gain(first)), "where": _where(results, limit)}
