@@ -549,6 +549,25 @@ def test_the_sentence_says_what_a_time_is_per_and_how_sure_one_capture_makes_it(
     assert " an execution, " in said[0] and "from single captures: how runs differ is assumed" in said[0]
 
 
+def test_batch_against_batch_is_said_per_sample():
+    base, other = run(1), run(2, scale=1.5)
+    twice = {name: other.frame(name).assign(batch_size=8) for name in ("captures", "iterations")}  # 4 in the base
+    other = Analysis({**{name: other.frame(name) for name in other.tables()}, **twice})
+    said = compare(base, other).frame("compare_summary")["statement"].iloc[0]
+    assert said.startswith("Faster: ") and " times for 2 times the batch (per sample −2" in said
+
+
+def test_a_comparison_of_operators_has_no_words_of_a_gpu():
+    sides = [run(1), run(2, slow={4: 2.0}, kernels={3: ["aten::one", "aten::two"]})]
+    marked = [Analysis({**{name: one.frame(name) for name in one.tables()},
+                        "findings": pd.DataFrame({"code": ["cpu-operators-as-kernels"], "capture_id": 0})})
+              for one in sides]  # fmt: skip
+    said = dict(zip(*(compare(*marked).frame("compare_summary")[c] for c in ("subject", "statement"))))
+    own = {"kernels", "ranges", "copies", "system"}  # structure: says itself that operators stand for kernels
+    assert any("operator" in text for text in said.values())
+    assert not [text for about, text in said.items() if about not in own and "kernels" in text]
+
+
 def test_the_power_is_as_printed():
     """A change of the size that is said to be shown 4 times of 5 is shown about that often."""
     from xsp_post.compare.differences import detectable, differences

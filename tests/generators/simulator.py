@@ -360,6 +360,11 @@ class Machine:
             taken += [b - a for a, b in pairwise(done[1:])]
         return median(taken)
 
+    def busiest_ns(self) -> float:
+        """What the busiest stream does in a step; of collectives not the waiting for other ranks."""
+        sums = [sum(work.ns for work in works) for works in self.streams.values()]
+        return max(sums) / self.program.steps
+
     def latency_ns(self) -> float:
         """From the begin of a step on the host to the end of all its work: the median, without the first step."""
         taken = []

@@ -51,3 +51,5 @@ def test_predictions_hold_in_the_laboratory(seed, tmp_path):
     assert not [row.refusal for row in rows if row.refusal]
     off = [row for row in rows if abs(row.error) > 0.04 and not row.is_covered]
     assert not [(row.kind, row.quantity, round(row.error, 3)) for row in off]
+    # no period is shorter than what the busiest stream has to do (times of kernels vary from run to run)
+    assert not [(row.kind, row.predicted_ns, row.least_ns) for row in rows if row.predicted_ns < 0.97 * row.least_ns]

@@ -154,22 +154,8 @@ def _rows_of(comparison: Results, bar: Bar) -> pd.DataFrame:
     frame = comparison.frame("compare_models")
     wanted = "model_latency" if bar.quantity == THROUGHPUT else bar.quantity
     frame = frame[frame["quantity"] == wanted]
-    rows = pd.DataFrame(
-        {
-            "label": bar.quantity.replace("_", " "),
-            "base": frame["base_value"],
-            "other": frame["other_value"],
-            "difference": frame["difference_value"],
-            "ratio": frame["difference_ratio"],
-            "ci_low": frame["ci_low_value"],
-            "ci_high": frame["ci_high_value"],
-            "p_value": frame["p_value"],
-            "detectable": frame["detectable_value"],
-            # one bar asks one question, named beforehand: its own p-value decides
-            "is_shown": frame["p_value"] < SIGNIFICANCE,
-        }
-    )
-    rows = rows[rows["base"].notna() & rows["other"].notna()]
+    # one bar asks one question, named beforehand: its own p-value decides
+    rows = _taken(frame, _MODEL_COLUMNS, bar.quantity.replace("_", " "), frame["p_value"])
     if rows.empty and bar.quantity == "kernel_count":
         return _totals_rows(comparison, bar)
     if bar.quantity == THROUGHPUT:
@@ -213,21 +199,21 @@ def _named_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
         texts = frame[column].astype(object)
         exact = texts == bar.name
         frame = frame[exact if exact.any() else texts.str.contains(re.escape(bar.name), case=False, regex=True)]
-    single = len(frame) == 1
-    rows = pd.DataFrame(
-        {
-            "label": frame[column].map(lambda text: f"{bar.quantity.replace('_', ' ')} of {shown(str(text), 80)}"),
-            "base": frame["base_latency_ns"],
-            "other": frame["other_latency_ns"],
-            "difference": frame["difference_ns"],
-            "ratio": frame["difference_ratio"],
-            "ci_low": frame["ci_low_difference_ns"],
-            "ci_high": frame["ci_high_difference_ns"],
-            "p_value": frame["p_value"],
-            "detectable": frame["detectable_difference_ns"],
-            "is_shown": (frame["p_value"] if single else frame["adjusted_p_value"]) < SIGNIFICANCE,
-        }
-    )
+    label = frame[column].map(lambda text: f"{bar.quantity.replace('_', ' ')} of {shown(str(text), 80)}")
+    return _taken(frame, _ROW_COLUMNS, label, frame["p_value" if len(frame) == 1 else "adjusted_p_value"])
+
+
+_MODEL_COLUMNS = ("base_value", "other_value", "difference_value", "ci_low_value", "ci_high_value", "detectable_value")
+_ROW_COLUMNS = ("base_latency_ns", "other_latency_ns", "difference_ns", "ci_low_difference_ns",
+                "ci_high_difference_ns", "detectable_difference_ns")  # fmt: skip
+
+
+def _taken(frame: pd.DataFrame, columns: Sequence[str], label: str | pd.Series, p_value: pd.Series) -> pd.DataFrame:
+    """The rows that both sides have, under the names that bars use."""
+    names = ["base", "other", "difference", "ci_low", "ci_high", "detectable"]
+    rows = frame[list(columns)].set_axis(names, axis=1)
+    rows = rows.assign(label=label, ratio=frame["difference_ratio"], p_value=frame["p_value"],
+                       is_shown=p_value < SIGNIFICANCE)  # fmt: skip
     return rows[rows["base"].notna() & rows["other"].notna()]
 
 

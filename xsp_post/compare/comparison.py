@@ -91,7 +91,10 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     memory = memory_totals(base, other)
     frames["compare_totals"] = _with_rows(frames["compare_totals"], memory)
     clocks = clock_statements(base, other, frames["compare_names"])
-    said = [*statements(frames, shape, found, clocks, headlines(sides, found, spread)), *memory_statements(memory)]
+    said = [
+        *statements(frames, shape, found, clocks, headlines(sides, found, spread), are_operators),
+        *memory_statements(memory),
+    ]
     frames["compare_summary"] = _shaped(
         "compare_summary",
         pd.DataFrame(said, columns=["subject", "statement", "is_difference"]),

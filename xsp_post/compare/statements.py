@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 
 from xsp_post.compare.differences import FASTER, LESS, MORE, SET_CHANGES, SLOWER
@@ -19,6 +21,7 @@ def statements(
     found: Impact | None,
     clocks: list[Statement],
     heads: list[Headline],
+    are_operators: bool,
 ) -> list[Statement]:
     """The comparison in sentences: the verdict first, then structure, then time."""
     models, layers, kernels = (frames[f"compare_{name}"] for name in ("models", "layers", "kernels"))
@@ -46,7 +49,21 @@ def statements(
         count = format_count(len(shape.order[BASE]))
         sentence = f"The captures differ in their ranges only: the same {count} kernels ran, in the same order."
         said.insert(0, ("ranges only", sentence, True))
-    return [first_sentence(heads) or _verdict(models, layers, kernels), *said]
+    said.insert(0, first_sentence(heads) or _verdict(models, layers, kernels))
+    if are_operators:
+        own = [text for _, text, _ in shape.statements]
+        said = [(about, text if text in own else _without_gpu(text), differs) for about, text, differs in said]
+    return said
+
+
+_OF_CPU = (("launch dimensions", "sizes"), ("launches", "calls"), ("kernel", "operator"), ("of a GPU", "of the device"))
+
+
+def _without_gpu(text: str) -> str:
+    """A sentence about operators of a CPU."""
+    for gpu, cpu in _OF_CPU:
+        text = re.sub(rf"\b{gpu}", cpu, text)
+    return text
 
 
 def _is_shown(table: pd.DataFrame) -> pd.Series:
