@@ -3,6 +3,7 @@ its bound hold, was the first sentence of `compare` right, was the verdict."""
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,6 +104,30 @@ def capture_pairs(folder: Path) -> Iterator[Pair]:
         base, other = folder / before, folder / after
         if base.exists() and other.exists():
             yield Pair(name, base, other, frozenset(remedies), frozenset(limits), word, gain)
+
+
+# -- pairs that were recorded on this machine --------------------------------------------------------
+
+CHANGES = Path(__file__).with_name("changes")  # programs with a function before and one after the change
+
+
+def recordings(folder: Path) -> Iterator[tuple[Path, str, Path]]:
+    """Program, function (before or after) and the folder that `xsp-post run` is to write, of each recording."""
+    for program in sorted(CHANGES.glob("*.py")):
+        for side in ("before", "after"):
+            yield program, side, folder / f"{program.stem}.{side}"
+
+
+def recorded_pairs(folder: Path) -> Iterator[Pair]:
+    """The pairs of programs that a folder holds recordings of. What they gained is what their clocks say."""
+    for program in sorted(CHANGES.glob("*.py")):
+        base, other = folder / f"{program.stem}.before", folder / f"{program.stem}.after"
+        if base.is_dir() and other.is_dir():
+            said = runpy.run_path(str(program))
+            times = [float(analyze([one]).frame("iterations")["latency_ns"].median()) for one in (base, other)]
+            name = f"recorded: {said['__doc__'].rstrip('.')}"
+            yield Pair(name, base, other, frozenset(said["REMEDIES"]), frozenset(), said["WORD"],
+                       1 - times[1] / times[0])  # fmt: skip
 
 
 # -- pairs that the simulator runs -------------------------------------------------------------------
