@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 from builders import ExportBuilder
@@ -47,11 +48,12 @@ _WRITES = {"ingest", "report", "export", "compare"}
 
 
 def lines():
-    """(page, words) of fenced and indented blocks, and of the table of the README."""
+    """(page, words) of fenced and indented blocks, and of the tables of the README and the start page."""
     yield from documented_commands()
-    for row in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
-        for command in re.findall(r"`(xsp-post [^`]+)`", row) if row.startswith("|") else []:
-            yield "README.md", shlex.split(command)
+    for page in ("README.md", "docs/start.md"):
+        for row in (ROOT / page).read_text(encoding="utf-8").splitlines():
+            for command in re.findall(r"`(xsp-post [^`]+)`", row) if row.startswith("|") else []:
+                yield Path(page).name, shlex.split(command)
 
 
 def reason(words):

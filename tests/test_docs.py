@@ -205,8 +205,8 @@ def test_glossary_has_every_level_and_way_of_attribution():
             assert re.search(rf"\b{member.name.lower()}\b", text), member
 
 
-def test_the_tree_in_the_readme_is_what_is_printed():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_tree_of_the_start_page_is_what_is_printed():
+    text = (ROOT / "docs/start.md").read_text(encoding="utf-8")
     shown = re.search(r"<!-- tree of the example.*?```text\n(.*?)```", text, re.DOTALL)
     command = re.search(r"`xsp-post (tree\s+examples/[^`]+)`", text)
     assert shown and command
