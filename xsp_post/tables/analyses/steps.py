@@ -64,7 +64,8 @@ class Kind:
             return self.model.predicted(self.sizes)
         if (self.rows[["phase", "batch_size"]].astype(str).nunique() > 1).any():
             return np.full(len(self.rows), np.nan)
-        return np.full(len(self.rows), float(np.median(self.step_ns)))
+        median_ns = float(np.median(self.step_ns))  # 0 where the device recorded nothing: nothing can be said
+        return np.full(len(self.rows), median_ns if median_ns > 0 else np.nan)
 
     @cached_property
     def family_models(self) -> dict[str, CostModel]:
