@@ -85,7 +85,8 @@ def _of_advice(advice: list[Advice], limit: Limit) -> list[str]:
     if any(one.is_limit for one in mine) and not mine[0].is_limit:
         found.append(f"first advice {mine[0].code} spares {mine[0].resource}, not {limit.limits}")
     for one in mine[:1]:
-        like = HOSTS if one.resource in HOSTS else (one.resource,)
+        own = one.resource.split("+")
+        like = HOSTS if set(own) & set(HOSTS) else own
         most = sum(2 * (gain.gain_ratio + gain.margin_ratio) for gain in limit.gains if gain.resources[0] in like)
         is_order = any(word in one.change for word in ("overlap", "none", "graph"))
         if one.resource and one.is_bound and not is_order and limit.kind != "balanced" and one.bound_ratio > most:

@@ -10,7 +10,8 @@ import sys
 
 from xsp_post.base.module_path import leave_current_folder
 
-if __name__ == "__main__" or os.path.basename(sys.argv[0]) == "xsp-post":  # else another program imports this
+_IS_OURS = __name__ == "__main__" or os.path.basename(sys.argv[0]) == "xsp-post"  # else another program imports this
+if _IS_OURS:
     leave_current_folder()
 
 _WIDTH = 80  # of the text of --help; a narrower terminal gets one that Typer makes for it
@@ -30,7 +31,7 @@ def main() -> None:
         return
     import signal
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if _IS_OURS and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until the command begins: no traceback out of an import
     from xsp_post.commands.application import command_line
 

@@ -121,7 +121,7 @@ def test_what_was_inferred_is_a_table_of_its_own(captures, without_ranges):
 
 def test_the_three_lines_are_printed_as_lines_and_once(captures):
     capture = captures / "nsys" / "transformer_2.7b_a100_no_nvtx.sqlite"
-    command = [sys.executable, "-m", "xsp_post.cli", "tree", str(capture)]
+    command = [sys.executable, "-m", "xsp_post.cli", "tree", "--verbose", str(capture)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     lines = [line.strip() for line in printed.splitlines()]
     first = lines.index("import xsp_post")

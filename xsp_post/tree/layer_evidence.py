@@ -20,7 +20,7 @@ _MOST_NAMED = 2
 # Executions that hold this share of the device time hold all of it, as far as a sentence in whole percent goes.
 _ALL = 0.995
 _FOUND = {NodeKind.TWIN: "carried over", NodeKind.ANNOTATED: "annotated", NodeKind.PROVENANCE: "compiled",
-          NodeKind.INFERRED: "inferred, {} confidence"}  # fmt: skip
+          NodeKind.INFERRED: "inferred, {} confidence", NodeKind.HOOK_PAIR: "inferred, {} confidence"}  # fmt: skip
 
 
 def layer_evidence(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNames) -> tuple[str, list[Finding]]:
@@ -74,7 +74,7 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, names: NodeNames) -> _Kinds:
     first = first[used]
     kind = names.node_text("layer_type", first)
     node_kind = nodes["kind"].to_numpy()[first]
-    inferred = node_kind == int(NodeKind.INFERRED)
+    inferred = np.isin(node_kind, [int(NodeKind.INFERRED), int(NodeKind.HOOK_PAIR)])
     texts = names.folded_names[used]
     hooked = node_kind == int(NodeKind.HOOK_PAIR)
     if hooked.any():
