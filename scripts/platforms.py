@@ -25,6 +25,7 @@ EXAMPLE = ROOT / "examples/resnet50_generated.sqlite"
 # torch is not needed to read; what checks text and types runs once, in .venv
 EXTRAS = ("ncu", "cluster", "perfetto", "mcp", "xlsx", "pictures", "test")
 LIMIT_S = 120  # of one command of the README
+PAGES = ("README.md", "start.md")
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def readme_is_true(platform: Platform) -> bool:
     """Every command of the README that needs no GPU, run by the installed console script on the shipped example."""
     import test_doc_commands as documented
 
-    commands = [words for page, words in documented.lines() if page == "README.md" and not documented.reason(words)]
+    commands = [words for page, words in documented.lines() if page in PAGES and not documented.reason(words)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as threads:
         files = Path(folder) / "files"
         files.mkdir()

@@ -27,7 +27,14 @@ def store(tmp_path_factory):
 
 @pytest.fixture
 def run(monkeypatch):
-    """Exit code of a command line, as `main` gives it."""
+    """Exit code of a command line, as `main` gives it; signals stay pytest's, whose process lives on."""
+
+    class NoStops:
+        received = 0
+
+        def finish(self) -> None: ...
+
+    monkeypatch.setattr("xsp_post.commands.application.Stops", NoStops)
 
     def runner(*arguments: object) -> int:
         monkeypatch.setattr("sys.argv", ["xsp-post", *map(str, arguments)])
