@@ -82,4 +82,7 @@ def history(
 
 def _beside(path: Path) -> Path:
     """``captures/`` → ``captures.history``; of files, ``xsp.history`` in the current folder."""
-    return path.with_name(f"{path.resolve().name}.history") if path.is_dir() else Path("xsp.history")
+    if not path.is_dir():
+        return Path("xsp.history")
+    named = path if path.name else path.resolve()  # "." has no name of its own
+    return named.with_name(f"{path.resolve().name}.history")

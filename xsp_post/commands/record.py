@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,8 @@ def record(
         _write_store(made.capture, store)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # where it was made for this recording it is empty
+            output.rmdir()
         raise
     if made.exit_code:
         shared.say(f"The program ended with {made.exit_code} behind the recording.")
