@@ -162,6 +162,28 @@ def test_cpu_trace_shows_working_operators_as_kernels(tmp_path: Path) -> None:
     assert trace.attributes["sequence"].max() == 4
 
 
+def test_a_collective_of_a_cpu_run_lasts_as_long_as_the_thread_that_carries_it_out(tmp_path: Path) -> None:
+    """Two threads of gloo: the call returns at once, and the wait for the other ranks lies in gloo's own range."""
+    gloo = [{"pid": 7, "tid": 80}, {"pid": 7, "tid": 81}]
+    path = write(tmp_path / "cpu.json", [
+        event("cpu_op", "aten::mm", 0, 10), event("cpu_op", "c10d::allreduce_", 12, 2),
+        event("user_annotation", "gloo:all_reduce", 13, 500, gloo[0]),
+        event("cpu_op", "aten::mm", 600, 10), event("cpu_op", "c10d::allreduce_", 620, 2),
+        event("user_annotation", "gloo:all_reduce", 621, 40, gloo[1]),
+        event("cpu_op", "c10d::broadcast_", 700, 5),  # its range was not recorded: the call stays what it is
+    ])  # fmt: skip
+    trace = read_kineto(path)
+    done, calls = trace.activities, trace.launches
+    assert trace.strings[done["name_id"]].tolist() == [
+        "aten::mm", "gloo:all_reduce", "aten::mm", "gloo:all_reduce", "c10d::broadcast_"
+    ]  # fmt: skip
+    assert ((done["end_ns"] - done["start_ns"]) // 1000).tolist() == [10, 500, 10, 40, 5]
+    assert trace.strings[calls["name_id"]].tolist()[1] == "c10d::allreduce_"
+    assert (calls["start_ns"] // 1000).tolist() == [0, 12, 600, 620, 700]
+    assert calls["correlation_id"].tolist() == done["correlation_id"].tolist()
+    assert calls["thread_index"].nunique() == 1 and done["stream_id"].nunique() == 3
+
+
 @pytest.mark.parametrize("allocation_us", [4, 6, 8, 12])
 def test_what_is_a_kernel_of_the_cpu_does_not_hang_on_noise(tmp_path: Path, allocation_us: int) -> None:
     """`_to_copy` spends about half its time in itself: two runs of one program must have the same kernels."""

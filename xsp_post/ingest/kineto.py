@@ -22,7 +22,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, interning, kineto_threads, kineto_waits, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, Columns
-from xsp_post.ingest.kineto_operators import is_lowest
+from xsp_post.ingest.kineto_operators import collectives_of, is_lowest
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.names import range_text
@@ -123,20 +123,25 @@ class _Assembly:
         operators = self.spans[self.spans["kind"] == int(SpanKind.OPERATOR)]
         if operators.empty:
             return
-        leaves = operators[is_lowest(operators, self.strings.array())]
-        leaves = leaves.sort_values("start_ns", kind="stable").reset_index(drop=True)
+        texts = self.strings.array()
+        leaves = operators[is_lowest(operators, texts)]
+        talks = self.spans[self.spans["kind"] == int(SpanKind.ANNOTATION)]
+        calls, talks = collectives_of(leaves, talks, texts)
+        leaves = pd.concat([leaves.drop(index=calls), talks]).sort_values("start_ns", kind="stable")
+        caller = pd.Series(leaves.index, leaves.index)
+        caller[talks.index] = calls
+        leaves, launched = (frame.reset_index(drop=True) for frame in (leaves, self.spans.loc[caller]))
         correlation_ids = np.arange(1, len(leaves) + 1)
-        times = leaves[["name_id", "start_ns", "end_ns", "process_id"]]
-        self.launches = times.assign(
-            correlation_id=correlation_ids, thread_index=leaves["thread_index"],
-            process_index=leaves["process_index"], api_class=0,
-        )  # fmt: skip
-        self.activities = times.assign(
+        times = ["name_id", "start_ns", "end_ns", "process_id"]
+        self.launches = launched[[*times, "thread_index", "process_index"]].assign(
+            correlation_id=correlation_ids, api_class=0
+        )
+        self.activities = leaves[times].assign(
             kind=int(ActivityKind.KERNEL), short_name_id=leaves["name_id"], correlation_id=correlation_ids,
             device_id=_CPU_DEVICE, stream_id=leaves["thread_index"], process_index=leaves["process_index"],
         )  # fmt: skip
         self.is_cpu_only = True
-        example = str(self.strings.array()[leaves["name_id"].iloc[0]])
+        example = str(texts[leaves["name_id"].iloc[0]])
         self.findings.append(finding("cpu-operators-as-kernels", count=len(leaves), example=example))
 
     def _give_activities_a_process(self) -> None:

@@ -16,6 +16,8 @@ _BOOKKEEPING = frozenset(f"aten::{name}" for name in (
     "flatten", "narrow", "permute", "reshape", "resize_", "resolve_conj", "resolve_neg", "select", "slice", "split",
     "squeeze", "t", "transpose", "unsqueeze", "view", "_reshape_alias", "_unsafe_view",
 ))  # fmt: skip
+_CALLED = ("c10d::",)
+_CARRIED_OUT = ("gloo:", "mpi:", "ucc:")  # ranges on threads of libraries of collectives
 _WORKING_SHARE = 0.75  # far from both kinds: who works has above 0.85 of its time in itself, who passes on below 0.55
 
 
@@ -52,3 +54,22 @@ def is_lowest(operators: pd.DataFrame, texts_by_id: np.ndarray) -> np.ndarray:
     for rows in rows_by_depth(nesting.depth)[1:]:
         is_covered[rows] = is_covered[parent[rows]] | works[parent[rows]]
     return works & ~is_covered
+
+
+def collectives_of(operators: pd.DataFrame, ranges: pd.DataFrame, texts: np.ndarray) -> tuple[pd.Index, pd.DataFrame]:
+    """Collectives of a CPU run: the operators that call them (labels, shape (n,)), and the ranges in which another
+    thread carries them out (n rows). The k-th call of a kind is the k-th range of it; kinds with unlike numbers are
+    left out.
+    """
+    sides = []
+    for frame, prefixes in ((operators, _CALLED), (ranges, _CARRIED_OUT)):
+        name = pd.Series(texts[frame["name_id"].to_numpy(np.int64)].astype(str), index=frame.index)
+        chosen = frame[name.str.startswith(prefixes)].sort_values("start_ns", kind="stable")
+        kind = name[chosen.index].str.replace(r"^\w+:|[^a-z]", "", regex=True)
+        who = chosen["process_index"].astype(str).str.cat(kind, " ")
+        sides.append(
+            pd.DataFrame({"who": who, "order": who.groupby(who).cumcount(), "count": who.map(who.value_counts())})
+        )
+    calls, found = (side.reset_index(names="label") for side in sides)
+    both = calls.merge(found, on=["who", "order", "count"], validate="one_to_one")
+    return pd.Index(both["label_x"]), ranges.loc[both["label_y"]]
