@@ -9,23 +9,26 @@ import pytest
 import typer
 
 from xsp_post.base.errors import UsageError
-from xsp_post.commands.options import with_options
-from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options, choices
+from xsp_post.commands.options import with_options, with_texts
+from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options, choices, rules_text
 
 
 def test_every_field_of_a_group_is_one_option_with_its_default_and_help():
     @with_options(TREE, ROOFS)
-    def command(source: str, options: Options = DEFAULTS, force: bool = False) -> None:
+    def command(paths: list[str], options: Options = DEFAULTS, force: bool = False) -> None:
         pass
 
-    parameters = inspect.signature(command).parameters
+    parameters = inspect.signature(with_texts("batch", command)).parameters
     fields = choices(TREE, ROOFS)
     names = [*parameters]
-    assert names[0] == "source" and names[-1] == "force"
+    assert names[0] == "paths" and names[-1] == "force"
     assert len(parameters) == len(fields) + 2 and {"model_range", "no_infer", "peaks"} < set(parameters)
     for field, name in zip(fields, list(parameters)[1:-1]):
         option = get_args(parameters[name].annotation)[1]
-        assert isinstance(option, typer.models.OptionInfo) and option.help == field.metadata["help"]
+        assert isinstance(option, typer.models.OptionInfo) and option.help
+        assert option.default == "--" + name.replace("_", "-")  # the first flag
+        if field.name == "executions":
+            assert rules_text() in option.help
     assert parameters["no_infer"].default is False and parameters["roof"].default == "pipe"
 
 

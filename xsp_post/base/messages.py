@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from xsp_post.base.texts import Block, TextTable, read_blocks
+from xsp_post.base.texts import TextTable, read_blocks
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)
@@ -39,24 +39,11 @@ def read_messages(path: Path) -> dict[str, Message]:
         severity, _, title = block.title.partition(": ")
         if block.title and (severity not in SEVERITIES or not title):
             block.refuse(f"behind [{block.name}] stands not: severity: title")
-        fields = _fields(block)
+        fields = block.texts()
         if fields.keys() != {"cause", "cure"}:
             block.refuse(f"[{block.name}] needs one cause and one cure")
         messages[block.name] = Message(severity, title, fields["cause"], shared.get(fields["cure"], fields["cure"]))
     return messages
-
-
-def _fields(block: Block) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    for number, line in block.lines:
-        key, colon, text = line.partition(": ")
-        if line.startswith("  ") and fields:
-            fields[next(reversed(fields))] += f" {line.strip()}"
-        elif colon and key not in fields:
-            fields[key] = text
-        else:
-            block.refuse(f"{line!r} is not cause, cure or the rest of one", number)
-    return fields
 
 
 MESSAGES = TextTable(lambda: read_messages(Path(__file__).with_name("messages.txt")))

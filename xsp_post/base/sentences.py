@@ -16,14 +16,7 @@ def read_sentences(path: Path) -> dict[str, str]:
     Raises:
         ValueError: a line cannot be read; with file and line.
     """
-    found: dict[str, str] = {}
-    for block in read_blocks(path):
-        for number, line in block.lines:
-            name, colon, text = line.partition(": ")
-            if not colon or f"{block.name}.{name}" in found:
-                block.refuse(f"{line!r} is not name: text, or its name stands twice", number)
-            found[f"{block.name}.{name}"] = text
-    return found
+    return {f"{block.name}.{name}": text for block in read_blocks(path) for name, text in block.texts().items()}
 
 
 SENTENCES = TextTable(lambda: read_sentences(Path(__file__).with_name("sentences.txt")))

@@ -45,6 +45,23 @@ class Block:
         """Text that cannot be read is a defect of the package: ValueError with file and line."""
         raise ValueError(f"{self.path.name}, line {number or self.number}: {reason}")
 
+    def texts(self) -> dict[str, str]:
+        """Its lines ``name: text``, by name; a line that begins with two spaces goes on with the text above.
+
+        Raises:
+            ValueError: another line, or a name that stands twice; with file and line.
+        """
+        found: dict[str, str] = {}
+        for number, line in self.lines:
+            name, colon, text = line.partition(": ")
+            if line.startswith("  ") and found:
+                found[next(reversed(found))] += f" {line.strip()}"
+            elif not colon or name in found:
+                self.refuse(f"{line!r} is not name: text, or its name stands twice", number)
+            else:
+                found[name] = text
+        return found
+
 
 def read_blocks(path: Path) -> list[Block]:
     """The blocks of a file; ``[name] title`` starts one. Empty lines and comments (#) are left out.

@@ -19,7 +19,7 @@ from xsp_post import __version__
 from xsp_post.base import streams
 from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError, in_words
 from xsp_post.base.stops import Stops, remove_unfinished
-from xsp_post.commands.examples import examples_text
+from xsp_post.commands.options import COMMANDS, with_texts
 from xsp_post.commands.plain_values import PlainCommand, PlainGroup
 
 app = typer.Typer(
@@ -64,7 +64,8 @@ def _register() -> None:
         command = getattr(importlib.import_module(f"xsp_post.commands.{module}"), function)
         name = module.replace("_", "-")
         sentence = " ".join((command.__doc__ or "").split())  # in the list of commands it must not be cut
-        app.command(name, cls=PlainCommand, short_help=sentence, epilog=examples_text(name))(command)
+        examples = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in COMMANDS[name].examples)
+        app.command(name, cls=PlainCommand, short_help=sentence, epilog=examples)(with_texts(name, command))
 
 
 _register()

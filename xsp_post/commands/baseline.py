@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Optional
 
 import typer
 
@@ -17,14 +16,11 @@ ACTIONS = SAVE, LIST = "save", "list"
 
 
 def baseline(
-    action: Annotated[str, typer.Argument(metavar="save|list", help="save NAME STORE, or list.")],
-    name: Annotated[str, typer.Argument(help="Letters, digits, dots, dashes and underscores.")] = "",
-    source: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Argument(metavar="STORE|SOURCE", readable=False, help="A store, which is copied, or a capture."),
-    ] = None,
-    force: shared.Force = False,
-    as_json: shared.AsJson = False,
+    action: str,
+    name: str = "",
+    source: Path | None = None,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Keep a result under a name: `compare baseline:NAME OTHER`. The folder is $XSP_POST_BASELINES or .xsp-post."""
     from xsp_post.base.text_safety import path_text

@@ -6,9 +6,7 @@ import math
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import CaptureError, UsageError
 from xsp_post.commands import shared
@@ -28,18 +26,15 @@ _SHOWN = 40
 
 @with_options(TREE, ROOFS)
 def batch(
-    paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH...", help="Captures, folders of them, globs, run directories, or @LIST."),
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the stores and the fleet store.")],
-    workers: Annotated[int, typer.Option(help="Processes on this machine (0: one per core).")] = 0,
-    scheduler: Annotated[str, typer.Option(help="Address of a Dask scheduler to use instead: tcp://HOST:8786.")] = "",
+    paths: list[str],
+    output: Path,
+    workers: int = 0,
+    scheduler: str = "",
     options: Options = DEFAULTS,
-    no_report: Annotated[bool, typer.Option("--no-report", help="Do not write fleet.html.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 4 when any capture fails.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Redo captures that are finished and unchanged.")] = False,
-    as_json: shared.AsJson = False,
+    no_report: bool = False,
+    strict: bool = False,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Analyse many captures; those that are finished and unchanged are skipped, an interrupted batch continues."""
     import os

@@ -12,7 +12,7 @@ from typing import Any
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.messages import ERRORS
-from xsp_post.model.options import ROOFS, TREE, Paths, choices
+from xsp_post.model.options import ROOFS, TREE, Paths, choices, option_name
 
 FILE_NAME = "xsp-post.toml"
 
@@ -50,12 +50,6 @@ def file_beside(source: Path | None) -> Path | None:
         return None
     folders = [source, source.parent] if os.path.isdir(source) else [source.parent]
     return next((path for folder in folders if os.path.isfile(path := folder / FILE_NAME)), None)
-
-
-def option_name(one: Any) -> str:
-    """The name of the command's parameter for a choice: ``no_infer`` for one that is otherwise true."""
-    flag = str(one.metadata["flag"]) or "--" + one.name
-    return flag.removeprefix("--").replace("-", "_")
 
 
 def _typed(path: Path, key: str, value: Any, about: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -32,27 +32,15 @@ _TABLES = (
 
 @with_options(TREE, PART)
 def compare(
-    base: Annotated[
-        Path, typer.Argument(readable=False, metavar="BASE", help="Store, capture or run directory: the reference.")
-    ],
-    other: Annotated[
-        Path,
-        typer.Argument(
-            readable=False, metavar="OTHER", help="Store, capture or run directory that is compared with it."
-        ),
-    ],
-    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Also write the HTML page.")] = None,  # noqa: UP045
-    fail_if: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--fail-if", help="Exit 1 when this holds, e.g. 'model_latency>3%'; may be given several times."),
-    ] = None,
-    top: Annotated[int, typer.Option(help="Layers and kernels to print (0: all).")] = 10,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown: the sentences and a table, for a pull request.")
-    ] = False,
+    base: Path,
+    other: Path,
+    output: Path | None = None,
+    fail_if: list[str] | None = None,
+    top: int = 10,
+    as_markdown: bool = False,
     options: Options = DEFAULTS,
-    force: shared.Force = False,
-    as_json: shared.AsJson = False,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Compare two captures of one model; a difference is reported only when noise cannot explain it."""
     from xsp_post.base.output import require_free

@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Any
 
 import typer
 
@@ -28,15 +28,10 @@ class Check:
 
 
 def doctor(
-    measure_peaks: Annotated[
-        bool, typer.Option("--measure-peaks", help="Measure the peaks of this device for the roofline.")
-    ] = False,
-    output: Annotated[
-        Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-        typer.Option("--output", "-o", help="Write the measured peaks to this file (for --peaks)."),
-    ] = None,
-    force: shared.Force = False,
-    as_json: shared.AsJson = False,
+    measure_peaks: bool = False,
+    output: Path | None = None,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Check nsys, ncu, GPU, driver, permissions and packages; say what each missing one would provide."""
     checks = all_checks()

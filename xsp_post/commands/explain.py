@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from typing import Annotated
 
 import typer
 
@@ -12,8 +11,8 @@ from xsp_post.commands import shared
 
 
 def explain(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="The word in brackets behind a finding or an error.")],
-    as_json: shared.AsJson = False,
+    code: str,
+    as_json: bool = False,
 ) -> None:
     """Explain a finding or an error by the code that stands in brackets behind it: its cause, and what to do."""
     from xsp_post.base.messages import ERRORS, FINDINGS

@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
-
-import typer
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.exporters import titles
 from xsp_post.ingest.formats import stem_of
 from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
 
 @with_options(TREE, PART)
 def export(
-    sources: shared.StoreOrSource,
-    to: Annotated[str, typer.Option("--to", "-t", metavar="FORMAT", help=f"{titles()}.")],
-    output: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(
-            "--output",
-            "-o",
-            help="File (csv, parquet: folder) to write; default: named after the source, in the current folder.",
-        ),
-    ] = None,
-    capture: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Capture to show, by number; default: the one with the most kernels."),
-    ] = None,
-    limit: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Largest number of kernels in a timeline; the earliest are kept."),
-    ] = None,
+    sources: list[Path],
+    to: str,
+    output: Path | None = None,
+    capture: int | None = None,
+    limit: int | None = None,
     options: Options = DEFAULTS,
-    anonymise: shared.Anonymise = False,
-    force: shared.Force = False,
-    as_json: shared.AsJson = False,
+    anonymise: bool = False,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write a timeline, flame graph, NVIDIA's own report or all tables for another tool."""
     from xsp_post import exporters

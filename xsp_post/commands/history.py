@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
-
-import typer
 
 from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
@@ -15,26 +12,12 @@ from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
 
 @with_options(TREE, ROOFS)
 def history(
-    paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH...", help="Captures, stores, folders of them, globs, or @LIST."),
-    ],
-    by: Annotated[
-        str,
-        typer.Option(
-            help="Order: time (of the recording), name, or commit (in the name, of this folder's repository)."
-        ),
-    ] = "",
-    output: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="Folder for stores and the history (default: beside, NAME.history)."),
-    ] = None,
-    fail_if: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--fail-if", help="Exit 1 when this holds, e.g. 'model_latency>3% since last'; 7: undecided."),
-    ] = None,
+    paths: list[str],
+    by: str = "",
+    output: Path | None = None,
+    fail_if: list[str] | None = None,
     options: Options = DEFAULTS,
-    as_json: shared.AsJson = False,
+    as_json: bool = False,
 ) -> None:
     """Find since which capture a workload is slower or faster, by how much, and in which layers and kernels."""
     from xsp_post.base.output import make_folder

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
-
-import typer
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import path_text
@@ -17,22 +14,19 @@ from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
 
 @with_options(TREE, ROOFS)
 def ingest(
-    sources: shared.Sources,
-    output: Annotated[
-        Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-        typer.Option("--output", "-o", help="The store to write; default: the first source's name + .xsp.sqlite."),
-    ] = None,
-    report: Annotated[Optional[Path], typer.Option(help="Also write the HTML page.")] = None,  # noqa: UP045
+    sources: list[Path],
+    output: Path | None = None,
+    report: Path | None = None,
     options: Options = DEFAULTS,
-    strict: shared.Strict = False,
-    unattributed_limit: shared.UnattributedLimit = 0.05,
-    anonymise: shared.Anonymise = False,
-    force: shared.Force = False,
-    depth: shared.Depth = None,
-    verbose: shared.Verbose = False,
-    top: shared.Top = 12,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tree.")] = False,
-    as_json: shared.AsJson = False,
+    strict: bool = False,
+    unattributed_limit: float = 0.05,
+    anonymise: bool = False,
+    force: bool = False,
+    depth: int | None = None,
+    verbose: bool = False,
+    top: int = 12,
+    quiet: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Read captures, account for every kernel, print the tree and write one store (and one HTML page)."""
     from xsp_post.base.output import require_free

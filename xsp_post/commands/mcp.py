@@ -16,7 +16,7 @@ def _skill(wanted: bool) -> None:
 
 
 def mcp(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The only folder that is read; nothing is written.")],
+    folder: Path,
     skill: Annotated[
         bool,
         typer.Option(

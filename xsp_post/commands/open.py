@@ -16,7 +16,7 @@ from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
 
 @with_options(TREE, ROOFS, PART)
-def open_page(sources: shared.StoreOrSource, options: Options = DEFAULTS) -> None:
+def open_page(sources: list[Path], options: Options = DEFAULTS) -> None:
     """Show the page of a store or capture in the browser; nothing is written beside the capture."""
     results = shared.results_of(sources, options)
     page = Path(tempfile.mkdtemp(prefix="xsp-post-")) / f"{stem_of(sources[0].name)}.html"

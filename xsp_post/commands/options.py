@@ -1,19 +1,21 @@
-"""`model.options.Options` → command-line options of a command, and their values → one `Options`."""
+"""`model.options.Options` and options.txt → command-line options of a command, and their values → one `Options`."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import keyword
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, get_origin
 
 import typer
 
 from xsp_post.base.errors import UsageError
-from xsp_post.model.options import Options, Paths, choices
+from xsp_post.base.texts import TextTable, read_blocks
+from xsp_post.model.options import Options, Paths, choices, option_name
 
 
 def with_options(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -23,11 +25,9 @@ def with_options(*groups: str) -> Callable[[Callable[..., None]], Callable[..., 
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(function, eval_str=True).parameters
-        taken = {flag for parameter in own.values() for flag in _flags_of(parameter)}
-        generated = {name: parameter for one in choices(*groups) for name, parameter in [_parameter(one, taken)]}
+        generated = {one.name: one for one in map(_parameter, choices(*groups))}
         parameters: list[inspect.Parameter] = []
-        for name, parameter in own.items():
+        for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
             parameters += generated.values() if name == "options" else [parameter]
 
         @functools.wraps(function)
@@ -36,9 +36,7 @@ def with_options(*groups: str) -> Callable[[Callable[..., None]], Callable[..., 
             given = _with_kept(given, generated, values, groups)
             function(**values, options=options_of(given, *groups))
 
-        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return command
+        return _signed(command, parameters)
 
     return decorate
 
@@ -67,7 +65,7 @@ def options_of(given: dict[str, Any], *groups: str) -> Options:
     """Options from the values of a command's parameters. Raises `UsageError` for impossible ones."""
     values: dict[str, Any] = {}
     for one in choices(*groups):
-        value = given[_parameter_name(one)]
+        value = given[option_name(one)]
         if _is_negative(one):
             value = not value
         elif issubclass(one.metadata["type"], tuple):
@@ -89,14 +87,6 @@ def peaks_of(path: Path | None) -> dict[str, Any]:
     return dict(load_overrides(path))
 
 
-def _flags_of(parameter: inspect.Parameter) -> tuple[str, ...]:
-    """The option names that a parameter of a command says itself."""
-    about = getattr(parameter.annotation, "__metadata__", ())
-    # the first name stands where an option outside Annotated has its default
-    named = [(getattr(one, "default", None), *(getattr(one, "param_decls", None) or ())) for one in about]
-    return tuple(flag for one in named for flag in one if isinstance(flag, str))
-
-
 _TIME = re.compile(r"^\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s)\s*$")
 _TIME_SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
@@ -113,27 +103,93 @@ def _is_negative(one: Any) -> bool:
     return str(one.metadata["flag"]).startswith("--no-")
 
 
-def _parameter_name(one: Any) -> str:
-    flag = str(one.metadata["flag"]) or "--" + one.name
-    name = flag.removeprefix("--").replace("-", "_")
-    return name + "_" if keyword.iskeyword(name) else name
-
-
-# Further names of an option, for commands that have no other option of that name.
-_ALSO = {"until": "--to"}
-
-
-def _parameter(one: Any, taken: set[str]) -> tuple[str, inspect.Parameter]:
-    name, about = _parameter_name(one), one.metadata
-    flags = ["--" + name.rstrip("_").replace("_", "-"), _ALSO.get(name, "")]
-    option = typer.Option(
-        *(flag for flag in flags if flag and flag not in taken), help=about["help"], metavar=about["metavar"]
-    )
-    kind: Any = about["type"]
+def _parameter(one: Any) -> inspect.Parameter:
+    kind: Any = one.metadata["type"]
     default: Any = False if _is_negative(one) else one.default
     if issubclass(kind, tuple):
         kind, default = list[Path] if kind is Paths else list[str], []
     if kind is Path or default is None:
-        kind, default = Optional[kind], None  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-    made = Annotated[kind, option]
-    return name, inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=made)
+        kind, default = kind | None, None
+    return inspect.Parameter(
+        option_name(one), inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=kind
+    )
+
+
+# -- what `options.txt` says of parameters ---------------------------------------------------------------------------
+
+_SHARED = "*"
+_LINE = re.compile(r"(\w+)((?: -\S+)*)(?: (=?)<(.*)>)?")
+_LISTS = {"sources": "ingest.formats:titles", "exports": "exporters:titles", "rules": "model.options:rules_text"}
+
+
+@dataclass(frozen=True)
+class _Said:
+    """One line: further flags of a parameter, what help calls it or its value, and its help."""
+
+    flags: tuple[str, ...]
+    is_argument: bool
+    metavar: str | None
+    help: str
+
+
+@dataclass(frozen=True)
+class CommandTexts:
+    """One block: what is said of the parameters of a command, by name, and examples of the command."""
+
+    parameters: dict[str, _Said]
+    examples: list[str]
+
+
+def _read() -> dict[str, CommandTexts]:
+    found = {}
+    for block in read_blocks(Path(__file__).with_name("options.txt")):
+        examples = [line.removeprefix("$ ") for _, line in block.lines if line.startswith("$ ")]
+        block.lines = [(number, line) for number, line in block.lines if not line.startswith("$ ")]
+        parameters = {}
+        for words, text in block.texts().items():
+            line = _LINE.fullmatch(words) or block.refuse(f"{words!r} is no parameter")
+            is_argument = line[4] is not None and not line[3]
+            parameters[line[1]] = _Said(tuple(line[2].split()), is_argument, line[4], text)
+        found[block.name] = CommandTexts(parameters, examples)
+    return found
+
+
+COMMANDS = TextTable(_read)
+
+
+def with_texts(name: str, function: Callable[..., None]) -> Callable[..., None]:
+    """The function of a command as Typer takes it: each parameter with its flags and its help."""
+    said = COMMANDS[_SHARED].parameters | COMMANDS[name].parameters
+    given = inspect.signature(function, eval_str=True).parameters.values()
+    parameters = [
+        one if get_origin(one.annotation) is Annotated
+        else one.replace(annotation=Annotated[one.annotation, _info(one.name, said[one.name], {p.name for p in given} - {one.name})])
+        for one in given
+    ]  # fmt: skip
+
+    @functools.wraps(function)
+    def command(**values: Any) -> None:
+        function(**values)
+
+    return _signed(command, parameters)
+
+
+def _signed(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _info(name: str, said: _Said, names: set[str]) -> Any:
+    text = said.help.format_map({word: _listed_by(word) for word in _LISTS if f"{{{word}}}" in said.help})
+    if said.is_argument:
+        return typer.Argument(readable=False, metavar=said.metavar, help=text)
+    flags = [flag for flag in said.flags if flag.removeprefix("--") not in names]  # export has a --to of its own
+    if not any(flag.startswith("--") for flag in flags):
+        flags.insert(0, f"--{name.rstrip('_').replace('_', '-')}")
+    return typer.Option(*flags, metavar=said.metavar, help=text)
+
+
+def _listed_by(word: str) -> str:
+    module, _, function = _LISTS[word].partition(":")
+    return str(getattr(import_module(f"xsp_post.{module}"), function)())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
 
 import typer
 
@@ -11,11 +10,8 @@ from xsp_post.commands import shared
 
 
 def recipe_path(
-    output: Annotated[
-        Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-        typer.Option("--output", "-o", help="Folder for the recipes, instead of the default one."),
-    ] = None,
-    as_json: shared.AsJson = False,
+    output: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Print a folder with the recipe xsp_tree: NSYS_RECIPE_PATH=$(xsp-post recipe-path) nsys recipe xsp_tree ..."""
     import sys

@@ -18,16 +18,14 @@ COLLECTORS = ("auto", "nsys", "torch")
 
 
 def record(
-    program: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARGUMENT]...", help="As you start it yourself.")],
+    program: list[str],
     steps: Annotated[int, typer.Option(min=1, help="Calls of the model to record, with what follows each.")] = 5,
     warmup: Annotated[int, typer.Option(min=0, help="Calls of the model before the recording begins.")] = 3,
-    collector: Annotated[str, typer.Option(help="auto, nsys or torch; auto: nsys where it and a GPU are.")] = "auto",
-    to_the_end: Annotated[
-        bool, typer.Option("--to-the-end", help="Let the program run on behind the recording; else it is ended.")
-    ] = False,
-    label: Annotated[str, typer.Option(help="What was changed; part of the store's name.")] = "",
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the recordings.")] = Path("xsp-recordings"),
-    as_json: shared.AsJson = False,
+    collector: str = "auto",
+    to_the_end: bool = False,
+    label: str = "",
+    output: Path = Path("xsp-recordings"),
+    as_json: bool = False,
 ) -> None:
     """Record a few steps of a program, say what limits them, and what changed since its last recording."""
     from xsp_post.base.output import make_folder

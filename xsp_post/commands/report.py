@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -24,25 +24,16 @@ FORMATS = ("html", "json", "png", "svg")
 
 @with_options(TREE, ROOFS, PART)
 def report(
-    sources: shared.StoreOrSource,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="File to write (default: STORE's name with .html); for several pictures a folder.",
-        ),
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option("--only", help="Only these: A1 … A15, layers, tree, kernels …")
-    ] = None,
-    format: Annotated[str, typer.Option("--format", "-f", help="html, json, png or svg.")] = "html",
-    case: Annotated[int, typer.Option("--case", help="Case shown in detail (default: the optimal batch size).")] = -1,
-    open_page: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
+    sources: list[Path],
+    output: Path | None = None,
+    only: list[str] | None = None,
+    format: str = "html",
+    case: int = -1,
+    open_page: bool = False,
     options: Options = DEFAULTS,
-    anonymise: shared.Anonymise = False,
-    force: shared.Force = False,
-    as_json: shared.AsJson = False,
+    anonymise: bool = False,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write the report of a store or capture: one HTML file that loads nothing from the network."""
     from xsp_post.base.output import require_free

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,68 +21,34 @@ if TYPE_CHECKING:
 
 
 def run(
-    model: Annotated[
-        str,
-        typer.Option(
-            "--model",
-            "-m",
-            help="resnet50, mobilenet_v1, vgg16, gpt; torchvision:NAME, timm:NAME, transformers:CLASS; "
-            "path/to/file.py:factory, which returns (module, inputs).",
-        ),
-    ],
-    batch_size: Annotated[str, typer.Option(help="Batch sizes, e.g. 1,2,4.")] = "1",
-    levels: Annotated[str, typer.Option(help="M (model), ML (layers), MLG (kernels).")] = "M,ML,MLG",
-    collector: Annotated[str, typer.Option(help="Collector of kernels: auto, nsys or torch.")] = "auto",
-    device: Annotated[str, typer.Option(help="auto, cuda or cpu.")] = "auto",
-    warmup: Annotated[int, typer.Option(help="Iterations before the measured ones, in every capture.")] = 3,
-    iterations: Annotated[
-        Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-        typer.Option(help="Measured iterations of every level in a process; default: 10, more where they are fast."),
-    ] = None,
-    repeat: Annotated[
-        Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-        typer.Option(help="Processes of every level and batch size; default: as many as take two minutes, 3 to 10."),
-    ] = None,
-    apart: Annotated[bool, typer.Option("--apart", help="Measure every level in processes of its own.")] = False,
-    deep_at: Annotated[
-        str,
-        typer.Option(
-            help="Batch sizes of levels ML and MLG: optimal (after which doubling gains little), all, or a number."
-        ),
-    ] = "optimal",
-    mode: Annotated[str, typer.Option(help="inference, or train (forward, backward, optimiser).")] = "inference",
-    dtype: Annotated[str, typer.Option(help="float32, float16, bfloat16.")] = "float32",
-    input_shape: Annotated[str, typer.Option(help="Shape of one input, e.g. 3,224,224.")] = "",
-    compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the model with torch.compile; it has no layers then.")
-    ] = False,
-    layer_depth: Annotated[
-        int, typer.Option(help="Layers are modules at this depth; -1: modules without children.")
-    ] = -1,
-    layer_kind: Annotated[str, typer.Option(help="Layers are modules of these classes, e.g. Conv2d,Linear.")] = "",
-    no_serialize: Annotated[
-        bool, typer.Option("--no-serialize", help="M/L: do not synchronise the GPU around layers.")
-    ] = False,
-    launch_blocking: Annotated[
-        bool, typer.Option("--launch-blocking", help="Set CUDA_LAUNCH_BLOCKING=1 at levels ML and MLG, as XSP does.")
-    ] = False,
-    threads: Annotated[int, typer.Option(help="CPU threads of torch; 0: torch decides.")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of weights and inputs.")] = 0,
-    timeout: Annotated[float, typer.Option(help="Seconds that one capture may take.")] = 900.0,
-    ncu: Annotated[
-        bool, typer.Option("--ncu", help="Also read hardware counters: a slow replay run per metric set.")
-    ] = False,
-    peaks: shared.PeaksFile = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Record only what is missing in the output folder.")] = False,
-    output: Annotated[
-        Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-        typer.Option("--output", "-o", help="Run directory; default: <model>.xsp-run."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a run directory that exists.")] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the failed capture and its logs if the run fails.")
-    ] = False,
-    as_json: shared.AsJson = False,
+    model: str,
+    batch_size: str = "1",
+    levels: str = "M,ML,MLG",
+    collector: str = "auto",
+    device: str = "auto",
+    warmup: int = 3,
+    iterations: int | None = None,
+    repeat: int | None = None,
+    apart: bool = False,
+    deep_at: str = "optimal",
+    mode: str = "inference",
+    dtype: str = "float32",
+    input_shape: str = "",
+    compiled: bool = False,
+    layer_depth: int = -1,
+    layer_kind: str = "",
+    no_serialize: bool = False,
+    launch_blocking: bool = False,
+    threads: int = 0,
+    seed: int = 0,
+    timeout: float = 900.0,
+    ncu: bool = False,
+    peaks: Path | None = None,
+    resume: bool = False,
+    output: Path | None = None,
+    force: bool = False,
+    keep: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Measure a model at increasing profiling levels; state the accuracy of each latency and the cost of profiling."""
     from xsp_post import run as runs

@@ -9,12 +9,11 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from xsp_post.base.errors import ContradictionError
-from xsp_post.ingest.formats import titles
 
 _NARROWEST = 20  # below, a line would hold a letter
 _WIDEST = 1_000  # a terminal; more is a mistake in COLUMNS
@@ -27,40 +26,6 @@ if TYPE_CHECKING:
     from xsp_post.model.options import Options
     from xsp_post.model.results import Results
     from xsp_post.tables.graph import Graph
-
-
-Sources = Annotated[
-    list[Path],
-    typer.Argument(readable=False, metavar="SOURCE...", help=f"Captures: {titles()}."),
-]
-StoreOrSource = Annotated[
-    list[Path],
-    typer.Argument(readable=False, metavar="STORE|SOURCE...", help="A store made by ingest or run, or captures."),
-]
-Depth = Annotated[
-    Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-    typer.Option(
-        help="Levels of the tree to print; default: six, in a long tree only ranges with 1 % of the time or more."
-    ),
-]
-Top = Annotated[int, typer.Option(help="Children to print per node; the rest is summed in one line.")]
-Strict = Annotated[
-    bool,
-    typer.Option("--strict", help="Exit 5 when the balance does not add up or too much device time is unattributed."),
-]
-UnattributedLimit = Annotated[
-    float, typer.Option(help="With --strict: largest share (0…1) of kernel time outside every range.")
-]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Print everything, with the evidence; default: one screen.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist.")]
-Anonymise = Annotated[
-    bool, typer.Option("--anonymise", help="Replace names of ranges, kernels and files consistently, for sharing.")
-]
-PeaksFile = Annotated[
-    Optional[Path],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-    typer.Option("--peaks", help="Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one)."),
-]
 
 
 def spare_sources(sources: list[Path], *outputs: Path | None) -> None:

@@ -6,7 +6,7 @@ import io
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,6 @@ from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 if TYPE_CHECKING:
     import pandas as pd
 
-_FORMAT_HELP = "table, csv, csv_spreadsheet (captured text is never a formula), json, md or parquet."
 FORMATS = ("table", "csv", "csv_spreadsheet", "json", "md", "parquet")
 
 
@@ -37,23 +36,18 @@ def _list(wanted: bool) -> None:
 
 @with_options(TREE, ROOFS, PART)
 def table(
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="A1 … A15, overhead, layers, kernels, findings …")],
-    sources: shared.StoreOrSource,
-    format: Annotated[str, typer.Option("--format", "-f", help=_FORMAT_HELP)] = "table",
-    output: Annotated[Optional[Path], typer.Option("--output", "-o", help="Write to this file.")] = None,  # noqa: UP045
-    top: Annotated[int, typer.Option(help="Rows to print in format table and md (0: all).")] = 40,
-    sort: Annotated[
-        str,
-        typer.Option(
-            help="Order by this column (named as in csv), largest first (texts: A first); -COLUMN: reverse order."
-        ),
-    ] = "",
+    name: str,
+    sources: list[Path],
+    format: str = "table",
+    output: Path | None = None,
+    top: int = 40,
+    sort: str = "",
     list_tables: Annotated[
         bool, typer.Option("--list", callback=_list, is_eager=True, help="List every table with what it holds.")
     ] = False,
     options: Options = DEFAULTS,
-    force: shared.Force = False,
-    as_json: shared.AsJson = False,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Print one table; columns and units are listed in docs/columns.md.
 

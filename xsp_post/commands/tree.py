@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
-
-import typer
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
@@ -20,21 +17,16 @@ SHOWN = (
 
 @with_options(TREE, PART)
 def tree(
-    sources: shared.StoreOrSource,
-    depth: shared.Depth = None,
-    top: shared.Top = 12,
-    layer: Annotated[
-        str, typer.Option(help="Print only ranges whose name this regular expression matches, and what is in them.")
-    ] = "",
-    rank: Annotated[
-        Optional[int],  # noqa: UP045  (typer reads this at run time, also on Python 3.10)
-        typer.Option(help="Print only this rank of a job."),
-    ] = None,
-    verbose: shared.Verbose = False,
+    sources: list[Path],
+    depth: int | None = None,
+    top: int = 12,
+    layer: str = "",
+    rank: int | None = None,
+    verbose: bool = False,
     options: Options = DEFAULTS,
-    strict: shared.Strict = False,
-    unattributed_limit: shared.UnattributedLimit = 0.05,
-    as_json: shared.AsJson = False,
+    strict: bool = False,
+    unattributed_limit: float = 0.05,
+    as_json: bool = False,
 ) -> None:
     """Print the model → layer → kernel tree with calls, kernel time, busy time and gaps, heaviest first."""
     reading = shared.begin_reading(sources, options)

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
-
-import typer
+from pathlib import Path
 
 from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
-CHANGE_HELP = (
-    "What changes, e.g. kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, attention=fused, launch=graph, copy=overlap, "
-    "sync=none, comm=0.8x, host:REGEX=+2ms, batch=2x; may be given several times. Default: changes that apply to "
-    "this capture."
-)
-
 
 @with_options(TREE, ROOFS, PART)
 def what_if(
-    sources: shared.StoreOrSource,
-    change: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option("--change", "-c", metavar="SUBJECT[:REGEX]=VALUE", help=CHANGE_HELP),
-    ] = None,
-    capture: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option(help="Capture to predict, by number; default: the one with the most kernels."),
-    ] = None,
+    sources: list[Path],
+    change: list[str] | None = None,
+    capture: int | None = None,
     options: Options = DEFAULTS,
-    as_json: shared.AsJson = False,
+    as_json: bool = False,
 ) -> None:
     """Predict period and latency of an execution under changes, and state the error of the replay."""
     from xsp_post.replay.changes import EXAMPLE

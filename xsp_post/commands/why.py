@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from pathlib import Path
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
@@ -13,11 +11,11 @@ from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
 @with_options(TREE, PART)
 def why(
-    sources: shared.StoreOrSource,
-    layer: Annotated[str, typer.Option(help="Causes of these layers only (regular expression on their paths).")] = "",
-    verbose: shared.Verbose = False,
+    sources: list[Path],
+    layer: str = "",
+    verbose: bool = False,
     options: Options = DEFAULTS,
-    as_json: shared.AsJson = False,
+    as_json: bool = False,
 ) -> None:
     """Report what limits the program, with numbers, the largest causes of idle time, and what to do next."""
     results = shared.results_of(sources, options, shared.begin_reading(sources, options))

@@ -1,11 +1,12 @@
 """Options that decide how captures become an analysis: one value, passed from the command to each step.
 
-A new choice is one field here: `commands.options` makes the command-line option of it, and every step that builds a
-tree or an analysis is given the whole value.
+A new choice is one field here and a line of help in commands/options.txt: `commands.options` makes the command-line
+option of them, and every step that builds a tree or an analysis is given the whole value.
 """
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -33,13 +34,11 @@ EXECUTION_RULES = {
 }
 
 
-def _choice(
-    default: Any, group: str, help: str, *, flag: str = "", value_type: type | None = None, metavar: str | None = None
-) -> Any:
+def _choice(default: Any, group: str, *, flag: str = "", value_type: type | None = None) -> Any:
     """A field that a command-line option sets. ``flag`` replaces the name that follows from the field's; a flag that
     begins with ``--no-`` sets a field that is otherwise true. ``value_type`` is the option's, where it is not the
     default's; a tuple is an option that may be given several times."""
-    about = {"group": group, "help": help, "flag": flag, "type": value_type or type(default), "metavar": metavar}
+    about = {"group": group, "flag": flag, "type": value_type or type(default)}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=about)
     return field(default=default, metadata=about)
@@ -55,42 +54,18 @@ class Paths(tuple[Path, ...]):
 class Options:
     """How sources become an analysis. Raises `UsageError` for impossible values."""
 
-    model_range: str = _choice("", TREE, "Ranges that are one model execution each (regular expression).")
-    executions: str = _choice(
-        "", TREE,
-        f"What one model execution is: {', '.join(EXECUTION_RULES)}. Default: decided by the evidence. "
-        "With launches all ranges are ignored.",
-    )  # fmt: skip
-    layer_range: str = _choice("", TREE, "Ranges that are layers (regular expression).")
-    layer_depth: int = _choice(0, TREE, "Layers are the ranges this deep below the model (1: directly below).")
-    infer: bool = _choice(True, TREE, "Do not infer iterations and blocks where no range is.", flag="--no-infer")
-    layers_from: tuple[Path, ...] = _choice(
-        (), TREE,
-        "Another capture of the same program, or a folder of captures of its graphs: its ranges are carried over to "
-        "kernels without a layer, and to replays of these graphs.",
-        value_type=Paths, metavar="TWIN",
-    )  # fmt: skip
-    provenance: tuple[Path, ...] = _choice(
-        (), TREE,
-        "Files, or a folder of them, that the framework wrote in the recorded run: annotations and stacks of the nodes "
-        "of CUDA graphs, a TORCH_TRACE log, kernel_information.json.",
-        value_type=Paths, metavar="FILE",
-    )  # fmt: skip
-    roof: str = _choice("pipe", ROOFS, "Compute roof: pipe (of the pipe that a kernel used) or fp32 (as in the paper).")
-    peaks: Mapping[str, Peaks] = _choice(  # by GPU name: hardware.gpus.load_overrides
-        {}, ROOFS, "Peaks of GPUs for the rooflines (JSON or TOML; doctor --measure-peaks makes one).", value_type=Path
-    )
-    iteration: int | None = _choice(
-        None, PART, "Only this model execution, by number (column iteration_index).", value_type=int
-    )
-    begin_ns: int | None = _choice(
-        None, PART, "Only what starts at this time of the recording or later, e.g. 1.2s, 350ms.", flag="--from",
-        value_type=str, metavar="TIME",
-    )  # fmt: skip
-    end_ns: int | None = _choice(
-        None, PART, "Only what starts before this time of the recording.", flag="--until", value_type=str,
-        metavar="TIME",
-    )  # fmt: skip
+    model_range: str = _choice("", TREE)
+    executions: str = _choice("", TREE)  # a word of EXECUTION_RULES
+    layer_range: str = _choice("", TREE)
+    layer_depth: int = _choice(0, TREE)
+    infer: bool = _choice(True, TREE, flag="--no-infer")
+    layers_from: tuple[Path, ...] = _choice((), TREE, value_type=Paths)
+    provenance: tuple[Path, ...] = _choice((), TREE, value_type=Paths)
+    roof: str = _choice("pipe", ROOFS)
+    peaks: Mapping[str, Peaks] = _choice({}, ROOFS, value_type=Path)  # by GPU name: hardware.gpus.load_overrides
+    iteration: int | None = _choice(None, PART, value_type=int)
+    begin_ns: int | None = _choice(None, PART, flag="--from", value_type=str)
+    end_ns: int | None = _choice(None, PART, flag="--until", value_type=str)
 
     def __post_init__(self) -> None:
         for one in choices_of(Paths):
@@ -99,9 +74,7 @@ class Options:
         if self.layer_depth < 0:
             raise UsageError(f"--layer-depth {self.layer_depth} is below 1", code="bad-layer-depth")
         if self.executions and self.executions not in EXECUTION_RULES:
-            raise UsageError(
-                f"--executions {self.executions!r} is none of {', '.join(EXECUTION_RULES)}", code="bad-executions"
-            )
+            raise UsageError(f"--executions {self.executions!r} is none of {rules_text()}", code="bad-executions")
         if self.executions and self.model_range:
             raise UsageError("--executions and --model-range exclude each other", code="bad-executions")
         if None not in (self.begin_ns, self.end_ns) and self.begin_ns >= self.end_ns:  # type: ignore[operator]
@@ -125,6 +98,17 @@ class Options:
 def choices_of(kind: type) -> list[Any]:
     """The fields whose option has values of a type."""
     return [one for one in fields(Options) if one.metadata.get("type") is kind]
+
+
+def option_name(one: Any) -> str:
+    """The name of a field's parameter of commands: ``no_infer`` for one that is otherwise true."""
+    name = (str(one.metadata["flag"]) or one.name).removeprefix("--").replace("-", "_")
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def rules_text() -> str:
+    """The words of EXECUTION_RULES, for help texts."""
+    return ", ".join(EXECUTION_RULES)
 
 
 def choices(*groups: str) -> list[Any]:

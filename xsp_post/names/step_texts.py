@@ -67,8 +67,7 @@ def dialects() -> dict[str, Dialect]:
 @cache
 def kind_of_word() -> dict[str, str]:
     """Word of a text → kind of step."""
-    lines = (line.split(": ") for _, line in _blocks()["kinds"].lines)
-    return {word: kind for kind, words in lines for word in words.split()}
+    return {word: kind for kind, words in _blocks()["kinds"].texts().items() for word in words.split()}
 
 
 def _dialect(block: Block) -> Dialect:

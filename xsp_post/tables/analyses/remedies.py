@@ -6,7 +6,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from xsp_post.base.texts import Block, TextTable, read_blocks
+from xsp_post.base.texts import TextTable, read_blocks
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
 
 _ELSE = "else"
@@ -31,20 +31,10 @@ class Remedy:
         return set(self.resource.split("+"))
 
 
-def _lines(block: Block) -> dict[str, str]:
-    found = {}
-    for number, line in block.lines:
-        key, colon, text = line.partition(": ")
-        if not colon or key in found:
-            block.refuse(f"{line!r} is no text of its own", number)
-        found[key] = text
-    return found
-
-
 def _read() -> dict[str, Remedy]:
     blocks = read_blocks(_PATH)
     return {
-        block.name: Remedy(block.name, *(block.title + " ").split(" ")[:2], **({"ideal": ""} | _lines(block)))
+        block.name: Remedy(block.name, *(block.title + " ").split(" ")[:2], **({"ideal": ""} | block.texts()))
         for block in blocks
         if not block.name.startswith("*")
     }
@@ -52,7 +42,7 @@ def _read() -> dict[str, Remedy]:
 
 _PATH = Path(__file__).with_name("remedies.txt")
 REMEDIES = TextTable(_read)
-WORDS = TextTable(lambda: {one.name[1:]: _lines(one) for one in read_blocks(_PATH) if one.name.startswith("*")})
+WORDS = TextTable(lambda: {one.name[1:]: one.texts() for one in read_blocks(_PATH) if one.name.startswith("*")})
 
 
 def words_for(platforms: Set[str]) -> dict[str, str]:
