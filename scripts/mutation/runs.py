@@ -16,13 +16,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 PASSED, FAILED, TOO_LONG = 0, 1, 2
 _ABSENT = "/nonexistent"
 _LEAST_S, _TIMES_LONGER = 4.0, 4.0  # of processor time, for a test
+_SLOW_S = 15.0  # of processor time under coverage; a slower test is not run on faults
 
 
 @dataclass
@@ -106,8 +107,13 @@ class Chosen:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
 
+def too_slow(*_: object) -> NoReturn:
+    """Ends a test that takes too long to be recorded."""
+    pytest.skip("slow")
+
+
 class Recorder:
-    """A plugin: which lines of the package each test that passes executes, and its processor time.
+    """A plugin: which lines of the package each test that passes in time executes, and its processor time.
 
     What a fixture executes counts for every test of the file, for a fixture may serve them all."""
 
@@ -125,9 +131,13 @@ class Recorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         began = time.process_time()
-        result = yield
-        self._seconds[item.nodeid] = round(time.process_time() - began, 3)
-        return result
+        signal.signal(signal.SIGPROF, too_slow)
+        signal.setitimer(signal.ITIMER_PROF, _SLOW_S)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            self._seconds[item.nodeid] = round(time.process_time() - began, 3)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
