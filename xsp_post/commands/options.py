@@ -161,9 +161,10 @@ def with_texts(name: str, function: Callable[..., None]) -> Callable[..., None]:
     """The function of a command as Typer takes it: each parameter with its flags and its help."""
     said = COMMANDS[_SHARED].parameters | COMMANDS[name].parameters
     given = inspect.signature(function, eval_str=True).parameters.values()
+    names = {one.name for one in given}
     parameters = [
         one if get_origin(one.annotation) is Annotated
-        else one.replace(annotation=Annotated[one.annotation, _info(one.name, said[one.name], {p.name for p in given} - {one.name})])
+        else one.replace(annotation=Annotated[one.annotation, _info(one.name, said[one.name], names)])
         for one in given
     ]  # fmt: skip
 
@@ -184,7 +185,9 @@ def _info(name: str, said: _Said, names: set[str]) -> Any:
     text = said.help.format_map({word: _listed_by(word) for word in _LISTS if f"{{{word}}}" in said.help})
     if said.is_argument:
         return typer.Argument(readable=False, metavar=said.metavar, help=text)
-    flags = [flag for flag in said.flags if flag.removeprefix("--") not in names]  # export has a --to of its own
+    flags = [
+        flag for flag in said.flags if flag.removeprefix("--") not in names - {name}
+    ]  # export has a --to of its own
     if not any(flag.startswith("--") for flag in flags):
         flags.insert(0, f"--{name.rstrip('_').replace('_', '-')}")
     return typer.Option(*flags, metavar=said.metavar, help=text)
