@@ -1,0 +1,76 @@
+"""Executions and layers that `pipeline.analyze` finds in a stranger's program, by the tables alone."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from generators.machine import NONE, Program, write
+from generators.strangers import draw
+from structure_score import Answer, best
+
+from xsp_post.pipeline import analyze
+
+
+def truth_of(program: Program) -> pd.DataFrame:
+    """One row per recorded kernel or graph: pid, correlation_id, start_ns and its groups."""
+    rows = [
+        {"process_id": row["pid"], "correlation_id": row["correlation"], "start_ns": row["start"],
+         **{label: row["labels"].get(label, NONE) for label in (*program.executions, *program.layers)}}
+        for m in program.machines for row in m.work if row["kind"] in ("kernel", "graph")
+    ]  # fmt: skip
+    return pd.DataFrame(rows).sort_values("start_ns", kind="stable", ignore_index=True)
+
+
+def found_in(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Kernels and opaque graphs by start, with their execution and their layer (−1: none); the executions."""
+    result = analyze([path])
+    columns = ["process_id", "correlation_id", "start_ns", "iteration_index", "layer_node_id", "layer_index"]
+    frames = [result.frame("kernels").reindex(columns=columns)]
+    operations = result.frame("memory_operations")
+    frames.append(operations[operations["kind"].eq("graph")].reindex(columns=columns))
+    rows = pd.concat([frame.astype("float64") for frame in frames if len(frame)])
+    rows = rows.fillna(-1).astype("int64").sort_values("start_ns", kind="stable", ignore_index=True)
+    return rows, result.frame("iterations")
+
+
+def judge(program: Program, path: Path) -> dict[str, Answer]:
+    """How the executions and the layers found agree with the best of the accepted truths."""
+    rows, iterations = found_in(path)
+    truth = truth_of(program)
+    if len(rows) != len(truth):
+        raise AssertionError(f"{len(truth)} operations written, {len(rows)} read")
+    if program.is_kineto:  # its writer rounds nothing, its reader may start at another zero
+        order = ["process_id", "correlation_id", "start_ns"]
+        rows, truth = rows.sort_values(order, ignore_index=True), truth.sort_values(order, ignore_index=True)
+    execution = rows["iteration_index"].to_numpy()
+    if program.is_noise:
+        return {"executions": best(execution, [np.full(len(rows), NONE)], is_counted=True)}
+    answers = {"executions": best(execution, [truth[one].to_numpy() for one in program.executions], is_counted=True)}
+    accepted = []
+    for one in program.layers:
+        group = truth[one].to_numpy()
+        accepted.append(np.where(group == NONE, -2, group))
+    if accepted:
+        by_node = best(rows["layer_node_id"].to_numpy(), accepted)
+        number = rows["layer_index"].to_numpy()
+        call = np.where(number >= 0, execution * 100_000 + number, -1)
+        by_number = best(np.where(execution >= 0, call, number), accepted)
+        answers["layers"] = max(by_node, by_number, key=lambda one: (one.points, one.share))
+    if program.warmups and len(iterations):
+        said = iterations.sort_values("start_ns")["is_warmup"].to_numpy(bool)
+        true = np.isin(np.arange(len(said)), list(program.warmups))
+        answers["warm-up"] = Answer(float((said == true).mean()), 1, 1)
+    return answers
+
+
+def judged(seeds: Iterable[int]) -> Iterable[tuple[int, Program, dict[str, Answer]]]:
+    """Each seed's program and its answers."""
+    for seed in seeds:
+        program = draw(seed)
+        with tempfile.TemporaryDirectory() as folder:
+            path = write(program, Path(folder) / f"stranger_{seed}")
+            yield seed, program, judge(program, path)
