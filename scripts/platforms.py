@@ -25,7 +25,7 @@ EXAMPLE = ROOT / "examples/resnet50_generated.sqlite"
 # torch is not needed to read; what checks text and types runs once, in .venv
 EXTRAS = ("ncu", "cluster", "perfetto", "mcp", "xlsx", "pictures", "test")
 LIMIT_S = 120  # of one command of the README
-PAGES = ("README.md", "start.md")
+PAGES = ("README.md", "index.md")
 
 
 @dataclass(frozen=True)

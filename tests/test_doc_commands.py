@@ -50,7 +50,7 @@ _WRITES = {"ingest", "report", "export", "compare"}
 def lines():
     """(page, words) of fenced and indented blocks, and of the tables of the README and the start page."""
     yield from documented_commands()
-    for page in ("README.md", "docs/start.md"):
+    for page in ("README.md", "docs/index.md"):
         for row in (ROOT / page).read_text(encoding="utf-8").splitlines():
             for command in re.findall(r"`(xsp-post [^`]+)`", row) if row.startswith("|") else []:
                 yield Path(page).name, shlex.split(command)

@@ -206,7 +206,7 @@ def test_glossary_has_every_level_and_way_of_attribution():
 
 
 def test_the_tree_of_the_start_page_is_what_is_printed():
-    text = (ROOT / "docs/start.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     shown = re.search(r"<!-- tree of the example.*?```text\n(.*?)```", text, re.DOTALL)
     command = re.search(r"`xsp-post (tree\s+examples/[^`]+)`", text)
     assert shown and command

@@ -1,6 +1,6 @@
 """xsp-post: one model → layer → kernel tree from NVIDIA Nsight captures, with the evidence for every latency."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # public name -> module; imported on first use (torch is heavy)
 _LAZY = {"load": "xsp_post.api", "ranges": "xsp_post.workload.ranges", "step": "xsp_post.workload.step_range"}
