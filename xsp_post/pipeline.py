@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.ingest.files import require_readable
 from xsp_post.ingest.formats import NSYS_SQLITE, STORE
 from xsp_post.ingest.side_files import with_side_files
@@ -117,9 +116,7 @@ def _twin(options: Options, loaded: list[Loaded]) -> Twin | None:
         trace = load(path).trace
         if trace is None:
             raise UsageError(
-                f"{path.name} holds no launches: ranges cannot be carried over from it",
-                code="twin-without-launches",
-                hint=ERRORS["twin-without-launches"].cure,
+                f"{path.name} holds no launches: ranges cannot be carried over from it", code="twin-without-launches"
             )
         whole = as_run(trace)  # where the times of its kernels are made up, nothing is inferred from them
         own = replace(options, layers_from=(), infer=options.infer and whole is trace)

@@ -114,7 +114,7 @@ def check_plan(plan: RunPlan) -> None:
     ]
     for is_wrong, sentence in problems:
         if is_wrong:
-            raise UsageError(f"{sentence}.", code="run-plan", hint="See xsp-post run --help.")
+            raise UsageError(f"{sentence}.", code="run-plan")
 
 
 def execute(
@@ -143,15 +143,15 @@ def execute(
         raise
     except XspPostError as error:
         run.finish("failed")
-        error.hint = f"{error.hint} {run_folder.clear_failed(run.directory, is_kept)}".lstrip()
+        error.own_hint = f"{error.hint} {run_folder.clear_failed(run.directory, is_kept)}".lstrip()
         raise
     run.finish("done")
     done = [made for made in run.captures if made.status == DONE]
     if not done:
         raise ToolError(
             f"Every batch size ran out of memory ({', '.join(map(str, plan.batch_sizes))}).",
-            code="run-all-out-of-memory", hint="Use a smaller --batch-size, or choose a smaller --dtype.",
-        )  # fmt: skip
+            code="run-all-out-of-memory",
+        )
     return RunResult(run.directory, run.captures, run.deep, run.notes)
 
 
@@ -417,8 +417,10 @@ def parse_levels(text: str) -> tuple[str, ...]:
     words = [word.strip().upper().replace("/", "") for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in RUN_LEVEL_OPTIONS]
     if unknown or not words:
-        raise UsageError(f"--levels takes {', '.join(RUN_LEVEL_OPTIONS)}, not {unknown[0] if unknown else 'nothing'}.",
-                         code="run-plan", hint="For example --levels M,ML,MLG.")  # fmt: skip
+        raise UsageError(
+            f"--levels takes {', '.join(RUN_LEVEL_OPTIONS)}, not {unknown[0] if unknown else 'nothing'}.",
+            code="run-plan",
+        )
     chosen = {RUN_LEVEL_OPTIONS[word] for word in words}
     return tuple(level for level in RUN_LEVELS if level in chosen)
 

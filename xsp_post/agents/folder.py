@@ -26,8 +26,7 @@ class Folder:
 
     def __init__(self, root: Path) -> None:
         if not root.is_dir():
-            hint = "name the folder of captures and stores"
-            raise UsageError(f"{root} is not a folder", code="agent-folder", hint=hint)
+            raise UsageError(f"{root} is not a folder", code="agent-folder")
         self.root = root.resolve()
         self._kept: OrderedDict[tuple[Any, ...], Results] = OrderedDict()
 
@@ -41,8 +40,7 @@ class Folder:
             raise self._outside(name) from None
         self._require_inside(path, name)
         if not is_there:
-            raise UsageError(f"{_said(name)} is not in the folder", code="agent-missing",
-                             hint="the tool `sources` lists what is there")  # fmt: skip
+            raise UsageError(f"{_said(name)} is not in the folder", code="agent-missing")
         if path.is_dir():
             self._require_all_inside(path, name)
         else:
@@ -103,7 +101,6 @@ class Folder:
                 raise UsageError(
                     f"{_said(name)} must be exported by nsys first, and nothing is written here",
                     code="agent-needs-export",
-                    hint="run: nsys export --type sqlite REPORT",
                 )
 
     def _require_all_inside(self, folder: Path, name: str) -> None:
@@ -118,8 +115,7 @@ class Folder:
 
     @staticmethod
     def _outside(name: str) -> UsageError:
-        return UsageError(f"{_said(name)} lies outside the folder that is served", code="agent-outside",
-                          hint="the tool `sources` lists what can be read")  # fmt: skip
+        return UsageError(f"{_said(name)} lies outside the folder that is served", code="agent-outside")
 
 
 def part_options(iteration: int = -1, from_ns: int = -1, until_ns: int = -1) -> Options:

@@ -29,8 +29,7 @@ def make_server(root: Path) -> Any:
             from mcp.server.fastmcp import FastMCP as Server  # type: ignore
         from mcp.types import ToolAnnotations
     except ImportError:
-        raise ToolError("The package mcp is not installed.", code="mcp-missing",
-                        hint="Install it: pip install 'xsp-post[mcp]'.") from None  # fmt: skip
+        raise ToolError("The package mcp is not installed.", code="mcp-missing") from None
     folder = Folder(root)
     server = Server("xsp-post", instructions=f"{INSTRUCTIONS} xsp-post {__version__}.")
     reads_only = ToolAnnotations.model_validate(

@@ -19,7 +19,8 @@ EXIT_INTERRUPTED = 130
 class XspPostError(Exception):
     """A failure the user can understand: one sentence, a stable code, and what to do about it.
 
-    ``code`` has a paragraph in docs/messages.md (see `messages.ERRORS`); ``hint`` is printed on its own line.
+    ``code`` has a paragraph in docs/messages.md (see `messages.ERRORS`); ``hint`` is printed on its own line: the cure
+    that stands there, where the place that raises the error knows nothing better.
     """
 
     exit_code = EXIT_USAGE
@@ -28,10 +29,17 @@ class XspPostError(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
-        self.hint = hint
+        self.own_hint = hint
+
+    @property
+    def hint(self) -> str:
+        """What to do about it."""
+        from xsp_post.base.messages import ERRORS
+
+        return self.own_hint or (ERRORS[self.code].cure if self.code in ERRORS else "")
 
     def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments survive pickling to worker processes
-        return (_rebuild, (type(self), self.message, self.code, self.hint))
+        return (_rebuild, (type(self), self.message, self.code, self.own_hint))
 
 
 def _rebuild(cls: type[XspPostError], message: str, code: str, hint: str) -> XspPostError:
@@ -91,22 +99,14 @@ def in_words(error: BaseException) -> XspPostError:
     if isinstance(error, XspPostError):
         return error
     if isinstance(error, MemoryError) or any(text in str(error) for text in _WITHOUT_MEMORY):
-        return CaptureError(
-            "There is not enough memory for this.",
-            code="out-of-memory",
-            hint="Use a machine with more memory, or export a part of the recording: nsys export --times.",
-        )
+        return CaptureError("There is not enough memory for this.", code="out-of-memory")
     if isinstance(error, OSError):
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         if error.errno in _NO_ROOM:
             return OutputError(f"{name}cannot be written ({reason})", code=f"output-{_NO_ROOM[error.errno]}")
         return CaptureError(f"{name}cannot be read ({reason})", code="capture-unreadable")
-    return ToolError(
-        f"xsp-post failed ({defect(error)}).",
-        code="defect-internal",
-        hint="This is a defect of xsp-post. Report it; XSP_POST_DEBUG=1 xsp-post … shows the traceback.",
-    )
+    return ToolError(f"xsp-post failed ({defect(error)}).", code="defect-internal")
 
 
 def defect(error: BaseException) -> str:

@@ -24,8 +24,4 @@ def are_lifted() -> bool:
 
 def over_limit(path: Path, what: str, limit: str) -> CaptureError:
     """The error for a source with more of ``what`` than ``limit``, with the way out."""
-    return CaptureError(
-        f"{path}: {what}; the limit is {limit}",
-        code="capture-over-limit",
-        hint=f"if the file is what it seems, lift the limits: {VARIABLE}=1 xsp-post …",
-    )
+    return CaptureError(f"{path}: {what}; the limit is {limit}", code="capture-over-limit")

@@ -150,38 +150,24 @@ def require_free_folder(path: str | os.PathLike[str], force: bool = False, owned
     if not os.path.lexists(target):
         return
     if target.is_symlink() or not target.is_dir():
-        raise OutputError(
-            f"{target} is not a folder, but a folder must be written there.",
-            code="output-folder",
-            hint="Name another folder with -o.",
-        )
+        raise OutputError(f"{target} is not a folder, but a folder must be written there.", code="output-folder")
     try:
         foreign = next((entry for entry in target.iterdir() if not (entry.is_file() and entry.match(owned))), None)
     except OSError as error:
         raise _failure(target, error) from error
     if foreign is not None:
         raise OutputError(
-            f"{target} holds {foreign.name}, which is not ours; the folder was left as it is.",
-            code="output-folder",
-            hint="Name another folder with -o.",
+            f"{target} holds {foreign.name}, which is not ours; the folder was left as it is.", code="output-folder"
         )
 
 
 def _check_target(target: Path, force: bool) -> None:
     mode = _status(target)
     if mode is not None and stat.S_ISDIR(mode):
-        raise OutputError(
-            f"{target} is a folder, and a file is to be written there.",
-            code="output-folder",
-            hint="Name a file with -o.",
-        )
+        raise OutputError(f"{target} is a folder, and a file is to be written there.", code="output-folder")
     if mode is not None and not stat.S_ISREG(mode):  # a link that is still one names no file (`_followed`)
         kind = "a link to nothing" if stat.S_ISLNK(mode) else "a device or a pipe"
-        raise OutputError(
-            f"{target} is {kind}. It is not replaced by a file.",
-            code="output-no-file",
-            hint="Name a file with -o.",
-        )
+        raise OutputError(f"{target} is {kind}. It is not replaced by a file.", code="output-no-file")
     if mode is not None and not force:
         raise _exists(target)
     _check_parent(target)
@@ -304,11 +290,7 @@ def _concerns(error: OSError, temporary: Path, target: Path) -> bool:
 
 
 def _exists(target: Path) -> OutputError:
-    return OutputError(
-        f"{target} exists already. It was not changed.",
-        code="output-exists",
-        hint="Use --force to replace it, or name another output with -o.",
-    )
+    return OutputError(f"{target} exists already. It was not changed.", code="output-exists")
 
 
 def _database_failure(target: Path, error: sqlite3.OperationalError) -> Exception:
@@ -324,20 +306,11 @@ def _database_failure(target: Path, error: sqlite3.OperationalError) -> Exceptio
 
 def _failure(target: Path, error: OSError) -> OutputError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OutputError(
-            f"{target} was not written: the disk is full.",
-            code="output-full",
-            hint="Make room, or write to another disk with -o.",
-        )
+        return OutputError(f"{target} was not written: the disk is full.", code="output-full")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return OutputError(
             f"{target} was not written: it or its folder cannot be written to ({os.strerror(error.errno)}).",
             code="output-denied",
-            hint="Name another output with -o.",
         )
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return OutputError(
-        f"{target} was not written: {reason}.",
-        code="output-failed",
-        hint="Name another output with -o.",
-    )
+    return OutputError(f"{target} was not written: {reason}.", code="output-failed")

@@ -78,7 +78,6 @@ class _Data(io.FileIO):
             raise OutputError(
                 f"The output was not printed whole: standard output cannot be written to ({reason}).",
                 code="stdout-failed",
-                hint="Redirect it to a file on a disk with room, or to /dev/null.",
             ) from error
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import OutputError
-from xsp_post.base.messages import ERRORS
 from xsp_post.base.output import atomic_output, make_folder
 from xsp_post.batch.engines import outcomes
 from xsp_post.batch.jobs import Job
@@ -102,18 +101,10 @@ def run_batch(
 def _prepared(folder: Path) -> Path:
     """The output folder, made if need be; one that holds other things is refused."""
     if os.path.exists(folder) and not os.path.isdir(folder):
-        raise OutputError(
-            f"{folder} is a file, but a folder must be written there.",
-            code="output-folder",
-            hint="Name another folder with -o.",
-        )
+        raise OutputError(f"{folder} is a file, but a folder must be written there.", code="output-folder")
     make_folder(folder)
     if not os.path.isfile(folder / STATE) and any(folder.iterdir()):
-        raise OutputError(
-            f"{folder} holds files that are not of xsp-post batch.",
-            code="batch-folder",
-            hint=ERRORS["batch-folder"].cure,
-        )
+        raise OutputError(f"{folder} holds files that are not of xsp-post batch.", code="batch-folder")
     folder = folder.resolve()
     for left in (folder / part for part in (STORES, RECORDS)):
         for file in left.rglob(".*.part*"):  # of a worker that was killed; one batch at a time owns a folder

@@ -24,7 +24,6 @@ from typing import Any
 
 from xsp_post.base import children, stops
 from xsp_post.base.errors import OutputError, ToolError, XspPostError, defect, in_words
-from xsp_post.base.messages import ERRORS
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import Outcome, failure, process
 from xsp_post.model.options import Options, Paths, choices_of
@@ -272,17 +271,13 @@ def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
         from distributed import Client
     except ModuleNotFoundError as error:
         raise ToolError(
-            "--scheduler needs the package distributed, which is not installed",
-            code="cluster-missing",
-            hint=ERRORS["cluster-missing"].cure,
+            "--scheduler needs the package distributed, which is not installed", code="cluster-missing"
         ) from error
     try:
         client = Client(address, timeout=_CONNECT_TIMEOUT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError, ImportError) as error:
         raise ToolError(
-            f"{address}: no Dask scheduler answers there ({type(error).__name__})",
-            code="cluster-unreachable",
-            hint=ERRORS["cluster-unreachable"].cure,
+            f"{address}: no Dask scheduler answers there ({type(error).__name__})", code="cluster-unreachable"
         ) from error
     try:
         yield client.get_executor(pure=False, retries=_CLUSTER_RETRIES), _width(client)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.batch.jobs import Job, discover
 from xsp_post.batch.work import DONE, RECORDS, STORES, Outcome, contributed, read_outcome, record_path
@@ -85,8 +84,7 @@ def _ordered(found: list[Outcome], by: str) -> list[Outcome]:
              for one in found]  # fmt: skip
     is_dated = all(time >= 0 for time in times) and len(set(times)) == len(times)
     if by == TIME and not is_dated:
-        raise UsageError("Not every capture states a time of its own.", code="history-order",
-                         hint=ERRORS["history-order"].cure)  # fmt: skip
+        raise UsageError("Not every capture states a time of its own.", code="history-order")
     keys: list[Any] = [_by_number(one.row["capture_name"]) for one in found]
     if by == COMMIT:
         keys = _commits([one.row["capture_name"] for one in found])
@@ -112,7 +110,8 @@ def _commits(names: list[str]) -> list[int]:
         words = _COMMIT.findall(name.lower())
         found = [place for place, commit in enumerate(known) if any(commit.startswith(word) for word in words)]
         if len(found) != 1:
-            raise UsageError(f"{name}: no commit of the repository of the current folder is in its name.",
-                             code="history-order", hint=ERRORS["history-order"].cure)  # fmt: skip
+            raise UsageError(
+                f"{name}: no commit of the repository of the current folder is in its name.", code="history-order"
+            )
         places += found
     return places

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.ingest import formats
 from xsp_post.model.capture import is_run_directory
@@ -63,11 +62,7 @@ def discover(paths: Sequence[str | os.PathLike[str]], *, leave_out: Path | None 
             found.setdefault(absolute, (entry, _relative(entry, root)))
     jobs = _unique(_grouped([(absolute, shown) for absolute, (_, shown) in found.items()]))
     if not jobs:
-        raise UsageError(
-            f"There is no capture in {', '.join(map(str, paths))}",
-            code="batch-nothing",
-            hint=ERRORS["batch-nothing"].cure,
-        )
+        raise UsageError(f"There is no capture in {', '.join(map(str, paths))}", code="batch-nothing")
     return jobs, skipped
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import typer
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.commands import shared
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -34,8 +33,7 @@ def baseline(
                 typer.echo(one)
         return
     if action != SAVE or source is None or not _NAME.fullmatch(name):
-        raise UsageError("Write `baseline save NAME STORE` or `baseline list`.", code="baseline-name",
-                         hint=ERRORS["baseline-name"].cure)  # fmt: skip
+        raise UsageError("Write `baseline save NAME STORE` or `baseline list`.", code="baseline-name")
     from xsp_post.base.output import atomic_output, make_folder
 
     make_folder(shared.baseline_folder())

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.model.options import ROOFS, TREE, Paths, choices, option_name
 
 FILE_NAME = "xsp-post.toml"
@@ -65,4 +64,4 @@ def _typed(path: Path, key: str, value: Any, about: Any) -> Any:
 
 
 def _wrong(path: Path, what: str) -> UsageError:
-    return UsageError(f"{path}: {what}", code="choices-file", hint=ERRORS["choices-file"].cure)
+    return UsageError(f"{path}: {what}", code="choices-file")

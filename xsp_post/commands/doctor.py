@@ -189,8 +189,7 @@ def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
     try:
         from xsp_post.workload.peaks import measure_peaks
     except ImportError:
-        raise ToolError("Measuring peaks needs torch, which is not installed.", code="torch-missing",
-                        hint="pip install 'xsp-post[run]'") from None  # fmt: skip
+        raise ToolError("Measuring peaks needs torch, which is not installed.", code="torch-missing") from None
     with step("measuring the peaks of this device …"):
         table = measure_peaks(device_of("auto"))
     if output is not None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
@@ -124,7 +123,6 @@ def _pictures(
         raise UsageError(
             f"No chart of {', '.join(only) or 'this store'} can be drawn from {source}. {reasons}".rstrip(),
             code="report-no-chart",
-            hint=ERRORS["report-no-chart"].cure,
         )
     for path, chart in zip(_picture_paths(list(found), output, source, kind), found.values()):
         with atomic_output(path, force) as temporary:

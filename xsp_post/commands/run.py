@@ -252,7 +252,7 @@ def _sizes(text: str, option: str) -> tuple[int, ...]:
 def _wrong(sentence: str) -> Exception:
     from xsp_post.base.errors import UsageError
 
-    return UsageError(f"{sentence}.", code="run-plan", hint="See xsp-post run --help.")
+    return UsageError(f"{sentence}.", code="run-plan")
 
 
 def _stem(model: str) -> str:

@@ -39,11 +39,7 @@ def spare_sources(sources: list[Path], *outputs: Path | None) -> None:
             except OSError:  # one of them is not there
                 continue
             if same:
-                raise OutputError(
-                    f"{output} is the capture to be read. It was not changed.",
-                    code="output-is-source",
-                    hint="Name another output with -o.",
-                )
+                raise OutputError(f"{output} is the capture to be read. It was not changed.", code="output-is-source")
 
 
 def command(*words: object) -> str:
@@ -87,12 +83,12 @@ def baseline(path: Path) -> Path:
     if not text.startswith(_BASELINE) or os.path.lexists(path):
         return path
     from xsp_post.base.errors import UsageError
-    from xsp_post.base.messages import ERRORS
 
     name, known = text.removeprefix(_BASELINE), baselines()
     if name not in known:
-        raise UsageError(f"There is no baseline {name!r}; there are: {', '.join(known) or 'none'}",
-                         code="baseline-name", hint=ERRORS["baseline-name"].cure)  # fmt: skip
+        raise UsageError(
+            f"There is no baseline {name!r}; there are: {', '.join(known) or 'none'}", code="baseline-name"
+        )
     return baseline_file(name)
 
 
@@ -231,5 +227,4 @@ def check_strict(results: Results, limit: float) -> None:
             raise ContradictionError(
                 f"capture {capture_id}: {share:.1%} of the device time lies outside every range (limit {limit:.1%})",
                 code="unattributed-too-much",
-                hint="put ranges around it (with xsp_post.ranges(model):) or raise --unattributed-limit",
             )

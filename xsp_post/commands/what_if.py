@@ -19,11 +19,10 @@ def what_if(
     as_json: bool = False,
 ) -> None:
     """Predict period and latency of an execution under changes, and state the error of the replay."""
-    from xsp_post.replay.changes import EXAMPLE
     from xsp_post.replay.what_if import what_if as predict
 
     if not change and as_json:
-        raise UsageError("--json needs a --change", code="bad-change", hint=f"for example: {EXAMPLE}")
+        raise UsageError("--json needs a --change", code="bad-change")
     results = shared.results_of(sources, options)
     if not change:
         from xsp_post.reports.candidates import candidates, print_candidates

@@ -19,7 +19,6 @@ from typing import Any
 import pandas as pd
 
 from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import shown
 from xsp_post.compare.differences import SIGNIFICANCE
 from xsp_post.model.results import Results, frame_or_empty
@@ -63,16 +62,12 @@ def parse_bar(text: str) -> Bar:
     """A condition from its text. Raises `UsageError`."""
     match = _BAR.match(text)
     if match is None or match["quantity"] not in QUANTITIES or (match["name"] and match["quantity"] not in _ROWS):
-        raise UsageError(f"--fail-if {text!r} cannot be read", code="bar-syntax", hint=ERRORS["bar-syntax"].cure)
+        raise UsageError(f"--fail-if {text!r} cannot be read", code="bar-syntax")
     relative = match["unit"] == "%"
     units = _units(match["quantity"])
     if not relative and match["unit"] not in units:
         known = f"% or {', '.join(units)}" if len(units) > 1 else "% or no unit" if units else "%"
-        raise UsageError(
-            f"--fail-if {text!r}: give {known} as the unit",
-            code="bar-syntax",
-            hint=ERRORS["bar-syntax"].cure,
-        )
+        raise UsageError(f"--fail-if {text!r}: give {known} as the unit", code="bar-syntax")
     number = float(match["number"])
     limit = number / 100 if relative else number * units[match["unit"]]
     return Bar(text.strip(), match["quantity"], match["name"] or "", match["op"], limit, relative)
@@ -101,9 +96,9 @@ def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
             (unsure if unseen else met).append(said)
     if broken:
         more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
-        raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met", hint=ERRORS["bar-not-met"].cure)
+        raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met")
     if unsure:
-        raise UndecidedError("; ".join(unsure[:3]), code="bar-below-power", hint=ERRORS["bar-below-power"].cure)
+        raise UndecidedError("; ".join(unsure[:3]), code="bar-below-power")
     return met
 
 
@@ -134,7 +129,6 @@ def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:
             + (f" of {bar.name!r}" if bar.name else "")
             + " on both sides",
             code="bar-unknown",
-            hint=ERRORS["bar-unknown"].cure,
         )
     value = rows["ratio"] if bar.is_relative else rows["difference"]
     is_beyond = {">": value.gt, ">=": value.ge, "<": value.lt, "<=": value.le}[bar.op](bar.limit)

@@ -10,7 +10,6 @@ import pandas as pd
 from xsp_post.arrays.changes import DRIFT
 from xsp_post.arrays.statistics import CONFIDENCE, t_quantiles
 from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.base.text_safety import shown
 from xsp_post.compare.bars import THROUGHPUT, Bar, parse_bar
 from xsp_post.compare.differences import detectable
@@ -40,7 +39,7 @@ def parse_since(text: str) -> tuple[Bar, str]:
 
 
 def _unreadable(text: str, why: str) -> UsageError:
-    return UsageError(f"--fail-if {text!r}: {why}", code="bar-unknown", hint=ERRORS["bar-unknown"].cure)
+    return UsageError(f"--fail-if {text!r}: {why}", code="bar-unknown")
 
 
 def check_since(values: pd.DataFrame, changes: pd.DataFrame, bars: list[tuple[Bar, str]]) -> list[str]:
@@ -55,10 +54,10 @@ def check_since(values: pd.DataFrame, changes: pd.DataFrame, bars: list[tuple[Ba
             outcome, sentence = _decided(rows, mine, bar, since)
             said[outcome].append(f"{bar.text} since {since}: {sentence}")
     if said["broken"]:
-        raise BarNotMetError("; ".join(said["broken"][:3]), code="bar-not-met", hint=ERRORS["bar-not-met"].cure)
+        raise BarNotMetError("; ".join(said["broken"][:3]), code="bar-not-met")
     if said["unsure"] or (bars and not said["met"]):
         why = "; ".join(said["unsure"][:3]) or "there is no capture with a model execution"
-        raise UndecidedError(why, code="bar-undecided", hint=ERRORS["bar-undecided"].cure)
+        raise UndecidedError(why, code="bar-undecided")
     return said["met"]
 
 

@@ -143,9 +143,7 @@ def _choose(captures: pd.DataFrame, capture_id: int | None, findings: list[Findi
         rows = [row for row in rows if row["capture_id"] == capture_id]
     if not rows:
         wanted = "no capture at all" if capture_id is None else f"no capture number {capture_id}"
-        raise UsageError(
-            f"The results hold {wanted}.", code="export-no-capture", hint="`xsp-post table captures STORE` lists them."
-        )
+        raise UsageError(f"The results hold {wanted}.", code="export-no-capture")
     if len(rows) > 1:
         findings.append(finding("export-one-capture", count=len(rows)))
     return max(rows, key=lambda row: row["kernel_count"])

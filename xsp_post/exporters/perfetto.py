@@ -41,11 +41,7 @@ def _messages() -> Any:
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
     except ImportError as error:
-        raise ToolError(
-            "The package `perfetto` is not installed.",
-            code="perfetto-missing",
-            hint="pip install 'xsp-post[perfetto]', or use --to chrome.",
-        ) from error
+        raise ToolError("The package `perfetto` is not installed.", code="perfetto-missing") from error
     return perfetto_trace_pb2
 
 

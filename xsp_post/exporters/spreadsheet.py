@@ -29,8 +29,7 @@ def write(
     try:
         import xlsxwriter
     except ImportError:
-        raise ToolError("The package xlsxwriter is not installed.", code="xlsxwriter-missing",
-                        hint="Install it: pip install 'xsp-post[xlsx]'.") from None  # fmt: skip
+        raise ToolError("The package xlsxwriter is not installed.", code="xlsxwriter-missing") from None
     most = limit or MOST_ROWS
     # captured text is text: "=1+2" must not be computed, and a name must not become a link
     options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False,

@@ -34,10 +34,7 @@ def read_clock(path: Path) -> Trace:
         texts = [str(text) for text in values["texts"]]
         spans = _spans(values, len(texts))
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise CaptureError(
-            f"{path}: holds no whole set of clock readings", code="spans-damaged",
-            hint="Repeat the capture: xsp-post run … --resume.",
-        ) from error  # fmt: skip
+        raise CaptureError(f"{path}: holds no whole set of clock readings", code="spans-damaged") from error
     strings = np.empty(len(texts), dtype=object)
     strings[:] = texts
     return Trace(

@@ -32,12 +32,10 @@ def require_readable(path: Path) -> None:
         )
     if not stat.S_ISREG(status.st_mode):
         raise CaptureError(
-            f"{path}: is a pipe or device; a capture is read in several places at once",
-            code="capture-no-file",
-            hint="save it to a file first",
+            f"{path}: is a pipe or device; a capture is read in several places at once", code="capture-no-file"
         )
     if status.st_size == 0:
-        raise CaptureError(f"{path}: the file is empty", code="capture-empty", hint="export the capture again")
+        raise CaptureError(f"{path}: the file is empty", code="capture-empty")
 
 
 def head(path: Path, size: int = 4096) -> bytes:

@@ -52,9 +52,7 @@ class Decoder:
                 return getattr(self._careful, method)(clean)
         except RecursionError as error:
             raise CaptureError(
-                f"{self.path}: its JSON is nested deeper than can be read (about 900 levels)",
-                code="json-too-deep",
-                hint="a trace is nested less than ten deep: the file is something else, or damaged",
+                f"{self.path}: its JSON is nested deeper than can be read (about 900 levels)", code="json-too-deep"
             ) from error
 
 

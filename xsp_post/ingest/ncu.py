@@ -60,9 +60,8 @@ def _import_by_tool(path: Path) -> str:
     tool = tools.find_ncu()
     if tool is None:
         raise ToolError(
-            f"{path}: neither NVIDIA's ncu_report package nor ncu is here to read it.", code="ncu-reader-missing",
-            hint="pip install 'xsp-post[ncu]'",
-        )  # fmt: skip
+            f"{path}: neither NVIDIA's ncu_report package nor ncu is here to read it.", code="ncu-reader-missing"
+        )
     command = [str(tool.path), "--import", str(path), "--csv", "--page", "raw", "--print-units", "base",
                "--print-kernel-base", "demangled"]  # fmt: skip
     try:
@@ -76,7 +75,6 @@ def _import_by_tool(path: Path) -> str:
     if ended.returncode != 0:
         last = (ended.stderr or ended.stdout).strip().splitlines()[-1:] or ["no message"]
         raise ToolError(
-            f"{path}: ncu --import ended with {ended.returncode}: {last[0][:300]}", code="ncu-import-failed",
-            hint="A report newer than this ncu needs a newer one, or: pip install 'xsp-post[ncu]'",
-        )  # fmt: skip
+            f"{path}: ncu --import ended with {ended.returncode}: {last[0][:300]}", code="ncu-import-failed"
+        )
     return ended.stdout

@@ -70,8 +70,8 @@ def _csv_rows(text: str, report_name: str) -> list[list[str]]:
     if "Metric Name" in table[0]:
         raise CaptureError(
             f"{report_name}: is the details page of an Nsight Compute report, which has no metric names.",
-            code="ncu-csv-unreadable", hint="Write it again with --page raw.",
-        )  # fmt: skip
+            code="ncu-csv-unreadable",
+        )
     if len(table) < 3:
         raise CaptureError(f"{report_name}: the raw page lists no kernel.", code="ncu-csv-unreadable")
     return table

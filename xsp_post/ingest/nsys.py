@@ -90,7 +90,6 @@ def read_trace(source: TableSource) -> Trace:
         raise CaptureError(
             f"{source.path}: is a database of nvprof, the profiler before Nsight Systems; xsp-post does not read it",
             code="capture-nvprof",
-            hint="record again with: nsys profile -t cuda,nvtx -o report python program.py",
         )
     if not any(resolve(source.tables(), name) in source.tables() for name in _KNOWN_TABLES):
         found = ", ".join(sorted(source.tables())[:5]) or "no table at all"
@@ -98,7 +97,6 @@ def read_trace(source: TableSource) -> Trace:
             f"{source.path}: is not an Nsight Systems export: it has none of {', '.join(_KNOWN_TABLES)} "
             f"(found: {found})",
             code="capture-no-export",
-            hint="give the output of: nsys export -t sqlite REPORT.nsys-rep",
         )
     return _Reader(source).trace()
 

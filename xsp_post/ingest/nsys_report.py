@@ -80,8 +80,4 @@ def _export(nsys: str, report: Path, target: Path) -> None:
     # the exit code of nsys proves nothing: only a database does
     if target.is_file() and target.stat().st_size and head(target).startswith(SQLITE_MAGIC):
         return
-    raise ToolError(
-        f"{report}: nsys could not export it: {why}",
-        code="nsys-export-failed",
-        hint="use an nsys at least as new as the one that wrote the report",
-    )
+    raise ToolError(f"{report}: nsys could not export it: {why}", code="nsys-export-failed")

@@ -37,11 +37,7 @@ def sniff(path: Path) -> str:
         return NSYS_FOLDER
     files.require_readable(path)
     if files.head(path).startswith(files.LFS_MAGIC):
-        raise CaptureError(
-            f"{path}: is a Git LFS pointer, not the capture itself",
-            code="capture-lfs-pointer",
-            hint="run: git lfs pull",
-        )
+        raise CaptureError(f"{path}: is a Git LFS pointer, not the capture itself", code="capture-lfs-pointer")
     if path.suffix == ".qdstrm":
         raise CaptureError(
             f"{path}: is a raw stream that nsys has not imported",
@@ -67,11 +63,7 @@ def expand(paths: list[Path]) -> list[Path]:
     given = [path.resolve() for path in paths]
     for path, name in zip(paths, given):
         if given.count(name) > 1:
-            raise UsageError(
-                f"{path} is given twice: its kernels would count twice",
-                code="source-twice",
-                hint="name every capture once",
-            )
+            raise UsageError(f"{path} is given twice: its kernels would count twice", code="source-twice")
     expanded: list[Path] = []
     for path in paths:
         if os.path.isdir(path) and capture.is_run_directory(path):

@@ -100,17 +100,11 @@ class SqliteTables:
     def _damaged(self, error: BaseException) -> CaptureError:
         said = str(error)
         if any(words in said for words in _BUSY_WORDS):
-            return CaptureError(
-                f"{self.path}: another program is writing to it",
-                code="capture-locked",
-                hint="wait for the export to end, or ingest a copy",
-            )
+            return CaptureError(f"{self.path}: another program is writing to it", code="capture-locked")
         known = next((words for words in _PLAIN_WORDS if words in said), "")
         reason = "its schema is damaged" if isinstance(error, UnicodeDecodeError) else known
         return CaptureError(
-            f"{self.path}: not an intact SQLite database ({reason or 'SQLite cannot read it'})",
-            code="capture-damaged",
-            hint="export the report again: nsys export -t sqlite REPORT.nsys-rep",
+            f"{self.path}: not an intact SQLite database ({reason or 'SQLite cannot read it'})", code="capture-damaged"
         )
 
     def connect(self) -> sqlite3.Connection:
@@ -143,11 +137,7 @@ class SqliteTables:
         if held is None:
             return frozenset()
         if held.kind != "table":
-            raise CaptureError(
-                f"{self.path}: {table} is a {held.kind}, not a table",
-                code="capture-view",
-                hint="make a table of it: CREATE TABLE copy AS SELECT * FROM the view; then drop the view and rename",
-            )
+            raise CaptureError(f"{self.path}: {table} is a {held.kind}, not a table", code="capture-view")
         return held.columns
 
     # -- rows ---------------------------------------------------------------------------------------
@@ -229,7 +219,6 @@ class SqliteTables:
             raise CaptureError(
                 f"{self.path}: of {counted:,} rows of {request.table} only {rows:,} can be read",
                 code="capture-rows-lost",
-                hint="the file is damaged: export the report again",
             )
         return table
 

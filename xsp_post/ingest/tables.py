@@ -124,7 +124,6 @@ def missing_column(path: Path, table: str, column: str, tool_version: str) -> Ca
         f"{path}: the table {table} has no column {column}, without which it cannot be read "
         f"(written by {tool_version or 'a version of nsys that the file does not name'})",
         code="capture-column-missing",
-        hint="export the report again with nsys; if nsys itself wrote it so, tell us the version and the column",
     )
 
 
@@ -140,11 +139,7 @@ def unexpected_type(path: Path, place: str, found: pa.DataType | None = None) ->
     """The values themselves stay out of the sentence: they may be private."""
     is_text = found is not None and (pa.types.is_string(found) or pa.types.is_binary(found))
     what = "text where numbers belong" if is_text else "values of an unexpected type"
-    return CaptureError(
-        f"{path}: {place} holds {what}",
-        code="capture-bad-column",
-        hint="the capture was edited or damaged: export it again",
-    )
+    return CaptureError(f"{path}: {place} holds {what}", code="capture-bad-column")
 
 
 def whole(value: object, default: int = -1) -> int:

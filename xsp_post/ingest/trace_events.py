@@ -47,11 +47,7 @@ def read_events(path: Path, on_piece: OnPiece) -> dict[str, Any]:
     except (zlib.error, gzip.BadGzipFile) as error:
         raise _truncated(path, "the compressed data are damaged") from error
     except OSError as error:
-        raise CaptureError(
-            f"{path}: cannot be read ({error.strerror or error}).",
-            code="trace-not-json",
-            hint="Check the path and the permissions of the file.",
-        ) from error
+        raise CaptureError(f"{path}: cannot be read ({error.strerror or error}).", code="trace-not-json") from error
 
 
 def _read_stream(path: Path, stream: RawIOBase, on_piece: OnPiece, typed: EventDecoder) -> dict[str, Any]:
@@ -159,11 +155,7 @@ def _last_boundary(text: bytearray, limit: int) -> int:
 
 
 def _damaged(path: Path, error: json.JSONDecodeError) -> CaptureError:
-    return CaptureError(
-        f"{path}: the JSON is damaged in the event list ({error.msg}).",
-        code="trace-not-json",
-        hint="Export the trace again; a trace written while the program was killed is often cut.",
-    )
+    return CaptureError(f"{path}: the JSON is damaged in the event list ({error.msg}).", code="trace-not-json")
 
 
 def _decode_rest(decoder: Decoder, header: str, rest: str) -> dict[str, Any]:
@@ -178,11 +170,7 @@ def _decode_rest(decoder: Decoder, header: str, rest: str) -> dict[str, Any]:
 
 
 def _truncated(path: Path, why: str) -> CaptureError:
-    return CaptureError(
-        f"{path}: is cut short or damaged ({why}).",
-        code="trace-truncated",
-        hint="Export the trace again, and let the profiled program finish writing it.",
-    )
+    return CaptureError(f"{path}: is cut short or damaged ({why}).", code="trace-truncated")
 
 
 @contextmanager

@@ -206,7 +206,6 @@ def load_capture(path: str | Path) -> Capture:
         raise CaptureError(
             f"{file} is not a capture description: {', '.join(sorted(missing)) or 'its level'} is missing or unknown.",
             code="capture-manifest",
-            hint="Repeat the capture: xsp-post run … --resume.",
         )
     return Capture(**{key: value for key, value in values.items() if key in names}, directory=file.parent)
 
@@ -251,7 +250,6 @@ def check_alike(captures: Sequence[Capture]) -> None:
                 f"{other.directory.name} is not of the workload of {captures[0].directory.name}: "
                 f"{key} is {theirs!r} there and {mine!r} here.",
                 code="captures-unlike",
-                hint="Measure both on the same machine with the same settings, or compare them: xsp-post compare.",
             )
 
 
@@ -273,22 +271,12 @@ def read_json(path: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
-        raise CaptureError(
-            f"{path} cannot be read: {reason}.",
-            code="capture-manifest",
-            hint="Repeat the capture: xsp-post run … --resume.",
-        ) from error
+        raise CaptureError(f"{path} cannot be read: {reason}.", code="capture-manifest") from error
     if not isinstance(values, dict):
-        raise CaptureError(
-            f"{path} cannot be read: it does not hold a JSON object.",
-            code="capture-manifest",
-            hint="Repeat the capture: xsp-post run … --resume.",
-        )
+        raise CaptureError(f"{path} cannot be read: it does not hold a JSON object.", code="capture-manifest")
     version = values.get("manifest_version", MANIFEST_VERSION)
     if not isinstance(version, int) or version > MANIFEST_VERSION:
         raise CaptureError(
-            f"{path} has version {version}; this xsp-post reads up to {MANIFEST_VERSION}.",
-            code="capture-manifest",
-            hint="Use the xsp-post that wrote it, or a newer one.",
+            f"{path} has version {version}; this xsp-post reads up to {MANIFEST_VERSION}.", code="capture-manifest"
         )
     return values

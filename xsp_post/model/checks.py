@@ -8,7 +8,6 @@ import pandas as pd
 from xsp_post.arrays.rollup import holds, sums_per_node
 from xsp_post.base.errors import CaptureError, ContradictionError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.messages import ERRORS
 from xsp_post.model.schemas import Table
 from xsp_post.model.schemas.frames import ANY_INTEGER, TRACE_FRAMES, TREE_FRAMES
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
@@ -60,7 +59,6 @@ def _check_times(trace: Trace) -> None:
             f"{trace.provenance.source_name}: its first and its last time are {years:.1f} years apart, so some of its "
             "times are wrong",
             code="capture-times-apart",
-            hint=ERRORS["capture-times-apart"].cure,
         )
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.messages import ERRORS
 
 if TYPE_CHECKING:
     from xsp_post.hardware.gpus import Peaks
@@ -78,7 +77,7 @@ class Options:
         if self.executions and self.model_range:
             raise UsageError("--executions and --model-range exclude each other", code="bad-executions")
         if None not in (self.begin_ns, self.end_ns) and self.begin_ns >= self.end_ns:  # type: ignore[operator]
-            raise UsageError("--from is not before --until", code="bad-time", hint=ERRORS["bad-time"].cure)
+            raise UsageError("--from is not before --until", code="bad-time")
 
     @property
     def is_part(self) -> bool:

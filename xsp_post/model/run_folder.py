@@ -55,8 +55,8 @@ def _check_resumable(workload: Workload, directory: Path) -> None:
         if key in before and before[key] != value:
             raise UsageError(
                 f"The run in {directory} measured another workload: {key} is {before[key]!r} there and {value!r} here.",
-                code="run-unlike", hint="Repeat the options of the first call, or start a new folder with -o.",
-            )  # fmt: skip
+                code="run-unlike",
+            )
 
 
 def clear_failed(directory: Path, is_kept: bool) -> str:

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from xsp_post.base import children
 from xsp_post.base.errors import UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.names.patterns import matches, to_arrow
 
 LONGEST_PATTERN = 10_000  # characters
@@ -74,6 +73,4 @@ class UserPattern:
 
     def _bad(self, what: str) -> UsageError:
         shown = self.text if len(self.text) <= 200 else self.text[:200] + "…"
-        return UsageError(
-            f"{self.option} {shown!r} {what}", code="bad-range-pattern", hint=ERRORS["bad-range-pattern"].cure
-        )
+        return UsageError(f"{self.option} {shown!r} {what}", code="bad-range-pattern")

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from xsp_post.base import children
 from xsp_post.base.errors import OutputError
-from xsp_post.base.messages import ERRORS
 from xsp_post.base.output import atomic_output
 from xsp_post.base.text_safety import write_csv
 
@@ -43,9 +42,7 @@ def install(folder: Path | None = None) -> Path:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(
-                f"{place} cannot be made: {os.strerror(error.errno or 0)}.",
-                code="recipe-folder",
-                hint=ERRORS["recipe-folder"].cure,
+                f"{place} cannot be made: {os.strerror(error.errno or 0)}.", code="recipe-folder"
             ) from error
         for source in sorted((_HERE / name).iterdir()):
             if source.suffix in (".py", ".json", ".ipynb"):

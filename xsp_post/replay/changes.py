@@ -88,7 +88,7 @@ def parse_change(text: str) -> Change:
 
 
 def _bad(text: str, problem: str) -> UsageError:
-    return UsageError(f"--change {text}: {problem}", code="bad-change", hint=f"for example: {EXAMPLE}")
+    return UsageError(f"--change {text}: {problem}", code="bad-change")
 
 
 def apply_change(
@@ -105,11 +105,7 @@ def apply_change(
     else:
         _host(change, graph, amounts, executions, results, capture_id, effect)
     if not effect.operation_count and not effect.call_count:
-        raise UsageError(
-            f"--change {change.text}: nothing in the capture matches it",
-            code="change-matches-nothing",
-            hint="xsp-post table A10 lists kernels, A2 layers; a pattern is searched anywhere in the name",
-        )
+        raise UsageError(f"--change {change.text}: nothing in the capture matches it", code="change-matches-nothing")
     return effect
 
 

@@ -145,7 +145,7 @@ def _source_name(captures: pd.DataFrame, capture_id: int) -> str:
 
 def _parsed(changes: Sequence[str]) -> list[Change]:
     if not changes:
-        raise UsageError("no change is given", code="bad-change", hint="give one with --change kernel:REGEX=0.5x")
+        raise UsageError("no change is given", code="bad-change")
     return [parse_change(text) for text in changes]
 
 
@@ -165,12 +165,7 @@ def _changed(
     """The recording with all changes together, replayed. ``release_ns``: as in `Amounts`."""
     if identity.refusal:
         name = _source_name(results.frame("captures", ["capture_id", "source_name"]), capture_id)
-        raise ContradictionError(
-            f"{name}: nothing is predicted: {identity.refusal}",
-            code="replay-refused",
-            hint="record the whole run with all CUDA calls traced (nsys profile -t cuda,nvtx, without a capture range "
-            "that begins amid launches)",
-        )
+        raise ContradictionError(f"{name}: nothing is predicted: {identity.refusal}", code="replay-refused")
     amounts = identity.graph.amounts.copy()
     if release_ns is not None:
         amounts.release_ns = release_ns

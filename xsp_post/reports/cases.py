@@ -38,11 +38,7 @@ def main_case(results: Results, wanted: int | None = None) -> Case | None:
         rows = cases[cases["case_index"].eq(wanted)]
         if rows.empty:
             known = ", ".join(str(i) for i in cases["case_index"])
-            raise UsageError(
-                f"There is no case {wanted} in this store; its cases are {known}.",
-                code="report-no-case",
-                hint="Leave --case out to see the one at the optimal batch size.",
-            )
+            raise UsageError(f"There is no case {wanted} in this store; its cases are {known}.", code="report-no-case")
         return _case(rows.iloc[0], _several_phases(cases))
     optimal = frame_or_empty(results, "a01", ["case_index", "is_optimal"])
     best = set(optimal.loc[optimal["is_optimal"].astype(bool), "case_index"])

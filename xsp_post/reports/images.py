@@ -61,10 +61,9 @@ def _converter() -> Any:
     try:
         import vl_convert
     except ImportError:
-        raise ToolError("The package vl-convert-python, which draws pictures, is not installed.",
-                        code="pictures-missing",
-                        hint="Install it: pip install 'xsp-post[pictures]'. The page (--format html) does not need it.",
-                        ) from None  # fmt: skip
+        raise ToolError(
+            "The package vl-convert-python, which draws pictures, is not installed.", code="pictures-missing"
+        ) from None
     return vl_convert
 
 

@@ -69,11 +69,7 @@ def tree_rows(
         parts.append(listed.assign(capture_id=capture))
     if (layer or rank is not None) and not sum(map(len, parts)):
         asked = f"--layer {layer!r}" if layer else f"--rank {rank}"
-        raise UsageError(
-            f"{asked} matches no range of the tree",
-            code="range-pattern-matches-nothing",
-            hint="See the whole tree with: xsp-post tree … --depth 10",
-        )
+        raise UsageError(f"{asked} matches no range of the tree", code="range-pattern-matches-nothing")
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 

@@ -67,9 +67,9 @@ def check_alike(captures: pd.DataFrame) -> None:
             sources = [named["source_name"][values == value].iloc[0] for value in different[:2]]
             raise ContradictionError(
                 f"{sources[1]} is not of the workload of {sources[0]}: {key} is {different[1]!r} there and "
-                f"{different[0]!r} here.", code="workloads-unlike",
-                hint="Analyse each by itself, or compare them: xsp-post compare.",
-            )  # fmt: skip
+                f"{different[0]!r} here.",
+                code="workloads-unlike",
+            )
 
 
 def overhead(analysis: Results) -> tuple[pd.DataFrame, list[Finding]]:

@@ -170,9 +170,7 @@ def _matching(ranges: Ranges, pattern: str, option: str) -> np.ndarray:
     mask = hits[codes]
     if not mask.any():
         raise UsageError(
-            f"{option} {pattern!r} matches none of the {len(mask)} ranges",
-            code="range-pattern-matches-nothing",
-            hint="look at the names first: xsp-post tree CAPTURE",
+            f"{option} {pattern!r} matches none of the {len(mask)} ranges", code="range-pattern-matches-nothing"
         )
     return mask
 

@@ -19,14 +19,10 @@ def check_name(name: str) -> None:
     collection, separator, rest = name.rpartition(":")
     if separator and collection.endswith(".py"):
         if not Path(collection).is_file():
-            raise UsageError(f"The model's file {collection} does not exist.", code="model-unknown",
-                             hint="Name it as path/to/file.py:factory.")  # fmt: skip
+            raise UsageError(f"The model's file {collection} does not exist.", code="model-unknown")
         return
     if (separator and rest and collection in COLLECTIONS) or name in BUILT_IN:
         return
     close = difflib.get_close_matches(name.lower(), BUILT_IN, n=3, cutoff=0.5)
     offer = f"Did you mean {' or '.join(close)}? " if close else ""
-    raise UsageError(
-        f"There is no model {name!r}. {offer}Built in are {', '.join(BUILT_IN)}.", code="model-unknown",
-        hint="Others are named torchvision:NAME, timm:NAME, transformers:CLASS or path/to/file.py:factory.",
-    )  # fmt: skip
+    raise UsageError(f"There is no model {name!r}. {offer}Built in are {', '.join(BUILT_IN)}.", code="model-unknown")

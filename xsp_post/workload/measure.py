@@ -43,11 +43,7 @@ def measure(request: Request) -> None:
     if workload.thread_count:
         torch.set_num_threads(workload.thread_count)
     if workload.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError(
-            "torch sees no CUDA device here.",
-            code="device-missing",
-            hint="Use --device cpu, or see what is missing: xsp-post doctor.",
-        )
+        raise UsageError("torch sees no CUDA device here.", code="device-missing")
     torch.backends.cudnn.benchmark = False  # heuristic choice, as XSP's runs: no timing race picks kernels
     built = build(workload, request.batch_size)
     recorders = [Recorder(one, workload, built, request.batch_size) for one in request.recordings]

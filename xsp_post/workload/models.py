@@ -144,11 +144,7 @@ def _gpt(workload: Workload, batch_size: int, device: torch.device, dtype: torch
     prompt = torch.randint(gpt.VOCABULARY, (batch_size, length)).to(device)
     token = torch.randint(gpt.VOCABULARY, (batch_size, 1)).to(device)
     if workload.mode == "train":
-        raise UsageError(
-            "The built-in gpt is for inference: its cache has no gradient.",
-            code="model-input",
-            hint="Train another model, or bring your own as file.py:factory.",
-        )
+        raise UsageError("The built-in gpt is for inference: its cache has no gradient.", code="model-input")
     model.eval()
     runner = torch.compile(model) if workload.is_compiled else model
 
@@ -166,11 +162,7 @@ def _from_factory(
     if not callable(factory):
         offers = difflib.get_close_matches(name, [n for n in vars(module) if callable(vars(module)[n])], n=3)
         offer = f" Did you mean {' or '.join(offers)}?" if offers else ""
-        raise UsageError(
-            f"{file.name} has no function {name!r}.{offer}",
-            code="model-unknown",
-            hint="Name it as path/to/file.py:factory.",
-        )
+        raise UsageError(f"{file.name} has no function {name!r}.{offer}", code="model-unknown")
     offered = {"batch_size": batch_size, "device": device, "dtype": dtype}
     parameters = inspect.signature(factory).parameters
     result = factory(**{key: value for key, value in offered.items() if key in parameters})
@@ -179,8 +171,6 @@ def _from_factory(
         raise UsageError(
             f"{display_name(f'{file}:{name}')} returned {type(result).__name__}, not (module, inputs).",
             code="model-factory",
-            hint="Return the module and a tuple of its inputs; parameters named batch_size, device and dtype are "
-            "filled in.",
         )
     phases = dict(result[2]) if len(result) == 3 else {}
     return result[0], _moved(result[1], device), phases
@@ -189,11 +179,7 @@ def _from_factory(
 def _import_file(file: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"_xsp_workload_{file.stem}", file)
     if spec is None or spec.loader is None:
-        raise UsageError(
-            f"{file.name} cannot be imported as Python.",
-            code="model-unknown",
-            hint="Name it as path/to/file.py:factory.",
-        )
+        raise UsageError(f"{file.name} cannot be imported as Python.", code="model-unknown")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -245,11 +231,7 @@ def _inputs(
 def _dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise UsageError(
-            f"{name!r} is not a floating-point type of torch.",
-            code="model-input",
-            hint="Choose --dtype float32, float16 or bfloat16.",
-        )
+        raise UsageError(f"{name!r} is not a floating-point type of torch.", code="model-input")
     return dtype
 
 
@@ -275,11 +257,7 @@ def _moved(value: Any, device: torch.device) -> Any:
 def _first_tensor(value: Any) -> Tensor:
     for tensor in tensors(value):
         return tensor
-    raise UsageError(
-        "The model's output holds no tensor to train on.",
-        code="model-input",
-        hint="Use --mode inference, or return a tensor.",
-    )
+    raise UsageError("The model's output holds no tensor to train on.", code="model-input")
 
 
 def tensors(value: Any) -> list[Tensor]:

@@ -60,9 +60,7 @@ class NvtxSink:
             import nvtx
         except ImportError:
             raise ToolError(
-                "The package nvtx, which writes the ranges, is not installed.",
-                code="nvtx-missing",
-                hint="Install it: pip install 'xsp-post[run]'.",
+                "The package nvtx, which writes the ranges, is not installed.", code="nvtx-missing"
             ) from None
         self._domain = nvtx.get_domain(range_text.DOMAIN)
         self._shapes: dict[tuple[tuple[int, ...], tuple[int, int] | None], Any] = {}
@@ -366,16 +364,10 @@ def ranges(
     """
     if hasattr(model, "_orig_mod"):
         raise UsageError(
-            "Layer ranges cannot be put on a compiled model: its modules are fused.",
-            code="layers-compiled",
-            hint="Pass the model as it was before torch.compile.",
+            "Layer ranges cannot be put on a compiled model: its modules are fused.", code="layers-compiled"
         )
     if to not in ("auto", "nvtx", "torch"):
-        raise UsageError(
-            f"Ranges go to 'auto', 'nvtx' or 'torch', not {to!r}.",
-            code="ranges-sink",
-            hint="Use to='nvtx' under nsys or ncu, to='torch' under torch.profiler.",
-        )
+        raise UsageError(f"Ranges go to 'auto', 'nvtx' or 'torch', not {to!r}.", code="ranges-sink")
     sink: Any = {"auto": ListeningSink, "torch": AnnotationSink, "nvtx": NvtxSink}[to]()
     # a model without children is its own only layer; its hooks come after those of the model range
     iteration = 0

@@ -105,7 +105,7 @@ def split_command(words: list[str]) -> tuple[list[str], list[str]]:
             raise UsageError("record cannot watch python -c: write the program to a file", code="record-program")
         at += 2 if words[at] in _VALUED else 1
     if at + (words[at : at + 1] == ["-m"]) >= len(words):
-        raise UsageError("record needs a program behind python", code="record-program", hint=_HINT)
+        raise UsageError("record needs a program behind python", code="record-program")
     return words[:at], words[at:]
 
 
@@ -138,9 +138,7 @@ def _run(command: list[str]) -> int:
                 process.send_signal(signal.SIGTERM)
                 raise
     except OSError as error:
-        raise ToolError(
-            f"{command[0]} could not be started: {error.strerror}.", code="record-program", hint=_HINT
-        ) from error
+        raise ToolError(f"{command[0]} could not be started: {error.strerror}.", code="record-program") from error
 
 
 def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
@@ -153,7 +151,6 @@ def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
     return ToolError(
         f"The program ended after {count} calls of its models; the recording begins after {wanted.warmup_count}.",
         code="record-nothing",
-        hint="Use --warmup 0.",
     )
 
 

@@ -330,8 +330,6 @@ def _matching(paths: pd.Series, pattern: str) -> pd.Series:
     found = pd.Series(UserPattern(pattern, "--layer").found_in(texts.tolist()), index=paths.index) & texts.ne("")
     if not found.any():
         raise UsageError(
-            f"--layer {pattern!r} matches no layer that a device waited in",
-            code="range-pattern-matches-nothing",
-            hint="List the layers with: xsp-post table A2 …",
+            f"--layer {pattern!r} matches no layer that a device waited in", code="range-pattern-matches-nothing"
         )
     return found

@@ -24,11 +24,7 @@ __all__ = ["CHOICES", "COLLECTORS", "Availability", "Collector", "choose", "get"
 def get(name: str) -> Collector:
     """The collector of a name. UsageError for an unknown one."""
     if name not in COLLECTORS:
-        raise UsageError(
-            f"There is no collector {name!r}.",
-            code="collector-unknown",
-            hint=f"Choose one of {', '.join(CHOICES)}.",
-        )
+        raise UsageError(f"There is no collector {name!r}.", code="collector-unknown")
     module, _, cls = COLLECTORS[name].partition(":")
     collector: Collector = getattr(importlib.import_module(module), cls)()
     return collector

@@ -123,9 +123,7 @@ def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mappi
             )  # fmt: skip
     except OSError as error:
         raise ToolError(
-            f"{command[0]} could not be started for the capture {plan.name}: {error.strerror}.",
-            code="child-start",
-            hint="Check what is installed: xsp-post doctor.",
+            f"{command[0]} could not be started for the capture {plan.name}: {error.strerror}.", code="child-start"
         ) from error
     is_timed_out = False
     grace_s = _INTERRUPTED_GRACE_S
@@ -220,23 +218,15 @@ def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPost
         return _rebuilt(failure, ended.returncode)
     if failure.get("kind") == "out_of_memory" or ended.is_out_of_memory:
         reason = str(failure.get("message", "the operating system ended the process because memory ran out"))
-        return ToolError(
-            f"The capture {capture.name} ran out of memory: {reason}",
-            code="child-memory",
-            hint="Leave this batch size out, or choose a smaller --dtype.",
-        )
+        return ToolError(f"The capture {capture.name} ran out of memory: {reason}", code="child-memory")
     if ended.is_timed_out:
         return ToolError(
             f"The capture {capture.name} did not end within {ended.wall_ns / 1e9:.0f} s and was stopped."
             f"{last_lines(capture.directory)}",
             code="child-hung",
-            hint="Raise --timeout, or continue with --resume.",
         )
     if ended.returncode == errors.EXIT_OUTPUT and is_exit_code_ours:
-        return errors.OutputError(
-            f"{capture.directory} was not written: the disk is full.", code="output-full",
-            hint="Free some space, then continue with --resume.",
-        )  # fmt: skip
+        return errors.OutputError(f"{capture.directory} was not written: the disk is full.", code="output-full")
     is_complete = (capture.directory / FACTS).is_file()
     if is_complete and (ended.returncode == 0 or not is_exit_code_ours):
         return None

@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from xsp_post.base.errors import ToolError, UsageError
-from xsp_post.base.messages import ERRORS
 from xsp_post.hardware import tools
 from xsp_post.hardware.tools import Tool, has_flag
 from xsp_post.model.capture import Capture, CapturePlan
@@ -131,10 +130,13 @@ class NcuCollector:
             counted_iteration_count=1,
         )  # fmt: skip
         if plan.workload.device != "cuda":
-            raise fail(capture, UsageError(
-                f"The capture {plan.name} asks for hardware counters on {plan.workload.device}.", code="ncu-needs-gpu",
-                hint="Use --device cuda, or leave --ncu out.",
-            ))  # fmt: skip
+            raise fail(
+                capture,
+                UsageError(
+                    f"The capture {plan.name} asks for hardware counters on {plan.workload.device}.",
+                    code="ncu-needs-gpu",
+                ),
+            )
         ended = _profile(tool, flags, plan)
         if _said(plan.directory, _NO_KERNELS) and not ended.is_timed_out and "--nvtx-include" in flags:
             # another ncu may read the range filter differently: cudaProfilerStart/Stop alone limit it well enough
@@ -226,22 +228,30 @@ def _require_report(capture: Capture, ended: Ended, report: Path) -> None:
     """ToolError, the capture saved as failed, unless ncu left a report."""
     folder = capture.directory
     if _said(folder, _NO_PERMISSION):
-        raise fail(capture, ToolError(
-            f"The driver refused GPU counters for the capture {capture.name} (ERR_NVGPUCTRPERM).",
-            code="ncu-permission",
-            hint=ERRORS["ncu-permission"].cure,
-        ))  # fmt: skip
+        raise fail(
+            capture,
+            ToolError(
+                f"The driver refused GPU counters for the capture {capture.name} (ERR_NVGPUCTRPERM).",
+                code="ncu-permission",
+            ),
+        )
     if report.is_file() and report.stat().st_size > 0:
         if ended.returncode != 0:
             capture.message = f"ncu ended with {ended.returncode}; its report was written and is used"
         return
     if _said(folder, _NO_KERNELS):
-        raise fail(capture, ToolError(
-            f"ncu profiled no kernel in the capture {capture.name}.{last_lines(folder)}", code="ncu-no-kernels",
-            hint=ERRORS["ncu-no-kernels"].cure,
-        ))  # fmt: skip
+        raise fail(
+            capture,
+            ToolError(
+                f"ncu profiled no kernel in the capture {capture.name}.{last_lines(folder)}", code="ncu-no-kernels"
+            ),
+        )
     if (folder / "facts.json").is_file():
-        raise fail(capture, ToolError(
-            f"ncu wrote no report for the capture {capture.name} (it ended with {ended.returncode})."
-            f"{last_lines(folder)}", code="ncu-no-report", hint=ERRORS["ncu-no-report"].cure,
-        ))  # fmt: skip
+        raise fail(
+            capture,
+            ToolError(
+                f"ncu wrote no report for the capture {capture.name} (it ended with {ended.returncode})."
+                f"{last_lines(folder)}",
+                code="ncu-no-report",
+            ),
+        )

@@ -127,12 +127,14 @@ def _require_report(capture: Capture, returncode: int) -> None:
             capture.message = f"nsys ended with {returncode}; its report was written and is used"
         return
     if (folder / "report.qdstrm").is_file():
-        raise fail(capture, ToolError(
-            f"nsys left {folder / 'report.qdstrm'} but no report for the capture {capture.name}: its importer is "
-            "missing, as in the collector-only copy inside Nsight Compute.",
-            code="nsys-no-importer",
-            hint="Install Nsight Systems itself, or import it with the same version: nsys import --input-file …",
-        ))  # fmt: skip
+        raise fail(
+            capture,
+            ToolError(
+                f"nsys left {folder / 'report.qdstrm'} but no report for the capture {capture.name}: its importer is "
+                "missing, as in the collector-only copy inside Nsight Compute.",
+                code="nsys-no-importer",
+            ),
+        )
     raise fail(capture, ToolError(
         f"nsys wrote no report for the capture {capture.name} (it ended with {returncode}).{last_lines(folder)}",
         code="nsys-no-report", hint=_remedy(folder) or "Try --collector torch, and run xsp-post doctor.",
