@@ -26,14 +26,14 @@ def inventory() -> dict[str, str]:
     from xsp_post.ingest.formats import FORMATS
     from xsp_post.model.options import Options
     from xsp_post.model.schemas import TABLES
-    from xsp_post.reports.document import EXHIBITS
+    from xsp_post.reports.document import chosen
 
     listed = {
         "tables of a capture": tables_of_the_example(),
         "exports": EXPORTS,
         "sources": [one.key for one in FORMATS],
-        "exhibits": [exhibit.id for exhibit in EXHIBITS],
-        "analyses": {name for exhibit in EXHIBITS for name in exhibit.analyses},
+        "exhibits": [section.id for section in chosen(())],
+        "analyses": {name for section in chosen(()) for name in section.analyses},
         "choices": [one.name for one in fields(Options) if one.metadata.get("group")],
         "choices of compare": [one.name for one in fields(CompareOptions)],
         **{f"command {name}": options for name, options in _commands(get_command(app))},

@@ -11,23 +11,14 @@ from reports import samples
 from reports.counting import Only
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Analysis
-from xsp_post.reports import (
-    cases,
-    document,
-    icicle,
-    kernels,
-    layer_kernels,
-    layers,
-    model,
-    overhead,
-    rooflines,
-    timeline,
-    types,
-)
+from xsp_post.model.schemas import TABLES as SCHEMAS
+from xsp_post.reports import cases, document, frames, icicle, rooflines, timeline
 from xsp_post.reports import verdict as verdict_module
-from xsp_post.reports.blocks import Chart
+from xsp_post.reports.blocks import Chart, Table
+from xsp_post.reports.draw import MAX_BARS, binned, draw, rows_of
 from xsp_post.reports.html import render
-from xsp_post.reports.layer_axis import MAX_BARS, binned
+from xsp_post.reports.page_rows import CHARTS, SECTIONS, TABLES
+from xsp_post.reports.sections import section_of
 from xsp_post.reports.summary import summarize
 from xsp_post.tables.analyses import limits
 from xsp_post.tables.graph import Graph
@@ -41,23 +32,31 @@ def few():
 
 @pytest.fixture(scope="module")
 def readers(few):
-    """Table → the exhibits that read it; those that the choice of the case reads, all exhibits depend on."""
+    """Table → the sections that read it; those that the choice of the case reads, all sections depend on."""
     found, for_all = {}, Only(few)
     shown = cases.main_case(for_all)
-    for exhibit in document.EXHIBITS:
+    for row in document.chosen(()):
         counted = Only(few)
-        exhibit.make(counted, shown)
+        section_of(row, counted, shown, frames.FRAMES, document.LEADS, document.DRAWINGS)
         for table in {table for table, _ in counted.columns} - {table for table, _ in for_all.columns}:
-            found.setdefault(table, []).append(exhibit.id)
+            found.setdefault(table, []).append(row.id)
     return found
 
 
+def _shown(results, kind, *only):
+    """Blocks of a kind of a document by id."""
+    return {b.id: b for s in document.build(results, only=only).sections for b in s.blocks if isinstance(b, kind)}
+
+
+def _frame(results, name):
+    return frames.FRAMES[name](results, cases.main_case(results))
+
+
 def test_layers_come_slowest_first_with_the_tables_own_numbers(results):
-    frame = layers.data(results)
-    table = results.frame("a02")
+    frame, table = _shown(results, Table, "layers")["a02"].frame, results.frame("a02")
     assert frame["latency_ns"].is_monotonic_decreasing
     assert frame["latency_ns"].sum() == table["latency_ns"].sum()
-    assert layers.latency_data(results)["layer_index"].is_monotonic_increasing
+    assert pd.DataFrame(_values(_shown(results, Chart, "layers")["a03"].chart, "x"))["x"].is_monotonic_increasing
 
 
 def test_the_case_shown_is_the_optimal_one_with_kernels(results):
@@ -69,17 +68,18 @@ def test_the_case_shown_is_the_optimal_one_with_kernels(results):
 
 
 def test_types_join_count_latency_and_memory(results):
-    frame = types.data(results)
+    frame = _frame(results, "types")
     assert frame["latency_ns"].is_monotonic_decreasing
     for ratio in ("count_ratio", "latency_ratio", "allocated_ratio"):
         assert frame[ratio].sum() == pytest.approx(1.0)
 
 
 def test_many_types_are_folded_into_other_without_losing_a_share():
-    frame = pd.DataFrame({"layer_type": [f"t{i}" for i in range(30)], "count_ratio": 1 / 30, "latency_ratio": 1 / 30})
-    shown = pd.DataFrame(_values(types.chart(frame), "from"))
-    assert shown[shown["type"].eq("other")].groupby("of")["share"].sum().tolist() == pytest.approx([22 / 30, 22 / 30])
-    assert shown.groupby("of")["to"].max().tolist() == pytest.approx([1.0, 1.0])
+    rows = pd.DataFrame({"case_index": 0, "layer_type": [f"t{i}" for i in range(30)], "layer_count": 1})
+    counted, timed = rows.assign(count_ratio=1 / 30), rows.assign(latency_ratio=1 / 30, latency_ns=1.0)
+    shares = frames.type_shares(Analysis({"a05": counted, "a06": timed}), cases.Case(0, ""))
+    assert shares[shares["layer_type"].eq("other")]["share_ratio"].tolist() == pytest.approx([22 / 30, 22 / 30])
+    assert shares.groupby("of")["share_ratio"].sum().tolist() == pytest.approx([1.0, 1.0])
 
 
 def test_bars_of_huge_models_are_joined_and_add_up():
@@ -107,30 +107,61 @@ def test_ratios_of_joined_layers_are_not_summed():
 
 
 def test_kernels_by_name_keep_the_rest_as_other(results):
-    frame = kernels.data(results)
+    case = cases.main_case(results)
+    frame = cases.rows(results, "a10", case)
     wide = pd.concat([frame.assign(name=frame["name"].astype(str) + str(i)) for i in range(10)], ignore_index=True)
-    shown = pd.DataFrame(_values(kernels.chart(wide), "value"))
-    factor = wide["latency_ns"].sum() / shown["value"].sum()
-    assert factor == pytest.approx(1e6, rel=1e-9)
-    assert shown["kernel"].is_unique
+    top = frames.top_kernels(Analysis({**results.frames, "a10": wide}), case)
+    assert len(top) == frames.TOP_KERNELS + 1 and top["label"].is_unique
+    assert top["latency_ns"].sum() == pytest.approx(wide["latency_ns"].sum())
+    shown = pd.DataFrame(_values(draw(CHARTS["a10"], top), "x"))
+    assert top["latency_ns"].sum() / shown["x"].sum() == pytest.approx(1e6, rel=1e-9)
+
+
+def test_names_of_an_axis_are_never_equal():
+    names = ["a" * 90 + end for end in ("x", "y")] + ["b", "b"]
+    frame = pd.DataFrame({"cause": names, "idle_ns": [4, 3, 2, 1], "piece_count": 1})
+    shown = pd.DataFrame(_values(draw(CHARTS["idle-causes"], frame), "y"))
+    assert shown["y"].nunique() == 3 and shown["y"].iloc[0] != shown["y"].iloc[1]
+
+
+def test_several_columns_become_a_series_each_and_the_cut_is_said():
+    frame = pd.DataFrame({"offset_ns": range(5), "sm_active_ratio": 0.5, "dram_ratio": [0.1, np.nan, 0.3, 0.4, 0.5],
+                          "tensor_active_ratio": np.nan})  # fmt: skip
+    rows, _ = rows_of(CHARTS["gpu-samples"], frame)
+    assert rows.groupby("series", sort=False)["value_ratio"].count().tolist() == [5, 4]
+    many = pd.DataFrame({"label": "x", "low_ratio": 0.0, "high_ratio": 0.0, "difference_ratio": [0.1] * 60,
+                         "change": "slower"})  # fmt: skip
+    rows, said = rows_of(CHARTS["layers-differences"], many)
+    assert len(rows) == 25 and "The first 25 of 60" in said
+
+
+def test_every_row_of_the_page_is_shown_once_and_reads_columns_that_are_there():
+    shown = [one for row in SECTIONS.values() for one in row.shows]
+    assert len(shown) == len(set(shown))
+    assert {name for kind, name in shown if kind == "chart"} == set(CHARTS)
+    assert {name for kind, name in shown if kind == "table"} == set(TABLES)
+    for row in (*CHARTS.values(), *TABLES.values()):
+        assert row.schema in SCHEMAS, row.id
+    for row in TABLES.values():
+        known = {column.name for column in SCHEMAS[row.schema].columns}
+        assert row.rows not in SCHEMAS or {*row.columns, *row.bars} <= known, row.id
 
 
 def test_layers_know_their_longest_kernel(results):
-    frame = layer_kernels.data(results)
+    frame = _frame(results, "layer_kernels")
     assert frame["name"].notna().all()
     assert frame["layer_latency_ns"].is_monotonic_decreasing
 
 
 def test_model_rows_are_by_batch_size(results):
-    assert model.data(results)["batch_size"].tolist() == [8, 16, 32]
+    assert _frame(results, "batches")["batch_size"].tolist() == [8, 16, 32]
 
 
 def test_roofline_points_are_those_with_flop_and_traffic_and_only_the_logarithm_drops_zeros(results):
-    frame = rooflines.data(results)
+    frame, row = _frame(results, "roofline_kernels"), CHARTS["a09"]
     roofs = rooflines.roof_data(results, frame)
     assert roofs["pipe"].tolist() == ["fp32"]
-    linear = _values(rooflines.chart(frame, roofs, scale="linear"), "intensity")
-    log = _values(rooflines.chart(frame, roofs, scale="log"), "intensity")
+    linear, log = (_values(rooflines.draw_roofline(row, frame, roofs, scale), "label") for scale in ("linear", "log"))
     assert len(linear) == len(frame)
     assert len(log) == int((frame["arithmetic_intensity_flop_per_byte"] > 0).sum()) < len(linear)
 
@@ -210,16 +241,16 @@ def test_a_page_finds_each_limit_once(few, monkeypatch):
 
 
 def test_a_timeline_of_many_threads_and_streams_says_what_is_not_drawn(results):
-    frames = dict(results.frames)
-    kernels = frames["kernels"].copy()
+    changed = dict(results.frames)
+    kernels = changed["kernels"].copy()
     kernels["stream_id"] = np.arange(len(kernels)) % 40
-    frames["kernels"] = kernels
+    changed["kernels"] = kernels
     _, whole = timeline.data(results)
-    window, events = timeline.data(Analysis(frames))
+    window, events = timeline.data(Analysis(changed))
     assert events.loc[events["group"].eq("streams"), "lane"].nunique() == timeline.LANE_LIMIT
     assert events["event_count"].sum() + window.left_out_count == whole["event_count"].sum()
-    section = timeline.EXHIBIT.make(Analysis(frames), None)
-    assert any("not drawn" in getattr(block, "text", "") for block in section.blocks)
+    blocks = timeline.blocks(Analysis(changed))
+    assert any("not drawn" in getattr(block, "text", "") for block in blocks)
 
 
 def test_overhead_stacks_what_each_level_added():
@@ -243,9 +274,9 @@ def test_overhead_stacks_what_each_level_added():
             ("M/L/G", 490.3e6, "M/L", 58.2e6, 0.13),
         )
     ]
-    frame = overhead.data(Analysis({"overhead": samples.frame_of("overhead", rows)}))
-    shown = pd.DataFrame(_values(overhead.chart(frame), "from"))
-    assert shown.groupby("level")["to"].max().to_dict() == pytest.approx({"M": 275.1, "M/L": 432.1, "M/L/G": 490.3})
+    analysis = Analysis({"overhead": samples.frame_of("overhead", rows)})
+    shown = pd.DataFrame(_values(_shown(analysis, Chart, "overhead")["overhead"].chart, "x2"))
+    assert shown.groupby("y")["x2"].max().to_dict() == pytest.approx({"M": 275.1, "M/L": 432.1, "M/L/G": 490.3})
     assert shown["part"].unique().tolist() == ["accurate", "added by M/L", "added by M/L/G"]
 
 
@@ -376,4 +407,4 @@ def test_a_gpu_that_often_waits_is_not_plainly_called_the_limit(counters, idle, 
 def test_a_capture_of_nothing_has_no_tree_to_draw():
     nodes = small_analysis().frames["nodes"].iloc[:1].copy()
     nodes[["start_ns", "end_ns", "device_ns", "kernel_ns", "busy_ns", "kernel_count"]] = 0
-    assert icicle.EXHIBIT.make(Analysis({"nodes": nodes}), None) is None
+    assert not icicle.blocks(Analysis({"nodes": nodes}))

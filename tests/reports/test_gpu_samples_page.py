@@ -8,7 +8,7 @@ import pandas as pd
 from xsp_post.model.results import Analysis
 from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.frames import METRIC_COLUMNS
-from xsp_post.reports import gpu_samples
+from xsp_post.reports import document, frames
 from xsp_post.reports.gpu_samples_line import gpu_samples_lines
 
 KNOWN = {"sm_active_ratio": 0.5, "dram_read_ratio": 0.1, "dram_write_ratio": 0.3, "gpc_clock_hz": 1.27e9}
@@ -32,16 +32,17 @@ def test_the_sentence_says_what_is_known_and_of_how_many_samples():
 
 
 def test_the_chart_is_broken_where_nothing_was_sampled():
-    frame = gpu_samples.data(_results(**KNOWN).frames["gpu_timeline"])
-    assert len(frame) == gpu_samples.BIN_COUNT and frame["offset_ns"].is_monotonic_increasing
+    frame = frames.gpu_course(_results(**KNOWN), None)
+    assert len(frame) == frames.SAMPLE_BINS and frame["offset_ns"].is_monotonic_increasing
     sampled = frame["dram_ratio"].notna()
     assert np.allclose(frame["dram_ratio"][sampled], 0.4) and sampled.sum() < 60
     assert sampled.iloc[0] and sampled.iloc[-1] and not sampled.iloc[100:200].any()
-    assert {"SMs active", "DRAM bandwidth"} == set(gpu_samples.chart(frame).data["metric"])
+    (section,) = document.build(_results(**KNOWN), only=("gpu-samples",)).sections
+    assert {"SMs active", "DRAM bandwidth"} == set(section.blocks[1].chart.data["color"])
 
 
 def test_the_section_is_there_where_samples_are():
-    section = gpu_samples.EXHIBIT.make(_results(**KNOWN), None)
+    (section,) = document.build(_results(**KNOWN), only=("gpu-samples",)).sections
     assert [type(block).__name__ for block in section.blocks] == ["Note", "Chart", "Table"]
     assert "sm_issue_ratio" not in section.blocks[2].columns  # not sampled
-    assert gpu_samples.EXHIBIT.make(Analysis({}), None) is None
+    assert not document.build(Analysis({}), only=("gpu-samples",)).sections

@@ -7,8 +7,12 @@ import pandas as pd
 import pytest
 
 from xsp_post.model.results import Analysis
-from xsp_post.reports import memory
+from xsp_post.reports import live_memory
+from xsp_post.reports.frames import FRAMES
+from xsp_post.reports.leads import LEADS
 from xsp_post.reports.memory_line import memory_line, owners_of
+from xsp_post.reports.page_rows import SECTIONS
+from xsp_post.reports.sections import section_of
 from xsp_post.tables.analyses.memory_peaks import main_device
 
 GIB = 2**30
@@ -80,29 +84,29 @@ def traced(captures):
 
 def test_the_chart_holds_the_peak_and_its_parts_sum_to_the_total(traced):
     device = main_device(traced, 0)
-    frame = memory.data(traced, device, owners_of(traced, device))
+    frame = live_memory.live_by_part(traced, device, owners_of(traced, device))
     parts = frame.drop(columns=["offset_ns", "total_bytes"])
     assert frame["total_bytes"].max() == device["peak_bytes"] == 4_490_752_000
     assert (parts.sum(axis=1) == frame["total_bytes"]).all() and (parts >= 0).all(axis=None)
-    assert len(frame) < 2 * memory.BIN_COUNT + 2 and frame["offset_ns"].is_monotonic_increasing
+    assert len(frame) < 2 * live_memory.BIN_COUNT + 2 and frame["offset_ns"].is_monotonic_increasing
     at_peak = parts.iloc[int(frame["total_bytes"].argmax())]
     assert at_peak["TimesformerLayer"] == pytest.approx(0.919 * device["peak_bytes"], rel=1e-3)
     assert at_peak["allocated before the recording"] == 287_697_408
 
 
 def test_the_section_shows_the_sentence_and_every_owner(traced):
-    section = memory.EXHIBIT.make(traced, None)
-    lead, chart, table, devices = section.blocks
+    section = section_of(SECTIONS["memory"], traced, None, FRAMES, LEADS)
+    lead, held, chart, table, devices = section.blocks
     assert lead.text.startswith("Memory: peak of 4.18 GiB on GPU 0") and "91.0 % in TimesformerLayer_1" in lead.text
-    assert chart.chart.to_dict()["layer"] and "4.27 GiB held from the driver" in chart.caption
+    assert chart.chart.to_dict()["layer"] and "4.27 GiB are held from the driver" in held.text
     assert table.row_count == len(owners_of(traced, main_device(traced, 0))) and devices.row_count == 2
     nothing = pd.DataFrame({"capture_id": [0], "level": "M", "batch_size": 1})
-    assert memory.EXHIBIT.make(Analysis({"captures": nothing}), None) is None
+    assert section_of(SECTIONS["memory"], Analysis({"captures": nothing}), None, FRAMES, LEADS) is None
 
 
 @pytest.mark.parametrize("count", [1, 5, 100_000])
 def test_thinning_keeps_the_highest_and_the_last(count):
     rng = np.random.default_rng(1)
     at, total = np.sort(rng.integers(0, 10**9, count)), rng.integers(0, 10**12, count)
-    rows = memory._chosen(at, total)
-    assert rows[-1] == count - 1 and total[rows].max() == total.max() and len(rows) <= 2 * memory.BIN_COUNT
+    rows = live_memory._chosen(at, total)
+    assert rows[-1] == count - 1 and total[rows].max() == total.max() and len(rows) <= 2 * live_memory.BIN_COUNT

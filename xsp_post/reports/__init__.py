@@ -1,7 +1,7 @@
 """Results → charts, one self-contained HTML page, and the same numbers as JSON.
 
-``data(results)`` of an exhibit module (`layers`, `kernels`, `rooflines` …) gives a frame, ``chart(frame)`` an
-Altair chart of it; `charts` gives all of a report's charts by id. They see `analysis.Results` only.
+`page.txt` lists sections, tables and charts; `frames` has what they show, `draw` draws a row of it as an Altair chart;
+`charts` gives all of a report's charts by id. They see `analysis.Results` only.
 """
 
 from __future__ import annotations

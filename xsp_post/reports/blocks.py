@@ -1,6 +1,6 @@
 """What a section of the page is made of, before any HTML or JSON is written.
 
-An exhibit makes a `Section` of blocks out of results; `html` and `json_form` show them. A block holds raw
+`sections` makes a `Section` of blocks out of results; `html` and `json_form` show them. A block holds raw
 numbers in the units of their columns; text is made at the very end by `theme.text_of`.
 """
 
@@ -8,14 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
-
-from xsp_post.model.results import Results
-
-if TYPE_CHECKING:
-    from xsp_post.reports.cases import Case
 
 
 @dataclass(frozen=True)
@@ -78,20 +73,7 @@ class Section:
     title: str
     question: str
     blocks: tuple[Block, ...]
-    group: str = ""
-
-
-@dataclass(frozen=True)
-class Exhibit:
-    """How a section is made: ``make(results, case)`` is None where its data is absent, and ``recorded_by`` then
-    says what would record it."""
-
-    id: str
-    title: str
-    needs: tuple[str, ...]
-    make: Callable[[Results, Case | None], Section | None]
-    recorded_by: str
-    analyses: tuple[str, ...] = ()  # the ids `--only` takes: A3 …
+    view: str = ""
 
 
 def rows_of(frame: pd.DataFrame) -> list[Any]:
@@ -104,27 +86,22 @@ def present(frame: pd.DataFrame, columns: tuple[str, ...] | list[str]) -> tuple[
     return tuple(c for c in columns if c in frame.columns and not _says_nothing(frame[c]))
 
 
+# What a column says where nothing is known.
+_NOTHING = {"bound": "unknown", "counter_source": "none"}
+_UNKNOWN_COUNTS = ("batch_size", "online_batch_size", "optimal_batch_size", "allocated_bytes", "queue_delay_ns",
+                   "memory_peak_bytes")  # fmt: skip
+
+
 def _says_nothing(values: pd.Series) -> bool:
+    name = str(values.name)
     if not len(values):
         return False
-    if pd.api.types.is_float_dtype(values.dtype) and values.isna().all():
-        return True
-    if values.name not in ("bound", "counter_source") and (
-        values.dtype == object or isinstance(values.dtype, (pd.CategoricalDtype, pd.StringDtype))
-    ):
-        return bool((values.isna() | values.eq("")).all())
-    if values.name == "bound":
-        return bool((values.astype(str) == "unknown").all())
-    if values.name == "counter_source":
-        return bool((values.astype(str) == "none").all())
-    if values.name == "counter_coverage_ratio":
-        return bool((values.fillna(0) == 0).all())
-    if values.name == "is_negative":
-        return not values.astype(bool).any()
-    if values.name == "batch_size":
-        return bool((values.fillna(0) <= 0).all())
-    if values.name == "is_optimal":
-        return len(values) == 1
-    if values.name in ("allocated_bytes", "queue_delay_ns"):
-        return bool((values == -1).all())
-    return False
+    if name in _UNKNOWN_COUNTS:
+        return bool((values.fillna(-1) < 0).all())
+    if name in ("is_negative", "counter_coverage_ratio"):
+        return not values.fillna(0).astype(bool).any()
+    if name in ("is_optimal", "call_index", "measure"):
+        return values.nunique() == 1
+    if values.dtype.kind in "iub":
+        return False
+    return bool((values.isna() | values.astype(object).isin(["", _NOTHING.get(name, "")])).all())

@@ -57,7 +57,7 @@ def _contents(document: Document) -> list[tuple[str, list[tuple[str, str]]]]:
         "": [("summary", "Summary"), ("findings", "Findings"), ("trust", "Trust and balance")]
     }
     for section in document.sections:
-        groups.setdefault(section.group, []).append((section.id, section.title))
+        groups.setdefault(section.view, []).append((section.id, section.title))
     if document.missing:
         groups.setdefault("More", []).append(("missing", "What is missing"))
     return list(groups.items())

@@ -7,8 +7,6 @@ What is too small to draw is folded into ``[n more]`` under its parent, never dr
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -18,8 +16,7 @@ from xsp_post.arrays.repeats import fold_with_targets
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import units
 from xsp_post.reports import pick
-from xsp_post.reports.blocks import Drawing, Exhibit, Note, Section
-from xsp_post.reports.cases import Case
+from xsp_post.reports.blocks import Block, Drawing, Note
 from xsp_post.reports.facts import counted
 from xsp_post.reports.layer_groups import starred
 from xsp_post.reports.text import short_kernels, visible_series
@@ -274,12 +271,13 @@ def _share(values: pd.Series) -> np.ndarray:
     return numbers / max(numbers.max(initial=0.0), 1.0)
 
 
-def _make(results: Results, case: Case | None) -> Section | None:
+def blocks(results: Results) -> list[Block]:
+    """The drawing and what it leaves out; none where nothing has a width."""
     frame = data(results)
     if frame.empty or not frame[["host_ns", "device_ns"]].to_numpy().any():
-        return None  # a root alone: nothing has a width
+        return []
     folded = int(frame.loc[frame["level"].eq("FOLDED"), "call_count"].sum())
-    blocks: list[Any] = [
+    found: list[Block] = [
         Drawing(
             "tree",
             "icicle",
@@ -293,27 +291,18 @@ def _make(results: Results, case: Case | None) -> Section | None:
     ]
     warmup = warmup_of(results, pick.deepest_capture(results))
     if len(warmup):
-        blocks.append(
+        found.append(
             Note(
                 f"Warm-up is left out: {counted(len(warmup), 'execution', 'executions')} with "
                 f"{units.format_ns(warmup['device_ns'].sum())} of device time.",
             )
         )
     if folded:
-        blocks.append(
+        found.append(
             Note(
                 f"{units.format_count(folded)} paths too small to draw are folded into “[n more]” boxes under their "
                 "parents; “xsp-post tree STORE” prints them all.",
                 "folded",
             )
         )
-    return Section("tree", "The tree", "Where in the model does the time go?", tuple(blocks), "Tree")
-
-
-EXHIBIT = Exhibit(
-    "tree",
-    "The tree",
-    ("nodes",),
-    _make,
-    "Record a capture with NVTX ranges: nsys profile --trace=cuda,nvtx …",
-)
+    return found

@@ -59,7 +59,7 @@ def to_dict(document: Document) -> dict[str, Any]:
         "trust": _rows(summary.trust),
         "sections": [_section(section) for section in document.sections],
         "missing": [
-            {"id": e.id, "title": e.title, "analyses": list(e.analyses), "recorded_by": e.recorded_by}
+            {"id": e.id, "title": e.title, "analyses": list(e.analyses), "recorded_by": e.recorded}
             for e in document.missing
         ],
     }

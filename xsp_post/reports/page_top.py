@@ -11,9 +11,10 @@ from html import escape
 from xsp_post import __version__
 from xsp_post.model.schemas.units import format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.model.schemas.words import QUESTIONS, way
-from xsp_post.reports.blocks import Exhibit, rows_of
+from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.facts import counted
 from xsp_post.reports.findings_view import Shown
+from xsp_post.reports.page_rows import SectionRow
 from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.text import visible
 from xsp_post.reports.time_split import Split
@@ -288,14 +289,14 @@ def _balance(balance: Balance) -> str:
     )
 
 
-def missing(exhibits: Sequence[Exhibit]) -> str:
+def missing(rows: Sequence[SectionRow]) -> str:
     """What this report could also show, and what would record it."""
-    if not exhibits:
+    if not rows:
         return ""
     items = "".join(
         f"<li><strong>{escape(e.title)}</strong>{' (' + ', '.join(e.analyses) + ')' if e.analyses else ''}: "
-        f"{escape(e.recorded_by)}</li>"
-        for e in exhibits
+        f"{escape(e.recorded)}</li>"
+        for e in rows
     )
     return (
         f'<section id="missing" class="missing"><header><h2>What is missing</h2><p>Its data was not '

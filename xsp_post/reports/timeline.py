@@ -17,8 +17,7 @@ from xsp_post.base.sentences import sentence
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import units
 from xsp_post.reports import pick
-from xsp_post.reports.blocks import Drawing, Exhibit, Note, Section
-from xsp_post.reports.cases import Case
+from xsp_post.reports.blocks import Block, Drawing, Note
 from xsp_post.reports.text import short_kernels, visible, visible_series
 from xsp_post.tables.analyses.limits import groups_of
 
@@ -355,12 +354,13 @@ def _longest(length: np.ndarray, count: int) -> np.ndarray:
     return is_long
 
 
-def _make(results: Results, case: Case | None) -> Section | None:
-    found = data(results)
-    if found is None:
-        return None
-    window, events = found
-    blocks: list[Any] = [
+def blocks(results: Results) -> list[Block]:
+    """The drawing and what it leaves out; none without an event."""
+    of_window = data(results)
+    if of_window is None:
+        return []
+    window, events = of_window
+    found: list[Block] = [
         Drawing(
             "timeline",
             "timeline",
@@ -372,7 +372,7 @@ def _make(results: Results, case: Case | None) -> Section | None:
     ]
     joined = int(events.loc[events["event_count"].gt(1), "event_count"].sum())
     if joined:
-        blocks.append(
+        found.append(
             Note(
                 f"{units.format_count(joined)} short events are joined into blocks; "
                 "“xsp-post export STORE --to perfetto” writes every one.",
@@ -380,21 +380,11 @@ def _make(results: Results, case: Case | None) -> Section | None:
             )
         )
     if window.left_out_count:
-        blocks.append(
+        found.append(
             Note(
                 f"{units.format_count(window.left_out_count)} events are on further threads and streams or deeper "
                 "ranges, and are not drawn; “xsp-post export STORE --to perfetto” writes every one.",
                 "folded",
             )
         )
-    name = "Timeline of one iteration" if window.iteration_index >= 0 else "Timeline"
-    return Section("timeline", name, "Which work waits for which?", tuple(blocks), "Tree")
-
-
-EXHIBIT = Exhibit(
-    "timeline",
-    "Timeline of one iteration",
-    ("kernels",),
-    _make,
-    "Record a capture of the GPU: nsys profile --trace=cuda,nvtx …",
-)
+    return found

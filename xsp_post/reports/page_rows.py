@@ -1,0 +1,111 @@
+"""`page.txt` → its rows: what the pages show, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from xsp_post.base.texts import Block, TextTable, read_blocks
+from xsp_post.model.schemas import TABLES as SCHEMAS
+
+
+@dataclass(frozen=True)
+class SectionRow:
+    """A section: in which view of which page it stands, what it shows, and what would record its data."""
+
+    id: str
+    title: str
+    question: str
+    shows: tuple[tuple[str, str], ...]  # (chart, table or drawing, id)
+    page: str = "report"
+    view: str = ""
+    analyses: tuple[str, ...] = ()
+    recorded: str = ""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A table: where its rows come from, how they are sorted and cut."""
+
+    id: str
+    title: str
+    rows: str = ""
+    schema: str = ""
+    columns: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
+    limit: int = 100
+    visible: int = 10
+    bars: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChartRow:
+    """A chart: its rows, a mark, and the column that each channel reads; `page.txt` says what each field means."""
+
+    id: str
+    title: str
+    mark: str
+    y: tuple[str, ...] = ()
+    x: str = ""
+    caption: str = ""
+    rows: str = ""
+    schema: str = ""
+    sort: tuple[str, ...] = ()
+    limit: int = 10_000
+    x2: str = ""
+    y2: str = ""
+    x_title: str = ""
+    y_title: str = ""
+    color: str = ""
+    colors: tuple[str, ...] = ()
+    low: str = ""
+    high: str = ""
+    tick: str = ""
+    text: str = ""
+    rule: str = ""
+    size: str = ""
+    bands: str = ""
+    log: tuple[str, ...] = ()
+    tips: tuple[str, ...] = ()
+    least: int = 1
+    wrap: int = 0
+    height: int = 0
+
+
+_Row = TypeVar("_Row")
+_PATH = Path(__file__).with_name("page.txt")
+
+
+def _read(kind: str, row_of: type[_Row]) -> TextTable[_Row]:
+    def rows() -> dict[str, _Row]:
+        named = [block for block in read_blocks(_PATH) if block.name.startswith(kind)]
+        return {block.name.partition(" ")[2]: _row(block, row_of) for block in named}
+
+    return TextTable(rows)
+
+
+def _row(block: Block, row_of: type[_Row]) -> _Row:
+    types = {field.name: field.type for field in fields(row_of)}  # type: ignore[arg-type]
+    identity = block.name.partition(" ")[2]
+    values: dict[str, Any] = {"id": identity, "title": block.title}
+    for number, line in block.lines:
+        key, _, text = line.partition(" ")
+        if key not in types:
+            block.refuse(f"{key!r} is no field of a {row_of.__name__}", number)
+        words = tuple(text.split())
+        if key == "shows":
+            shown = [one.split() for one in text.split(",")]
+            values[key] = tuple((one[0], one[1]) for one in shown)
+        else:
+            kind = str(types[key])
+            values[key] = int(text) if kind == "int" else words if kind.startswith("tuple") else text.strip()
+    if "rows" in types:
+        rows = values.setdefault("rows", identity)
+        values.setdefault("schema", identity if identity in SCHEMAS else rows)
+    return row_of(**values)
+
+
+SECTIONS = _read("section ", SectionRow)
+TABLES = _read("table ", TableRow)
+CHARTS = _read("chart ", ChartRow)
