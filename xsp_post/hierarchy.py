@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays import rollup
+from xsp_post.arrays import on_disk, rollup
 from xsp_post.arrays.forest import forget_forests
 from xsp_post.arrays.intervals import Nesting, nest
-from xsp_post.base.allocation import give_back_memory
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.checks import check_trace, check_tree
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
@@ -132,11 +131,12 @@ def _summed_up(draft: Draft) -> Tree:
     nodes, activities = remainders_per_rank(under_their_step(numbered, names), placed, names, ranks)
     nodes["path_id"] = paths_per_rank(nodes, ranks)
     keys = number_layers(nodes, activities, names)
-    give_back_memory()  # the pieces between what stays: the roll-up makes whole columns
+    on_disk.release()  # the pieces between what stays: the roll-up makes whole columns
     amounts = roll_up(nodes, activities)
     amounts["device_operation_count"] = distinct_operations(amounts, activities)
     if len(draft.overlapping):
         amounts = amounts.assign(**project_overlapping(trace, amounts, activities, draft.overlapping))
+    amounts, activities = on_disk.kept(amounts), on_disk.kept(activities)
     tree = Tree(
         trace, amounts, activities, draft.strings, iterations, keys, draft.rule, names, [*draft.findings, *raised],
         draft.inferred,

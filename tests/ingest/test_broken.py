@@ -178,35 +178,11 @@ def test_an_arrow_folder_with_texts_that_are_not_utf8(tmp_path):
     assert "non-utf8-text" in {one.code for one in trace.findings}
 
 
-def count_only(self, request):
-    """Instead of `_decode`: the rows are left to SQLite."""
-    self.row_counts[request.table] = self._count(request.table)
-
-
-def test_rows_whose_numbers_are_out_of_order_are_read_by_one_scan(tmp_path, monkeypatch):
-    """Slices of a b-tree whose keys are out of order miss rows; SQLite's count of the file does not."""
-    path = export(tmp_path / "a.sqlite", kernels=40)
-    tables = SqliteTables(path)
-    monkeypatch.setattr(
-        SqliteTables, "_queries", lambda self, request: [f"{self._select(request)} WHERE rowid BETWEEN 1 AND 28"]
-    )
-    monkeypatch.setattr(SqliteTables, "_decode", count_only)
-    request = Request(KERNEL, (WantedColumn("start", "start_ns"),))
-    assert tables.read([request])[0].num_rows == 40
-    assert tables.row_counts == {KERNEL: 40}
-
-
 def test_fewer_rows_than_sqlite_counts_are_refused(tmp_path, monkeypatch):
     path = export(tmp_path / "a.sqlite")
     monkeypatch.setattr(SqliteTables, "_count", lambda self, table: 7)
     error = refused(path)
     assert error.code == "capture-rows-lost" and "of 7 rows of StringIds only" in error.message
-
-
-def test_slices_add_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(sqlite_tables, "_SLICE_ROWS", 3)
-    trace = load(export(tmp_path / "a.sqlite", kernels=10)).trace
-    assert trace.activities["start_ns"].tolist() == [10 * k + 2 for k in range(10)]
 
 
 # -- JSON -----------------------------------------------------------------------------------------------

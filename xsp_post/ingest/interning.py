@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays import on_disk
 from xsp_post.model.schemas.frames import TRACE_FRAMES, dtypes
 
 NO_TEXT = -1
@@ -135,7 +136,8 @@ _SMALL = 1 << 30  # whose differences, too, fit into int32
 def compact(frame: pd.DataFrame) -> pd.DataFrame:
     """The same frame in less memory: a column of one value is that value, read as many times (it cannot be written
     to), and correlation ids are int32 where they fit."""
-    return pd.DataFrame({name: _compact(str(name), column.to_numpy()) for name, column in frame.items()}, copy=False)
+    columns = {name: on_disk.moved(_compact(str(name), column.to_numpy())) for name, column in frame.items()}
+    return pd.DataFrame(columns, copy=False)
 
 
 def _compact(name: str, values: np.ndarray) -> np.ndarray:

@@ -1,10 +1,9 @@
 """Captures in: the tables of one SQLite file as Arrow columns, read-only.
 
 Ordinary tables are decoded from the file's pages (`sqlite_pages`), and SQLite is asked for some of their rows. All
-others, what looks damaged, and a table of which SQLite says otherwise are read through
-ADBC in slices of row numbers on two threads (the driver releases the GIL); every expression is given one type with
-COALESCE, because the driver infers a column's type from its first rows. The rows read are compared with SQLite's own
-count, since slices miss rows of a b-tree whose row numbers are out of order.
+others, what looks damaged, and a table of which SQLite says otherwise are read through ADBC; every expression is given
+one type with COALESCE, because the driver infers a column's type from its first rows. The rows read are compared with
+SQLite's own count.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from xsp_post.ingest.sqlite_pages import asked
 from xsp_post.ingest.sqlite_pages.asked import quoted
 from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_table, unexpected_type
 
-_SLICE_ROWS = 262_144
 _BATCH_ROWS = "65536"
 _WAL_MODE = 2  # of the read and write version in the header
 # SQLite's message may quote a damaged schema, whose bytes are not text for Python.
@@ -180,16 +178,7 @@ class SqliteTables:
         table = self._decode(request)
         if table is not None:
             return table
-        with ThreadPoolExecutor(2) as pool:
-            try:
-                parts = [pool.submit(self._fetch, request, query) for query in self._queries(request)]
-                read = [part.result() for part in parts]
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        if sum(rows for _, rows in read) != self.row_counts[request.table]:
-            return self._read_in_one_scan(request)
-        return pa.concat_tables([part for part, _ in read]) if read else empty_table(request)
+        return self._read_by_sqlite(request)
 
     def _decode(self, request: Request) -> pa.Table | None:
         """The rows decoded from the file's pages, None where SQLite has to read them; SQLite counts them anyhow."""
@@ -211,8 +200,8 @@ class SqliteTables:
         self.findings.append(finding("decoded-otherwise", count=count, example=request.table))
         return None
 
-    def _read_in_one_scan(self, request: Request) -> pa.Table:
-        """All rows from first to last page. CaptureError when even so fewer come than SQLite counts."""
+    def _read_by_sqlite(self, request: Request) -> pa.Table:
+        """All rows from first to last page. CaptureError when fewer come than SQLite counts."""
         table, rows = self._fetch(request, self._select(request))
         counted = self.row_counts[request.table]
         if rows != counted:
@@ -237,28 +226,6 @@ class SqliteTables:
             f"{_expression(w, held, row_number, self._is_utf8)} AS {quoted(w.alias)}" for w in request.wants
         )
         return f"SELECT {select} FROM {quoted(request.table)}"
-
-    def _queries(self, request: Request) -> list[str]:
-        query, row = self._select(request), self._schema[request.table].row_number
-        if not row:
-            return [query]
-        try:
-            with closing(self.connect()) as connection:
-                # two sub-queries: each is answered from the edge of the tree, both at once would scan
-                table = quoted(request.table)
-                low, high = connection.execute(
-                    f"SELECT (SELECT min({row}) FROM {table}), (SELECT max({row}) FROM {table})"
-                ).fetchone()
-        except DAMAGE as error:
-            raise self._damaged(error) from error
-        if low is None:
-            return []
-        if high - low > 50 * 1_000_000:  # sparse or enormous row numbers: one scan
-            return [query]
-        return [
-            f"{query} WHERE {row} BETWEEN {first} AND {min(first + _SLICE_ROWS - 1, high)}"
-            for first in range(low, high + 1, _SLICE_ROWS)
-        ]
 
     def _fetch(self, request: Request, query: str) -> tuple[pa.Table, int]:
         """The rows of one query that are kept, and how many there were."""

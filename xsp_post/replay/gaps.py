@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.on_disk import moved
 from xsp_post.model.tree import Tree
 
 
@@ -99,7 +100,7 @@ def find_gaps(tree: Tree) -> Gaps:
         none = np.zeros(0, np.int64)
         return Gaps(none, none, none, none, none, frame, executions)
     device, start, end, previous, following = (
-        np.concatenate(columns) if len(parts) > 1 else columns[0] for columns in zip(*parts)
+        moved(np.concatenate(columns) if len(parts) > 1 else columns[0]) for columns in zip(*parts)
     )
     return Gaps(device, start, end, previous, following, frame, executions)
 

@@ -205,6 +205,7 @@ def _is_small(tree: Tree, rows: np.ndarray, multiprocessors: int) -> np.ndarray:
     Shape (rows,); False where the launch is not known."""
     if "block_x" not in tree.activities:
         return np.zeros(len(rows), bool)
-    sizes = [tree.activities[column].to_numpy(np.int64)[rows] for column in LAUNCH_SHAPE]
-    threads, blocks = np.prod(sizes[:3], axis=0), np.prod(sizes[3:], axis=0)
+    threads, blocks = np.ones((2, len(rows)), np.int64)
+    for number, column in enumerate(LAUNCH_SHAPE):
+        (threads if number < 3 else blocks)[:] *= tree.activities[column].to_numpy()[rows]
     return (threads > 0) & ((threads < _WARP) | (blocks < multiprocessors))

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from xsp_post.arrays import on_disk
 from xsp_post.ingest.tables import Request, WantedColumn
 
 _INNER, _LEAF = 0x05, 0x0D  # first byte of the pages of a table
@@ -185,7 +186,7 @@ class _Column:
                 self.value = values[:1].copy()
             if values[0] == self.value[0] == values[-1] and (values == values[0]).all():
                 return
-            self.values = np.empty(self.row_count, self.dtype)
+            self.values = on_disk.empty(self.row_count, self.dtype)
             self.values[: where.start] = self.value
         self.values[where] = values
 
