@@ -123,3 +123,19 @@ def test_report_and_export_are_of_the_part(source, tmp_path):
     assert "iteration 2 of 3" in (tmp_path / "r.html").read_text()
     until = called("export", source, "--to", "chrome", "--until", "12us", "-o", tmp_path / "t.json", "--json")
     assert json.loads(until.stdout)["data"]["part"].startswith("0.00–12.00 µs")
+
+
+@pytest.mark.parametrize("kind", ["capture", "store"])
+def test_an_extract_is_a_store_of_the_part_without_names(source, options, tmp_path, kind):
+    chosen = ["--model-range", options["model_range"], "--layer-range", options["layer_range"]]
+    if kind == "store":
+        called("ingest", source, *chosen, "--quiet", "-o", tmp_path / "whole.xsp.sqlite")
+        source, chosen = tmp_path / "whole.xsp.sqlite", []
+    small = tmp_path / "small.xsp.sqlite"
+    called("ingest", source, *chosen, "--iteration", "1", "--anonymise", "--quiet", "-o", small)
+    held = open_store(small)
+    assert held.frame("kernels")["end_ns"].sub(held.frame("kernels")["start_ns"]).tolist() == [2_100, 1_000]
+    assert len(held.frame("iterations")) == 1
+    names = {str(name) for table in ("kernels", "nodes") for name in held.frame(table)["name"]}
+    assert not names & {"gemm", "relu", "step", "one", "two"}
+    assert "iteration 1" in called("why", small).stdout

@@ -9,10 +9,10 @@ from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.ingest.formats import stem_of
-from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
+from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
 
-@with_options(TREE, ROOFS)
+@with_options(TREE, ROOFS, PART)
 def ingest(
     sources: list[Path],
     output: Path | None = None,
@@ -44,8 +44,9 @@ def ingest(
     from xsp_post.store.store import StoreWriter
 
     with step("reading captures and writing the store …"), StoreWriter(store_path, force=force) as writer:
-        results = captures_of(sources, options, reading)
-        if sources[0].is_file() and len(sources) == 1 and not anonymise:
+        is_extract = anonymise or options.is_part
+        results = shared.results_of(sources, options, reading) if is_extract else captures_of(sources, options, reading)
+        if sources[0].is_file() and len(sources) == 1 and not is_extract:
             writer.begin({name: results.frame(name) for name in ("nodes", "kernels")})
         analysis = anonymised(results) if anonymise else results.complete()
         if strict:

@@ -26,7 +26,7 @@ def parts_of(results: Results, options: Options) -> list[Part]:
     """The part of every capture that has one. Raises `UsageError` where the results hold no recording, or nothing lies
     in the part."""
     if not set(_NEEDED) <= set(results.tables()):
-        raise UsageError("--iteration, --from and --to need the recording of one workload: a capture or its store",
+        raise UsageError("--iteration, --from and --until need the recording of one workload: a capture or its store",
                          code="nothing-in-part")  # fmt: skip
     numbers = results.frame("captures", ["capture_id"])["capture_id"].tolist()
     found = [part for number in numbers if (part := Part(results, int(number), options)).holds_anything()]
