@@ -1,14 +1,17 @@
-"""Heads of range texts → columns: one rule for each convention, in the order in which they are tried."""
+"""Heads of range texts → columns: one rule of rules.txt for each convention, in the order in which they are tried."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xsp_post.base.texts import read_blocks
 from xsp_post.names import dialects, plain, step_texts
 from xsp_post.names.heads import WORDS, Heads, Words
 from xsp_post.names.patterns import groups, matches, numbers, possible
@@ -29,8 +32,8 @@ class Rule(NamedTuple):
 def parse_heads(texts: pa.Array, has_suffix: np.ndarray) -> Heads:
     """What the rules read in different texts; ``has_suffix``: PyTorch gave a range of this text a number."""
     heads = Heads(texts, has_suffix)
-    rows = possible(texts, [rule.pattern for rule in RULES])
-    for rule in RULES:
+    rows = possible(texts, [rule.pattern for rule in rules()])
+    for rule in rules():
         taken = heads.matching(rows, rule.pattern)
         taken = heads.matching(taken, rule.only) if rule.only else taken
         if rule.unless and len(taken):
@@ -47,8 +50,9 @@ def parse_heads(texts: pa.Array, has_suffix: np.ndarray) -> Heads:
 # --- what rules fill in ----------------------------------------------------------------------------------
 
 
-def _named(dialect: str, role: str, **said: Any) -> _Fill:
+def _named(dialect: str, role: str, phase: str = "") -> _Fill:
     """The text is the name of what runs."""
+    said: dict[str, Any] = {"phase": phase, "is_backward": phase == "backward"} if phase else {}
 
     def fill(heads: Heads, rows: np.ndarray, texts: pa.Array, _: str) -> None:
         heads.put(rows, dialect=dialect, role=role, folded_name=texts, base_name=texts, layer_type=texts, **said)
@@ -56,8 +60,9 @@ def _named(dialect: str, role: str, **said: Any) -> _Fill:
     return fill
 
 
-def _each(parse: Callable[[str], dialects.Parsed]) -> _Fill:
-    """For texts too irregular for a pattern: each different head once."""
+def _each(parser: str) -> _Fill:
+    """For texts too irregular for a pattern: each different head once, by a function of `dialects`."""
+    parse = getattr(dialects, parser)
 
     def fill(heads: Heads, rows: np.ndarray, texts: pa.Array, _: str) -> None:
         columns: dict[str, Any] = dict(zip(dialects.Parsed._fields, zip(*map(parse, texts.to_pylist()))))
@@ -150,65 +155,31 @@ def _joined(one: pa.Array, separator: str, other: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(one, other, pa.scalar(separator, one.type))
 
 
-RULES: tuple[Rule, ...] = (
-    # our own domain (`range_text`)
-    Rule(r"^(?:xsp/)?(?P<kind>model|warmup):(?P<phase>[a-z][a-z0-9_]*)#(?P<k>\d{1,18})$", _own_model),
-    Rule(r"^(?:xsp/)?shape:(?P<shape>[\[(].*)$", _own_shape),
-    Rule(
-        r"^(?:xsp/)?(?P<path>[^:/@#\s]*):(?P<type>[^:/@#\s]+)(?:#(?P<k>\d{1,18}))?$",
-        _own_layer,
-        only=r"^[\w.\-]*:_?[A-Z]\w*$|:[^:/@#\s]+#\d+$",
-        unless=r"^layer:[^#]*$",  # PyProf, below
-    ),
-    Rule(r"""(?s)^\s*\{\s*['"][^'"]*['"]\s*:""", _each(dialects.parse_dict)),
-    *(Rule(one.text, _step(one)) for one in step_texts.dialects().values() if one.text),
-    Rule(r"(?s)^(?P<head>.*?) (?:in|in_shapes|inputs?)=(?P<shape>[\[({].*)$", _in_shapes),
-    Rule(r"(?s)^[^#]*#\w+=.*#$", _each(dialects.parse_xla)),
-    # TensorRT
-    Rule(r"^ExecutionContext::(?:execute|enqueue)", _named("tensorrt", "model")),
-    Rule(
-        r"^(?:trt|IExecutionContext|ICudaEngine|ExecutionContext|IBuilder)\w*::|^myelin\w* *$",
-        _named("tensorrt", "library"),
-    ),
-    Rule(
-        r"^(?:/[\w.\-]+)*/[A-Z]\w*$|^PWN\(|^Reformatting CopyNode |^\{ForeignNode\[|^\(Unnamed Layer\* "
-        r"|^__myl_|^/[^ ]* (?:\+|\|\|) [^ ]|^[A-Za-z][^ /\d]*[/\d][^ ]* (?:\+|\|\|) [^ ]"
-        r"|^/[^ ]+ copy$|^[^ ]+ \+ \(Unnamed ",
-        _each(dialects.parse_tensorrt),
-        unless=r"^/[\w.]+\.[A-Z]\w*/\w+$",  # gRPC methods look alike: /package.Service/Method
-    ),
-    # FSDP, Megatron and Transformer Engine, torch.compile
-    Rule(r"^(?:FSDP\d?::|FullyShardedDataParallel\.)", _each(dialects.parse_fsdp)),
-    Rule(r"^(?:megatron|transformer_engine|nemo)\.[\w.]+$", _each(dialects.parse_megatron)),
-    Rule(
-        r"^(?:Torch-Compiled Region|## Call CompiledFxGraph|CompiledFunction|TorchDynamo |"
-        r"Pregraph bytecode|AOTDispatcher |Inductor|triton_\w+_fused_)",
-        _each(dialects.parse_torch_compile),
-    ),
-    # PyTorch operators and autograd nodes: with a namespace, with a suffix, or by their name
-    Rule(r"^(?P<engine>autograd::engine::evaluate_function: ?)(?P<name>.*)$", _autograd_engine),
-    Rule(
-        r"^(?:torch::autograd::\w+|[\w:.<>]*[a-zA-Z\d]Backward\d*|[\w:]+::AccumulateGrad)$",
-        _named("autograd", "operator", phase="backward", is_backward=True),
-    ),
-    Rule(r"^Optimizer\.\w+#", _named("pytorch", "phase", phase="optimizer")),
-    Rule(r"^nn\.Module: (?P<type>.*?)(?:_\d+)?$", _profiled_module),
-    Rule(r"^(?:nccl|c10d)\w*(?:::|:)\w+", _named("pytorch", "operator")),
-    Rule(
-        r"^(?:aten|prims|prim|torch|torchvision|quantized|_C\w*|vllm|sgl_kernel|xformers|flash_attn\w*"
-        r"|triton|inductor|mkldnn|fbgemm)::\w",
-        _named("pytorch", "operator"),
-    ),
-    Rule(
-        r"^(?:cublas|cudnn|cusparse|cusolver|cufft|curand|cutensor|nccl|nvshmem|nvjpeg)(?:Lt)?"
-        r"[A-Z_]\w*(?:\(.*\))?$",
-        _named("plain", "library"),
-    ),
-    Rule(
-        r"^(?:layer:)?(?P<path>[A-Za-z_][\w\-]*(?:\.[\w\-]+)*\.\d+(?:\.[\w\-]+)*)$|^layer:(?P<other>.+)$",
-        _module_path,
-    ),
-)
+_FILLS: dict[str, _Fill] = {
+    "own_model": _own_model, "own_shape": _own_shape, "own_layer": _own_layer, "in_shapes": _in_shapes,
+    "autograd_engine": _autograd_engine, "profiled_module": _profiled_module, "module_path": _module_path,
+}  # fmt: skip
+_MADE: dict[str, Callable[..., _Fill]] = {"named": _named, "each": _each}
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """The rules of rules.txt in order; steps of the dialects of step_texts.txt where [steps] stands."""
+    found: list[Rule] = []
+    for block in read_blocks(Path(__file__).with_name("rules.txt")):
+        if block.name == "steps":
+            found += [Rule(one.text, _step(one)) for one in step_texts.dialects().values() if one.text]
+            continue
+        patterns: dict[str, str] = {}
+        key = ""
+        for _, line in block.lines:
+            word, _, pattern = line.partition(": ")
+            key = key if word == "or" else word
+            patterns[key] = f"{patterns[key]}|{pattern}" if word == "or" else pattern
+        name, *words = block.title.split()
+        fill = _MADE[name](*words) if name in _MADE else _FILLS[name]
+        found.append(Rule(patterns["text"], fill, patterns.get("only", ""), patterns.get("unless", "")))
+    return tuple(found)
 
 
 # --- what is left ----------------------------------------------------------------------------------------

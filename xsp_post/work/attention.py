@@ -72,7 +72,7 @@ def _amounts(
     return Amounts(ATTENTION, flop, read, written, operand_of(query, key))
 
 
-def _of_torch(first: int, causal: int, *, is_backward: bool = False, mask: int | None = None) -> Formula:
+def of_torch(first: int, causal: int, *, is_backward: bool = False, mask: int | None = None) -> Formula:
     """``first``: the position of the queries, which keys and values follow; ``causal``, ``mask``: of those inputs."""
 
     @takes(first, first + 1, first + 2)
@@ -85,10 +85,10 @@ def _of_torch(first: int, causal: int, *, is_backward: bool = False, mask: int |
     return formula
 
 
-def _of_library(
+def of_library(
     first: int,
     causal: int,
-    lengths: tuple[int, int, int, int] | None,
+    lengths: tuple[int, int, int, int] | None = None,
     *,
     is_backward: bool = False,
     is_causal_number: bool = False,
@@ -121,48 +121,6 @@ def _packed(
     if batch < 1 or longest[0] * batch != q[0] or longest[1] * batch != k[0]:
         return None
     return _Shape(batch, q[1], longest[0], longest[1], q[2], v[2])
-
-
-# an operator of torch or of a library → where its inputs stand
-# "lengths (4)": cumulative lengths of queries and of keys, the longest of each
-FORMULAS: dict[str, Formula] = {
-    # q, k, v, mask, dropout, causal
-    "aten::scaled_dot_product_attention": _of_torch(0, 5, mask=3),
-    # q, k, v, dropout, causal
-    "aten::_scaled_dot_product_flash_attention": _of_torch(0, 4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _of_torch(0, 4),
-    # q, k, v, bias, compute log-sum-exp, dropout, causal
-    "aten::_scaled_dot_product_efficient_attention": _of_torch(0, 6, mask=3),
-    "aten::_scaled_dot_product_cudnn_attention": _of_torch(0, 6, mask=3),
-    # gradient, q, k, v, out, log-sum-exp, lengths (4), dropout, causal
-    "aten::_scaled_dot_product_flash_attention_backward": _of_torch(1, 11, is_backward=True),
-    # gradient, q, k, v, out, log-sum-exp, dropout, causal
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _of_torch(1, 7, is_backward=True),
-    # gradient, q, k, v, bias, out, log-sum-exp, seed, offset, dropout, mask, causal
-    "aten::_scaled_dot_product_efficient_attention_backward": _of_torch(1, 11, is_backward=True, mask=4),
-    # gradient, q, k, v, out, log-sum-exp, seed, offset, bias, lengths (4), dropout, causal
-    "aten::_scaled_dot_product_cudnn_attention_backward": _of_torch(1, 14, is_backward=True, mask=8),
-    # q, k, v, lengths (4), dropout, causal
-    "aten::_flash_attention_forward": _of_library(0, 8, (3, 4, 5, 6)),
-    # gradient, q, k, v, out, log-sum-exp, lengths (4), dropout, causal
-    "aten::_flash_attention_backward": _of_library(1, 11, (6, 7, 8, 9), is_backward=True),
-    # q, k, v, bias, lengths (4), dropout, mask type
-    "aten::_efficient_attention_forward": _of_library(0, 9, (4, 5, 6, 7), is_causal_number=True),
-    # gradient, q, k, v, bias, out, lengths (4), log-sum-exp, dropout, seed, offset, mask type
-    "aten::_efficient_attention_backward": _of_library(1, 12, (6, 7, 8, 9), is_backward=True, is_causal_number=True),
-    # q, k, v, dropout, scale, causal
-    "flash_attn::_flash_attn_forward": _of_library(0, 5, None),
-    # q, k, v, lengths (4), dropout, scale, causal
-    "flash_attn::_flash_attn_varlen_forward": _of_library(0, 9, (3, 4, 5, 6)),
-    # gradient, q, k, v, out, log-sum-exp, dq, dk, dv, dropout, scale, causal
-    "flash_attn::_flash_attn_backward": _of_library(1, 11, None, is_backward=True),
-}
-WRAPPERS = frozenset({
-    "aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention",
-    "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention",
-    "aten::_scaled_dot_product_flash_attention_backward", "aten::_scaled_dot_product_efficient_attention_backward",
-    "aten::_scaled_dot_product_cudnn_attention_backward",
-})  # fmt: skip
 
 
 def paged(call: Signature, step: Step | None) -> Amounts | None:

@@ -16,7 +16,7 @@ from xsp_post.work.signature import Input, Signature, read_signature
 from xsp_post.work.steps import Step
 
 _MODULES = {"attention": attention, "convolutions": convolutions, "memory_bound": memory_bound, "products": products}
-_PLACES: dict[str, int | bool | None] = {"-": None, "yes": True}
+_SEVERAL = ("lengths", "masks")  # arguments of several numbers
 
 
 @dataclass(frozen=True)
@@ -27,22 +27,27 @@ class Operator:
 
 
 def _operators() -> dict[str, Operator]:
-    """The rows of `operators.txt`, and attention, whose formulas stand beside the places of its inputs."""
-    named = {name: Operator(formula, name in attention.WRAPPERS) for name, formula in attention.FORMULAS.items()}
-    for block in read_blocks(Path(__file__).with_name("operators.txt")):
-        operator = _operator(block)
-        named |= {name: operator for _, line in block.lines for name in line.split()}
-    return named
+    blocks = read_blocks(Path(__file__).with_name("operators.txt"))
+    return {
+        name: one for block in blocks for one in [_operator(block)] for _, line in block.lines for name in line.split()
+    }
 
 
 def _operator(block: Block) -> Operator:
     function, *words = block.name.split()
-    places = [word for word in words if word not in ("wrapper", "step")]
     module, _, name = function.partition(".")
     formula = getattr(_MODULES[module], name)
-    if places:
-        formula = formula(*(_PLACES[word] if word in _PLACES else int(word) for word in places))
+    arguments = dict(word.split("=") for word in words if "=" in word)
+    if arguments:
+        formula = formula(**{key: _argument(key, text) for key, text in arguments.items()})
     return Operator(formula, "wrapper" in words, "step" in words)
+
+
+def _argument(name: str, text: str) -> int | bool | tuple[int, ...]:
+    if text == "yes":
+        return True
+    numbers = tuple(map(int, text.split(",")))
+    return numbers if name in _SEVERAL else numbers[0]
 
 
 OPERATORS = TextTable(_operators)

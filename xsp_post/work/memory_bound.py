@@ -279,7 +279,7 @@ def pool(call: Signature) -> Amounts | None:
     source, kernel = call.tensor(0), call.integers(1)
     if source is None or source.sizes is None or not kernel:
         return None
-    from xsp_post.work.convolutions import output_sizes
+    from xsp_post.work.convolutions import output_size
 
     rank = len(kernel)
     stride, padding = call.integers(2) or kernel, call.integers(3) or (0,) * rank
@@ -288,7 +288,7 @@ def pool(call: Signature) -> Amounts | None:
     stride, padding, dilation = (one * rank if len(one) == 1 else one for one in (stride, padding, dilation))
     if len(source.sizes) <= rank or not len(stride) == len(padding) == len(dilation) == rank or 0 in stride:
         return None
-    spatial = output_sizes(source.sizes[-rank:], kernel, stride, padding, dilation)
+    spatial = (output_size(*axis) for axis in zip(source.sizes[-rank:], kernel, stride, padding, dilation))
     count = math.prod(source.sizes[:-rank]) * math.prod(spatial)
     size = element_bytes(source.dtype)
     written = times(count, None if size is None else size + 8 * ("with_indices" in call.operator))
