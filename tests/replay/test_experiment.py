@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import recorded
+from generators.simulator import Act, Machine, Program, World
 from programs import Op, run_steps, scaled
 
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
-from xsp_post.replay.experiment import COMMUNICATION, COPIES, HOST, KERNELS, LAUNCHES, run_experiment
+from xsp_post.replay import recording
+from xsp_post.replay.experiment import COMMUNICATION, COPIES, HOST, KERNELS, LAUNCHES, RANKS, run_experiment
 from xsp_post.replay.fidelity import identity_of
 
 KERNEL, SHORT = Op("kernel", 80_000, "gemm"), Op("kernel", 1_000, "relu")
@@ -52,6 +54,48 @@ def test_no_gain_is_more_than_half_and_none_is_named_below_its_error(tmp_path):
     assert all(one.gain_ratio <= 0.5 + 1e-9 for one in (*found.gains, found.together))
     assert found.limits == (KERNELS,)
     assert not next(one for one in found.gains if one.resources == (COMMUNICATION,)).is_shown
+
+
+def test_of_a_large_recording_the_median_execution_and_those_beside_it_are_replayed(tmp_path, monkeypatch):
+    run_steps([op for _ in range(20) for op in (Op("host", 40_000), SHORT)] + [Op("sync")], 30, tmp_path / "r.sqlite")
+    whole = run_experiment(identity_of(analyze([tmp_path / "r.sqlite"], Options(model_range="^step")), 0))
+    monkeypatch.setattr(recording, "MOST_OPERATIONS", 300)
+    monkeypatch.setattr(recording, "PART_OPERATIONS", 100)
+    results = analyze([tmp_path / "r.sqlite"], Options(model_range="^step"))
+    identity = identity_of(results, 0)
+    part = run_experiment(identity)
+    assert (len(identity.graph.recording.operations), part.execution_count) == (100, 5)
+    assert part.device.limits == whole.device.limits == (HOST,)
+    assert part.device.gains[0].gain_ratio == pytest.approx(whole.device.gains[0].gain_ratio, abs=0.01)
+    assert part.latency.elapsed_ns == pytest.approx(whole.latency.elapsed_ns * 5 / 30, rel=0.02)
+    assert results.frame("experiment")["is_part"].all()
+
+
+def test_without_executions_the_middle_of_a_large_recording_is_replayed(tmp_path, monkeypatch):
+    run_steps(HOST_CODE, 10, tmp_path / "r.sqlite")
+    monkeypatch.setattr(recording, "MOST_OPERATIONS", 300)
+    monkeypatch.setattr(recording, "PART_OPERATIONS", 100)
+    identity = identity_of(analyze([tmp_path / "r.sqlite"], Options(infer=False)), 0)
+    assert len(identity.graph.recording.operations) == pytest.approx(100, abs=2)
+    assert run_experiment(identity).device.limits == (HOST,)
+
+
+def test_parts_of_the_kernels_save_what_they_take(tmp_path):
+    step = [Op("kernel", 60_000, "ampere_sgemm_128x64_tn"), Op("kernel", 20_000, "softmax_warp_forward")] * 10
+    found = experiment([*step, Op("sync")], tmp_path)
+    gains = {name: one.gain_ratio for name, one in found.parts.items()}
+    assert gains == pytest.approx({"gemm": 0.375, "without tensor cores": 0.375, "softmax": 0.125}, abs=0.01)
+    assert experiment(HOST_CODE, tmp_path).parts == {}
+
+
+def test_a_rank_that_waits_saves_where_it_waits_less(tmp_path):
+    ranks = [[Act("kernel", ns, "gemm"), Act("collective", 50_000, "ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+              Act("sync", mode="device")] for ns in (200_000, 800_000)]  # fmt: skip
+    program = Program(1, (), World(spread=0.0), tuple((tuple(one),) for one in ranks))
+    results = analyze([Machine(program).run().write(tmp_path / "r.sqlite")], Options(model_range="^step"))
+    gains = {one.resources[0]: one.gain_ratio for one in run_experiment(identity_of(results, 0)).latency.gains}
+    assert gains[RANKS] == pytest.approx(0.17, abs=0.03)  # one of two waits two thirds of the time: half of it goes
+    assert gains[COMMUNICATION] < 0.05 < gains[KERNELS]
 
 
 # What limits each, as MEANING.md says.

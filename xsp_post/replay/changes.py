@@ -260,7 +260,7 @@ def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) ->
     follows[1:] = launching[1:] & launching[:-1] & (calls.thread[1:] == calls.thread[:-1])
     follows[1:] &= iteration[1:] == iteration[:-1]
     heads = launching & ~follows & np.append(follows[1:], False)
-    loads = _loading(graph) & (follows | heads)
+    loads = loading(graph) & (follows | heads)
     amounts.own_ns[follows & ~loads] = 0
     amounts.before_ns[follows & (amounts.before_ns < LONG_HOST_NS)] = 0
     shorter = heads & ~loads
@@ -282,7 +282,7 @@ def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) ->
         )
 
 
-def _loading(graph: Graph) -> np.ndarray:
+def loading(graph: Graph) -> np.ndarray:
     """Which calls are first launches of a kernel that loaded its code; bool."""
     calls, operations = graph.recording.calls, graph.recording.operations
     rows = np.flatnonzero((operations.call >= 0) & (operations.kind == OperationKind.KERNEL))

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.replay.graph import Graph, Replayed
+from xsp_post.replay.recording import main_executions
 
 
 @dataclass
@@ -54,20 +55,11 @@ def simulated_clock(replayed: Replayed) -> Clock:
 def find_executions(graph: Graph) -> Executions:
     """The measured executions (no warm-up) of the kind that took most device time; else the recording."""
     recording = graph.recording
-    operations, iterations = recording.operations, recording.iterations
-    if len(iterations):
-        steady = iterations[~iterations["is_warmup"].to_numpy(bool)]
-        steady = steady if len(steady) else iterations
-        kind = next(
-            (name for name in ("kind", "phase") if name in steady and steady[name].astype(str).ne("").any()), ""
-        )
-        labels = steady[kind].astype(str) if kind else pd.Series("execution", index=steady.index)
-        weight = steady["busy_ns"].groupby(labels).sum()
-        if weight.max() > 0:
-            label = str(weight.idxmax())
-            return _of_iterations(graph, steady[labels == label].sort_values(["process_id", "start_ns"]), label)
+    chosen, label = main_executions(recording.iterations)
+    if len(chosen):
+        return _of_iterations(graph, chosen, label)
     last = len(recording.calls) - 1
-    every = np.arange(len(operations))
+    every = np.arange(len(recording.operations))
     one = np.zeros(1, np.int64)
     none, zero = one - 1, one.copy()
     first = none if last < 0 else zero

@@ -1,8 +1,9 @@
 """A recording replayed with each resource at half its time → what that saves, which is what limits the program.
 
-Resources are what a recording can tell apart: kernels, communication, copies, launches, loading of code, host code,
-synchronisation. The gain of a resource is the share of the time that goes when its times are halved and the recorded
-dependencies stay. It is at most one half. Resources that hide one another gain little alone and much together.
+Resources are what a recording can tell apart: kernels, communication, waiting for other ranks, copies, launches,
+loading of code, host code, synchronisation. The gain of a resource is the share of the time that goes when its times are
+halved and the recorded dependencies stay. It is at most one half. Resources that hide one another gain little alone and
+much together. Kernels have parts: families, with and without tensor cores, and those whose bytes take their time.
 There are two questions: the time of the device, from its first work to its last, and the latency of the executions,
 which has what the host does before and after.
 """
@@ -16,8 +17,11 @@ from itertools import combinations
 
 import numpy as np
 
-from xsp_post.names.families import FAMILIES, family_index
-from xsp_post.replay.calls import loads_code
+from xsp_post.base.errors import UsageError
+from xsp_post.model.results import Results
+from xsp_post.names.families import FAMILIES, OTHER, family_index
+from xsp_post.names.number_types import runs_on_tensor_cores
+from xsp_post.replay.changes import apply_change, loading, parse_change
 from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock
 from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity
 from xsp_post.replay.graph import Amounts, Graph, recorded_starts, replay
@@ -26,12 +30,14 @@ from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
 LONGEST_LAUNCH_NS = 100_000  # from the end of a launch call to the start of its work on a device without work
+LEAST_PART_RATIO = 0.05  # of the kernel time: a smaller part of it is not replayed alone
 
-KERNELS, COMMUNICATION, COPIES, LAUNCHES, LOADING, HOST, SYNCHRONISATION = (
-    "kernels", "communication", "copies", "launches", "loading", "host", "synchronisation",
+KERNELS, COMMUNICATION, RANKS, COPIES, LAUNCHES, LOADING, HOST, SYNCHRONISATION = (
+    "kernels", "communication", "ranks", "copies", "launches", "loading", "host", "synchronisation",
 )  # fmt: skip
 DEVICE, LATENCY = "device", "latency"  # the questions
 TOGETHER = "together"  # all resources
+TENSOR_CORES, ORDINARY, BANDWIDTH = "tensor cores", "without tensor cores", "memory bandwidth"  # parts of the kernels
 _TALKS, _WAITS = FAMILIES.index("communication"), FAMILIES.index("waiting")
 
 
@@ -51,11 +57,13 @@ class Gain:
 
 @dataclass(frozen=True)
 class Answer:
-    """Gains of each resource, largest first; of all together; and the resources that limit: one, two, or two that hide
-    one another (``is_balanced``). ``limits`` is empty where nothing is shown."""
+    """Gains of each resource, largest first; of parts of the kernels, where these save anything; of all together; and
+    the resources that limit: one, two, or the largest one and two that hide one another (``is_balanced``). ``limits`` is
+    empty where nothing is shown."""
 
     elapsed_ns: int
     gains: tuple[Gain, ...]
+    parts: dict[str, Gain]
     together: Gain
     limits: tuple[str, ...]
     is_balanced: bool
@@ -73,10 +81,11 @@ class Experiment:
     refusal: str  # why nothing is said; '' when something is
 
 
-def run_experiment(identity: Identity) -> Experiment:
-    """Replay with each resource halved. Never raises: `Experiment.refusal` says why a recording cannot be replayed."""
+def run_experiment(identity: Identity, is_bandwidth: np.ndarray | None = None) -> Experiment:
+    """Replay with each resource halved. Never raises: `Experiment.refusal` says why a recording cannot be replayed.
+    ``is_bandwidth``: which operations take the time that their bytes need; None: not known."""
     executions = identity.executions
-    trial, operations = _Trial(identity), identity.graph.recording.operations
+    trial, operations = _Trial(identity, is_bandwidth), identity.graph.recording.operations
     answers: list[Answer | None] = [None, None]
     refusal, coverage = identity.refusal, float("nan")
     if len(operations):
@@ -93,34 +102,82 @@ def run_experiment(identity: Identity) -> Experiment:
 
 
 def _answer(trial: _Trial, question: int) -> Answer:
-    gains = tuple(sorted((trial.gain((one,), question) for one in _SHORTER), key=lambda one: -one.gain_ratio))
-    together = trial.gain(tuple(_SHORTER), question)
+    gains = tuple(sorted((trial.gain((one,), question) for one in SHORTER), key=lambda one: -one.gain_ratio))
+    together = trial.gain(tuple(SHORTER), question)
     limits, is_balanced = limits_of(gains, together)
     if is_balanced:
-        pairs = [trial.gain(pair, question) for pair in combinations(_SHORTER, 2)]
+        pairs = [trial.gain(pair, question) for pair in combinations(trial.present, 2)]
         best = max(pairs, key=lambda one: one.gain_ratio)
-        limits = best.resources if best.is_shown else ()
-    return Answer(int(trial.recorded_ns[question]), gains, together, limits, is_balanced and bool(limits))
+        is_balanced = best.is_shown
+        limits = tuple(dict.fromkeys((*limits, *best.resources))) if is_balanced else limits
+    has_parts = trial.gain((KERNELS,), question).is_shown  # else none of them saves anything
+    parts = {name: trial.gain((name,), question) for name in trial.parts if has_parts}
+    return Answer(int(trial.recorded_ns[question]), gains, parts, together, limits, is_balanced)
 
 
 def limits_of(gains: Sequence[Gain], together: Gain) -> tuple[tuple[str, ...], bool]:
     """Which resources limit, of gains in order, largest first: the first, and a second one whose interval meets that of
-    the first; and whether none does alone, but several together."""
-    if together.is_shown and sum(max(one.gain_ratio, 0.0) for one in gains) < together.gain_ratio / 2:
-        return (), True
+    the first; and whether others save much together with it and little alone."""
+    is_balanced = together.is_shown and sum(max(one.gain_ratio, 0.0) for one in gains) < together.gain_ratio / 2
     first = gains[0]
-    if not first.is_shown:
-        return (), False
     low = first.gain_ratio - first.margin_ratio
-    second = [one for one in gains[1:2] if one.is_shown and one.gain_ratio + one.margin_ratio >= low]
-    return tuple(one.resources[0] for one in (first, *second)), False
+    second = [one for one in gains[1:2] if one.gain_ratio + one.margin_ratio >= low and not is_balanced]
+    return tuple(one.resources[0] for one in (first, *second) if one.is_shown), is_balanced
+
+
+def ideal_gain(
+    results: Results, identity: Identity, capture_id: int, ideals: Sequence[str], factors: np.ndarray | None = None
+) -> float | None:
+    """The share of the executions' time, from their first device work to the last, that goes where resources take no
+    time, changes (`parse_change`) are made, and operations take ``factors`` times what they did. None where nothing
+    matches."""
+    graph, executions = identity.graph, identity.executions
+    amounts, hits = graph.amounts.copy(), factors is not None
+    for text in ideals:
+        try:
+            if text in SHORTER:
+                SHORTER[text](graph, amounts, 0.0)
+            else:
+                apply_change(parse_change(text), graph, amounts, executions, results, capture_id)
+            hits = True
+        except UsageError:
+            continue  # a recording without synchronisations, copies …
+    if not hits:
+        return None
+    if factors is not None:
+        amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
+    clocks = (simulated_clock(one) for one in (identity.replayed, replay(graph, amounts)))
+    before, after = (device_span(executions, clock) for clock in clocks)
+    return 1 - after / before if before > 0 else None
 
 
 class _Trial:
     """A recording that is replayed with shorter resources. Times are pairs: of the device, of the latency; ns."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, is_bandwidth: np.ndarray | None) -> None:
         self.identity, self.known = identity, dict[tuple[str, ...], list[tuple[float, float]]]()
+        self.is_bandwidth = is_bandwidth
+
+    @cached_property
+    def parts(self) -> dict[str, np.ndarray]:
+        """Parts of the kernels, bool per operation: those with `LEAST_PART_RATIO` of their time, but for all of it."""
+        operations = self.identity.graph.recording.operations
+        family, kinds = _families(self.identity.graph), _kinds(self.identity.graph)
+        is_kernel = (operations.kind == OperationKind.KERNEL) & ~kinds[1] & ~kinds[2]
+        found = {name: family == number for number, name in enumerate(FAMILIES) if name != OTHER}
+        of_name = [runs_on_tensor_cores(name) for name in operations.name.categories.astype(str)]
+        for name, value in ((TENSOR_CORES, True), (ORDINARY, False)):
+            found[name] = np.array([*(one is value for one in of_name), False])[operations.name.codes]
+        if self.is_bandwidth is not None:
+            found[BANDWIDTH] = self.is_bandwidth
+        whole = int(operations.duration_ns[is_kernel].sum())
+        times = {name: int(operations.duration_ns[is_kernel & rows].sum()) for name, rows in found.items()}
+        return {name: is_kernel & found[name] for name, time in times.items() if LEAST_PART_RATIO * whole <= time > 0}
+
+    @cached_property
+    def present(self) -> list[str]:
+        """The resources that the recording has anything of."""
+        return [name for name in SHORTER if name == HOST or not _alike(self._shorter((name,)), self.identity.graph.amounts)]
 
     @cached_property
     def recorded_ns(self) -> tuple[float, float]:
@@ -152,17 +209,30 @@ class _Trial:
 
     def _replayed(self, resources: Sequence[str], release_ns: np.ndarray | None) -> tuple[float, float]:
         graph, executions = self.identity.graph, self.identity.executions
-        amounts = graph.amounts.copy()
-        if release_ns is not None:
-            amounts.release_ns = release_ns
-        for name in resources:
-            _SHORTER[name](graph, amounts)
+        amounts = self._shorter(resources)
         if HOST in resources:
             executions = _with_shorter_edges(executions)
+        if release_ns is not None:
+            amounts.release_ns = release_ns
+        if HOST not in resources and _alike(amounts, graph.amounts):
+            return self.replayed_ns
         return self._times(executions, simulated_clock(replay(graph, amounts)))
+
+    def _shorter(self, resources: Sequence[str]) -> Amounts:
+        amounts = self.identity.graph.amounts.copy()
+        for name in resources:
+            if name in SHORTER:
+                SHORTER[name](self.identity.graph, amounts, FACTOR)
+            else:
+                _scale(amounts.duration_ns, self.parts[name], FACTOR)
+        return amounts
 
     def _times(self, executions: Executions, clock: Clock) -> tuple[float, float]:
         return device_span(executions, clock), _elapsed(self.identity.graph, executions, clock)
+
+
+def _alike(one: Amounts, other: Amounts) -> bool:
+    return all(np.array_equal(value, vars(other)[name]) for name, value in vars(one).items())
 
 
 def _elapsed(graph: Graph, executions: Executions, clock: Clock) -> float:
@@ -206,76 +276,82 @@ def _with_shorter_edges(executions: Executions) -> Executions:
     )
 
 
-def _halved(values: np.ndarray, rows: np.ndarray) -> None:
-    values[rows] = np.rint(values[rows] * FACTOR)
+def _scale(values: np.ndarray, rows: np.ndarray, factor: float) -> None:
+    values[rows] = np.rint(values[rows] * factor)
+
+
+def _families(graph: Graph) -> np.ndarray:
+    """The family of each operation's name, as an index into `FAMILIES`; −1 none."""
+    name = graph.recording.operations.name
+    of_name = family_index(name.categories.astype(str).tolist())
+    return np.append(of_name, -1)[name.codes] if len(of_name) else np.full(len(name), -1)
 
 
 def _kinds(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which operations are copies, communication, and waiting kernels; bool each."""
-    operations = graph.recording.operations
-    of_name = family_index(operations.name.categories.astype(str).tolist())
-    family = np.append(of_name, -1)[operations.name.codes] if len(of_name) else np.full(len(operations), -1)
+    operations, family = graph.recording.operations, _families(graph)
     is_kernel = operations.kind == OperationKind.KERNEL
     return operations.kind == OperationKind.MEMCPY, is_kernel & (family == _TALKS), is_kernel & (family == _WAITS)
 
 
-def _shorter_kernels(graph: Graph, amounts: Amounts) -> None:
+def _shorter_kernels(graph: Graph, amounts: Amounts, factor: float) -> None:
     is_copy, talks, waits = _kinds(graph)
-    _halved(amounts.duration_ns, ~is_copy & ~talks & ~waits)
+    _scale(amounts.duration_ns, ~is_copy & ~talks & ~waits, factor)
 
 
-def _shorter_communication(graph: Graph, amounts: Amounts) -> None:
-    _halved(amounts.duration_ns, _kinds(graph)[1])
+def _shorter_communication(graph: Graph, amounts: Amounts, factor: float) -> None:
+    _scale(amounts.duration_ns, _kinds(graph)[1], factor)
 
 
-def _shorter_copies(graph: Graph, amounts: Amounts) -> None:
+def _shorter_ranks(graph: Graph, amounts: Amounts, factor: float) -> None:
+    """Waiting inside collectives for the last rank: a part of what was recorded, whatever the other rank does."""
+    recorded = graph.recording.operations.duration_ns[amounts.meetings]
+    if len(recorded):
+        waited = recorded - recorded.min(axis=1, keepdims=True)
+        amounts.duration_ns[amounts.meetings] += np.rint(waited * factor).astype(np.int64)
+    amounts.meetings = amounts.meetings[:0]
+
+
+def _shorter_copies(graph: Graph, amounts: Amounts, factor: float) -> None:
     """The copies, and what calls that block for one do before and after it."""
     is_copy, _, _ = _kinds(graph)
-    _halved(amounts.duration_ns, is_copy)
+    _scale(amounts.duration_ns, is_copy, factor)
     blocks = is_copy & amounts.is_blocking
-    _halved(amounts.latency_ns, blocks)
-    _halved(amounts.after_ns, graph.recording.operations.call[blocks])
+    _scale(amounts.latency_ns, blocks, factor)
+    _scale(amounts.after_ns, graph.recording.operations.call[blocks], factor)
 
 
-def _loading(graph: Graph) -> np.ndarray:
-    """Calls that loaded the code of the kernel that they launched for the first time."""
-    operations, calls = graph.recording.operations, graph.recording.calls
-    rows = np.flatnonzero((operations.kind == OperationKind.KERNEL) & (operations.call >= 0))
-    kernel = operations.process[rows] * (len(operations.name.categories) + 1) + operations.name.codes[rows]
-    of = operations.call[rows]
-    return np.unique(of[loads_code(calls.start_ns[of], calls.end_ns[of], kernel)])
+def _shorter_loading(graph: Graph, amounts: Amounts, factor: float) -> None:
+    _scale(amounts.own_ns, loading(graph), factor)
 
 
-def _shorter_loading(graph: Graph, amounts: Amounts) -> None:
-    _halved(amounts.own_ns, _loading(graph))
-
-
-def _shorter_launches(graph: Graph, amounts: Amounts) -> None:
+def _shorter_launches(graph: Graph, amounts: Amounts, factor: float) -> None:
     """Launch calls, the way to the device, and the gaps between operations that were launched long before."""
     operations = graph.recording.operations
     is_node = graph.learnt.is_node
     launched = (operations.call >= 0) & ~amounts.is_blocking & ~graph.recording.stream_is_host[operations.stream]
-    _halved(amounts.own_ns, np.setdiff1d(operations.call[launched], _loading(graph)))
+    _scale(amounts.own_ns, np.setdiff1d(operations.call[launched], np.flatnonzero(loading(graph))), factor)
     # what took longer to begin on a device without work was not on its way: why is not known
-    _halved(amounts.latency_ns, launched & (is_node | (amounts.latency_ns <= LONGEST_LAUNCH_NS)))
-    _halved(amounts.gap_ns, launched)
+    _scale(amounts.latency_ns, launched & (is_node | (amounts.latency_ns <= LONGEST_LAUNCH_NS)), factor)
+    _scale(amounts.gap_ns, launched, factor)
 
 
-def _shorter_host(graph: Graph, amounts: Amounts) -> None:
+def _shorter_host(graph: Graph, amounts: Amounts, factor: float) -> None:
     """Host code between the calls."""
-    _halved(amounts.before_ns, np.arange(len(amounts.before_ns)))
+    _scale(amounts.before_ns, np.arange(len(amounts.before_ns)), factor)
 
 
-def _shorter_waits(graph: Graph, amounts: Amounts) -> None:
+def _shorter_waits(graph: Graph, amounts: Amounts, factor: float) -> None:
     """What waiting calls take beyond what they wait for."""
     rows = np.flatnonzero(graph.recording.calls.wait >= 0)
-    _halved(amounts.own_ns, rows)
-    _halved(amounts.after_ns, rows)
+    _scale(amounts.own_ns, rows, factor)
+    _scale(amounts.after_ns, rows, factor)
 
 
-_SHORTER: dict[str, Callable[[Graph, Amounts], None]] = {
+SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
     KERNELS: _shorter_kernels,
     COMMUNICATION: _shorter_communication,
+    RANKS: _shorter_ranks,
     COPIES: _shorter_copies,
     LAUNCHES: _shorter_launches,
     LOADING: _shorter_loading,

@@ -14,6 +14,9 @@ from xsp_post.replay.edges import EVENT_ORDER, WAITS
 _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
                       "correlation_id", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns",
                       "launch_thread_id"]  # fmt: skip
+_COUNTS = ["kernel_count", "copy_count", "graph_count"]
+MOST_OPERATIONS = 200_000  # of a capture that is replayed as a whole
+PART_OPERATIONS = 10_000  # of a larger one so many are, around its median execution
 CLOCK_TOLERANCE_NS = 2_000  # a trace in µs, a device clock beside a host clock
 
 
@@ -53,6 +56,7 @@ class Operations:
     place: np.ndarray  # position among the calls where it is enqueued: `call`, or that of the next of its stream
     iteration: np.ndarray  # −1 none
     layer: np.ndarray  # layers.layer_index, −1 none
+    kernel: np.ndarray  # kernels.kernel_id, −1 none
     name: pd.Categorical
 
     def __len__(self) -> int:
@@ -75,6 +79,7 @@ class Recording:
     orders: np.ndarray  # (edges, 2) operations: the second waited for an event after the first
     processes: list[int]  # process ids
     iterations: pd.DataFrame  # of this capture: as in the table
+    is_part: bool = False  # of a large capture: the median execution and those beside it
 
     @property
     def begin_ns(self) -> int:
@@ -84,10 +89,16 @@ class Recording:
 
 
 def read_recording(results: Results, capture_id: int) -> Recording:
-    """The calls and operations of one capture, from a store or an analysis in memory."""
-    rows, name = _operations(results, capture_id)
+    """The calls and operations of one capture, from a store or an analysis in memory; of a large one a part."""
+    iterations = frame_or_empty(results, "iterations")
+    iterations = iterations[iterations["capture_id"] == capture_id].reset_index(drop=True)
+    span = _part(results, capture_id, iterations)
+    rows, name = _operations(results, capture_id, span)
     edges = frame_or_empty(results, "dependencies")
     edges = edges[edges["capture_id"] == capture_id] if len(edges) else edges
+    if span is not None:
+        edges, iterations = (frame[frame["start_ns"].between(*span)] for frame in (edges, iterations))
+        iterations = iterations.reset_index(drop=True)
     waits = edges[edges["kind"].isin(WAITS)]
     processes = sorted({*rows["process_id"].tolist(), *waits["process_id"].tolist()})
     process_of = {one: number for number, one in enumerate(processes)}
@@ -97,33 +108,70 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     place = _place(stream, rows["start_ns"].to_numpy(), call_of_row, len(calls))
     order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
     taken = {name: rows[name].to_numpy()[order] for name in
-             ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index")}  # fmt: skip
+             ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "kernel_id")}  # fmt: skip
     operations = Operations(
         kind=taken["kind"], process=taken["process"], stream=stream[order], start_ns=taken["start_ns"],
         end_ns=taken["end_ns"], call=call_of_row[order], place=place[order], iteration=taken["iteration_index"],
-        layer=taken["layer_index"], name=name[order],
+        layer=taken["layer_index"], kernel=taken["kernel_id"], name=name[order],
     )  # fmt: skip
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     orders = _orders(rows, edges[edges["kind"] == EVENT_ORDER], number)
-    iterations = frame_or_empty(results, "iterations")
-    iterations = iterations[iterations["capture_id"] == capture_id].reset_index(drop=True)
     return Recording(
         calls, operations, np.array([one[0] for one in listed], np.int64),
         np.array([one[1] < 0 for one in listed], bool), np.array([one[2] for one in listed], np.int64), orders,
-        [int(one) for one in processes], iterations,
+        [int(one) for one in processes], iterations, span is not None,
     )  # fmt: skip
 
 
-def _operations(results: Results, capture_id: int) -> tuple[pd.DataFrame, pd.Categorical]:
-    """Kernels and other device operations of a capture, and their names."""
-    kernels = results.frame("kernels", [*_OPERATION_COLUMNS, "layer_index"])
-    kernels = kernels[kernels["capture_id"].to_numpy() == capture_id]
+def main_executions(iterations: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """The measured executions (no warm-up) of the kind that took most device time, by process and start, and what one
+    is; none where no execution has any."""
+    if not len(iterations):
+        return iterations, ""
+    steady = iterations[~iterations["is_warmup"].to_numpy(bool)]
+    steady = steady if len(steady) else iterations
+    kind = next((name for name in ("kind", "phase") if name in steady and steady[name].astype(str).ne("").any()), "")
+    labels = steady[kind].astype(str) if kind else pd.Series("execution", index=steady.index)
+    weight = steady["busy_ns"].groupby(labels).sum()
+    if not weight.max() > 0:
+        return iterations.iloc[:0], ""
+    label = str(weight.idxmax())
+    return steady[labels == label].sort_values(["process_id", "start_ns"]), label
+
+
+def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[int, int] | None:
+    """First and last ns of the launches that are replayed of a large capture; None: all of it. They are those of the
+    median execution and of as many before and after it as `PART_OPERATIONS` hold, else those in the middle."""
+    captures = results.frame("captures", ["capture_id", *_COUNTS])
+    count = int(captures.loc[captures["capture_id"] == capture_id, _COUNTS].to_numpy().sum())
+    if count <= MOST_OPERATIONS:
+        return None
+    chosen, _ = main_executions(iterations)
+    chosen = chosen[chosen["process_id"] == chosen["process_id"].min()]
+    each = float(chosen["kernel_count"].median()) if len(chosen) else np.inf
+    if each <= MOST_OPERATIONS:
+        middle = int((chosen["latency_ns"] - chosen["latency_ns"].median()).abs().to_numpy().argmin())
+        many = int(np.clip(PART_OPERATIONS // max(each, 1), 1, len(chosen)))
+        first = int(np.clip(middle - many // 2, 0, len(chosen) - many))
+        last = first + many - 1
+        end = chosen["start_ns"].iloc[last + 1] - 1 if last + 1 < len(chosen) else chosen["end_ns"].iloc[last]
+        return int(chosen["start_ns"].iloc[first]), int(end)
+    kernels = results.frame("kernels", ["capture_id", "start_ns"])
+    starts = np.sort(kernels["start_ns"].to_numpy()[kernels["capture_id"].to_numpy() == capture_id])
+    low = max((len(starts) - PART_OPERATIONS) // 2, 0)
+    return (int(starts[low]), int(starts[low : low + PART_OPERATIONS][-1])) if len(starts) else None
+
+
+def _operations(
+    results: Results, capture_id: int, span: tuple[int, int] | None
+) -> tuple[pd.DataFrame, pd.Categorical]:
+    """Kernels and other device operations of a capture that were launched in a span, and their names."""
+    kernels = _launched(results.frame("kernels", [*_OPERATION_COLUMNS, "layer_index", "kernel_id"]), capture_id, span)
     kernels = kernels.assign(kind=int(OperationKind.KERNEL))
-    memory = results.frame("memory_operations", [*_OPERATION_COLUMNS, "kind"])
-    memory = memory[memory["capture_id"].to_numpy() == capture_id]
+    memory = _launched(results.frame("memory_operations", [*_OPERATION_COLUMNS, "kind"]), capture_id, span)
     codes = {kind.name.lower(): int(kind) for kind in OperationKind}
-    memory = memory.assign(kind=memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64), layer_index=-1)
+    memory = memory.assign(kind=memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64), layer_index=-1, kernel_id=-1)
     parts = [frame for frame in (kernels, memory) if len(frame)] or [kernels]
     names = [frame.pop("name") for frame in parts]
     rows = pd.concat(parts, ignore_index=True)
@@ -131,6 +179,16 @@ def _operations(results: Results, capture_id: int) -> tuple[pd.DataFrame, pd.Cat
              "launch_end_ns", "launch_thread_id", "start_ns", "end_ns", "kind"]  # fmt: skip
     filled = {name: pd.to_numeric(rows[name]).fillna(-1).astype(np.int64) for name in whole}
     return rows.assign(**filled), _numbered(names)
+
+
+def _launched(rows: pd.DataFrame, capture_id: int, span: tuple[int, int] | None) -> pd.DataFrame:
+    """The rows of a capture whose launch, else whose start, lies in the span."""
+    mine = rows["capture_id"].to_numpy() == capture_id
+    if span is not None:
+        launch = rows["launch_start_ns"].to_numpy()
+        launch = np.where(launch >= 0, launch, rows["start_ns"].to_numpy())
+        mine &= (launch >= span[0]) & (launch <= span[1])
+    return rows[mine]
 
 
 def _numbered(names: list[pd.Series]) -> pd.Categorical:

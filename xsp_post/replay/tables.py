@@ -6,23 +6,21 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.categories import categorical
-from xsp_post.model.results import Results
+from xsp_post.hardware.gpus import peaks_of_device
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import column_names
 from xsp_post.replay.executions import recorded_clock
-from xsp_post.replay.experiment import DEVICE, LATENCY, TOGETHER, Answer, Experiment, run_experiment
+from xsp_post.replay.experiment import DEVICE, KERNELS, LATENCY, TOGETHER, Answer, Experiment, run_experiment
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.what_if import middle_execution, path_of_execution
 
-MOST_OPERATIONS = 200_000  # of a capture whose replay is made at once; of larger ones when it is asked for
+LEAST_BANDWIDTH_RATIO = 0.5  # of a kernel's time that its bytes need at the least, where memory limits it
 
 
 def replay_frames(results: Results) -> dict[str, pd.DataFrame]:
-    """The tables ``replays`` and ``critical_path``, for captures with device work of up to `MOST_OPERATIONS`."""
-    captures = results.frame("captures", ["capture_id", "kernel_count"])
+    """The tables ``replays`` and ``critical_path``, for captures with device work."""
     rows, paths = [], []
-    for capture_id, kernel_count in captures.itertuples(index=False):
-        if kernel_count > MOST_OPERATIONS:
-            continue
+    for capture_id in results.frame("captures", ["capture_id"])["capture_id"]:
         identity = identity_of(results, int(capture_id))
         if not len(identity.graph.recording.operations):
             continue
@@ -36,27 +34,46 @@ def replay_frames(results: Results) -> dict[str, pd.DataFrame]:
 def experiment_frame(results: Results) -> pd.DataFrame:
     """The table ``experiment``: what each resource at half its time saves, for captures that can be replayed."""
     rows = []
-    for capture_id, count in results.frame("captures", ["capture_id", "kernel_count"]).itertuples(index=False):
-        if count <= MOST_OPERATIONS:
-            found = run_experiment(identity_of(results, int(capture_id)))
-            answers = ((DEVICE, found.device), (LATENCY, found.latency))
-            rows += [row for name, answer in answers if answer for row in _answer_rows(capture_id, found, name, answer)]
+    for capture_id in results.frame("captures", ["capture_id"])["capture_id"]:
+        identity = identity_of(results, int(capture_id))
+        found = run_experiment(identity, _is_bandwidth(results, int(capture_id), identity))
+        answers = ((DEVICE, found.device), (LATENCY, found.latency))
+        said = [row for name, answer in answers if answer for row in _answer_rows(found, name, answer)]
+        rows += [{"capture_id": capture_id, "is_part": identity.graph.recording.is_part, **row} for row in said]
     return pd.DataFrame(rows, columns=column_names("experiment"))
 
 
-def _answer_rows(capture_id: int, found: Experiment, question: str, answer: Answer) -> list[dict[str, object]]:
-    rows = [(number, one.resources[0], one) for number, one in enumerate(answer.gains, 1)]
+def _answer_rows(found: Experiment, question: str, answer: Answer) -> list[dict[str, object]]:
+    rows = [(number, one.resources[0], "", one) for number, one in enumerate(answer.gains, 1)]
+    rows += [(-1, KERNELS, part, one) for part, one in answer.parts.items()]
     return [
         {
-            "capture_id": capture_id, "question": question, "resource": resource, "rank": rank,
+            "question": question, "resource": resource, "part": part, "rank": rank,
             "gain_ratio": one.gain_ratio, "low_gain_ratio": one.gain_ratio - one.margin_ratio,
-            "high_gain_ratio": one.gain_ratio + one.margin_ratio, "is_limit": resource in answer.limits,
+            "high_gain_ratio": one.gain_ratio + one.margin_ratio, "is_limit": resource in answer.limits and not part,
             "is_balanced": answer.is_balanced, "elapsed_ns": answer.elapsed_ns,
             "coverage_ratio": found.coverage_ratio, "execution": found.label,
             "execution_count": found.execution_count,
         }
-        for rank, resource, one in (*rows, (-1, TOGETHER, answer.together))
+        for rank, resource, part, one in (*rows, (-1, TOGETHER, "", answer.together))
     ]  # fmt: skip
+
+
+def _is_bandwidth(results: Results, capture_id: int, identity: Identity) -> np.ndarray | None:
+    """Operations whose least bytes take `LEAST_BANDWIDTH_RATIO` of their time at the peak of their GPU; None where
+    no bytes, or no peak, are known."""
+    devices = frame_or_empty(results, "devices")
+    devices = devices[devices["capture_id"] == capture_id]
+    peaks = {str(row["gpu_name"]): peaks_of_device(row) for row in devices.to_dict("records")}
+    bandwidth = next((peak.memory_bandwidth_bytes_per_s for peak in peaks.values() if peak is not None), None)
+    if "kernel_work" not in results.tables() or len(peaks) != 1 or not bandwidth:
+        return None
+    work = results.frame("kernel_work", ["capture_id", "kernel_id", "read_bytes", "written_bytes"])
+    work = work[work["capture_id"] == capture_id]
+    moved = (work["read_bytes"] + work["written_bytes"]).groupby(work["kernel_id"]).sum(min_count=1)
+    operations = identity.graph.recording.operations
+    least_ns = moved.reindex(operations.kernel).to_numpy(float) / bandwidth * 1e9
+    return least_ns >= LEAST_BANDWIDTH_RATIO * operations.duration_ns
 
 
 def replay_row(capture_id: int, identity: Identity) -> dict[str, object]:

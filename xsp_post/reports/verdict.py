@@ -16,7 +16,7 @@ from xsp_post.base.text_safety import shown
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
-from xsp_post.replay.experiment import LATENCY
+from xsp_post.replay.experiment import LATENCY, TOGETHER
 from xsp_post.reports import cases
 from xsp_post.reports.text import short_kernel, visible
 from xsp_post.reports.verdict_captures import captures_of, main_captures, own_verdicts
@@ -167,7 +167,8 @@ def sentence_of(results: Results, limit: Limit) -> str:
     if limit.kind == limits.BALANCED:
         gain = format_ratio_percent(limit.gains[0].gain_ratio)
         every = format_ratio_percent(limit.together.gain_ratio if limit.together else 0.0)
-        return sentence("limit.balanced", first=names[0], second=names[1], window=window, gain=gain, all=every)
+        said = {"first": names[-2], "second": names[-1], "window": window, "gain": gain, "all": every}
+        return sentence("limit.balanced" if len(names) == 2 else "limit.first-balanced", resource=names[0], **said)
     slots = {"window": window, "gain": format_ratio_percent(limit.gain(first)), "where": _where(results, limit)}
     if not others:
         return sentence("limit.one", resource=names[0], **slots)
@@ -285,6 +286,22 @@ def verdict_data(results: Results) -> dict[str, Any]:
     return limit_data(results, limit)
 
 
+def shares(limit: Limit) -> list[dict[str, Any]]:
+    """What each resource saves where it takes half its time, largest first, then parts of resources, at the end all of
+    them together: for every bar. ``word`` is what to print; ratios are of ``limit.replayed_ns``."""
+    every = [] if limit.together is None else [*limit.gains, *limit.parts, limit.together]
+    return [
+        {
+            "resource": TOGETHER if one is limit.together else one.resources[0], "part": "".join(one.resources[1:2]),
+            "word": "".join(one.resources[1:2]) or resource_word(limit, one.resources[0]),
+            "gain_ratio": one.gain_ratio, "low_gain_ratio": one.gain_ratio - one.margin_ratio,
+            "high_gain_ratio": one.gain_ratio + one.margin_ratio, "is_shown": one.is_shown,
+            "is_limit": len(one.resources) == 1 and one.resources[0] in limit.limits,
+        }
+        for one in every
+    ]  # fmt: skip
+
+
 def limit_data(results: Results, limit: Limit) -> dict[str, Any]:
     """A limit with its words, as data."""
     return {
@@ -300,11 +317,7 @@ def limit_data(results: Results, limit: Limit) -> dict[str, Any]:
         "idle_ns": limit.window_ns - limit.busy_ns,
         "unknown_ns": limit.unknown_ns,
         "limits": list(limit.limits),
-        "gains": [
-            {"resource": one.resources[0], "gain_ratio": one.gain_ratio,
-             "low_gain_ratio": one.gain_ratio - one.margin_ratio, "high_gain_ratio": one.gain_ratio + one.margin_ratio}
-            for one in limit.gains
-        ],
+        "gains": shares(limit),
         "together_gain_ratio": limit.together.gain_ratio if limit.together else None,
         "groups": [{"group": group, "time_ns": time, "ratio": limit.ratio(group)} for group, time in limit.groups],
     }  # fmt: skip

@@ -15,7 +15,7 @@ from xsp_post.base.sentences import sentence
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
-from xsp_post.replay.experiment import TOGETHER
+from xsp_post.replay.experiment import KERNELS
 from xsp_post.reports.part import part_text
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import say
@@ -27,7 +27,7 @@ from xsp_post.reports.verdict import (
     lead_in_line,
     limit_data,
     main_limit,
-    resource_word,
+    shares,
 )
 from xsp_post.reports.verdict_captures import main_captures, own_verdicts
 from xsp_post.tables.analyses.limits import CauseRow, Limit, largest_causes
@@ -58,7 +58,7 @@ class Why:
     latency: str = ""  # what limits the latency with the host's time before and after; "" the same
     lead_in: str = ""  # what the first execution did before the device had work, the last one after; "" if short
     part: str = ""  # the part of the recording that all this is of; "" all of it
-    replay_note: str = ""  # why nothing was replayed, where the capture is too large for it
+    replay_note: str = ""  # that only a part was replayed, where the capture is large; "" all
     no_advice: str = ""  # why there is none; "" where there is some
     ranks: str = ""  # which rank the others wait for; "" with fewer than two ranks
     capture_name: str = ""  # of several captures that are no job, the one that all this is of
@@ -102,13 +102,9 @@ def ranks_line(results: Results) -> str:
 
 
 def replay_note(results: Results) -> str:
-    """That a capture is too large to be replayed at once; "" where none is."""
-    from xsp_post.replay.tables import MOST_OPERATIONS
-
-    count = frame_or_empty(results, "captures", ["kernel_count"])["kernel_count"].max()
-    if not count > MOST_OPERATIONS:  # NaN without captures
-        return ""
-    return sentence("note.replay-large", count=format_count(MOST_OPERATIONS))
+    """That only a part of a large capture was replayed; "" where all was."""
+    is_part = frame_or_empty(results, "experiment", ["is_part"])["is_part"]
+    return sentence("note.replay-part") if is_part.astype(bool).any() else ""
 
 
 def _path_line(results: Results, limit: Limit) -> str:
@@ -122,7 +118,7 @@ def _path_captures(results: Results) -> list[int]:
 
 
 _FEW = 3  # causes and changes that the first screen has room for
-_MOST_BARS, _BAR_WIDTH = 3, 40
+_MOST_BARS, _MOST_PARTS, _BAR_WIDTH = 3, 2, 40
 
 
 def _capital(text: str) -> str:
@@ -212,15 +208,17 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
 
 def print_gains(console: Console, limit: Limit) -> None:
     """A bar for each resource that would save something, and one for all together."""
-    if limit.together is None:
+    rows = shares(limit)
+    if not rows:
         return
     console.print(Text(sentence("bar.title"), style="bold"))
-    shown_gains = [one for one in limit.gains if one.is_shown or one.resources[0] in limit.limits]
-    for one in (*shown_gains[:_MOST_BARS], limit.together):
-        name = resource_word(limit, one.resources[0] if len(one.resources) == 1 else TOGETHER)
-        bar = "█" * round(max(one.gain_ratio, 0.0) * _BAR_WIDTH * 2)
-        margin = f"± {one.margin_ratio:.0%}".replace("%", " %")
-        line = f"  {name:<16}{format_ratio_percent(one.gain_ratio):>7} {margin:>6}  {bar}"
+    whole = [one for one in rows[:-1] if not one["part"] and (one["is_shown"] or one["is_limit"])][:_MOST_BARS]
+    parts = [one for one in rows if one["part"] and one["is_shown"] and whole[:1] and whole[0]["resource"] == KERNELS]
+    for one in (*whole[:1], *parts[:_MOST_PARTS], *whole[1:], rows[-1]):
+        gain, name = one["gain_ratio"], f"{'  ' * bool(one['part'])}{one['word']}"
+        bar = "█" * round(max(gain, 0.0) * _BAR_WIDTH * 2)
+        margin = f"± {one['high_gain_ratio'] - gain:.0%}".replace("%", " %")
+        line = f"  {name:<16}{format_ratio_percent(gain):>7} {margin:>6}  {bar}"
         console.print(Text(line.rstrip()), highlight=False)
 
 

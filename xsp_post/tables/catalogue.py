@@ -41,7 +41,7 @@ OF_CAPTURE = (
 
 _OF_REPLAY = "captures kernels memory_operations iterations layers dependencies"
 
-EXPERIMENT = Step("experiment", "replay.tables:experiment_frame", reads=_OF_REPLAY)
+EXPERIMENT = Step("experiment", "replay.tables:experiment_frame", reads=f"{_OF_REPLAY} devices kernel_work")
 
 
 def _of_paper(module: str, tables: str, recorded: str = "", finds: str = "") -> tuple[Step, ...]:

@@ -1,7 +1,7 @@
 """Limit and idle causes → what to do next: at most seven remedies, each with its evidence, assumption and upper bound.
 
 The rules (`advice_kernels`, `advice_host`) find the remedies of `remedies.txt` whose needs the recording shows, and the
-time that each concerns. No remedy promises more than a replay of its ideal (`replay.ideal`). First come those that
+time that each concerns. No remedy promises more than a replay of its ideal (`ideal_gain`). First come those that
 spare what limits, by what they promise.
 """
 
@@ -15,9 +15,8 @@ import numpy as np
 
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_ratio_percent
+from xsp_post.replay.experiment import ideal_gain
 from xsp_post.replay.fidelity import Identity, identity_of
-from xsp_post.replay.ideal import ideal_gain
-from xsp_post.replay.tables import MOST_OPERATIONS
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
 from xsp_post.tables.analyses.limits import Limit
@@ -29,11 +28,11 @@ LEAST_OPERATIONS = 20  # fewer say nothing of what a program does again and agai
 LEAST_RATIO = 0.01
 # The ideal of a resource, where a remedy has none of its own.
 _IDEAL = {
-    "kernels": "kernel:.=0x",
-    "communication": "comm=0x",
-    "copies": "copy=overlap; copy=0x",
-    "host": "host=0x; launch=0x",
-    "launches": "host=0x; launch=0x",
+    "kernels": "kernels",
+    "communication": "communication; ranks",
+    "copies": "copy=overlap; copies",
+    "host": "host; launches",
+    "launches": "host; launches",
     "synchronisation": "sync=none; copy=overlap",
 }
 MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
@@ -154,8 +153,7 @@ def _of_each(one: Advice, limit: Limit) -> Advice:
 def _replayable(results: Results, limit: Limit) -> Identity | None:
     """The replay of the one capture that a limit speaks of; None where there is none that could be asked."""
     has_tables = {"kernels", "dependencies", "memory_operations"} <= set(results.tables())
-    is_large = int(limit.window["kernel_count"]) > MOST_OPERATIONS
-    if not has_tables or is_large or limit.scope == "warm-up" or len(limit.captures) != 1:
+    if not has_tables or limit.scope == "warm-up" or len(limit.captures) != 1:
         return None
     identity = identity_of(results, limit.captures[0])
     return None if identity.refusal or identity.orphan_ratio > MOST_ORPHANS else identity

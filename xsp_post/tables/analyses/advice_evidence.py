@@ -15,7 +15,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families
 from xsp_post.names.patterns import found_in
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
-from xsp_post.replay.tables import MOST_OPERATIONS
+from xsp_post.replay.recording import MOST_OPERATIONS
 from xsp_post.tables.analyses.limits import NOT_RECORDED, Limit, in_scope
 from xsp_post.tables.analyses.remedies import words_for
 

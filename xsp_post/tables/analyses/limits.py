@@ -27,7 +27,7 @@ KERNEL, COMMUNICATION, COPY, LAUNCH, SYNCHRONIZATION, HOST, PROFILER, UNKNOWN = 
     "kernel", "communication", "copy", "launch", "synchronization", "host", "profiler", "unknown",
 )  # fmt: skip
 MIXED, BALANCED, SHAPE = "mixed", "balanced", "shape"
-KIND_OF = {"kernels": KERNEL, "communication": COMMUNICATION, "copies": COPY, "launches": LAUNCH, "loading": HOST,
+KIND_OF = {"kernels": KERNEL, "communication": COMMUNICATION, "ranks": COMMUNICATION, "copies": COPY, "launches": LAUNCH, "loading": HOST,
            "host": HOST, "synchronisation": SYNCHRONIZATION}  # fmt: skip
 GROUP_OF_CAUSE = {
     "launch_call": LAUNCH,
@@ -57,8 +57,8 @@ SCOPES = ("execution", "warm-up", "outside")
 # part of the verdict.
 LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
 # Why nothing is said.
-NO_WORK, GRAPH_RECORDED, TIME_UNKNOWN, OF_PROFILER, REFUSED, TOO_LARGE, NOTHING_SHOWN = (
-    "no-work", "graph-recorded", "time-unknown", "profiler", "refused", "too-large", "nothing-shown",
+NO_WORK, GRAPH_RECORDED, TIME_UNKNOWN, OF_PROFILER, REFUSED, NOTHING_SHOWN = (
+    "no-work", "graph-recorded", "time-unknown", "profiler", "refused", "nothing-shown",
 )  # fmt: skip
 
 
@@ -82,6 +82,7 @@ class Limit:
     is_gpu: bool = True  # false: operators of a CPU stand for kernels
     limits: tuple[str, ...] = ()  # the resources that limit, as in the table experiment
     gains: tuple[Gain, ...] = ()  # what each resource saves at half its time, largest first
+    parts: tuple[Gain, ...] = ()  # and parts of it: (resource, part)
     together: Gain | None = None  # and all of them
     replayed_ns: int = 0  # the time that the gains are shares of: of the device, in the executions; of one process
     facts: dict[str, Any] = field(default_factory=dict)
@@ -147,14 +148,15 @@ def _answered(limit: Limit, results: Results) -> Limit:
     if rows.empty:
         replays = frame_or_empty(results, "replays", ["capture_id", "refusal"])
         said = replays.loc[replays["capture_id"].isin(limit.captures), "refusal"].astype(str)
-        return replace(limit, reason=REFUSED if len(said) else TOO_LARGE, facts={"refusal": next(iter(said), "")})
-    gains, together = _gains(rows)
+        return replace(limit, reason=REFUSED, facts={"refusal": next(iter(said), "")})
+    gains, parts, together = _gains(rows)
     limits, is_balanced = limits_of(gains, together)
     heaviest = rows[rows["capture_id"].eq(rows["capture_id"].iloc[int(rows["elapsed_ns"].argmax())])]
     if is_balanced:
-        limits = tuple(heaviest.loc[heaviest["is_limit"].astype(bool), "resource"].astype(str))
+        hidden = heaviest.loc[heaviest["is_limit"].astype(bool), "resource"].astype(str)
+        limits = tuple(dict.fromkeys((*limits, *hidden)))
     replayed = int(rows.drop_duplicates("capture_id")["elapsed_ns"].mean())
-    base = replace(limit, limits=limits, gains=gains, together=together, replayed_ns=replayed)
+    base = replace(limit, limits=limits, gains=gains, parts=parts, together=together, replayed_ns=replayed)
     if not limits:
         return replace(base, reason=NOTHING_SHOWN)
     if len(limits) > 1:
@@ -169,14 +171,17 @@ def answers(results: Results, limit: Limit, question: str = DEVICE) -> pd.DataFr
     return rows[rows["capture_id"].isin(list(limit.captures)) & rows["question"].astype(str).eq(question)]
 
 
-def _gains(rows: pd.DataFrame) -> tuple[tuple[Gain, ...], Gain]:
-    """The gain of each resource over captures, weighted by their time, and that of all together."""
+def _gains(rows: pd.DataFrame) -> tuple[tuple[Gain, ...], tuple[Gain, ...], Gain]:
+    """The gain of each resource over captures, weighted by their time, those of parts, and that of all together."""
     weight = rows["elapsed_ns"] / rows.drop_duplicates("capture_id")["elapsed_ns"].sum()
     columns = ["gain_ratio", "high_gain_ratio"]
-    means = rows[columns].mul(weight, axis=0).groupby(rows["resource"].astype(str), sort=False).sum()
-    made = {str(name): Gain((str(name),), gain, high - gain) for name, gain, high in means.itertuples()}
-    together = made.pop(TOGETHER)
-    return tuple(sorted(made.values(), key=lambda one: -one.gain_ratio)), together
+    keys = [rows["resource"].astype(str), rows["part"].astype(str)]
+    means = rows[columns].mul(weight, axis=0).groupby(keys, sort=False).sum()
+    made = [Gain(tuple(filter(None, name)), gain, high - gain) for name, gain, high in means.itertuples()]
+    made.sort(key=lambda one: -one.gain_ratio)
+    together = next(one for one in made if one.resources == (TOGETHER,))
+    whole = tuple(one for one in made if len(one.resources) == 1 and one is not together)
+    return whole, tuple(one for one in made if len(one.resources) > 1), together
 
 
 def _recorded_into_graphs(results: Results, captures: Sequence[int]) -> int:
