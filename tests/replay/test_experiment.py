@@ -72,10 +72,10 @@ def test_of_a_large_recording_the_median_execution_and_those_beside_it_are_repla
 
 
 def test_without_executions_the_middle_of_a_large_recording_is_replayed(tmp_path, monkeypatch):
-    run_steps(HOST_CODE, 10, tmp_path / "r.sqlite")
+    run_steps(HOST_CODE * 10, 2, tmp_path / "r.sqlite")  # one execution that is too large itself
     monkeypatch.setattr(recording, "MOST_OPERATIONS", 300)
     monkeypatch.setattr(recording, "PART_OPERATIONS", 100)
-    identity = identity_of(analyze([tmp_path / "r.sqlite"], Options(infer=False)), 0)
+    identity = identity_of(analyze([tmp_path / "r.sqlite"], Options(model_range="^step")), 0)
     assert len(identity.graph.recording.operations) == pytest.approx(100, abs=2)
     assert run_experiment(identity).device.limits == (HOST,)
 

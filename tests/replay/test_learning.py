@@ -10,7 +10,7 @@ from properties import examples
 from recordings import COPY, call, operation, recording_of
 
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, STREAM_WAIT, WAITS
-from xsp_post.replay.learning import learn, meetings_of
+from xsp_post.replay.learning import learn, meetings_in
 from xsp_post.replay.recording import OperationKind
 
 DEVICE, STREAM, EVENT = (WAITS.index(one) for one in (DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT))
@@ -216,12 +216,13 @@ def ranks(first, second, names=("ncclAllReduce", "ncclAllGather")):
         for rank, of in enumerate((first, second)) for k, (start, end) in enumerate(of)
     ]  # fmt: skip
     rows.append(operation(0, 5, place=0, name="gemm"))
-    return meetings_of(recording_of([], rows, streams=[(0, False, 7), (1, False, 7)])).tolist()
+    return meetings_in(recording_of([], rows, streams=[(0, False, 7), (1, False, 7)])).tolist()
 
 
 def test_the_collectives_of_ranks_meet_in_their_order():
     assert ranks([(0, 10), (20, 30)], [(5, 10), (22, 30)]) == [[0, 2], [1, 3]]
-    assert ranks([(0, 10), (20, 30)], [(5, 10)]) == []  # not equally many
+    assert ranks([(0, 10), (20, 30)], [(5, 10)]) == [[0, 2]]  # of the other name there are not equally many
+    assert ranks([(0, 10), (20, 30)], [(5, 10)], ("ncclAllReduce",)) == []
     assert ranks([(0, 10), (20, 30)], [(10, 20), (30, 40)]) == []  # they are never inside together
     nine_of_ten = [(20 * k, 20 * k + 10) for k in range(10)]
     late = [*nine_of_ten[:9], (190, 195)]
@@ -230,9 +231,9 @@ def test_the_collectives_of_ranks_meet_in_their_order():
     assert ranks([(0, 10)], []) == []
     other = [operation(0, 9, place=0, process=p, stream=p, name=n) for p, n in ((0, "ncclDevKernel_AllReduce"),
              (1, "ncclDevKernel_AllGather"))]  # fmt: skip
-    assert not len(meetings_of(recording_of([], other, streams=[(0, False, 7), (1, False, 7)])))
+    assert not len(meetings_in(recording_of([], other, streams=[(0, False, 7), (1, False, 7)])))
     one_process = [operation(0, 9, place=0, name="ncclDevKernel_AllReduce", stream=s) for s in (0, 1)]
-    assert not len(meetings_of(recording_of([], one_process, streams=TWO_STREAMS)))
+    assert not len(meetings_in(recording_of([], one_process, streams=TWO_STREAMS)))
 
 
 def test_nothing_is_learnt_of_nothing():

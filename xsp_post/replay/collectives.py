@@ -117,15 +117,9 @@ def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _matched(frame: pd.DataFrame, rank: np.ndarray, count: int) -> pd.DataFrame:
     """Fill in clock offsets and the split for the collectives that all ranks took part in."""
-    usable = np.ones(len(frame), bool) if count == 2 else frame["kind"].to_numpy(object) != _POINT_TO_POINT
-    table = pd.crosstab(frame["name"][usable], rank[usable]).reindex(columns=range(count), fill_value=0)
-    alike = table.index[(table.to_numpy() == table.to_numpy()[:, :1]).all(axis=1) & (table.to_numpy()[:, 0] > 0)]
-    rows = np.flatnonzero(usable & frame["name"].isin(alike).to_numpy())
-    if not len(rows):
+    meetings = meetings_of(frame["name"], rank, count)
+    if not len(meetings):
         return frame
-    meeting, _ = numbered(frame.loc[rows], ["name", "order_index"])
-    order = np.lexsort((rank[rows], meeting))
-    meetings = rows[order].reshape(-1, count)  # (meetings, ranks)
     start, end = frame["start_ns"].to_numpy(float)[meetings], frame["end_ns"].to_numpy(float)[meetings]
     offset = clock_offsets(end, frame["capture_id"].to_numpy()[meetings[0]])
     start, end = start - offset, end - offset
@@ -145,6 +139,22 @@ def _matched(frame: pd.DataFrame, rank: np.ndarray, count: int) -> pd.DataFrame:
         filled[meetings] = values
         frame[column] = filled
     return frame
+
+
+def meetings_of(names: pd.Series, rank: np.ndarray, count: int) -> np.ndarray:
+    """Positions of the collectives that all ``count`` ranks took part in, shape (meetings, ranks): the k-th of a name
+    on one is the k-th on the others, where all have equally many. ``names``: normalised, of each rank in its order.
+    Of more than two ranks, point-to-point transfers join two only, and are left out."""
+    names = names.astype(object).reset_index(drop=True)
+    kinds = {name: collective_kind(str(name)) for name in names.unique()}
+    usable = names.map(kinds).ne(_POINT_TO_POINT).to_numpy() | (count == 2)
+    table = pd.crosstab(names[usable], rank[usable]).reindex(columns=range(count), fill_value=0)
+    alike = table.index[table.gt(0).all(axis=1) & table.eq(table[0], axis=0).all(axis=1)]
+    rows = np.flatnonzero(usable & names.isin(alike).to_numpy())
+    turn = names.groupby([names, rank], sort=False).cumcount().to_numpy()
+    number = pd.factorize(names)[0]
+    meetings = rows[np.lexsort((rank[rows], turn[rows], number[rows]))].reshape(-1, count)
+    return meetings[np.argsort(meetings[:, 0], kind="stable")]
 
 
 def clock_offsets(end: np.ndarray, capture: np.ndarray) -> np.ndarray:

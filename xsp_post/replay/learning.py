@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.names.families import is_of_family, normalise_kernel_name
+from xsp_post.replay.collectives import meetings_of
 from xsp_post.replay.edges import EVENT_WAIT, WAITS
 from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, OperationKind, Operations, Recording
 
@@ -80,7 +81,7 @@ def learn(recording: Recording) -> Learnt:
     _split_waits(recording, waited, own, after)
     _split_blocking(recording, is_blocking, previous_end, latency, gap, own, after)
     depth, queue_wait = _queue(recording, own)
-    meetings = meetings_of(recording)
+    meetings = meetings_in(recording)
     return Learnt(
         latency, gap, is_node, is_blocking, after, own, waited, depth, queue_wait, latencies, orders, order_ns, meetings
     )
@@ -317,24 +318,17 @@ def _orders(recording: Recording, ready: np.ndarray) -> tuple[np.ndarray, int]:
     return orders, int(np.median(near)) if len(near) else 0
 
 
-def meetings_of(recording: Recording) -> np.ndarray:
-    """The operations of each collective that several processes of a capture took part in: the k-th of a name on each,
-    where all have equally many and in the same order. Shape (meetings, ranks)."""
+def meetings_in(recording: Recording) -> np.ndarray:
+    """The operations of each collective that all processes of a capture with collectives took part in, shape
+    (meetings, ranks)."""
     operations = recording.operations
-    if (operations.process == operations.process[:1]).all():
-        return np.zeros((0, 1), np.int64)
     of_family = is_of_family(pd.Series(operations.name), "communication")
     talks = np.flatnonzero((operations.kind == OperationKind.KERNEL) & of_family)
-    processes = np.unique(operations.process[talks])
+    rank, processes = pd.factorize(operations.process[talks], sort=True)
     if len(processes) < 2:
         return np.zeros((0, 1), np.int64)
-    names = pd.factorize(normalise_kernel_name(operations.name[talks]))[0]
-    lists = [talks[operations.process[talks] == one] for one in processes.tolist()]
-    orders = [names[operations.process[talks] == one] for one in processes.tolist()]
-    alike = all(len(one) == len(orders[0]) and (one == orders[0]).all() for one in orders)
-    if not alike:
-        return np.zeros((0, len(processes)), np.int64)
-    meetings = np.stack(lists, axis=1)
+    names = pd.Series(normalise_kernel_name(operations.name[talks]), dtype=object)
+    meetings = talks[meetings_of(names, rank, len(processes))]
     # all ranks are inside one at some moment: else the clocks differ, or what was matched is not a meeting
     together = operations.start_ns[meetings].max(axis=1) < operations.end_ns[meetings].min(axis=1)
-    return meetings if together.mean() > 0.9 else np.zeros((0, len(processes)), np.int64)
+    return meetings if len(meetings) and together.mean() > 0.9 else meetings[:0]

@@ -19,17 +19,17 @@ from xsp_post.model.results import Results, core_frame, empty_table, typed
 from xsp_post.model.schemas import TABLES
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.names.families import is_of_family, normalise_kernel_name
+from xsp_post.replay.collectives import meetings_of
 from xsp_post.tables.analyses import rank_causes
 
 CONTRIBUTED = ("ranks", "rank_collectives", "rank_work")
 COMMUNICATION = "communication"
 STRAGGLER_EXCESS_RATIO = 0.05
-# Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
 _POINT_TO_POINT = r"send|recv"
 _PLACE = ["capture_id", "process_id", "device_id", "start_ns", "end_ns"]
 _GRID = ["grid_x", "grid_y", "grid_z"]
 _IDLE = ["cause", "call_name", "detail", "owner", "idle_ns"]
-_CALL_COLUMNS = ["capture_name", "process_id", "device_id", "name", "order", "length_ns"]
+_CALL_COLUMNS = ["capture_name", "process_id", "device_id", "name", "length_ns"]
 
 
 # -- one capture --------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def rank_contribution(
 
     ``ranks``: a row per device of a process (schemas: ranks) with what needs no other rank filled in; ``rank``
     is the one the file's name states (−1 none). ``rank_collectives``: capture_name, process_id, device_id, name,
-    order (k-th of that name), length_ns of every communication kernel. ``rank_work``: what it did between them.
+    length_ns of every communication kernel, in their order. ``rank_work``: what it did between them.
     """
     rows, calls, work = [], [], []
     who = ["capture_name", "process_id", "device_id"]
@@ -62,7 +62,6 @@ def rank_contribution(
                     "process_id": process,
                     "device_id": device,
                     "name": name,
-                    "order": name.groupby(name, sort=False).cumcount(),
                     "length_ns": talking["end_ns"] - talking["start_ns"],
                 }
             )
@@ -236,23 +235,15 @@ def rank_table(contributions: Sequence[Mapping[str, pd.DataFrame]], job_name: st
 
 def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
     """Waiting time in the collectives that all ranks launched: same name, same order, same number of them."""
-    count = len(frame)
     keys = ["capture_name", "process_id", "device_id"]
-    calls = calls.merge(frame[keys].assign(position=np.arange(count)), on=keys, validate="many_to_one")
-    if count > 2:
-        calls = calls[~calls["name"].str.contains(_POINT_TO_POINT, case=False, regex=True)]
-    table = calls.groupby(["name", "position"]).size().unstack("position").reindex(columns=range(count))
-    alike = table.index[table.notna().all(axis=1) & table.eq(table.iloc[:, 0], axis=0).all(axis=1)]
-    calls = calls[calls["name"].isin(alike)]
-    if calls.empty:
+    rank = calls.merge(frame[keys].assign(position=range(len(frame))), on=keys, validate="many_to_one")["position"]
+    meetings = meetings_of(calls["name"], rank.to_numpy(), len(frame))
+    if not len(meetings):
         return frame
-    shortest = calls.groupby(["name", "order"])["length_ns"].transform("min")
-    waiting = (calls["length_ns"] - shortest).groupby(calls["position"]).sum()
-    last = calls["length_ns"].eq(shortest).groupby(calls["position"]).sum()
+    length = calls["length_ns"].to_numpy(np.float64)[meetings]
+    shortest = length.min(axis=1, keepdims=True)
     return frame.assign(
-        waiting_ns=waiting.reindex(range(count)).to_numpy(np.float64),
-        last_count=last.reindex(range(count)).to_numpy(np.int64),
-        matched_count=int(table.loc[alike].iloc[:, 0].sum()),
+        waiting_ns=(length - shortest).sum(axis=0), last_count=(length == shortest).sum(axis=0), matched_count=len(length)
     )
 
 
