@@ -381,31 +381,15 @@ def _has_kernel_change(layers: pd.DataFrame, kernels: pd.DataFrame) -> np.ndarra
     return np.array([key in changed for key in zip(*(layers[column] for column in _LAYER))], dtype=bool)
 
 
-_RENAMED = {
-    "base": "base_latency_ns",
-    "other": "other_latency_ns",
-    "difference": "difference_ns",
-    "ratio": "difference_ratio",
-    "ci_low": "ci_low_difference_ns",
-    "ci_high": "ci_high_difference_ns",
-    "detectable": "detectable_difference_ns",
-    "base_count": "base_sample_count",
-    "other_count": "other_sample_count",
-}
-_RENAMED_MODEL = {
-    "base": "base_value",
-    "other": "other_value",
-    "difference": "difference_value",
-    "ratio": "difference_ratio",
-    "ci_low": "ci_low_value",
-    "ci_high": "ci_high_value",
-    "detectable": "detectable_value",
-    "base_count": "base_sample_count",
-    "other_count": "other_sample_count",
-}
+_VALUES = ("base", "other", "difference", "ci_low", "ci_high", "detectable")
 
 
 def _shaped(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns of the schema in order and dtype."""
-    renamed = frame.rename(columns=_RENAMED_MODEL if name == "compare_models" else _RENAMED)
+    names = {"ratio": "difference_ratio"} | {f"{one}_count": f"{one}_sample_count" for one in ("base", "other")}
+    for one in _VALUES:
+        what = one if one in ("base", "other", "difference") else f"{one}_difference"
+        unit = "latency_ns" if one in ("base", "other") else "ns"
+        names[one] = f"{one}_value" if name == "compare_models" else f"{what}_{unit}"
+    renamed = frame.rename(columns=names)
     return typed(name, renamed.rename(columns={"base_kernels": "base_count", "other_kernels": "other_count"}))

@@ -58,38 +58,21 @@ def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]
         rows = table[table["status"] == "matched"]
         pair[rows[f"case_{name}"].to_numpy(np.int64)] = rows.index.to_numpy()
         sides.append(Side(side, results, cases, pair))
-    workload = (
-        table["workload_name"]
-        if "workload_name" in table
-        else (
-            table["workload_name_base"].where(
-                table["workload_name_base"].fillna("") != "", table["workload_name_other"]
-            )
-        )
-    )
-    frame = pd.DataFrame(
-        {
-            "pair_index": np.arange(len(table)),
-            "workload_name": workload.fillna("").astype(object),
-            "phase": table["phase"].astype(object),
-            "batch_size": table["batch_size"].astype(np.int64),
-            "base_case_index": table["case_base"].fillna(-1).astype(np.int64),
-            "other_case_index": table["case_other"].fillna(-1).astype(np.int64),
-            "status": table["status"].astype(object),
-        }
-    )
-    return frame, sides
+    if "workload_name" not in table:
+        own = table["workload_name_base"]
+        table["workload_name"] = own.where(own.fillna("") != "", table["workload_name_other"])
+    counted = {f"{name}_case_index": table[f"case_{name}"].fillna(-1).astype(np.int64) for name in ("base", "other")}
+    texts = {name: table[name].fillna("").astype(object) for name in ("workload_name", "phase", "status")}
+    frame = table.assign(pair_index=range(len(table)), **counted, **texts)
+    return frame[["pair_index", "workload_name", "phase", "batch_size", *counted, "status"]], sides
 
 
 def _described(cases: Cases, results: Results) -> pd.DataFrame:
-    frame = (
-        cases.frame[["workload_name", "phase", "batch_size"]]
-        .astype({"workload_name": object, "phase": object})
-        .fillna("")
-    )
+    frame = cases.frame[["workload_name", "phase", "batch_size"]].astype({"workload_name": object, "phase": object})
     counts = core_frame(results, "a15", ["case_index", "kernel_count"]) if "a15" in results.tables() else None
     by_case = {} if counts is None else dict(zip(counts["case_index"].tolist(), counts["kernel_count"].tolist()))
-    return frame.assign(case=np.arange(len(frame)), kernels=[by_case.get(i, 0) for i in range(len(frame))])
+    each = range(len(frame))
+    return frame.fillna("").assign(case=each, kernels=[by_case.get(one, 0) for one in each])
 
 
 def _with_last_pair(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -116,80 +99,34 @@ def model_samples(side: Side, work: pd.DataFrame) -> pd.DataFrame:
     ``work`` are the side's `kernel_samples`.
     """
     rows = side.cases.iterations
-    parts = []
-    for role, quantity, column in (("model", "model_latency", "latency_ns"), ("kernel", "gpu_busy", "busy_ns")):
-        parts.append(
-            pd.DataFrame(
-                {
-                    "quantity": quantity,
-                    "side": side.side,
-                    "pair_index": side.iteration_pairs(role),
-                    "capture_id": rows["capture_id"],
-                    "value": rows[column].astype("float64"),
-                }
-            )
-        )
+    parts = [
+        rows.assign(quantity=quantity, pair_index=side.iteration_pairs(role), value=rows[column].astype("float64"))
+        for role, quantity, column in (("model", "model_latency", "latency_ns"), ("kernel", "gpu_busy", "busy_ns"))
+    ]
     if len(work):
         sums = work.groupby(["pair_index", "capture_id", "iteration_index"], sort=False)[["value", "count"]].sum()
-        sums = sums.reset_index()
-        for quantity, column in (("kernel_latency", "value"), ("kernel_count", "count")):
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "quantity": quantity,
-                        "side": side.side,
-                        "pair_index": sums["pair_index"],
-                        "capture_id": sums["capture_id"],
-                        "value": sums[column].astype("float64"),
-                    }
-                )
-            )
-    frame = pd.concat(parts, ignore_index=True)
+        sums = sums.reset_index().astype({"count": "float64"})
+        parts += [sums.assign(quantity="kernel_latency"), sums.assign(quantity="kernel_count", value=sums["count"])]
+    frame = pd.concat([part.assign(side=side.side)[["quantity", *SAMPLE_COLUMNS]] for part in parts], ignore_index=True)
     return frame[(frame["pair_index"] >= 0) & frame["value"].notna()].reset_index(drop=True)
 
 
 # What tells which execution, or which rank, a row belongs to (`Cases.rows_of`).
 _PLACE = ("capture_id", "iteration_index", "process_id")
+_OF_LAYER = ("layer_path", "call_index", "layer_index", "layer_type")
 
 
 def layer_samples(side: Side) -> pd.DataFrame:
     """layer_path, call_index, measure, layer_index, layer_type and `SAMPLE_COLUMNS`, per layer and iteration."""
-    layers = core_frame(
-        side.results,
-        "layers",
-        [
-            "capture_id",
-            "process_id",
-            "iteration_index",
-            "layer_index",
-            "layer_path",
-            "layer_type",
-            "call_index",
-            "duration_ns",
-            "latency_ns",
-            "latency_source",
-        ],
-    )
+    layers = core_frame(side.results, "layers", [*_PLACE, *_OF_LAYER, "duration_ns", "latency_ns", "latency_source"])
     row = _iteration_rows(side, layers)
     pair = _of_row(side.iteration_pairs("layer"), row)
-    layers, pair = layers.assign(iteration_index=row)[pair >= 0], pair[pair >= 0]
-    is_host = layers["capture_id"].isin(synchronous_captures(side.results)) | (
-        layers["latency_source"].astype(object) == "host"
-    )
-    frame = pd.DataFrame(
-        {
-            "layer_path": layers["layer_path"].astype(object),
-            "call_index": layers["call_index"],
-            "layer_index": layers["layer_index"],
-            "layer_type": layers["layer_type"].astype(object),
-            "side": side.side,
-            "pair_index": pair,
-            "capture_id": layers["capture_id"],
-            "iteration_index": layers["iteration_index"],
-            "measure": LATENCY,
-            "value": layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64"),
-        }
-    )
+    layers = layers.assign(iteration_index=row, pair_index=pair)[pair >= 0].astype({"layer_path": object})
+    is_host = layers["capture_id"].isin(synchronous_captures(side.results))
+    is_host |= layers["latency_source"].astype(object) == "host"
+    value = layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64")
+    frame = layers.assign(side=side.side, measure=LATENCY, value=value)
+    frame = frame[[*_OF_LAYER, "side", "pair_index", "capture_id", "iteration_index", "measure", "value"]]
     # where the device runs behind the host a layer can be slow on the host alone: waiting, Python, a sleep
     on_the_host = frame[~is_host].assign(measure=HOST_TIME, value=layers["duration_ns"][~is_host].astype("float64"))
     return pd.concat([frame, on_the_host, _outside_layers(side, frame)], ignore_index=True)
@@ -202,20 +139,8 @@ def _outside_layers(side: Side, layers: pd.DataFrame) -> pd.DataFrame:
     iterations = side.cases.iterations
     rows = iterations[["capture_id", "latency_ns"]].assign(iteration_index=np.arange(len(iterations)))
     joined = inside.merge(rows[rows["latency_ns"].notna()], on=keys, validate="one_to_one")
-    return pd.DataFrame(
-        {
-            "layer_path": OUTSIDE,
-            "call_index": 0,
-            "layer_index": -1,
-            "layer_type": "",
-            "side": side.side,
-            "pair_index": joined["pair_index"],
-            "capture_id": joined["capture_id"],
-            "iteration_index": joined["iteration_index"],
-            "measure": LATENCY,
-            "value": joined["latency_ns"] - joined["value"],
-        }
-    )
+    outside = joined.assign(layer_path=OUTSIDE, call_index=0, layer_index=-1, layer_type="", side=side.side)
+    return outside.assign(measure=LATENCY, value=joined["latency_ns"] - joined["value"])[list(layers)]
 
 
 # ``6:Conv2d`` → ``6``: a module whose class was replaced is still the same place in the model.

@@ -1,9 +1,9 @@
 """A recording replayed with each resource at half its time → what that saves, which is what limits the program.
 
 Resources are what a recording can tell apart: kernels, communication, waiting for other ranks, copies, launches,
-loading of code, host code, synchronisation. The gain of a resource is the share of the time that goes when its times are
-halved and the recorded dependencies stay. It is at most one half. Resources that hide one another gain little alone and
-much together. Kernels have parts: families, with and without tensor cores, and those whose bytes take their time.
+loading of code, host code, synchronisation. The gain of a resource is the share of the time that goes when its times
+are halved and the recorded dependencies stay. It is at most one half. Resources that hide one another gain little alone
+and much together. Kernels have parts: families, with and without tensor cores, and those whose bytes take their time.
 There are two questions: the time of the device, from its first work to its last, and the latency of the executions,
 which has what the host does before and after.
 """
@@ -58,8 +58,8 @@ class Gain:
 @dataclass(frozen=True)
 class Answer:
     """Gains of each resource, largest first; of parts of the kernels, where these save anything; of all together; and
-    the resources that limit: one, two, or the largest one and two that hide one another (``is_balanced``). ``limits`` is
-    empty where nothing is shown."""
+    the resources that limit: one, two, or the largest one and two that hide one another (``is_balanced``). There are no
+    ``limits`` where nothing is shown."""
 
     elapsed_ns: int
     gains: tuple[Gain, ...]
@@ -177,7 +177,9 @@ class _Trial:
     @cached_property
     def present(self) -> list[str]:
         """The resources that the recording has anything of."""
-        return [name for name in SHORTER if name == HOST or not _alike(self._shorter((name,)), self.identity.graph.amounts)]
+        return [
+            name for name in SHORTER if name == HOST or not _alike(self._shorter((name,)), self.identity.graph.amounts)
+        ]
 
     @cached_property
     def recorded_ns(self) -> tuple[float, float]:

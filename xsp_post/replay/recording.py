@@ -163,15 +163,15 @@ def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[
     return (int(starts[low]), int(starts[low : low + PART_OPERATIONS][-1])) if len(starts) else None
 
 
-def _operations(
-    results: Results, capture_id: int, span: tuple[int, int] | None
-) -> tuple[pd.DataFrame, pd.Categorical]:
+def _operations(results: Results, capture_id: int, span: tuple[int, int] | None) -> tuple[pd.DataFrame, pd.Categorical]:
     """Kernels and other device operations of a capture that were launched in a span, and their names."""
     kernels = _launched(results.frame("kernels", [*_OPERATION_COLUMNS, "layer_index", "kernel_id"]), capture_id, span)
     kernels = kernels.assign(kind=int(OperationKind.KERNEL))
     memory = _launched(results.frame("memory_operations", [*_OPERATION_COLUMNS, "kind"]), capture_id, span)
     codes = {kind.name.lower(): int(kind) for kind in OperationKind}
-    memory = memory.assign(kind=memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64), layer_index=-1, kernel_id=-1)
+    memory = memory.assign(
+        kind=memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64), layer_index=-1, kernel_id=-1
+    )
     parts = [frame for frame in (kernels, memory) if len(frame)] or [kernels]
     names = [frame.pop("name") for frame in parts]
     rows = pd.concat(parts, ignore_index=True)

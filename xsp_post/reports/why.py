@@ -199,7 +199,8 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     for number, one in enumerate(said.advice if verbose else said.advice[:_FEW], 1):
         what = Text(f"  {number}. {shown(one.what, 300)}", style="bold")
         if not verbose:
-            say(console, what.append(f" {_capital(bound_text(one))}.", style="not bold"), hanging=3)
+            replayed = f"; a replay saves {format_ns(one.estimate_ns)}" if one.estimate_ns >= 0 else ""
+            say(console, what.append(f" {_capital(bound_text(one))}{replayed}.", style="not bold"), hanging=3)
             continue
         say(console, what, hanging=3)
         say(console, f"     {gain_of(one)}. {shown(one.evidence, 400)}", hanging=0)

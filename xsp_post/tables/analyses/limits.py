@@ -27,8 +27,8 @@ KERNEL, COMMUNICATION, COPY, LAUNCH, SYNCHRONIZATION, HOST, PROFILER, UNKNOWN = 
     "kernel", "communication", "copy", "launch", "synchronization", "host", "profiler", "unknown",
 )  # fmt: skip
 MIXED, BALANCED, SHAPE = "mixed", "balanced", "shape"
-KIND_OF = {"kernels": KERNEL, "communication": COMMUNICATION, "ranks": COMMUNICATION, "copies": COPY, "launches": LAUNCH, "loading": HOST,
-           "host": HOST, "synchronisation": SYNCHRONIZATION}  # fmt: skip
+KIND_OF = {"kernels": KERNEL, "communication": COMMUNICATION, "ranks": COMMUNICATION, "copies": COPY,
+           "launches": LAUNCH, "loading": HOST, "host": HOST, "synchronisation": SYNCHRONIZATION}  # fmt: skip
 GROUP_OF_CAUSE = {
     "launch_call": LAUNCH,
     "launch_latency": LAUNCH,

@@ -243,7 +243,9 @@ def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
     length = calls["length_ns"].to_numpy(np.float64)[meetings]
     shortest = length.min(axis=1, keepdims=True)
     return frame.assign(
-        waiting_ns=(length - shortest).sum(axis=0), last_count=(length == shortest).sum(axis=0), matched_count=len(length)
+        waiting_ns=(length - shortest).sum(axis=0),
+        last_count=(length == shortest).sum(axis=0),
+        matched_count=len(length),
     )
 
 
