@@ -64,7 +64,9 @@ def _is_bandwidth(results: Results, capture_id: int, identity: Identity) -> np.n
     no bytes, or no peak, are known."""
     devices = frame_or_empty(results, "devices")
     devices = devices[devices["capture_id"] == capture_id]
-    peaks = {str(row["gpu_name"]): peaks_of_device(row) for row in devices.to_dict("records")}
+    peaks = {
+        str(row["gpu_name"]): peaks_of_device({str(k): v for k, v in row.items()}) for row in devices.to_dict("records")
+    }
     bandwidth = next((peak.memory_bandwidth_bytes_per_s for peak in peaks.values() if peak is not None), None)
     if "kernel_work" not in results.tables() or len(peaks) != 1 or not bandwidth:
         return None

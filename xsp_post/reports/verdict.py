@@ -167,8 +167,9 @@ def sentence_of(results: Results, limit: Limit) -> str:
     if limit.kind == limits.BALANCED:
         gain = format_ratio_percent(limit.gains[0].gain_ratio)
         every = format_ratio_percent(limit.together.gain_ratio if limit.together else 0.0)
-        said = {"first": names[-2], "second": names[-1], "window": window, "gain": gain, "all": every}
-        return sentence("limit.balanced" if len(names) == 2 else "limit.first-balanced", resource=names[0], **said)
+        key = "limit.balanced" if len(names) == 2 else "limit.first-balanced"
+        slots = {"first": names[-2], "second": names[-1], "window": window, "gain": gain, "all": every}
+        return sentence(key, resource=names[0], **slots)
     slots = {"window": window, "gain": format_ratio_percent(limit.gain(first)), "where": _where(results, limit)}
     if not others:
         return sentence("limit.one", resource=names[0], **slots)
