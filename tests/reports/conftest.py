@@ -69,6 +69,10 @@ class Page:
     def __getattr__(self, name: str):
         return getattr(self.page, name)
 
+    def show(self, part: str) -> None:
+        """Go to a part of the page by its address; a block of it behind ``&show=``."""
+        self.page.evaluate("address => xspReport.go('#' + address)", part)
+
     def foreign_requests(self) -> list[str]:
         """Requests to anything but the file itself and data inside it."""
         own = ("data:", "blob:")

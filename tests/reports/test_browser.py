@@ -72,9 +72,11 @@ def test_hostile_text_is_shown_and_never_runs(open_page, hostile_results):
     page.evaluate("for (const t of Object.values(document.querySelectorAll('[data-table] .unfold'))) t.click()")
     for index in range(1, len(HOSTILE) + 1):
         page.evaluate(f"xspReport.select({index})")
+    page.show("tree")
     page.locator("[data-drawing=icicle] canvas").hover(position={"x": 200, "y": 60})
     page.evaluate("xspReport.icicle.find('script')")
     page.evaluate("xspReport.select(-1)")
+    page.show("layers")
     bars = page.locator("#chart-a03 path[aria-roledescription=bar]")
     bars.first.scroll_into_view_if_needed()
 
@@ -88,6 +90,7 @@ def test_hostile_text_is_shown_and_never_runs(open_page, hostile_results):
     assert page.evaluate("window.hacked") is None
     assert page.complaints == []
     assert page.locator("img").count() == 0
+    page.emulate_media(media="print")  # shows every part
     body = page.locator("body").inner_text()
     assert "</script><script>window.hacked = 1</script>" in body
     assert "⟨U+202E⟩" in body and "\u202e" not in body
@@ -96,6 +99,7 @@ def test_hostile_text_is_shown_and_never_runs(open_page, hostile_results):
 
 def test_the_full_text_of_a_long_name_is_there_on_demand(open_page, hostile_results):
     page = open_page(hostile_results)
+    page.show("layers")
     table = page.locator("[data-table=a02]")
     assert "x" * 200 not in table.inner_text()
     table.get_by_label("Search in A2").fill("long xxxx")
@@ -110,6 +114,7 @@ def test_numbers_read_back_from_the_page_equal_the_tables(open_page, results):
     assert page.locator("[data-fact=throughput] .value").inner_text() == units.format_inputs_per_s(
         row["throughput_inputs_per_s"]
     )
+    page.show("layers")
     page.locator("[data-table=a02] .unfold").click()
     table = results.frame("a02").sort_values("latency_ns", ascending=False, kind="stable")
     heads = page.locator("[data-table=a02] thead th").all_inner_texts()
@@ -125,6 +130,7 @@ def test_numbers_read_back_from_the_page_equal_the_tables(open_page, results):
 def test_a_layer_selected_in_a_table_is_highlighted_everywhere(open_page, results):
     page = open_page(results)
     slowest = int(results.frame("a02").nlargest(1, "latency_ns")["layer_index"].iloc[0])
+    page.show("layers")
     page.locator(f"[data-table=a02] tr[data-layer='{slowest}']").click()
     assert page.evaluate("xspReport.layer") == slowest
     assert f"Layer {slowest}" in page.locator("#layer-bar").inner_text()
@@ -150,6 +156,7 @@ def test_a_layer_selected_in_a_table_is_highlighted_everywhere(open_page, result
 
 def test_a_click_on_a_bar_selects_its_layer_within_a_tenth_of_a_second(open_page, results):
     page = open_page(results)
+    page.show("layers")
     bar = page.locator("#chart-a03 path[aria-roledescription=bar]").nth(4)
     bar.scroll_into_view_if_needed()
     bar.click()
@@ -169,6 +176,7 @@ def test_a_click_on_a_bar_selects_its_layer_within_a_tenth_of_a_second(open_page
 
 def test_tables_sort_search_and_copy_csv(open_page, results):
     page = open_page(results)
+    page.show("kernels&show=table-a08")
     holder = page.locator("[data-table=a08]")
     holder.locator(".unfold").click()
 
@@ -204,6 +212,7 @@ def test_csv_cannot_become_a_formula(open_page, hostile_results):
 
 def test_the_tree_zooms_searches_and_goes_back(open_page, results):
     page = open_page(results)
+    page.show("tree")
     canvas = page.locator("[data-drawing=icicle] canvas")
     canvas.scroll_into_view_if_needed()
     before = page.evaluate("xspReport.icicle.boxes().length")
@@ -232,6 +241,7 @@ def test_the_tree_zooms_searches_and_goes_back(open_page, results):
 @pytest.mark.parametrize("drawing", ["icicle", "timeline"])
 def test_drawings_can_be_saved(open_page, results, tmp_path, drawing):
     page = open_page(results)
+    page.show("tree" if drawing == "icicle" else drawing)
     for ending, begins in (("svg", b"<svg xmlns"), ("png", b"\x89PNG")):
         with page.expect_download() as download:
             page.locator(f"[data-drawing={drawing}] [data-save={ending}]").click()
@@ -246,6 +256,7 @@ def test_drawings_can_be_saved(open_page, results, tmp_path, drawing):
 
 def test_the_tree_is_reachable_by_keyboard(open_page, results):
     page = open_page(results)
+    page.show("tree")
     page.locator("[data-drawing=icicle] canvas").focus()
     for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
         page.keyboard.press(key)
@@ -257,6 +268,7 @@ def test_the_tree_is_reachable_by_keyboard(open_page, results):
 
 def test_the_timeline_zooms(open_page, results):
     page = open_page(results)
+    page.show("timeline")
     page.locator("[data-drawing=timeline] canvas").focus()
     whole = page.evaluate("xspReport.timeline.view.to - xspReport.timeline.view.from")
     page.keyboard.press("+")
@@ -267,6 +279,7 @@ def test_the_timeline_zooms(open_page, results):
 
 def test_rooflines_switch_between_log_and_linear(open_page, results):
     page = open_page(results)
+    page.show("rooflines")
     figure = page.locator("#chart-a09")
     figure.get_by_role("button", name="Linear").click()
     page.wait_for_function("xspReport.views.get('a09').alternative === 1")
@@ -293,6 +306,7 @@ def test_everything_is_drawn_for_print(open_page, results, artefacts):
     page = open_page(results)
     page.emulate_media(media="print")
     assert page.locator("#toc").is_hidden()
+    assert page.locator("#layers").is_visible() and page.locator("#chart-a04").is_visible()
     assert page.locator(".table-tools input").first.is_hidden()
     page.pdf(path=artefacts / "report.pdf", format="A4")
     assert (artefacts / "report.pdf").stat().st_size > 20_000
@@ -314,6 +328,7 @@ def test_the_answers_are_on_the_first_screens_without_script(chromium, results, 
 
 def test_bars_keep_their_room_beside_long_labels_on_a_narrow_screen(open_page, results):
     page = open_page(results, 390)
+    page.show("kernels")
     bars = page.locator('[data-chart="a10"] .mark-rect path').all()
     holder = page.locator('[data-chart="a10"] .vega').bounding_box()
     assert max(bar.bounding_box()["width"] for bar in bars) > holder["width"] / 4
@@ -327,9 +342,33 @@ def test_one_layer_and_very_many(open_page, layers):
     check_renders(open_page(sample(layers)))
 
 
+def test_a_part_is_a_screen_and_every_state_has_an_address(open_page, results):
+    page = open_page(results, 1280)
+    parts = page.evaluate("[...document.querySelectorAll('main > [id]')].map(one => one.id)")
+    assert {"summary", "layers", "kernels", "timeline", "trust"} <= set(parts)
+    for part in parts:
+        page.show(part)
+        shown = page.evaluate("[...document.querySelectorAll('main > [id]')].filter(one => one.checkVisibility("
+                              "{visibilityProperty: true})).map(one => one.id)")  # fmt: skip
+        assert shown == [part]
+        assert page.locator(f'#toc a[href="#{part}"][aria-current]').count() >= 1
+        assert page.evaluate("document.documentElement.scrollHeight") < 1500, part
+    page.show("layers&show=chart-a04&layer=5")
+    assert page.evaluate("xspReport.layer") == 5
+    assert page.locator("#chart-a04").is_visible() and not page.locator("#chart-a03").is_visible()
+    address = page.evaluate("location.hash")
+    page.locator('#toc a[href="#kernels"]').first.click()
+    assert page.evaluate("location.hash") == "#kernels&layer=5"
+    page.page.go_back()
+    assert page.evaluate("location.hash") == address and page.locator("#chart-a04").is_visible()
+    page.evaluate("xspReport.select(-1)")
+    assert page.evaluate("location.hash") == "#layers&show=chart-a04"
+
+
 def test_a_report_of_nothing_renders(open_page):
     page = open_page(Analysis({}))
     assert page.complaints == []
+    page.show("missing")
     assert "What is missing" in page.locator("main").inner_text()
 
 

@@ -20,7 +20,7 @@ from xsp_post.reports.page_rows import ChartRow
 from xsp_post.reports.text import distinct, shorten, visible
 
 MAX_BARS = 700
-NAME_LENGTH = 52
+NAME_LENGTH = 46
 _FIELDS = ("x", "x2", "y", "y2", "low", "high", "tick", "size")
 _SHAPES = ("circle", "triangle-up", "diamond", "square", "cross", "triangle-down")
 _SERIES = "series"
@@ -40,8 +40,8 @@ def draw(
     base = alt.Chart(data).encode(x=x, y=y, tooltip=_tooltips(row, frame), **_order(row, frame))
     layers = [*under, *_bands(row, frame), *_marks(row, frame, data, base)]
     layers += _rules(row, frame, scales)
-    most = max((name.count("\n") for name in data["y"]), default=0) if row.wrap else 1
-    lines = data["y"].nunique() * (11 * most + 17) + 10 if _is_text(frame, row.y[0]) else 0
+    most = max((name.count("\n") for name in data["y"]), default=0) if row.wrap else 0
+    lines = data["y"].nunique() * (11 * most + 22) + 10 if _is_text(frame, row.y[0]) else 0
     height = row.height or lines or theme.CHART_HEIGHT
     return theme.layered(*layers, width=theme.CHART_WIDTH, height=height)
 
@@ -157,9 +157,15 @@ def layer_label(frame: pd.DataFrame) -> list[str]:
 def _labels(values: pd.Series, length: int) -> list[str]:
     """Names of an axis: equal values share one, different values never do."""
     known = list(dict.fromkeys(values.tolist()))
-    texts = distinct(shorten(visible(one, 400), length) for one in known)
+    texts = distinct(_cut(visible(one, 400), length) for one in known)
     names = dict(zip(known, texts))
     return [names[value] for value in values.tolist()]
+
+
+def _cut(name: str, length: int) -> str:
+    """A short name: what tells it from its neighbours, behind the last dot, is kept whole."""
+    head, dot, own = name.rpartition(" · ")
+    return f"{shorten(head, max(length - len(own) - 3, 12))}{dot}{own[:length]}" if dot else shorten(name, length)
 
 
 def _axis(

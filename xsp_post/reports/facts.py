@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from xsp_post.arrays.processes import WITHIN_PROCESS
+from xsp_post.base.sentences import sentence
 from xsp_post.model.levels import RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import (
@@ -19,6 +20,8 @@ from xsp_post.model.schemas.units import (
     format_ratio_percent,
 )
 from xsp_post.reports import cases
+from xsp_post.reports.verdict_captures import captures_of
+from xsp_post.tables.analyses.limits import find_limit
 
 # A confidence interval that reaches further than this to either side makes a number one should not rely on.
 UNCERTAIN_RATIO = 0.1
@@ -87,7 +90,7 @@ def facts(results: Results, case: cases.Case | None) -> list[Fact]:
     model, kernels = cases.rows(results, "a01", case), cases.rows(results, "a15", case)
     found = _model_facts(results, case, model.iloc[0]) if len(model) else []
     if len(kernels) and int(kernels["kernel_count"].iloc[0]) > 0:
-        found += _device_facts(device_of(results), kernels.iloc[0])
+        found += _device_facts(results, case, kernels.iloc[0])
     return found
 
 
@@ -119,12 +122,13 @@ def _is_inferred(results: Results, case: cases.Case | None) -> bool:
     return bool(mine["is_inferred"].astype(bool).any())
 
 
-def _device_facts(device: Device, row: pd.Series) -> list[Fact]:
-    found = []
-    busy = row["gpu_busy_ratio"]
-    if busy == busy:
-        said = f"{format_ns(row['busy_ns'])} of an iteration of the run that recorded the {device.work} (trimmed means)"
-        found.append(Fact("busy", f"{device.name} busy", format_ratio_percent(busy), _number(busy), said))
+def _device_facts(results: Results, case: cases.Case | None, row: pd.Series) -> list[Fact]:
+    device, found = device_of(results), []
+    limit = find_limit(results, captures_of(results, case))
+    if limit.window_ns:  # the time that the verdict speaks of, too
+        busy, scope = limit.busy_ns / limit.window_ns, sentence(f"scope.{limit.scope}")
+        said = f"{format_ns(limit.busy_ns)} of {scope}, {format_ns(limit.window_ns)}"
+        found.append(Fact("busy", f"{device.name} busy", format_ratio_percent(busy), busy, said))
     count = int(row["kernel_count"])
     said = f"{format_ns(row['kernel_latency_ns'])} in all, {format_count(row['unique_kernel_count'])} different"
     label = f"{device.work.capitalize()} per iteration"

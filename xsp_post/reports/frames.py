@@ -23,7 +23,7 @@ from xsp_post.reports.pick import deepest_capture, of_capture
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.tables.analyses.limits import in_scope
 
-TOP_KERNELS = 15
+TOP_KERNELS = 10
 SPREADS = 60
 SAMPLE_BINS = 300
 TYPES = 8  # colours that can be distinguished; the rest is "other"

@@ -12,6 +12,8 @@ from xsp_post.reports import page_top, shell
 from xsp_post.reports.document import Document, build
 from xsp_post.reports.page_data import PageData
 
+_VIEWS = ("Why", "Layers", "Kernels", "Timeline", "Compare", "Trust")  # one a question, in the order of the menu
+
 
 def write_report(
     results: Results,
@@ -38,26 +40,14 @@ def render_document(document: Document) -> str:
     shell.add_blocks(document.sections, data)
     data.add_layers(document.layers)
     summary = document.summary
-    parts = shell.Shell(
-        "xsp-post report",
-        summary.title,
-        summary.machine,
-        page_top.first_screen(summary, [s.id for s in document.sections]),
-        page_top.missing(document.missing) + page_top.footer(summary, data.strings.cut_count),
-        _contents(document),
-        document.sections,
-        has_layers=True,
-    )
-    return shell.page(parts, data)
-
-
-def _contents(document: Document) -> list[tuple[str, list[tuple[str, str]]]]:
-    """The links of the page by group, in the order of the page."""
-    groups: dict[str, list[tuple[str, str]]] = {
-        "": [("summary", "Summary"), ("findings", "Findings"), ("trust", "Trust and balance")]
-    }
-    for section in document.sections:
-        groups.setdefault(section.view, []).append((section.id, section.title))
-    if document.missing:
-        groups.setdefault("More", []).append(("missing", "What is missing"))
-    return list(groups.items())
+    parts = [
+        shell.Part("Why", "summary", "Summary", page_top.first_screen(summary)),
+        *shell.parts_of(document.sections),
+        shell.Part("Trust", "findings", "Findings", page_top.findings(summary.findings)),
+        shell.Part("Trust", "trust", "Trust and balance", page_top.trust(summary)),
+        shell.Part("Trust", "missing", "What is missing", page_top.missing(document.missing)),
+    ]
+    shown = [part for part in parts if part.section or part.html]
+    shown.sort(key=lambda part: _VIEWS.index(part.view))
+    footer = page_top.footer(summary, data.strings.cut_count)
+    return shell.page(shell.Shell("xsp-post report", summary.title, summary.machine, shown, footer, True), data)

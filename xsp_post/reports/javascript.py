@@ -10,7 +10,7 @@ from importlib import resources
 
 from xsp_post.reports import theme
 
-_PARTS = ("core.js", "tables.js", "charts.js", "icicle.js", "timeline.js")
+_PARTS = ("core.js", "views.js", "tables.js", "charts.js", "icicle.js", "timeline.js")
 
 
 @cache

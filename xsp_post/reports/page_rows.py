@@ -35,7 +35,7 @@ class TableRow:
     columns: tuple[str, ...] = ()
     sort: tuple[str, ...] = ()
     limit: int = 100
-    visible: int = 10
+    visible: int = 8
     bars: tuple[str, ...] = ()
 
 

@@ -22,6 +22,8 @@ from xsp_post.reports.trust import Balance
 from xsp_post.reports.why import reach_of
 from xsp_post.tables.analyses.advice import Advice
 
+_ACTIONS = 3
+_LEAST_SHARE = 0.001  # resources that save less are left out behind the first few
 _COLOURS = {
     "nesting": "--kernel",
     "sequence": "--base",
@@ -52,8 +54,8 @@ _PARTS = {
 }
 
 
-def first_screen(summary: Summary, section_ids: Sequence[str]) -> str:
-    """Verdict with where the time went, what to do next, facts, top layers and kernels, findings, trust and balance."""
+def first_screen(summary: Summary) -> str:
+    """The verdict with what each resource would save, what to do next, facts, and the layers that matter."""
     facts = "".join(
         f'<div class="fact{" uncertain" if fact.is_uncertain else ""}" data-fact="{escape(fact.id)}"><div '
         f'class="label">{escape(fact.label)}</div>'
@@ -62,13 +64,30 @@ def first_screen(summary: Summary, section_ids: Sequence[str]) -> str:
     )
     verdict = summary.verdict
     evidence = "".join(f"<li>{escape(line)}</li>" for line in verdict.evidence)
+    more = f"<details><summary>What this rests on</summary><ul>{evidence}</ul></details>" if evidence else ""
     return (
-        f'<section class="verdict {escape(verdict.kind)}" id="summary"><h2 class="said">'
-        f"<strong>{escape(_capital(verdict.word))}.</strong> "
-        f"{escape(verdict.sentence)}</h2>{''.join(_split(split) for split in summary.splits)}"
-        f"{f'<ul>{evidence}</ul>' if evidence else ''}</section>\n"
-        f'{_next(summary.advice)}<div class="facts" id="facts">{facts}</div>\n'
-        f"{_tops(summary, section_ids)}{_findings(summary.findings)}{_trust(summary)}"
+        f'<div id="summary"><section class="verdict {escape(verdict.kind)}"><h2 class="said">'
+        f"<strong>{escape(_capital(verdict.word))}.</strong> {escape(verdict.sentence)}</h2>"
+        f'<div class="pair">{_shares(summary)}{_next(summary.advice)}</div>{more}</section>\n'
+        f'<div class="facts" id="facts">{facts}</div>\n{_tops(summary)}</div>\n'
+    )
+
+
+def _shares(summary: Summary) -> str:
+    """What would be saved if a resource took half its time, as bars of one scale."""
+    if not summary.shares:
+        return ""
+    shown = [one for i, one in enumerate(summary.shares) if i < _ACTIONS or one.gain_ratio >= _LEAST_SHARE]
+    rows = "".join(
+        f'<li><span>{escape(one.word)}</span><span class="meter" aria-hidden="true"><i style="width:'
+        f'{200 * max(one.gain_ratio, 0):.1f}%"></i></span><span class="num">'
+        f"{escape(format_ratio_percent(one.gain_ratio))}"
+        f" <small>± {escape(format_ratio_percent(one.margin_ratio))}</small></span></li>"
+        for one in shown
+    )
+    return (
+        f'<div class="shares"><h3>Saved if it took half its time <span class="of">of {escape(summary.shares_of)}</span>'
+        f"</h3><ul>{rows}</ul></div>"
     )
 
 
@@ -102,19 +121,19 @@ def _next(advice: Sequence[Advice]) -> str:
     """What to do next, the change that could save most being first; each with the most it can save."""
     if not advice:
         return ""
-    items = "".join(
+    items = [
         f'<li><div class="line"><span>{escape(visible(one.what, 400))}</span>'
         f'<span class="num">{escape(reach_of(one))} {escape(_bound(one))}</span></div>'
-        f'<div class="meta">{escape(visible(one.evidence, 500))} {escape(_capital(reach_of(one)))} '
-        f"{escape(format_ns(one.bound_ns))}{escape(_share(one))}. "
-        f"Assumed: {escape(visible(one.assumption, 400))}</div></li>"
+        f'<details><summary class="meta">why</summary><div class="meta">{escape(visible(one.evidence, 500))} '
+        f"{escape(_capital(reach_of(one)))} {escape(format_ns(one.bound_ns))}{escape(_share(one))}. "
+        f"Assumed: {escape(visible(one.assumption, 400))}</div></details></li>"
         for one in advice
+    ]
+    rest = "".join(items[_ACTIONS:])
+    more = (
+        f'<details><summary>{len(items) - _ACTIONS} more</summary><ol class="top">{rest}</ol></details>' if rest else ""
     )
-    return (
-        f'<section id="next"><h2>Do next</h2><ol class="top">{items}</ol><p class="note">“At most” is what a replay '
-        "saves, or the time that the change concerns where that is less; <code>xsp-post why STORE</code> lists the "
-        "causes, and <code>xsp-post what-if</code> replays the capture with a change.</p></section>\n"
-    )
+    return f'<div id="next"><h3>Do next</h3><ol class="top">{"".join(items[:_ACTIONS])}</ol>{more}</div>'
 
 
 def _capital(text: str) -> str:
@@ -126,31 +145,18 @@ def _value(text: str) -> str:
     return f"{escape(number)}{space}<small>{escape(unit)}</small>" if unit else escape(number)
 
 
-def _tops(summary: Summary, section_ids: Sequence[str]) -> str:
-    if not summary.top_layers and not summary.top_kernels and not summary.outside:
-        return ""
+def _tops(summary: Summary) -> str:
+    """The layers and kernels that take most, side by side."""
     where = f" ({escape(summary.case.label)})" if summary.case and summary.case.label else ""
+    outside = [summary.outside] if summary.outside else []
     parts = []
-    if summary.top_layers or summary.outside:
-        outside = [summary.outside] if summary.outside else []
+    if summary.top_layers or outside:
         title = "The layers that take most" if summary.top_layers else "No layer was recorded"
         parts.append(f"<div><h3>{title}{where}</h3>{_top_list(summary.top_layers, outside)}</div>")
     if summary.top_kernels:
-        parts.append(
-            f"<div><h3>The {escape(summary.device.work)} that take most{where}"
-            f"</h3>{_top_list(summary.top_kernels)}</div>"
-        )
-    links = [
-        f'<a href="#{anchor}">{text}</a>'
-        for anchor, text in (("layers", "all layers"), ("kernels", "all kernels"), ("tree", "the tree"))
-        if anchor in section_ids
-    ]
-    return (
-        f'<section id="top"><div class="pair">{"".join(parts)}</div>{_balance_line(summary)}<p class="note">See '
-        f"{', '.join(links)}.</p></section>\n"
-        if links
-        else f'<section id="top"><div class="pair">{"".join(parts)}</div></section>\n'
-    )
+        title = f"The {escape(summary.device.work)} that take most"
+        parts.append(f"<div><h3>{title}{where}</h3>{_top_list(summary.top_kernels)}</div>")
+    return f'<section id="top"><div class="pair">{"".join(parts)}</div></section>\n' if parts else ""
 
 
 def _top_list(rows: list[TopRow], unranked: Sequence[TopRow] = ()) -> str:
@@ -174,9 +180,10 @@ def _top_list(rows: list[TopRow], unranked: Sequence[TopRow] = ()) -> str:
             if row.bound in ("memory", "compute", "latency")
             else ""
         )
-        lines = "".join(f'<div class="meta">{escape(line)}</div>' for line in row.lines)
+        lines = "".join(f'<div class="meta">{escape(line)}</div>' for line in row.lines[:1])
         items.append(
-            f'<li{"" if row in rows else unranked_class}><div class="line"><span>{shown}{tag}</span><span '
+            f'<li title="{escape(" · ".join(row.lines))}"{"" if row in rows else unranked_class}>'
+            f'<div class="line"><span>{shown}{tag}</span><span '
             f'class="num">{escape(format_ns(row.latency_ns))}</span></div>'
             f'<div class="meter"><i style="width:{100 * _length(row) / widest:.1f}%"></i></div>{lines}</li>'
         )
@@ -187,15 +194,15 @@ def _length(row: TopRow) -> float:
     return row.latency_ns if row.latency_ns > 0 else 0.0
 
 
-def _findings(findings: list[Shown]) -> str:
-    if not findings:
+def findings(found: list[Shown]) -> str:
+    """Problems in the data, their causes, and what to do."""
+    if not found:
         body = '<p class="note">No problems were found in the captures.</p>'
     else:
-        body = "".join(_finding(f) for f in findings)
+        body = "".join(_finding(f) for f in found)
     return (
         '<section id="findings" aria-labelledby="findings-title"><header><h2 id="findings-title">Findings</h2>'
-        f'<a class="anchor" href="#findings" aria-label="Link to this section">#</a><p>Problems in the data, '
-        f"their causes, and what to do.</p></header>{body}</section>\n"
+        f"<p>Problems in the data, their causes, and what to do.</p></header>{body}</section>\n"
     )
 
 
@@ -211,7 +218,8 @@ def _finding(found: Shown) -> str:
     )
 
 
-def _trust(summary: Summary) -> str:
+def trust(summary: Summary) -> str:
+    """How accurate the numbers are, what the time went to, and whether every kernel is accounted for."""
     rows = "".join(
         f"<tr><td>{escape(r.quantity)}</td><td>{escape(r.level or '–')}</td><td class='num'>{escape(r.n)}</td>"
         f"<td>{escape(r.spread)}</td><td>{escape(r.overhead)}</td></tr>"
@@ -226,35 +234,14 @@ def _trust(summary: Summary) -> str:
         else ""
     )
     balances = "".join(_balance(balance) for balance in summary.balances)
-    if not table and not balances:
+    splits = "".join(_split(split) for split in summary.splits)
+    if not table and not balances and not splits:
         return ""
     return (
         '<section id="trust" aria-labelledby="trust-title"><header><h2 id="trust-title">Trust and balance</h2>'
-        '<a class="anchor" href="#trust" aria-label="Link to this section">#</a><p>How accurate are the '
-        "numbers, and is every kernel accounted for?</p></header>"
-        f"{table}{balances}</section>\n"
+        "<p>How accurate are the numbers, and is every kernel accounted for?</p></header>"
+        f"{splits}{balances}{table}</section>\n"
     )
-
-
-def _balance_line(summary: Summary) -> str:
-    """Whether all device work is accounted for, in one line; the trust section says it in full."""
-    parts = [b for b in summary.balances if b.question == "layer"]
-    time = sum(b.device_ns for b in parts)
-    if not parts:
-        return ""
-    held = sum(t for b in parts for attribution, _, t in b.parts if attribution not in ("none", "no_launch"))
-    return (
-        f'<p class="balance-line">Balance: {escape(", ".join(_operations(b, summary.device.work) for b in parts))}, '
-        f"{escape(format_ns(time))} in all; "
-        f"{escape(format_ratio_percent(held / max(time, 1)))} of their time is in a layer, "
-        "or in the [self] of a model. "
-        '<a href="#trust">Details</a></p>'
-    )
-
-
-def _operations(balance: Balance, work: str = "kernels") -> str:
-    text = format_operations(balance.kernel_count, balance.copy_count, balance.graph_count)
-    return text if work == "kernels" else text.replace("kernel", work[:-1])
 
 
 def _balance(balance: Balance) -> str:
@@ -284,7 +271,7 @@ def _balance(balance: Balance) -> str:
     return (
         f'<div class="balance" data-balance="{escape(balance.question)}"><h3>{escape(question)}</h3>'
         f'<div class="strip">{"".join(strip)}</div><div class="keys">{"".join(keys)}'
-        f"<span>{said} {escape(_operations(balance))}, "
+        f"<span>{said} {escape(format_operations(balance.kernel_count, balance.copy_count, balance.graph_count))}, "
         f"{escape(format_ns(balance.device_ns))}{over}</span>{own}</div></div>"
     )
 

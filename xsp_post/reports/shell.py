@@ -28,17 +28,31 @@ _POLICY = (
 
 
 @dataclass(frozen=True)
+class Part:
+    """What stands on the screen at one time: HTML, or a section. Those of a view are beside each other in the menu."""
+
+    view: str
+    id: str
+    title: str
+    html: str = ""
+    section: Section | None = None
+
+
+@dataclass(frozen=True)
 class Shell:
-    """What one page has of its own. ``top`` and ``bottom`` are HTML, everything else is text."""
+    """What one page has of its own. ``footer`` and the parts' ``html`` are HTML, everything else is text."""
 
     brand: str
     title: str
     machine: str
-    top: str
-    bottom: str
-    contents: Sequence[tuple[str, Sequence[tuple[str, str]]]]  # (group, (anchor, text) …)
-    sections: Sequence[Section]
+    parts: Sequence[Part]
+    footer: str
     has_layers: bool = False
+
+
+def parts_of(sections: Sequence[Section]) -> list[Part]:
+    """A part for each section; one without a view is a view of its own."""
+    return [Part(s.view or s.title, s.id, s.title, section=s) for s in sections]
 
 
 def add_blocks(sections: Sequence[Section], data: PageData) -> None:
@@ -55,6 +69,9 @@ def add_blocks(sections: Sequence[Section], data: PageData) -> None:
 
 def page(shell: Shell, data: PageData) -> str:
     """The page as text. ``data`` holds the blocks already (`add_blocks`)."""
+    contents: dict[str, list[Part]] = {}
+    for part in shell.parts:
+        contents.setdefault(part.view, []).append(part)
     scripts = [*([javascript.chart_script()] if data.charts else []), javascript.page_script()]
     policy = _POLICY.format(scripts=" ".join(javascript.source_hash(script) for script in scripts))
     return (
@@ -67,10 +84,9 @@ def page(shell: Shell, data: PageData) -> str:
             title=visible(shell.title, _LONGEST),
             machine=visible(shell.machine, _LONGEST),
             has_layers=shell.has_layers,
-            contents=shell.contents,
-            top=Markup(shell.top),
-            sections=[_section(section) for section in shell.sections],
-            bottom=Markup(shell.bottom),
+            contents=contents,
+            parts=[Markup(part.html) if part.section is None else _section(part.section) for part in shell.parts],
+            footer=Markup(shell.footer),
             data=Markup(data.to_json()),
             scripts=[Markup(script) for script in scripts],
         )

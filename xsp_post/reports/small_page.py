@@ -36,10 +36,9 @@ def render_page(
     """The page as text. ``statements``: (kind, sentence), the first being the verdict; all texts may be hostile."""
     data = PageData()
     shell.add_blocks(sections, data)
-    links = [("summary", "Summary"), *((section.id, section.title) for section in sections)]
     footer = f"<footer>Made by xsp-post {escape(__version__)}. This page makes no network requests.</footer>\n"
-    parts = shell.Shell(brand, title, machine, _top(facts, statements), footer, [("", links)], sections)
-    return shell.page(parts, data)
+    parts = [shell.Part("Summary", "summary", "Summary", _top(facts, statements)), *shell.parts_of(sections)]
+    return shell.page(shell.Shell(brand, title, machine, parts, footer), data)
 
 
 def _shown(text: str) -> str:
@@ -52,7 +51,7 @@ def _top(facts: Sequence[Fact], statements: Sequence[tuple[str, str]]) -> str:
         f'<div class="trust">{_shown(fact.note)}</div></div>'
         for fact in facts
     )
-    parts = [f'<div id="summary" class="facts">{boxes}</div>\n']
+    parts = []
     if statements:
         (kind, said), rest = statements[0], statements[1:]
         items = "".join(f"<li>{_shown(sentence)}</li>" for _, sentence in rest)
@@ -60,4 +59,4 @@ def _top(facts: Sequence[Fact], statements: Sequence[tuple[str, str]]) -> str:
             f'<section class="verdict {escape(kind)}" id="verdict"><p class="said"><strong>{_shown(said)}'
             f"</strong></p><ul>{items}</ul></section>\n"
         )
-    return "".join(parts)
+    return f'<div id="summary">{"".join(parts)}<div class="facts">{boxes}</div></div>\n'

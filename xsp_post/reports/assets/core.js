@@ -160,21 +160,3 @@ async function copyText(content, button) {
   button.textContent = done ? "Copied" : "Copying was refused";
   setTimeout(() => { button.textContent = label; }, 1600);
 }
-
-/* --- where one is ------------------------------------------------------------------------------------------ */
-const tocLinks = new Map([...document.querySelectorAll("#toc a")].map((a) => [a.getAttribute("href").slice(1), a]));
-if ("IntersectionObserver" in window) {
-  const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      if (!entry.isIntersecting) continue;
-      for (const link of tocLinks.values()) link.removeAttribute("aria-current");
-      tocLinks.get(entry.target.id)?.setAttribute("aria-current", "true");
-    }
-  }, { rootMargin: "-10% 0px -75% 0px" });
-  for (const id of tocLinks.keys()) {
-    const target = document.getElementById(id);
-    if (target) seen.observe(target);
-  }
-}
-const tocBox = document.querySelector("#toc details");
-if (tocBox && window.innerWidth < 1080) tocBox.open = false;

@@ -240,3 +240,4 @@ function buildTimeline(holder, data) {
 }
 for (const holder of document.querySelectorAll('[data-drawing="timeline"]')) buildTimeline(holder, DATA.drawings[holder.dataset.id]);
 themeChanged();
+goTo(location.hash);

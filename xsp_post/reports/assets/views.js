@@ -1,0 +1,73 @@
+/* Part 2: one part of the page at a time. Every state has an address: #PART&show=BLOCK&layer=5&from=…&to=…&node=… */
+const parts = [...document.querySelectorAll("main > [id]")];
+const tocLinks = [...document.querySelectorAll("#toc a")];
+const place = {}; // part, and what stands behind the & of the address
+const placeListeners = [];
+const numberAt = (key) => (place[key] === undefined ? NaN : Number(place[key]));
+
+function addressOf(changes) {
+  const { part, ...rest } = { ...place, ...changes };
+  const pairs = Object.entries(rest).filter(([, value]) => value !== undefined && value !== null);
+  return "#" + [part, ...pairs.map(([key, value]) => `${key}=${encodeURIComponent(value)}`)].join("&");
+}
+/* What a listener has done itself is only written down; null takes a key away. */
+function note(changes) {
+  Object.assign(place, changes);
+  history.replaceState(null, "", addressOf({}));
+}
+function show(node, isShown) {
+  node.classList.toggle("away", !isShown);
+}
+function goTo(address) {
+  const [id, ...pairs] = address.replace(/^#/, "").split("&");
+  const target = document.getElementById(id);
+  const part = parts.find((one) => one === target || (target && one.contains(target))) || parts[0];
+  for (const key of Object.keys(place)) delete place[key];
+  place.part = part.id;
+  for (const pair of pairs) {
+    const [key, value = ""] = pair.split("=");
+    try { place[key] = decodeURIComponent(value); } catch { /* not an address of ours */ }
+  }
+  if (target && target !== part) place.show = id;
+  for (const one of parts) show(one, one === part);
+  for (const link of tocLinks) {
+    const isMine = link.hash === "#" + part.id || Boolean(link.parentElement.querySelector(`ul a[href="#${part.id}"]`));
+    if (isMine) link.setAttribute("aria-current", link.parentElement.querySelector("ul") ? "true" : "page");
+    else link.removeAttribute("aria-current");
+  }
+  for (const choose of part.querySelectorAll(".blocks button")) {
+    if (choose.dataset.show === place.show) choose.click();
+  }
+  const layer = numberAt("layer");
+  if (Number.isFinite(layer) && layer !== report.layer) report.select(layer);
+  for (const listener of placeListeners) listener();
+}
+/* Of several charts of a part one is on the screen, and of several tables. */
+for (const part of parts) {
+  for (const kind of ["chart", "table"]) {
+    const blocks = [...part.querySelectorAll(`:scope > [data-${kind}]`)];
+    if (blocks.length < 2) continue;
+    const titleOf = (block) => block.querySelector("h3")?.textContent || DATA.tables[block.dataset.table].caption.split(/[,;:]/)[0];
+    const buttons = blocks.map((block) => el("button", { type: "button", text: titleOf(block), "data-show": block.id, onclick: () => choose(block) }));
+    const choose = (chosen) => {
+      blocks.forEach((block, i) => { show(block, block === chosen); buttons[i].setAttribute("aria-pressed", String(block === chosen)); });
+      if (place.part === part.id && place.show !== chosen.id) note({ show: chosen === blocks[0] ? null : chosen.id });
+    };
+    blocks[0].before(el("div", { class: "switch blocks", role: "group", "aria-label": kind === "chart" ? "Charts" : "Tables" }, ...buttons));
+    choose(blocks[0]);
+  }
+}
+document.addEventListener("click", (event) => {
+  const link = event.target.closest?.('a[href^="#"]');
+  if (!link || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  const layer = report.layer >= 0 ? `&layer=${report.layer}` : "";
+  history.pushState(null, "", link.hash + layer);
+  goTo(location.hash);
+  window.scrollTo(0, 0);
+});
+window.addEventListener("popstate", () => goTo(location.hash));
+report.onLayer((index) => note({ layer: index >= 0 ? index : null }));
+report.place = place;
+report.go = (address) => { history.pushState(null, "", address); goTo(address); };
+document.body.classList.add("views");
