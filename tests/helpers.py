@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -469,3 +470,12 @@ def explain_idle(tree: Tree) -> Idle:
     """Every gap of every device, cut by cause."""
     blocks = IdleBlocks(tree)
     return Idle(pd.concat(list(blocks.blocks()), ignore_index=True), blocks.devices, blocks.strings)
+
+
+def by_row(value: Any) -> Any:
+    """An assistant's answer with its records as dictionaries again: what is left out of a record is None."""
+    if isinstance(value, dict) and value.keys() == {"columns", "rows"}:
+        return [dict(zip(value["columns"], map(by_row, row))) for row in value["rows"]]
+    if isinstance(value, dict):
+        return {key: by_row(one) for key, one in value.items()}
+    return [by_row(one) for one in value] if isinstance(value, list) else value

@@ -131,7 +131,7 @@ def libraries_of(results: Results, name: str) -> dict[str, Said]:
         f"report, {name}": _of_balance(page["balance"]),
         f"assistant, {name}": _of_quantities(summary["quantities"])
         | _of_verdict(summary["verdict"])
-        | _of_captures(table["rows"]),
+        | _of_captures(table["records"]),
         f"assistant's why, {name}": _of_verdict(answers.why(results)["verdict"]),
     }
 

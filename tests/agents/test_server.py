@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from builders import ExportBuilder
+from helpers import by_row
 
 pytest.importorskip("mcp")
 
@@ -31,7 +32,7 @@ def test_tools_over_stdio(tmp_path):
                 ("summary", {"source": "../one.sqlite"}),
             ):
                 called = await session.call_tool(name, arguments)
-                said[name, arguments.get("source")] = json.loads(called.content[0].text)
+                said[name, arguments.get("source")] = by_row(json.loads(called.content[0].text))
             return {tool.name for tool in tools.tools}, said
 
     names, said = anyio.run(ask)

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from builders import ExportBuilder
-from helpers import called
+from helpers import by_row, called
 from typer.testing import CliRunner
 
 from xsp_post.agents import answers
@@ -108,8 +108,10 @@ def test_text_and_json_say_the_part(source, words):
 def test_an_assistant_asks_about_a_part(source):
     folder = Folder(source.parent)
     results = folder.results(source.name, part_options(from_ns=14_000, until_ns=20_000))
-    said = json.loads(answers.answer("tree", source.name, lambda: (results, answers.tree(results)), folder.root))
-    assert said["part"] == "14.00–20.00 µs of the recording" and said["answer"]["rows"][0]["device_ns"] == 1_500
+    said = by_row(
+        json.loads(answers.answer("tree", source.name, lambda: (results, answers.tree(results)), folder.root))
+    )
+    assert said["part"] == "14.00–20.00 µs of the recording" and said["answer"]["records"][0]["device_ns"] == 1_500
     assert json.loads(answers.answer("sources", "", lambda: (None, folder.sources()), folder.root))["part"] == ""
 
 

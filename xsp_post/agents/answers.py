@@ -1,6 +1,7 @@
 """Results → answers: summary, why, what-if, tree, table and comparison as small JSON values that say what is not known.
 
-Every answer has the same frame: ``abstains`` with ``reason``, ``answer``, ``balance``, ``not_known``, ``left_out``.
+Every answer has the same frame: ``abstains`` with ``reason``, ``answer``, ``balance``, ``not_known``, ``left_out``. In
+``answer`` and ``balance`` what is unknown is left out, and records are ``columns`` and ``rows``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from xsp_post.tables.catalogue import table_name
 from xsp_post.tables.missing import why_empty
 
 LIMIT_BYTES = 16_000
-_VERSION = 1
+_VERSION = 2  # of answers: 2 rows as lists beside their columns, unknown values left out (xsp-post 0.2.0)
 _LONGEST_TEXT = 300
 _MOST_ROWS = 200
 
@@ -90,14 +91,14 @@ def tree(results: Results, depth: int = 4, top: int = 8) -> Answer:
     from xsp_post.reports.tree_rows import tree_rows
 
     if not {"paths", "captures"} <= set(results.tables()):
-        return {"rows": [], "_reason": "these are not the results of one workload: they hold no tree"}
+        return {"records": [], "_reason": "these are not the results of one workload: they hold no tree"}
     rows = tree_rows(results, depth=max(1, min(depth, 12)), top=max(1, min(top, 50)))
     columns = (
         "capture_id", "indent", "level", "name", "call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns",
         "graph_ns", "busy_ns", "duration_ns", "is_inferred",
     )  # fmt: skip
     kept = rows[[c for c in columns if c in rows]]
-    return {"rows": records(kept), "_reason": "" if len(rows) else "nothing was recorded"}
+    return {"records": records(kept), "_reason": "" if len(rows) else "nothing was recorded"}
 
 
 def table(results: Results, name: str, columns: Sequence[str] = (), top: int = 20, sort: str = "") -> Answer:
@@ -112,15 +113,16 @@ def table(results: Results, name: str, columns: Sequence[str] = (), top: int = 2
         frame = frame.sort_values(sort.removeprefix("-"), ascending=sort.startswith("-"), kind="stable")
     shown = frame[list(columns)] if columns else frame
     reason = "" if len(frame) else why_empty(key, results) or f"table {key} has no rows"
-    meanings = {c.name: c.meaning for c in TABLES[key].columns} if key in TABLES else {}
+    meanings = {c.name: c.meaning for c in TABLES[key].columns} if key in TABLES and columns else {}
     return {
         "table": key, "title": TABLES[key].title if key in TABLES else "", "row_count": len(frame),
-        "columns": [{"name": str(c), "unit": unit_of(str(c)), "meaning": meanings.get(str(c), "")} for c in shown],
-        "rows": records(shown.head(max(1, min(top, _MOST_ROWS)))), "_reason": reason,
+        "known_columns": [] if columns else list(map(str, shown.columns)),
+        "meanings": {str(c): " ".join(filter(None, (meanings.get(str(c)), unit_of(str(c))))) for c in columns},
+        "records": records(shown.head(max(1, min(top, _MOST_ROWS)))), "_reason": reason,
     }  # fmt: skip
 
 
-def compare(base: Results, other: Results, top: int = 10) -> Answer:
+def compare(base: Results, other: Results, top: int = 6) -> Answer:
     """What differs in ``other``: sentences, and the largest differences with their intervals."""
     from xsp_post.compare import compare as compared
 
@@ -133,8 +135,7 @@ def compare(base: Results, other: Results, top: int = 10) -> Answer:
 
 def fitting(document: Answer) -> str:
     """The document as JSON below `LIMIT_BYTES`: its longest lists are cut, and ``left_out`` says by how much."""
-    document = _short(document)
-    document["left_out"] = []
+    document = {key: _short(value) for key, value in document.items()} | {"left_out": []}
     full: dict[str, int] = {}
     while len(text := _json(document)) >= LIMIT_BYTES:
         where, values = max(_lists(document), key=lambda one: len(_json(one[1])))
@@ -144,7 +145,8 @@ def fitting(document: Answer) -> str:
         full.setdefault(where, len(values))
         del values[(3 * len(values)) // 4 :]
         document["left_out"] = [
-            f"{path}: {count - len(_at(document, path))} of {count}" for path, count in full.items()
+            f"{path.removesuffix('.rows')}: {count - len(_at(document, path))} of {count}"
+            for path, count in full.items()
         ]
     return text
 
@@ -169,16 +171,24 @@ def _without(value: Any, root: str) -> Any:
 
 
 def _short(value: Any) -> Any:
-    """Texts made visible and of limited length, tuples as lists, unknown and infinite numbers as None."""
+    """Texts made visible and of limited length, numbers of five digits, rows without what is unknown."""
     if isinstance(value, dict):
-        return {str(key): _short(one) for key, one in value.items()}
+        kept = {str(key): _short(one) for key, one in value.items()}
+        return {key: one for key, one in kept.items() if one not in (None, "", [], {})}
     if isinstance(value, (list, tuple)):
-        return [_short(one) for one in value]
+        rows = [_short(one) for one in value]
+        return _by_column(rows) if rows and all(isinstance(one, dict) for one in rows) else rows
     if isinstance(value, str):
         return visible(value, _LONGEST_TEXT)
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
+    if isinstance(value, float):
+        return float(f"{value:.5g}") if abs(value) < float("inf") else None
     return value
+
+
+def _by_column(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Records as the columns that hold something, and a list of values each."""
+    columns = list(dict.fromkeys(key for one in rows for key in one))
+    return {"columns": columns, "rows": [[one.get(column) for column in columns] for one in rows]}
 
 
 def _lists(document: Answer) -> list[tuple[str, list[Any]]]:

@@ -103,7 +103,7 @@ def make_server(root: Path) -> Any:
         )
 
     @tool
-    def compare(base: str, other: str, top: int = 10) -> str:
+    def compare(base: str, other: str, top: int = 6) -> str:
         """What differs in the source `other` as against `base`: sentences, then models, layers and kernels."""
 
         def make() -> tuple[Any, Any]:
