@@ -16,9 +16,10 @@ from rich.console import Console
 
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
+from xsp_post.replay.collectives import collectives_frame
 from xsp_post.reports.terminal import print_frame
 from xsp_post.reports.why import ranks_line
-from xsp_post.tables.analyses.ranks import rank_contribution, rank_table
+from xsp_post.tables.analyses.ranks import rank_contribution, rank_tables
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 GEMM = "ampere_sgemm_128x64_tn"
@@ -27,10 +28,16 @@ GEMM = "ampere_sgemm_128x64_tn"
 def results(kernels, copies=()) -> Analysis:
     """Results of one capture from (name, process, device, start, end) rows."""
     names = ["name", "process_id", "device_id", "start_ns", "end_ns"]
-    kernel_frame = pd.DataFrame(kernels, columns=names).assign(capture_id=0)
+    kernel_frame = pd.DataFrame(kernels, columns=names).assign(capture_id=0, stream_id=7, launch_start_ns=-1)
     copy_frame = pd.DataFrame(copies, columns=["kind", *names[1:]]).assign(capture_id=0)
     captures = pd.DataFrame({"capture_id": [0], "level": ["M/L/G"], "kernel_count": [len(kernels)]})
-    return Analysis({"kernels": kernel_frame, "memory_operations": copy_frame, "captures": captures})
+    met = collectives_frame(kernel_frame).assign(capture_id=0)
+    frames = {"kernels": kernel_frame, "memory_operations": copy_frame, "captures": captures, "collectives": met}
+    return Analysis(frames)
+
+
+def rank_table(parts, job_name="") -> pd.DataFrame:
+    return rank_tables(parts, job_name)["ranks"]
 
 
 def test_overlap_is_what_compute_hides():

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.results import Analysis
+from xsp_post.replay.collectives import collectives_frame
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevComm*)"
@@ -97,4 +98,6 @@ def _results(random, rank, ends) -> Analysis:
     causes = pd.DataFrame({"idle_ns": list(idle.values()), "owner": list(idle)})
     causes = causes.assign(capture_id=0, device_id=0, scope="execution", cause="host_code", call_name="", detail="")
     captures = pd.DataFrame({"capture_id": [0], "level": ["M/L/G"], "kernel_count": [len(kernels)]})
-    return Analysis({"kernels": frame, "memory_operations": copied, "idle_causes": causes, "captures": captures})
+    met = collectives_frame(frame.assign(stream_id=7, launch_start_ns=-1)).assign(capture_id=0)
+    frames = {"kernels": frame, "memory_operations": copied, "idle_causes": causes, "captures": captures}
+    return Analysis({**frames, "collectives": met})

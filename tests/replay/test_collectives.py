@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,8 @@ from properties import examples
 from recorded import analyzed
 
 from xsp_post.model.schemas import column_names
-from xsp_post.replay.collectives import across_ranks, bus_factor, collective_kind, collectives_frame
+from xsp_post.names.groups import axis_of_group, group_text, ranks_of_group
+from xsp_post.replay.collectives import across_ranks, bus_factor, collective_kind, collectives_frame, median_of_others
 
 NAME = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
@@ -76,7 +79,9 @@ def test_an_injected_clock_offset_is_found_again_within_a_microsecond(offset, la
 
 def test_bus_bandwidth_follows_nccl_tests():
     kernels = kernels_of(1, [(NAME, 0, 1_000, 1_001_000)])
-    frame = across_ranks(collectives_frame(kernels, np.array([8e6]), np.array([8.0])))
+    frame = across_ranks(
+        collectives_frame(kernels, pd.DataFrame({"message_bytes": [8e6], "group_size": [8.0], "group_name": [""]}))
+    )
     assert frame["bus_bandwidth_bytes_per_s"].iloc[0] == pytest.approx(8e6 / 1e-3 * 2 * 7 / 8)
     assert bus_factor("all_gather", 4) == 0.75
     assert bus_factor("send_recv", 2) == 1
@@ -122,5 +127,70 @@ def test_the_operator_around_a_launch_says_the_size():
         return EventDecoder().of_values([{"args": given}])[0][0].args
 
     args = args_of({"In msg nelems": 2049000, "Out msg nelems": 2049000, "dtype": "Float", "Group size": 8})
-    assert _message(args) == (8196000.0, 8.0)
-    assert np.isnan(_message(args_of({"In msg nelems": "x"}))).all()
+    assert json.loads(_message(args)) == [8196000, 8, ""]
+    assert json.loads(_message(args_of({"In msg nelems": "x"}))) == [None, None, ""]
+    cut = {"Process Group Ranks": "[0, 4, ..., 60]", "Global rank start": 0, "Global rank stride": 4, "Group size": 16,
+           "Process Group Name": "3", "Process Group Description": "mesh_dp"}  # fmt: skip
+    assert json.loads(_message(args_of(cut)))[2] == "mesh_dp 0-60:4 #3"
+    assert json.loads(_message(args_of({**cut, "Process Group Ranks": "[1, 0]"})))[2] == "mesh_dp 1,0 #3"
+
+
+@pytest.mark.parametrize(
+    ("label", "axis"),
+    [
+        ("mesh_tp", "tensor"), ("TENSOR_MODEL_PARALLEL_GROUP", "tensor"), ("dp_shard_cp", "data+context"),
+        ("DATA_PARALLEL_GROUP", "data"), ("EXPERT_DATA_PARALLEL_GROUP", "data"), ("ep", "expert"), ("pp", "pipeline"),
+        ("EXPERT_MODEL_PARALLEL_GROUP", "expert"), ("PIPELINE_MODEL_PARALLEL_GROUP", "pipeline"), ("tp:0", "tensor"),
+        ("CONTEXT_PARALLEL_GROUP", "context"), ("default_pg", ""), ("MODEL_PARALLEL_GROUP", ""), ("undefined", ""),
+    ],
+)  # fmt: skip
+def test_the_name_of_a_group_says_its_axis(label, axis):
+    assert axis_of_group(group_text(label, [0, 1], "7")) == axis
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=9, unique=True), st.sampled_from(["", "dp", "a b"]))
+@examples(50)
+def test_the_ranks_of_a_group_are_read_again(ranks, label):
+    assert ranks_of_group(group_text(label, ranks, "12")) == ranks
+    assert ranks_of_group(group_text(label, [], "12")) == [] and group_text("", ranks) == ""
+
+
+@given(st.lists(st.lists(st.integers(-99, 99), min_size=5, max_size=5), min_size=1, max_size=4), st.integers(2, 5))
+@examples(50)
+def test_the_median_of_the_others_is_that_of_a_plain_loop(rows, count):
+    values = np.array(rows, float)[:, :count]
+    plain = [[np.median(np.delete(row, k)) for k in range(count)] for row in values]
+    assert median_of_others(values).tolist() == plain
+
+
+def mesh_of(late: int) -> pd.DataFrame:
+    """Four ranks: tensor groups 0-1 and 2-3, data groups 0,2 and 1,3. A rank is late in each tensor collective, and so
+    its whole tensor group in the data collective after it."""
+    parts = []
+    for rank in range(4):
+        at, rows, groups = 1_000 * rank, [], []
+        for step in range(4):
+            held = late // 2 == rank // 2
+            for k in range(2):
+                begin = at + step * 1_000_000 + k * 100_000 + (70_000 if held and k else 0)
+                own = 70_000 if rank == late else 0
+                rows.append((NAME, 0, begin + own, begin + (80_000 if held else 10_000)))
+                groups.append(f"mesh_tp {rank // 2 * 2}-{rank // 2 * 2 + 1} #{1 + rank // 2}")
+            begin = at + step * 1_000_000 + 300_000
+            rows.append((NAME, 0, begin + (140_000 if held else 0), begin + 150_000))
+            groups.append(f"mesh_dp {rank % 2}-{rank % 2 + 2}:2 #{3 + rank % 2}")
+        said = pd.DataFrame({"message_bytes": 1e6, "group_size": 2.0, "group_name": groups})
+        parts.append(collectives_frame(kernels_of(rank, rows), said).assign(capture_id=rank))
+    return across_ranks(pd.concat(parts, ignore_index=True))
+
+
+def test_collectives_meet_within_their_group():
+    frame = mesh_of(late=1)
+    assert set(frame["group_axis"]) == {"tensor", "data"} and (frame["rank_count"] == 2).all()
+    tensor = frame[frame["group_axis"] == "tensor"]
+    assert tensor.groupby("process_id")["late_ns"].sum().tolist() == [-560_000, 560_000, 0, 0]
+    assert tensor.groupby("process_id")["is_last"].sum().tolist()[:2] == [0, 8]
+    data = frame[frame["group_axis"] == "data"]
+    assert data.groupby("process_id")["late_ns"].sum().tolist() == [560_000, 560_000, -560_000, -560_000]
+    assert frame.groupby("meeting_index")["process_id"].nunique().eq(2).all() and (frame["meeting_index"] >= 0).all()
+    assert frame.groupby("capture_id")["clock_offset_ns"].median().round().tolist() == [0, 1_000, 2_000, 3_000]

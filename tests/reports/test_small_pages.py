@@ -15,7 +15,7 @@ from xsp_post.names.families import FAMILIES
 from xsp_post.reports import compare_page, fleet_page, theme
 from xsp_post.reports.fleet_page import main_families
 from xsp_post.tables.analyses import fleet
-from xsp_post.tables.analyses.ranks import rank_table
+from xsp_post.tables.analyses.ranks import rank_tables
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from test_compare import run
@@ -84,7 +84,7 @@ def test_empty_tables_give_a_page_all_the_same():
     assert "xsp-post comparison" in compare_page.render(bare)
     tables = fleet.fleet_tables([])
     rows = [{"capture_name": "x", "status": "failed", "code": "capture-empty", "message": "x: the file is empty"}]
-    none = Analysis({**tables, "fleet": fleet.fleet_rows(rows), "ranks": rank_table([])})
+    none = Analysis({**tables, "fleet": fleet.fleet_rows(rows), **rank_tables([])})
     page = fleet_page.render(none)
     assert "1 of 1 captures could not be analysed." in page and "x: the file is empty" in page
 

@@ -7,11 +7,11 @@ import pytest
 from generators.jobs import CAUSES, MIXED, Job, job
 
 from xsp_post.tables.analyses.rank_causes import EXPLAINED, MORE, rank_work
-from xsp_post.tables.analyses.ranks import rank_contribution, rank_sentence, rank_table
+from xsp_post.tables.analyses.ranks import rank_contribution, rank_sentence, rank_tables
 
 
 def table_of(of: Job) -> pd.DataFrame:
-    return rank_table([rank_contribution(one, f"rank{k}", k) for k, one in enumerate(of.ranks)])
+    return rank_tables([rank_contribution(one, f"rank{k}", k) for k, one in enumerate(of.ranks)])["ranks"]
 
 
 def is_right(of: Job) -> bool:

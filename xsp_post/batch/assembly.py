@@ -163,20 +163,22 @@ def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
         ranks.setdefault(outcome.row["job_name"], []).append(outcome)
     tables = fleet.fleet_tables(contributions)
     tables["fleet"] = fleet.fleet_rows([outcome.row for outcome in found])
-    tables["ranks"] = _ranks(ranks.items())
-    return tables
+    return tables | _ranks(ranks.items())
 
 
-def _ranks(groups: Iterable[tuple[str, list[Outcome]]]) -> pd.DataFrame:
-    """Ranks of every job that has several: files that state a rank, or several devices in one file."""
+def _ranks(groups: Iterable[tuple[str, list[Outcome]]]) -> dict[str, pd.DataFrame]:
+    """Ranks and process groups of every job that has several: files that state a rank, or several devices in one."""
     import pandas as pd
 
-    from xsp_post.tables.analyses.ranks import rank_table
+    from xsp_post.tables.analyses.ranks import rank_tables
 
     tables = []
     for job_name, group in groups:
         # files of one stem that state no rank are not ranks of one job, only its namesakes
         together = [group] if all(one.row["rank"] >= 0 for one in group) else [[one] for one in group]
-        tables += [rank_table([one.frames for one in part], job_name) for part in together]
-    several = [table for table in tables if len(table) > 1]
-    return pd.concat(several, ignore_index=True) if several else (tables[0] if tables else rank_table([])).iloc[:0]
+        tables += [rank_tables([one.frames for one in part], job_name) for part in together]
+    several = [table for table in tables if len(table["ranks"]) > 1]
+    return {
+        name: pd.concat([one[name] for one in several], ignore_index=True) if several else nothing
+        for name, nothing in rank_tables([]).items()
+    }

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 # 2  counter reports without a timeline are captures; latencies of inferred iterations without the queue
 # 3  values for a history
 # 4  what the ranks did between collectives
-RECORD_VERSION = 4
+# 5  process groups of collectives
+RECORD_VERSION = 5
 STORES, RECORDS = "stores", "records"
 DONE, FAILED = "done", "failed"
 # Failures that come from the capture's content: they stay until the capture changes.

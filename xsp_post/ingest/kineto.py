@@ -222,9 +222,8 @@ class _Assembly:
         }  # fmt: skip
         if len(self.allocations) and len(spans):
             columns["allocated_bytes"] = self._allocated_bytes()
-        for name in ("message_bytes", "group_size"):
-            if name in spans:
-                columns[name] = spans[name].to_numpy(float)
+        if "message_text_id" in spans:
+            columns["message_text_id"] = numbers("message_text_id")
         return pd.DataFrame(columns, index=spans.index)
 
     def _shapes(self, shape_ids: np.ndarray) -> pd.Categorical:

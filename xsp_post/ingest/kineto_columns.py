@@ -40,6 +40,7 @@ from xsp_post.ingest.kineto_waits import frame_text
 from xsp_post.ingest.side_files import said_text
 from xsp_post.ingest.side_files.inductor import innermost_place
 from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds
+from xsp_post.names.groups import group_text
 
 # The same numbers as CUPTI and nsys (ENUM_CUDA_MEMCPY_OPER).
 _COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7, "DtoD": 8, "HtoH": 9,
@@ -155,10 +156,7 @@ class Collector:
             frame["sequence"] = _numbers(args, "sequence")
             self._add_arguments(frame, args)
             if _COMMUNICATION in names[1]:
-                sizes = np.full((len(args), 2), np.nan)
-                for k in np.flatnonzero(names[0] == names[1].index(_COMMUNICATION)).tolist():
-                    sizes[k] = _message(args[k])
-                frame["message_bytes"], frame["group_size"] = sizes[:, 0], sizes[:, 1]
+                self._add_messages(frame, args, np.flatnonzero(names[0] == names[1].index(_COMMUNICATION)))
             frame["kind"][_begins_with(ANNOTATION_PREFIXES, *names)] = int(SpanKind.ANNOTATION)
         self._keep(self.spans, frame)
 
@@ -195,6 +193,8 @@ class Collector:
             frame[column] = _numbers(args, key, 0)
         self._add_texts(frame, args, (of_event, names))
         if is_kernel:
+            self._add_messages(frame, args, np.flatnonzero([bool(one.collective) for one in args]))
+        if is_kernel:
             for key in ("grid", "block"):
                 codes = Codes()
                 of_size = codes.of([bytes(sizes) for sizes in map(attrgetter(key), args)])
@@ -217,6 +217,12 @@ class Collector:
             if any(texts.values()):
                 frame[column] = np.full(len(args), -1)
                 frame[column][list(texts)] = self.strings.add([text or None for text in texts.values()])
+
+    def _add_messages(self, frame: Columns, args: list[Any], rows: np.ndarray) -> None:
+        """What collectives say of their message and group, as JSON."""
+        if len(rows):
+            frame["message_text_id"] = np.full(len(args), -1)
+            frame["message_text_id"][rows] = self.strings.add([_message(args[row]) for row in rows.tolist()])
 
     def _add_allocations(self, category: str, group: _Group) -> None:
         is_memory = np.array([event.name == "[memory]" for event in group.events], dtype=bool)
@@ -349,15 +355,26 @@ _ELEMENT_BYTES = {
 }  # fmt: skip
 
 
-def _message(args: Arguments) -> tuple[float, float]:
-    """Bytes of a collective's message (the larger side) and ranks of its group; NaN where the event has none."""
-    unknown = float("nan")
+def _message(args: Arguments) -> str:
+    """Bytes of a collective's message (the larger side), ranks of its group, and the group (`names.groups`), as a JSON
+    list; null where the event has none."""
     counts = [value_of(count) for count in (args.in_count, args.out_count)]
     known = [count for count in counts if type(count) is int and 0 <= count < 1 << 50]
     width = _ELEMENT_BYTES.get(str(value_of(args.dtype)))
-    group = value_of(args.group_size)
-    size = float(max(known) * width) if known and width else unknown
-    return size, float(group) if type(group) is int and 0 < group < 1 << 31 else unknown
+    count = value_of(args.group_size)
+    size = count if type(count) is int and 0 < count < 1 << 31 else None
+    text = group_text(_text(args.group_label), _ranks(args, size), _text(args.group_name))
+    return json.dumps([max(known) * width if known and width else None, size, text])
+
+
+def _ranks(args: Arguments, size: int | None) -> list[int]:
+    """The ranks of a collective's group, by the first one and the stride where the list of all is cut short."""
+    listed = _text(args.group_ranks)
+    if "..." not in listed:
+        return [int(rank) for rank in re.findall(r"\d{1,9}", listed)]
+    first, stride = args.first_rank, args.rank_stride
+    is_regular = type(first) is int and type(stride) is int and first >= 0 and 0 < stride < 1 << 31
+    return list(range(first, first + stride * min(size or 0, 1 << 14), stride)) if is_regular else []
 
 
 def _triple(value: Any) -> tuple[int, int, int]:

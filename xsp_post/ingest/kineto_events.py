@@ -63,6 +63,11 @@ class Arguments(Struct, gc=False):
     in_count: Raw = field(default=_NOTHING, name="In msg nelems")
     out_count: Raw = field(default=_NOTHING, name="Out msg nelems")
     group_size: Raw = field(default=_NOTHING, name="Group size")
+    group_name: Any = field(default=None, name="Process Group Name")
+    group_label: Any = field(default=None, name="Process Group Description")
+    group_ranks: Any = field(default=None, name="Process Group Ranks")
+    first_rank: Any = field(default=ABSENT, name="Global rank start")
+    rank_stride: Any = field(default=ABSENT, name="Global rank stride")
 
 
 class Event(Struct, gc=False):

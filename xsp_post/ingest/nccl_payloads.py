@@ -1,5 +1,5 @@
-"""Captures in: binary NVTX payloads of NCCL calls (exported with ``--include-blobs=true``) → bytes of each message and
-ranks of its group, per range.
+"""Captures in: binary NVTX payloads of NCCL calls (exported with ``--include-blobs=true``) → bytes of each message,
+size and name of its group, per range.
 
 A payload begins with a header of 32 bytes that names its schema; its fields stand where the schema's entries say.
 """
@@ -17,7 +17,7 @@ from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import Request, TableSource, WantedColumn, whole
 
-COLUMNS = ("message_bytes", "group_size")
+COLUMNS = ("message_bytes", "group_size", "group_name")
 _SIZE, _RANKS, _COMMUNICATOR = "Message size [bytes]", "No. of ranks", "NCCL communicator ID"
 _HEADER = np.dtype([("domain", "<u4"), ("_", "<u4"), ("schema", "<u4"), ("__", "<u4"), ("size", "<u8"), ("all", "<u8")])
 _WIDTHS = {5: 4, 18: 8, 22: 8}  # NVTX_PAYLOAD_ENTRY_TYPE: int, uint64, size_t
@@ -42,6 +42,7 @@ def nccl_attributes(
         return nothing
     known = calls.dropna(subset=["ranks"]).drop_duplicates("communicator").set_index("communicator")["ranks"]
     calls["group_size"] = calls["communicator"].map(known).to_numpy(float)
+    calls["group_name"] = calls["communicator"].map(lambda one: f"communicator #{one:x}" if one else "")
     calls["name"] = strings[spans["name_id"].to_numpy()[calls.index]].astype(str)
     factor = np.where(calls["name"].isin(_OF_EACH_RANK), calls["group_size"], 1.0)
     calls["message_bytes"] = calls["bytes"] * factor
@@ -118,6 +119,9 @@ def _groups(spans: pd.DataFrame, strings: Strings, calls: pd.DataFrame) -> pd.Da
     pairs = by_name.columns.isin(_PAIRS)
     larger = by_name.loc[:, pairs].max(axis=1).where((by_name.loc[:, ~pairs] == 0).all(axis=1))
     alike = of_group["message_bytes"].sum().where(of_group["name"].nunique() == 1)
-    one_group = of_group["group_size"].max().where(of_group["communicator"].nunique() == 1)
-    found = pd.DataFrame({"message_bytes": larger.fillna(alike), "group_size": one_group})
+    is_one = of_group["communicator"].nunique() == 1
+    found = pd.DataFrame({
+        "message_bytes": larger.fillna(alike), "group_size": of_group["group_size"].max().where(is_one),
+        "group_name": of_group["group_name"].first().where(is_one, ""),
+    })  # fmt: skip
     return found[found["message_bytes"].gt(0)]

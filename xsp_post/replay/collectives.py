@@ -2,7 +2,7 @@
 launch skew; bytes and bus bandwidth; clock offsets between captures; what compute hides of it.
 
 A collective ends for all its ranks together, and nobody transfers before the last one is there. The k-th collective of
-a name on one rank is the k-th of that name on the others, where all have equally many.
+a name in a process group is the k-th of that name on the other ranks of the group, where all have equally many.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from xsp_post.arrays.intervals import covered_before
 from xsp_post.arrays.repeats import numbered
 from xsp_post.model.schemas import TABLES, column_names
 from xsp_post.names.families import is_of_family, normalise_kernel_name
+from xsp_post.names.groups import axis_of_group
 
 # nccl-tests/doc/PERFORMANCE.md: bus bandwidth = bytes / time × factor, n ranks. Bytes: the larger of both sides.
 _FACTORS = (
@@ -29,6 +30,7 @@ _FACTORS = (
 )
 _POINT_TO_POINT = "send_recv"
 _RANK = ["capture_id", "process_id", "device_id"]
+_OF_MEETINGS = ("transfer_ns", "launch_skew_ns", "waiting_ns", "rank_count", "meeting_index", "late_ns", "is_last")
 _LEAST_MATCHED = 3  # collectives that a clock offset is taken from
 
 
@@ -43,12 +45,10 @@ def bus_factor(kind: str, rank_count: float) -> float:
     return float("nan") if factor is None or not rank_count >= 1 else float(factor(rank_count))
 
 
-def collectives_frame(
-    kernels: pd.DataFrame, message_bytes: np.ndarray | None = None, group_size: np.ndarray | None = None
-) -> pd.DataFrame:
+def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = None) -> pd.DataFrame:
     """The communication kernels of one capture (table ``collectives``), what needs other ranks still empty.
 
-    ``message_bytes``, ``group_size``: per row of ``kernels``, NaN unknown.
+    ``messages``: message_bytes and group_size (NaN unknown) and group_name ('' unknown) per row of ``kernels``.
     """
     chosen = np.flatnonzero(is_of_family(kernels["name"], "communication"))
     if not len(chosen):
@@ -62,14 +62,14 @@ def collectives_frame(
     name = pd.Series(normalise_kernel_name(rows["name"].astype(object)), dtype=object)
     frame["name"] = name
     frame["kind"] = [collective_kind(text) for text in name]
-    frame["order_index"] = name.groupby([frame["process_id"], frame["device_id"], name]).cumcount().to_numpy()
     frame["duration_ns"] = frame["end_ns"] - frame["start_ns"]
     launch = rows["launch_start_ns"].to_numpy(float)
     frame["launch_start_ns"] = np.where(launch >= 0, launch, np.nan)
-    if message_bytes is not None:
-        frame["message_bytes"] = message_bytes[chosen]
-    if group_size is not None:
-        frame["group_size"] = group_size[chosen]
+    if messages is not None:
+        for column in messages:
+            frame[column] = messages[column].to_numpy()[chosen]
+    frame["group_axis"] = frame["group_name"].map({one: axis_of_group(one) for one in frame["group_name"].unique()})
+    frame["order_index"] = frame.groupby(["process_id", "device_id", "group_name", "name"]).cumcount().to_numpy()
     is_compute = np.ones(len(kernels), bool)
     is_compute[chosen] = False
     frame["overlapped_ns"] = _overlap(frame, kernels, is_compute)
@@ -102,10 +102,18 @@ def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:
     ``transfer + waiting + launch_skew = duration`` where the collective was matched."""
     frame = frame.reset_index(drop=True)
     rank, first = numbered(frame, _RANK)
-    count = len(first)
     frame["rank_count"] = frame["group_size"]
-    if count >= 2:
-        frame = _matched(frame, rank, count)
+    frame["meeting_index"] = -1
+    filled = {column: frame[column].to_numpy().copy() for column in _OF_MEETINGS}
+    clocks: dict[int, dict[int, float]] = {}
+    groups = frame.groupby("group_name", sort=False).indices
+    for name in sorted(groups, key=lambda one: -len(groups[one])):
+        rows = groups[name]
+        if name or len(np.unique(rank[rows])) == len(first):  # without a name: the group of all
+            _match(frame.iloc[rows], rows, rank[rows], filled, clocks)
+    first_of = {one: known[one] - known[min(known)] for one, known in clocks.items()}
+    ahead = frame["capture_id"].map(first_of).to_numpy(float)
+    frame = frame.assign(**filled, clock_offset_ns=np.where(filled["meeting_index"] >= 0, ahead, np.nan))
     size, kind = frame["message_bytes"].to_numpy(float), frame["kind"].to_numpy(object)
     factor = np.array([bus_factor(k, n) for k, n in zip(kind, frame["rank_count"].to_numpy(float))], float)
     time = frame["transfer_ns"].to_numpy(float)
@@ -115,15 +123,26 @@ def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[column_names("collectives")]
 
 
-def _matched(frame: pd.DataFrame, rank: np.ndarray, count: int) -> pd.DataFrame:
-    """Fill in clock offsets and the split for the collectives that all ranks took part in."""
-    meetings = meetings_of(frame["name"], rank, count)
+def _match(
+    frame: pd.DataFrame,
+    rows: np.ndarray,
+    rank: np.ndarray,
+    filled: dict[str, np.ndarray],
+    clocks: dict[int, dict[int, float]],
+) -> None:
+    """Fill in the split of the collectives that all ranks of one group took part in. ``clocks``: of each capture the
+    clocks of all captures that are known beside it."""
+    members, place = np.unique(rank, return_inverse=True)
+    count = len(members)
+    if count < 2:
+        return
+    meetings = meetings_of(frame["name"], place, count)
     if not len(meetings):
-        return frame
-    start, end = frame["start_ns"].to_numpy(float)[meetings], frame["end_ns"].to_numpy(float)[meetings]
-    offset = clock_offsets(end, frame["capture_id"].to_numpy()[meetings[0]])
-    start, end = start - offset, end - offset
-    launch = frame["launch_start_ns"].to_numpy(float)[meetings] - offset
+        return
+    capture = frame["capture_id"].to_numpy()[meetings[0]]
+    start, end, launch = (frame[c].to_numpy(float)[meetings] for c in ("start_ns", "end_ns", "launch_start_ns"))
+    offset = clock_offsets(end, capture)
+    start, end, launch = start - offset, end - offset, launch - offset
     last = start.argmax(axis=1)[:, None]
     arrived = np.take_along_axis(start, last, axis=1)
     length = end - start
@@ -131,14 +150,33 @@ def _matched(frame: pd.DataFrame, rank: np.ndarray, count: int) -> pd.DataFrame:
     # the wait that the last rank caused by launching later; the rest its device still had other work
     skew = np.nan_to_num(np.take_along_axis(launch, last, axis=1) - launch)
     skew = np.clip(skew, 0, waited)
+    together = clocks.get(capture[0], {capture[0]: 0.0})
+    base = together[capture[0]] - offset[0]
+    for one, ahead in zip(capture.tolist(), offset.tolist()):
+        if one not in together:
+            part = clocks.get(one, {one: 0.0})
+            together |= {other: clock + base + ahead - part[one] for other, clock in part.items()}
+    clocks |= dict.fromkeys(together, together)
+    number = filled["meeting_index"].max() + 1 + np.arange(len(start))[:, None]
     for column, values in (
-        ("clock_offset_ns", np.broadcast_to(offset, start.shape)), ("transfer_ns", length - waited),
-        ("launch_skew_ns", skew), ("waiting_ns", waited - skew), ("rank_count", np.full(start.shape, float(count))),
+        ("transfer_ns", length - waited), ("launch_skew_ns", skew), ("waiting_ns", waited - skew),
+        ("rank_count", float(count)), ("meeting_index", number), ("late_ns", start - median_of_others(start)),
+        ("is_last", np.arange(count) == last),
     ):  # fmt: skip
-        filled = frame[column].to_numpy(float).copy()
-        filled[meetings] = values
-        frame[column] = filled
-    return frame
+        filled[column][rows[meetings]] = np.broadcast_to(values, start.shape)
+
+
+def median_of_others(values: np.ndarray) -> np.ndarray:
+    """For each value the median of the others in its row: shape (…, n) as given, n ≥ 2, no NaN."""
+    count = values.shape[-1]
+    order = values.argsort(axis=-1)
+    place = order.argsort(axis=-1)
+    ordered = np.take_along_axis(values, order, axis=-1)
+    low, high = (
+        np.where(place > k, ordered[..., k : k + 1], ordered[..., k + 1 : k + 2])
+        for k in ((count - 2) // 2, (count - 1) // 2)
+    )
+    return (low + high) / 2
 
 
 def meetings_of(names: pd.Series, rank: np.ndarray, count: int) -> np.ndarray:

@@ -93,8 +93,8 @@ OF_WORKLOAD = (
     Step("steps step_costs", "tables.analyses.steps:steps", "step_kinds", finds="steps-drift", recorded="iterations"),
     Step("step_outliers", "tables.analyses.step_outliers:step_outliers", "step_kinds",
          reads="captures idle short_waits kernels", finds="slow-steps", recorded="iterations"),
-    Step("ranks", "tables.analyses.ranks:ranks_of", reads="captures devices kernels memory_operations idle_causes",
-         recorded="ranks"),
+    Step("ranks rank_groups", "tables.analyses.ranks:ranks_of",
+         reads="captures devices kernels memory_operations idle_causes collectives", recorded="ranks"),
 )  # fmt: skip
 
 

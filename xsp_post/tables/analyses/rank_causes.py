@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ import pandas as pd
 from xsp_post.arrays.intervals import union_length
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import normalise_kernel_name
+from xsp_post.replay.collectives import median_of_others
 from xsp_post.tables.analyses.limits import COMMUNICATION, HOST, LAUNCH, SYNCHRONIZATION, UNKNOWN, groups_of
 
 KERNEL, COPY, TRANSFER, IDLE = "kernel", "copy", "transfer", "idle"
@@ -34,7 +36,8 @@ def rank_work(
 ) -> pd.DataFrame:
     """What one rank did between its first and last collective (``meetings``): kind, name, detail, count, own_ns.
 
-    All frames have start_ns and end_ns but ``idle``, rows of `idle_causes`. ``own_ns`` sums to the time outside the
+    All frames have start_ns and end_ns but ``idle``, rows of `idle_causes`; ``transfers`` are
+    rows of `collectives`. ``own_ns`` sums to the time outside the
     collectives: what runs at the same time counts once, first as kernel, then as copy, then as transfer.
     """
     if len(meetings) < 2:
@@ -67,6 +70,8 @@ def _named(kind: str, rows: pd.DataFrame) -> pd.DataFrame:
     """What to sum operations by: copies by kind and direction, kernels by name and launch dimensions."""
     if kind == COPY:
         name, detail = (rows[column].astype(str) for column in ("kind", "direction"))
+    elif kind == TRANSFER:
+        name, detail = rows["name"].astype(str), pd.Series("", rows.index)
     else:
         name = pd.Series(normalise_kernel_name(rows["name"].astype(object)), rows.index, dtype=object)
         sides = [rows[side].astype(str) for side in ("grid_x", "grid_y", "grid_z")]
@@ -86,38 +91,39 @@ def _shared(rows: pd.DataFrame, own: float) -> pd.DataFrame:
     return pd.DataFrame([unknown])
 
 
-def with_causes(ranks: pd.DataFrame, work: pd.DataFrame) -> pd.DataFrame:
-    """The rows of `ranks` with the columns `LATE`; a cause only for those that the others wait for."""
-    found: list[tuple[float, str, str, float]] = [(np.nan, "", "", np.nan)] * len(ranks)
-    if len(ranks) > 1 and len(work):
-        found = _found(ranks, work)
-    return ranks.assign(**dict(zip(LATE, zip(*found)))) if found else ranks
+class Work:
+    """What all ranks of a job did between their collectives (``work``: rows of `rank_work` with their rank's names).
 
+    ``lateness_ns`` (ranks,): own time over the median of the others', NaN unknown.
+    """
 
-def _found(frame: pd.DataFrame, work: pd.DataFrame) -> list[tuple[float, str, str, float]]:
-    """The values of `LATE` for every rank."""
-    who = ["capture_name", "process_id", "device_id"]
-    places = frame[who].assign(position=np.arange(len(frame)))
-    rows = work.merge(places, on=who, validate="many_to_one")
-    keys = ["kind", "name", "detail"]
-    own, count, typical = (
-        rows.pivot_table(index="position", columns=keys, values=column, aggfunc="sum").reindex(range(len(frame)))
-        for column in ("own_ns", "count", "typical_ns")
-    )
-    missing = own.isna().all(axis=1).to_numpy()
-    values = np.stack([part.fillna(0.0).to_numpy() for part in (own, count, typical)])
-    what = own.columns.to_frame(index=False)
-    result = []
-    for k, is_slow in enumerate(frame["is_straggler"]):
-        others = ~missing & (np.arange(len(frame)) != k)
-        late = np.nan
-        if others.any() and not missing[k]:
-            late = float(values[0, k].sum() - np.median(values[0, others].sum(axis=1)))
-        cause = ("", "", np.nan)
-        if is_slow and late > 0:
-            cause = _cause(what, values[:, k], np.median(values[:, others], axis=1), late)
-        result.append((late, *cause))
-    return result
+    def __init__(self, ranks: pd.DataFrame, work: pd.DataFrame) -> None:
+        count = len(ranks)
+        self.lateness_ns = np.full(count, np.nan)
+        self._known = np.zeros(count, bool)
+        if count < 2 or not len(work):
+            return
+        who = ["capture_name", "process_id", "device_id"]
+        rows = work.merge(ranks[who].assign(position=np.arange(count)), on=who, validate="many_to_one")
+        own, number, typical = (
+            rows.pivot_table(index="position", columns=["kind", "name", "detail"], values=column, aggfunc="sum")
+            for column in ("own_ns", "count", "typical_ns")
+        )
+        self._known[own.index] = True
+        self._what = own.columns.to_frame(index=False)
+        self._values = np.stack([part.fillna(0.0).to_numpy() for part in (own, number, typical)])
+        if len(own) > 1:
+            total = self._values[0].sum(axis=1)
+            self.lateness_ns[self._known] = total - median_of_others(total)
+
+    def causes(self, is_late: np.ndarray) -> dict[str, list[Any]]:
+        """The columns of `LATE` but the lateness: '' and NaN for ranks that the others do not wait for."""
+        row = np.cumsum(self._known) - 1
+        found: list[tuple[str, str, float]] = [("", "", np.nan)] * len(is_late)
+        for k in np.flatnonzero(is_late & (self.lateness_ns > 0)).tolist():
+            usual = np.median(np.delete(self._values, row[k], axis=1), axis=1)
+            found[k] = _cause(self._what, self._values[:, row[k]], usual, float(self.lateness_ns[k]))
+        return {name: list(values) for name, values in zip(LATE[1:], zip(*found))}
 
 
 def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float) -> tuple[str, str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 
@@ -9,33 +11,44 @@ from xsp_post.model.tree import Tree
 from xsp_post.replay.collectives import collectives_frame
 
 _HIGHEST = 4  # ranges above a launch that are looked at: the kernel, its NCCL range, the operator with the sizes
+_SAID = ("message_bytes", "group_size", "group_name")
 
 
 def own_collectives(tree: Tree, kernels: pd.DataFrame) -> pd.DataFrame:
     """The table ``collectives``, what needs other ranks still empty."""
-    return collectives_frame(kernels, *message_sizes(tree))
+    return collectives_frame(kernels, messages(tree))
 
 
-def message_sizes(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes of the message and ranks of the group, per kernel; NaN where the recording has none.
+def messages(tree: Tree) -> pd.DataFrame:
+    """Bytes of the message, ranks of the group and its name, per kernel; NaN and '' where the recording has none.
 
-    They stand on the operator around the launch (Kineto's ``record_param_comms``), in ``Trace.attributes``.
+    They stand on the kernel itself, or on the operator around its launch (Kineto's ``record_param_comms``), in
+    ``Trace.attributes``.
     """
     kernels, attributes = tree.kernels, tree.trace.attributes
-    size = np.full(len(kernels), np.nan)
-    group = np.full(len(kernels), np.nan)
-    if "message_bytes" not in attributes or not len(kernels):
-        return size, group
+    found = _decoded(tree, kernels["message_text_id"].to_numpy() if "message_text_id" in kernels else None)
+    found = found.reindex(range(len(kernels))).set_axis(kernels.index)
+    if "message_text_id" in attributes:
+        of_span = _decoded(tree, attributes["message_text_id"].to_numpy())
+    elif "message_bytes" in attributes:
+        of_span = attributes[list(_SAID)]
+    else:
+        return found.fillna({"group_name": ""})
     span_count = len(tree.trace.spans)
-    of_span = {name: attributes[name].reindex(range(span_count)).to_numpy(float) for name in
-               ("message_bytes", "group_size")}  # fmt: skip
+    of_span = of_span.reindex(range(-1, span_count))  # the row of −1 has nothing
     parent = tree.nodes["parent_id"].to_numpy()
     node = kernels["launch_node_id"].to_numpy().astype(np.int64).copy()
     for _ in range(_HIGHEST):
-        span = node - 1
-        inside = (span >= 0) & (span < span_count)
-        for values, name in ((size, "message_bytes"), (group, "group_size")):
-            found = np.where(inside, of_span[name][np.clip(span, 0, max(span_count - 1, 0))], np.nan)
-            values[:] = np.where(np.isnan(values), found, values)
+        span = np.where((node > 0) & (node <= span_count), node, 0)
+        found = found.fillna(of_span.iloc[span].set_axis(kernels.index))
         node = np.where(node > 0, parent[np.maximum(node, 0)], 0)
-    return size, group
+    return found.fillna({"group_name": ""})
+
+
+def _decoded(tree: Tree, text_ids: np.ndarray | None) -> pd.DataFrame:
+    """`_SAID` of what collectives say as JSON; NaN, also as name, where there is none."""
+    ids = np.zeros(0, np.int64) if text_ids is None else text_ids
+    different, codes = np.unique(ids, return_inverse=True)
+    rows = [json.loads(str(tree.strings[one])) if one >= 0 else [None, None, None] for one in different.tolist()]
+    frame = pd.DataFrame(rows, columns=list(_SAID), dtype=object).iloc[codes].reset_index(drop=True)
+    return frame.astype({"message_bytes": float, "group_size": float})
