@@ -66,7 +66,7 @@ def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = Non
     launch = rows["launch_start_ns"].to_numpy(float)
     frame["launch_start_ns"] = np.where(launch >= 0, launch, np.nan)
     if messages is not None:
-        for column in messages:
+        for column in ("message_bytes", "group_size", "group_name"):
             frame[column] = messages[column].to_numpy()[chosen]
     frame["group_axis"] = frame["group_name"].map({one: axis_of_group(one) for one in frame["group_name"].unique()})
     frame["order_index"] = frame.groupby(["process_id", "device_id", "group_name", "name"]).cumcount().to_numpy()
@@ -108,7 +108,7 @@ def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:
     clocks: dict[int, dict[int, float]] = {}
     groups = frame.groupby("group_name", sort=False).indices
     for name in sorted(groups, key=lambda one: -len(groups[one])):
-        rows = groups[name]
+        rows = np.asarray(groups[name])
         if name or len(np.unique(rank[rows])) == len(first):  # without a name: the group of all
             _match(frame.iloc[rows], rows, rank[rows], filled, clocks)
     first_of = {one: known[one] - known[min(known)] for one, known in clocks.items()}

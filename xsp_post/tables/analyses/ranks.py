@@ -251,8 +251,8 @@ def _met(frame: pd.DataFrame, calls: list[pd.DataFrame]) -> pd.DataFrame:
         return pd.DataFrame({**{name: [] for name in column_names("collectives")}, "position": np.zeros(0, np.int64)})
     rows = pd.concat(calls, ignore_index=True)
     rows = rows.merge(frame[_WHO].assign(position=np.arange(len(frame))), on=_WHO, validate="many_to_one")
+    rows = rows.assign(capture_id=pd.factorize(rows["capture_name"])[0], is_last=False)
     blank = dict.fromkeys(set(column_names("collectives")) - set(rows), np.nan)
-    blank |= {"capture_id": pd.factorize(rows["capture_name"])[0], "is_last": False}
     return across_ranks(rows.assign(**blank)).assign(position=rows["position"])
 
 
