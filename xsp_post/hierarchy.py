@@ -35,7 +35,7 @@ from xsp_post.tree.insertion import with_turns
 from xsp_post.tree.iterations import measure_iterations, number_iterations
 from xsp_post.tree.layer_evidence import layer_evidence
 from xsp_post.tree.layer_keys import number_layers
-from xsp_post.tree.looking import blocks_inside, graph_replays, outside_ranges, passes_inside
+from xsp_post.tree.looking import blocks_inside, outside_ranges, passes_inside
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.other_threads import under_their_step
 from xsp_post.tree.projection import project_overlapping
@@ -70,7 +70,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
 
 def _steps(options: Options, twin: Twin | None) -> list[Step]:
     """What makes executions and layers of ranges and of what repeats, in this order."""
-    inferring: list[Step] = [outside_ranges, graph_replays, passes_inside, blocks_inside]
+    inferring: list[Step] = [outside_ranges, passes_inside, blocks_inside]
     if twin is not None:
         inferring = [passes_inside] if options.infer else []
         return [with_turns, with_provenance, lambda draft: _carried_over(draft, twin), *inferring]

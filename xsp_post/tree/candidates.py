@@ -14,7 +14,7 @@ from xsp_post.model.options import EXECUTION_RULES
 # A candidate that covers less of the device time than this does not describe the program.
 LEAST_COVERAGE = 0.5
 MARKERS, ROOTS, TRAINING, COUNTED, CYCLES, SEQUENCE = EXECUTION_RULES.values()
-OUTERMOST, REPLAYS = "outermost ranges", "replays of a CUDA graph"
+OUTERMOST = "outermost ranges"
 _WORD_OF_RULE = {rule: word for word, rule in EXECUTION_RULES.items()}
 
 

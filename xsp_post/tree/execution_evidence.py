@@ -8,11 +8,10 @@ import pandas as pd
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.model.trace import ActivityKind
-from xsp_post.model.tree import Attribution, NodeKind, Tree
+from xsp_post.model.tree import Attribution, Tree
 from xsp_post.tree.candidates import (
     CYCLES,
     LEAST_COVERAGE,
-    REPLAYS,
     SEQUENCE,
     TRAINING,
     Candidate,
@@ -56,7 +55,6 @@ def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, 
     cycles = [name for name, _ in chosen.names] if chosen is not None and chosen.turn is not None else []
     of_cycle = np.isin(named, cycles)
     rule[is_inferred & ~of_cycle] = SEQUENCE
-    rule[nodes["kind"].to_numpy()[model] == int(NodeKind.GRAPH)] = REPLAYS
     held = frame["device_ns"].to_numpy() if total != _host_ns(tree) else frame["duration_ns"].to_numpy()
     grouped = pd.DataFrame({"rule": rule, "name": named, "count": 1, "held": held}).groupby(
         ["rule", "name"], sort=False
@@ -65,7 +63,7 @@ def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, 
     option = chosen.option if chosen is not None else ""
     return [
         (r["rule"], r["name"], int(r["count"]), int(r["held"]), min(r["held"] / max(total, 1), 1.0), True,
-         "" if r["rule"] in (SEQUENCE, REPLAYS, CYCLES, TRAINING) else option)
+         "" if r["rule"] in (SEQUENCE, CYCLES, TRAINING) else option)
         for r in summed.to_dict("records")
     ]  # fmt: skip
 
@@ -138,7 +136,7 @@ def _other(others: pd.DataFrame) -> str:
 def with_launch_period(tree: Tree, candidates: pd.DataFrame) -> pd.DataFrame:
     """The candidates and, where the ranges taken hold little of the device time, what the launch sequence says."""
     taken = candidates["is_chosen"].to_numpy(bool)
-    by_ranges = taken.any() and not candidates["rule"][taken].isin([SEQUENCE, REPLAYS]).any()
+    by_ranges = taken.any() and not candidates["rule"][taken].eq(SEQUENCE).any()
     if not by_ranges or candidates["coverage_ratio"][taken].sum() >= LEAST_COVERAGE or not len(tree.activities):
         return candidates
     kind = tree.activities["kind"].to_numpy()

@@ -208,7 +208,6 @@ class _Finder:
         current = ranges.outermost(marked)
         if current.any():
             current = self._innermost(current, marked | self.counts())
-            current = self._root_calls_inside(current)
         return self.candidate(MARKERS, current | ranges.outermost(loose))
 
     def counts(self) -> np.ndarray:
@@ -245,36 +244,6 @@ class _Finder:
             opened = ~stays[name]
             current[outer_spans[opened]] = False
             current[inner_spans[opened[home]]] = True
-        return current
-
-    def _root_calls_inside(self, current: np.ndarray) -> np.ndarray:
-        """Markers without training work that call one root module again and again: each call is an execution."""
-        ranges = self.ranges
-        root = self._root_modules() & ranges.inside(current)
-        root = ranges.outermost(root)
-        if not root.any():
-            return current
-        outer, calls = np.flatnonzero(current), np.flatnonzero(root)
-        label = np.full(len(current), -1, np.int64)
-        label[outer] = np.arange(len(outer))
-        home = layering.inherit(label, ranges.parent)[calls]
-        name, names = _numbered(ranges.folded_id[outer])
-        device_ns, trains = self.device_ns(outer), self.training_ns(outer)
-        working = rollup.sums_per_node(name, (device_ns > 0).astype(np.int64), len(names))
-        for number in range(len(names)):
-            mine = name == number
-            inside = calls[mine[home]]
-            if trains[mine].sum() or not len(inside):
-                continue
-            codes, unique = _numbered(ranges.folded_id[inside])
-            best = int(np.argmax(rollup.sums_per_node(codes, self.inside_ns[inside], len(unique))))
-            chosen = inside[codes == best]
-            if (
-                len(chosen) >= 2 * max(working[number], 1)
-                and self.inside_ns[chosen].sum() >= HOLDS * device_ns[mine].sum()
-            ):
-                current[outer[mine]] = False
-                current[chosen] = True
         return current
 
     # -- where there is no marker ----------------------------------------------------------------------------------
@@ -363,8 +332,7 @@ class _Finder:
         if not counts.any():
             return None
         current = self._innermost(self.ranges.outermost(counts), counts)
-        spans = np.flatnonzero(current)
-        return self.candidate(COUNTED, current) if _are_alike(self.device_ns(spans)) else None
+        return self.candidate(COUNTED, current)
 
     def cycle(self) -> Candidate | None:
         """Sibling ranges that follow one another in the same order, again and again."""
@@ -407,15 +375,6 @@ class _Finder:
         if phases.any() and (self.training[markers.spans] & phases).any():
             return True
         return bool(self.inside_ns[markers.spans[inside]].sum() < HOLDS * cycle.device_ns)
-
-
-def _are_alike(device_ns: np.ndarray) -> bool:
-    """Whether most of the ranges hold about as much work as the median one: within a factor of two, for a decoder's
-    context grows."""
-    if not len(device_ns):
-        return False
-    median = np.median(device_ns)
-    return bool(((device_ns >= 0.5 * median) & (device_ns <= 2 * median)).mean() >= 0.7)
 
 
 def _numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from xsp_post.tree.structure import Inference
 
 _FEWEST_PASSES = 2
-_FEWEST_REPLAYS = 3
 _MOSTLY = 0.5
 # A range inside an opened one stands for it where it launched this share of its kernels.
 _NEARLY_ALL = 0.9
@@ -95,29 +94,6 @@ def _named(draft: Draft, found: Inference, rows: np.ndarray, operators: np.ndarr
     """Found blocks named by the operators in them (in place)."""
     node, length = draft.node[rows], draft.length()[rows]
     name_by_operators(found.nodes, found.node_of_launch, node, length, operators, draft.names, draft.nodes)
-
-
-def graph_replays(draft: Draft) -> Draft:
-    """The replays of one CUDA graph as executions: outside every range and every execution, three or more, and most of
-    the device time."""
-    if len(draft.turns) or "graph_id" not in draft.activities:
-        return draft
-    kind, node = draft.column("kind"), draft.node
-    around = (NodeKind.ROOT, NodeKind.UNATTRIBUTED, NodeKind.NO_LAUNCH, NodeKind.GRAPH, NodeKind.INFERRED)
-    placed = (draft.column("level") == int(Level.MODEL)) | ~np.isin(kind, around)
-    is_loose = (kind == int(NodeKind.GRAPH)) & ~forest_of(draft.column("parent_id")).inside(placed)
-    rows = np.flatnonzero(is_loose[node])
-    if not len(rows):
-        return draft
-    length = draft.length()
-    codes, _ = pd.factorize(draft.activities["graph_id"].to_numpy()[rows])
-    held = np.bincount(codes, weights=length[rows])
-    rows = rows[codes == np.argmax(held)]
-    if len(rows) < _FEWEST_REPLAYS or held.max() < LEAST_COVERAGE * max(int(length.sum()), 1):
-        return draft
-    level = draft.column("level").copy()
-    level[node[rows]] = int(Level.MODEL)
-    return draft.with_levels(level)
 
 
 # ---------------------------------------------------------------- passes in a long range

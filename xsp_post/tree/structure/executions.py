@@ -22,7 +22,6 @@ from xsp_post.tree.structure.labels import (
     attentions,
     has_gradients,
     is_all_gradients,
-    is_group_of_layers,
     is_network,
     is_one_layer,
     is_part_of_network,
@@ -168,12 +167,10 @@ def _role(
     has_experts = _in_loops(structure, kind) > 0 and len(attentions(traits, rows)) == 1
     if is_many and is_one_layer(traits, rows, may_look_up=has_experts):
         return LAYER
-    if kind.holds_layers and not is_group_of_layers(traits, rows, symbols[rows]):
+    if kind.holds_layers:
         return PASS
     if begins_at_pauses(structure, kind, pause):
-        return PASS if kind.holds_layers else OTHER
-    if is_many and is_group_of_layers(traits, rows, symbols[rows]):
-        return LAYER
+        return OTHER
     inner = _in_loops(structure, kind)
     is_part = is_part_of_network(traits, rows) or is_one_layer(traits, rows, may_look_up=True)
     return LAYER if is_part and inner < constants.least_in_layers * kind.period else OTHER

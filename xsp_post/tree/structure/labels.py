@@ -26,8 +26,6 @@ _FRAMEWORK_PATTERN = r"at::native|^triton_|cudnn|tensorflow|\bxla\b|fusion_|aten
 
 # A whole network takes more launches than this.
 _MOST_IN_PART = 64
-# Layers that recur as a group are at most so many.
-_MOST_IN_GROUP = 12
 _MOST_PRODUCTS_OF_MLP = 4
 _LEAST_FORWARD = 0.25  # of a step of training, in launches
 
@@ -87,17 +85,6 @@ def is_one_layer(traits: Traits, rows: np.ndarray, *, may_look_up: bool = False)
     if (family == _CODE["gemm"]).sum() < 2 or (not may_look_up and (family == _CODE["embedding"]).any()):
         return False
     return 1 <= len(attentions(traits, rows)) <= 2
-
-
-def is_group_of_layers(traits: Traits, rows: np.ndarray, symbols: np.ndarray) -> bool:
-    """Whether launches look like a few layers of two kinds (local attention and global) that recur as a group:
-    attentions of several kinds, whose order does not repeat within, and no embedding. symbols: of each row."""
-    if (traits.family[rows] == _CODE["embedding"]).any():
-        return False
-    kinds = symbols[np.searchsorted(rows, attentions(traits, rows))]
-    if not 3 <= len(kinds) <= _MOST_IN_GROUP or len(np.unique(kinds)) < 2:
-        return False
-    return not any((kinds[step:] == kinds[:-step]).all() for step in range(1, len(kinds) // 2 + 1))
 
 
 def is_part_of_network(traits: Traits, rows: np.ndarray) -> bool:
