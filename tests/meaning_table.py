@@ -179,7 +179,6 @@ ROWS: tuple[Row, ...] = (
         executions=2,
         layers=(("attention sublayer|feed-forward sublayer", 24), ("transformer block forward", 12)),
         limits=HOST,
-        wrong={EXECUTIONS: "four: the forward and the backward pass of each rank"},
     ),
     _row("vllm_eager_b200", executions=1, layers=(("TransformerBlock", 36),), limits=HOST),
     _row(

@@ -26,7 +26,7 @@ from xsp_post.model.tree import Attribution, Tree
 from xsp_post.tree import attribution, hook_pairs, layering, level_rules
 from xsp_post.tree.amounts import distinct_operations, roll_up
 from xsp_post.tree.draft import Draft
-from xsp_post.tree.execution_evidence import candidates_frame, coverage_findings, with_launch_period
+from xsp_post.tree.execution_evidence import candidates_frame, coverage_findings
 from xsp_post.tree.execution_evidence import sentence as execution_sentence
 from xsp_post.tree.execution_work import times_of
 from xsp_post.tree.frames import make_frames, with_columns
@@ -35,7 +35,7 @@ from xsp_post.tree.insertion import with_turns
 from xsp_post.tree.iterations import measure_iterations, number_iterations
 from xsp_post.tree.layer_evidence import layer_evidence
 from xsp_post.tree.layer_keys import number_layers
-from xsp_post.tree.looking import blocks_inside, outside_ranges, passes_inside
+from xsp_post.tree.looking import blocks_inside, graph_replays, outside_ranges, passes_inside, periods_of
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.other_threads import under_their_step
 from xsp_post.tree.projection import project_overlapping
@@ -70,7 +70,7 @@ def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None =
 
 def _steps(options: Options, twin: Twin | None) -> list[Step]:
     """What makes executions and layers of ranges and of what repeats, in this order."""
-    inferring: list[Step] = [outside_ranges, passes_inside, blocks_inside]
+    inferring: list[Step] = [outside_ranges, graph_replays, passes_inside, blocks_inside]
     if twin is not None:
         inferring = [passes_inside] if options.infer else []
         return [with_turns, with_provenance, lambda draft: _carried_over(draft, twin), *inferring]
@@ -150,8 +150,7 @@ def _summed_up(draft: Draft) -> Tree:
 def _with_executions(tree: Tree, draft: Draft) -> Tree:
     """The tree with its executions measured, and with what else could be one."""
     tree.iterations, warm = measure_iterations(tree)
-    candidates = candidates_frame(tree, draft.levels.chosen, draft.levels.others)
-    tree.execution_candidates = with_launch_period(tree, candidates) if draft.options.infer else candidates
+    tree.execution_candidates = candidates_frame(tree, draft.levels.chosen, draft.levels.others)
     tree.execution_evidence = execution_sentence(tree, tree.execution_candidates)
     tree.findings += warm + coverage_findings(tree, tree.execution_candidates)
     return tree
@@ -212,6 +211,7 @@ def _levels(
         work=lambda: _work_inside(trace, owner, forward, parent),
         folded_texts=names.folded_names,
         times=times_of(trace, names, parent, owners, launch_id),
+        periods=lambda: periods_of(trace, launch_id) if options.infer and not options.layers_from else None,
         recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
     )
     return level_rules.assign_levels(ranges, options)

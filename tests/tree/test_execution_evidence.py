@@ -95,23 +95,21 @@ def test_layers_of_executions_that_are_not_all_work_say_what_their_share_is_of(t
     assert "100 % of the executions' device time" in tree.layer_evidence
 
 
-def test_the_launch_sequence_is_named_where_the_ranges_taken_hold_little(tmp_path):
+def test_the_launch_sequence_is_taken_where_marked_ranges_hold_little(tmp_path):
     builder, t = ExportBuilder().process(100).thread(100), 0
     for k in range(6):
         builder.range(f"step {k}", t, t + 20)
         builder.kernel("small", launch=(t + 5, t + 8), run=(t + 10, t + 30))
-        begin = t + 30
-        t = begin
+        t += 30
         for _ in range(6):
             for name in ("norm", "gemm_qkv", "softmax", "gemm_up", "gelu", "gemm_down"):
                 builder.kernel(name, launch=(t + 2, t + 6), run=(t + 20, t + 29))
                 t += 10
-        builder.range(f"work of {'abcdef'[k]}", begin, t)
         t += 50
     tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
-    assert "`step` ×6, 6 % of device time (step markers)" in tree.execution_evidence
-    assert tree.execution_evidence.endswith("; else `iteration` ×6, 100 %, with --executions launches")
-    assert not tree.execution_candidates["is_chosen"].to_numpy(bool)[-1]
+    assert "`iteration` ×6, 100 % of device time (period of the launch sequence)" in tree.execution_evidence
+    assert tree.execution_evidence.endswith("; else `step` ×6, 6 %, with --model-range '^step'")
+    assert tree.execution_candidates["is_chosen"].tolist() == [True, False]
 
 
 def test_a_few_kernels_beside_the_ranges_taken_name_nothing_else(tmp_path):

@@ -7,23 +7,13 @@ import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.schemas.units import format_ratio_percent
-from xsp_post.model.trace import ActivityKind
-from xsp_post.model.tree import Attribution, Tree
-from xsp_post.tree.candidates import (
-    CYCLES,
-    LEAST_COVERAGE,
-    SEQUENCE,
-    TRAINING,
-    Candidate,
-    option_of_rule,
-)
-from xsp_post.tree.draft import hints, launch_columns
+from xsp_post.model.tree import Attribution, NodeKind, Tree
+from xsp_post.tree.executions import CYCLES, REPLAYS, SEQUENCE, TRAINING, Candidate
 from xsp_post.tree.steps import by_kind
-from xsp_post.tree.structure import infer
+from xsp_post.tree.structure.constants import DEFAULTS
 
 COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")
 _MOST_NAMED = 3
-_FEWEST_PASSES = 2
 _LEAST_LOST = 0.05  # of the device time; less is not worth a word
 
 
@@ -55,6 +45,7 @@ def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, 
     cycles = [name for name, _ in chosen.names] if chosen is not None and chosen.turn is not None else []
     of_cycle = np.isin(named, cycles)
     rule[is_inferred & ~of_cycle] = SEQUENCE
+    rule[nodes["kind"].to_numpy()[model] == int(NodeKind.GRAPH)] = REPLAYS
     held = frame["device_ns"].to_numpy() if total != _host_ns(tree) else frame["duration_ns"].to_numpy()
     grouped = pd.DataFrame({"rule": rule, "name": named, "count": 1, "held": held}).groupby(
         ["rule", "name"], sort=False
@@ -63,7 +54,7 @@ def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, 
     option = chosen.option if chosen is not None else ""
     return [
         (r["rule"], r["name"], int(r["count"]), int(r["held"]), min(r["held"] / max(total, 1), 1.0), True,
-         "" if r["rule"] in (SEQUENCE, CYCLES, TRAINING) else option)
+         "" if r["rule"] in (SEQUENCE, REPLAYS, CYCLES, TRAINING) else option)
         for r in summed.to_dict("records")
     ]  # fmt: skip
 
@@ -90,7 +81,7 @@ def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
     if taken.empty:
         if not has_device and not len(tree.trace.spans):
             return ""
-        least = f"{LEAST_COVERAGE:.0%}".replace("%", " %")
+        least = f"{DEFAULTS.least_coverage:.0%}".replace("%", " %")
         said = (
             "model executions: none found; no marker, call of a model, cycle of ranges or period of launches holds "
             f"{least}"
@@ -133,35 +124,10 @@ def _other(others: pd.DataFrame) -> str:
     return f"; else `{row['name']}` ×{int(row['execution_count']):,}, {share}{how}"
 
 
-def with_launch_period(tree: Tree, candidates: pd.DataFrame) -> pd.DataFrame:
-    """The candidates and, where the ranges taken hold little of the device time, what the launch sequence says."""
-    taken = candidates["is_chosen"].to_numpy(bool)
-    by_ranges = taken.any() and not candidates["rule"][taken].eq(SEQUENCE).any()
-    if not by_ranges or candidates["coverage_ratio"][taken].sum() >= LEAST_COVERAGE or not len(tree.activities):
-        return candidates
-    kind = tree.activities["kind"].to_numpy()
-    rows = np.flatnonzero((kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH))
-    frame = launch_columns(tree.trace, tree.activities, rows)
-    found = infer(frame, tree.trace.strings, hints=hints(tree.trace))
-    if not len(found.nodes):
-        return candidates
-    passes = found.iterations
-    regular = passes.index.to_numpy()[passes["iteration_class"].isin(["regular", "warm-up"]).to_numpy()]
-    place = found.nodes["iteration_index"].to_numpy()[np.maximum(found.node_of_launch, 0)]
-    numbers = found.nodes["iteration_index"].to_numpy()[regular]
-    length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
-    held = int(length[(found.node_of_launch >= 0) & np.isin(place, numbers)].sum())
-    ratio = held / max(_total_ns(tree), 1)
-    if len(regular) < _FEWEST_PASSES or ratio <= candidates["coverage_ratio"][taken].sum():
-        return candidates
-    row = (SEQUENCE, "iteration", len(regular), held, ratio, False, option_of_rule(SEQUENCE))
-    return pd.concat([candidates, pd.DataFrame([row], columns=list(COLUMNS))], ignore_index=True)
-
-
 def coverage_findings(tree: Tree, candidates: pd.DataFrame) -> list[Finding]:
     """A warning where the executions hold less than half of the device time."""
     taken = candidates[candidates["is_chosen"].to_numpy(bool)]
     covered = float(taken["coverage_ratio"].sum())
-    if taken.empty or covered >= LEAST_COVERAGE or not int(tree.nodes["device_ns"].iloc[0]):
+    if taken.empty or covered >= DEFAULTS.least_coverage or not int(tree.nodes["device_ns"].iloc[0]):
         return []
     return [finding("executions-cover-little", count=len(tree.iterations), example=tree.execution_evidence)]

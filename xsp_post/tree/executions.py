@@ -1,49 +1,81 @@
-"""Trace → Tree, step "what is one model execution": candidates by evidence, what each covers, and which is preferred.
+"""Trace → Tree, step "what is one model execution": candidates of ranges and launches, the best by one score.
 
-Candidates: step and model markers, root modules, counted ranges that repeat, cycles of sibling ranges, and the
-outermost ranges. (What the launch sequence alone says is added later: `passes`.) Of markers inside one another the
-innermost counts that still holds `HOLDS` of the device time of the one around it. A marker that holds backward or
-optimiser work is one execution however many root modules it calls; otherwise each call of one root module is one.
+Candidates: step and model markers and ranges that count themselves, at the levels of nesting that score best; calls of
+the model; siblings that follow one another again and again; siblings up to the end of each training step; outermost
+ranges; and what the launch sequence repeats, where it could score higher than all of them. `structure.score` is the
+score: device time covered, how alike the executions are, how many there are, and what the texts say.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.base.errors import UsageError
+from xsp_post.model.options import EXECUTION_RULES
 from xsp_post.model.trace import SpanKind
 from xsp_post.names.patterns import found_in
 from xsp_post.tree import kinds, layering
-from xsp_post.tree.candidates import (
-    COUNTED,
-    CYCLES,
-    LEAST_COVERAGE,
-    MARKERS,
-    ROOTS,
-    TRAINING,
-    Candidate,
-    wanted_candidate,
-)  # fmt: skip
-from xsp_post.tree.cycles import FEWEST_TURNS, Cycle, find_cycle
+from xsp_post.tree.cycles import FEWEST_TURNS, find_cycle
 from xsp_post.tree.execution_work import Times
 from xsp_post.tree.ranges import Ranges
-from xsp_post.tree.training_turns import training_turns, turns_until
+from xsp_post.tree.structure.constants import DEFAULTS, Constants
+from xsp_post.tree.structure.score import are_alike, cost_ratio, worth
 
-# An inner marker stands for the one around it from this share of its device time.
-HOLDS = 0.9
+MARKERS, ROOTS, TRAINING, COUNTED, CYCLES, SEQUENCE = EXECUTION_RULES.values()
+OUTERMOST, REPLAYS = "outermost ranges", "replays of a CUDA graph"
+_WORD_OF_RULE = {rule: word for word, rule in EXECUTION_RULES.items()}
+_MOST_DEPTH = 8
 _FEWEST_COUNTED = 2
 
-# Parts of a layer, not distinguished by a number: their cycle is that of the layers, not of the executions.
+# Parts of a layer, not distinguished by a number: what repeats of them is layers, not executions.
 _PART_OF_LAYER = (
     r"(?i)^\D*(?:attention|attn|softmax|qkv|(?:^|[^a-z])(?:mlp|ffn?|moe|(?:layer|batch|rms)?_?norm|linear|conv|matmul|gemm"
     r"|embed(?:ding)?s?|dropout|experts?|residual|layer|block)(?:[^a-z]|$))\D*$"
 )
+_NUMBER = re.compile(r"\\\*")
 
-_FORWARD = re.compile(r"(?i)(?:^|[^a-z])(?:forward|fwd)(?:[^a-z]|$)|^(?:model|net|network)(?:[^a-z]|$)")
+
+@dataclass
+class Candidate:
+    """Ranges that may each be one execution (``turn`` says which of them are one, where several are; none: launches).
+
+    likeness_ratio: how much of the device time is in executions that launch as much as another one; cost_ratio: length
+    of a description of the recording by these executions, of one without; score: `structure.score.worth`.
+    """
+
+    rule: str
+    spans: np.ndarray
+    device_ns: int
+    coverage_ratio: float
+    likeness_ratio: float = 0.0
+    cost_ratio: float = 1.0
+    score: float = 0.0
+    names: list[tuple[str, int]] = field(default_factory=list)  # text and how often, the heaviest first
+    turn: np.ndarray | None = None
+    # executions beside the turns: one span each
+    alone: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def option(self) -> str:
+        """How the user selects this candidate."""
+        if self.turn is not None or self.rule == SEQUENCE:
+            return f"--executions {_WORD_OF_RULE[self.rule]}"
+        if not self.names:
+            return ""
+        return " ".join(("--model-range", shlex.quote("|".join(pattern_of(name) for name, _ in self.names[:3]))))
+
+
+def pattern_of(folded: str) -> str:
+    """A regular expression for the texts that fold to this one: a star stands for a number, one may follow the end."""
+    return "^" + _NUMBER.sub(r"\\d+", re.escape(folded).replace(r"\ ", " ").replace(r"\-", "-"))
 
 
 @dataclass
@@ -62,22 +94,27 @@ class Executions:
         return self.chosen is not None and self.chosen.rule == TRAINING
 
 
-def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Executions:
+def find_executions(
+    ranges: Ranges, library: np.ndarray, wanted: str = "", constants: Constants = DEFAULTS
+) -> Executions:
     """The model executions that ranges mark. Without evidence none is preferred. ``wanted``: a word of
     `EXECUTION_RULES`. Raises `UsageError` where there is none of that kind."""
-    finder = _Finder(ranges, library)
-    markers, roots, counted = finder.markers(), finder.roots(), finder.counted()
-    steps = finder.training_steps(roots)
-    cycle = finder.cycle() if steps is None or wanted else None
-    chosen = _prefer(finder, markers, steps or roots, counted, cycle)
-    is_open = steps is None or roots is None
-    passes = finder.forward_passes(markers) if is_open and (chosen is markers or wanted) else None
-    if passes is not None:
-        steps = finder.training_steps(passes) or steps
-        chosen = steps or chosen
-    found = [c for c in (markers, steps, roots, counted, cycle) if c is not None]
+    finder = _Finder(ranges, library, constants)
+    ways: list[Callable[[], Candidate | None]] = [
+        finder.markers, finder.training, finder.roots, finder.counted, finder.cycle, finder.outermost
+    ]  # fmt: skip
+    found = [candidate for way in ways if (candidate := way()) is not None]
+    enough = max((c.coverage_ratio for c in found), default=0) >= constants.holds_ratio
+    if not enough and max((c.score for c in found), default=0) < worth(1, 1, np.inf, constants.prior_of_place):
+        found += [c for c in (finder.periods(),) if c is not None]
+    found.sort(key=lambda c: -round(c.score, 2))  # of equals the more explicit
+    chosen: Candidate | None
     if wanted:
-        chosen = wanted_candidate(found, wanted)
+        chosen = _wanted(found, wanted)
+    else:
+        explicit = (MARKERS, ROOTS, TRAINING)  # little of the device time: the program still says what a step is
+        most = [c for c in found if c.coverage_ratio >= constants.least_coverage]
+        chosen = next(iter(most or [c for c in found if c.rule in explicit]), None)
     model, turn = np.zeros(len(ranges.parent), bool), np.broadcast_to(np.int64(-1), (len(ranges.parent),))
     if chosen is not None and chosen.turn is not None:
         turn = turn.copy()
@@ -91,47 +128,38 @@ def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Ex
 
 def described(ranges: Ranges, model: np.ndarray, rule: str) -> Candidate | None:
     """The candidate that some other rule chose (the user's options, our own ranges, depth), weighed as the others."""
-    return _Finder(ranges, np.zeros(len(model), bool)).candidate(rule, model)
+    return _Finder(ranges, np.zeros(len(model), bool), DEFAULTS).of_ranges(rule, np.flatnonzero(model), 1.0)
 
 
-def _prefer(
-    finder: _Finder,
-    markers: Candidate | None,
-    roots: Candidate | None,
-    counted: Candidate | None,
-    cycle: Candidate | None,
-) -> Candidate | None:
-    if markers is not None and cycle is not None and finder.belongs_together(markers, cycle):
-        return cycle
-    if roots is not None and cycle is not None and len(np.intersect1d(roots.spans, cycle.spans)):
-        return cycle
-    known = [c for c in (markers, roots, counted, cycle) if c is not None]
-    enough = [c for c in known if c.coverage_ratio >= LEAST_COVERAGE]
-    if enough:
-        return enough[0]
-    # little of the device time lies in any of them: explicit markers still say what the program calls a step
-    return markers or (max(known, key=lambda c: c.coverage_ratio) if roots is not None else None)
+def _wanted(found: list[Candidate], word: str) -> Candidate:
+    for candidate in found:
+        if candidate.rule == EXECUTION_RULES[word]:
+            return candidate
+    known = ", ".join(_WORD_OF_RULE[c.rule] for c in found if c.rule not in (OUTERMOST, SEQUENCE)) or "nothing"
+    said = f"--executions {word}: no {EXECUTION_RULES[word]} in the capture; its ranges say: {known}"
+    raise UsageError(said, code="executions-not-found")
 
 
 class _Finder:
     """The candidates of one capture; sums of device time are computed once."""
 
-    def __init__(self, ranges: Ranges, library: np.ndarray) -> None:
-        self.ranges, self.library = ranges, library
+    def __init__(self, ranges: Ranges, library: np.ndarray, constants: Constants) -> None:
+        self.ranges, self.constants = ranges, constants
         self.times: Times = ranges.times
         self.work = ranges.times.work
-        self.is_operator = (ranges.kind == SpanKind.OPERATOR) | ranges.has_role("operator")
+        self.open = ~library & ~ranges.has_role("mark")
+        self.is_plain = ranges.has_role("") & ~library & (ranges.kind != SpanKind.OPERATOR)
 
     @cached_property
-    def inside_ns(self) -> np.ndarray:
-        """Device time launched in each span, by its own thread."""
-        work, ranges = self.work, self.ranges
-        own = work.span >= 0
-        sums = rollup.sums_per_node(work.span[own], work.ns[own], len(ranges.parent))
-        return rollup.add_up(sums, ranges.parent)
+    def inside(self) -> tuple[np.ndarray, np.ndarray]:
+        """Device time launched in each span, by its own thread, and how many operations."""
+        own = np.flatnonzero(self.work.span >= 0)
+        span, parent = self.work.span[own], self.ranges.parent
+        sums = rollup.sums_per_node(span, self.work.ns[own], len(parent))
+        return rollup.add_up(sums, parent), rollup.add_up(np.bincount(span, minlength=len(parent)), parent)
 
     @cached_property
-    def training(self) -> np.ndarray:
+    def _training(self) -> np.ndarray:
         """Which spans are, or lie in, backward or optimiser work."""
         return self.times.is_training | self.ranges.inside(self.times.is_training)
 
@@ -141,242 +169,276 @@ class _Finder:
         span = self.work.span
         return bool((span < 0).any()) or len(np.unique(self.times.thread_index[span])) > 1
 
-    def owner(self, spans: np.ndarray) -> np.ndarray:
-        """For each row of the work the position in ``spans`` (not nested) of the execution it belongs to, −1 none: by
-        nesting, else by the time of its launch."""
+    def held(self, spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Device time and operations of each of the spans (none inside another), what other threads launched meanwhile
+        included."""
+        if not self.several_threads:
+            return self.inside[0][spans], self.inside[1][spans]
         ranges, times, work = self.ranges, self.times, self.work
         label = np.full(len(ranges.parent), -1, np.int64)
         label[spans] = np.arange(len(spans))
         label = layering.inherit(label, ranges.parent)
-        found = np.where(work.span >= 0, label[work.span], -1) if len(label) else np.full(len(work.span), -1, np.int64)
-        if self.several_threads and len(spans):
-            loose = np.flatnonzero(found < 0)
-            found[loose] = layering.covering(
-                work.process_index[loose], work.at_ns[loose],
-                times.process_index[spans], times.start_ns[spans], times.end_ns[spans],
-            )  # fmt: skip
-        return found
+        owner = np.where(work.span >= 0, label[work.span], -1)
+        loose = np.flatnonzero(owner < 0)
+        owner[loose] = layering.covering(
+            work.process_index[loose], work.at_ns[loose],
+            times.process_index[spans], times.start_ns[spans], times.end_ns[spans],
+        )  # fmt: skip
+        return _sums(owner, work.ns, len(spans))
 
-    def device_ns(self, spans: np.ndarray) -> np.ndarray:
-        """Device time of each of the spans as executions, work of other threads meanwhile included."""
-        if not self.several_threads:
-            return self.inside_ns[spans]
-        owner = self.owner(spans)
-        has = owner >= 0
-        return rollup.sums_per_node(owner[has], self.work.ns[has], len(spans))
+    # -- weighing --------------------------------------------------------------------------------------------------
 
-    def training_ns(self, spans: np.ndarray) -> np.ndarray:
-        """The part of it that is backward or optimiser work."""
-        trains = np.append(self.training, False)[self.work.span]
-        if not trains.any():
-            return np.zeros(len(spans), np.int64)
-        owner = self.owner(spans)
-        has = (owner >= 0) & trains
-        return rollup.sums_per_node(owner[has], self.work.ns[has], len(spans))
-
-    def candidate(self, rule: str, mask: np.ndarray) -> Candidate | None:
-        """A candidate of these spans; None for none."""
-        spans = np.flatnonzero(mask)
+    def of_ranges(self, rule: str, spans: np.ndarray, prior: float) -> Candidate | None:
+        """A candidate of these ranges (none inside another), those of one text alike; None for none."""
         if not len(spans):
             return None
-        device_ns = self.device_ns(spans)
-        return self._weighed(rule, spans, device_ns, self._names(spans, device_ns))
+        ns, count = self.held(spans)
+        return self._weighed(rule, spans, ns, count, self.ranges.folded_id[spans], prior)
 
-    def _weighed(self, rule: str, spans: np.ndarray, device_ns: np.ndarray, names: list[tuple[str, int]]) -> Candidate:
-        total = int(device_ns.sum())
-        return Candidate(rule, spans, total, total / max(self.work.total_ns, 1), names)
-
-    def _names(self, spans: np.ndarray, weight: np.ndarray) -> list[tuple[str, int]]:
-        """Folded texts and how often each occurs, the heaviest first."""
-        codes, unique = _numbered(self.ranges.folded_id[spans])
-        order = np.argsort(-np.bincount(codes, weights=weight.astype(float)), kind="stable")
-        counts = np.bincount(codes)
+    def _weighed(
+        self, rule: str, spans: np.ndarray, ns: np.ndarray, count: np.ndarray, series: np.ndarray,
+        prior: float | np.ndarray,
+    ) -> Candidate:  # fmt: skip
+        """A candidate of one execution per span; ns, count, series and prior of each."""
+        if ns.any():  # a range without work is none beside others that hold it
+            keep = ns > 0
+            spans, ns, count, series = spans[keep], ns[keep], count[keep], series[keep]
+            prior = prior[keep] if isinstance(prior, np.ndarray) else prior
+        table = self._series(ns, count, series, prior)
         texts = self.ranges.folded_texts
-        return [(str(texts[unique[k]]), int(counts[k])) for k in order.tolist()]
+        codes, named = pd.factorize(self.ranges.folded_id[spans])
+        often, order = np.bincount(codes), np.argsort(-np.bincount(codes, weights=ns), kind="stable")
+        names = [(str(texts[named[k]]), int(often[k])) for k in order.tolist()]
+        return self._summed(rule, spans, table, names)
 
-    # -- markers ---------------------------------------------------------------------------------------------------
+    def _series(self, ns: np.ndarray, count: np.ndarray, series: np.ndarray, prior: float | np.ndarray) -> pd.DataFrame:
+        """Executions that are alike by name: coverage, likeness, number, prior and worth of each series."""
+        alike = are_alike(series, count, self.constants)
+        frame = pd.DataFrame({"ns": ns, "alike": alike * ns, "size": 1, "prior": prior, "series": series})
+        table = frame.groupby("series").agg({"ns": "sum", "alike": "sum", "size": "sum", "prior": "first"})
+        table["likeness"] = table["alike"] / np.maximum(table["ns"], 1)
+        table["coverage"] = table["ns"] / max(self.work.total_ns, 1)
+        table["worth"] = worth(table["coverage"], table["likeness"], table["size"], table["prior"])
+        return table
+
+    def _summed(self, rule: str, spans: np.ndarray, table: pd.DataFrame, names: list[tuple[str, int]]) -> Candidate:
+        held = int(table["ns"].sum())
+        saved = (1 - cost_ratio(table["coverage"], table["likeness"], table["size"])).sum()
+        return Candidate(
+            rule, spans, held, held / max(self.work.total_ns, 1), float(table["alike"].sum() / max(held, 1)),
+            float(np.clip(1 - saved, 0, 1)), float(table["worth"].sum()), names,
+        )  # fmt: skip
+
+    def _levels(self, rule: str, mask: np.ndarray, prior: np.ndarray) -> Candidate | None:
+        """Of ranges inside one another those that score best together: by name, a name inside another one by itself."""
+        ranges, left, series = self.ranges, mask.copy(), np.full(len(mask) + 1, -1, np.int64)
+        above = np.append(ranges.forest.nearest(mask), -1)[np.append(ranges.parent, -1)]
+        rows, held, counts, parents, number = [], [], [], [], 0
+        width = int(ranges.folded_id.max(initial=0)) + 1
+        for _ in range(_MOST_DEPTH):
+            spans = np.flatnonzero(ranges.outermost(left))
+            if not len(spans):
+                break
+            left[spans] = False
+            home = series[above[spans]]
+            codes, named = pd.factorize(home * width + ranges.folded_id[spans])
+            series[spans] = number + codes
+            number += len(named)
+            parents.append(named // width)
+            ns, count = self.held(spans)
+            rows.append(spans)
+            held.append(ns)
+            counts.append(count)
+        if not rows:
+            return None
+        spans, ns, count, parent = (np.concatenate(parts) for parts in (rows, held, counts, parents))
+        own = self._series(np.where(ns > 0, ns, 0), count, series[spans], prior[spans])["worth"].to_numpy()
+        inner = np.zeros(len(own))
+        least = np.full(len(own), self.constants.holds_ratio)
+        least[series[above[:-1][self.times.is_training & ~mask & (above[:-1] >= 0)]]] = (
+            1  # a step is more than its passes
+        )
+        is_open, reached = np.zeros(len(own), bool), np.zeros(len(own), bool)
+        for k in range(len(own) - 1, -1, -1):  # inner ones come last
+            is_open[k] = inner[k] > least[k] * own[k]
+            if parent[k] >= 0:
+                inner[parent[k]] += inner[k] if is_open[k] else own[k]
+        for k, p in enumerate(parent.tolist()):
+            reached[k] = p < 0 or (reached[p] and is_open[p])
+        taken = (reached & ~is_open & (own > 0))[series[spans]]
+        if not taken.any():
+            return None
+        return self._weighed(rule, spans[taken], ns[taken], count[taken], series[spans[taken]], prior[spans[taken]])
+
+    # -- candidates ------------------------------------------------------------------------------------------------
 
     def markers(self) -> Candidate | None:
-        """Explicit markers: the innermost ones that hold the work of those around them, and phases outside them."""
-        ranges = self.ranges
-        marked = ranges.has_role("iteration", "model") & ~self.library
-        phase = ranges.has_role("phase") & ~self.library
+        """Explicit markers, phases outside them, and what counts itself inside them."""
+        ranges, prior = self.ranges, np.full(len(self.open), self.constants.prior_of_model)
+        marked = ranges.has_role("iteration", "model") & self.open
+        prior[ranges.has_role("iteration")] = 1.0
+        phase = ranges.has_role("phase") & self.open
         # a phase outside every step is a run of its own (`Forward` in a benchmark loop); inside one it is a part
         loose = phase & ~ranges.inside(marked) & ~ranges.around(marked)
-        if not (loose & ~self.times.is_training).any() and not marked.any():
-            loose[:] = False  # backward or optimiser ranges alone: parts of steps that nothing marks
-        current = ranges.outermost(marked)
-        if current.any():
-            current = self._innermost(current, marked | self.counts())
-        return self.candidate(MARKERS, current | ranges.outermost(loose))
+        prior[loose] = self.constants.prior_of_place
+        if not marked.any() and not (loose & ~self.times.is_training).any():
+            return None  # backward or optimiser ranges alone: parts of steps that nothing marks
+        inner = (self._counts | self._roots) & ranges.inside(marked)
+        return self._levels(MARKERS, marked | ranges.outermost(loose) | inner, prior)
 
-    def counts(self) -> np.ndarray:
+    @cached_property
+    def _counts(self) -> np.ndarray:
         """Ranges whose text counts what repeats (`token_3_processing`), several of a name, and with work inside."""
-        ranges = self.ranges
-        plain = self.times.is_counted & ranges.has_role("") & ~self.library & ~self.is_operator
+        plain = self.times.is_counted & self.is_plain
         if not plain.any():
             return plain
-        often = np.bincount(ranges.folded_id[plain], minlength=int(ranges.folded_id.max()) + 1) >= _FEWEST_COUNTED
-        return plain & often[ranges.folded_id] & (self.inside_ns > 0)
-
-    def _innermost(self, current: np.ndarray, marked: np.ndarray) -> np.ndarray:
-        """Go inwards by name while the markers inside hold `HOLDS` of the device time, and no training work less."""
-        ranges = self.ranges
-        for _ in range(8):
-            inner = ranges.outermost(marked & ranges.inside(current))
-            if not inner.any():
-                break
-            outer_spans, inner_spans = np.flatnonzero(current), np.flatnonzero(inner)
-            label = np.full(len(current), -1, np.int64)
-            label[outer_spans] = np.arange(len(outer_spans))
-            home = layering.inherit(label, ranges.parent)[inner_spans]
-            name, names = _numbered(ranges.folded_id[outer_spans])
-            stays = np.zeros(len(names), bool)
-            # an optimiser's short work outside makes the outer marker the training step
-            for amounts, share in ((self.device_ns, HOLDS), (self.training_ns, 1.0)):
-                around = rollup.sums_per_node(name, amounts(outer_spans), len(names))
-                held = rollup.sums_per_node(name[home], amounts(inner_spans), len(names))
-                stays |= held < share * around
-            stays |= rollup.sums_per_node(name[home], np.ones(len(home), np.int64), len(names)) == 0
-            stays |= rollup.sums_per_node(name, self.device_ns(outer_spans), len(names)) == 0
-            if stays.all():
-                break
-            opened = ~stays[name]
-            current[outer_spans[opened]] = False
-            current[inner_spans[opened[home]]] = True
-        return current
-
-    # -- where there is no marker ----------------------------------------------------------------------------------
-
-    def _root_modules(self) -> np.ndarray:
-        """Outermost framework modules that hold other modules, by name."""
-        ranges = self.ranges
-        module = ((ranges.kind == SpanKind.MODULE) | ranges.has_dialect("torch_compile")) & ranges.has_role("module")
-        outer = ranges.outermost(module & ~self.library)
-        holds = outer & ranges.around(module)
-        is_root = np.zeros(int(ranges.folded_id.max(initial=0)) + 1, bool)
-        is_root[ranges.folded_id[holds]] = True
-        return outer & is_root[ranges.folded_id]
-
-    def roots(self) -> Candidate | None:
-        """Calls of the whole model that holds most of the device time."""
-        roots = self._root_modules() & (self.inside_ns > 0)
-        spans = np.flatnonzero(roots)
-        if not len(spans):
-            return None
-        codes, unique = _numbered(self.ranges.folded_id[spans])
-        best = int(np.argmax(rollup.sums_per_node(codes, self.inside_ns[spans], len(unique))))
-        chosen = np.zeros(len(roots), bool)
-        chosen[spans[codes == best]] = True
-        return self.candidate(ROOTS, chosen)
-
-    def training_steps(self, roots: Candidate | None) -> Candidate | None:
-        """Calls of the whole model that training work follows outside of them: a step is all up to the next. Without
-        any such call, all up to the optimiser's step."""
-        if not self.training.any():
-            return None
-        ranges, times = self.ranges, self.times
-        is_zero = found_in(ranges.folded_texts, "(?i)zero")[ranges.folded_id]
-        is_optimizer = found_in(ranges.folded_texts, "(?i)^opt")[ranges.folded_id] & times.is_training & ~is_zero
-        if roots is None:
-            return self._until_the_optimizer(is_optimizer & ~ranges.inside(is_optimizer))
-        is_root = np.zeros(len(ranges.parent), bool)
-        is_root[roots.spans] = True
-        trains = times.is_training & ~ranges.inside(is_root)
-        found = training_turns(
-            roots.spans, ranges.parent, times.thread_index, times.process_index, times.start_ns,
-            trains & ~is_zero, is_optimizer, ~self.library & ~ranges.has_role("mark") & ~ranges.around(is_root),
-        )  # fmt: skip
-        if found is None:
-            return None
-        turn, alone = found
-        spans = np.flatnonzero(turn >= 0)
-        steps = self._steps(turn, spans, f"{kinds.TRAINING} of {roots.names[0][0]}")
-        steps.alone = alone
-        return steps
-
-    def _until_the_optimizer(self, is_optimizer: np.ndarray) -> Candidate | None:
-        ranges, times = self.ranges, self.times
-        if not is_optimizer.any():
-            return None
-        turn = turns_until(
-            np.flatnonzero(is_optimizer), ranges.parent, times.thread_index, times.process_index, times.start_ns,
-            ranges.folded_id, times.is_training, ~self.library & ~ranges.has_role("mark"),
-        )  # fmt: skip
-        if turn is None:
-            return None
-        spans = np.flatnonzero(turn >= 0)
-        return self._steps(turn, spans, kinds.TRAINING)
-
-    def _steps(self, turn: np.ndarray, spans: np.ndarray, name: str) -> Candidate:
-        steps = self._weighed(TRAINING, spans, self.device_ns(spans), [(name, int(turn.max()) + 1)])
-        steps.turn = turn[spans]
-        return steps
-
-    def forward_passes(self, markers: Candidate | None) -> Candidate | None:
-        """The marked forward passes, where all that is marked are such passes and training work."""
-        if markers is None:
-            return None
-        ranges = self.ranges
-        passes = markers.spans[~self.times.is_training[markers.spans]]
-        is_forward = np.array([bool(_FORWARD.search(text)) for text, _ in self._names(passes, self.inside_ns[passes])])
-        if not len(passes) or not is_forward.all():
-            return None
-        chosen = np.zeros(len(ranges.parent), bool)
-        chosen[passes] = True
-        return self.candidate(ROOTS, chosen)
+        folded = self.ranges.folded_id
+        often = np.bincount(folded[plain], minlength=int(folded.max()) + 1) >= _FEWEST_COUNTED
+        return plain & often[folded] & (self.inside[0] > 0)
 
     def counted(self) -> Candidate | None:
-        """Ranges that count themselves: the innermost that hold the work of those around them, of like contents."""
-        counts = self.counts()
-        if not counts.any():
+        """Ranges that count themselves."""
+        return self._levels(COUNTED, self._counts, np.full(len(self.open), self.constants.prior_of_model))
+
+    @cached_property
+    def _roots(self) -> np.ndarray:
+        """Calls of the outermost module that holds modules and most of the device time."""
+        ranges = self.ranges
+        module = ((ranges.kind == SpanKind.MODULE) | ranges.has_dialect("torch_compile")) & ranges.has_role("module")
+        outer = ranges.outermost(module & self.open)
+        is_root = np.zeros(int(ranges.folded_id.max(initial=0)) + 1, bool)
+        is_root[ranges.folded_id[outer & ranges.around(module)]] = True
+        roots = outer & is_root[ranges.folded_id] & (self.inside[0] > 0)
+        if not roots.any():
+            return roots
+        held = np.bincount(ranges.folded_id[roots], weights=self.inside[0][roots])
+        return roots & (ranges.folded_id == int(np.argmax(held)))
+
+    def roots(self) -> Candidate | None:
+        """Calls of the whole model."""
+        return self.of_ranges(ROOTS, np.flatnonzero(self._roots), self.constants.prior_of_model)
+
+    def outermost(self) -> Candidate | None:
+        """Outermost plain ranges that hold ranges or many launches; not what is captured into a graph."""
+        ranges = self.ranges
+        captures = found_in(ranges.folded_texts, "(?i)captur")[ranges.folded_id]
+        part = found_in(ranges.folded_texts, _PART_OF_LAYER)[ranges.folded_id]
+        large = ranges.around(self.open) | (self.inside[1] >= self.constants.fewest_launches)
+        outer = self.is_plain & (ranges.depth == 0) & large & ~captures & ~part
+        found = self.of_ranges(OUTERMOST, np.flatnonzero(outer), self.constants.prior_of_place)
+        if found is not None:  # looked into: what repeats inside them is found there
+            found.score = self.constants.prior_of_place * found.coverage_ratio
+        return found
+
+    def training(self) -> Candidate | None:
+        """Siblings up to the end of each training step: up to the optimiser's, else the backward work's."""
+        ranges, times = self.ranges, self.times
+        zero = found_in(ranges.folded_texts, "(?i)zero")[ranges.folded_id]
+        trains = times.is_training & self.open & ~zero
+        trains &= ~ranges.inside(trains)
+        if not trains.any():
             return None
-        current = self._innermost(self.ranges.outermost(counts), counts)
-        return self.candidate(COUNTED, current)
+        marked = (ranges.has_role("iteration", "model", "phase") | self._roots) & self.open & ~self._training
+        siblings = ranges.outermost(self.open & ~ranges.around(trains | marked))
+        turns, calls, alone = np.full(len(trains), -1, np.int64), "", []
+        count = 0
+        for process in np.unique(times.process_index[trains]).tolist():
+            rows = np.flatnonzero(siblings & (times.process_index == process))
+            before = rows[~self._training[rows]]
+            if not len(before):
+                return None
+            held = np.bincount(times.thread_index[before], weights=self.inside[0][before] + 1.0)
+            rows = rows[(times.thread_index[rows] == int(np.argmax(held))) | trains[rows]]
+            rows = rows[np.argsort(times.start_ns[rows], kind="stable")]
+            found = self._steps_of(rows, trains, marked)
+            if found is None:
+                return None
+            turn, call, beside = found
+            turns[rows[turn >= 0]] = count + turn[turn >= 0]
+            count += int(turn.max()) + 1
+            calls = calls or str(ranges.folded_texts[call])
+            alone += beside.tolist()
+        spans = np.flatnonzero(turns >= 0)
+        return self._of_turns(TRAINING, spans, turns[spans], f"{kinds.TRAINING} of {calls}", np.array(alone, np.int64))
+
+    def _steps_of(
+        self, rows: np.ndarray, trains: np.ndarray, marked: np.ndarray
+    ) -> tuple[np.ndarray, int, np.ndarray] | None:
+        """Number of the step of each of a process's ranges (in order of their start), the name that most of the work of
+        forward passes has, and calls that are in no step; None for no steps."""
+        ranges, folded = self.ranges, self.ranges.folded_id[rows]
+        trains, is_call = trains[rows], marked[rows]
+        optimises = trains & found_in(ranges.folded_texts, "(?i)^opt")[folded]
+        ends = optimises if optimises.any() else trains
+        turn = np.cumsum(np.r_[False, ends[:-1] & ~ends[1:]])
+        weight = np.where(self._training[rows], 0.0, self.inside[0][rows] + 1.0)
+        call = int(np.argmax(np.bincount(folded, weights=weight * (is_call | ~is_call.any()))))
+        if not is_call.any():
+            is_call = (folded == call) & (weight > 0)
+            if not optimises.any() and ranges.has_role("operator")[rows[is_call]].any():
+                return None  # operators forward and backward: nothing says where a step ends
+        # as many calls in each step: those before are evaluation; the last step may have been cut off
+        calls = np.bincount(turn[is_call], minlength=int(turn[-1]) + 1)
+        has_end = np.bincount(turn[ends], minlength=len(calls)) > 0
+        usual = int(calls[has_end & (calls > 0)].min(initial=len(rows)))
+        beyond = np.where(has_end, calls - usual, np.where(calls > usual, calls, 0))
+        nth = np.cumsum(is_call) - (np.cumsum(calls) - calls)[turn]
+        is_beside = is_call & (nth <= beyond[turn])
+        # a step begins after those, or with what comes again before its call
+        last = np.zeros(len(calls), np.int64)
+        np.maximum.at(last, turn[is_beside], np.flatnonzero(is_beside) + 1)
+        again = np.isin(folded, folded[turn > 0]) | (np.cumsum(is_call) > 0)
+        keep = (np.arange(len(rows)) >= last[turn]) & again & (has_end | (calls > 0) & (calls <= usual))[turn]
+        return np.where(keep, turn, -1), call, rows[is_beside]
 
     def cycle(self) -> Candidate | None:
         """Sibling ranges that follow one another in the same order, again and again."""
         ranges, times = self.ranges, self.times
-        taken = ~self.library & ~self.is_operator & ~ranges.has_role("mark")
+        taken = self.open & (ranges.kind != SpanKind.OPERATOR) & ~ranges.has_role("operator")
         if np.bincount(ranges.folded_id[taken]).max(initial=0) < FEWEST_TURNS:
             return None  # no text of them occurs often enough
         taken &= ~found_in(ranges.folded_texts, _PART_OF_LAYER)[ranges.folded_id]
-        found: Cycle | None = find_cycle(
-            ranges.parent,
-            ranges.folded_id,
-            times.thread_index,
-            times.start_ns,
-            times.end_ns,
-            self.inside_ns,
-            taken,
+        found = find_cycle(
+            ranges.parent, ranges.folded_id, times.thread_index, times.start_ns, times.end_ns, self.inside[0], taken,
             self.work.total_ns,
-        )
+        )  # fmt: skip
         if found is None:
             return None
         texts = ranges.folded_texts
         name = f"{texts[found.first_name]} … {texts[found.last_name]}"
-        candidate = self._weighed(CYCLES, found.spans, self.device_ns(found.spans), [(name, found.count)])
-        candidate.turn = found.turn
-        return candidate
+        return self._of_turns(CYCLES, found.spans, found.turn, name)
 
-    def belongs_together(self, markers: Candidate, cycle: Candidate) -> bool:
-        """Whether markers are parts of the turns of a cycle: they hold less than `HOLDS` of it, or they are the forward
-        and backward phases of one training step."""
-        ranges = self.ranges
-        if markers.coverage_ratio >= LEAST_COVERAGE and ranges.has_role("iteration")[markers.spans].all():
-            return False  # the program says what a step is
-        in_cycle = np.zeros(len(ranges.parent), bool)
-        in_cycle[cycle.spans] = True
-        member = in_cycle[markers.spans]
-        inside = ranges.inside(in_cycle)[markers.spans] | member
-        if not inside.any() or cycle.coverage_ratio < max(LEAST_COVERAGE, markers.coverage_ratio):
-            return False
-        phases = member & ranges.has_role("phase")[markers.spans]
-        if phases.any() and (self.training[markers.spans] & phases).any():
-            return True
-        return bool(self.inside_ns[markers.spans[inside]].sum() < HOLDS * cycle.device_ns)
+    def periods(self) -> Candidate | None:
+        """What the launch sequence repeats."""
+        found = self.ranges.periods()
+        if found is None:
+            return None
+        name, ns, count, series = found
+        table = self._series(ns, count, series, self.constants.prior_of_place)
+        return self._summed(SEQUENCE, np.zeros(0, np.int64), table, [(name, len(ns))])
+
+    def _of_turns(
+        self, rule: str, spans: np.ndarray, turn: np.ndarray, name: str, alone: np.ndarray | None = None
+    ) -> Candidate:
+        """A candidate of executions that are several siblings each."""
+        alone = np.zeros(0, np.int64) if alone is None else alone
+        spans, number = np.append(spans, alone), np.append(turn, int(turn.max()) + 1 + np.arange(len(alone)))
+        times = pd.DataFrame({"process": self.times.process_index[spans], "start": self.times.start_ns[spans],
+                              "end": self.times.end_ns[spans]})  # fmt: skip
+        lies = times.groupby(number).agg({"process": "first", "start": "min", "end": "max"})
+        work = self.work
+        owner = layering.covering(work.process_index, work.at_ns, *(lies[c].to_numpy() for c in lies))
+        ns, count = _sums(owner, work.ns, len(lies))
+        series = np.arange(len(ns)) > int(turn.max())
+        # training work says as much as a text does where a step ends
+        prior = 1.0 if rule == TRAINING else self.constants.prior_of_model
+        table = self._series(ns, count, series.astype(np.int64), prior)
+        found = self._summed(rule, spans[: len(turn)], table, [(name, int(turn.max()) + 1)])
+        found.turn, found.alone = turn, alone
+        return found
 
 
-def _numbered(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    unique, codes = np.unique(values, return_inverse=True)
-    return codes, unique
+def _sums(owner: np.ndarray, ns: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sum of the times of each owner (−1 none), and how many there are."""
+    has = owner >= 0
+    return rollup.sums_per_node(owner[has], ns[has], count), np.bincount(owner[has], minlength=count)

@@ -16,23 +16,24 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays import rollup
 from xsp_post.base.errors import UsageError
 from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.model.trace import SpanKind
 from xsp_post.model.tree import NodeKind
-from xsp_post.names.patterns import found_in
 from xsp_post.names.range_text import DOMAIN
 from xsp_post.names.user_patterns import UserPattern
 from xsp_post.tree import layer_rules
-from xsp_post.tree.candidates import LEAST_COVERAGE, MARKERS, OUTERMOST, Candidate
-from xsp_post.tree.executions import Executions, described, find_executions
+from xsp_post.tree.executions import MARKERS, OUTERMOST, Candidate, Executions, described, find_executions
 from xsp_post.tree.ranges import Ranges
 
 LIBRARY_DOMAINS = frozenset({
     "cublas", "cublaslt", "cudnn", "nccl", "cusparse", "cusparselt", "cusolver", "cufft", "curand", "cutensor",
     "nvshmem",
 })  # fmt: skip
+
+_MOSTLY = 0.5  # of the time of a phase
 
 
 @dataclass
@@ -182,10 +183,6 @@ def _conventions(ranges: Ranges, _: Options, library: np.ndarray, executions: Ex
     layer, layers_are = _convention_layers(ranges, model | (called & (turn >= 0)), library)
     # the gradient of a layer is not a layer of its own: its kernels count for the forward one
     layer &= ~(layer | ranges.inside(layer))[ranges.forward] | (ranges.forward < 0)
-    evidence = ""
-    if executions.chosen is None and layer.any():
-        model = _around_layers(ranges, layer, library)
-        evidence = OUTERMOST if model.any() else ""
     member = turn >= 0
     if not model.any() and not layer.any() and not member.any():
         return None
@@ -194,19 +191,8 @@ def _conventions(ranges: Ranges, _: Options, library: np.ndarray, executions: Ex
     elif model.any() and not layer.any():
         layer = _at_depth_below(ranges, model, 1) & ~library
         layers_are = "depth 1 below the model"
-    models_are = executions.chosen.rule if executions.chosen is not None else evidence or "no model range"
-    return _Found(model, layer, f"convention: {models_are}, layers are {layers_are}", turn, evidence)
-
-
-def _around_layers(ranges: Ranges, layer: np.ndarray, library: np.ndarray) -> np.ndarray:
-    """Outermost plain ranges around layers, where they hold most of the device time: nothing else says what one
-    execution is."""
-    plain = ranges.has_role("") & ~library & (ranges.kind != SpanKind.OPERATOR) & ranges.around(layer)
-    # what is captured into a graph does not run
-    captures = found_in(ranges.folded_texts, "(?i)captur")[ranges.folded_id]
-    model = plain & (ranges.depth == 0) & ~captures
-    found = described(ranges, model, OUTERMOST)
-    return model if found is not None and found.coverage_ratio >= LEAST_COVERAGE else np.zeros(len(model), bool)
+    models_are = executions.chosen.rule if executions.chosen is not None else "no model range"
+    return _Found(model, layer, f"convention: {models_are}, layers are {layers_are}", turn)
 
 
 def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -> tuple[np.ndarray, str]:
@@ -224,6 +210,11 @@ def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -
     if phase.any():
         beside = ranges.has_role("") & ~library & _beside(ranges, phase) & ~ranges.around(phase) & ~model
         said = "phases of a step"
+        # ranges that hold the work of a phase are the layers rather than the phase
+        inner = _at_depth_below(ranges, phase, 1) & ~library & ~model
+        held = rollup.sums_per_node(ranges.parent[inner], ranges.time_inside()[inner], len(model))
+        opened = phase & (held >= _MOSTLY * np.maximum(ranges.time_inside(), 1))
+        phase = (phase & ~opened) | (inner & opened[ranges.parent])
         return phase | beside, said + (" and the ranges beside them" if beside.any() else "")
     return np.zeros(len(model), bool), ""
 
@@ -235,24 +226,16 @@ def _beside(ranges: Ranges, mask: np.ndarray) -> np.ndarray:
     return is_home[ranges.parent]
 
 
-def _by_depth(ranges: Ranges, _: Options, library: np.ndarray, __: Executions) -> _Found | None:
+def _by_depth(ranges: Ranges, _: Options, library: np.ndarray, executions: Executions) -> _Found | None:
     if not len(ranges.parent):
         return None
-    ours = ~library
-    outer = ours & (ranges.depth == 0)
-    model = outer & ranges.around(ours)
-    if ranges.has_device_work.any():
-        model &= ranges.has_device_work  # set-up ranges run no model
-    if not model.any():
-        nothing = np.zeros(len(outer), bool)
-        return _Found(nothing, outer, "depth: outermost ranges are layers, no model range", evidence=OUTERMOST)
-    # a name is a model everywhere if any call of it holds ranges
-    names = np.zeros(int(ranges.folded_id.max(initial=0)) + 1, bool)
-    names[ranges.folded_id[model]] = True
-    model = outer & names[ranges.folded_id] & (ranges.has_device_work | ~ranges.has_device_work.any())
-    layer = ours & (ranges.depth == 1) & ranges.inside(model)
-    sentence = "depth: outermost ranges with ranges inside are models, those inside are layers"
-    return _Found(model, layer, sentence, evidence=OUTERMOST)
+    model, outer = np.zeros(len(library), bool), ~library & (ranges.depth == 0)
+    for candidate in executions.others:
+        if candidate.rule == OUTERMOST and executions.chosen is None:
+            model[candidate.spans] = True
+            layer = ~library & (ranges.depth == 1) & ranges.inside(model)
+            return _Found(model, layer, "depth: outermost ranges, layers are the ranges in them", evidence=OUTERMOST)
+    return _Found(model, outer, "depth: outermost ranges are layers, no model range")
 
 
 def _at_depth_below(ranges: Ranges, model: np.ndarray, depth: int) -> np.ndarray:

@@ -16,11 +16,11 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forest_of
 from xsp_post.model.levels import Level
-from xsp_post.model.trace import SpanKind
+from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree import layering
-from xsp_post.tree.candidates import LEAST_COVERAGE, OUTERMOST
 from xsp_post.tree.draft import Draft, hints, launch_columns, without_launches
+from xsp_post.tree.executions import OUTERMOST, SEQUENCE
 from xsp_post.tree.insertion import inserted
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from xsp_post.tree.structure import Inference
 
 _FEWEST_PASSES = 2
+_FEWEST_REPLAYS = 3
 _MOSTLY = 0.5
 # A range inside an opened one stands for it where it launched this share of its kernels.
 _NEARLY_ALL = 0.9
@@ -58,7 +59,10 @@ def outside_ranges(draft: Draft) -> Draft:
     # A call of cuDNN or cuBLAS does not show the structure of the program: what only such ranges hold is open as well.
     # Operators without modules fold into the blocks they repeat in.
     operators = np.zeros(len(nodes), bool)
-    if not (draft.column("level") == int(Level.MODEL)).any():
+    chosen = draft.levels.chosen
+    if chosen is not None and chosen.rule == SEQUENCE:  # the ranges are parts of what repeats
+        operators = (draft.column("parent_id") == 0) & (draft.column("kind") <= int(SpanKind.ANNOTATION))
+    elif not (draft.column("level") == int(Level.MODEL)).any():
         operators = open_operators(draft.names, nodes, activities) & (draft.column("parent_id") == 0)
     uncovered = outside | alone | (_library_alone(nodes) | inside_of(operators, nodes))[draft.node]
     rows = np.flatnonzero(draft.works())
@@ -73,6 +77,27 @@ def outside_ranges(draft: Draft) -> Draft:
     _named(draft, found, rows, operators)
     draft = inserted(draft, found, rows, _outer_homes(draft, found), operators)
     return draft.said("; what no range covers is inferred from the launch sequence", found.findings)
+
+
+def periods_of(trace: Trace, launch_id: np.ndarray) -> tuple[str, np.ndarray, np.ndarray, np.ndarray] | None:
+    """What the launch sequence alone says: the name of executions, and device time (ns), launches and series of each;
+    None for none. launch_id: of each activity."""
+    activities = trace.activities.assign(launch_id=launch_id)
+    kind = activities["kind"].to_numpy()
+    rows = np.flatnonzero((kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH))
+    from xsp_post.tree.structure import infer
+
+    frame = launch_columns(trace, activities, rows)
+    found = infer(frame, trace.strings, hints=hints(trace))
+    passes = found.iterations
+    if not len(passes):
+        return None
+    place = found.nodes["iteration_index"].to_numpy()[np.maximum(found.node_of_launch, 0)]
+    inside = (found.node_of_launch >= 0) & (place >= 0)
+    length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
+    held = np.bincount(place[inside], weights=length[inside], minlength=int(passes["iteration_index"].max()) + 1)
+    return (str(passes["folded_name"].iloc[0]), held[passes["iteration_index"]], passes["launch_count"].to_numpy(),
+            passes["series_index"].to_numpy())  # fmt: skip
 
 
 def _outer_homes(draft: Draft, found: Inference) -> np.ndarray:
@@ -96,16 +121,38 @@ def _named(draft: Draft, found: Inference, rows: np.ndarray, operators: np.ndarr
     name_by_operators(found.nodes, found.node_of_launch, node, length, operators, draft.names, draft.nodes)
 
 
+def graph_replays(draft: Draft) -> Draft:
+    """The replays of one CUDA graph as executions: outside every range and every execution, three or more, and most of
+    the device time."""
+    if len(draft.turns) or "graph_id" not in draft.activities:
+        return draft
+    kind, node = draft.column("kind"), draft.node
+    around = (NodeKind.ROOT, NodeKind.UNATTRIBUTED, NodeKind.NO_LAUNCH, NodeKind.GRAPH, NodeKind.INFERRED)
+    placed = (draft.column("level") == int(Level.MODEL)) | ~np.isin(kind, around)
+    is_loose = (kind == int(NodeKind.GRAPH)) & ~forest_of(draft.column("parent_id")).inside(placed)
+    rows = np.flatnonzero(is_loose[node])
+    if not len(rows):
+        return draft
+    length = draft.length()
+    codes, _ = pd.factorize(draft.activities["graph_id"].to_numpy()[rows])
+    held = np.bincount(codes, weights=length[rows])
+    rows = rows[codes == np.argmax(held)]
+    if len(rows) < _FEWEST_REPLAYS or held.max() < _MOSTLY * max(int(length.sum()), 1):
+        return draft
+    level = draft.column("level").copy()
+    level[node[rows]] = int(Level.MODEL)
+    return draft.with_levels(level)
+
+
 # ---------------------------------------------------------------- passes in a long range
 
 
 def passes_inside(draft: Draft) -> Draft:
     """Passes inside ranges that are executions by their place alone, where what was launched in them repeats and every
-    turn lies in one of them. Such ranges with little of the work give way to inferred executions beside them."""
+    turn lies in one of them."""
     if len(draft.turns):
         return draft
-    draft, gave_way = _giving_way(draft)
-    opened = np.zeros(len(draft.nodes), bool) if gave_way else _unmarked_models(draft)
+    opened = _unmarked_models(draft)
     if not opened.any():
         return draft
     parent = draft.column("parent_id")
@@ -159,34 +206,15 @@ def _holds_nearly_all(draft: Draft, opened: np.ndarray) -> bool:
     return bool(least >= DEFAULTS.fewest_launches and held >= _NEARLY_ALL * max(int(length.sum()), 1))
 
 
-def _giving_way(draft: Draft) -> tuple[Draft, bool]:
-    """Ranges that are executions by their place alone, with little of the work, are none where inferred ones stand
-    beside them; and whether that is so."""
-    chosen = draft.levels.chosen
-    if chosen is None or chosen.rule != OUTERMOST or chosen.coverage_ratio >= LEAST_COVERAGE:
-        return draft, False
-    model, inferred = draft.column("level") == int(Level.MODEL), draft.column("is_inferred")
-    if not (model & inferred).any():
-        return draft, False
-    return draft.with_levels(np.where(model & ~inferred, int(Level.APPLICATION), draft.column("level"))), True
-
-
 def _unmarked_models(draft: Draft) -> np.ndarray:
-    """Which nodes may hold several passes: ranges that are executions (or, without ranges inside, layers) by their
-    depth alone. bool per node."""
-    level, kind, chosen = draft.column("level"), draft.column("kind"), draft.levels.chosen
-    recorded = kind <= int(SpanKind.ANNOTATION)
-    if chosen is not None:
-        return recorded & (level == int(Level.MODEL)) & (chosen.rule == OUTERMOST)
-    # no range of ranges: an outermost one that holds most of the device time may be a loop
-    length = draft.length()
-    held = rollup.sums_per_node(draft.node, length, len(draft.nodes))
-    plain = (draft.column("parent_id") == 0) & (level == int(Level.LAYER)) & (kind <= int(SpanKind.START_END))
-    folded = draft.column("folded_id")
-    of_name = np.bincount(folded[plain], weights=held[plain], minlength=int(folded.max(initial=0)) + 1)
-    large = plain & (of_name[folded] >= LEAST_COVERAGE * max(int(length.sum()), 1))
-    # the warm-up before a loop holds passes of the same kind
-    return large | (plain & large.any() & draft.column("is_warmup_text") & (held > 0))
+    """Which nodes may hold several passes: ranges that are executions by their place alone. bool per node."""
+    chosen = draft.levels.chosen
+    if chosen is None or chosen.rule != OUTERMOST:
+        return np.zeros(len(draft.nodes), bool)
+    # what holds the backward work is a step, not several passes
+    step = forest_of(draft.column("parent_id")).around(draft.names.node_is("phase", "backward", "optimizer"))
+    recorded = draft.column("kind") <= int(SpanKind.ANNOTATION)
+    return recorded & (draft.column("level") == int(Level.MODEL)) & ~step
 
 
 def _innermost_around(draft: Draft, opened: np.ndarray) -> np.ndarray:

@@ -24,6 +24,9 @@ class Constants:
     clear_pause: float = 3.0  # a pause marks a beginning where it is so many times the next longest one
     fewest_layers: int = 4  # equal blocks in a row: fewer do not show that what holds them is a pass
     least_in_layers: float = 0.5  # of a pass, in launches, that its layers hold
+    prior_of_model: float = 0.8  # of 1, what a text that names a step counts: what one that names a model counts
+    prior_of_place: float = 0.5  # of 1: what ranges count by their place alone, and periods of launches
+    uneven_ratio: float = 0.1  # of its launches: how much more another execution of the same kind may have
     slow_start: float = 1.3  # times the later executions of its kind and size: a first one that slow is a warm-up
 
 
